@@ -1,0 +1,61 @@
+"""What one run of the simulator measured; `simulate.run` fills it, `simulate.report` and `simulate.plot` show it.
+
+The field names are an interface (`SimulationReport.items`): they are only ever added to.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Curve(msgspec.Struct, frozen=True):
+    """Measures over the course of a run, one entry a sample."""
+
+    at: tuple[float, ...]
+    """Arrived GPU demand in percent of the park (traces without times), or hours since the start."""
+    unit: str
+    """`arrived_pct` or `hours`."""
+    allocated_pct: tuple[float, ...]
+    fragmentation_pct: tuple[float, ...]
+    """FGD's fragmentation measure, in percent of all GPUs."""
+    waiting_jobs: tuple[int, ...] = ()
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """Seconds between arrival and start, over the jobs that started."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+    trace: str
+    policy: str
+    seed: int | None
+    order: str
+    gpu_milli_total: int
+    gpu_milli_allocated: int
+    """At the end of a run without departures; else at the moment of most allocation."""
+    pods_arrived: int
+    pods_placed: int
+    pods_refused: int
+    """Dropped (traces without retry), or still waiting at the end."""
+    seconds: float
+    peak_rss_mib: float
+    allocated_pct: float
+    fragmentation_pct: float
+    fragmentation_causes: dict[str, int]
+    """Milli-GPU of the expected fragment by cause (lack_gpu, lack_cpu, lack_both, cpu_only, wrong_model), at the end."""
+    stranded_milli: dict[str, int]
+    """Free milli-GPU at the end that no GPU class of the workload could use, by what stands in the way."""
+    gpu_time_pct: float | None = None
+    """Allocated GPU-time in percent of GPU-time offered over the makespan; None without times."""
+    makespan_hours: float | None = None
+    waiting: Waiting | None = None
+    nodes: int = 0
+    decisions_per_second: float = 0.0
+    interrupted: bool = False
+    curve: Curve | None = None

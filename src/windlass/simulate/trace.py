@@ -1,0 +1,46 @@
+"""A trace, whatever it was read from: nodes, and jobs that arrive.
+
+The readers in `simulate.traces` and the generator in `simulate.synthetic` make one; `simulate.run` plays it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from windlass.model.node import Node
+from windlass.model.pod import Pod
+
+
+class Job(msgspec.Struct, frozen=True, gc=False):
+    """Pods that arrive, start together and end together. A lone pod is a job of one."""
+
+    name: str
+    pods: tuple[Pod, ...]
+    arrival: int = 0
+    """Seconds since the start of the trace."""
+    duration: int | None = None
+    """Seconds from start to end; None means that it stays."""
+
+
+class ShapeCount(msgspec.Struct, frozen=True):
+    """One class of a declared workload mix: how many pods of the list look like `pod`."""
+
+    pod: Pod
+    count: int
+
+
+class Trace(msgspec.Struct, frozen=True):
+    name: str
+    """As the user names it, `openb/default`."""
+    nodes: tuple[Node, ...]
+    jobs: tuple[Job, ...]
+    """In arrival order."""
+    retry: bool
+    """True: what does not fit waits and is tried again, first in first out. False: it is dropped."""
+    ranks: tuple[int, ...] = ()
+    """Tie-break rank of each node of `nodes` (lowest wins); empty means by name."""
+    declared: tuple[ShapeCount, ...] = ()
+    """The declared class mix, if the trace has one: every distinct shape of the whole list with its count."""
+    seed: int | None = None
+    order: str = "recorded"
+    """Where the arrival order comes from: `published`, `generated` or `recorded`."""
