@@ -1,30 +1,55 @@
-"""Volumes as far as they tie a pod to nodes: persistent volumes, claims and storage classes."""
+"""Volumes as far as they tie a pod to nodes: persistent volumes, claims and storage classes.
+
+Decoded from watch events, dumps and manifests; `placement.filters` reads them through `cluster.objects`.
+"""
 
 from __future__ import annotations
 
-from windlass.model.meta import KubeStruct, ObjectMeta
-from windlass.model.pod import NodeSelector
+from windlass.model.meta import KubeStruct, LabelSelector, ObjectMeta
+from windlass.model.pod import NodeSelector, RawQuantity, ResourceRequirements
 
 
 class VolumeNodeAffinity(KubeStruct, frozen=True):
     required: NodeSelector | None = None
 
 
+class ObjectReference(KubeStruct, frozen=True):
+    """The claim that a volume is bound to, or kept for."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
 class PersistentVolumeSpec(KubeStruct, frozen=True):
+    capacity: dict[str, RawQuantity] = {}
     node_affinity: VolumeNodeAffinity | None = None
     access_modes: tuple[str, ...] = ()
     storage_class_name: str = ""
+    claim_ref: ObjectReference | None = None
+    volume_mode: str = "Filesystem"
+    volume_attributes_class_name: str = ""
+
+
+class PersistentVolumeStatus(KubeStruct, frozen=True):
+    phase: str = ""
 
 
 class PersistentVolume(KubeStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PersistentVolumeStatus = PersistentVolumeStatus()
 
 
 class PersistentVolumeClaimSpec(KubeStruct, frozen=True):
     volume_name: str = ""
     storage_class_name: str | None = None
+    """None asks for the default class, the empty string for no class at all."""
     access_modes: tuple[str, ...] = ()
+    resources: ResourceRequirements = ResourceRequirements()
+    selector: LabelSelector | None = None
+    volume_mode: str = "Filesystem"
+    volume_attributes_class_name: str = ""
 
 
 class PersistentVolumeClaimStatus(KubeStruct, frozen=True):
@@ -37,10 +62,20 @@ class PersistentVolumeClaim(KubeStruct, frozen=True):
     status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
 
 
+class TopologySelectorLabelRequirement(KubeStruct, frozen=True):
+    key: str
+    values: tuple[str, ...] = ()
+
+
+class TopologySelectorTerm(KubeStruct, frozen=True):
+    match_label_expressions: tuple[TopologySelectorLabelRequirement, ...] = ()
+
+
 class StorageClass(KubeStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     provisioner: str = ""
     volume_binding_mode: str = "Immediate"
+    allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
 
 
 class Namespace(KubeStruct, frozen=True):

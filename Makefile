@@ -1,0 +1,66 @@
+# Windlass: the verbs of the development loop. `make` alone lists them.
+
+# The first interpreter that is 3.11 or newer and can make an environment; override with `make PYTHON=… env`.
+PYTHON ?= $(firstword $(foreach candidate,python3 python3.13 python3.12 python3.11,$(shell \
+  $(candidate) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(candidate))))
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.made-from-lock
+# Test processes; `auto` is one a core.
+WORKERS ?= auto
+
+# The public trace files are not part of the project. Where they lie beside it, everything finds them.
+ifneq ($(wildcard ../shared/traces/.),)
+export WINDLASS_TRACES ?= $(abspath ../shared/traces)
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help env test lint format bench docs up lock clean
+
+help: ## list what can be done
+	@echo 'make TARGET, where TARGET is one of'
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo 'New here? `make env`, then `$(BIN)/windlass --help`.'
+
+env: $(STAMP) ## make .venv from requirements.lock (at once, if nothing changed)
+
+# uv is in the lock file like everything else: pip fetches it by hash, and uv does the rest.
+$(STAMP): requirements.lock pyproject.toml
+	@test -n '$(PYTHON)' || { echo 'Windlass needs Python 3.11 or newer with venv and pip; none was found.' >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@awk '/^uv==/ { inside = 1; print; next } /^[^ ]/ { inside = 0 } inside' requirements.lock > $(VENV)/uv.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/uv.txt
+	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+test: lint ## everything that must hold: lint, types, layers, tests
+	$(BIN)/pytest -n $(WORKERS)
+
+lint: env ## style, types, and which room may import which
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --config .importlinter
+
+format: env ## rewrite the code in the project's style
+	$(BIN)/ruff check --fix --quiet .
+	$(BIN)/ruff format .
+
+bench: env ## the benchmarks, with every published number
+	$(BIN)/windlass bench simulate
+
+docs: env ## write docs/reference from the code, then check every link
+	$(BIN)/python -m windlass.cli.reference docs/reference
+	$(BIN)/python tools/check_links.py
+
+up: env ## the embedded cluster (not built yet: says so and exits 2)
+	@echo 'windlass up, the cluster in one process, is not built yet. What works today: $(BIN)/windlass --help' >&2; exit 2
+
+lock: env ## resolve requirements.lock again from pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 \
+	  --group dev pyproject.toml -o requirements.lock
+
+clean: ## remove .venv and everything that was built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

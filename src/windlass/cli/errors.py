@@ -1,0 +1,116 @@
+"""The one place where an exception becomes a line on stderr and an exit code.
+
+`main` runs every command through `run_command`; nothing below it prints an error or calls `sys.exit`.
+
+    0    done, nothing to report
+    1    findings, or the answer is "no"
+    2    wrong usage or bad input
+    3    the cluster, or a part of it, can't be reached or read
+    70   a bug in Windlass (so that a script never takes it for a "no")
+    130  Ctrl-C
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import traceback
+from collections.abc import Iterable
+
+import click
+
+from windlass.model.errors import InputError, WindlassError
+
+EXIT_DONE = 0
+EXIT_FINDINGS = 1
+EXIT_USAGE = 2
+EXIT_BUG = 70
+EXIT_INTERRUPTED = 130
+
+DEBUG_VARIABLE = "WINDLASS_DEBUG"
+
+
+def run_command(command: click.Command, arguments: list[str], program: str) -> int:
+    """Runs the command line and returns its exit code; whatever goes wrong is one line on stderr."""
+    try:
+        code = _invoke(command, arguments, program)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _discard_stdout()
+        return EXIT_DONE  # the reader (`| head`) had enough; that is no failure of ours
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        code, line = describe(error)
+        _complain(line)
+        return code
+
+
+def describe(error: Exception) -> tuple[int, str]:
+    """Exit code and message of an exception that reached the top."""
+    match error:
+        case click.exceptions.Abort():
+            return EXIT_INTERRUPTED, "interrupted"
+        case click.UsageError():
+            return EXIT_USAGE, _usage_line(error)
+        case click.ClickException():
+            return EXIT_USAGE, error.format_message()
+        case WindlassError():
+            return error.exit_code, str(error)
+        case OSError() if error.filename is not None:
+            return EXIT_USAGE, f"{os.fsdecode(error.filename)}: {error.strerror or error}"
+        case _:
+            return EXIT_BUG, (
+                f"internal error, a bug in Windlass: {type(error).__name__}: {error} "
+                f"(set {DEBUG_VARIABLE}=1 and run it again for the traceback)"
+            )
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """` Did you mean 'x'?` where something known is close to the name, else nothing."""
+    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.55)
+    if not close:
+        return ""
+    return f" Did you mean {' or '.join(repr(match) for match in close)}?"
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
+    """The error for a name that is not among the known ones: `unknown policy 'fdg'`, with what there is."""
+    names = list(known)
+    hint = did_you_mean(name, names).strip() or f"known: {', '.join(names)}"
+    return InputError(f"unknown {what} '{name}'", remedy=hint)
+
+
+def _invoke(command: click.Command, arguments: list[str], program: str) -> int:
+    try:
+        with command.make_context(program, arguments) as ctx:
+            result = command.invoke(ctx)
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+    except click.exceptions.NoArgsIsHelpError as no_arguments:
+        click.echo(
+            no_arguments.format_message()
+        )  # as kubectl: whoever types the bare command wants to look around
+        return EXIT_DONE
+    return result if isinstance(result, int) else EXIT_DONE
+
+
+def _usage_line(error: click.UsageError) -> str:
+    line = error.format_message()
+    if error.ctx is not None and error.ctx.command.get_help_option(error.ctx) is not None:
+        line += f" See '{error.ctx.command_path} --help'."
+    return line
+
+
+def _complain(line: str) -> None:
+    if os.environ.get(DEBUG_VARIABLE):
+        traceback.print_exc()
+    click.echo("error: " + " ".join(line.split()), err=True)
+
+
+def _discard_stdout() -> None:
+    """Points stdout at nothing, so that the interpreter's last flush doesn't fail a second time."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,66 @@
+"""The `windlass` command: what there is, where to begin, and the way to each command.
+
+Only click is imported here. A command's module, and whatever it needs (numpy, rich, YAML), comes in when it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from windlass import __version__
+from windlass.cli.errors import run_command
+from windlass.cli.lazy import LazyCommand, LazyGroup
+
+COMPLETION_VARIABLE = "_WINDLASS_COMPLETE"
+
+COMMANDS = {
+    "simulate": LazyCommand(
+        "windlass.cli.simulate:simulate",
+        "Run placement policies on a trace and compare them.",
+        "Try things out",
+    ),
+    "completion": LazyCommand(
+        "windlass.cli.completion:completion",
+        "Print the completion script for your shell.",
+        "Set up",
+    ),
+}
+
+START_HERE = """\
+Start here (nothing to download, a few seconds each):
+  {command} simulate synthetic/small --policy fgd,windlass
+  {command} simulate --list
+
+Help for one command:  {command} COMMAND --help
+Exit codes: 0 done, 1 findings or "no", 2 wrong usage or bad input, 3 cluster not readable, 130 Ctrl-C.
+"""
+
+
+@click.group(
+    cls=LazyGroup,
+    table=COMMANDS,
+    epilogue=START_HERE,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(__version__, "-V", "--version", message="windlass %(version)s")
+def cli() -> None:
+    """The GPU layer of a Kubernetes cluster: decides where GPU work goes, and says why not elsewhere."""
+
+
+def main() -> None:
+    """The console script, under both of its names."""
+    program = _program_name(sys.argv[0])
+    instruction = os.environ.get(COMPLETION_VARIABLE)
+    if instruction:
+        from click.shell_completion import shell_complete
+
+        sys.exit(shell_complete(cli, {}, "windlass", COMPLETION_VARIABLE, instruction))
+    sys.exit(run_command(cli, sys.argv[1:], program))
+
+
+def _program_name(executable: str) -> str:
+    """`kubectl-windlass` is called by kubectl, and its user typed `kubectl windlass`."""
+    return "kubectl windlass" if os.path.basename(executable).startswith("kubectl-") else "windlass"

@@ -1,0 +1,99 @@
+"""How commands hand over what they found: `-o FORMAT`, data on stdout, everything else on stderr, files all or nothing.
+
+Every command prints through here, so that the formats and their guarantees are the same everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from windlass.model.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+PIPE_WIDTH = 240
+"""Columns for a table that doesn't go to a terminal: wide enough that nothing is cut."""
+
+
+def output_option(*formats: str) -> Callable[[Command], Command]:
+    """The `-o/--output` option with these formats; the first is the default."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        help="How to print the result.",
+    )
+
+
+def print_document(document: dict[str, Any], output: str) -> None:
+    """A document for scripts, as JSON or YAML, on stdout."""
+    if output == "yaml":
+        import yaml
+
+        text = yaml.dump(document, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)
+    else:
+        import msgspec
+
+        text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    click.echo(text, nl=False)
+
+
+def print_table(table: RenderableType) -> None:
+    """A table for people, on stdout."""
+    _console().print(table)
+
+
+def note(text: str) -> None:
+    """Anything that isn't the result: to stderr, so that a pipe carries data only."""
+    click.echo(text, err=True)
+
+
+def check_writable(path: Path) -> Path:
+    """Refuses a path that could not be written later, before any work is done."""
+    if path.is_dir():
+        raise InputError("is a folder, and a file is to be written there", file=str(path))
+    if not path.absolute().parent.is_dir():
+        raise InputError("can't be written, since its folder does not exist", file=str(path))
+    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise InputError("can't be written (no permission)", file=str(path))
+    return path
+
+
+@contextmanager
+def replaced_file(path: Path) -> Iterator[Path]:
+    """A temporary path beside the real one; it takes its place if the block succeeds, and is removed if not."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.absolute().parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+def _umask() -> int:
+    """The process's mask can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

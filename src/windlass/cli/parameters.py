@@ -1,0 +1,64 @@
+"""The kinds of option values that several commands take: lists of seeds and of policies.
+
+click calls `convert` while it reads the command line, so that a wrong value is refused before anything runs.
+"""
+
+from __future__ import annotations
+
+import re
+
+import click
+from click.shell_completion import CompletionItem
+
+MOST_SEEDS = 10_000
+"""More than that in one command is a typing error (`1..1000000000`), and would only fill the memory."""
+
+
+class SeedList(click.ParamType[tuple[int, ...]]):
+    """`42`, `42..51`, `42,44`, or a mixture; each seed once, in the order given."""
+
+    name = "SEEDS"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        seeds: dict[int, None] = {}
+        for part in str(value).split(","):
+            match = re.fullmatch(r"\s*(\d{1,18})(?:\.\.(\d{1,18}))?\s*", part)
+            if match is None:
+                self.fail(f"'{part.strip()}' is not a seed; write 42, 42..51 or 42,44", param, ctx)
+            first, last = int(match[1]), int(match[2] or match[1])
+            if last < first:
+                self.fail(f"'{part.strip()}' runs backwards", param, ctx)
+            if last - first + len(seeds) >= MOST_SEEDS:
+                self.fail(f"'{value}' names more than {MOST_SEEDS:,} seeds", param, ctx)
+            seeds.update(dict.fromkeys(range(first, last + 1)))
+        return tuple(seeds)
+
+
+class NameList(click.ParamType[tuple[str, ...]]):
+    """Names with commas between them; which names there are is checked by the command that knows them."""
+
+    name = "NAME,…"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        names = [name.strip() for name in str(value).split(",")]
+        if not all(names):
+            self.fail(f"'{value}' has an empty name in it", param, ctx)
+        return tuple(dict.fromkeys(names))
+
+
+class PolicyList(NameList):
+    """Placement policies; knows how to complete them."""
+
+    name = "POLICY,…"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from windlass.simulate.run import POLICIES
+
+        before, comma, begun = incomplete.rpartition(",")
+        return [CompletionItem(before + comma + name) for name in POLICIES if name.startswith(begun)]

@@ -1,0 +1,227 @@
+"""`windlass simulate`: runs policies on a trace and compares them.
+
+Reads the command line, refuses every mistake before anything runs, hands the runs to `simulate.batch`, and prints
+what `simulate.report` makes of them. Files are written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from windlass import __version__
+from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, unknown_name
+from windlass.cli.output import (
+    check_writable,
+    note,
+    output_option,
+    print_document,
+    print_table,
+    replaced_file,
+)
+from windlass.cli.parameters import PolicyList, SeedList
+from windlass.cli.progress import ProgressBar
+from windlass.model.errors import InputError
+
+if TYPE_CHECKING:
+    from windlass.simulate.batch import BatchSettings, RunSpec
+    from windlass.simulate.result import RunResult
+
+PLOT_ENDINGS = (".png", ".svg", ".html")
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+EXAMPLES = """\b
+Examples:
+  windlass simulate synthetic/small
+  windlass simulate synthetic/small --policy fgd,windlass,random --seed 42..46 --jobs 2
+  windlass simulate synthetic/training --policy first-fit,windlass --plot waiting.png
+  windlass simulate openb/default --policy fgd,windlass --seed 42..51 -o wide
+  windlass simulate my-jobs.csv --nodes my-fleet.yaml -o json
+"""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line of `windlass simulate`, read."""
+
+    trace: tuple[str, ...]
+    policy: tuple[str, ...]
+    seed: tuple[int | None, ...]
+    nodes: Path | None
+    jobs: int
+    replay: str
+    mix: str
+    plot: Path | None
+    placements: Path | None
+    explain: str
+    traces: Path | None
+    list_: bool
+    output: str
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("trace", nargs=-1)
+@click.option(
+    "-p", "--policy", type=PolicyList(), default="windlass", show_default=True, help="Policies to compare."
+)
+@click.option("-s", "--seed", type=SeedList(), help="42, 42..51 or 42,44; 42 unless told.")
+@click.option("--nodes", type=FILE, help="Another machine park: a Node List or a Fleet, YAML or JSON.")
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(0, 1024),
+    default=1,
+    show_default=True,
+    help="Processes; 0 is one a core.",
+)
+@click.option(
+    "--replay",
+    metavar="arrivals|times",
+    default="arrivals",
+    show_default=True,
+    help="openb: the published arrival order, or the recorded times (times:2 is twice as fast).",
+)
+@click.option(
+    "--mix",
+    type=click.Choice(["declared", "seen"]),
+    default="declared",
+    show_default=True,
+    help="Which workload mix a policy may count on: the declared one, or what has arrived so far.",
+)
+@output_option("table", "wide", "json", "yaml", "csv")
+@click.option("--plot", type=FILE, help="Also draw it: a file that ends in .png, .svg or .html.")
+@click.option("--placements", type=FILE, help="Also write every placement, to check it.")
+@click.option(
+    "--explain", metavar="POD", default="", help="Say why this pod found no node (one policy, one seed)."
+)
+@click.option(
+    "--traces",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="WINDLASS_TRACES",
+    show_envvar=True,
+    help="Folder of the public trace files.",
+)
+@click.option(
+    "--list", "list_", is_flag=True, help="Name the traces: which are at hand, where each can be had."
+)
+def simulate(**given: Any) -> int:
+    """Run placement policies on a TRACE and compare them.
+
+    TRACE is synthetic/NAME (comes with Windlass), openb/LIST, philly, helios, or a file; several may be given.
+    `windlass simulate --list` names them all.
+    """
+    options = Options(**{**given, "seed": given["seed"] or (None,)})
+    _check_traces_folder(options.traces)
+    if options.list_:
+        return _print_traces(options)
+    _refuse_mistakes(options)
+    return _run(options)
+
+
+def _run(options: Options) -> int:
+    from windlass.simulate.batch import run_batch
+
+    specs, settings = _specs(options), _settings(options)
+    jobs = options.jobs or os.cpu_count() or 1
+    with ProgressBar(f"{len(specs)} runs" if len(specs) > 1 else "1 run", len(specs)) as progress:
+        batch = run_batch(specs, settings, jobs, progress)
+    _print_results(batch.results, options.output)
+    if batch.interrupted:
+        whole = sum(not result.interrupted for result in batch.results)
+        note(f"interrupted: {whole} of {len(specs)} runs were finished, no file was written")
+        return EXIT_INTERRUPTED
+    if options.plot is not None:
+        _write_plot(batch.results, options.plot)
+    return EXIT_DONE
+
+
+def _refuse_mistakes(options: Options) -> None:
+    """Whatever can be known to be wrong before a trace is read."""
+    from windlass.simulate.run import POLICIES
+
+    if not options.trace:
+        raise click.UsageError(
+            "which TRACE? Try synthetic/small, or --list for all.", click.get_current_context()
+        )
+    for policy in options.policy:
+        if policy not in POLICIES:
+            raise unknown_name("policy", policy, POLICIES)
+    if options.plot is not None:
+        if options.plot.suffix not in PLOT_ENDINGS:
+            raise InputError(f"a plot ends in {', '.join(PLOT_ENDINGS)}", file=str(options.plot))
+        check_writable(options.plot)
+    if options.placements is not None:
+        check_writable(options.placements)
+    if options.explain and len(_specs(options)) > 1:
+        raise InputError("--explain is about one run", remedy="name one trace, one policy and one seed")
+
+
+def _check_traces_folder(folder: Path | None) -> None:
+    if folder is not None and not folder.is_dir():
+        raise InputError(
+            "there is no such folder", file=str(folder), remedy="--traces or WINDLASS_TRACES names it"
+        )
+
+
+def _specs(options: Options) -> list[RunSpec]:
+    from windlass.simulate.batch import RunSpec
+
+    return [
+        RunSpec(trace, policy, seed)
+        for trace in dict.fromkeys(options.trace)
+        for policy in options.policy
+        for seed in options.seed
+    ]
+
+
+def _settings(options: Options) -> BatchSettings:
+    from windlass.simulate.batch import BatchSettings
+
+    nodes = None
+    if options.nodes is not None:
+        from windlass.dump.files import read_nodes
+
+        nodes = read_nodes(options.nodes)
+    return BatchSettings(options.traces, nodes, options.replay, options.mix)
+
+
+def _print_results(results: list[RunResult], output: str) -> None:
+    from windlass.simulate.report import report_csv, report_document, report_table
+
+    if output == "csv":
+        click.echo(report_csv(results), nl=False)
+    elif output in ("json", "yaml"):
+        print_document(report_document(results), output)
+    elif results:
+        print_table(report_table(results, wide=output == "wide"))
+
+
+def _write_plot(results: list[RunResult], path: Path) -> None:
+    from windlass.simulate.plot import write_plot
+
+    with replaced_file(path) as temporary:
+        write_plot(results, temporary, __version__)
+    note(f"wrote {path}")
+
+
+def _print_traces(options: Options) -> int:
+    from windlass.cli.trace_list import traces_document, traces_table
+    from windlass.simulate.traces import list_traces
+
+    infos = list_traces(options.traces)
+    if options.output in ("json", "yaml"):
+        print_document(traces_document(infos), options.output)
+    elif options.output == "csv":
+        raise InputError("--list prints a table, JSON or YAML", remedy="leave -o csv out")
+    else:
+        print_table(traces_table(infos, wide=options.output == "wide"))
+        if not all(info.at_hand for info in infos):
+            note(
+                "What is not at hand: get it from its source and name the folder with --traces or WINDLASS_TRACES."
+            )
+    return EXIT_DONE

@@ -1,0 +1,45 @@
+"""What every source says: an object is now like this, or is gone.
+
+Informers, dumps, traces and the simulator's own outcomes all speak these; `cluster.store` applies them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from windlass.model.decision import DeviceGrant
+from windlass.model.node import Node
+from windlass.model.pod import Pod
+from windlass.model.volume import Namespace, PersistentVolume, PersistentVolumeClaim, StorageClass
+
+ClusterObject = Node | Pod | PersistentVolume | PersistentVolumeClaim | StorageClass | Namespace
+
+
+class Put(msgspec.Struct, frozen=True, gc=False):
+    """An object was added or changed; this is all of it."""
+
+    object: ClusterObject
+
+
+class Gone(msgspec.Struct, frozen=True, gc=False):
+    """An object was deleted. `key` is `namespace/name`, or the name of a cluster-wide object."""
+
+    kind: str
+    key: str
+
+
+class Assume(msgspec.Struct, frozen=True, gc=False):
+    """A bind that was sent off: counted as if it had happened until a Put of the pod confirms or denies it."""
+
+    pod: str
+    node: str
+    devices: tuple[DeviceGrant, ...] = ()
+
+
+class Forget(msgspec.Struct, frozen=True, gc=False):
+    """An assumed bind that failed: the pod is pending again."""
+
+    pod: str
+
+
+Delta = Put | Gone | Assume | Forget

@@ -1,0 +1,46 @@
+"""Which pods start together or not at all: groups by name, with the number of members they wait for.
+
+The store numbers them as pods come; `queueing.order` makes units of them. A group is written as Kueue writes it:
+label `kueue.x-k8s.io/pod-group-name`, annotation `kueue.x-k8s.io/pod-group-total-count`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from windlass.cluster.pods import ALONE
+from windlass.model.pod import Pod
+
+GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
+TOTAL_ANNOTATION = "kueue.x-k8s.io/pod-group-total-count"
+
+
+class Gang(msgspec.Struct, frozen=True, gc=False):
+    """A group of pods; `total` of them have to be there before it can start."""
+
+    key: str
+    """`namespace/name`."""
+    total: int
+
+
+class GangBook:
+    """Group → number; only ever grows."""
+
+    def __init__(self) -> None:
+        self._gangs: list[Gang] = []
+        self._numbers: dict[str, int] = {}
+
+    def number_of(self, pod: Pod) -> int:
+        name = pod.metadata.labels.get(GROUP_LABEL)
+        if not name:
+            return ALONE
+        key = f"{pod.metadata.namespace or 'default'}/{name}"
+        found = self._numbers.get(key)
+        if found is None:
+            total = pod.metadata.annotations.get(TOTAL_ANNOTATION, "1")
+            found = self._numbers[key] = len(self._gangs)
+            self._gangs.append(Gang(key, int(total) if total.isdigit() else 1))
+        return found
+
+    def share(self) -> list[Gang]:
+        return self._gangs

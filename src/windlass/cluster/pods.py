@@ -1,0 +1,179 @@
+"""One row a pod: where it is, of which shape, in which order it came.
+
+Written by the store alone. Rows are only ever appended. What can change of a row (`marks`) is copied before a write
+where a snapshot shares it; what can't (`traits`) needs no copy, so a snapshot never sees a later change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from windlass.cluster.state import Ints
+from windlass.model.decision import DeviceGrant
+from windlass.model.pod import Pod
+
+PENDING = -1
+ELSEWHERE = -2
+"""Bound to a node that is not known (any more)."""
+UNREADABLE = -1
+ALONE = -1
+
+_NODE, _ALIVE, _DECIDED = range(3)
+_SHAPE, _PLAIN, _PRIORITY, _CREATED, _GROUP = range(5)
+_COMPACT_ABOVE = 1024
+
+
+class PodTraits(NamedTuple):
+    """What a row is born with."""
+
+    shape: int
+    """Shape number, or UNREADABLE."""
+    plain: int
+    """1 if only a node's own state decides where the pod can go."""
+    priority: int
+    created: int
+    """Seconds since 1970."""
+    group: int
+    """Number of the gang that it belongs to, or ALONE."""
+
+
+class PodRows(NamedTuple):
+    """The table at one moment, as a snapshot holds it. List entries past the end of the arrays came later."""
+
+    objects: Sequence[Pod]
+    grants: Sequence[tuple[DeviceGrant, ...]]
+    marks: Ints
+    traits: Ints
+
+    @property
+    def node(self) -> Ints:
+        """Node row, PENDING or ELSEWHERE."""
+        return self.marks[:, _NODE]
+
+    @property
+    def alive(self) -> Ints:
+        return self.marks[:, _ALIVE]
+
+    @property
+    def decided(self) -> Ints:
+        """1 once a decision has been made on it: from then on it counts as seen."""
+        return self.marks[:, _DECIDED]
+
+    @property
+    def shape(self) -> Ints:
+        return self.traits[:, _SHAPE]
+
+    @property
+    def plain(self) -> Ints:
+        return self.traits[:, _PLAIN]
+
+    @property
+    def priority(self) -> Ints:
+        return self.traits[:, _PRIORITY]
+
+    @property
+    def created(self) -> Ints:
+        return self.traits[:, _CREATED]
+
+    @property
+    def group(self) -> Ints:
+        return self.traits[:, _GROUP]
+
+    def pending(self) -> Ints:
+        """Rows that wait, in the order in which they came."""
+        return np.flatnonzero((self.node == PENDING) & (self.alive == 1))
+
+
+class PodTable:
+    """The store's own, growing table."""
+
+    def __init__(self) -> None:
+        self.row_of: dict[str, int] = {}
+        self._objects: list[Pod] = []
+        self._grants: list[tuple[DeviceGrant, ...]] = []
+        self._marks: Ints = np.zeros((64, 3), dtype=np.int64)
+        self._traits: Ints = np.zeros((64, len(PodTraits._fields)), dtype=np.int64)
+        self._shared = False
+
+    @property
+    def rows(self) -> PodRows:
+        """The table as it is, writable."""
+        count = len(self._objects)
+        return PodRows(self._objects, self._grants, self._marks[:count], self._traits[:count])
+
+    def share(self) -> PodRows:
+        """The table at this moment, frozen: later writes here go to a copy."""
+        view = self.rows
+        view.marks.setflags(write=False)
+        view.traits.setflags(write=False)
+        self._shared = True
+        return view
+
+    def object(self, row: int) -> Pod:
+        return self._objects[row]
+
+    def grants(self, row: int) -> tuple[DeviceGrant, ...]:
+        return self._grants[row]
+
+    def node(self, row: int) -> int:
+        return int(self._marks[row, _NODE])
+
+    def shape(self, row: int) -> int:
+        return int(self._traits[row, _SHAPE])
+
+    def append(self, key: str, pod: Pod, traits: PodTraits, node: int, grants: tuple[DeviceGrant, ...]) -> int:
+        row = len(self._objects)
+        if row == len(self._marks):
+            self._grow()
+        self._own()
+        self._objects.append(pod)
+        self._grants.append(grants)
+        self.row_of[key] = row
+        self._marks[row] = node, 1, 0
+        self._traits[row] = traits
+        return row
+
+    def bind(self, row: int, node: int, grants: tuple[DeviceGrant, ...]) -> None:
+        self._own()
+        self._marks[row, _NODE] = node
+        self._grants[row] = grants
+
+    def remove(self, key: str) -> None:
+        self._own()
+        self._marks[self.row_of.pop(key), _ALIVE] = 0
+        dead = len(self._objects) - len(self.row_of)
+        if dead > len(self.row_of) + _COMPACT_ABOVE:
+            self._compact()
+
+    def mark_decided(self, rows: Ints) -> Ints:
+        """Mark the rows; returns those that were not marked before."""
+        fresh = rows[self._marks[rows, _DECIDED] == 0]
+        if len(fresh):
+            self._own()
+            self._marks[fresh, _DECIDED] = 1
+        return fresh
+
+    def _own(self) -> None:
+        if self._shared:
+            self._marks = self._marks.copy()
+            self._shared = False
+
+    def _grow(self) -> None:
+        self._marks = np.concatenate([self._marks, np.zeros_like(self._marks)])
+        self._traits = np.concatenate([self._traits, np.zeros_like(self._traits)])
+        self._shared = False
+
+    def _compact(self) -> None:
+        """Drop dead rows, in new lists and arrays; the order of the rest stays."""
+        rows = np.flatnonzero(self._marks[: len(self._objects), _ALIVE])
+        keys = {row: key for key, row in self.row_of.items()}
+        self.row_of = {keys[int(row)]: i for i, row in enumerate(rows)}
+        self._objects = [self._objects[row] for row in rows]
+        self._grants = [self._grants[row] for row in rows]
+        spare = np.zeros((max(64, len(rows)), 1), dtype=np.int64)
+        self._marks = np.concatenate([self._marks[rows], np.broadcast_to(spare, (len(spare), self._marks.shape[1]))])
+        self._traits = np.concatenate([self._traits[rows], np.broadcast_to(spare, (len(spare), self._traits.shape[1]))])
+        self._shared = False

@@ -1,0 +1,40 @@
+"""The cluster at one moment: everything that `decide` may look at.
+
+Made by the store, never changed. It shares arrays with the store, which copies them before it writes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from windlass.cluster.columns import ModelBook
+from windlass.cluster.facts import NodeFacts
+from windlass.cluster.gangs import Gang
+from windlass.cluster.objects import ClusterObjects
+from windlass.cluster.pods import PodRows
+from windlass.cluster.resources import ResourceBook
+from windlass.cluster.shape import ShapeBook
+from windlass.cluster.state import Ints, NodeState
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    generation: int
+    """Grows with every change; two snapshots of one store with the same generation are equal."""
+    facts: NodeFacts
+    """The Node objects in rank order, and what the filters read from them."""
+    state: NodeState
+    pods: PodRows
+    shapes: ShapeBook
+    resources: ResourceBook
+    models: ModelBook
+    gangs: Sequence[Gang]
+    """By the number that `pods.group` gives."""
+    objects: ClusterObjects
+    seen: Ints
+    """[shape] how many pods of the shape have been decided on so far: the mix as history knows it."""
+    tied: int
+    """How many bound pods bear on others (anti-affinity and the like); 0 lets placement skip looking."""
+    unreadable: dict[str, str]
+    """Pods that could not be understood → the error that names the field."""

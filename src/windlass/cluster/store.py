@@ -1,0 +1,294 @@
+"""The store: deltas in, snapshots out.
+
+Every source feeds it (informers, a dump, a trace, the simulator's own outcomes); `decide` sees only its snapshots.
+A bind that was sent off is assumed, and counts, until the pod comes back bound or the bind is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+import numpy as np
+
+from windlass.cluster.columns import ModelBook, NodeRow, build_state, read_node
+from windlass.cluster.delta import Assume, ClusterObject, Delta, Forget, Gone, Put
+from windlass.cluster.facts import NodeFacts
+from windlass.cluster.gangs import GangBook
+from windlass.cluster.ledger import book, guess_grants
+from windlass.cluster.objects import ClusterObjects
+from windlass.cluster.pods import ELSEWHERE, PENDING, UNREADABLE, PodTable, PodTraits
+from windlass.cluster.resources import ResourceBook
+from windlass.cluster.shape import ShapeBook
+from windlass.cluster.snapshot import Snapshot
+from windlass.cluster.state import Ints, NodeState
+from windlass.model.decision import DeviceGrant
+from windlass.model.errors import InputError
+from windlass.model.node import Node
+from windlass.model.pod import Pod
+from windlass.model.times import seconds_of
+from windlass.model.volume import Namespace, PersistentVolume, PersistentVolumeClaim, StorageClass
+
+OtherObject = PersistentVolume | PersistentVolumeClaim | StorageClass | Namespace
+
+_OTHERS = {
+    "PersistentVolume": "volumes",
+    "PersistentVolumeClaim": "claims",
+    "StorageClass": "storage_classes",
+    "Namespace": "namespaces",
+}
+"""Kind → where `ClusterObjects` keeps it."""
+
+ALLOCATED_DEVICES = "windlass.dev/allocated-devices"
+WISHED_DEVICES = "windlass.dev/devices"
+
+
+class Store:
+    def __init__(self, ranks: Mapping[str, int] | None = None) -> None:
+        """`ranks` orders nodes of equal score (lowest first); by name where nothing is given."""
+        self._ranks = ranks or {}
+        self._nodes: dict[str, Node] = {}
+        self._node_rows: dict[str, NodeRow] = {}
+        self._nodes_changed = False
+        self._pods = PodTable()
+        self._objects = ClusterObjects()
+        self._shapes, self._resources, self._models = ShapeBook(), ResourceBook(), ModelBook()
+        self._gangs = GangBook()
+        self._facts = NodeFacts(())
+        self._state: NodeState = build_state((), self._resources, self._models)
+        self._state_shared = False
+        self._seen: Ints = np.zeros(0, dtype=np.int64)
+        self._tied = 0
+        self._unreadable: dict[str, str] = {}
+        self._generation = 0
+
+    def apply(self, deltas: Iterable[Delta]) -> None:
+        """Take the deltas in, in order. An object that can't be understood is kept as unreadable, by name."""
+        for delta in deltas:
+            self._generation += 1
+            if isinstance(delta, Put):
+                self._put(delta.object)
+            elif isinstance(delta, Assume):
+                self._assume(delta)
+            elif isinstance(delta, Forget):
+                self._forget(delta.pod)
+            else:
+                self._gone(delta)
+
+    def snapshot(self) -> Snapshot:
+        self._settle()
+        self._widen()
+        self._state_shared = True
+        return Snapshot(
+            generation=self._generation,
+            facts=self._facts,
+            state=self._state,
+            pods=self._pods.share(),
+            shapes=self._shapes,
+            resources=self._resources,
+            models=self._models,
+            gangs=self._gangs.share(),
+            objects=self._objects,
+            seen=self._seen,
+            tied=self._tied,
+            unreadable=dict(self._unreadable),
+        )
+
+    def learn(self, rows: Ints) -> None:
+        """A decision has been made on these pod rows: from now on they count as seen."""
+        fresh = self._pods.mark_decided(rows)
+        if not len(fresh):
+            return
+        shapes = self._pods.rows.shape[fresh]
+        counts = np.bincount(shapes[shapes != UNREADABLE], minlength=len(self._shapes)).astype(np.int64)
+        counts[: len(self._seen)] += self._seen
+        self._seen = counts
+
+    def _put(self, obj: ClusterObject) -> None:
+        if isinstance(obj, Pod):
+            self._put_pod(obj)
+        elif isinstance(obj, Node):
+            self._put_node(obj)
+        else:
+            self._put_other(obj)
+
+    def _gone(self, delta: Gone) -> None:
+        if delta.kind == "Pod":
+            self._drop_pod(delta.key)
+        elif delta.kind == "Node":
+            self._nodes_changed |= self._nodes.pop(delta.key, None) is not None
+            self._node_rows.pop(delta.key, None)
+        else:
+            self._drop_other(delta)
+
+    def _put_other(self, obj: OtherObject) -> None:
+        field = _OTHERS[type(obj).__name__]
+        key = obj.metadata.name
+        if isinstance(obj, PersistentVolumeClaim):
+            key = f"{obj.metadata.namespace or 'default'}/{key}"
+        entries = {**getattr(self._objects, field), key: obj}
+        self._objects = msgspec.structs.replace(self._objects, **{field: entries})
+
+    def _drop_other(self, delta: Gone) -> None:
+        field = _OTHERS[delta.kind]
+        entries = {key: obj for key, obj in getattr(self._objects, field).items() if key != delta.key}
+        self._objects = msgspec.structs.replace(self._objects, **{field: entries})
+
+    # Nodes: a change of nodes is rare, and rebuilds the arrays at the next look.
+
+    def _put_node(self, node: Node) -> None:
+        known = self._nodes.get(node.name)
+        if known is not None and _alike(known, node):
+            return
+        self._node_rows[node.name] = read_node(node)
+        self._nodes[node.name] = node
+        self._nodes_changed = True
+
+    def _settle(self) -> None:
+        """After nodes came, changed or went: new arrays, with every bound pod booked again."""
+        if not self._nodes_changed:
+            return
+        self._nodes_changed = False
+        old_names = self._facts.names
+        names = sorted(self._nodes, key=lambda name: (self._ranks.get(name, 0), name))
+        self._facts = NodeFacts([self._nodes[name] for name in names])
+        self._state = build_state([self._node_rows[name] for name in names], self._resources, self._models)
+        self._state_shared = False
+        self._tied = 0
+        for row in self._pods.row_of.values():
+            old = self._pods.node(row)
+            name = self._pods.object(row).spec.node_name or (old_names[old] if old >= 0 else "")
+            if name:
+                self._pods.bind(row, self._facts.index.get(name, ELSEWHERE), self._pods.grants(row))
+                self._book(row, 1)
+
+    def _own_state(self) -> NodeState:
+        """Before a write: leave the arrays that a snapshot shares to it."""
+        self._widen()
+        if self._state_shared:
+            self._state = self._state.copy()
+            self._state_shared = False
+        return self._state
+
+    def _widen(self) -> None:
+        """Columns for resources that have been met since the arrays were made."""
+        missing = len(self._resources) - self._state.free.shape[1]
+        if missing:
+            wider = ((0, 0), (0, missing))
+            free, total = np.pad(self._state.free, wider), np.pad(self._state.total, wider)
+            self._state = self._state._replace(free=free, total=total)
+
+    # Pods
+
+    def _put_pod(self, pod: Pod) -> None:
+        key = pod.key
+        if pod.is_over:
+            self._drop_pod(key)
+            return
+        kept: tuple[DeviceGrant, ...] = ()
+        row = self._pods.row_of.get(key)
+        if row is not None:
+            if _same_for_us(self._pods.object(row), pod):
+                return
+            if self._pods.node(row) >= 0 and not pod.is_bound:
+                return  # an older state of a pod whose bind is under way
+            kept = self._pods.grants(row)
+            self._drop_pod(key)
+        self._add_pod(key, pod, kept)
+
+    def _add_pod(self, key: str, pod: Pod, kept: tuple[DeviceGrant, ...]) -> None:
+        traits = self._traits(key, pod)
+        if not pod.is_bound:
+            self._pods.append(key, pod, traits, PENDING, ())
+            return
+        self._settle()
+        node = self._facts.index.get(pod.spec.node_name, ELSEWHERE)
+        grants = self._grants_of(pod, traits.shape, node, kept) if node >= 0 else ()
+        self._book(self._pods.append(key, pod, traits, node, grants), 1)
+
+    def _traits(self, key: str, pod: Pod) -> PodTraits:
+        number, plain = UNREADABLE, 0
+        known = len(self._shapes)
+        try:
+            shape, is_plain = self._shapes.of(pod)
+            number, plain = shape.number, int(is_plain)
+            if len(self._shapes) > known:
+                for name, _ in shape.requests:
+                    self._resources.column(name)
+        except InputError as error:
+            self._unreadable[key] = str(error)
+        created = seconds_of(pod.metadata.creation_timestamp)
+        return PodTraits(number, plain, pod.spec.priority, created, self._gangs.number_of(pod))
+
+    def _grants_of(self, pod: Pod, shape: int, node: int, kept: tuple[DeviceGrant, ...]) -> tuple[DeviceGrant, ...]:
+        """The devices of a bound pod: as the node agent reports them, as we gave them, or as they likely are."""
+        if shape == UNREADABLE:
+            return ()
+        reported = _indices(pod.metadata.annotations.get(ALLOCATED_DEVICES))
+        if kept and (not reported or reported == tuple(grant.index for grant in kept)):
+            return kept
+        wish = reported or _indices(pod.metadata.annotations.get(WISHED_DEVICES))
+        return guess_grants(self._state, node, self._shapes[shape], wish)
+
+    def _drop_pod(self, key: str) -> None:
+        row = self._pods.row_of.get(key)
+        if row is None:
+            return
+        self._settle()
+        self._book(row, -1)
+        self._pods.remove(key)
+        self._unreadable.pop(key, None)
+
+    def _assume(self, delta: Assume) -> None:
+        row = self._pods.row_of.get(delta.pod)
+        if row is None or self._pods.node(row) != PENDING:
+            return
+        self._settle()
+        self._pods.bind(row, self._facts.index[delta.node], delta.devices)
+        self._book(row, 1)
+
+    def _forget(self, key: str) -> None:
+        row = self._pods.row_of.get(key)
+        if row is None or self._pods.object(row).is_bound:
+            return
+        self._settle()
+        self._book(row, -1)
+        self._pods.bind(row, PENDING, ())
+
+    def _book(self, row: int, sign: int) -> None:
+        """Count a bound pod on its node, or take it off again."""
+        node, shape = self._pods.node(row), self._pods.shape(row)
+        if node < 0:
+            return
+        state = self._own_state()
+        if shape == UNREADABLE:
+            state.blocked[node] += sign
+        else:
+            book(state, node, self._shapes[shape], self._pods.grants(row), self._resources, sign)
+        self._tied += sign * int(bears_on_others(self._pods.object(row)))
+
+
+def bears_on_others(pod: Pod) -> bool:
+    """Whether a bound pod can keep other pods off nodes, or draw them, by more than what it takes."""
+    affinity = pod.spec.affinity
+    return affinity is not None and bool(affinity.pod_affinity or affinity.pod_anti_affinity)
+
+
+def _alike(old: Node, new: Node) -> bool:
+    def part(node: Node) -> object:
+        return node.spec, node.status, node.labels, node.metadata.annotations
+
+    return part(old) == part(new)
+
+
+def _same_for_us(old: Pod, new: Pod) -> bool:
+    def part(pod: Pod) -> object:
+        return pod.spec, pod.metadata.labels, pod.metadata.annotations, pod.metadata.deletion_timestamp
+
+    return part(old) == part(new)
+
+
+def _indices(text: str | None) -> tuple[int, ...]:
+    if not text:
+        return ()
+    return tuple(int(part) for part in text.split(",") if part.strip().isdigit())

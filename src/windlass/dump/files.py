@@ -1,0 +1,134 @@
+"""Kubernetes objects out of files and folders: JSON, YAML, several documents, Lists; every error names file and line.
+
+Fed with a path by the commands (`--nodes`, later dumps and manifests); hands out the model's structs with the place
+that each came from. The strictness about fields is the model's, the strictness about text is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windlass.dump import jsontext, yamltext
+from windlass.model.errors import InputError
+from windlass.model.fleet import Fleet, expand_fleet
+from windlass.model.node import Node
+from windlass.model.objects import decode_object
+
+ENDINGS = (".json", ".yaml", ".yml")
+"""What is read out of a folder; other files in it (logs, host reports) are other people's business."""
+
+Document = jsontext.JsonDocument | yamltext.YamlDocument
+
+
+@dataclass(frozen=True)
+class SourceObject:
+    """An object and the place that it was read from."""
+
+    value: object
+    file: str
+    document: Document
+    item: int | None
+
+    def place_of(self, path: str = "") -> tuple[int, int]:
+        """Line and column of the object, or of one of its fields."""
+        return self.document.place_of(self.item, path)
+
+    def blame(self, error: InputError) -> InputError:
+        """The error, with the place added that it is about."""
+        line, column = self.place_of(error.path)
+        return error.with_context(file=self.file, line=line, column=column)
+
+
+def read_objects(path: Path) -> Iterator[SourceObject]:
+    """All objects in a file, or in the files of a folder, in order."""
+    for file in _files(path):
+        for document in _documents(file):
+            for item, raw in _raw_objects(document, str(file)):
+                yield _decode(raw, str(file), document, item)
+
+
+def read_nodes(path: Path) -> tuple[Node, ...]:
+    """The machine park in a file: Nodes, Lists of them, and Fleets, in any mixture."""
+    nodes: dict[str, Node] = {}
+    for source in read_objects(path):
+        try:
+            for node in _nodes_of(source.value):
+                if nodes.setdefault(node.name, node) is not node:
+                    raise InputError("there is another node of this name", object=f"Node {node.name}")
+        except InputError as error:
+            raise source.blame(error) from error
+    if not nodes:
+        raise InputError("holds no Node and no Fleet", file=str(path))
+    return tuple(nodes.values())
+
+
+def _nodes_of(value: object) -> list[Node]:
+    if isinstance(value, Node):
+        return [value]
+    if isinstance(value, Fleet):
+        return expand_fleet(value)
+    raise InputError(
+        f"a machine park is made of Node and Fleet objects, and this is a {type(value).__name__}"
+    )
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.exists():
+        raise InputError("there is no such file", file=str(path))
+    if not path.is_dir():
+        return [path]
+    files = sorted(file for file in path.rglob("*") if file.suffix in ENDINGS and file.is_file())
+    if not files:
+        raise InputError(f"the folder holds no file that ends in {', '.join(ENDINGS)}", file=str(path))
+    return files
+
+
+def _documents(file: Path) -> Iterator[Document]:
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError("is not a text file in UTF-8", file=str(file)) from error
+    except OSError as error:
+        raise InputError(f"can't be read: {error.strerror}", file=str(file)) from error
+    is_json = file.suffix == ".json" or (file.suffix not in ENDINGS and text.lstrip()[:1] == "{")
+    return jsontext.read_documents(text, str(file)) if is_json else yamltext.read_documents(text, str(file))
+
+
+def _raw_objects(document: Document, file: str) -> Iterator[tuple[int | None, dict[str, Any]]]:
+    """The document's objects as plain data: itself, or the items of a List (with their position)."""
+    value = document.value
+    if not isinstance(value, dict):
+        raise _misplaced(document, None, file, "expected an object with apiVersion and kind")
+    kind = value.get("kind")
+    if not (isinstance(kind, str) and kind.endswith("List") and "items" in value):
+        yield None, value
+        return
+    if not isinstance(value["items"], list):
+        raise _misplaced(document, None, file, "the items of a List must be a list")
+    for position, item in enumerate(value["items"]):
+        if not isinstance(item, dict):
+            raise _misplaced(document, position, file, "expected an object")
+        yield position, _named_by_list(item, kind, value.get("apiVersion"))
+
+
+def _named_by_list(item: dict[str, Any], list_kind: str, api_version: object) -> dict[str, Any]:
+    """The items of a NodeList don't say what they are: the list does."""
+    if "kind" in item or list_kind == "List":
+        return item
+    return {"apiVersion": api_version, "kind": list_kind.removesuffix("List"), **item}
+
+
+def _decode(raw: dict[str, Any], file: str, document: Document, item: int | None) -> SourceObject:
+    try:
+        return SourceObject(decode_object(raw), file, document, item)
+    except InputError as error:
+        line, column = document.place_of(item, error.path)
+        raise error.with_context(file=file, line=line, column=column) from error
+
+
+def _misplaced(document: Document, item: int | None, file: str, message: str) -> InputError:
+    line, column = document.place_of(item, "")
+    return InputError(message, file=file, line=line, column=column)

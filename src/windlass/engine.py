@@ -1,0 +1,122 @@
+"""`decide`: from what is, what to do. The main path, and a pure one.
+
+    snapshot ─► order ─► place ─► plan
+
+The live scheduler, the embedded cluster, the simulator, `why` and `plan` all call this function, and nothing else
+decides. No clock, no randomness but a seed in the config, no I/O: the same snapshot, config and time give the same
+plan. The memo only saves work; an empty one gives the same plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+import msgspec
+import numpy as np
+
+from windlass.cluster.snapshot import Snapshot
+from windlass.model.decision import Bind, Hold
+from windlass.model.plan import Plan
+from windlass.model.verdict import Verdict
+from windlass.placement.arrays import Mix
+from windlass.placement.grants import GrantReader
+from windlass.placement.mix import WorkloadMix, mix_arrays, mix_of
+from windlass.placement.place import Placed, Placer
+from windlass.placement.policies import USES_MIX, PlacementConfig, make_rule
+from windlass.placement.table import ScoreTable
+from windlass.queueing.order import Queue, order
+
+
+class EngineConfig(msgspec.Struct, frozen=True):
+    placement: PlacementConfig = PlacementConfig()
+    mix: WorkloadMix | None = None
+    """The workload to expect; None: what has been seen so far."""
+
+
+class Memo:
+    """Work kept from one decision to the next. It belongs to one stream of snapshots of one store."""
+
+    def __init__(self) -> None:
+        self._table: ScoreTable | None = None
+        self._key: tuple[object, ...] = ()
+
+    def table(self, snapshot: Snapshot, config: EngineConfig, expected: WorkloadMix) -> ScoreTable:
+        key = (config.placement, expected, len(snapshot.models.names), snapshot.state.free.shape)
+        table = self._table
+        fresh = table is None or table.facts is not snapshot.facts or table.objects is not snapshot.objects
+        if table is None or fresh or key != self._key:
+            table = ScoreTable(snapshot, mix_arrays(expected, snapshot.models))
+            self._table, self._key = table, key
+        return table
+
+
+def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | None = None) -> Plan:
+    """What to do now: every pending pod is bound to a node or held with a verdict."""
+    queue = order(snapshot)
+    table = (memo or Memo()).table(snapshot, config, _expected(snapshot, config))
+    rule = make_rule(config.placement, snapshot.state, table.mix)
+    placed = Placer(snapshot, table, rule, queue).run()
+    return Plan(binds=_binds(snapshot, queue, placed), holds=Holds(snapshot, queue, placed))
+
+
+def _expected(snapshot: Snapshot, config: EngineConfig) -> WorkloadMix:
+    if config.placement.policy not in USES_MIX:
+        return WorkloadMix()
+    if config.mix is not None:
+        return config.mix
+    counts = snapshot.seen.tolist()
+    return mix_of((snapshot.shapes[number], count) for number, count in enumerate(counts) if count)
+
+
+def _binds(snapshot: Snapshot, queue: Queue, placed: Placed) -> list[Bind]:
+    reader = GrantReader(snapshot)
+    names, objects = snapshot.facts.names, snapshot.pods.objects
+    rows = queue.rows.tolist()
+    nodes = placed.node.tolist()
+    return [
+        Bind(objects[rows[i]].key, names[nodes[i]], reader.grants(rows[i], nodes[i], placed.grant[i]))
+        for i in np.flatnonzero(placed.node >= 0).tolist()
+    ]
+
+
+class Holds(Sequence[Hold]):
+    """What waits, each with its verdict, put into words as it is read."""
+
+    def __init__(self, snapshot: Snapshot, queue: Queue, placed: Placed) -> None:
+        self._snapshot, self._queue, self._placed = snapshot, queue, placed
+        self._waiting = np.flatnonzero(placed.node < 0)
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._queue.incomplete)
+
+    def __iter__(self) -> Iterator[Hold]:
+        return (self[i] for i in range(len(self)))
+
+    @overload
+    def __getitem__(self, index: int) -> Hold: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Hold]: ...
+    def __getitem__(self, index: int | slice) -> Hold | Sequence[Hold]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        index %= len(self)
+        if index >= len(self._waiting):
+            return self._incomplete(*self._queue.incomplete[index - len(self._waiting)])
+        position = int(self._waiting[index])
+        pod = self._snapshot.pods.objects[int(self._queue.rows[position])]
+        return Hold(pod.key, self._verdict(pod.key, position))
+
+    def _verdict(self, key: str, position: int) -> Verdict:
+        held = self._placed.held.get(position)
+        if held is None:
+            return self._placed.refusals[int(self._placed.refusal[position])].verdict()
+        detail = self._snapshot.unreadable.get(key, held.kube)
+        return Verdict(code=held.code, nodes=self._snapshot.facts.size, detail=detail)
+
+    def _incomplete(self, number: int, there: int) -> Hold:
+        gang = self._snapshot.gangs[number]
+        detail = f"waiting for pods of the group: {there} of {gang.total} are there"
+        return Hold(gang.key, Verdict(code="GANG_INCOMPLETE", nodes=self._snapshot.facts.size, detail=detail))

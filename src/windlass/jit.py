@@ -1,0 +1,93 @@
+"""Compiles the kernels, once they are worth it.
+
+`placement.table` asks here for a set of kernels. Small inputs get the plain Python functions, so that a question about
+a small cluster doesn't wait for numba to load; large ones get the same functions compiled. Compiled code is cached
+on disk by numba, under a digest of all kernel sources: numba by itself would not notice a change in a kernel that
+another one calls.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import tempfile
+import types
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+Kernels = types.SimpleNamespace
+
+KERNEL_MODULES = (
+    "windlass.placement.kernels.devices",
+    "windlass.placement.kernels.scores",
+    "windlass.placement.kernels.queue",
+)
+
+
+def kernels(small: bool) -> Kernels:
+    """The kernels that will be done first: compiled ones, unless the work is small and they are not loaded yet."""
+    return interpreted() if small and not compiled.cache_info().currsize else compiled()
+
+
+@cache
+def interpreted() -> Kernels:
+    """The kernels as plain Python functions."""
+    return Kernels(**{name: function for module in _modules() for name, function in _functions(module).items()})
+
+
+@cache
+def compiled() -> Kernels:
+    """The kernels as machine code: the same functions, in a namespace in which they call each other compiled."""
+    import numba
+
+    modules = _modules()
+    cached = _use_cache_directory(numba, modules)
+    namespace: dict[str, Any] = {}
+    for module in modules:
+        namespace.update(vars(module))
+    kernels: dict[str, Callable[..., Any]] = {}
+    for module in modules:
+        for name, function in _functions(module).items():
+            twin = types.FunctionType(function.__code__, namespace, name, function.__defaults__)
+            twin.__module__, twin.__qualname__ = module.__name__, name
+            kernels[name] = namespace[name] = numba.njit(cache=cached)(twin)
+    return Kernels(**kernels)
+
+
+def _modules() -> list[types.ModuleType]:
+    return [importlib.import_module(name) for name in KERNEL_MODULES]
+
+
+def _functions(module: types.ModuleType) -> dict[str, types.FunctionType]:
+    """The functions that the module itself defines, in order."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, types.FunctionType) and value.__module__ == module.__name__
+    }
+
+
+def _use_cache_directory(numba: Any, modules: list[types.ModuleType]) -> bool:
+    """Point numba's cache at a folder of these very sources; False if there is no place to write one."""
+    import windlass.cluster.state
+    import windlass.placement.arrays
+
+    sources = [inspect.getsource(m) for m in (*modules, windlass.placement.arrays, windlass.cluster.state)]
+    digest = hashlib.sha256("".join(sources).encode()).hexdigest()[:16]
+    beside = Path(inspect.getfile(modules[0])).parent / "__pycache__"
+    for folder in (beside, Path(tempfile.gettempdir()) / "windlass-kernels"):
+        try:
+            (folder / digest).mkdir(parents=True, exist_ok=True)
+            probe = folder / digest / ".writable"
+            probe.touch()
+        except OSError:
+            if (folder / digest).is_dir() and any((folder / digest).iterdir()):
+                numba.config.CACHE_DIR = str(folder / digest)  # filled when the image was made: reading is enough
+                return True
+            continue
+        numba.config.CACHE_DIR = str(folder / digest)
+        return True
+    return False

@@ -1,0 +1,231 @@
+"""The GPUs of a node, out of its labels, annotations, capacity and allocatable.
+
+Reads `model.node`; feeds the device rows in `cluster`. In order of trust: the annotation `windlass.dev/devices-layout`
+(written by Fleet expansion and by the node agent: several models in one node, NVLink islands, NUMA), then GPU
+Feature Discovery's labels with the advertised `nvidia.com/gpu`, then the 2023 production trace's names.
+
+`windlass.dev/devices-layout` is a JSON list of groups, in the order of device indices:
+
+    [{"model": "NVIDIA-H100-80GB-HBM3", "memory": 81559, "count": 4, "island": 0, "numa": 0, "mig": ""}, …]
+
+`model` and `count` are required, `memory` (MiB) defaults to what is known of the model, the rest to 0 or empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from windlass.model.catalogue import find_model
+from windlass.model.errors import InputError
+from windlass.model.mig import MIG_RESOURCE_PREFIX
+from windlass.model.node import Node
+
+LAYOUT_ANNOTATION = "windlass.dev/devices-layout"
+UNHEALTHY_ANNOTATION = "windlass.dev/unhealthy-devices"
+PRODUCT = "nvidia.com/gpu.product"
+COUNT = "nvidia.com/gpu.count"
+MEMORY = "nvidia.com/gpu.memory"
+REPLICAS = "nvidia.com/gpu.replicas"
+SHARING = "nvidia.com/gpu.sharing-strategy"
+MIG_STRATEGY = "nvidia.com/mig.strategy"
+CLIQUE = "nvidia.com/gpu.clique"
+TRACE_MODEL = "alibabacloud.com/gpu-card-model"
+TRACE_COUNT = "alibabacloud.com/gpu-count"
+MAX_NODE_DEVICES = 256
+"""Beyond any node, MIG instances counted as GPUs included; keeps a slip of the pen from filling the memory."""
+
+_WHOLE = "nvidia.com/gpu"
+_SHARED = "nvidia.com/gpu.shared"
+_SHARED_SUFFIX = "-SHARED"
+
+
+class Device(msgspec.Struct, frozen=True):
+    """One GPU of a node, as placement sees it."""
+
+    index: int
+    model: str
+    memory_mib: int
+    healthy: bool = True
+    island: int = 0
+    """NVLink island inside the node."""
+    numa: int = 0
+    mig: str = ""
+    """`""`: handed out whole or in shares. `dynamic`: MIG instances may be made by geometry. `static`: already cut
+    (by a fixed MIG layout, or into renamed shared replicas); its parts are counted as extended resources."""
+
+
+class DeviceGroup(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Equal devices with consecutive indices: one entry of the layout annotation."""
+
+    model: str
+    count: int
+    memory: int = 0
+    island: int = 0
+    numa: int = 0
+    mig: str = ""
+
+
+def node_devices(
+    node: Node, allocatable: Mapping[str, int], capacity: Mapping[str, int]
+) -> tuple[Device, ...]:
+    """The GPUs of a node by index; empty for a node without. The maps are those of `node_quantities`."""
+    if not _has_gpus(node, capacity):
+        return ()
+    try:
+        groups = _groups(node, capacity)
+        devices = _spread_out(groups)
+        return _mark_unhealthy(devices, node, allocatable, capacity)
+    except InputError as error:
+        raise error.with_context(object=f"Node {node.name}", code="INVALID_OBJECT") from None
+
+
+def node_replicas(node: Node) -> int:
+    """How many pods may share each `nvidia.com/gpu` of the node (time-slicing or MPS without renaming); 1 without."""
+    try:
+        replicas = _label_number(node, REPLICAS) or 1
+    except InputError as error:
+        raise error.with_context(object=f"Node {node.name}", code="INVALID_OBJECT") from None
+    shared = node.labels.get(SHARING, "none") not in ("", "none")
+    return replicas if shared else 1
+
+
+def encode_layout(groups: tuple[DeviceGroup, ...]) -> str:
+    """The value of the layout annotation."""
+    return msgspec.json.encode(groups).decode()
+
+
+def _has_gpus(node: Node, capacity: Mapping[str, int]) -> bool:
+    if capacity.get(_WHOLE) or capacity.get(_SHARED) or capacity.get(TRACE_COUNT):
+        return True
+    return LAYOUT_ANNOTATION in node.metadata.annotations or (
+        PRODUCT in node.labels and any(name.startswith(MIG_RESOURCE_PREFIX) for name in capacity)
+    )
+
+
+def _groups(node: Node, capacity: Mapping[str, int]) -> tuple[DeviceGroup, ...]:
+    layout = node.metadata.annotations.get(LAYOUT_ANNOTATION)
+    if layout is not None:
+        return _decode_layout(layout)
+    model = node.labels.get(PRODUCT) or node.labels.get(TRACE_MODEL, "")
+    model = model.removesuffix(_SHARED_SUFFIX)
+    memory = _label_number(node, MEMORY)
+    whole, cut = _counts(node, capacity)
+    return (
+        DeviceGroup(model, whole, memory),
+        DeviceGroup(model, cut, memory, mig="static"),
+    )
+
+
+def _counts(node: Node, capacity: Mapping[str, int]) -> tuple[int, int]:
+    """`(handed out whole, already cut)`.
+
+    What is advertised counts more than the label, which in a node of several models flips between them from run to run.
+    """
+    labelled = _label_number(node, COUNT)
+    advertised = capacity.get(_WHOLE, 0) or capacity.get(TRACE_COUNT, 0)
+    replicas = node_replicas(node)
+    if replicas > 1 and advertised:
+        return labelled or -(-advertised // replicas), 0
+    if capacity.get(_SHARED):
+        return advertised, max(0, (labelled or capacity[_SHARED] // replicas) - advertised)
+    if node.labels.get(MIG_STRATEGY) == "mixed":
+        return advertised, max(0, labelled - advertised)
+    return advertised, 0
+
+
+def _decode_layout(text: str) -> tuple[DeviceGroup, ...]:
+    path = f"metadata.annotations.{LAYOUT_ANNOTATION}"
+    try:
+        groups = msgspec.json.decode(text, type=tuple[DeviceGroup, ...])
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"not a list of device groups: {error}",
+            path=path,
+            remedy='write a JSON list such as [{"model": "NVIDIA-L40S", "memory": 46068, "count": 4}]',
+        ) from None
+    for position, group in enumerate(groups):
+        if min(group.count, group.memory, group.island, group.numa) < 0 or group.count > MAX_NODE_DEVICES:
+            raise InputError(
+                f"group {position} has a number out of range",
+                path=path,
+                remedy=f"count is 0 to {MAX_NODE_DEVICES}, the other numbers are 0 or more",
+            )
+        if group.mig not in ("", "dynamic", "static"):
+            raise InputError(
+                f"group {position} has unknown mig {group.mig!r}",
+                path=path,
+                remedy='use "dynamic", "static" or ""',
+            )
+    return groups
+
+
+def _spread_out(groups: tuple[DeviceGroup, ...]) -> list[Device]:
+    total = sum(group.count for group in groups)
+    if total > MAX_NODE_DEVICES:
+        raise InputError(
+            f"{total} GPUs in one node are absurd",
+            path=f"status.capacity.{_WHOLE}",
+            remedy=f"a node has at most {MAX_NODE_DEVICES}",
+        )
+    devices: list[Device] = []
+    for group in groups:
+        memory = group.memory or _known_memory(group.model)
+        for _ in range(group.count):
+            devices.append(
+                Device(len(devices), group.model, memory, True, group.island, group.numa, group.mig)
+            )
+    return devices
+
+
+def _known_memory(model: str) -> int:
+    known = find_model(model)
+    return known.memory_mib if known else 0
+
+
+def _mark_unhealthy(
+    devices: list[Device], node: Node, allocatable: Mapping[str, int], capacity: Mapping[str, int]
+) -> tuple[Device, ...]:
+    """Kubernetes counts unhealthy GPUs without naming them: those that an annotation names, then the last ones."""
+    named = _named_unhealthy(node, len(devices))
+    resource = _WHOLE if capacity.get(_WHOLE) else TRACE_COUNT
+    missing = (capacity.get(resource, 0) - allocatable.get(resource, 0)) // node_replicas(node)
+    if not named and missing <= 0:
+        return tuple(devices)
+    unnamed = [device.index for device in devices if device.mig != "static" and device.index not in named]
+    further = max(0, missing - len(named))
+    ill = named.union(unnamed[len(unnamed) - further :] if further else ())
+    return tuple(
+        msgspec.structs.replace(device, healthy=False) if device.index in ill else device
+        for device in devices
+    )
+
+
+def _named_unhealthy(node: Node, count: int) -> frozenset[int]:
+    text = node.metadata.annotations.get(UNHEALTHY_ANNOTATION, "")
+    named = set()
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        index = int(item) if item.isascii() and item.isdigit() and len(item) < 9 else -1
+        if not 0 <= index < count:
+            raise InputError(
+                f"{item[:64]!r} is not the index of one of the node's {count} GPUs",
+                path=f"metadata.annotations.{UNHEALTHY_ANNOTATION}",
+                remedy='list indices separated by commas, such as "3,5"',
+            )
+        named.add(index)
+    return frozenset(named)
+
+
+def _label_number(node: Node, name: str) -> int:
+    """0 where the label is absent."""
+    text = node.labels.get(name, "")
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) <= 12):
+        raise InputError(
+            f"{text[:64]!r} is not a whole number",
+            path=f"metadata.labels.{name}",
+            remedy="GPU Feature Discovery writes digits only; remove or correct the label",
+        )
+    return int(text)

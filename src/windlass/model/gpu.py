@@ -1,0 +1,182 @@
+"""GPUs: what a pod asks for, and what a node has.
+
+Reads annotations, labels and the integers of `model.requests`; feeds device rows and shapes in `cluster`. The
+ecosystem writes a GPU request in several ways, and they all become one `GpuRequest`:
+
+- `nvidia.com/gpu: 2` — whole GPUs;
+- `nvidia.com/mig-1g.10gb: 1` — instances of a MIG profile;
+- annotations `gpu-fraction: "0.5"` or `gpu-memory: "8192"` (MiB), with `gpu-fraction-num-devices` (KAI);
+- annotations `alibabacloud.com/gpu-milli`, `gpu-count` and `gpu-card-model` (the 2023 production trace).
+
+One pod may ask in one way only: whole GPUs beside a share, or two MIG profiles at once, are refused by name.
+`nvidia.com/gpu.shared` is a counted resource like any other and no `GpuRequest`. What a node has is in `model.device`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+
+import msgspec
+
+from windlass.model.device import Device, node_devices, node_replicas
+from windlass.model.errors import InputError
+from windlass.model.mig import MIG_RESOURCE_PREFIX, profile_of_resource
+from windlass.model.pod import Pod
+
+__all__ = ["Device", "GpuRequest", "gpu_request", "node_devices", "node_replicas"]
+
+WHOLE_GPU = "nvidia.com/gpu"
+FRACTION = "gpu-fraction"
+FRACTION_DEVICES = "gpu-fraction-num-devices"
+MEMORY = "gpu-memory"
+TRACE_MILLI = "alibabacloud.com/gpu-milli"
+TRACE_COUNT = "alibabacloud.com/gpu-count"
+TRACE_MODELS = "alibabacloud.com/gpu-card-model"
+MAX_DEVICES = 1024
+"""More GPUs than any node has: a request beyond it is a slip of the pen."""
+
+_SHARE_ANNOTATIONS = (FRACTION, FRACTION_DEVICES, MEMORY, TRACE_MILLI, TRACE_COUNT)
+_DECIMAL = re.compile(r"[0-9]*\.?[0-9]*")
+
+
+class GpuRequest(msgspec.Struct, frozen=True):
+    """GPUs that one pod needs on one node."""
+
+    count: int
+    """Devices, or instances of `profile`."""
+    milli: int
+    """Thousandths of each device; 1000 is a whole one. 0 where `memory_mib` asks, until a device is known."""
+    memory_mib: int = 0
+    models: tuple[str, ...] = ()
+    """Allowed GPU models, sorted; empty means any."""
+    profile: str = ""
+    """MIG profile (`1g.10gb`, `1g.10gb+me`); empty for shares and whole GPUs."""
+
+
+def gpu_request(pod: Pod, requests: Mapping[str, int]) -> GpuRequest | None:
+    """What `pod` asks of GPUs, or None; `requests` is its effective request."""
+    annotations = pod.metadata.annotations
+    try:
+        found = _from_resources(requests)
+        if annotations:
+            found.extend(_from_annotations(annotations))
+            models = _models(annotations)
+        else:
+            models = ()
+        return _agreed(found, models)
+    except InputError as error:
+        raise error.with_context(object=f"Pod {pod.key}", code="INVALID_OBJECT") from None
+
+
+def _from_resources(requests: Mapping[str, int]) -> list[tuple[str, GpuRequest]]:
+    found = []
+    for name, amount in requests.items():
+        if not name.startswith("nvidia.com/") or not amount:
+            continue
+        if name == WHOLE_GPU:
+            found.append((name, GpuRequest(_count(amount, name), 1000)))
+        elif name.startswith(MIG_RESOURCE_PREFIX):
+            found.append((name, GpuRequest(_count(amount, name), 1000, profile=profile_of_resource(name))))
+    return found
+
+
+def _from_annotations(annotations: Mapping[str, str]) -> list[tuple[str, GpuRequest]]:
+    if not any(name in annotations for name in _SHARE_ANNOTATIONS):
+        return []
+    return [*_from_kai(annotations), *_from_trace(annotations)]
+
+
+def _from_kai(annotations: Mapping[str, str]) -> list[tuple[str, GpuRequest]]:
+    found = []
+    devices = _whole_number(annotations, FRACTION_DEVICES, default=1)
+    if FRACTION in annotations:
+        found.append((FRACTION, GpuRequest(devices, _fraction_milli(annotations[FRACTION]))))
+    if MEMORY in annotations:
+        found.append(
+            (MEMORY, GpuRequest(devices, 0, memory_mib=_whole_number(annotations, MEMORY, default=0)))
+        )
+    if FRACTION_DEVICES in annotations and not found:
+        raise _annotation_error(
+            FRACTION_DEVICES, "has no share to apply to", f"add the annotation {FRACTION} or {MEMORY}"
+        )
+    return found
+
+
+def _from_trace(annotations: Mapping[str, str]) -> list[tuple[str, GpuRequest]]:
+    if TRACE_MILLI not in annotations and TRACE_COUNT not in annotations:
+        return []
+    if annotations.get(TRACE_COUNT) == "0" and annotations.get(TRACE_MILLI, "0") == "0":
+        return []
+    milli = _whole_number(annotations, TRACE_MILLI, default=1000)
+    count = _whole_number(annotations, TRACE_COUNT, default=1)
+    if milli > 1000:
+        raise _annotation_error(TRACE_MILLI, f"{milli} is more than one GPU", "use 1 to 1000")
+    return [(TRACE_MILLI if TRACE_MILLI in annotations else TRACE_COUNT, GpuRequest(count, milli))]
+
+
+def _fraction_milli(text: str) -> int:
+    """Thousandths of a GPU, to the nearest, so that three times "0.3333" is one GPU; never rounded to nothing."""
+    if not any(digit.isdigit() for digit in text) or not _DECIMAL.fullmatch(text) or len(text) > 64:
+        raise _annotation_error(FRACTION, f"{text[:64]!r} is not a fraction", 'use a decimal such as "0.5"')
+    share = Fraction(text if text[0] != "." else "0" + text)
+    if not 0 < share <= 1:
+        raise _annotation_error(
+            FRACTION,
+            f"{text!r} is outside 0 to 1",
+            f'use a decimal such as "0.5"; whole GPUs go to {WHOLE_GPU}',
+        )
+    return max(1, int(share * 1000 + Fraction(1, 2)))
+
+
+def _models(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    text = annotations.get(TRACE_MODELS, "")
+    if not text:
+        return ()
+    return tuple(sorted({model for model in text.split("|") if model}))
+
+
+def _agreed(found: list[tuple[str, GpuRequest]], models: tuple[str, ...]) -> GpuRequest | None:
+    """The one request that everything says; two ways of asking that differ are an error that names both."""
+    if not found:
+        return None
+    name, request = found[0]
+    for other_name, other in found[1:]:
+        if other != request:
+            raise InputError(
+                f"asks for GPUs in two ways at once: {name} and {other_name}",
+                path=f"metadata.annotations.{other_name}"
+                if other_name in _SHARE_ANNOTATIONS
+                else "spec.containers",
+                remedy="keep one of them; split the work into two pods if it needs both",
+            )
+    return msgspec.structs.replace(request, models=models) if models else request
+
+
+def _count(amount: int, name: str) -> int:
+    if amount > MAX_DEVICES:
+        raise InputError(
+            f"{amount} of {name} is absurd",
+            path="spec.containers",
+            remedy=f"no node has more than {MAX_DEVICES}",
+        )
+    return amount
+
+
+def _whole_number(annotations: Mapping[str, str], name: str, *, default: int) -> int:
+    text = annotations.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 9) or int(text) == 0:
+        raise _annotation_error(
+            name, f"{text[:64]!r} is not a positive whole number", 'use digits only, such as "2"'
+        )
+    number = int(text)
+    if name in (FRACTION_DEVICES, TRACE_COUNT) and number > MAX_DEVICES:
+        raise _annotation_error(name, f"{number} is absurd", f"no node has more than {MAX_DEVICES} GPUs")
+    return number
+
+
+def _annotation_error(name: str, problem: str, remedy: str) -> InputError:
+    return InputError(problem, path=f"metadata.annotations.{name}", remedy=remedy)

@@ -1,0 +1,310 @@
+"""The closed list of reasons why a pod is not on a node, or not looked at at all.
+
+Filters set bits of a 64-bit mask per (pod shape, node) cell while they decide; `engine` turns the mask into a verdict
+and the reports print it. So each reason is written down once: its bit, its root-cause code, kube-scheduler's own words
+(interface text of Kubernetes, Apache-2.0), our sentence and what would help. Kubernetes has no words for what happens
+inside a GPU; those entries say it in its style.
+
+Bits 0 to 31 belong to the entries below. Bit 32 + j says that the j-th resource of the shape's own sorted request list
+is insufficient: `insufficient(name)` makes that entry.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+WHY_UNSCHEDULABLE = 1 << 0
+WHY_NODE_NAME = 1 << 1
+WHY_TAINT = 1 << 2
+WHY_NODE_AFFINITY = 1 << 3
+WHY_PORTS = 1 << 4
+WHY_POD_AFFINITY = 1 << 5
+WHY_POD_ANTI_AFFINITY = 1 << 6
+WHY_EXISTING_ANTI_AFFINITY = 1 << 7
+WHY_SPREAD = 1 << 8
+WHY_SPREAD_MISSING_LABEL = 1 << 9
+WHY_VOLUME_NODE_AFFINITY = 1 << 10
+WHY_VOLUME_ZONE = 1 << 11
+WHY_NOT_UNDERSTOOD = 1 << 12
+WHY_EXCLUSIVE_CLAIM = 1 << 13
+WHY_GPU_DEVICE_ROOM = 1 << 16
+WHY_GPU_MODEL = 1 << 17
+WHY_GPU_UNHEALTHY = 1 << 18
+WHY_MIG_NO_ROOM = 1 << 19
+WHY_GPU_ISLAND = 1 << 20
+WHY_GPU_MEMORY = 1 << 21
+
+FIRST_RESOURCE_BIT = 32
+MAX_RESOURCES = 32
+"""So many distinct resources may one pod ask for; more don't fit into the mask."""
+
+
+def why_insufficient(position: int) -> int:
+    """The mask bit of the resource at `position` of a shape's sorted request list."""
+    if not 0 <= position < MAX_RESOURCES:
+        raise ValueError(f"resource position {position} is outside 0..{MAX_RESOURCES - 1}")
+    return 1 << (FIRST_RESOURCE_BIT + position)
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """One way in which a pod can be refused."""
+
+    name: str
+    code: str
+    """From the list of root-cause codes, or one of the additions named in `ADDED_CODES`."""
+    kube: str
+    message: str
+    remedy: str
+    bit: int | None = None
+    """Position in the mask; None for reasons that hold a pod before any node is looked at."""
+
+
+ADDED_CODES = frozenset({"INVALID_OBJECT", "NODE_NOT_UNDERSTOOD", "NOT_IMPLEMENTED"})
+"""Codes that the corpus of cases has no use for and a scheduler has."""
+
+NODE_REASONS = (
+    Reason(
+        "UNSCHEDULABLE",
+        "NODE_UNSCHEDULABLE",
+        "node(s) were unschedulable",
+        "the node is cordoned",
+        "uncordon it (kubectl uncordon), or tolerate node.kubernetes.io/unschedulable",
+        0,
+    ),
+    Reason(
+        "NODE_NAME",
+        "SELECTOR_MISMATCH",
+        "node(s) didn't match the requested node name",
+        "spec.nodeName asks for another node",
+        "remove spec.nodeName",
+        1,
+    ),
+    Reason(
+        "TAINT",
+        "TAINT_NOT_TOLERATED",
+        "node(s) had untolerated taint(s)",
+        "the node has a taint that the pod doesn't tolerate",
+        "add a toleration with the taint's key, value and effect, or remove the taint",
+        2,
+    ),
+    Reason(
+        "NODE_AFFINITY",
+        "SELECTOR_MISMATCH",
+        "node(s) didn't match Pod's node affinity/selector",
+        "the node's labels don't match the pod's node selector or required node affinity",
+        "compare nodeSelector and nodeAffinity with the node's labels, letter by letter",
+        3,
+    ),
+    Reason(
+        "PORTS",
+        "HOST_PORT_CONFLICT",
+        "node(s) didn't have free ports for the requested pod ports",
+        "a host port that the pod asks for is taken on the node",
+        "drop hostPort, or use a port that is free",
+        4,
+    ),
+    Reason(
+        "POD_AFFINITY",
+        "POD_AFFINITY_CONFLICT",
+        "node(s) didn't match pod affinity rules",
+        "no pod that the required pod affinity asks for runs in the node's domain",
+        "check the affinity's selector, namespaces and topologyKey, or make it preferred",
+        5,
+    ),
+    Reason(
+        "POD_ANTI_AFFINITY",
+        "POD_AFFINITY_CONFLICT",
+        "node(s) didn't match pod anti-affinity rules",
+        "a pod that the required anti-affinity keeps away from runs in the node's domain",
+        "add nodes or domains, or make the anti-affinity preferred",
+        6,
+    ),
+    Reason(
+        "EXISTING_ANTI_AFFINITY",
+        "POD_AFFINITY_CONFLICT",
+        "node(s) didn't satisfy existing pods anti-affinity rules",
+        "a pod that runs in the node's domain keeps pods like this one away",
+        "change that pod's anti-affinity, or this pod's labels",
+        7,
+    ),
+    Reason(
+        "SPREAD",
+        "POD_SPREAD_CONFLICT",
+        "node(s) didn't match pod topology spread constraints",
+        "one more pod here would exceed the constraint's maxSkew",
+        "raise maxSkew, use ScheduleAnyway, or keep domains without GPU nodes out by node affinity",
+        8,
+    ),
+    Reason(
+        "SPREAD_MISSING_LABEL",
+        "POD_SPREAD_CONFLICT",
+        "node(s) didn't match pod topology spread constraints (missing required label)",
+        "the node lacks the label that a topology spread constraint counts by",
+        "label the node with the constraint's topologyKey",
+        9,
+    ),
+    Reason(
+        "VOLUME_NODE_AFFINITY",
+        "STORAGE_INSUFFICIENT",
+        "node(s) didn't match PersistentVolume's node affinity",
+        "the pod's volume can't be reached from this node",
+        "use a volume that this node can reach, or let the volume decide the node",
+        10,
+    ),
+    Reason(
+        "VOLUME_ZONE",
+        "STORAGE_INSUFFICIENT",
+        "node(s) had no available volume zone",
+        "the pod's volume is in another zone",
+        "place GPU nodes in the volume's zone, or use WaitForFirstConsumer",
+        11,
+    ),
+    Reason(
+        "NOT_UNDERSTOOD",
+        "NODE_NOT_UNDERSTOOD",
+        "node(s) held a pod that could not be read",
+        "the node holds a pod that could not be read, so what is free on it is not known",
+        "repair the object that the error names",
+        12,
+    ),
+    Reason(
+        "EXCLUSIVE_CLAIM",
+        "STORAGE_INSUFFICIENT",
+        "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by "
+        "another pod",
+        "another pod uses the ReadWriteOncePod claim",
+        "wait for that pod to end, or use another access mode",
+        13,
+    ),
+    Reason(
+        "GPU_DEVICE_ROOM",
+        "GPU_FULL",
+        "node(s) didn't have enough GPUs with room for the requested share",
+        "too few of the node's GPUs have the requested share free",
+        "ask for fewer or smaller shares, or wait for a GPU to be freed",
+        16,
+    ),
+    Reason(
+        "GPU_MODEL",
+        "SELECTOR_MISMATCH",
+        "node(s) didn't have the requested GPU model",
+        "the node's GPUs are of another model than the pod allows",
+        "allow the models that the cluster has",
+        17,
+    ),
+    Reason(
+        "GPU_UNHEALTHY",
+        "DEVICE_UNHEALTHY",
+        "node(s) had unhealthy GPUs",
+        "the node's GPUs that would do are unhealthy",
+        "look at the node's kernel log for Xid messages; reset or replace the GPU",
+        18,
+    ),
+    Reason(
+        "MIG_NO_ROOM",
+        "GPU_FRAGMENTED",
+        "node(s) didn't have a GPU whose MIG geometry has room for the profile",
+        "no GPU of the node has a free place where the MIG profile may start",
+        "ask for a smaller profile, or repartition",
+        19,
+    ),
+    Reason(
+        "GPU_ISLAND",
+        "GPU_FRAGMENTED",
+        "node(s) didn't have enough free GPUs in one NVLink island",
+        "the node's free GPUs lie in different NVLink islands",
+        "ask for fewer GPUs, or don't require one island",
+        20,
+    ),
+    Reason(
+        "GPU_MEMORY",
+        "REQUEST_EXCEEDS_CLUSTER",
+        "node(s) didn't have GPUs with the requested memory",
+        "the node's GPUs have less memory than the pod asks for",
+        "ask for less GPU memory, or for a larger model",
+        21,
+    ),
+)
+"""Reasons of one (pod, node) pair, by bit."""
+
+SCHEDULING_GATED = Reason(
+    "SCHEDULING_GATED",
+    "SCHEDULING_GATED",
+    "waiting for scheduling gates",
+    "the pod's scheduling gates are not lifted",
+    "let the gate's owner remove it from spec.schedulingGates",
+)
+UNBOUND_CLAIM = Reason(
+    "UNBOUND_CLAIM",
+    "STORAGE_INSUFFICIENT",
+    "pod has unbound immediate PersistentVolumeClaims",
+    "a volume claim of the pod is not bound, and its class binds immediately",
+    "check the claim's events and its storage class",
+)
+CLAIM_MISSING = Reason(
+    "CLAIM_MISSING",
+    "STORAGE_INSUFFICIENT",
+    "persistentvolumeclaim not found",
+    "a volume claim of the pod doesn't exist",
+    "create the claim, or correct its name",
+)
+RESOURCE_CLAIMS_NOT_IMPLEMENTED = Reason(
+    "RESOURCE_CLAIMS_NOT_IMPLEMENTED",
+    "NOT_IMPLEMENTED",
+    "cannot allocate all claims",
+    "the pod needs resource claims, which Windlass does not allocate yet",
+    "ask for the GPU as an extended resource, or leave the pod to another scheduler",
+)
+INVALID_OBJECT = Reason(
+    "INVALID_OBJECT",
+    "INVALID_OBJECT",
+    "pod is invalid",
+    "the pod is invalid",
+    "correct the field that the message names",
+)
+
+POD_REASONS = (
+    SCHEDULING_GATED,
+    UNBOUND_CLAIM,
+    CLAIM_MISSING,
+    RESOURCE_CLAIMS_NOT_IMPLEMENTED,
+    INVALID_OBJECT,
+)
+"""Reasons that hold a pod before any node is looked at."""
+
+_BY_BIT = {reason.bit: reason for reason in NODE_REASONS}
+
+
+def reason_of_bit(bit: int) -> Reason:
+    """The entry of a bit below `FIRST_RESOURCE_BIT`; KeyError for a bit that means nothing."""
+    return _BY_BIT[bit]
+
+
+def insufficient(resource: str) -> Reason:
+    """The entry for a resource of which a node has too little free."""
+    if resource == "pods":
+        return Reason(
+            "INSUFFICIENT_PODS",
+            "POD_COUNT_LIMIT",
+            "Too many pods",
+            "the node runs as many pods as it may",
+            "raise maxPods, or add nodes",
+        )
+    code = _RESOURCE_CODES.get(
+        resource, "GPU_FULL" if resource.startswith(_GPU_PREFIXES) else "RESOURCE_NAME_MISMATCH"
+    )
+    return Reason(
+        f"INSUFFICIENT_{resource}",
+        code,
+        f"Insufficient {resource}",
+        f"the node has too little {resource} free",
+        f"ask for less {resource}, or wait until some is freed",
+    )
+
+
+_GPU_PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-", "alibabacloud.com/gpu", "amd.com/gpu")
+_RESOURCE_CODES = {
+    "cpu": "CPU_MEM_INSUFFICIENT",
+    "memory": "CPU_MEM_INSUFFICIENT",
+    "ephemeral-storage": "EPHEMERAL_STORAGE",
+}

@@ -1,0 +1,106 @@
+"""Taints and tolerations, with kube-scheduler's meaning.
+
+Pure functions on `model.node` and `model.pod` structs; the taint filter and the preference for untainted nodes call
+them once per distinct pair of a node's taints and a pod's tolerations.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+
+from windlass.model.errors import InputError
+from windlass.model.labels import check_operator
+from windlass.model.node import Taint
+from windlass.model.pod import Toleration
+
+HARD_EFFECTS = ("NoSchedule", "NoExecute")
+"""The effects that keep a pod off a node; PreferNoSchedule only ranks."""
+EFFECTS = (*HARD_EFFECTS, "PreferNoSchedule")
+OPERATORS = ("Equal", "Exists", "Lt", "Gt")
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+
+
+def tolerates(tolerations: Sequence[Toleration], taint: Taint) -> bool:
+    """Whether any of the tolerations covers the taint."""
+    return any(_covers(toleration, taint) for toleration in tolerations)
+
+
+def untolerated(
+    taints: Sequence[Taint], tolerations: Sequence[Toleration], effects: Collection[str] = HARD_EFFECTS
+) -> Taint | None:
+    """The first taint of one of the effects that no toleration covers."""
+    for taint in taints:
+        if taint.effect in effects and not tolerates(tolerations, taint):
+            return taint
+    return None
+
+
+def _covers(toleration: Toleration, taint: Taint) -> bool:
+    """An empty effect covers every effect, an empty key every key, a missing operator means Equal."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator in ("", "Equal"):
+        return toleration.value == taint.value
+    if toleration.operator == "Exists":
+        return True
+    return _compares(toleration, taint)
+
+
+def _compares(toleration: Toleration, taint: Taint) -> bool:
+    """Lt covers taints whose number is below the toleration's, Gt those above; what is no number is not covered."""
+    bound, number = parse_integer(toleration.value), parse_integer(taint.value)
+    if bound is None or number is None:
+        return False
+    return number < bound if toleration.operator == "Lt" else number > bound
+
+
+def parse_integer(text: str) -> int | None:
+    """A 64-bit decimal integer as Kubernetes reads label and taint values; None for anything else."""
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
+
+
+def check_tolerations(tolerations: Sequence[Toleration], path: str) -> None:
+    """Raises an `InputError` that names the toleration which Kubernetes would refuse."""
+    for index, toleration in enumerate(tolerations):
+        where = f"{path}[{index}]"
+        if toleration.operator:
+            check_operator(toleration.operator, OPERATORS, where)
+        if toleration.effect:
+            _check_effect(toleration.effect, where)
+        if not toleration.key and toleration.operator != "Exists":
+            raise InputError(
+                "a toleration without a key must have the operator Exists",
+                path=f"{where}.operator",
+                remedy="set operator: Exists to tolerate every taint, or name the key",
+            )
+        if toleration.operator == "Exists" and toleration.value:
+            raise InputError("Exists takes no value", path=f"{where}.value", remedy="remove it, or use Equal")
+        if toleration.operator in ("Lt", "Gt") and parse_integer(toleration.value) is None:
+            raise InputError(
+                f"{toleration.operator} compares integers, found {toleration.value!r}",
+                path=f"{where}.value",
+                remedy="write a whole number",
+            )
+
+
+def check_taints(taints: Sequence[Taint], path: str) -> None:
+    for index, taint in enumerate(taints):
+        if not taint.key:
+            raise InputError("a taint needs a key", path=f"{path}[{index}].key", remedy="name the taint")
+        _check_effect(taint.effect, f"{path}[{index}]")
+
+
+def _check_effect(effect: str, where: str) -> None:
+    if effect not in EFFECTS:
+        raise InputError(
+            f"unknown taint effect {effect!r}",
+            path=f"{where}.effect",
+            remedy=f"use one of {', '.join(EFFECTS)}",
+        )

@@ -1,0 +1,136 @@
+"""The arrays that the placement kernels work on, beside `cluster.state.NodeState`.
+
+`placement.table` makes and grows them; `placement.kernels` reads and writes them. Named tuples, because the same
+kernel functions run compiled and interpreted.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from windlass.cluster.state import Ints, Words
+
+Floats = npt.NDArray[np.float64]
+
+MAX_REQUESTS = 24
+"""Different resources that one pod can ask for: each has a bit of its own in the `why` word."""
+
+BLOCK = 32
+"""Nodes a block: a row keeps the best score of each block, so that choosing needn't look at every node."""
+
+IMPOSSIBLE = -(1 << 62)
+"""Score of a node that can't take the pod."""
+
+NEAREST = 3
+"""How many nearest misses a verdict keeps."""
+
+
+class ShapeRows(NamedTuple):
+    """One row a shape that the table knows."""
+
+    req_count: Ints
+    req_column: Ints
+    """[row, j] column of the j-th resource asked for, in the order of the shape's sorted list."""
+    req_amount: Ints
+    cpu: Ints
+    """Milli-CPU asked for, for the scorers."""
+    gpus: Ints
+    """Devices (or MIG instances) asked for; 0 for a pod without GPUs."""
+    milli: Ints
+    """Milli-GPU of each device; 0 where it follows from `memory`."""
+    memory: Ints
+    """MiB of GPU memory of each device, where that is what was asked for."""
+    kind: Ints
+    allowed: Ints
+    """[row, model code] 1 where the shape may use the model."""
+    mig_request: Ints
+    """Which of its requests is the MIG resource (-1: none)."""
+    mig_slices: Ints
+    """[row, geometry] bits of the profile's memory slices at start 0, 0 where the geometry hasn't got it."""
+    mig_media: Ints
+    """[row, geometry] bit of the media engines, where the profile has them."""
+    mig_starts: Ints
+    """[row, geometry] bit mask of the slices where an instance may start."""
+
+
+class Cells(NamedTuple):
+    """One row a shape, one column a node."""
+
+    static: Words
+    """Reasons that follow from the Node object alone."""
+    why: Words
+    """All node-local reasons why not; 0 means that it fits."""
+    score: Ints
+    device: Ints
+    """The device that a share would get."""
+    stamp: Words
+    """Digest of the node's state that the cell was worked out for; 0: not yet."""
+    block: Ints
+    """[row, block] best score of the block."""
+    counts: Ints
+    """[row, bit] how many nodes have the reason."""
+    cursor: Ints
+    """[row] how far in the log of changed nodes the row is up to date; -1: look at all nodes."""
+
+
+class NodeMemo(NamedTuple):
+    """Per node: the digest of its state, and its worth before a pod is added."""
+
+    digest: Words
+    worth: Floats
+    """FGD's fragment, in its own float order."""
+    value: Ints
+    """The same for scorers that count in integers."""
+
+
+class Mix(NamedTuple):
+    """The workload that is expected: one row a class of pods, most frequent first."""
+
+    cpu: Ints
+    gpus: Ints
+    milli: Ints
+    allowed: Ints
+    """[class, model code]"""
+    weight: Ints
+    """How many pods of the class, as a whole number."""
+    share: Floats
+    """The same as a fraction of all (FGD's rule is defined on it)."""
+
+
+class Rule(NamedTuple):
+    """Which scorer, and its numbers."""
+
+    scorer: int
+    seed: int
+    """For `random` alone."""
+    largest_cpu: int
+    """Milli-CPU of the largest node, by which some published rules divide."""
+    largest_gpu: int
+    """Milli-GPU of the largest node."""
+    cpu_per_kilo_gpu: int
+    """Milli-CPU that the mix's GPU classes ask for per 1000 milli-GPU."""
+
+
+class Outcome(NamedTuple):
+    """What happened to each queue entry, in order."""
+
+    node: Ints
+    """Node row, or -1."""
+    grant: Words
+    """Packed devices: one hexadecimal digit a device (how many shares of it), or one byte a MIG instance."""
+    verdict: Ints
+    """Index into the verdict arrays where no node was found, else -1."""
+    verdict_entry: Ints
+    """[verdict] the queue entry that failed."""
+    verdict_counts: Ints
+    """[verdict, bit]"""
+    verdict_near: Ints
+    """[verdict, NEAREST] nodes, or -1."""
+    verdict_near_why: Words
+    verdict_short: Ints
+    """[verdict, NEAREST, MAX_REQUESTS + 1] how much is lacking of each request; last: how many devices."""
+    verdict_free: Ints
+    """The same for what is free there."""

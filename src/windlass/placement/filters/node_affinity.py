@@ -1,0 +1,17 @@
+"""`nodeSelector` and required node affinity: both have to match."""
+
+from __future__ import annotations
+
+from windlass.cluster.facts import Bools, NodeFacts
+from windlass.model.pod import Pod
+
+
+def refused_by_node_affinity(pod: Pod, facts: NodeFacts) -> Bools | None:
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    if required is None and not pod.spec.node_selector:
+        return None
+    matching = facts.matching_labels(pod.spec.node_selector)
+    if required is not None:
+        matching &= facts.matching(required)
+    return ~matching

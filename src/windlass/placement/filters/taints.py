@@ -1,0 +1,23 @@
+"""Taints with effect NoSchedule or NoExecute keep away pods that don't tolerate them.
+
+Evaluated once per distinct set of taints, of which a cluster has a handful.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windlass.cluster.facts import Bools, NodeFacts
+from windlass.model.pod import Pod
+from windlass.model.taints import HARD_EFFECTS, untolerated
+
+
+def refused_by_taints(pod: Pod, facts: NodeFacts) -> Bools | None:
+    refused = np.array(
+        [untolerated(taints, pod.spec.tolerations, HARD_EFFECTS) is not None for taints in facts.taint_sets],
+        dtype=np.bool_,
+    )
+    if not refused.any():
+        return None
+    mask: Bools = refused[facts.taint_set_codes]
+    return mask

@@ -1,0 +1,129 @@
+"""Where a pod's volumes can be reached, or could be made.
+
+A bound volume says by node affinity where it can be mounted. A claim that waits for its first pod needs a
+node where an available volume fits it, or where its class can provision one. Storage capacity objects and CSI
+volume limits are not read: a node that is full of volumes is not refused for that.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from windlass.cluster.facts import Bools, NodeFacts
+from windlass.cluster.objects import ClusterObjects
+from windlass.model.errors import InputError
+from windlass.model.labels import matches_selector
+from windlass.model.pod import Pod, RawQuantity
+from windlass.model.quantity import parse_quantity
+from windlass.model.volume import PersistentVolume, PersistentVolumeClaim
+from windlass.placement.filters.claims import bound_volumes, class_name, volume_class_name, waiting_claims
+
+_SELECTED_NODE = "volume.kubernetes.io/selected-node"
+_NO_PROVISIONER = "kubernetes.io/no-provisioner"
+_UNREADABLE = Fraction(-1)
+
+
+def refused_by_volumes(pod: Pod, facts: NodeFacts, objects: ClusterObjects) -> Bools | None:
+    if not pod.spec.volumes:
+        return None
+    reachable = np.ones(facts.size, dtype=np.bool_)
+    for volume in bound_volumes(pod, objects):
+        reachable &= _reachable(volume, facts)
+    waiting = waiting_claims(pod, objects)
+    if waiting:
+        reachable &= _bindable(waiting, facts, objects)
+    return ~reachable
+
+
+def _reachable(volume: PersistentVolume, facts: NodeFacts) -> Bools:
+    affinity = volume.spec.node_affinity
+    if affinity is None or affinity.required is None:
+        return np.ones(facts.size, dtype=np.bool_)
+    return facts.matching(affinity.required)
+
+
+def _bindable(claims: list[PersistentVolumeClaim], facts: NodeFacts, objects: ClusterObjects) -> Bools:
+    """Nodes where every claim finds a volume or can have one made. The smallest claim chooses first, the
+    smallest volume that will do, and a volume goes to one claim only."""
+    bindable = np.ones(facts.size, dtype=np.bool_)
+    taken: dict[str, Bools] = {}
+    for claim in sorted(claims, key=lambda claim: storage_size(claim.spec.resources.requests)):
+        found = np.zeros(facts.size, dtype=np.bool_)
+        selected = claim.metadata.annotations.get(_SELECTED_NODE)
+        if selected is not None:
+            bindable &= facts.rows_named([selected])
+        else:
+            for volume in _candidates(claim, objects):
+                already = taken.setdefault(volume.metadata.name, np.zeros(facts.size, dtype=np.bool_))
+                here = _reachable(volume, facts) & ~found & ~already
+                already |= here
+                found |= here
+        bindable &= found | _provisionable(claim, facts, objects)
+    return bindable
+
+
+def _candidates(claim: PersistentVolumeClaim, objects: ClusterObjects) -> list[PersistentVolume]:
+    """Volumes that the claim could be bound to, best first; if one is kept for it, only that."""
+    fitting = [volume for volume in objects.volumes.values() if _fits(volume, claim)]
+    fitting.sort(key=lambda volume: (storage_size(volume.spec.capacity), volume.metadata.name))
+    kept = [volume for volume in fitting if volume.spec.claim_ref is not None]
+    if kept:
+        return kept[:1]
+    name = class_name(claim, objects)
+    return [volume for volume in fitting if _is_free_for(volume, claim, name)]
+
+
+def _fits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    return (
+        _is_kept_for_nobody_else(volume, claim)
+        and storage_size(volume.spec.capacity)
+        >= max(storage_size(claim.spec.resources.requests), Fraction(0))
+        and volume.spec.volume_mode == claim.spec.volume_mode
+        and volume.spec.volume_attributes_class_name == claim.spec.volume_attributes_class_name
+        and not volume.metadata.deletion_timestamp
+    )
+
+
+def _is_kept_for_nobody_else(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    kept = volume.spec.claim_ref
+    if kept is None:
+        return True
+    same = kept.name == claim.metadata.name and kept.namespace == (claim.metadata.namespace or "default")
+    return same and kept.uid in ("", claim.metadata.uid)
+
+
+def _is_free_for(volume: PersistentVolume, claim: PersistentVolumeClaim, name: str) -> bool:
+    return (
+        volume.status.phase == "Available"
+        and (claim.spec.selector is None or matches_selector(claim.spec.selector, volume.metadata.labels))
+        and volume_class_name(volume) == name
+        and set(claim.spec.access_modes) <= set(volume.spec.access_modes)
+    )
+
+
+def _provisionable(claim: PersistentVolumeClaim, facts: NodeFacts, objects: ClusterObjects) -> Bools:
+    """Nodes for which the claim's class can make a volume."""
+    storage_class = objects.storage_classes[class_name(claim, objects)]
+    mask = np.zeros(facts.size, dtype=np.bool_)
+    if storage_class.provisioner in ("", _NO_PROVISIONER):
+        return mask
+    if not storage_class.allowed_topologies:
+        return ~mask
+    for term in storage_class.allowed_topologies:
+        if term.match_label_expressions:
+            inside = ~np.zeros(facts.size, dtype=np.bool_)
+            for expression in term.match_label_expressions:
+                inside &= facts.label(expression.key).satisfying("In", expression.values)
+            mask |= inside
+    return mask
+
+
+def storage_size(amounts: dict[str, RawQuantity]) -> Fraction:
+    """Bytes of storage in a claim's requests or a volume's capacity, 0 if it says nothing. What can't be read
+    is less than anything: such a volume is offered to nobody."""
+    try:
+        return parse_quantity(amounts.get("storage", 0))
+    except InputError:
+        return _UNREADABLE

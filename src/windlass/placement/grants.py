@@ -1,0 +1,56 @@
+"""Packed devices out of the kernels into the grants of a plan."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windlass.cluster.snapshot import Snapshot
+from windlass.model.decision import DeviceGrant
+from windlass.model.gpu import GpuRequest
+
+
+class GrantReader:
+    """Unpacks grants; most of a plan's grants are equal, so each is made once."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._known: dict[tuple[int, int, int], tuple[DeviceGrant, ...]] = {}
+
+    def grants(self, row: int, node: int, packed: np.uint64) -> tuple[DeviceGrant, ...]:
+        """The devices that the pod in this row gets on this node."""
+        number = int(self._snapshot.pods.shape[row])
+        gpu = self._snapshot.shapes[number].gpu
+        if gpu is None:
+            return ()
+        replicas = int(self._snapshot.state.replicas[node])
+        # Where a share follows from a device's memory, it depends on the node too.
+        key = (number, int(packed), node if gpu.memory_mib or gpu.profile else -replicas)
+        found = self._known.get(key)
+        if found is None:
+            unpack = self._instances if gpu.profile else self._shares
+            found = self._known[key] = unpack(gpu, node, int(packed))
+        return found
+
+    def _shares(self, gpu: GpuRequest, node: int, packed: int) -> tuple[DeviceGrant, ...]:
+        state = self._snapshot.state
+        grants = []
+        for index in range(int(state.dev_start[node + 1] - state.dev_start[node])):
+            shares = packed >> 4 * index & 15
+            if shares:
+                milli = gpu.milli // int(state.replicas[node]) if gpu.milli == 1000 else gpu.milli
+                if gpu.memory_mib:
+                    size = max(1, int(state.dev_memory[state.dev_start[node] + index]))
+                    milli = -(-gpu.memory_mib * 1000 // size)
+                grants.append(DeviceGrant(index, shares * milli))
+        return tuple(grants)
+
+    def _instances(self, gpu: GpuRequest, node: int, packed: int) -> tuple[DeviceGrant, ...]:
+        state = self._snapshot.state
+        devices = slice(int(state.dev_start[node]), int(state.dev_start[node + 1]))
+        if not (state.dev_geometry[devices] >= 0).any():
+            return ()  # a fixed layout: the kubelet hands out the instances
+        grants = []
+        for i in range(min(gpu.count, 8)):
+            byte = packed >> 8 * i & 255
+            grants.append(DeviceGrant(byte >> 4, profile=gpu.profile, start=byte & 15))
+        return tuple(grants)

@@ -1,0 +1,317 @@
+"""The loop: keep the table's rows up to date, choose a node for each pod in order, book it, or say why not.
+
+`placement.place` calls `place_queue` for runs of pods that only a node's own state decides, and the smaller kernels
+for the others. A unit (a gang) is placed whole or undone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windlass.cluster.state import Ints, NodeState
+from windlass.model.reasons import FIRST_RESOURCE_BIT, WHY_NOT_UNDERSTOOD
+from windlass.placement.arrays import (
+    BLOCK,
+    IMPOSSIBLE,
+    MAX_REQUESTS,
+    NEAREST,
+    Cells,
+    Mix,
+    NodeMemo,
+    Outcome,
+    Rule,
+    ShapeRows,
+)
+from windlass.placement.kernels.devices import (
+    FITS,
+    device_reasons,
+    has_geometry,
+    milli_needed,
+    pick_devices,
+    pick_instances,
+    return_devices,
+)
+from windlass.placement.kernels.scores import FGD, RANDOM, WINDLASS, cell_score, fgd_worth
+
+NOT_UNDERSTOOD = np.uint64(WHY_NOT_UNDERSTOOD)
+ONE = np.uint64(1)
+
+
+def mixed(x: np.uint64) -> np.uint64:
+    """A well-mixed word out of another (the finaliser of splitmix64)."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def node_digest(nodes: NodeState, n: int) -> np.uint64:
+    """A word that stands for all that placement changes on a node; never 0."""
+    word = np.uint64(0)
+    for column in range(nodes.free.shape[1]):
+        word = mixed(word ^ np.uint64(nodes.free[n, column]))
+    for device in range(nodes.dev_start[n], nodes.dev_start[n + 1]):
+        word = mixed(
+            word ^ np.uint64(nodes.dev_free[device]) ^ (np.uint64(nodes.dev_slices[device]) << np.uint64(32))
+        )
+    for kind in range(nodes.kinds.shape[1]):
+        if nodes.kinds[n, kind] > 0:
+            word = mixed(word ^ np.uint64(kind + 1))
+    return word ^ np.uint64(nodes.blocked[n]) | ONE
+
+
+def refresh_node(nodes: NodeState, memo: NodeMemo, mix: Mix, rule: Rule, n: int) -> None:
+    """After a change of node `n`: its digest, and its worth to the scorers that look at differences."""
+    memo.digest[n] = node_digest(nodes, n)
+    if rule.scorer == FGD:
+        memo.worth[n] = fgd_worth(nodes, n, mix)
+
+
+def refresh_all_nodes(nodes: NodeState, memo: NodeMemo, mix: Mix, rule: Rule) -> None:
+    """Bring the memo up to a new snapshot: only nodes that changed are worked out again."""
+    for n in range(memo.digest.shape[0]):
+        if memo.digest[n] != node_digest(nodes, n):
+            refresh_node(nodes, memo, mix, rule, n)
+
+
+def why_not(nodes: NodeState, shapes: ShapeRows, s: int, n: int, static: np.uint64) -> np.uint64:
+    """Every node-local reason against shape `s` on node `n`."""
+    why = static
+    if nodes.blocked[n] > 0:
+        why |= NOT_UNDERSTOOD
+    for j in range(shapes.req_count[s]):
+        if shapes.req_amount[s, j] > nodes.free[n, shapes.req_column[s, j]]:
+            if j == shapes.mig_request[s] and has_geometry(nodes, n):
+                continue  # made on demand there, so nothing is advertised
+            why |= ONE << np.uint64(FIRST_RESOURCE_BIT + j)
+    if shapes.gpus[s] > 0:
+        why |= device_reasons(nodes, shapes, s, n)
+    return why
+
+
+def count_reasons(counts: Ints, why: np.uint64, by: int) -> None:
+    bit = 0
+    while why > FITS:
+        if why & ONE:
+            counts[bit] += by
+        why >>= ONE
+        bit += 1
+
+
+def refresh_cell(
+    nodes: NodeState, shapes: ShapeRows, cells: Cells, memo: NodeMemo, mix: Mix, rule: Rule, s: int, n: int
+) -> None:
+    """Work out one cell again, and what the row keeps of it (reason counts, best of the block)."""
+    why = why_not(nodes, shapes, s, n, cells.static[s, n])
+    if why != cells.why[s, n]:
+        count_reasons(cells.counts[s], cells.why[s, n], -1)
+        count_reasons(cells.counts[s], why, 1)
+        cells.why[s, n] = why
+    old = cells.score[s, n]
+    score, device = IMPOSSIBLE, -1
+    if why == FITS:
+        score, device = cell_score(nodes, shapes, memo, mix, rule, s, n)
+    cells.score[s, n], cells.device[s, n] = score, device
+    cells.stamp[s, n] = memo.digest[n]
+    block = n // BLOCK
+    if score >= cells.block[s, block]:
+        cells.block[s, block] = score
+    elif old == cells.block[s, block]:
+        cells.block[s, block] = cells.score[s, block * BLOCK : (block + 1) * BLOCK].max()
+
+
+def refresh_row(
+    nodes: NodeState,
+    shapes: ShapeRows,
+    cells: Cells,
+    memo: NodeMemo,
+    mix: Mix,
+    rule: Rule,
+    log: Ints,
+    end: int,
+    s: int,
+) -> None:
+    """Bring a row up to the log's end; a row that has not been looked at in this decision looks at every node."""
+    if cells.cursor[s] < 0:
+        for n in range(memo.digest.shape[0]):
+            if cells.stamp[s, n] != memo.digest[n]:
+                refresh_cell(nodes, shapes, cells, memo, mix, rule, s, n)
+    else:
+        for i in range(cells.cursor[s], end):
+            if cells.stamp[s, log[i]] != memo.digest[log[i]]:
+                refresh_cell(nodes, shapes, cells, memo, mix, rule, s, log[i])
+    cells.cursor[s] = end
+
+
+def choose(cells: Cells, s: int) -> int:
+    """The node of the best score, the lowest row on ties; -1 if none fits."""
+    best, found = IMPOSSIBLE, -1
+    for block in range(cells.block.shape[1]):
+        if cells.block[s, block] > best:
+            best, found = cells.block[s, block], block
+    if found < 0:
+        return -1
+    n = found * BLOCK
+    while cells.score[s, n] != best:
+        n += 1
+    return n
+
+
+def choose_at_random(nodes: NodeState, shapes: ShapeRows, cells: Cells, rule: Rule, s: int, turn: int) -> int:
+    """One of the nodes that fit, each as likely; a share also draws its device."""
+    best, found = np.uint64(0), -1
+    salt = mixed(mixed(np.uint64(rule.seed)) + np.uint64(turn))
+    for n in range(cells.why.shape[1]):
+        if cells.why[s, n] == FITS:
+            draw = mixed(salt + np.uint64(n)) | ONE
+            if draw > best:
+                best, found = draw, n
+    if found >= 0 and cells.device[s, found] >= 0:
+        cells.device[s, found] = random_device(nodes, shapes, s, found, mixed(best))
+    return found
+
+
+def random_device(nodes: NodeState, shapes: ShapeRows, s: int, n: int, draw: np.uint64) -> int:
+    first, end = nodes.dev_start[n], nodes.dev_start[n + 1]
+    room = 0
+    for turn in range(2):
+        pick = np.int64(draw >> np.uint64(33)) % room if turn == 1 else -1
+        for device in range(first, end):
+            fits = nodes.dev_free[device] >= milli_needed(nodes, shapes, s, n, device)
+            if not fits or shapes.allowed[s, nodes.dev_model[device]] == 0:
+                continue
+            if turn == 0:
+                room += 1
+            elif pick == 0:
+                return device - first
+            else:
+                pick -= 1
+    return -1
+
+
+def take(nodes: NodeState, shapes: ShapeRows, s: int, n: int, device: int, islands: bool) -> np.uint64:
+    """Book a pod of shape `s` on node `n`; returns its devices, packed."""
+    for j in range(shapes.req_count[s]):
+        nodes.free[n, shapes.req_column[s, j]] -= shapes.req_amount[s, j]
+    if shapes.gpus[s] == 0:
+        return np.uint64(0)
+    nodes.kinds[n, shapes.kind[s]] += 1
+    if shapes.mig_request[s] >= 0:
+        return pick_instances(nodes, shapes, s, n)
+    return pick_devices(nodes, shapes, s, n, device, islands)
+
+
+def give_back(nodes: NodeState, shapes: ShapeRows, s: int, n: int, packed: np.uint64) -> None:
+    """Undo `take`."""
+    for j in range(shapes.req_count[s]):
+        nodes.free[n, shapes.req_column[s, j]] += shapes.req_amount[s, j]
+    if shapes.gpus[s] > 0:
+        nodes.kinds[n, shapes.kind[s]] -= 1
+        return_devices(nodes, shapes, s, n, packed)
+
+
+def ones(why: np.uint64) -> int:
+    count = 0
+    while why > FITS:
+        why &= why - ONE
+        count += 1
+    return count
+
+
+def nearest_misses(cells: Cells, s: int, hopeless: np.uint64, near: Ints) -> None:
+    """The nodes with the fewest reasons against the pod, those that no freeing of room could help left out."""
+    near[:] = -1
+    for n in range(cells.why.shape[1]):
+        why = cells.why[s, n]
+        if why & hopeless:
+            continue
+        reasons = ones(why)
+        for place in range(NEAREST):
+            other = near[place]
+            if other < 0 or reasons < ones(cells.why[s, other]):
+                for later in range(NEAREST - 1, place, -1):
+                    near[later] = near[later - 1]
+                near[place] = n
+                break
+
+
+def write_verdict(
+    nodes: NodeState, shapes: ShapeRows, cells: Cells, outcome: Outcome, s: int, v: int, hopeless: np.uint64
+) -> None:
+    """Record why no node takes shape `s`, as the row stands now."""
+    outcome.verdict_counts[v, :] = cells.counts[s]
+    nearest_misses(cells, s, hopeless, outcome.verdict_near[v])
+    outcome.verdict_short[v, :, :] = 0
+    outcome.verdict_free[v, :, :] = 0
+    for place in range(NEAREST):
+        n = outcome.verdict_near[v, place]
+        if n < 0:
+            break
+        outcome.verdict_near_why[v, place] = cells.why[s, n]
+        for j in range(shapes.req_count[s]):
+            free = nodes.free[n, shapes.req_column[s, j]]
+            outcome.verdict_free[v, place, j] = free
+            outcome.verdict_short[v, place, j] = max(0, shapes.req_amount[s, j] - free)
+        room = 0
+        for device in range(nodes.dev_start[n], nodes.dev_start[n + 1]):
+            if shapes.allowed[s, nodes.dev_model[device]] == 0 or shapes.mig_request[s] >= 0:
+                continue
+            if nodes.dev_free[device] >= milli_needed(nodes, shapes, s, n, device):
+                room += 1
+        outcome.verdict_free[v, place, MAX_REQUESTS] = room
+        outcome.verdict_short[v, place, MAX_REQUESTS] = max(0, shapes.gpus[s] - room)
+
+
+def place_queue(
+    nodes: NodeState,
+    shapes: ShapeRows,
+    cells: Cells,
+    memo: NodeMemo,
+    mix: Mix,
+    rule: Rule,
+    queue: Ints,
+    units: Ints,
+    turn: int,
+    log: Ints,
+    log_end: int,
+    hopeless: np.uint64,
+    outcome: Outcome,
+) -> tuple[int, int]:
+    """Place the queue (shape rows, in order); unit u is queue[units[u]:units[u + 1]]. Returns the log's end and
+    how many verdicts were written. Entries of one shape that fail on an unchanged row share a verdict.
+    """
+    verdicts = 0
+    last_verdict = np.full(cells.cursor.shape[0], -1, dtype=np.int64)
+    last_log = np.full(cells.cursor.shape[0], -1, dtype=np.int64)
+    islands = rule.scorer == WINDLASS
+    for unit in range(units.shape[0] - 1):
+        first, end = units[unit], units[unit + 1]
+        for i in range(first, end):
+            s = queue[i]
+            refresh_row(nodes, shapes, cells, memo, mix, rule, log, log_end, s)
+            n = (
+                choose_at_random(nodes, shapes, cells, rule, s, turn + i)
+                if rule.scorer == RANDOM
+                else choose(cells, s)
+            )
+            outcome.node[i], outcome.verdict[i] = n, -1
+            if n >= 0:
+                outcome.grant[i] = take(nodes, shapes, s, n, cells.device[s, n], islands)
+                refresh_node(nodes, memo, mix, rule, n)
+                log[log_end] = n
+                log_end += 1
+                continue
+            if last_log[s] != log_end:
+                write_verdict(nodes, shapes, cells, outcome, s, verdicts, hopeless)
+                outcome.verdict_entry[verdicts] = i
+                last_verdict[s], last_log[s] = verdicts, log_end
+                verdicts += 1
+            for j in range(first, i):
+                give_back(nodes, shapes, queue[j], outcome.node[j], outcome.grant[j])
+                refresh_node(nodes, memo, mix, rule, outcome.node[j])
+                log[log_end] = outcome.node[j]
+                log_end += 1
+            for j in range(first, end):
+                outcome.node[j], outcome.verdict[j] = -1, last_verdict[s]
+            break
+    return log_end, verdicts

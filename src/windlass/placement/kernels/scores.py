@@ -1,0 +1,234 @@
+"""How good a node is for a pod: the scorers.
+
+Each takes a pod that fits (shape row `s`, node `n`) and returns an integer, larger is better, and for a share the
+device it would get. `docs/policies.md` says each rule in words. `random` is not here: it draws at choice time.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from windlass.cluster.resources import CPU
+from windlass.cluster.state import GPU_KINDS, MAX_DEVICES, Ints, NodeState
+from windlass.placement.arrays import Mix, NodeMemo, Rule, ShapeRows
+from windlass.placement.kernels.devices import (
+    WHOLE,
+    best_island,
+    copy_free,
+    free_gpu,
+    milli_needed,
+    tightest_device,
+)
+
+FIRST_FIT, PACK, SPREAD, BEST_FIT, DOT_PRODUCT, GPU_PACKING, GPU_CLUSTERING, FGD, WINDLASS, RANDOM = range(10)
+
+AWAY = 1 << 60
+"""Taken off the score of a GPU node for a pod that needs none."""
+
+
+def off_gpu_nodes(nodes: NodeState, shapes: ShapeRows, s: int, n: int) -> int:
+    """Keeps CPU-only pods off GPU nodes while there is room elsewhere."""
+    if shapes.gpus[s] == 0 and nodes.dev_start[n] < nodes.dev_start[n + 1]:
+        return -AWAY
+    return 0
+
+
+def gpu_asked(nodes: NodeState, shapes: ShapeRows, s: int, n: int, device: int) -> int:
+    """Milli-GPU that the pod takes on this node in all."""
+    if shapes.gpus[s] == 0 or shapes.mig_request[s] >= 0:
+        return 0
+    return shapes.gpus[s] * milli_needed(nodes, shapes, s, n, nodes.dev_start[n] + max(0, device))
+
+
+def pack_score(nodes: NodeState, shapes: ShapeRows, s: int, n: int, device: int) -> int:
+    """Least free GPU afterwards, then least free CPU."""
+    gpu = free_gpu(nodes, n) - gpu_asked(nodes, shapes, s, n, device)
+    cpu = nodes.free[n, CPU] - shapes.cpu[s]
+    return -(gpu << 32) - min(cpu, (1 << 32) - 1)
+
+
+def best_fit_score(nodes: NodeState, shapes: ShapeRows, rule: Rule, s: int, n: int, device: int) -> int:
+    """⌊100·(1 − ½·CPU left − ½·GPU left)⌋, each in terms of the largest node."""
+    left = (nodes.free[n, CPU] - shapes.cpu[s]) / rule.largest_cpu * 0.5
+    left += (free_gpu(nodes, n) - gpu_asked(nodes, shapes, s, n, device)) / rule.largest_gpu * 0.5
+    return np.int64((1.0 - left) * 100.0)
+
+
+def dot_product_score(nodes: NodeState, shapes: ShapeRows, rule: Rule, s: int, n: int, device: int) -> int:
+    """⌊100·(1 − ½·⟨free, asked⟩)⌋: the least free along the direction of the request wins."""
+    dot = (nodes.free[n, CPU] / rule.largest_cpu) * (shapes.cpu[s] / rule.largest_cpu)
+    asked = gpu_asked(nodes, shapes, s, n, device)
+    dot += (free_gpu(nodes, n) / rule.largest_gpu) * (asked / rule.largest_gpu)
+    return np.int64(100.0 * (1.0 - dot / 2.0))
+
+
+def gpu_packing_score(nodes: NodeState, shapes: ShapeRows, s: int, n: int, device: int) -> int:
+    """A shared device in use, then a free device of a node in use, then an idle node."""
+    if shapes.gpus[s] == 0:
+        return 0
+    first, end = nodes.dev_start[n], nodes.dev_start[n + 1]
+    idle = 0
+    for each in range(first, end):
+        if nodes.dev_free[each] == WHOLE:
+            idle += 1
+    count = end - first
+    if idle == count:
+        return max(33 - count, count)
+    if device >= 0 and nodes.dev_free[first + device] < WHOLE:
+        return 100 - (nodes.dev_free[first + device] * 100 // WHOLE) // 10
+    return max(50 - shapes.gpus[s], 33)
+
+
+def gpu_clustering_score(nodes: NodeState, shapes: ShapeRows, rule: Rule, s: int, n: int) -> int:
+    """Nodes that run only pods of this GPU request, then mixed with it, idle ones, others; fuller first."""
+    if shapes.gpus[s] == 0:
+        return 0
+    kinds = 0
+    for kind in range(GPU_KINDS):
+        if nodes.kinds[n, kind] > 0:
+            kinds += 1
+    if nodes.kinds[n, shapes.kind[s]] > 0:
+        band = 75 if kinds == 1 else 50
+    else:
+        band = 25 if kinds == 0 else 0
+    return band + 25 * (rule.largest_gpu - free_gpu(nodes, n)) // rule.largest_gpu
+
+
+def fgd_fragment(cpu: int, free: Ints, count: int, model: int, mix: Mix) -> float:
+    """FGD's expected fragment of a node, summed in the published order (its rounding decides ties)."""
+    total = 0
+    for i in range(count):
+        total += free[i]
+    lack_both, lack_gpu, lack_cpu, spare_cpu, short_cpu, wrong_model = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for c in range(mix.cpu.shape[0]):
+        share, enough_cpu = mix.share[c], cpu >= mix.cpu[c]
+        if mix.gpus[c] == 0:
+            if enough_cpu:
+                spare_cpu += share * total
+            else:
+                short_cpu += share * total
+            continue
+        if model < 0 or mix.allowed[c, model] == 0:
+            wrong_model += share * total
+            continue
+        fitting, small = 0, 0
+        for i in range(count):
+            if free[i] >= mix.milli[c]:
+                fitting += 1
+            else:
+                small += free[i]
+        if fitting >= mix.gpus[c]:
+            if enough_cpu:
+                lack_gpu += share * small
+            else:
+                lack_cpu += share * total
+        elif enough_cpu:
+            lack_gpu += share * total
+        else:
+            lack_both += share * total
+    fragment = lack_both
+    fragment += lack_gpu
+    fragment += lack_cpu
+    fragment += spare_cpu
+    fragment += short_cpu
+    fragment += wrong_model
+    return fragment
+
+
+def fgd_points(gain: float) -> int:
+    """⌊100·sigmoid(gain)⌋, gain in whole GPUs of fragment removed."""
+    return np.int64(1.0 / (1.0 + math.exp(-gain / 1000)) * 100.0)
+
+
+def node_model(nodes: NodeState, n: int) -> int:
+    """The node's (first) GPU model, -1 without GPUs."""
+    if nodes.dev_start[n] == nodes.dev_start[n + 1]:
+        return -1
+    return nodes.dev_model[nodes.dev_start[n]]
+
+
+def fgd_worth(nodes: NodeState, n: int, mix: Mix) -> float:
+    """The fragment of the node as it is."""
+    free = np.empty(MAX_DEVICES, dtype=np.int64)
+    count = copy_free(nodes, n, free)
+    return fgd_fragment(nodes.free[n, CPU], free, count, node_model(nodes, n), mix)
+
+
+def fgd_score(
+    nodes: NodeState, shapes: ShapeRows, memo: NodeMemo, mix: Mix, s: int, n: int
+) -> tuple[int, int]:
+    """The published rule: what the pod takes off the node's expected fragment; a share tries every device."""
+    free = np.empty(MAX_DEVICES, dtype=np.int64)
+    count = copy_free(nodes, n, free)
+    model = node_model(nodes, n)
+    cpu = nodes.free[n, CPU] - shapes.cpu[s]
+    if shapes.gpus[s] == 1 and shapes.milli[s] < WHOLE and shapes.mig_request[s] < 0:
+        best, device = np.int64(-1), -1
+        first = nodes.dev_start[n]
+        for i in range(count):
+            need = milli_needed(nodes, shapes, s, n, first + i)
+            room = free[i]
+            if room < need or shapes.allowed[s, nodes.dev_model[first + i]] == 0 or seen_before(free, i):
+                continue
+            free[i] = room - need
+            points = fgd_points(memo.worth[n] - fgd_fragment(cpu, free, count, model, mix))
+            free[i] = room
+            if device < 0 or points > best:
+                best, device = points, i
+        return best, device
+    take_whole(nodes, shapes, s, n, free, False)
+    return fgd_points(memo.worth[n] - fgd_fragment(cpu, free, count, model, mix)), -1
+
+
+def seen_before(free: Ints, i: int) -> bool:
+    """A device with as much room came earlier: it would score the same, and the first one wins."""
+    for j in range(i):
+        if free[j] == free[i]:
+            return True
+    return False
+
+
+def take_whole(nodes: NodeState, shapes: ShapeRows, s: int, n: int, free: Ints, islands: bool) -> None:
+    """Take a pod's devices off the scratch array, in the order in which `pick_devices` would."""
+    if shapes.gpus[s] == 0 or shapes.mig_request[s] >= 0:
+        return
+    first = nodes.dev_start[n]
+    island = best_island(nodes, shapes, s, n) if islands else -1
+    left = shapes.gpus[s]
+    for device in range(first, nodes.dev_start[n + 1]):
+        if island >= 0 and nodes.dev_island[device] != island:
+            continue
+        if shapes.allowed[s, nodes.dev_model[device]] == 0:
+            continue
+        need = milli_needed(nodes, shapes, s, n, device)
+        while left > 0 and free[device - first] >= need:
+            free[device - first] -= need
+            left -= 1
+            if nodes.replicas[n] == 1:
+                break
+
+
+def cell_score(
+    nodes: NodeState, shapes: ShapeRows, memo: NodeMemo, mix: Mix, rule: Rule, s: int, n: int
+) -> tuple[int, int]:
+    """Score of the cell and the device of a share, by the rule in force."""
+    if rule.scorer == FGD:
+        return fgd_score(nodes, shapes, memo, mix, s, n)
+    device = tightest_device(nodes, shapes, s, n)
+    if rule.scorer == FIRST_FIT:
+        return off_gpu_nodes(nodes, shapes, s, n), device
+    if rule.scorer == PACK:
+        return pack_score(nodes, shapes, s, n, device) + off_gpu_nodes(nodes, shapes, s, n), device
+    if rule.scorer == SPREAD:
+        return off_gpu_nodes(nodes, shapes, s, n) - pack_score(nodes, shapes, s, n, device), device
+    if rule.scorer == BEST_FIT:
+        return best_fit_score(nodes, shapes, rule, s, n, device), device
+    if rule.scorer == DOT_PRODUCT:
+        return dot_product_score(nodes, shapes, rule, s, n, device), device
+    if rule.scorer == GPU_PACKING:
+        return gpu_packing_score(nodes, shapes, s, n, device), device
+    if rule.scorer == GPU_CLUSTERING:
+        return gpu_clustering_score(nodes, shapes, rule, s, n), device
+    return np.int64(0), device

@@ -1,0 +1,140 @@
+"""Rules between pods: inter-pod affinity in both directions, topology spread, host ports, exclusive claims.
+
+Built from a snapshot's facts and placed pods; `decide` adds and removes pods as it places them and takes
+placements back. It asks `reasons` at choice time and ORs the answer with the node-local mask of the pod's
+shape, since these rules change with every placement and node-local ones don't.
+
+    matchers    which pods a term speaks of
+    index       which of many matchers match a pod
+    terms       a pod's affinity terms            spread      a pod's spread constraints, and whom they refuse
+    counters    matching pods by node and domain  existing    what placed pods want of pods to come
+    affinity    whom required affinity refuses    occupied    host ports and exclusive claims
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from windlass.cluster.facts import Bools, NodeFacts
+from windlass.cluster.objects import ClusterObjects
+from windlass.model.pod import Pod
+from windlass.model.reasons import (
+    WHY_EXCLUSIVE_CLAIM,
+    WHY_EXISTING_ANTI_AFFINITY,
+    WHY_POD_AFFINITY,
+    WHY_POD_ANTI_AFFINITY,
+    WHY_PORTS,
+    WHY_SPREAD,
+    WHY_SPREAD_MISSING_LABEL,
+)
+from windlass.placement.neighbours.affinity import refused_by_affinity, refused_by_anti_affinity
+from windlass.placement.neighbours.counters import Counters, Counts, Population
+from windlass.placement.neighbours.existing import TermBook
+from windlass.placement.neighbours.matchers import namespace_of
+from windlass.placement.neighbours.occupied import ClaimsInUse, HostPorts, claim_names, host_ports
+from windlass.placement.neighbours.spread import HARD, refused_by_spread
+from windlass.placement.neighbours.terms import preferred_terms, required_anti_affinity, terms_that_pull
+
+__all__ = ["Neighbours", "needs_neighbours"]
+
+Words = npt.NDArray[np.uint64]
+
+
+def needs_neighbours(pod: Pod) -> bool:
+    """Whether the pod itself has a hard rule about other pods, or wants something that only one can have."""
+    spec = pod.spec
+    affinity = spec.affinity
+    if affinity is not None:
+        for rules in (affinity.pod_affinity, affinity.pod_anti_affinity):
+            if rules is not None and rules.required_during_scheduling_ignored_during_execution:
+                return True
+    if any((c.when_unsatisfiable or HARD) == HARD for c in spec.topology_spread_constraints):
+        return True
+    return bool(claim_names(pod)) or bool(host_ports(pod))
+
+
+class Neighbours:
+    """The placed pods, as far as pods to come are concerned."""
+
+    def __init__(
+        self, facts: NodeFacts, objects: ClusterObjects, placed: Iterable[tuple[Pod, int]] = ()
+    ) -> None:
+        self.facts = facts
+        self.objects = objects
+        self._population = Population()
+        self.counters = Counters(facts, objects, self._population)
+        self._repelling = TermBook(facts, objects)
+        self._pulling = TermBook(facts, objects)
+        self._ports = HostPorts(facts)
+        self._claims = ClaimsInUse(objects)
+        for pod, row in placed:
+            self.add(pod, row)
+
+    def add(self, pod: Pod, row: int) -> None:
+        """The pod is on this node now."""
+        self._population.add(pod, row)
+        self._change(pod, row, 1)
+
+    def remove(self, pod: Pod, row: int) -> None:
+        """The exact opposite of `add`. KeyError if no such pod is on this node."""
+        self._population.remove(pod, row)
+        self._change(pod, row, -1)
+
+    def _change(self, pod: Pod, row: int, by: int) -> None:
+        self.counters.change(pod, row, by)
+        self._ports.change(pod, row, by)
+        if pod.spec.volumes:
+            self._claims.change(pod, by)
+        if pod.spec.affinity is None:
+            return
+        for term in required_anti_affinity(pod):
+            self._repelling.change(term, row, by)
+        for weighted in terms_that_pull(pod):
+            self._pulling.change(weighted.term, row, by * weighted.weight)
+
+    def constrains(self, pod: Pod) -> bool:
+        """False only if `reasons` would refuse no node: the pod has no such rule, and no placed pod minds
+        it."""
+        return needs_neighbours(pod) or self._repelling.speaks_of(namespace_of(pod), pod.metadata.labels)
+
+    def reasons(self, pod: Pod, static: Words) -> Words:
+        """Why not, per node, as far as other pods are the reason.
+
+        `static` is the pod's node-local mask: spread constraints leave out nodes that node affinity or taints
+        refuse.
+        """
+        why: Words = np.zeros(self.facts.size, dtype=np.uint64)
+        _mark(why, WHY_PORTS, self._ports.taken(pod))
+        affinity = refused_by_affinity(pod, self.facts, self.objects, self.counters)
+        _mark(why, WHY_POD_AFFINITY, affinity)
+        _mark(why, WHY_POD_ANTI_AFFINITY, refused_by_anti_affinity(pod, self.facts, self.counters))
+        against = self._repelling.weights(namespace_of(pod), pod.metadata.labels)
+        _mark(why, WHY_EXISTING_ANTI_AFFINITY, None if against is None else against > 0)
+        spread = refused_by_spread(pod, static, self.facts, self.objects, self.counters)
+        if spread is not None:
+            _mark(why, WHY_SPREAD, spread.too_skewed)
+            _mark(why, WHY_SPREAD_MISSING_LABEL, spread.missing_label)
+        if self._claims.excludes(pod):
+            why |= np.uint64(WHY_EXCLUSIVE_CLAIM)
+        return why
+
+    def pull(self, pod: Pod) -> Counts | None:
+        """How much each node's company speaks for (or, negative, against) the pod there; None if nobody has a
+        say.
+
+        The pod's preferred terms count placed pods that match; placed pods' own terms count where they match
+        the pod.
+        """
+        total = self._pulling.weights(namespace_of(pod), pod.metadata.labels)
+        for (matcher, topology_key), weight in preferred_terms(pod):
+            near = weight * self.counters.counter((matcher,)).in_domain_of_each_node(topology_key)
+            total = near if total is None else total + near
+        return total
+
+
+def _mark(why: Words, bit: int, refused: Bools | None) -> None:
+    if refused is not None:
+        why |= np.where(refused, np.uint64(bit), np.uint64(0))

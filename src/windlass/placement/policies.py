@@ -1,0 +1,61 @@
+"""The placement policies by name, and what each one's kernel needs to know.
+
+`windlass` is the default; the others are reference points. `docs/policies.md` describes every rule.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from windlass.cluster.resources import CPU
+from windlass.cluster.state import NodeState
+from windlass.model.errors import InputError
+from windlass.placement.arrays import Mix, Rule
+from windlass.placement.kernels import scores
+
+SCORERS = {
+    "windlass": scores.WINDLASS,
+    "fgd": scores.FGD,
+    "best-fit": scores.BEST_FIT,
+    "gpu-packing": scores.GPU_PACKING,
+    "gpu-clustering": scores.GPU_CLUSTERING,
+    "dot-product": scores.DOT_PRODUCT,
+    "random": scores.RANDOM,
+    "first-fit": scores.FIRST_FIT,
+    "pack": scores.PACK,
+    "spread": scores.SPREAD,
+}
+
+POLICIES = tuple(SCORERS)
+DEFAULT_POLICY = "windlass"
+USES_MIX = frozenset({"windlass", "fgd"})
+
+
+class PlacementConfig(msgspec.Struct, frozen=True):
+    """How to place: the policy, where its expectation of the workload comes from, and a seed for `random`."""
+
+    policy: str = DEFAULT_POLICY
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.policy not in SCORERS:
+            raise InputError(
+                f"unknown placement policy {self.policy!r}",
+                path="placement",
+                remedy=f"one of {', '.join(POLICIES)}",
+            )
+
+
+def make_rule(config: PlacementConfig, state: NodeState, mix: Mix) -> Rule:
+    """The policy's numbers on this cluster."""
+    devices = state.dev_start[1:] - state.dev_start[:-1]
+    gpu = mix.gpus > 0
+    gpu_milli = int((mix.weight * mix.gpus * mix.milli)[gpu].sum())
+    gpu_cpu = int((mix.weight * mix.cpu)[gpu].sum())
+    return Rule(
+        scorer=SCORERS[config.policy],
+        seed=config.seed,
+        largest_cpu=max(1, int(state.total[:, CPU].max(initial=0))),
+        largest_gpu=max(1, 1000 * int(devices.max(initial=0))),
+        cpu_per_kilo_gpu=gpu_cpu * 1000 // gpu_milli if gpu_milli else 0,
+    )

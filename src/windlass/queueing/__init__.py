@@ -1,0 +1,1 @@
+"""Who may go next: the order of what waits."""

@@ -1,0 +1,320 @@
+"""The panels that a plot is put together from; each draws one thing about some policies onto the axes it is given.
+
+`simulate.plot` chooses and arranges them. Every series is labelled where it is, so that no legend has to be decoded,
+and every panel says which way is better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from windlass.simulate.compare import value_of
+from windlass.simulate.report import duration_words
+from windlass.simulate.result import RunResult
+
+# Okabe and Ito's colours stay apart for colour-blind readers and in print; black and brown extend them.
+PALETTE = ("#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
+LINE_STYLES = ("-", "--", ":")
+"""Past the palette's end the line changes instead, so that no two policies look alike."""
+OWN_POLICY, OWN_COLOUR = "windlass", "#D55E00"
+"""The policy that is on trial has the same, warm colour in every plot."""
+GREY = "#6B6B6B"
+FAINT = "#DDDDDD"
+CAUSE_SHADES = ("#404040", "#7A7A7A", "#A8A8A8", "#CFCFCF", "#E8E8E8")
+"""Causes are not policies, so they have no policy's colour."""
+
+CAUSE_WORDS = {
+    "lack_gpu": "too little GPU left",
+    "lack_cpu": "too little CPU beside it",
+    "lack_both": "both too little",
+    "cpu_only": "CPU pods can't use it",
+    "wrong_model": "other model asked for",
+}
+
+Runs = Mapping[str, Sequence[RunResult]]
+"""The runs of each policy, in the order in which policies are shown."""
+Floats = NDArray[np.float64]
+
+
+def policy_looks(policies: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Colour and line style of each policy."""
+    looks = {}
+    others = 0
+    for policy in policies:
+        if policy == OWN_POLICY:
+            looks[policy] = (OWN_COLOUR, "-")
+        else:
+            style = LINE_STYLES[others // len(PALETTE) % len(LINE_STYLES)]
+            looks[policy] = (PALETTE[others % len(PALETTE)], style)
+            others += 1
+    return looks
+
+
+def draw_curves(axes: Axes, runs: Runs, field: str, title: str) -> None:
+    """One line a policy over the course of the run: the mean over its seeds, with a band from lowest to highest."""
+    ends: list[tuple[float, str, str]] = []
+    last = 0.0
+    looks = policy_looks(runs)
+    for policy, of_policy in runs.items():
+        at, values = _on_one_grid(of_policy, field)
+        if not len(at):
+            continue
+        (colour, style), mean = looks[policy], values.mean(axis=0)
+        axes.plot(at, mean, color=colour, linestyle=style, linewidth=3 if policy == OWN_POLICY else 2)
+        if len(values) > 1:
+            axes.fill_between(
+                at, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0
+            )
+        ends.append((float(mean[-1]), policy, colour))
+        last = max(last, float(at[-1]))
+    axes.set_title(title)
+    axes.set_xlabel(_unit_words(runs))
+    axes.margins(x=0)
+    _label_ends(axes, ends, last)
+
+
+def draw_ideal(axes: Axes, runs: Runs) -> None:
+    """What a park without fragmentation would do: allocate everything that is asked for until it is full."""
+    last = max(_on_one_grid(of_policy, "allocated_pct")[0][-1] for of_policy in runs.values())
+    full = min(100.0, last)
+    axes.plot([0, full, last], [0, full, full], color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    axes.annotate(
+        "asked for", (last, full), (-4, -5), textcoords="offset points", ha="right", va="top", color=GREY
+    )
+
+
+def zoom_to_difference(axes: Axes, runs: Runs) -> None:
+    """Starts the allocation panel where the policies begin to part; before that all lines lie on each other."""
+    start, low, last = 100.0, 100.0, 100.0
+    for of_policy in runs.values():
+        at, values = _on_one_grid(of_policy, "allocated_pct")
+        behind = np.minimum(at, 100.0) - values.min(axis=0)
+        parted = at[behind > 0.75]
+        start = min(start, float(parted[0]) if len(parted) else 100.0)
+        last = max(last, float(at[-1]))
+    for of_policy in runs.values():
+        at, values = _on_one_grid(of_policy, "allocated_pct")
+        low = min(low, float(values[:, at >= start].min(initial=100.0)))
+    left = max(0.0, start - 5)
+    axes.set_xlim(left, last)
+    axes.set_ylim(min(left, low - 1), 101)
+
+
+def draw_final(axes: Axes, runs: Runs, measure: str, title: str) -> None:
+    """The end of every run as a dot, and each policy's mean as a bar across its dots with the number beside it."""
+    looks = policy_looks(runs)
+    for row, (policy, of_policy) in enumerate(runs.items()):
+        values = [value_of(run, measure) for run in of_policy]
+        _dots_with_mean(axes, row, values, looks[policy][0], f"{np.mean(values):.2f} %")
+    _name_rows(axes, list(runs))
+    axes.set_title(title)
+    several = any(len(of_policy) > 1 for of_policy in runs.values())
+    dots = "a dot is one seed, the bar their mean; " if several else ""
+    axes.set_xlabel(f"percent; {dots}the axis doesn't start at 0")
+    _room_right(axes, 0.22)
+
+
+def draw_differences(axes: Axes, rows: Sequence[tuple[str, Sequence[float]]], baseline: str) -> None:
+    """A row a trace and policy: the difference to the baseline on every seed, and its mean."""
+    for row, (_, differences) in enumerate(rows):
+        mean = float(np.mean(differences))
+        colour = PALETTE[0] if mean >= 0 else OWN_COLOUR
+        _dots_with_mean(axes, row, differences, colour, f"{mean:+.2f}")
+    axes.axvline(0, color=GREY, linewidth=1.2, zorder=1)
+    _name_rows(axes, [name for name, _ in rows])
+    axes.set_xlabel(f"points more than {baseline} on the same seed; a dot is one seed, the bar their mean")
+    _room_right(axes, 0.1)
+
+
+def draw_causes(axes: Axes, runs: Runs) -> None:
+    """What the expected fragment consists of at the end, in percent of all GPUs, stacked by cause."""
+    shares = {policy: _cause_shares(of_policy) for policy, of_policy in runs.items()}
+    causes = [cause for cause in CAUSE_WORDS if any(row.get(cause, 0) > 0.005 for row in shares.values())]
+    start = np.zeros(len(shares))
+    for number, cause in enumerate(causes):
+        widths = np.array([row.get(cause, 0.0) for row in shares.values()])
+        axes.barh(
+            np.arange(len(shares)),
+            widths,
+            left=start,
+            height=0.6,
+            color=CAUSE_SHADES[number],
+            edgecolor="white",
+            label=CAUSE_WORDS[cause],
+        )
+        start += widths
+    for row, total in enumerate(start):
+        axes.annotate(
+            f"{total:.1f}", (total, row), (5, 0), textcoords="offset points", va="center", fontsize=11
+        )
+    _name_rows(axes, list(shares))
+    axes.set_title("What makes free GPUs useless (less is better)")
+    axes.set_xlabel("expected fragment at the end, percent of all GPUs")
+    axes.set_xlim(0, max(float(start.max(initial=0.0)) * 1.12, 0.1))
+    if causes:
+        axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.2), ncols=3, frameon=False, fontsize=10.5)
+
+
+def draw_waiting(axes: Axes, runs: Runs) -> None:
+    """Mean, median and tails of the waiting time, on a logarithmic scale from a second on."""
+    marks = (("p50", "o", "median"), ("mean", "D", "mean"), ("p90", "s", "90 %"), ("p99", "^", "99 %"))
+    looks = policy_looks(runs)
+    for row, (policy, of_policy) in enumerate(runs.items()):
+        waits = [run.waiting for run in of_policy if run.waiting is not None]
+        if not waits:
+            continue
+        points = [max(1.0, float(np.mean([getattr(wait, mark) for wait in waits]))) for mark, _, _ in marks]
+        axes.plot([min(points), max(points)], [row, row], color=FAINT, linewidth=5, zorder=1)
+        for (_, shape, words), point in zip(marks, points, strict=True):
+            label = words if row == 0 else None
+            axes.plot(point, row, shape, color=looks[policy][0], markersize=8, label=label, zorder=3)
+        axes.annotate(
+            f"mean {duration_words(points[1])}",
+            (points[1], row),
+            (0, 10),
+            textcoords="offset points",
+            ha="center",
+            fontsize=11,
+        )
+    axes.set_xscale("log")
+    _name_rows(axes, list(runs))
+    axes.set_title("Waiting until the start (less is better)")
+    _time_ticks(axes)
+    legend = axes.legend(
+        loc="upper center", bbox_to_anchor=(0.45, -0.13), ncols=4, frameon=False, fontsize=10.5
+    )
+    for handle in legend.legend_handles:
+        handle.set_color(GREY)  # type: ignore[union-attr]  # the stub allows None, matplotlib doesn't give it
+
+
+def has_causes(runs: Runs) -> bool:
+    return any(run.fragmentation_causes for of_policy in runs.values() for run in of_policy)
+
+
+def has_waiting(runs: Runs) -> bool:
+    return any(run.waiting is not None for of_policy in runs.values() for run in of_policy)
+
+
+def has_curves(runs: Runs) -> bool:
+    return all(run.curve is not None and len(run.curve.at) > 1 for rows in runs.values() for run in rows)
+
+
+def _on_one_grid(runs: Sequence[RunResult], field: str) -> tuple[Floats, Floats]:
+    """The curves of several seeds at the same points: (points, one row a seed)."""
+    curves = [run.curve for run in runs if run.curve is not None and run.curve.at]
+    if not curves:
+        return np.empty(0), np.empty((0, 0))
+    end = min(curve.at[-1] for curve in curves)
+    longest = max(curves, key=lambda curve: len(curve.at))
+    at = np.unique([point for point in longest.at if point < end] + [end])
+    return at, np.array([np.interp(at, curve.at, getattr(curve, field)) for curve in curves])
+
+
+def _unit_words(runs: Runs) -> str:
+    unit = next((run.curve.unit for rows in runs.values() for run in rows if run.curve), "")
+    return "hours since the start" if unit == "hours" else "GPUs asked for so far, percent of the park"
+
+
+def _label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], at: float) -> None:
+    """Writes each line's name at its end, pushed apart as far as it takes to read them."""
+    low, high = axes.get_ylim()
+    heights = spread_apart([value for value, _, _ in ends], (high - low) * 0.078)
+    for (value, name, colour), height in zip(ends, heights, strict=True):
+        axes.annotate(
+            f"{name} {value:.1f}",
+            (at, value),
+            (at + (axes.get_xlim()[1] - axes.get_xlim()[0]) * 0.015, height),
+            color=colour,
+            va="center",
+            fontsize=11,
+            fontweight="bold",
+            annotation_clip=False,
+        )
+
+
+def spread_apart(values: Sequence[float], distance: float) -> list[float]:
+    """Heights near the values, in the same order, at least `distance` from each other."""
+    order = np.argsort(values, kind="stable")
+    heights = [float(values[index]) for index in order]
+    for _ in range(
+        100
+    ):  # neighbours that are too close share the way; a few rounds settle any sensible number
+        close = [i for i in range(len(heights) - 1) if heights[i + 1] - heights[i] < distance * 0.999]
+        if not close:
+            break
+        for i in close:
+            push = (distance - (heights[i + 1] - heights[i])) / 2
+            heights[i] -= push
+            heights[i + 1] += push
+    placed = [0.0] * len(heights)
+    for height, index in zip(heights, order, strict=True):
+        placed[index] = height
+    return placed
+
+
+def _dots_with_mean(axes: Axes, row: int, values: Sequence[float], colour: str, label: str) -> None:
+    mean = float(np.mean(values))
+    if len(values) > 1:
+        axes.plot(values, [row] * len(values), "o", color=colour, alpha=0.45, markersize=7, zorder=2)
+    axes.plot(
+        [mean, mean], [row - 0.3, row + 0.3], color=colour, linewidth=4, solid_capstyle="butt", zorder=3
+    )
+    axes.annotate(
+        label,
+        (max(values), row),
+        (10, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=12,
+        fontweight="bold",
+        color=colour,
+    )
+
+
+def _name_rows(axes: Axes, names: Sequence[str]) -> None:
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.45, -0.55)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+
+
+def _room_right(axes: Axes, share: float) -> None:
+    """Room for the numbers that stand to the right of the dots."""
+    low, high = axes.get_xlim()
+    middle = max(high - low, 0.5)
+    axes.set_xlim(low - middle * 0.03, high + middle * share)
+
+
+def _cause_shares(runs: Sequence[RunResult]) -> dict[str, float]:
+    """Percent of all GPUs by cause, mean over the seeds."""
+    causes = {cause for run in runs for cause in run.fragmentation_causes}
+    return {
+        cause: float(
+            np.mean(
+                [100 * run.fragmentation_causes.get(cause, 0) / max(run.gpu_milli_total, 1) for run in runs]
+            )
+        )
+        for cause in causes
+    }
+
+
+def _time_ticks(axes: Axes) -> None:
+    """Ticks at times that people know, instead of powers of ten."""
+    known = {
+        1: "1 s",
+        10: "10 s",
+        60: "1 min",
+        600: "10 min",
+        3600: "1 h",
+        21600: "6 h",
+        86400: "1 d",
+        604800: "1 w",
+    }
+    low, high = axes.get_xlim()
+    shown = {seconds: words for seconds, words in known.items() if low <= seconds <= high}
+    axes.set_xticks(list(shown), list(shown.values()))
+    axes.minorticks_off()

@@ -1,0 +1,205 @@
+"""Synthetic traces with published statistics, so that nothing has to be fetched to try the simulator.
+
+`simulate.traces.load_trace` asks for one by name; feeds `simulate.run`. What is drawn from which source is in
+`simulate.statistics`. A seed gives the same bytes everywhere (`simulate.draws`).
+
+    synthetic/openb-like   the openb method: 1,213 nodes of its 15 shapes, pods of its kinds and sizes until they ask
+                           for 130 % of the GPUs; nothing leaves, what does not fit is dropped
+    synthetic/small        the same on 64 nodes, for a first look
+    synthetic/large        the same on 10,000 nodes, 100,000 pods (about 146 % of the GPUs), for the speed benchmark
+    synthetic/training     jobs of 1 to 128 GPUs in pods of at most 8, all or nothing, on 128 nodes of 8 GPUs for two
+                           weeks: Philly's day and run times by size, sizes between Helios and Acme; they queue
+    synthetic/inference    pods with a share of a GPU, and one in eight with a whole one, that come and go on 64 nodes
+                           of 4 for three days: openb's share sizes and life times, a day of a service; they queue
+
+Arrivals are Poisson with a daily cycle: given their number they are independent draws from the cycle, sorted. Times
+are drawn from quantiles with straight lines in between, so means of heavy tails come out somewhat above the recorded
+ones. In the openb kinds, whole GPUs too are asked for with the annotations of that trace; memory follows from the CPU.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+
+from windlass.model.errors import InputError
+from windlass.model.node import Node
+from windlass.simulate.draws import Draws, Ints
+from windlass.simulate.park import NodeSize, gpus_of, uniform_park
+from windlass.simulate.shapes import PodSize, PodTemplate, Templates, class_mix, cut_gpus, gang, template_of
+from windlass.simulate.statistics import (
+    OPENB_KINDS,
+    OPENB_NODE_COUNT,
+    OPENB_NODES,
+    OPENB_SHARE_SECONDS,
+    PHILLY_HOURS,
+    PHILLY_SECONDS_1,
+    PHILLY_SECONDS_2_TO_4,
+    PHILLY_SECONDS_8_UP,
+    SERVICE_HOURS,
+    SHARES,
+    TRAINING_GPUS,
+    PodKind,
+)
+from windlass.simulate.trace import Job, ShapeCount, Trace
+
+DEFAULT_SEED = 42
+DEMAND_PERCENT = 130
+DAY = 86_400
+SIZES, ARRIVALS, TIMES, RANKS = range(4)
+"""The streams of draws of one seed."""
+
+Nodes = tuple[Node, ...]
+
+
+class Recipe(msgspec.Struct, frozen=True):
+    description: str
+    make: Callable[[str, int, Nodes | None], Trace]
+
+
+def make_synthetic(name: str, *, seed: int | None = None, nodes: Nodes | None = None) -> Trace:
+    """`name` is the whole `synthetic/<name>`. Other nodes replace the park, and demand is then counted against them."""
+    recipe = RECIPES.get(name)
+    if recipe is None:
+        near = difflib.get_close_matches(name, RECIPES, 1)
+        hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(RECIPES)}"
+        raise InputError(f"unknown trace {name!r}", remedy=hint)
+    return recipe.make(name, DEFAULT_SEED if seed is None else seed, nodes)
+
+
+def openb_like_park(count: int) -> Nodes:
+    """`count` nodes in openb's proportions, largest remainders first, at least one node of the largest shape."""
+    exact = [count * weight / OPENB_NODE_COUNT for weight, _ in OPENB_NODES]
+    counts = [int(share) for share in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda shape: counts[shape] - exact[shape])
+    for shape in by_remainder[: count - sum(counts)]:
+        counts[shape] += 1
+    shapes = enumerate(zip(counts, OPENB_NODES, strict=True))
+    return uniform_park((f"node-{shape:02}", many, size) for shape, (many, (_, size)) in shapes)
+
+
+class _Class(msgspec.Struct, frozen=True, eq=False):
+    template: PodTemplate
+    weight: int
+    demand: int
+
+
+def _classes(kinds: Sequence[PodKind]) -> list[_Class]:
+    """Every size of every kind; a kind's own weight is shared out over the sizes that it is given here."""
+    scale = 1000
+    classes = []
+    for kind in kinds:
+        total = sum(weight for weight, _, _ in kind.sizes)
+        for weight, cpu, milli in kind.sizes:
+            size = PodSize(cpu, cpu * kind.mib_per_cpu // 1000, kind.gpus, milli)
+            share = kind.weight * weight * scale // total
+            classes.append(_Class(template_of(size), share, size.demand_milli))
+    return classes
+
+
+def _openb_like(name: str, seed: int, nodes: Nodes | None, *, park: int, pods: int | None = None) -> Trace:
+    nodes = nodes or openb_like_park(park)
+    classes = _classes(OPENB_KINDS)
+    if pods is None:
+        drawn = _drawn_until(classes, 10 * DEMAND_PERCENT * gpus_of(nodes), seed)
+    else:
+        drawn = Draws(seed, SIZES).choose([each.weight for each in classes], pods)
+    templates = [each.template for each in classes]
+    jobs = []
+    for number, choice in enumerate(drawn.tolist()):
+        pod = f"pod-{number:06}"
+        jobs.append(Job(pod, (templates[choice].pod(pod),)))
+    return Trace(
+        name=name,
+        nodes=nodes,
+        jobs=tuple(jobs),
+        retry=False,
+        ranks=tuple(Draws(seed, RANKS).permutation(len(nodes)).tolist()),
+        declared=tuple(ShapeCount(each.template.pod("class"), each.weight) for each in classes),
+        seed=seed,
+        order="generated",
+    )
+
+
+def _drawn_until(classes: list[_Class], target: int, seed: int) -> Ints:
+    """Classes of pods, until the first pod that would ask for more than `target` milli-GPUs in all."""
+    draws, weights = Draws(seed, SIZES), [each.weight for each in classes]
+    demand = np.array([each.demand for each in classes], dtype=np.int64)
+    drawn = np.empty(0, dtype=np.int64)
+    while demand[drawn].sum() <= target:
+        drawn = np.concatenate([drawn, draws.choose(weights, 4096)])
+    return drawn[: int(np.searchsorted(np.cumsum(demand[drawn]), target, side="right"))]
+
+
+def _training(name: str, seed: int, nodes: Nodes | None) -> Trace:
+    park = nodes or uniform_park((("node", 128, NodeSize(128_000, 1_048_576, 8, "NVIDIA-H100-80GB-HBM3")),))
+    count, templates = 2_000, Templates()
+    choices = Draws(seed, SIZES).choose([weight for weight, _ in TRAINING_GPUS], count)
+    gpus = np.array([size for _, size in TRAINING_GPUS], dtype=np.int64)[choices]
+    seconds = np.zeros(count, dtype=np.int64)
+    tables = ((1, PHILLY_SECONDS_1), (2, PHILLY_SECONDS_2_TO_4), (8, PHILLY_SECONDS_8_UP))
+    for stream, (least, table) in enumerate(tables):
+        drawn = Draws(seed, TIMES + 100 * (stream + 1)).from_quantiles(SHARES, table, count).astype(np.int64)
+        seconds = np.where(gpus >= least, drawn, seconds)
+    arrivals = _arrivals(Draws(seed, ARRIVALS), PHILLY_HOURS, 14, count)
+    jobs = []
+    for number, (at, size, duration) in enumerate(
+        zip(arrivals, gpus.tolist(), seconds.tolist(), strict=True)
+    ):
+        job = f"job-{number:05}"
+        parts = [templates.of(PodSize(8_000 * part, 65_536 * part, part)) for part in cut_gpus(size)]
+        jobs.append(Job(job, gang(job, parts), at, max(1, duration)))
+    return _queued(name, seed, park, jobs)
+
+
+def _inference(name: str, seed: int, nodes: Nodes | None) -> Trace:
+    park = nodes or uniform_park((("node", 64, NodeSize(64_000, 524_288, 4, "NVIDIA-L4")),))
+    count = 24_000
+    shared, whole = (
+        next(kind for kind in OPENB_KINDS if kind.name == each) for each in ("gpu-share", "one-gpu")
+    )
+    classes = _classes((msgspec.structs.replace(shared, weight=7), msgspec.structs.replace(whole, weight=1)))
+    choices = Draws(seed, SIZES).choose([each.weight for each in classes], count)
+    seconds = Draws(seed, TIMES).from_quantiles(SHARES, OPENB_SHARE_SECONDS, count).astype(np.int64)
+    arrivals = _arrivals(Draws(seed, ARRIVALS), SERVICE_HOURS, 3, count)
+    jobs = []
+    for number, (at, choice, duration) in enumerate(
+        zip(arrivals, choices.tolist(), seconds.tolist(), strict=True)
+    ):
+        pod = f"pod-{number:05}"
+        jobs.append(Job(pod, (classes[choice].template.pod(pod),), at, max(1, duration)))
+    return _queued(name, seed, park, jobs)
+
+
+def _arrivals(draws: Draws, hours: Sequence[int], days: int, count: int) -> list[int]:
+    """Seconds of arrival: the day's hours as often as they weigh, every second of an hour alike."""
+    day, hour = draws.below(days, count), draws.choose(hours, count)
+    seconds = day * DAY + hour * 3600 + draws.below(3600, count)
+    return [int(second) for second in np.sort(seconds)]
+
+
+def _queued(name: str, seed: int, park: Nodes, jobs: list[Job]) -> Trace:
+    mix = class_mix(pod for job in jobs for pod in job.pods)
+    return Trace(
+        name=name, nodes=park, jobs=tuple(jobs), retry=True, declared=mix, seed=seed, order="generated"
+    )
+
+
+def _like_openb(park: int, pods: int | None = None) -> Callable[[str, int, Nodes | None], Trace]:
+    return lambda name, seed, nodes: _openb_like(name, seed, nodes, park=park, pods=pods)
+
+
+RECIPES = {
+    "synthetic/openb-like": Recipe(
+        "shapes and mix of openb/default, 1,213 nodes", _like_openb(OPENB_NODE_COUNT)
+    ),
+    "synthetic/small": Recipe("the same on 64 nodes, for a first look", _like_openb(64)),
+    "synthetic/large": Recipe("the same on 10,000 nodes, 100,000 pods", _like_openb(10_000, 100_000)),
+    "synthetic/training": Recipe("gangs of up to 128 GPUs for two weeks, 128 nodes of 8 GPUs", _training),
+    "synthetic/inference": Recipe(
+        "shared GPUs that come and go for three days, 64 nodes of 4 GPUs", _inference
+    ),
+}

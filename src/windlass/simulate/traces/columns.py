@@ -1,0 +1,240 @@
+"""What the columns of our own trace format mean: cells to pod templates and nodes, and back.
+
+`tracefile` reads files with it and `record` writes them. A pod or a node that the plain columns can't say is carried
+whole, as Kubernetes JSON in the last column; which of the two it is, is found out by building it again and comparing.
+docs/reference/trace-format.md is the description for people.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from windlass.model.errors import InputError
+from windlass.model.gpu import TRACE_COUNT, TRACE_MILLI, TRACE_MODELS, WHOLE_GPU, gpu_request, node_devices
+from windlass.model.meta import ObjectMeta
+from windlass.model.node import Node, NodeStatus
+from windlass.model.pod import Pod, PodSpec, RawQuantity
+from windlass.model.requests import base_units, is_extended, node_quantities, pod_requests
+from windlass.simulate.park import NO_POD_LIMIT, NodeSize, check_node_size, gpu_labels
+from windlass.simulate.shapes import PodSize, PodTemplate, gpu_annotations, spec_of
+
+HOSTNAME = "kubernetes.io/hostname"
+POD_COLUMNS = (
+    *("cpu", "memory", "gpu", "gpu_milli", "models"),
+    *("resources", "priority", "namespace", "labels", "node_selector", "template"),
+)
+JOB_COLUMNS = ("job", "arrival", "duration", "pods", *POD_COLUMNS)
+NODE_COLUMNS = ("node", "count", "cpu", "memory", "pods", "gpu", "model", "gpu_memory", "labels", "object")
+
+Cells = dict[str, str]
+"""The cells of one row that are not empty, by column."""
+
+
+class BadCell(Exception):
+    """A cell that can't be understood; the reader adds file and line."""
+
+    def __init__(self, column: str, expected: str) -> None:
+        super().__init__(column, expected)
+        self.column = column
+        self.expected = expected
+
+
+def template_of_cells(cells: Cells) -> PodTemplate:
+    """What the pods of a row share. Raises `BadCell`, or `InputError` for what Kubernetes would refuse."""
+    if "template" in cells:
+        template = _whole_template(cells)
+    else:
+        size = _gpu_size(cells)
+        template = PodTemplate(
+            spec=_spec(cells, size),
+            annotations=gpu_annotations(size),
+            labels=_pairs(cells, "labels"),
+            namespace=cells.get("namespace", ""),
+        )
+    pod = template.pod("row")
+    try:
+        gpu_request(pod, pod_requests(pod))
+    except InputError as error:
+        raise InputError(error.message, path=error.path, remedy=error.remedy) from None
+    return template
+
+
+def cells_of_pod(pod: Pod) -> Cells:
+    """The cells that `template_of_cells` makes the same pod of, its name aside."""
+    cells = _plain_cells(pod)
+    if cells is not None:
+        made = template_of_cells(cells)
+        meta = pod.metadata
+        if (made.spec, made.annotations, made.labels, made.namespace) == (
+            *(pod.spec, meta.annotations, meta.labels),
+            meta.namespace,
+        ):
+            return cells
+    kept = ObjectMeta(
+        namespace=pod.metadata.namespace, labels=pod.metadata.labels, annotations=pod.metadata.annotations
+    )
+    return {"template": msgspec.json.encode(Pod(metadata=kept, spec=pod.spec)).decode()}
+
+
+def node_of_cells(name: str, cells: Cells) -> Node:
+    """A node. Raises `BadCell`, or `InputError` for a machine that can't be."""
+    if "object" not in cells:
+        return _plain_node(name, cells)
+    node = _whole_node(name, cells)
+    capacity, allocatable = node_quantities(node)
+    node_devices(node, allocatable, capacity)
+    # how many GPUs there may be is `node_devices`'s matter: MIG instances can be counted as GPUs
+    check_node_size(NodeSize(allocatable.get("cpu", 0), allocatable.get("memory", 0) >> 20), name)
+    return node
+
+
+def cells_of_node(node: Node) -> Cells:
+    allocatable, labels = node.status.allocatable, node.labels
+    sources: dict[str, RawQuantity | None] = {
+        "cpu": allocatable.get("cpu"),
+        "memory": allocatable.get("memory"),
+        "pods": allocatable.get("pods"),
+        "gpu": allocatable.get(WHOLE_GPU),
+        "model": labels.get(TRACE_MODELS),
+        "gpu_memory": labels.get("nvidia.com/gpu.memory"),
+    }
+    cells = {column: str(value) for column, value in sources.items() if value is not None}
+    try:
+        implied = _plain_node(node.name, cells).labels
+        extra = {key: value for key, value in labels.items() if implied.get(key) != value}
+        cells |= {"labels": _text_of_pairs(extra)} if extra else {}
+        if _plain_node(node.name, cells) == node:
+            return cells
+    except (BadCell, InputError):
+        pass  # not a plain node, then
+    return {"object": msgspec.json.encode(node).decode()}
+
+
+def _gpu_size(cells: Cells) -> PodSize:
+    gpus = _whole(cells, "gpu", 0, 16)
+    milli = _whole(cells, "gpu_milli", 1, 1000) if "gpu_milli" in cells else 0
+    models = tuple(cells["models"].split("|")) if "models" in cells else ()
+    if (milli or models) and not gpus:
+        raise BadCell("gpu", "1 or more beside gpu_milli or models")
+    if "" in models:
+        raise BadCell("models", "GPU models joined by |")
+    return PodSize(gpus=gpus, gpu_milli=milli or (1000 if models else 0), models=models)
+
+
+def _spec(cells: Cells, size: PodSize) -> PodSpec:
+    requests: dict[str, RawQuantity] = {name: cells[name] for name in ("cpu", "memory") if name in cells}
+    requests |= _pairs(cells, "resources")
+    if size.gpus and not size.gpu_milli:
+        requests[WHOLE_GPU] = str(size.gpus)
+    for name, raw in requests.items():
+        try:
+            base_units(name, raw)
+        except InputError as error:
+            column = name if name in ("cpu", "memory") else "resources"
+            raise BadCell(column, f"a Kubernetes quantity ({error.message})") from None
+    limits = {name: raw for name, raw in requests.items() if is_extended(name)}
+    return msgspec.structs.replace(
+        spec_of(requests, limits),
+        node_selector=_pairs(cells, "node_selector"),
+        priority=_whole(cells, "priority", -(2**31), 2**31 - 1),
+    )
+
+
+def _plain_cells(pod: Pod) -> Cells | None:
+    """The plain columns' best try at this pod; None where it is plainly more than they can say."""
+    if len(pod.spec.containers) != 1:
+        return None
+    requests = dict(pod.spec.containers[0].resources.requests)
+    annotations = pod.metadata.annotations
+    maps = {"labels": pod.metadata.labels, "node_selector": pod.spec.node_selector}
+    cells = {
+        "cpu": str(requests.pop("cpu", "")),
+        "memory": str(requests.pop("memory", "")),
+        "gpu": str(requests.pop(WHOLE_GPU, "")) or annotations.get(TRACE_COUNT, ""),
+        "gpu_milli": annotations.get(TRACE_MILLI, ""),
+        "models": annotations.get(TRACE_MODELS, ""),
+        "priority": str(pod.spec.priority or ""),
+        "namespace": pod.metadata.namespace,
+    }
+    try:
+        cells["resources"] = _text_of_pairs({name: str(raw) for name, raw in requests.items()})
+        cells |= {column: _text_of_pairs(pairs) for column, pairs in maps.items()}
+        filled = {column: text for column, text in cells.items() if text}
+        template_of_cells(filled)
+    except (BadCell, InputError):
+        return None
+    return filled
+
+
+def _plain_node(name: str, cells: Cells) -> Node:
+    resources: dict[str, RawQuantity] = {
+        "cpu": cells.get("cpu", ""),
+        "memory": cells.get("memory", ""),
+        "pods": cells.get("pods", str(NO_POD_LIMIT)),
+    }
+    for column, raw in resources.items():
+        try:
+            base_units(column, raw)
+        except InputError as error:
+            raise BadCell(column, f"a Kubernetes quantity ({error.message})") from None
+    size = NodeSize(
+        cpu_milli=base_units("cpu", resources["cpu"]),
+        memory_mib=base_units("memory", resources["memory"]) >> 20,
+        gpus=_whole(cells, "gpu", 0, 2**31),
+        model=cells.get("model", ""),
+        gpu_memory_mib=_whole(cells, "gpu_memory", 0, 2**31),
+    )
+    check_node_size(size, name)
+    if size.gpus:
+        resources[WHOLE_GPU] = str(size.gpus)
+    labels = {HOSTNAME: name, **gpu_labels(size), **_pairs(cells, "labels")}
+    status = NodeStatus(capacity=resources, allocatable=resources)
+    return Node(metadata=ObjectMeta(name=name, labels=labels), status=status)
+
+
+def _whole_template(cells: Cells) -> PodTemplate:
+    beside = [column for column in POD_COLUMNS if column in cells and column != "template"]
+    if beside:
+        raise BadCell(beside[0], "nothing, beside a template")
+    try:
+        pod = msgspec.json.decode(cells["template"], type=Pod)
+    except msgspec.MsgspecError as error:
+        raise BadCell("template", f"a pod's metadata and spec as JSON ({error})") from None
+    meta = pod.metadata
+    return PodTemplate(pod.spec, meta.annotations, meta.labels, meta.namespace)
+
+
+def _whole_node(name: str, cells: Cells) -> Node:
+    if len(cells) > 1:
+        raise BadCell(next(column for column in cells if column != "object"), "nothing, beside an object")
+    try:
+        node = msgspec.json.decode(cells["object"], type=Node)
+    except msgspec.MsgspecError as error:
+        raise BadCell("object", f"a Kubernetes Node as JSON ({error})") from None
+    if node.name != name:
+        raise BadCell("object", f"a Node named {name}")
+    return node
+
+
+def _whole(cells: Cells, column: str, least: int, most: int) -> int:
+    text = cells.get(column, "0")
+    digits = text.removeprefix("-")
+    if digits.isascii() and digits.isdigit() and len(text) < 20 and least <= int(text) <= most:
+        return int(text)
+    raise BadCell(column, f"a whole number, {least} to {most}")
+
+
+def _pairs(cells: Cells, column: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for pair in cells[column].split(";") if column in cells else ():
+        key, equals, value = pair.partition("=")
+        if not equals or not key or key in pairs:
+            raise BadCell(column, "key=value;key=value, every key once")
+        pairs[key] = value
+    return pairs
+
+
+def _text_of_pairs(pairs: dict[str, str]) -> str:
+    if any(";" in key + value or "=" in key or not key for key, value in pairs.items()):
+        raise BadCell("labels", "keys and values without ; and keys without =")
+    return ";".join(f"{key}={value}" for key, value in pairs.items())

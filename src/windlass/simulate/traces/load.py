@@ -1,0 +1,85 @@
+"""A trace by its name: the one way in that commands and benchmarks use.
+
+Finds the reader in the catalogue, or takes the name for a file in our own format. Feeds `simulate.run`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from windlass.model.errors import InputError
+from windlass.model.node import Node
+from windlass.simulate.synthetic import make_synthetic
+from windlass.simulate.trace import Trace
+from windlass.simulate.traces.catalogue import TraceInfo, list_traces
+from windlass.simulate.traces.openb import load_openb
+from windlass.simulate.traces.recorded import load_helios, load_philly, load_philly_last
+from windlass.simulate.traces.tracefile import load_trace_file
+
+FILE_SUFFIXES = (".csv", ".jsonl", ".ndjson", ".json")
+RECORDED = {"philly": load_philly, "philly-last15k": load_philly_last, "helios": load_helios}
+
+
+def load_trace(
+    name: str,
+    *,
+    seed: int | None,
+    traces_dir: Path | None,
+    nodes: tuple[Node, ...] | None = None,
+    replay: str = "arrivals",
+) -> Trace:
+    """Reads or makes the trace `name`: one of `list_traces`, or a file in our own format.
+
+    `nodes` takes the place of the trace's own park. `replay` is for openb: `arrivals` is the published method,
+    `times` the recorded times, `times:K` the same with arrivals K times as fast, `times:K:N` on an N-th of the nodes.
+    Without a seed, traces that need one take 42.
+    """
+    if nodes is not None and not nodes:
+        raise InputError("the park is empty: no node in it")
+    family = name.partition("/")[0]
+    if name.endswith(FILE_SUFFIXES):
+        _refuse_replay(name, replay)
+        return load_trace_file(Path(name), seed=seed, nodes=nodes)
+    if family == "synthetic":
+        _refuse_replay(name, replay)
+        return make_synthetic(name, seed=seed, nodes=nodes)
+    info = _find(name, traces_dir)
+    if family in RECORDED:
+        _refuse_replay(name, replay)
+        return RECORDED[family](name, _folder(info, traces_dir), nodes=nodes, seed=seed)
+    return load_openb(name, _folder(info, traces_dir), seed=seed, nodes=nodes, replay=replay)
+
+
+def _find(name: str, traces_dir: Path | None) -> TraceInfo:
+    known = {info.name: info for info in list_traces(traces_dir)}
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise InputError(
+        f"unknown trace {name!r}",
+        remedy=f"{hint}`windlass simulate --list` names them all; a file ends in {', '.join(FILE_SUFFIXES)}",
+    )
+
+
+def _folder(info: TraceInfo, traces_dir: Path | None) -> Path:
+    """The traces folder, if it has what this trace needs (its own files; a park that is replaced is asked for too)."""
+    if traces_dir is None:
+        raise InputError(
+            f"{info.name} needs the public trace files, and no folder of them was given",
+            remedy=f"get them from {info.source}, then give --traces DIR or set WINDLASS_TRACES",
+        )
+    missing = [file for file in info.files if not (traces_dir / file).is_file()]
+    if missing:
+        raise InputError(
+            f"{info.name} needs {missing[0]}",
+            file=str(traces_dir),
+            remedy=f"it can be had from {info.source}",
+        )
+    return traces_dir
+
+
+def _refuse_replay(name: str, replay: str) -> None:
+    if replay != "arrivals":
+        raise InputError(f"replay {replay!r} is for the openb traces, not for {name}", remedy="leave it out")
