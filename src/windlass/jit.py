@@ -18,12 +18,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+ENTRY = {"place_queue", "refresh_row", "refresh_all_nodes", "write_verdict", "cluster_fragments"}
 Kernels = types.SimpleNamespace
 
 KERNEL_MODULES = (
     "windlass.placement.kernels.devices",
     "windlass.placement.kernels.scores",
     "windlass.placement.kernels.queue",
+    "windlass.placement.kernels.measures",
 )
 
 
@@ -35,7 +37,9 @@ def kernels(small: bool) -> Kernels:
 @cache
 def interpreted() -> Kernels:
     """The kernels as plain Python functions."""
-    return Kernels(**{name: function for module in _modules() for name, function in _functions(module).items()})
+    return Kernels(
+        **{name: function for module in _modules() for name, function in _functions(module).items()}
+    )
 
 
 @cache
@@ -53,7 +57,9 @@ def compiled() -> Kernels:
         for name, function in _functions(module).items():
             twin = types.FunctionType(function.__code__, namespace, name, function.__defaults__)
             twin.__module__, twin.__qualname__ = module.__name__, name
-            kernels[name] = namespace[name] = numba.njit(cache=cached)(twin)
+            kernels[name] = namespace[name] = numba.njit(
+                cache=cached, error_model="numpy", forceinline=name not in ENTRY
+            )(twin)
     return Kernels(**kernels)
 
 
@@ -85,7 +91,9 @@ def _use_cache_directory(numba: Any, modules: list[types.ModuleType]) -> bool:
             probe.touch()
         except OSError:
             if (folder / digest).is_dir() and any((folder / digest).iterdir()):
-                numba.config.CACHE_DIR = str(folder / digest)  # filled when the image was made: reading is enough
+                numba.config.CACHE_DIR = str(
+                    folder / digest
+                )  # filled when the image was made: reading is enough
                 return True
             continue
         numba.config.CACHE_DIR = str(folder / digest)

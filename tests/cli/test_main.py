@@ -136,7 +136,8 @@ class TestHowItFails:
         with subprocess.Popen(
             [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process:
-            assert process.stdout is not None and process.stderr is not None
+            assert process.stdout is not None
+            assert process.stderr is not None
             process.stdout.readline()
             process.stdout.close()
             assert process.stderr.read() == ""

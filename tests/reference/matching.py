@@ -33,10 +33,8 @@ def selector_matches(selector, labels):
     for key, value in selector.match_labels.items():
         if labels.get(key) != value:
             return False
-    for e in selector.match_expressions:
-        if not label_requirement_holds(e.key, e.operator, e.values, labels):
-            return False
-    return True
+    expressions = selector.match_expressions
+    return all(label_requirement_holds(e.key, e.operator, e.values, labels) for e in expressions)
 
 
 def node_term_matches(term, node):

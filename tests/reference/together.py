@@ -95,10 +95,7 @@ def term_matches(term, owner, pod, cluster):
     for key in term.match_label_keys:
         if key in mine and theirs.get(key) != mine[key]:
             return False
-    for key in term.mismatch_label_keys:
-        if key in mine and key in theirs and theirs[key] == mine[key]:
-            return False
-    return True
+    return not any(key in mine and theirs.get(key) == mine[key] for key in term.mismatch_label_keys)
 
 
 def same_domain(key, a, b, cluster):
@@ -118,7 +115,9 @@ def _affinity_holds(pod, index, cluster):
     ]
     if all(any(same_domain(t.topology_key, index, where, cluster) for where in friends) for t in wanted):
         return True
-    anywhere = any(t.topology_key in cluster.nodes[where].metadata.labels for t in wanted for where in friends)
+    anywhere = any(
+        t.topology_key in cluster.nodes[where].metadata.labels for t in wanted for where in friends
+    )
     return not anywhere and all(term_matches(t, pod, pod, cluster) for t in wanted)
 
 

@@ -7,7 +7,9 @@ what `simulate.report` makes of them. Files are written whole or not at all.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +30,8 @@ from windlass.cli.progress import ProgressBar
 from windlass.model.errors import InputError
 
 if TYPE_CHECKING:
-    from windlass.simulate.batch import BatchSettings, RunSpec
     from windlass.simulate.result import RunResult
+    from windlass.simulate.runner import BatchSettings, RunSpec
 
 PLOT_ENDINGS = (".png", ".svg", ".html")
 
@@ -126,17 +128,23 @@ def simulate(**given: Any) -> int:
 def _run(options: Options) -> int:
     from windlass.simulate.batch import run_batch
 
-    specs, settings = _specs(options), _settings(options)
-    jobs = options.jobs or os.cpu_count() or 1
-    with ProgressBar(f"{len(specs)} runs" if len(specs) > 1 else "1 run", len(specs)) as progress:
-        batch = run_batch(specs, settings, jobs, progress)
-    _print_results(batch.results, options.output)
-    if batch.interrupted:
-        whole = sum(not result.interrupted for result in batch.results)
-        note(f"interrupted: {whole} of {len(specs)} runs were finished, no file was written")
-        return EXIT_INTERRUPTED
-    if options.plot is not None:
-        _write_plot(batch.results, options.plot)
+    specs = _specs(options)
+    with ExitStack() as stack:
+        settings = _settings(options)
+        if options.placements is not None:
+            folder = tempfile.TemporaryDirectory(
+                prefix=".windlass-", dir=options.placements.absolute().parent
+            )
+            settings = replace(settings, placements=Path(stack.enter_context(folder)))
+        progress = ProgressBar(f"{len(specs)} runs" if len(specs) > 1 else "1 run", len(specs))
+        with progress:
+            batch = run_batch(specs, settings, options.jobs or os.cpu_count() or 1, progress)
+        _print_results(batch.results, options)
+        if batch.interrupted:
+            whole = sum(not result.interrupted for result in batch.results)
+            note(f"interrupted: {whole} of {len(specs)} runs were finished, no file was written")
+            return EXIT_INTERRUPTED
+        _write_files(batch.results, options, settings)
     return EXIT_DONE
 
 
@@ -169,7 +177,7 @@ def _check_traces_folder(folder: Path | None) -> None:
 
 
 def _specs(options: Options) -> list[RunSpec]:
-    from windlass.simulate.batch import RunSpec
+    from windlass.simulate.runner import RunSpec
 
     return [
         RunSpec(trace, policy, seed)
@@ -180,33 +188,52 @@ def _specs(options: Options) -> list[RunSpec]:
 
 
 def _settings(options: Options) -> BatchSettings:
-    from windlass.simulate.batch import BatchSettings
+    from windlass.simulate.runner import BatchSettings
 
     nodes = None
     if options.nodes is not None:
         from windlass.dump.files import read_nodes
 
         nodes = read_nodes(options.nodes)
-    return BatchSettings(options.traces, nodes, options.replay, options.mix)
+    return BatchSettings(options.traces, nodes, options.replay, options.mix, options.explain)
 
 
-def _print_results(results: list[RunResult], output: str) -> None:
+def _print_results(results: list[RunResult], options: Options) -> None:
     from windlass.simulate.report import report_csv, report_document, report_table
 
-    if output == "csv":
+    if options.output == "csv":
         click.echo(report_csv(results), nl=False)
-    elif output in ("json", "yaml"):
-        print_document(report_document(results), output)
+    elif options.output in ("json", "yaml"):
+        print_document(report_document(results), options.output)
+    elif options.explain:
+        _print_explanations(results)
     elif results:
-        print_table(report_table(results, wide=output == "wide"))
+        print_table(report_table(results, wide=options.output == "wide"))
 
 
-def _write_plot(results: list[RunResult], path: Path) -> None:
-    from windlass.simulate.plot import write_plot
+def _print_explanations(results: list[RunResult]) -> None:
+    from windlass.simulate.explain import explanation_text
 
-    with replaced_file(path) as temporary:
-        write_plot(results, temporary, __version__)
-    note(f"wrote {path}")
+    for result in results:
+        if result.explanation is not None:
+            click.echo(explanation_text(result.explanation), nl=False)
+
+
+def _write_files(results: list[RunResult], options: Options, settings: BatchSettings) -> None:
+    """Both files are made before either takes its place."""
+    from windlass.simulate.runner import join_placements
+
+    with ExitStack() as files:
+        if options.plot is not None:
+            from windlass.simulate.plot import write_plot
+
+            write_plot(results, files.enter_context(replaced_file(options.plot)), __version__)
+        if options.placements is not None and settings.placements is not None:
+            target = files.enter_context(replaced_file(options.placements))
+            join_placements(settings.placements, len(results), target)
+    for path in (options.plot, options.placements):
+        if path is not None:
+            note(f"wrote {path}")
 
 
 def _print_traces(options: Options) -> int:

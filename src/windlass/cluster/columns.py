@@ -5,23 +5,22 @@ Fed by the store with nodes in rank order; feeds `NodeState`. GPU models and MIG
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
 
 from windlass.cluster.resources import ResourceBook
-from windlass.cluster.state import GPU_KINDS, MAX_DEVICES, NodeState
-from windlass.model.catalogue import find_model
+from windlass.cluster.state import GPU_KINDS, MAX_DEVICES, Ints, NodeState
+from windlass.model.catalogue import geometry_of_model
 from windlass.model.errors import InputError
 from windlass.model.gpu import Device, node_devices, node_replicas
-from windlass.model.mig import GEOMETRIES, MigProfile
 from windlass.model.node import Node
 from windlass.model.requests import node_quantities
 
 
-GEOMETRY_NAMES = tuple(GEOMETRIES)
-"""A MIG geometry's code is its place here."""
+MAX_MODELS = 62
+"""Allowed models are a bit mask in one word."""
 
 
 class ModelBook:
@@ -34,9 +33,18 @@ class ModelBook:
     def code(self, name: str) -> int:
         found = self._codes.get(name)
         if found is None:
+            if len(self.names) == MAX_MODELS:
+                raise InputError(f"GPU model {name!r} is one too many: at most {MAX_MODELS} in one cluster")
             found = self._codes[name] = len(self.names)
             self.names.append(name)
         return found
+
+    def mask(self, allowed: Iterable[str]) -> int:
+        """The codes of these models as bits; all bits if none is named."""
+        wanted = set(allowed)
+        if not wanted:
+            return (1 << MAX_MODELS) - 1
+        return sum(1 << code for code, name in enumerate(self.names) if name in wanted)
 
 
 class NodeRow(msgspec.Struct, frozen=True):
@@ -68,42 +76,28 @@ def build_state(rows: Sequence[NodeRow], resources: ResourceBook, models: ModelB
     for i, row in enumerate(rows):
         for name, amount in row.allocatable.items():
             total[i, resources.column(name)] = amount
+    ends = np.cumsum([len(row.devices) for row in rows], dtype=np.int64)
+    counts = np.diff(ends, prepend=0)
     devices = [device for row in rows for device in row.devices]
-    counts = np.array([0, *(len(row.devices) for row in rows)], dtype=np.int64)
-    whole = [device.healthy and device.mig == "" for device in devices]
     return NodeState(
         free=total.copy(),
         total=total,
-        dev_start=np.cumsum(counts),
-        dev_free=_ints(1000 if usable else 0 for usable in whole),
-        dev_model=_ints(models.code(device.model) for device in devices),
-        dev_memory=_ints(device.memory_mib for device in devices),
-        dev_healthy=_ints(int(device.healthy) for device in devices),
-        dev_island=_ints(device.island for device in devices),
-        dev_geometry=_ints(_geometry(device) for device in devices),
-        dev_slices=np.zeros(len(devices), dtype=np.int64),
-        replicas=_ints(row.replicas for row in rows),
+        node=_table([(0, 0, row.replicas, 0) for row in rows], 4)
+        + np.stack([ends - counts, ends, 0 * ends, 0 * ends], 1),
+        room=_table([(1000 if device.healthy and not device.mig else 0, 0) for device in devices], 2),
+        device=_table([_device_row(device, models) for device in devices], 5),
         kinds=np.zeros((len(rows), GPU_KINDS), dtype=np.int64),
-        blocked=np.zeros(len(rows), dtype=np.int64),
     )
 
 
+def _device_row(device: Device, models: ModelBook) -> tuple[int, ...]:
+    return models.code(device.model), device.memory_mib, int(device.healthy), device.island, _geometry(device)
+
+
 def _geometry(device: Device) -> int:
-    model = find_model(device.model)
-    if device.mig != "dynamic" or not device.healthy or model is None or not model.geometry:
-        return -1
-    return GEOMETRY_NAMES.index(model.geometry)
+    found = geometry_of_model(device.model, device.memory_mib)
+    return found.number if found and device.mig == "dynamic" and device.healthy else -1
 
 
-def profile_in(geometry: int, name: str) -> MigProfile | None:
-    """The MIG profile of that name in a geometry, given by its code."""
-    return GEOMETRIES[GEOMETRY_NAMES[geometry]].profile(name) if geometry >= 0 else None
-
-
-def instance_mask(geometry: int, profile: MigProfile, start: int) -> int:
-    """The bits of `NodeState.dev_slices` that an instance takes."""
-    return GEOMETRIES[GEOMETRY_NAMES[geometry]].mask(profile, start)
-
-
-def _ints(values: object) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    return np.fromiter(values, dtype=np.int64)  # type: ignore[call-overload,no-any-return]
+def _table(rows: Sequence[tuple[int, ...]], width: int) -> Ints:
+    return np.array(rows, dtype=np.int64).reshape(len(rows), width)

@@ -5,42 +5,48 @@ Used by the store for pods that are bound; the compiled placement kernels book t
 
 from __future__ import annotations
 
-from windlass.cluster.columns import instance_mask, profile_in
 from windlass.cluster.resources import ResourceBook
 from windlass.cluster.shape import Shape
-from windlass.cluster.state import NodeState, kind_of
+from windlass.cluster.state import FREE, GEOMETRY, MEMORY_MIB, REPLICAS, SLICES, NodeState, kind_of
 from windlass.model.decision import DeviceGrant
+from windlass.model.gpu import GpuRequest
+from windlass.model.mig import GEOMETRIES, find_profile
 
 
 def book(
-    state: NodeState, row: int, shape: Shape, grants: tuple[DeviceGrant, ...], resources: ResourceBook, sign: int = 1
+    state: NodeState,
+    row: int,
+    shape: Shape,
+    grants: tuple[DeviceGrant, ...],
+    resources: ResourceBook,
+    sign: int = 1,
 ) -> None:
     """Take the pod's request (`sign` 1) from node `row`, or give it back (`sign` -1)."""
     for name, amount in shape.requests:
         state.free[row, resources.column(name)] -= sign * amount
-    first = int(state.dev_start[row])
+    devices = state.devices(row)
     for grant in grants:
-        device = first + grant.index
-        if device >= int(state.dev_start[row + 1]):
+        if grant.index >= len(devices):
             continue  # the device is gone since (a node that came back smaller)
+        device = devices[grant.index]
         if grant.profile:
             _book_slices(state, device, grant, sign)
         else:
-            state.dev_free[device] -= sign * grant.milli
+            state.room[device, FREE] -= sign * grant.milli
     if shape.gpu:
         state.kinds[row, kind_of(shape.gpu.count, shape.gpu.milli)] += sign
 
 
 def _book_slices(state: NodeState, device: int, grant: DeviceGrant, sign: int) -> None:
-    geometry = int(state.dev_geometry[device])
-    profile = profile_in(geometry, grant.profile)
+    geometry = int(state.device[device, GEOMETRY])
+    profile = find_profile(geometry, grant.profile)
     if profile is None or grant.start < 0:
         return
-    mask = instance_mask(geometry, profile, grant.start)
+    mask = GEOMETRIES[geometry].mask(profile, grant.start)
     if sign > 0:
-        state.dev_slices[device] |= mask
+        state.room[device, SLICES] |= mask
     else:
-        state.dev_slices[device] &= ~mask
+        state.room[device, SLICES] &= ~mask
 
 
 def guess_grants(state: NodeState, row: int, shape: Shape, wish: tuple[int, ...]) -> tuple[DeviceGrant, ...]:
@@ -51,30 +57,23 @@ def guess_grants(state: NodeState, row: int, shape: Shape, wish: tuple[int, ...]
     gpu = shape.gpu
     if gpu is None or gpu.profile:
         return ()
-    first, end = int(state.dev_start[row]), int(state.dev_start[row + 1])
-    replicas = int(state.replicas[row])
-    grants: list[DeviceGrant] = []
-    given = dict.fromkeys(range(end - first), 0)
+    devices = state.devices(row)
+    replicas = int(state.node[row, REPLICAS])
+    taken = [0] * len(devices)
+    order = [index for index in (*wish, *range(len(devices))) if index < len(devices)]
     for _ in range(gpu.count):
-        best = -1
-        for index in (*wish, *range(end - first)):
-            if index not in given or (given[index] and replicas == 1):
-                continue
-            milli = _milli_on(state, first + index, gpu.milli, gpu.memory_mib, replicas)
-            if state.dev_free[first + index] - given[index] >= milli:
-                best = index
+        for index in order:
+            milli = _milli_on(state, devices[index], gpu, replicas)
+            if (replicas > 1 or not taken[index]) and state.room[devices[index], FREE] - taken[
+                index
+            ] >= milli:
+                taken[index] += milli
                 break
-        if best < 0:
-            break
-        milli = _milli_on(state, first + best, gpu.milli, gpu.memory_mib, replicas)
-        given[best] += milli
-        grants.append(DeviceGrant(best, milli))
-    return tuple(grants)
+    return tuple(DeviceGrant(index, milli) for index, milli in enumerate(taken) if milli)
 
 
-def _milli_on(state: NodeState, device: int, milli: int, memory_mib: int, replicas: int) -> int:
+def _milli_on(state: NodeState, device: int, gpu: GpuRequest, replicas: int) -> int:
     """A request's share of this device: given, or worked out from the memory it needs."""
-    if memory_mib:
-        size = max(1, int(state.dev_memory[device]))
-        return min(1001, -(-memory_mib * 1000 // size))
-    return milli // replicas if milli == 1000 else milli
+    if gpu.memory_mib:
+        return -(-gpu.memory_mib * 1000 // max(1, int(state.device[device, MEMORY_MIB])))
+    return gpu.milli // replicas if gpu.milli == 1000 else gpu.milli

@@ -124,7 +124,9 @@ class PodTable:
     def shape(self, row: int) -> int:
         return int(self._traits[row, _SHAPE])
 
-    def append(self, key: str, pod: Pod, traits: PodTraits, node: int, grants: tuple[DeviceGrant, ...]) -> int:
+    def append(
+        self, key: str, pod: Pod, traits: PodTraits, node: int, grants: tuple[DeviceGrant, ...]
+    ) -> int:
         row = len(self._objects)
         if row == len(self._marks):
             self._grow()
@@ -174,6 +176,10 @@ class PodTable:
         self._objects = [self._objects[row] for row in rows]
         self._grants = [self._grants[row] for row in rows]
         spare = np.zeros((max(64, len(rows)), 1), dtype=np.int64)
-        self._marks = np.concatenate([self._marks[rows], np.broadcast_to(spare, (len(spare), self._marks.shape[1]))])
-        self._traits = np.concatenate([self._traits[rows], np.broadcast_to(spare, (len(spare), self._traits.shape[1]))])
+        self._marks = np.concatenate(
+            [self._marks[rows], np.broadcast_to(spare, (len(spare), self._marks.shape[1]))]
+        )
+        self._traits = np.concatenate(
+            [self._traits[rows], np.broadcast_to(spare, (len(spare), self._traits.shape[1]))]
+        )
         self._shared = False

@@ -50,7 +50,9 @@ def is_plain(pod: Pod) -> bool:
     spec = pod.spec
     if spec.scheduling_gates or spec.resource_claims or spec.topology_spread_constraints or spec.volumes:
         return False
-    if any(port.host_port for container in (*spec.init_containers, *spec.containers) for port in container.ports):
+    if any(
+        port.host_port for container in (*spec.init_containers, *spec.containers) for port in container.ports
+    ):
         return False
     affinity = spec.affinity
     if affinity is None:
@@ -86,7 +88,11 @@ class ShapeBook:
         if plain:
             if len(self._by_identity) >= _IDENTITIES:
                 self._by_identity.clear()
-            self._by_identity[identity] = (pod, shape, plain)  # holding the pod keeps its ids from being reused
+            self._by_identity[identity] = (
+                pod,
+                shape,
+                plain,
+            )  # holding the pod keeps its ids from being reused
         return shape, plain
 
     def _intern(self, pod: Pod) -> Shape:

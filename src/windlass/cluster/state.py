@@ -23,44 +23,42 @@ GPU_KINDS = MAX_DEVICES + 1
 """GPU pods on a node are counted by what they ask: column 0 a share, column k whole GPUs of which k."""
 
 
+# Columns of `NodeState.node`.
+DEV_FIRST, DEV_END, REPLICAS, BLOCKED = range(4)
+# Columns of `NodeState.room`.
+FREE, SLICES = range(2)
+# Columns of `NodeState.device`.
+MODEL, MEMORY_MIB, HEALTHY, ISLAND, GEOMETRY = range(5)
+
+
 class NodeState(NamedTuple):
-    """One row a node, in rank order; devices of node n are rows `dev_start[n]` to `dev_start[n + 1]`."""
+    """One row a node, in rank order, and one row a device, node after node. Few wide arrays: kernels pass them on."""
 
     free: Ints
     """[node, resource column] allocatable minus requested."""
     total: Ints
     """[node, resource column] allocatable."""
-    dev_start: Ints
-    dev_free: Ints
-    """[device] free milli-GPU; 0 for an unhealthy device."""
-    dev_model: Ints
-    """[device] model code."""
-    dev_memory: Ints
-    """[device] MiB."""
-    dev_healthy: Ints
-    """[device] 1 or 0."""
-    dev_island: Ints
-    """[device] NVLink island inside the node."""
-    dev_geometry: Ints
-    """[device] MIG geometry code, -1 where MIG instances can't be made."""
-    dev_slices: Ints
-    """[device] bit mask of MIG memory slices in use."""
-    replicas: Ints
-    """[node] how many advertised GPUs one device stands for (time-slicing without renaming), else 1."""
+    node: Ints
+    """[node] DEV_FIRST to DEV_END: its device rows. REPLICAS: how many advertised GPUs one device stands for
+    (time-slicing without renaming), else 1. BLOCKED: bound pods that could not be understood; above 0 the node takes
+    no new work."""
+    room: Ints
+    """[device] FREE: free milli-GPU, 0 for an unhealthy or MIG-cut one. SLICES: bit mask of MIG slices in use."""
+    device: Ints
+    """[device] MODEL code, MEMORY_MIB, HEALTHY 1 or 0, NVLink ISLAND inside the node, MIG GEOMETRY code (-1 where
+    instances can't be made)."""
     kinds: Ints
     """[node, kind] bound GPU pods by what they ask."""
-    blocked: Ints
-    """[node] bound pods that could not be understood: above 0 the node takes no new work."""
 
     def copy(self) -> NodeState:
         """A private copy of what placement changes; what it doesn't is shared."""
         return self._replace(
-            free=self.free.copy(),
-            dev_free=self.dev_free.copy(),
-            dev_slices=self.dev_slices.copy(),
-            kinds=self.kinds.copy(),
-            blocked=self.blocked.copy(),
+            free=self.free.copy(), node=self.node.copy(), room=self.room.copy(), kinds=self.kinds.copy()
         )
+
+    def devices(self, node: int) -> range:
+        """The device rows of a node."""
+        return range(int(self.node[node, DEV_FIRST]), int(self.node[node, DEV_END]))
 
 
 def kind_of(gpus: int, milli: int) -> int:

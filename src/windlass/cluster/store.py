@@ -21,7 +21,7 @@ from windlass.cluster.pods import ELSEWHERE, PENDING, UNREADABLE, PodTable, PodT
 from windlass.cluster.resources import ResourceBook
 from windlass.cluster.shape import ShapeBook
 from windlass.cluster.snapshot import Snapshot
-from windlass.cluster.state import Ints, NodeState
+from windlass.cluster.state import BLOCKED, Ints, NodeState
 from windlass.model.decision import DeviceGrant
 from windlass.model.errors import InputError
 from windlass.model.node import Node
@@ -220,7 +220,9 @@ class Store:
         created = seconds_of(pod.metadata.creation_timestamp)
         return PodTraits(number, plain, pod.spec.priority, created, self._gangs.number_of(pod))
 
-    def _grants_of(self, pod: Pod, shape: int, node: int, kept: tuple[DeviceGrant, ...]) -> tuple[DeviceGrant, ...]:
+    def _grants_of(
+        self, pod: Pod, shape: int, node: int, kept: tuple[DeviceGrant, ...]
+    ) -> tuple[DeviceGrant, ...]:
         """The devices of a bound pod: as the node agent reports them, as we gave them, or as they likely are."""
         if shape == UNREADABLE:
             return ()
@@ -262,7 +264,7 @@ class Store:
             return
         state = self._own_state()
         if shape == UNREADABLE:
-            state.blocked[node] += sign
+            state.node[node, BLOCKED] += sign
         else:
             book(state, node, self._shapes[shape], self._pods.grants(row), self._resources, sign)
         self._tied += sign * int(bears_on_others(self._pods.object(row)))

@@ -13,9 +13,12 @@ from typing import Any
 
 from windlass.dump import jsontext, yamltext
 from windlass.model.errors import InputError
-from windlass.model.fleet import Fleet, expand_fleet
+from windlass.model.fleet import expand_fleet
+from windlass.model.fleet_spec import Fleet
+from windlass.model.gpu import node_devices
 from windlass.model.node import Node
 from windlass.model.objects import decode_object
+from windlass.model.requests import node_quantities
 
 ENDINGS = (".json", ".yaml", ".yml")
 """What is read out of a folder; other files in it (logs, host reports) are other people's business."""
@@ -28,6 +31,7 @@ class SourceObject:
     """An object and the place that it was read from."""
 
     value: object
+    kind: str
     file: str
     document: Document
     item: int | None
@@ -55,7 +59,7 @@ def read_nodes(path: Path) -> tuple[Node, ...]:
     nodes: dict[str, Node] = {}
     for source in read_objects(path):
         try:
-            for node in _nodes_of(source.value):
+            for node in _nodes_of(source):
                 if nodes.setdefault(node.name, node) is not node:
                     raise InputError("there is another node of this name", object=f"Node {node.name}")
         except InputError as error:
@@ -65,14 +69,23 @@ def read_nodes(path: Path) -> tuple[Node, ...]:
     return tuple(nodes.values())
 
 
-def _nodes_of(value: object) -> list[Node]:
-    if isinstance(value, Node):
-        return [value]
-    if isinstance(value, Fleet):
-        return expand_fleet(value)
-    raise InputError(
-        f"a machine park is made of Node and Fleet objects, and this is a {type(value).__name__}"
-    )
+def _nodes_of(source: SourceObject) -> list[Node]:
+    match source.value:
+        case Node() as node:
+            _check_quantities(node)
+            return [node]
+        case Fleet() as fleet:
+            return list(expand_fleet(fleet))
+    raise InputError(f"a machine park is made of Node and Fleet objects, and this is a {source.kind}")
+
+
+def _check_quantities(node: Node) -> None:
+    """An impossible node is refused here, where its line is known, and not later, where it is only a row."""
+    try:
+        capacity, allocatable = node_quantities(node)
+        node_devices(node, allocatable, capacity)
+    except InputError as error:
+        raise error.with_context(object=f"Node {node.name}") from error
 
 
 def _files(path: Path) -> list[Path]:
@@ -123,7 +136,7 @@ def _named_by_list(item: dict[str, Any], list_kind: str, api_version: object) ->
 
 def _decode(raw: dict[str, Any], file: str, document: Document, item: int | None) -> SourceObject:
     try:
-        return SourceObject(decode_object(raw), file, document, item)
+        return SourceObject(decode_object(raw), str(raw.get("kind", "")), file, document, item)
     except InputError as error:
         line, column = document.place_of(item, error.path)
         raise error.with_context(file=file, line=line, column=column) from error

@@ -18,6 +18,10 @@ from windlass.model.errors import InputError
 
 MOST_VALUES = 20_000_000
 """Values that one document may come to once its aliases are written out."""
+DEEPEST = 500
+"""Levels of nesting; PyYAML's C code would run out of stack, and with it the whole process, at some 100,000."""
+SHORT = 10_000
+"""Characters of a text that can't nest deeply enough to do harm."""
 
 _TIME, _EQUALS = "tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value"
 _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
@@ -61,6 +65,8 @@ def read_documents(text: str, file: str) -> Iterator[YamlDocument]:
     """The documents of a text, one after another; empty ones are passed over. Raises `InputError` with the line."""
     loader = _KubernetesLoader(text)
     try:
+        if len(text) > SHORT:
+            _check_depth(text, file)
         while loader.check_node():
             node = loader.get_node()
             assert node is not None  # check_node just said so
@@ -76,6 +82,19 @@ def read_documents(text: str, file: str) -> Iterator[YamlDocument]:
         raise InputError("is nested too deeply", file=file) from error
     finally:
         loader.dispose()
+
+
+def _check_depth(text: str, file: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+            depth += 1
+            if depth > DEEPEST:
+                mark = event.start_mark
+                assert mark is not None  # only made-up events have none
+                raise InputError("is nested too deeply", file=file, line=mark.line + 1, column=mark.column + 1)
+        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            depth -= 1
 
 
 def _check(node: Node, file: str, sizes: dict[int, int], above: set[int]) -> int:

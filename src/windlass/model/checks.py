@@ -12,7 +12,14 @@ from windlass.model.affinity import check_node_affinity, check_node_selector, ch
 from windlass.model.errors import InputError
 from windlass.model.labels import check_selector
 from windlass.model.node import Node
-from windlass.model.pod import Affinity, Container, Pod, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from windlass.model.pod import (
+    Affinity,
+    Container,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+)
 from windlass.model.taints import check_taints, check_tolerations
 from windlass.model.volume import PersistentVolume, StorageClass
 
@@ -57,7 +64,10 @@ def check_storage_class(storage_class: StorageClass) -> None:
 
 def _check_affinity(affinity: Affinity) -> None:
     check_node_affinity(affinity.node_affinity, "spec.affinity.nodeAffinity")
-    for name, terms in (("podAffinity", affinity.pod_affinity), ("podAntiAffinity", affinity.pod_anti_affinity)):
+    for name, terms in (
+        ("podAffinity", affinity.pod_affinity),
+        ("podAntiAffinity", affinity.pod_anti_affinity),
+    ):
         if terms is not None:
             _check_pod_affinity(terms, f"spec.affinity.{name}")
 

@@ -193,9 +193,10 @@ def _mark_unhealthy(
     missing = (capacity.get(resource, 0) - allocatable.get(resource, 0)) // node_replicas(node)
     if not named and missing <= 0:
         return tuple(devices)
-    unnamed = [device.index for device in devices if device.mig != "static" and device.index not in named]
-    further = max(0, missing - len(named))
-    ill = named.union(unnamed[len(unnamed) - further :] if further else ())
+    counted = [device.index for device in devices if device.mig != "static"]
+    unnamed = [index for index in counted if index not in named]
+    further = max(0, missing - (len(counted) - len(unnamed)))
+    ill = named.union(unnamed[-further:] if further else ())
     return tuple(
         msgspec.structs.replace(device, healthy=False) if device.index in ill else device
         for device in devices

@@ -34,8 +34,8 @@ class ErrorContext(TypedDict, total=False):
 class InputError(WindlassError):
     """Something that was handed in is wrong: which, where, why, and what to do about it.
 
-    `object` is `Kind namespace/name`, `path` is Kubernetes' notation (`spec.containers[0].resources.limits.cpu`), `code`
-    the root-cause code if the mistake has one of its own.
+    `object` is `Kind namespace/name`, `path` is in Kubernetes' notation (`spec.containers[0].resources.limits.cpu`),
+    `code` is the root-cause code if the mistake has one of its own.
     """
 
     exit_code = 2

@@ -37,17 +37,25 @@ def without_nulls(raw: Any, info: TypeInfo) -> Any:
             if value is not None and (strict or not isinstance(key, str) or key in known)
         }
     if isinstance(info, inspect.DictType) and isinstance(raw, Mapping):
-        empty = "" if isinstance(info.value_type, inspect.StrType) else "0"
+        empty = _empty(info.value_type)
         return {
             key: empty if value is None else without_nulls(value, info.value_type)
             for key, value in raw.items()
         }
     if isinstance(info, inspect.VarTupleType) and isinstance(raw, list | tuple):
-        return [without_nulls({} if item is None else item, info.item_type) for item in raw]
+        empty = _empty(info.item_type)
+        return [empty if item is None else without_nulls(item, info.item_type) for item in raw]
     if isinstance(info, inspect.StrType) and hasattr(raw, "isoformat"):
         # YAML readers turn a bare date into an object; Kubernetes leaves it the text that it is.
         return raw.isoformat()
     return raw
+
+
+def _empty(info: TypeInfo) -> Any:
+    """What Kubernetes makes of a null inside a map or a list: the empty value of its type."""
+    if isinstance(info, inspect.StructType):
+        return {}
+    return "" if isinstance(info, inspect.StrType) else "0"
 
 
 def find_fault(raw: Any, info: TypeInfo, path: str = "") -> InputError | None:
@@ -170,8 +178,9 @@ def _mismatch(raw: Any, expected: str, path: str) -> InputError:
 
 
 def _key_fault(key: Any, path: str) -> InputError:
+    shown = found(key)
     return InputError(
-        f"the key {found(key)} is not a string", path=path, remedy=f'put it in quotes: "{found(key)}"'
+        f"the key {shown} is not a string", path=_join(path, shown), remedy=f'put it in quotes: "{shown}"'
     )
 
 
@@ -182,7 +191,8 @@ def _unknown_field(key: str, known: list[str], path: str) -> InputError:
 
 
 def _join(path: str, key: str) -> str:
-    return f"{path}.{key}" if path else key
+    shown = key or '""'
+    return f"{path}.{shown}" if path else shown
 
 
 def _forbids_unknown(info: inspect.StructType) -> bool:

@@ -6,6 +6,8 @@ GPUs out of labels and allocatable; `cluster` turns it into one row.
 
 from __future__ import annotations
 
+import msgspec
+
 from windlass.model.meta import KubeStruct, ObjectMeta
 from windlass.model.pod import RawQuantity
 
@@ -29,8 +31,8 @@ class NodeCondition(KubeStruct, frozen=True):
 
 
 class NodeStatus(KubeStruct, frozen=True):
-    capacity: dict[str, RawQuantity] = {}
-    allocatable: dict[str, RawQuantity] = {}
+    capacity: dict[str, RawQuantity] = msgspec.field(default_factory=dict)
+    allocatable: dict[str, RawQuantity] = msgspec.field(default_factory=dict)
     conditions: tuple[NodeCondition, ...] = ()
 
 

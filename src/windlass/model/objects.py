@@ -76,7 +76,9 @@ _CHECKS: dict[type, Any] = {
     Fleet: check_fleet,
 }
 _KIND_OF = {struct: (version, kind) for kind, (version, struct) in _KINDS.items()}
-_DECODERS = {struct: msgspec.json.Decoder(struct) for _, struct in _KINDS.values()}
+_DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
+    struct: msgspec.json.Decoder(struct) for _, struct in _KINDS.values()
+}
 _HEADERS = msgspec.json.Decoder(_Header)
 _NAMESPACED = ("Pod", "PersistentVolumeClaim")
 _BYTE_OFFSET = re.compile(r"\(byte ([0-9]+)\)")

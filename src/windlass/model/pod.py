@@ -17,8 +17,8 @@ class ResourceClaimName(KubeStruct, frozen=True):
 
 
 class ResourceRequirements(KubeStruct, frozen=True):
-    limits: dict[str, RawQuantity] = {}
-    requests: dict[str, RawQuantity] = {}
+    limits: dict[str, RawQuantity] = msgspec.field(default_factory=dict)
+    requests: dict[str, RawQuantity] = msgspec.field(default_factory=dict)
     claims: tuple[ResourceClaimName, ...] = ()
 
 
@@ -135,17 +135,17 @@ class PodResourceClaim(KubeStruct, frozen=True):
 
 
 class PodLevelResources(KubeStruct, frozen=True):
-    limits: dict[str, RawQuantity] = {}
-    requests: dict[str, RawQuantity] = {}
+    limits: dict[str, RawQuantity] = msgspec.field(default_factory=dict)
+    requests: dict[str, RawQuantity] = msgspec.field(default_factory=dict)
 
 
 class PodSpec(KubeStruct, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
-    overhead: dict[str, RawQuantity] = {}
+    overhead: dict[str, RawQuantity] = msgspec.field(default_factory=dict)
     resources: PodLevelResources | None = None
     node_name: str = ""
-    node_selector: dict[str, str] = {}
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()

@@ -5,6 +5,8 @@ Decoded from watch events, dumps and manifests; `placement.filters` reads them t
 
 from __future__ import annotations
 
+import msgspec
+
 from windlass.model.meta import KubeStruct, LabelSelector, ObjectMeta
 from windlass.model.pod import NodeSelector, RawQuantity, ResourceRequirements
 
@@ -22,7 +24,7 @@ class ObjectReference(KubeStruct, frozen=True):
 
 
 class PersistentVolumeSpec(KubeStruct, frozen=True):
-    capacity: dict[str, RawQuantity] = {}
+    capacity: dict[str, RawQuantity] = msgspec.field(default_factory=dict)
     node_affinity: VolumeNodeAffinity | None = None
     access_modes: tuple[str, ...] = ()
     storage_class_name: str = ""

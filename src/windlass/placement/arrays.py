@@ -28,32 +28,26 @@ NEAREST = 3
 """How many nearest misses a verdict keeps."""
 
 
-class ShapeRows(NamedTuple):
-    """One row a shape that the table knows."""
-
-    req_count: Ints
-    req_column: Ints
-    """[row, j] column of the j-th resource asked for, in the order of the shape's sorted list."""
-    req_amount: Ints
-    cpu: Ints
-    """Milli-CPU asked for, for the scorers."""
-    gpus: Ints
-    """Devices (or MIG instances) asked for; 0 for a pod without GPUs."""
-    milli: Ints
-    """Milli-GPU of each device; 0 where it follows from `memory`."""
-    memory: Ints
-    """MiB of GPU memory of each device, where that is what was asked for."""
-    kind: Ints
-    allowed: Ints
-    """[row, model code] 1 where the shape may use the model."""
-    mig_request: Ints
-    """Which of its requests is the MIG resource (-1: none)."""
-    mig_slices: Ints
-    """[row, geometry] bits of the profile's memory slices at start 0, 0 where the geometry hasn't got it."""
-    mig_media: Ints
-    """[row, geometry] bit of the media engines, where the profile has them."""
-    mig_starts: Ints
-    """[row, geometry] bit mask of the slices where an instance may start."""
+# Columns of the shape rows: one row a shape that the table knows.
+REQUESTS = 0
+"""How many resources it asks for."""
+MILLI_CPU = 1
+GPUS = 2
+"""Devices (or MIG instances) asked for; 0 for a pod without GPUs."""
+MILLI = 3
+"""Milli-GPU of each device; 0 where it follows from GPU_MEMORY."""
+GPU_MEMORY = 4
+"""MiB of GPU memory of each device, where that is what was asked for."""
+KIND = 5
+MODELS = 6
+"""Allowed GPU models, bit by code."""
+MIG_REQUEST = 7
+"""Which of its requests is the MIG resource (-1: none)."""
+ASKED = 8
+"""From here on, for each request in the order of the shape's sorted list: its column, its amount."""
+MIG = ASKED + 2 * MAX_REQUESTS
+"""From here on, for each MIG geometry: the profile's slices at start 0 (0: hasn't got it), the bits of the slices
+where it may start, the bit of the media engines where the profile has them."""
 
 
 class Cells(NamedTuple):
@@ -92,8 +86,8 @@ class Mix(NamedTuple):
     cpu: Ints
     gpus: Ints
     milli: Ints
-    allowed: Ints
-    """[class, model code]"""
+    models: Ints
+    """Allowed GPU models, bit by code."""
     weight: Ints
     """How many pods of the class, as a whole number."""
     share: Floats

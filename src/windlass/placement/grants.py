@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from windlass.cluster.snapshot import Snapshot
+from windlass.cluster.state import GEOMETRY, MEMORY_MIB, REPLICAS
 from windlass.model.decision import DeviceGrant
 from windlass.model.gpu import GpuRequest
 
@@ -22,7 +23,7 @@ class GrantReader:
         gpu = self._snapshot.shapes[number].gpu
         if gpu is None:
             return ()
-        replicas = int(self._snapshot.state.replicas[node])
+        replicas = int(self._snapshot.state.node[node, REPLICAS])
         # Where a share follows from a device's memory, it depends on the node too.
         key = (number, int(packed), node if gpu.memory_mib or gpu.profile else -replicas)
         found = self._known.get(key)
@@ -34,20 +35,18 @@ class GrantReader:
     def _shares(self, gpu: GpuRequest, node: int, packed: int) -> tuple[DeviceGrant, ...]:
         state = self._snapshot.state
         grants = []
-        for index in range(int(state.dev_start[node + 1] - state.dev_start[node])):
+        for index, device in enumerate(state.devices(node)):
             shares = packed >> 4 * index & 15
             if shares:
-                milli = gpu.milli // int(state.replicas[node]) if gpu.milli == 1000 else gpu.milli
+                milli = gpu.milli // int(state.node[node, REPLICAS]) if gpu.milli == 1000 else gpu.milli
                 if gpu.memory_mib:
-                    size = max(1, int(state.dev_memory[state.dev_start[node] + index]))
-                    milli = -(-gpu.memory_mib * 1000 // size)
+                    milli = -(-gpu.memory_mib * 1000 // max(1, int(state.device[device, MEMORY_MIB])))
                 grants.append(DeviceGrant(index, shares * milli))
         return tuple(grants)
 
     def _instances(self, gpu: GpuRequest, node: int, packed: int) -> tuple[DeviceGrant, ...]:
         state = self._snapshot.state
-        devices = slice(int(state.dev_start[node]), int(state.dev_start[node + 1]))
-        if not (state.dev_geometry[devices] >= 0).any():
+        if all(state.device[device, GEOMETRY] < 0 for device in state.devices(node)):
             return ()  # a fixed layout: the kubelet hands out the instances
         grants = []
         for i in range(min(gpu.count, 8)):

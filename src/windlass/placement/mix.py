@@ -74,20 +74,10 @@ def mix_arrays(mix: WorkloadMix, models: ModelBook) -> Mix:
         cpu=_ints([each.cpu for each in classes]),
         gpus=_ints([each.gpus for each in classes]),
         milli=_ints([each.milli for each in classes]),
-        allowed=allowed_models([each.models for each in classes], models),
+        models=_ints([models.mask(each.models.split("|") if each.models else ()) for each in classes]),
         weight=_ints([each.count for each in classes]),
         share=np.array(shares, dtype=np.float64),
     )
-
-
-def allowed_models(wishes: list[str], models: ModelBook) -> Ints:
-    """[wish, model code] 1 where the wish (`A|B`, empty for any) allows the model."""
-    table = np.zeros((len(wishes), max(1, len(models.names))), dtype=np.int64)
-    for i, wish in enumerate(wishes):
-        names = set(wish.split("|")) if wish else set()
-        for code, model in enumerate(models.names):
-            table[i, code] = int(not names or model in names)
-    return table
 
 
 def _ints(values: list[int]) -> Ints:

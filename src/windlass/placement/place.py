@@ -41,7 +41,10 @@ CHUNK = 4096
 
 # What freeing room on the node could cure; anything else is not a near miss.
 _CURABLE = (
-    sum(why_insufficient(j) for j in range(MAX_REQUESTS)) | WHY_GPU_DEVICE_ROOM | WHY_GPU_UNHEALTHY | WHY_MIG_NO_ROOM
+    sum(why_insufficient(j) for j in range(MAX_REQUESTS))
+    | WHY_GPU_DEVICE_ROOM
+    | WHY_GPU_UNHEALTHY
+    | WHY_MIG_NO_ROOM
 )
 HOPELESS = np.uint64(((1 << 64) - 1) ^ _CURABLE)
 
@@ -122,7 +125,9 @@ class Placer:
     def _plain_units(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Units that the compiled loop can take as they are."""
         count = len(self.queue.units) - 1
-        if self.snapshot.tied or any(t.effect == "PreferNoSchedule" for ts in self.snapshot.facts.taint_sets for t in ts):
+        if self.snapshot.tied or any(
+            t.effect == "PreferNoSchedule" for ts in self.snapshot.facts.taint_sets for t in ts
+        ):
             return np.zeros(count, dtype=np.bool_)
         plain = (self.snapshot.pods.plain[self.queue.rows] == 1) & (self._rows >= 0)
         if not count or not len(plain):
@@ -202,7 +207,15 @@ class Placer:
     def _choose(self, i: int) -> int:
         pod, row, cells = self._pod(i), int(self._rows[i]), self.table.cells
         self.kernels.refresh_row(
-            self.state, self.table.shapes, cells, self.table.memo, self.table.mix, self.rule, self._log, self._log_end, row
+            self.state,
+            self.table.shapes,
+            cells,
+            self.table.memo,
+            self.table.mix,
+            self.rule,
+            self._log,
+            self._log_end,
+            row,
         )
         neighbours = self._neighbourhood()
         why = cells.why[row] | neighbours.reasons(pod, cells.static[row])
@@ -212,8 +225,12 @@ class Placer:
             return -1
         score = cells.score[row]
         if self.rule.scorer == RANDOM:
-            words = np.arange(len(why), dtype=np.uint64) + self.kernels.mixed(np.uint64(self._turn(i) + self.rule.seed))
-            score = np.array([int(self.kernels.mixed(word) >> np.uint64(2)) for word in words], dtype=np.int64)
+            words = np.arange(len(why), dtype=np.uint64) + self.kernels.mixed(
+                np.uint64(self._turn(i) + self.rule.seed)
+            )
+            score = np.array(
+                [int(self.kernels.mixed(word) >> np.uint64(2)) for word in words], dtype=np.int64
+            )
         preferred = preference_scores(pod, self.snapshot.facts, neighbours, feasible)
         if preferred is not None:
             feasible &= preferred == preferred[feasible].max()
@@ -224,7 +241,9 @@ class Placer:
         row, table = int(self._rows[i]), self.table
         kept_why, kept_counts = table.cells.why[row].copy(), table.cells.counts[row].copy()
         table.cells.why[row] = why
-        table.cells.counts[row] = [np.count_nonzero(why >> np.uint64(bit) & np.uint64(1)) for bit in range(64)]
+        table.cells.counts[row] = [
+            np.count_nonzero(why >> np.uint64(bit) & np.uint64(1)) for bit in range(64)
+        ]
         self.kernels.write_verdict(self.state, table.shapes, table.cells, self._outcome, row, 0, HOPELESS)
         table.cells.why[row], table.cells.counts[row] = kept_why, kept_counts
         return refusal_of(self._shape(i), self.snapshot.facts, self._outcome, 0)

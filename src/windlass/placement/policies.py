@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from windlass.cluster.resources import CPU
-from windlass.cluster.state import NodeState
+from windlass.cluster.state import DEV_END, DEV_FIRST, NodeState
 from windlass.model.errors import InputError
 from windlass.placement.arrays import Mix, Rule
 from windlass.placement.kernels import scores
@@ -48,7 +48,7 @@ class PlacementConfig(msgspec.Struct, frozen=True):
 
 def make_rule(config: PlacementConfig, state: NodeState, mix: Mix) -> Rule:
     """The policy's numbers on this cluster."""
-    devices = state.dev_start[1:] - state.dev_start[:-1]
+    devices = state.node[:, DEV_END] - state.node[:, DEV_FIRST]
     gpu = mix.gpus > 0
     gpu_milli = int((mix.weight * mix.gpus * mix.milli)[gpu].sum())
     gpu_cpu = int((mix.weight * mix.cpu)[gpu].sum())

@@ -9,20 +9,38 @@ from __future__ import annotations
 
 import numpy as np
 
-from windlass.cluster.columns import GEOMETRY_NAMES, instance_mask, profile_in
 from windlass.cluster.facts import NodeFacts
 from windlass.cluster.objects import ClusterObjects
 from windlass.cluster.shape import Shape
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import Ints, kind_of
 from windlass.model.errors import InputError
-from windlass.model.mig import mig_resource_name
-from windlass.placement.arrays import BLOCK, IMPOSSIBLE, MAX_REQUESTS, Cells, Mix, NodeMemo, ShapeRows
+from windlass.model.gpu import GpuRequest
+from windlass.model.mig import GEOMETRIES, mig_resource_name
+from windlass.placement.arrays import (
+    ASKED,
+    BLOCK,
+    GPU_MEMORY,
+    GPUS,
+    IMPOSSIBLE,
+    KIND,
+    MAX_REQUESTS,
+    MIG,
+    MIG_REQUEST,
+    MILLI,
+    MILLI_CPU,
+    MODELS,
+    REQUESTS,
+    Cells,
+    Mix,
+    NodeMemo,
+)
 from windlass.placement.filters import static_reasons
-from windlass.placement.mix import allowed_models
 
 CELL_BUDGET = 4_000_000
 """Cells kept at the most (about 40 bytes each)."""
+
+_WIDTH = MIG + 3 * len(GEOMETRIES)
 
 
 class ScoreTable:
@@ -33,12 +51,11 @@ class ScoreTable:
         self.objects: ClusterObjects = snapshot.objects
         self.mix = mix
         self._nodes = snapshot.facts.size
-        self._models = len(snapshot.models.names)
         self._capacity = max(16, min(512, CELL_BUDGET // max(1, self._nodes)))
         self._rows: dict[bytes, int] = {}
         self._used: dict[int, None] = {}
         size = 16
-        self.shapes = _empty_shapes(size, self._models)
+        self.shapes: Ints = np.zeros((size, _WIDTH), dtype=np.int64)
         self.cells = _empty_cells(size, self._nodes)
         self.memo = NodeMemo(
             digest=np.zeros(self._nodes, dtype=np.uint64),
@@ -62,13 +79,13 @@ class ScoreTable:
     def _new_row(self, shape: Shape, snapshot: Snapshot) -> int:
         if len(self._rows) < self._capacity:
             row = len(self._rows)
-            if row == len(self.shapes.gpus):
+            if row == len(self.shapes):
                 self._grow(min(2 * row, self._capacity))
         else:
             row = next(iter(self._used))
             self._rows = {key: number for key, number in self._rows.items() if number != row}
         self._rows[shape.key] = row
-        _fill_shape(self.shapes, row, shape, snapshot)
+        self.shapes[row] = _shape_row(shape, snapshot)
         cells = self.cells
         cells.static[row] = static_reasons(shape.pod, snapshot.facts, snapshot.objects)
         cells.why[row], cells.stamp[row], cells.counts[row] = 0, 0, 0
@@ -76,32 +93,13 @@ class ScoreTable:
         return row
 
     def _grow(self, size: int) -> None:
-        shapes, cells = _empty_shapes(size, self._models), _empty_cells(size, self._nodes)
-        for new, old in ((shapes, self.shapes), (cells, self.cells)):
-            for fresh, array in zip(new, old, strict=True):
-                fresh[: len(array)] = array
-        self.shapes, self.cells = shapes, cells
-
-
-def _empty_shapes(size: int, models: int) -> ShapeRows:
-    def ints(*shape: int) -> Ints:
-        return np.zeros(shape, dtype=np.int64)
-
-    return ShapeRows(
-        req_count=ints(size),
-        req_column=ints(size, MAX_REQUESTS),
-        req_amount=ints(size, MAX_REQUESTS),
-        cpu=ints(size),
-        gpus=ints(size),
-        milli=ints(size),
-        memory=ints(size),
-        kind=ints(size),
-        allowed=ints(size, max(1, models)),
-        mig_request=ints(size),
-        mig_slices=ints(size, len(GEOMETRY_NAMES)),
-        mig_media=ints(size, len(GEOMETRY_NAMES)),
-        mig_starts=ints(size, len(GEOMETRY_NAMES)),
-    )
+        self.shapes = np.concatenate(
+            [self.shapes, np.zeros((size - len(self.shapes), _WIDTH), dtype=np.int64)]
+        )
+        cells = _empty_cells(size, self._nodes)
+        for fresh, array in zip(cells, self.cells, strict=True):
+            fresh[: len(array)] = array
+        self.cells = cells
 
 
 def _empty_cells(size: int, nodes: int) -> Cells:
@@ -118,31 +116,30 @@ def _empty_cells(size: int, nodes: int) -> Cells:
     )
 
 
-def _fill_shape(rows: ShapeRows, row: int, shape: Shape, snapshot: Snapshot) -> None:
+def _shape_row(shape: Shape, snapshot: Snapshot) -> Ints:
+    """The shape as the kernels read it."""
     if len(shape.requests) > MAX_REQUESTS:
         raise InputError(
             f"asks for {len(shape.requests)} different resources; {MAX_REQUESTS} is the most",
             object=f"Pod {shape.pod.key}",
             path="spec.containers[*].resources.requests",
         )
-    gpu = shape.gpu
-    rows.cpu[row] = 0
-    rows.req_count[row] = len(shape.requests)
-    rows.mig_request[row] = -1
+    row = np.zeros(_WIDTH, dtype=np.int64)
+    gpu = shape.gpu or GpuRequest(0, 0)
+    row[REQUESTS], row[MILLI_CPU] = len(shape.requests), dict(shape.requests).get("cpu", 0)
+    row[GPUS], row[MILLI], row[GPU_MEMORY] = gpu.count, gpu.milli, gpu.memory_mib
+    row[KIND], row[MODELS] = kind_of(gpu.count, gpu.milli), snapshot.models.mask(gpu.models)
+    row[MIG_REQUEST] = -1
     for j, (name, amount) in enumerate(shape.requests):
-        rows.req_column[row, j] = snapshot.resources.column(name)
-        rows.req_amount[row, j] = amount
-        if name == "cpu":
-            rows.cpu[row] = amount
-        if gpu and gpu.profile and name == mig_resource_name(gpu.profile):
-            rows.mig_request[row] = j
-    rows.gpus[row] = gpu.count if gpu else 0
-    rows.milli[row] = gpu.milli if gpu else 0
-    rows.memory[row] = gpu.memory_mib if gpu else 0
-    rows.kind[row] = kind_of(gpu.count, gpu.milli) if gpu else 0
-    rows.allowed[row] = allowed_models(["|".join(gpu.models) if gpu else ""], snapshot.models)[0]
-    for geometry in range(len(GEOMETRY_NAMES)):
-        profile = profile_in(geometry, gpu.profile) if gpu and gpu.profile else None
-        rows.mig_slices[row, geometry] = (1 << profile.size) - 1 if profile else 0
-        rows.mig_media[row, geometry] = instance_mask(geometry, profile, 0) & ~rows.mig_slices[row, geometry] if profile else 0
-        rows.mig_starts[row, geometry] = sum(1 << start for start in profile.starts) if profile else 0
+        row[ASKED + 2 * j], row[ASKED + 2 * j + 1] = snapshot.resources.column(name), amount
+        if gpu.profile and name == mig_resource_name(gpu.profile):
+            row[MIG_REQUEST] = j
+    for geometry in GEOMETRIES:
+        profile = geometry.profile(gpu.profile)
+        if profile is not None:
+            slices = (1 << profile.size) - 1
+            starts = sum(1 << start for start in profile.starts)
+            media = geometry.mask(profile, 0) & ~slices
+            at = MIG + 3 * geometry.number
+            row[at : at + 3] = slices, starts, media
+    return row

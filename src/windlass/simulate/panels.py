@@ -64,7 +64,8 @@ def draw_curves(axes: Axes, runs: Runs, field: str, title: str) -> None:
         if not len(at):
             continue
         (colour, style), mean = looks[policy], values.mean(axis=0)
-        axes.plot(at, mean, color=colour, linestyle=style, linewidth=3 if policy == OWN_POLICY else 2)
+        width, height = (3.2, 2) if policy == OWN_POLICY else (1.6, 3)  # thin on thick: equal lines both show
+        axes.plot(at, mean, color=colour, linestyle=style, linewidth=width, zorder=height, label=policy)
         if len(values) > 1:
             axes.fill_between(
                 at, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0
@@ -74,7 +75,10 @@ def draw_curves(axes: Axes, runs: Runs, field: str, title: str) -> None:
     axes.set_title(title)
     axes.set_xlabel(_unit_words(runs))
     axes.margins(x=0)
-    _label_ends(axes, ends, last)
+    if _unit(runs) == "hours":
+        axes.legend(loc="upper right", frameon=False)  # all lines end at nothing: no place for a name
+    else:
+        _label_ends(axes, ends, last)
 
 
 def draw_ideal(axes: Axes, runs: Runs) -> None:
@@ -113,8 +117,7 @@ def draw_final(axes: Axes, runs: Runs, measure: str, title: str) -> None:
     _name_rows(axes, list(runs))
     axes.set_title(title)
     several = any(len(of_policy) > 1 for of_policy in runs.values())
-    dots = "a dot is one seed, the bar their mean; " if several else ""
-    axes.set_xlabel(f"percent; {dots}the axis doesn't start at 0")
+    axes.set_xlabel("percent, not from 0" + ("; a dot is a seed, the bar their mean" if several else ""))
     _room_right(axes, 0.22)
 
 
@@ -126,7 +129,7 @@ def draw_differences(axes: Axes, rows: Sequence[tuple[str, Sequence[float]]], ba
         _dots_with_mean(axes, row, differences, colour, f"{mean:+.2f}")
     axes.axvline(0, color=GREY, linewidth=1.2, zorder=1)
     _name_rows(axes, [name for name, _ in rows])
-    axes.set_xlabel(f"points more than {baseline} on the same seed; a dot is one seed, the bar their mean")
+    axes.set_xlabel(f"points more than {baseline} on the same seed; a dot is a seed, the bar their mean")
     _room_right(axes, 0.1)
 
 
@@ -214,9 +217,12 @@ def _on_one_grid(runs: Sequence[RunResult], field: str) -> tuple[Floats, Floats]
     return at, np.array([np.interp(at, curve.at, getattr(curve, field)) for curve in curves])
 
 
+def _unit(runs: Runs) -> str:
+    return next((run.curve.unit for rows in runs.values() for run in rows if run.curve), "")
+
+
 def _unit_words(runs: Runs) -> str:
-    unit = next((run.curve.unit for rows in runs.values() for run in rows if run.curve), "")
-    return "hours since the start" if unit == "hours" else "GPUs asked for so far, percent of the park"
+    return "hours since the start" if _unit(runs) == "hours" else "GPUs asked for so far, percent of the park"
 
 
 def _label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], at: float) -> None:

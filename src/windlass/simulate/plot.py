@@ -71,8 +71,8 @@ p {{ color: #6b6b6b; }}
 def write_plot(results: Sequence[RunResult], path: Path, version: str) -> None:
     """Draws the finished runs into `path`; its ending says how."""
     finished = [result for result in results if not result.interrupted]
+    figure = draw(finished)
     with matplotlib.rc_context(STYLE):
-        figure = draw(finished)
         if path.suffix == ".html":
             path.write_text(_page(finished, _svg(figure), version), encoding="utf-8")
         elif path.suffix == ".svg":
@@ -84,7 +84,8 @@ def write_plot(results: Sequence[RunResult], path: Path, version: str) -> None:
 def draw(results: Sequence[RunResult]) -> Figure:
     """One trace: how it went, where it ended and why. Several: every trace against the baseline."""
     traces = list(dict.fromkeys(result.trace for result in results))
-    return _draw_trace(results) if len(traces) == 1 else _draw_traces(results, traces)
+    with matplotlib.rc_context(STYLE):
+        return _draw_trace(results) if len(traces) == 1 else _draw_traces(results, traces)
 
 
 def _draw_trace(results: Sequence[RunResult]) -> Figure:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from windlass.simulate.placements import Explanation
+
 
 class Curve(msgspec.Struct, frozen=True):
     """Measures over the course of a run, one entry a sample."""
@@ -36,6 +38,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     seed: int | None
     order: str
+    mix: str = "declared"
+    """What the policy expected of the workload: `declared` beforehand, or `seen` so far."""
     gpu_milli_total: int
     gpu_milli_allocated: int
     """At the end of a run without departures; else at the moment of most allocation."""
@@ -59,3 +63,5 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     decisions_per_second: float = 0.0
     interrupted: bool = False
     curve: Curve | None = None
+    explanation: Explanation | None = None
+    """What became of the pod that `--explain` named; None if it never arrived."""

@@ -26,7 +26,7 @@ timestamp,duration,num_gpus,gpu_time,cluster
 """
 LOG = """\
 u_id,user,gpu_num,cpu_num,node_num,interval,run_time,wall_time,new_status
-0,1,16,3,2,0,84,0,Pass
+0,1,24,1,3,0,84,0,Pass
 1,1,0,4,2,94,0,0,Killed
 """
 

@@ -24,8 +24,15 @@ def test_demand_stops_just_within_130_percent(demand: list[int], gpus: int, seed
         assert asked > 1300 * gpus - max(demand)
 
 
+def test_demand_may_meet_the_target() -> None:
+    assert len(generated_arrivals(names_of([1000] * 7), [1000] * 7, 10_000, 4, 1).rows) == 13
+    assert len(generated_arrivals(names_of([1000] * 17), [1000] * 17, 10_000, 4, 1).rows) == 13
+
+
 @given(DEMANDS, st.integers(1, 40), SEEDS)
-def test_list_comes_whole_and_once_before_any_copy_or_is_thinned(demand: list[int], gpus: int, seed: int) -> None:
+def test_list_comes_whole_and_once_before_any_copy_or_is_thinned(
+    demand: list[int], gpus: int, seed: int
+) -> None:
     rows = generated_arrivals(names_of(demand), demand, 1000 * gpus, 4, seed).rows
     if sum(demand) <= 1300 * gpus:
         assert sorted(rows[: len(demand)]) == list(range(len(demand)))
@@ -40,7 +47,9 @@ def test_order_of_the_file_does_not_matter(demand: list[int], shuffle: object, s
     mixed = list(range(len(names)))
     shuffle.shuffle(mixed)  # type: ignore[attr-defined]
     straight = generated_arrivals(names, demand, 9000, 4, seed).rows
-    other = generated_arrivals([names[row] for row in mixed], [demand[row] for row in mixed], 9000, 4, seed).rows
+    other = generated_arrivals(
+        [names[row] for row in mixed], [demand[row] for row in mixed], 9000, 4, seed
+    ).rows
     assert [names[row] for row in straight] == [names[mixed[row]] for row in other]
 
 

@@ -84,7 +84,8 @@ FILES = {
     file=st.sampled_from(sorted(FILES)),
     at=st.floats(0, 1),
     cut=st.integers(0, 8),
-    put=st.sampled_from(["", ",", "\n", '"', "-1", "9" * 30, "NaN", "\x00", "٣", "|", "\r", "1e9"]) | st.text(max_size=4),
+    put=st.sampled_from(["", ",", "\n", '"', "-1", "9" * 30, "NaN", "\x00", "٣", "|", "\r", "1e9"])
+    | st.text(max_size=4),
     replay=st.sampled_from(["arrivals", "times"]),
 )
 def test_mutated_files_are_read_or_refused(
@@ -94,16 +95,17 @@ def test_mutated_files_are_read_or_refused(
     place, name = folder / file, FILES[file]
     good = place.read_bytes()
     start = int(at * len(good))
+    place.write_bytes(good[:start] + put.encode("utf-8", "surrogatepass") + good[start + cut :])
     try:
-        place.write_bytes(good[:start] + put.encode("utf-8", "surrogatepass") + good[start + cut :])
-        trace = load_trace(name, seed=3, traces_dir=folder, replay=replay if name == "openb/default" else "arrivals")
-        assert trace.jobs
-        assert trace.nodes
+        trace = load_trace(
+            name, seed=3, traces_dir=folder, replay=replay if name == "openb/default" else "arrivals"
+        )
+        outcome = trace.name
     except InputError as error:
-        assert error.file
-        assert "\n" not in str(error)
+        outcome = f"{error.file}: {error.message}"
     finally:
         place.write_bytes(good)
+    assert outcome == name or outcome.startswith(str(folder))
 
 
 def test_reading_does_not_touch_the_global_generators(folder: Path) -> None:

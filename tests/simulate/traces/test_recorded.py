@@ -43,8 +43,8 @@ def test_one_virtual_cluster(folder: Path) -> None:
 def test_helios_cpus_are_spread_over_the_pods(folder: Path) -> None:
     trace = load(folder, "helios")
     training, other = trace.jobs
-    assert gpus(training) == [8, 8]
-    assert [pod_requests(pod)["cpu"] for pod in training.pods] == [1500, 1500]
+    assert gpus(training) == [8, 8, 8]
+    assert [pod_requests(pod)["cpu"] for pod in training.pods] == [334, 334, 334]
     assert (other.arrival, other.duration, gpus(other)) == (94, 1, [0, 0])
     assert [pod_requests(pod)["cpu"] for pod in other.pods] == [2000, 2000]
 
@@ -69,11 +69,29 @@ def test_pods_of_one_size_share_their_spec(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "name", "good", "bad", "message"),
     [
-        ("philly/philly_jobs_82k.csv", "philly", "2017-10-09 07:01:55", "yesterday", r"csv:2:1: timestamp: expected a time"),
-        ("philly/philly_jobs_82k.csv", "philly", "100.0,28", "1e2,28", r"csv:3:21: duration: expected whole seconds"),
+        (
+            "philly/philly_jobs_82k.csv",
+            "philly",
+            "2017-10-09 07:01:55",
+            "yesterday",
+            r"csv:2:1: timestamp: expected a time",
+        ),
+        (
+            "philly/philly_jobs_82k.csv",
+            "philly",
+            "100.0,28",
+            "1e2,28",
+            r"csv:3:21: duration: expected whole seconds",
+        ),
         ("philly/philly_jobs_82k.csv", "philly", "100.0,28", "100.5,28", r"duration: expected whole seconds"),
-        ("philly/philly_jobs_82k.csv", "philly", ",28,", ",0,", r"num_gpus: expected a whole number, 1 to 100000"),
-        ("helios/helios_last15k.csv", "helios", "0,1,16", "0,1,", r"csv:2:\d+: gpu_num: expected"),
+        (
+            "philly/philly_jobs_82k.csv",
+            "philly",
+            ",28,",
+            ",0,",
+            r"num_gpus: expected a whole number, 1 to 100000",
+        ),
+        ("helios/helios_last15k.csv", "helios", "0,1,24", "0,1,", r"csv:2:\d+: gpu_num: expected"),
         ("helios/helios_last15k.csv", "helios", "2,94", "2,-94", r"csv:3:\d+: interval: .* got '-94'"),
         ("philly/philly_last15k.csv", "philly-last15k", "2,94", "0,94", r"csv:3:\d+: node_num: expected"),
     ],

@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from windlass.cluster.state import Ints, NodeState
+from windlass.cluster.state import BLOCKED, DEV_END, DEV_FIRST, FREE, SLICES, Ints, NodeState
 from windlass.model.reasons import FIRST_RESOURCE_BIT, WHY_NOT_UNDERSTOOD
 from windlass.placement.arrays import (
+    ASKED,
     BLOCK,
+    GPUS,
     IMPOSSIBLE,
+    KIND,
     MAX_REQUESTS,
+    MIG_REQUEST,
     NEAREST,
+    REQUESTS,
     Cells,
     Mix,
     NodeMemo,
     Outcome,
     Rule,
-    ShapeRows,
 )
 from windlass.placement.kernels.devices import (
     FITS,
     device_reasons,
     has_geometry,
+    may_use,
     milli_needed,
     pick_devices,
     pick_instances,
@@ -35,6 +40,7 @@ from windlass.placement.kernels.scores import FGD, RANDOM, WINDLASS, cell_score,
 
 NOT_UNDERSTOOD = np.uint64(WHY_NOT_UNDERSTOOD)
 ONE = np.uint64(1)
+LOW_HALF = np.uint64((1 << FIRST_RESOURCE_BIT) - 1)
 
 
 def mixed(x: np.uint64) -> np.uint64:
@@ -50,14 +56,16 @@ def node_digest(nodes: NodeState, n: int) -> np.uint64:
     word = np.uint64(0)
     for column in range(nodes.free.shape[1]):
         word = mixed(word ^ np.uint64(nodes.free[n, column]))
-    for device in range(nodes.dev_start[n], nodes.dev_start[n + 1]):
+    for device in range(nodes.node[n, DEV_FIRST], nodes.node[n, DEV_END]):
         word = mixed(
-            word ^ np.uint64(nodes.dev_free[device]) ^ (np.uint64(nodes.dev_slices[device]) << np.uint64(32))
+            word
+            ^ np.uint64(nodes.room[device, FREE])
+            ^ (np.uint64(nodes.room[device, SLICES]) << np.uint64(32))
         )
     for kind in range(nodes.kinds.shape[1]):
         if nodes.kinds[n, kind] > 0:
             word = mixed(word ^ np.uint64(kind + 1))
-    return word ^ np.uint64(nodes.blocked[n]) | ONE
+    return word ^ np.uint64(nodes.node[n, BLOCKED]) | ONE
 
 
 def refresh_node(nodes: NodeState, memo: NodeMemo, mix: Mix, rule: Rule, n: int) -> None:
@@ -74,38 +82,42 @@ def refresh_all_nodes(nodes: NodeState, memo: NodeMemo, mix: Mix, rule: Rule) ->
             refresh_node(nodes, memo, mix, rule, n)
 
 
-def why_not(nodes: NodeState, shapes: ShapeRows, s: int, n: int, static: np.uint64) -> np.uint64:
+def why_not(nodes: NodeState, shapes: Ints, s: int, n: int, static: np.uint64) -> np.uint64:
     """Every node-local reason against shape `s` on node `n`."""
     why = static
-    if nodes.blocked[n] > 0:
+    if nodes.node[n, BLOCKED] > 0:
         why |= NOT_UNDERSTOOD
-    for j in range(shapes.req_count[s]):
-        if shapes.req_amount[s, j] > nodes.free[n, shapes.req_column[s, j]]:
-            if j == shapes.mig_request[s] and has_geometry(nodes, n):
+    for j in range(shapes[s, REQUESTS]):
+        if shapes[s, ASKED + 2 * j + 1] > nodes.free[n, shapes[s, ASKED + 2 * j]]:
+            if j == shapes[s, MIG_REQUEST] and has_geometry(nodes, n):
                 continue  # made on demand there, so nothing is advertised
             why |= ONE << np.uint64(FIRST_RESOURCE_BIT + j)
-    if shapes.gpus[s] > 0:
+    if shapes[s, GPUS] > 0:
         why |= device_reasons(nodes, shapes, s, n)
     return why
 
 
-def count_reasons(counts: Ints, why: np.uint64, by: int) -> None:
+def count_changes(counts: Ints, old: np.uint64, new: np.uint64) -> None:
+    """Move a node from one set of reasons to another in the row's counts."""
+    changed = old ^ new
     bit = 0
-    while why > FITS:
-        if why & ONE:
-            counts[bit] += by
-        why >>= ONE
+    if changed & LOW_HALF == FITS:
+        changed >>= np.uint64(FIRST_RESOURCE_BIT)
+        bit = FIRST_RESOURCE_BIT
+    while changed > FITS:
+        if changed & ONE:
+            counts[bit] += 1 if (new >> np.uint64(bit)) & ONE else -1
+        changed >>= ONE
         bit += 1
 
 
 def refresh_cell(
-    nodes: NodeState, shapes: ShapeRows, cells: Cells, memo: NodeMemo, mix: Mix, rule: Rule, s: int, n: int
+    nodes: NodeState, shapes: Ints, cells: Cells, memo: NodeMemo, mix: Mix, rule: Rule, s: int, n: int
 ) -> None:
     """Work out one cell again, and what the row keeps of it (reason counts, best of the block)."""
     why = why_not(nodes, shapes, s, n, cells.static[s, n])
     if why != cells.why[s, n]:
-        count_reasons(cells.counts[s], cells.why[s, n], -1)
-        count_reasons(cells.counts[s], why, 1)
+        count_changes(cells.counts[s], cells.why[s, n], why)
         cells.why[s, n] = why
     old = cells.score[s, n]
     score, device = IMPOSSIBLE, -1
@@ -122,7 +134,7 @@ def refresh_cell(
 
 def refresh_row(
     nodes: NodeState,
-    shapes: ShapeRows,
+    shapes: Ints,
     cells: Cells,
     memo: NodeMemo,
     mix: Mix,
@@ -157,7 +169,7 @@ def choose(cells: Cells, s: int) -> int:
     return n
 
 
-def choose_at_random(nodes: NodeState, shapes: ShapeRows, cells: Cells, rule: Rule, s: int, turn: int) -> int:
+def choose_at_random(nodes: NodeState, shapes: Ints, cells: Cells, rule: Rule, s: int, turn: int) -> int:
     """One of the nodes that fit, each as likely; a share also draws its device."""
     best, found = np.uint64(0), -1
     salt = mixed(mixed(np.uint64(rule.seed)) + np.uint64(turn))
@@ -171,14 +183,14 @@ def choose_at_random(nodes: NodeState, shapes: ShapeRows, cells: Cells, rule: Ru
     return found
 
 
-def random_device(nodes: NodeState, shapes: ShapeRows, s: int, n: int, draw: np.uint64) -> int:
-    first, end = nodes.dev_start[n], nodes.dev_start[n + 1]
+def random_device(nodes: NodeState, shapes: Ints, s: int, n: int, draw: np.uint64) -> int:
+    first, end = nodes.node[n, DEV_FIRST], nodes.node[n, DEV_END]
     room = 0
     for turn in range(2):
         pick = np.int64(draw >> np.uint64(33)) % room if turn == 1 else -1
         for device in range(first, end):
-            fits = nodes.dev_free[device] >= milli_needed(nodes, shapes, s, n, device)
-            if not fits or shapes.allowed[s, nodes.dev_model[device]] == 0:
+            fits = nodes.room[device, FREE] >= milli_needed(nodes, shapes, s, n, device)
+            if not fits or not may_use(nodes, shapes, s, device):
                 continue
             if turn == 0:
                 room += 1
@@ -189,24 +201,24 @@ def random_device(nodes: NodeState, shapes: ShapeRows, s: int, n: int, draw: np.
     return -1
 
 
-def take(nodes: NodeState, shapes: ShapeRows, s: int, n: int, device: int, islands: bool) -> np.uint64:
+def take(nodes: NodeState, shapes: Ints, s: int, n: int, device: int, islands: bool) -> np.uint64:
     """Book a pod of shape `s` on node `n`; returns its devices, packed."""
-    for j in range(shapes.req_count[s]):
-        nodes.free[n, shapes.req_column[s, j]] -= shapes.req_amount[s, j]
-    if shapes.gpus[s] == 0:
+    for j in range(shapes[s, REQUESTS]):
+        nodes.free[n, shapes[s, ASKED + 2 * j]] -= shapes[s, ASKED + 2 * j + 1]
+    if shapes[s, GPUS] == 0:
         return np.uint64(0)
-    nodes.kinds[n, shapes.kind[s]] += 1
-    if shapes.mig_request[s] >= 0:
+    nodes.kinds[n, shapes[s, KIND]] += 1
+    if shapes[s, MIG_REQUEST] >= 0:
         return pick_instances(nodes, shapes, s, n)
     return pick_devices(nodes, shapes, s, n, device, islands)
 
 
-def give_back(nodes: NodeState, shapes: ShapeRows, s: int, n: int, packed: np.uint64) -> None:
+def give_back(nodes: NodeState, shapes: Ints, s: int, n: int, packed: np.uint64) -> None:
     """Undo `take`."""
-    for j in range(shapes.req_count[s]):
-        nodes.free[n, shapes.req_column[s, j]] += shapes.req_amount[s, j]
-    if shapes.gpus[s] > 0:
-        nodes.kinds[n, shapes.kind[s]] -= 1
+    for j in range(shapes[s, REQUESTS]):
+        nodes.free[n, shapes[s, ASKED + 2 * j]] += shapes[s, ASKED + 2 * j + 1]
+    if shapes[s, GPUS] > 0:
+        nodes.kinds[n, shapes[s, KIND]] -= 1
         return_devices(nodes, shapes, s, n, packed)
 
 
@@ -236,7 +248,7 @@ def nearest_misses(cells: Cells, s: int, hopeless: np.uint64, near: Ints) -> Non
 
 
 def write_verdict(
-    nodes: NodeState, shapes: ShapeRows, cells: Cells, outcome: Outcome, s: int, v: int, hopeless: np.uint64
+    nodes: NodeState, shapes: Ints, cells: Cells, outcome: Outcome, s: int, v: int, hopeless: np.uint64
 ) -> None:
     """Record why no node takes shape `s`, as the row stands now."""
     outcome.verdict_counts[v, :] = cells.counts[s]
@@ -248,23 +260,23 @@ def write_verdict(
         if n < 0:
             break
         outcome.verdict_near_why[v, place] = cells.why[s, n]
-        for j in range(shapes.req_count[s]):
-            free = nodes.free[n, shapes.req_column[s, j]]
+        for j in range(shapes[s, REQUESTS]):
+            free = nodes.free[n, shapes[s, ASKED + 2 * j]]
             outcome.verdict_free[v, place, j] = free
-            outcome.verdict_short[v, place, j] = max(0, shapes.req_amount[s, j] - free)
+            outcome.verdict_short[v, place, j] = max(0, shapes[s, ASKED + 2 * j + 1] - free)
         room = 0
-        for device in range(nodes.dev_start[n], nodes.dev_start[n + 1]):
-            if shapes.allowed[s, nodes.dev_model[device]] == 0 or shapes.mig_request[s] >= 0:
+        for device in range(nodes.node[n, DEV_FIRST], nodes.node[n, DEV_END]):
+            if not may_use(nodes, shapes, s, device) or shapes[s, MIG_REQUEST] >= 0:
                 continue
-            if nodes.dev_free[device] >= milli_needed(nodes, shapes, s, n, device):
+            if nodes.room[device, FREE] >= milli_needed(nodes, shapes, s, n, device):
                 room += 1
         outcome.verdict_free[v, place, MAX_REQUESTS] = room
-        outcome.verdict_short[v, place, MAX_REQUESTS] = max(0, shapes.gpus[s] - room)
+        outcome.verdict_short[v, place, MAX_REQUESTS] = max(0, shapes[s, GPUS] - room)
 
 
 def place_queue(
     nodes: NodeState,
-    shapes: ShapeRows,
+    shapes: Ints,
     cells: Cells,
     memo: NodeMemo,
     mix: Mix,

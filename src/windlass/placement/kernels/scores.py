@@ -11,13 +11,25 @@ import math
 import numpy as np
 
 from windlass.cluster.resources import CPU
-from windlass.cluster.state import GPU_KINDS, MAX_DEVICES, Ints, NodeState
-from windlass.placement.arrays import Mix, NodeMemo, Rule, ShapeRows
+from windlass.cluster.state import (
+    DEV_END,
+    DEV_FIRST,
+    FREE,
+    GPU_KINDS,
+    ISLAND,
+    MAX_DEVICES,
+    MODEL,
+    REPLICAS,
+    Ints,
+    NodeState,
+)
+from windlass.placement.arrays import GPUS, KIND, MIG_REQUEST, MILLI, MILLI_CPU, Mix, NodeMemo, Rule
 from windlass.placement.kernels.devices import (
     WHOLE,
     best_island,
     copy_free,
     free_gpu,
+    may_use,
     milli_needed,
     tightest_device,
 )
@@ -28,68 +40,68 @@ AWAY = 1 << 60
 """Taken off the score of a GPU node for a pod that needs none."""
 
 
-def off_gpu_nodes(nodes: NodeState, shapes: ShapeRows, s: int, n: int) -> int:
+def off_gpu_nodes(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
     """Keeps CPU-only pods off GPU nodes while there is room elsewhere."""
-    if shapes.gpus[s] == 0 and nodes.dev_start[n] < nodes.dev_start[n + 1]:
+    if shapes[s, GPUS] == 0 and nodes.node[n, DEV_FIRST] < nodes.node[n, DEV_END]:
         return -AWAY
     return 0
 
 
-def gpu_asked(nodes: NodeState, shapes: ShapeRows, s: int, n: int, device: int) -> int:
+def gpu_asked(nodes: NodeState, shapes: Ints, s: int, n: int, device: int) -> int:
     """Milli-GPU that the pod takes on this node in all."""
-    if shapes.gpus[s] == 0 or shapes.mig_request[s] >= 0:
+    if shapes[s, GPUS] == 0 or shapes[s, MIG_REQUEST] >= 0:
         return 0
-    return shapes.gpus[s] * milli_needed(nodes, shapes, s, n, nodes.dev_start[n] + max(0, device))
+    return shapes[s, GPUS] * milli_needed(nodes, shapes, s, n, nodes.node[n, DEV_FIRST] + max(0, device))
 
 
-def pack_score(nodes: NodeState, shapes: ShapeRows, s: int, n: int, device: int) -> int:
+def pack_score(nodes: NodeState, shapes: Ints, s: int, n: int, device: int) -> int:
     """Least free GPU afterwards, then least free CPU."""
     gpu = free_gpu(nodes, n) - gpu_asked(nodes, shapes, s, n, device)
-    cpu = nodes.free[n, CPU] - shapes.cpu[s]
+    cpu = nodes.free[n, CPU] - shapes[s, MILLI_CPU]
     return -(gpu << 32) - min(cpu, (1 << 32) - 1)
 
 
-def best_fit_score(nodes: NodeState, shapes: ShapeRows, rule: Rule, s: int, n: int, device: int) -> int:
+def best_fit_score(nodes: NodeState, shapes: Ints, rule: Rule, s: int, n: int, device: int) -> int:
     """⌊100·(1 − ½·CPU left − ½·GPU left)⌋, each in terms of the largest node."""
-    left = (nodes.free[n, CPU] - shapes.cpu[s]) / rule.largest_cpu * 0.5
+    left = (nodes.free[n, CPU] - shapes[s, MILLI_CPU]) / rule.largest_cpu * 0.5
     left += (free_gpu(nodes, n) - gpu_asked(nodes, shapes, s, n, device)) / rule.largest_gpu * 0.5
     return np.int64((1.0 - left) * 100.0)
 
 
-def dot_product_score(nodes: NodeState, shapes: ShapeRows, rule: Rule, s: int, n: int, device: int) -> int:
+def dot_product_score(nodes: NodeState, shapes: Ints, rule: Rule, s: int, n: int, device: int) -> int:
     """⌊100·(1 − ½·⟨free, asked⟩)⌋: the least free along the direction of the request wins."""
-    dot = (nodes.free[n, CPU] / rule.largest_cpu) * (shapes.cpu[s] / rule.largest_cpu)
+    dot = (nodes.free[n, CPU] / rule.largest_cpu) * (shapes[s, MILLI_CPU] / rule.largest_cpu)
     asked = gpu_asked(nodes, shapes, s, n, device)
     dot += (free_gpu(nodes, n) / rule.largest_gpu) * (asked / rule.largest_gpu)
     return np.int64(100.0 * (1.0 - dot / 2.0))
 
 
-def gpu_packing_score(nodes: NodeState, shapes: ShapeRows, s: int, n: int, device: int) -> int:
+def gpu_packing_score(nodes: NodeState, shapes: Ints, s: int, n: int, device: int) -> int:
     """A shared device in use, then a free device of a node in use, then an idle node."""
-    if shapes.gpus[s] == 0:
+    if shapes[s, GPUS] == 0:
         return 0
-    first, end = nodes.dev_start[n], nodes.dev_start[n + 1]
+    first, end = nodes.node[n, DEV_FIRST], nodes.node[n, DEV_END]
     idle = 0
     for each in range(first, end):
-        if nodes.dev_free[each] == WHOLE:
+        if nodes.room[each, FREE] == WHOLE:
             idle += 1
     count = end - first
     if idle == count:
         return max(33 - count, count)
-    if device >= 0 and nodes.dev_free[first + device] < WHOLE:
-        return 100 - (nodes.dev_free[first + device] * 100 // WHOLE) // 10
-    return max(50 - shapes.gpus[s], 33)
+    if device >= 0 and nodes.room[first + device, FREE] < WHOLE:
+        return 100 - (nodes.room[first + device, FREE] * 100 // WHOLE) // 10
+    return max(50 - shapes[s, GPUS], 33)
 
 
-def gpu_clustering_score(nodes: NodeState, shapes: ShapeRows, rule: Rule, s: int, n: int) -> int:
+def gpu_clustering_score(nodes: NodeState, shapes: Ints, rule: Rule, s: int, n: int) -> int:
     """Nodes that run only pods of this GPU request, then mixed with it, idle ones, others; fuller first."""
-    if shapes.gpus[s] == 0:
+    if shapes[s, GPUS] == 0:
         return 0
     kinds = 0
     for kind in range(GPU_KINDS):
         if nodes.kinds[n, kind] > 0:
             kinds += 1
-    if nodes.kinds[n, shapes.kind[s]] > 0:
+    if nodes.kinds[n, shapes[s, KIND]] > 0:
         band = 75 if kinds == 1 else 50
     else:
         band = 25 if kinds == 0 else 0
@@ -110,7 +122,7 @@ def fgd_fragment(cpu: int, free: Ints, count: int, model: int, mix: Mix) -> floa
             else:
                 short_cpu += share * total
             continue
-        if model < 0 or mix.allowed[c, model] == 0:
+        if model < 0 or (mix.models[c] >> model) & 1 == 0:
             wrong_model += share * total
             continue
         fitting, small = 0, 0
@@ -144,9 +156,9 @@ def fgd_points(gain: float) -> int:
 
 def node_model(nodes: NodeState, n: int) -> int:
     """The node's (first) GPU model, -1 without GPUs."""
-    if nodes.dev_start[n] == nodes.dev_start[n + 1]:
+    if nodes.node[n, DEV_FIRST] == nodes.node[n, DEV_END]:
         return -1
-    return nodes.dev_model[nodes.dev_start[n]]
+    return nodes.device[nodes.node[n, DEV_FIRST], MODEL]
 
 
 def fgd_worth(nodes: NodeState, n: int, mix: Mix) -> float:
@@ -156,21 +168,19 @@ def fgd_worth(nodes: NodeState, n: int, mix: Mix) -> float:
     return fgd_fragment(nodes.free[n, CPU], free, count, node_model(nodes, n), mix)
 
 
-def fgd_score(
-    nodes: NodeState, shapes: ShapeRows, memo: NodeMemo, mix: Mix, s: int, n: int
-) -> tuple[int, int]:
+def fgd_score(nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: Mix, s: int, n: int) -> tuple[int, int]:
     """The published rule: what the pod takes off the node's expected fragment; a share tries every device."""
     free = np.empty(MAX_DEVICES, dtype=np.int64)
     count = copy_free(nodes, n, free)
     model = node_model(nodes, n)
-    cpu = nodes.free[n, CPU] - shapes.cpu[s]
-    if shapes.gpus[s] == 1 and shapes.milli[s] < WHOLE and shapes.mig_request[s] < 0:
+    cpu = nodes.free[n, CPU] - shapes[s, MILLI_CPU]
+    if shapes[s, GPUS] == 1 and shapes[s, MILLI] < WHOLE and shapes[s, MIG_REQUEST] < 0:
         best, device = np.int64(-1), -1
-        first = nodes.dev_start[n]
+        first = nodes.node[n, DEV_FIRST]
         for i in range(count):
             need = milli_needed(nodes, shapes, s, n, first + i)
             room = free[i]
-            if room < need or shapes.allowed[s, nodes.dev_model[first + i]] == 0 or seen_before(free, i):
+            if room < need or not may_use(nodes, shapes, s, first + i) or seen_before(free, i):
                 continue
             free[i] = room - need
             points = fgd_points(memo.worth[n] - fgd_fragment(cpu, free, count, model, mix))
@@ -190,28 +200,28 @@ def seen_before(free: Ints, i: int) -> bool:
     return False
 
 
-def take_whole(nodes: NodeState, shapes: ShapeRows, s: int, n: int, free: Ints, islands: bool) -> None:
+def take_whole(nodes: NodeState, shapes: Ints, s: int, n: int, free: Ints, islands: bool) -> None:
     """Take a pod's devices off the scratch array, in the order in which `pick_devices` would."""
-    if shapes.gpus[s] == 0 or shapes.mig_request[s] >= 0:
+    if shapes[s, GPUS] == 0 or shapes[s, MIG_REQUEST] >= 0:
         return
-    first = nodes.dev_start[n]
+    first = nodes.node[n, DEV_FIRST]
     island = best_island(nodes, shapes, s, n) if islands else -1
-    left = shapes.gpus[s]
-    for device in range(first, nodes.dev_start[n + 1]):
-        if island >= 0 and nodes.dev_island[device] != island:
+    left = shapes[s, GPUS]
+    for device in range(first, nodes.node[n, DEV_END]):
+        if island >= 0 and nodes.device[device, ISLAND] != island:
             continue
-        if shapes.allowed[s, nodes.dev_model[device]] == 0:
+        if not may_use(nodes, shapes, s, device):
             continue
         need = milli_needed(nodes, shapes, s, n, device)
         while left > 0 and free[device - first] >= need:
             free[device - first] -= need
             left -= 1
-            if nodes.replicas[n] == 1:
+            if nodes.node[n, REPLICAS] == 1:
                 break
 
 
 def cell_score(
-    nodes: NodeState, shapes: ShapeRows, memo: NodeMemo, mix: Mix, rule: Rule, s: int, n: int
+    nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: Mix, rule: Rule, s: int, n: int
 ) -> tuple[int, int]:
     """Score of the cell and the device of a share, by the rule in force."""
     if rule.scorer == FGD:

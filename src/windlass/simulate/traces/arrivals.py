@@ -65,7 +65,9 @@ def generated_arrivals(
     milli = np.array(demand, dtype=np.int64)[by_name]
     missing = target - int(milli.sum())
     order = draws.permutation(len(by_name))
-    order = _thinned(order, milli, -missing, draws) if missing < 0 else _refilled(order, milli, missing, draws)
+    order = (
+        _thinned(order, milli, -missing, draws) if missing < 0 else _refilled(order, milli, missing, draws)
+    )
     ranks = Draws(seed, NODES).permutation(nodes)
     return Arrivals(rows=by_name[order].tolist(), ranks=tuple(ranks.tolist()), order="generated")
 

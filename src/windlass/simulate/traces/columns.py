@@ -198,7 +198,7 @@ def _whole_template(cells: Cells) -> PodTemplate:
         raise BadCell(beside[0], "nothing, beside a template")
     try:
         pod = msgspec.json.decode(cells["template"], type=Pod)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise BadCell("template", f"a pod's metadata and spec as JSON ({error})") from None
     meta = pod.metadata
     return PodTemplate(pod.spec, meta.annotations, meta.labels, meta.namespace)
@@ -209,7 +209,7 @@ def _whole_node(name: str, cells: Cells) -> Node:
         raise BadCell(next(column for column in cells if column != "object"), "nothing, beside an object")
     try:
         node = msgspec.json.decode(cells["object"], type=Node)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise BadCell("object", f"a Kubernetes Node as JSON ({error})") from None
     if node.name != name:
         raise BadCell("object", f"a Node named {name}")

@@ -11,7 +11,7 @@ What is assumed:
 - Replay by times: a pod arrives at its creation time and stays for its deletion time minus its scheduled time, or
   minus its creation time where it was never scheduled; at least one second. What does not fit waits. The recorded
   load is low, never more than 66 of 6,212 GPUs at once, so `times:K` plays the arrivals K times as fast with the same
-  durations, and `times:K:N` does it on every N-th node of each shape: `times:100:10` asks for 122 % of the GPUs at
+  durations, and `times:K:N` does it on every N-th node of each shape: `times:100:10` asks for 121 % of the GPUs at
   its peak.
 """
 
@@ -225,7 +225,8 @@ def _speed_and_part(replay: str) -> tuple[int, int]:
 def _every_nth(nodes: tuple[Node, ...], part: int) -> tuple[Node, ...]:
     """An N-th of the park in which every shape keeps its share, by name again; at least one node."""
     by_shape = sorted(
-        nodes, key=lambda node: (sorted((key, str(raw)) for key, raw in node.status.allocatable.items()), node.name)
+        nodes,
+        key=lambda node: (sorted((key, str(raw)) for key, raw in node.status.allocatable.items()), node.name),
     )
     start = min(part // 2, len(nodes) - 1)
     return tuple(sorted(by_shape[start::part], key=lambda node: node.name))

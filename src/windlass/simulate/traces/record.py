@@ -45,12 +45,13 @@ def _job_rows(jobs: tuple[Job, ...]) -> Iterator[Cells]:
         times = {"arrival": str(job.arrival)}
         if job.duration is not None:
             times["duration"] = str(job.duration)
-        for shape, pods in groupby(job.pods, key=_shape):
-            group = list(pods)
-            if shape not in known:
-                known[shape] = cells_of_pod(group[0])
-            count = {"pods": str(len(group))} if len(group) > 1 else {}
-            yield {"job": job.name, **times, **count, **known[shape]}
+        for pod in job.pods:
+            if _shape(pod) not in known:
+                known[_shape(pod)] = cells_of_pod(pod)
+        for cells, equal in groupby(known[_shape(pod)] for pod in job.pods):
+            count = sum(1 for _ in equal)
+            pods = {"pods": str(count)} if count > 1 else {}
+            yield {"job": job.name, **times, **pods, **cells}
 
 
 def _shape(pod: Pod) -> tuple[int, int, int, str]:

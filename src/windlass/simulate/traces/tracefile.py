@@ -117,7 +117,7 @@ def _json_parts(path: Path) -> Parts:
 def _json_object(path: Path, number: int, line: str) -> dict[str, object]:
     try:
         return msgspec.json.decode(line, type=dict[str, object])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise InputError(f"expected a JSON object: {error}", file=str(path), line=number) from None
 
 

@@ -1,0 +1,134 @@
+"""Writes docs/reference from the code, so that the two can't disagree: `make docs`.
+
+    python -m windlass.cli.reference docs/reference
+
+The command line comes from the tree of commands, the fields of documents from the structs and the strings beside them.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from windlass.cli.lazy import LazyGroup
+from windlass.cli.main import cli
+from windlass.simulate import compare, result
+
+GENERATED = "<!-- Written by `make docs` from the code: change it there. -->\n\n"
+LINE_WIDTH = 100
+
+CLI_INTRODUCTION = """\
+# The command line
+
+`windlass` and `kubectl-windlass` (so `kubectl windlass …`) are the same command. Data goes to standard output and
+everything else to standard error. `windlass completion SHELL` prints a completion script.
+
+| exit code | means |
+| --- | --- |
+| 0 | done, nothing to report |
+| 1 | findings, or the answer is "no" |
+| 2 | wrong usage or bad input: one line on standard error says what and where |
+| 3 | the cluster, or a part of it, can't be reached or read |
+| 70 | a bug in Windlass; `WINDLASS_DEBUG=1` prints the traceback |
+| 130 | Ctrl-C; what there was so far has been printed |
+"""
+
+REPORT_INTRODUCTION = """\
+# SimulationReport
+
+What `windlass simulate … -o json` (or `-o yaml`) prints. Fields are only ever added.
+
+| field | |
+| --- | --- |
+| `apiVersion` | `windlass.dev/v1` |
+| `kind` | `SimulationReport` |
+| `items` | one [RunResult](#runresult) a run, by trace, policy and seed in the order of the command line |
+| `comparison` | one [PolicySummary](#policysummary) a trace and policy, over the runs that finished |
+
+`-o csv` has one row a run with the same names; nested fields are dotted (`waiting.mean`), and `curve` is left out.
+"""
+
+REPORT_STRUCTS = (
+    result.RunResult,
+    result.Waiting,
+    result.Curve,
+    compare.PolicySummary,
+    compare.Spread,
+    compare.Paired,
+)
+
+
+def cli_reference() -> str:
+    """The whole tree of commands as one page."""
+    sections = [CLI_INTRODUCTION]
+    for path, command in _commands(cli, "windlass"):
+        text = _help_text(path, command)
+        sections.append(f"## {path}\n\n```text\n{text}\n```\n")
+    return GENERATED + "\n".join(sections)
+
+
+def report_reference() -> str:
+    """The fields of the simulator's document as one page."""
+    return GENERATED + "\n".join([REPORT_INTRODUCTION, *map(_struct_section, REPORT_STRUCTS)])
+
+
+PAGES = {"cli.md": cli_reference, "simulation-report.md": report_reference}
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, page in PAGES.items():
+        (folder / name).write_text(page(), encoding="utf-8")
+
+
+def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, LazyGroup):
+        with click.Context(command, info_name=path) as ctx:
+            for name in command.list_commands(ctx):
+                inner = command.get_command(ctx, name)
+                assert inner is not None, name
+                yield from _commands(inner, f"{path} {name}")
+
+
+def _help_text(path: str, command: click.Command) -> str:
+    settings = cli.context_settings
+    with click.Context(command, info_name=path, terminal_width=LINE_WIDTH, **settings) as ctx:
+        return "\n".join(line.rstrip() for line in command.get_help(ctx).splitlines())
+
+
+def _struct_section(struct: type) -> str:
+    rows = "\n".join(f"| `{name}` | `{kind}` | {about} |" for name, kind, about in _fields(struct))
+    story = inspect.getdoc(struct) if "__doc__" in vars(struct) and struct.__doc__ else ""
+    introduction = f"{_one_line(story)}\n\n" if story else ""
+    return f"## {struct.__name__}\n\n{introduction}| field | type | |\n| --- | --- | --- |\n{rows}\n"
+
+
+def _fields(struct: type) -> Iterator[tuple[str, str, str]]:
+    """Name, type and description of each field, as they stand in the source."""
+    definition = ast.parse(textwrap.dedent(inspect.getsource(struct))).body[0]
+    assert isinstance(definition, ast.ClassDef), struct
+    for line, following in zip(definition.body, [*definition.body[1:], None], strict=True):
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+            kind = ast.unparse(line.annotation).replace("|", "\\|")
+            yield line.target.id, kind, _one_line(_string(following))
+
+
+def _string(statement: ast.stmt | None) -> str:
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+        return str(statement.value.value)
+    return ""
+
+
+def _one_line(text: str | None) -> str:
+    return " ".join((text or "").split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

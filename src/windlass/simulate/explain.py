@@ -1,0 +1,43 @@
+"""What became of one pod, in words: `windlass simulate --explain POD`.
+
+Fed with the explanation that the deciding pass itself left in a `RunResult`; nothing is worked out a second time here.
+"""
+
+from __future__ import annotations
+
+from windlass.model.verdict import NearMiss, Verdict
+from windlass.simulate.placements import Explanation
+
+
+def explanation_text(explanation: Explanation) -> str:
+    """A sentence, and for a pod without a node the count of nodes by reason and the nearest misses."""
+    when = f" at second {explanation.time:,}" if explanation.time else ""
+    placed = explanation.placement
+    if placed is not None:
+        devices = f", GPUs {placed.devices_text}" if placed.devices else ""
+        return f"{explanation.pod} was placed{when}: {placed.node}{devices}\n"
+    if explanation.verdict is None:
+        return f"{explanation.pod} was not looked at{when}\n"
+    return f"{explanation.pod} found no node{when}: {explanation.verdict.code}\n" + _verdict_text(
+        explanation.verdict
+    )
+
+
+def _verdict_text(verdict: Verdict) -> str:
+    if verdict.detail or not verdict.counts:
+        return f"  {verdict.kube_message}\n"
+    lines = [f"{count.nodes:>7,} of {verdict.nodes:,} nodes: {count.kube}" for count in verdict.counts]
+    if verdict.nearest:
+        lines += ["nearest misses:", *(f"  {_miss_text(miss)}" for miss in verdict.nearest)]
+    return "\n".join(lines) + "\n"
+
+
+def _miss_text(miss: NearMiss) -> str:
+    why = "; ".join(miss.reasons)
+    lacks = f" (lacks {_amounts(miss.lacks)})" if miss.lacks else ""
+    free = f"; free there: {_amounts(miss.free)}" if miss.free else ""
+    return f"{miss.node}: {why}{lacks}{free}"
+
+
+def _amounts(amounts: dict[str, str]) -> str:
+    return ", ".join(f"{amount} {resource}" for resource, amount in amounts.items())

@@ -1,0 +1,148 @@
+"""What a run is measured by, kept while it goes: allocation over time, waiting, what was placed and refused.
+
+`simulate.run` tells it what happens; it ends as a `RunResult`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windlass.cluster.shape import ShapeBook
+from windlass.cluster.snapshot import Snapshot
+from windlass.cluster.store import Store
+from windlass.placement.measures import stranded, usage
+from windlass.placement.mix import WorkloadMix
+from windlass.simulate.placements import Explanation
+from windlass.simulate.result import Curve, RunResult, Waiting
+from windlass.simulate.trace import Job, Trace
+
+SAMPLES = 200
+"""How many samples the curves of a trace with times get."""
+
+
+class Recorder:
+    def __init__(
+        self, trace: Trace, policy: str, mix: str, seed: int, expected: WorkloadMix, empty: Snapshot
+    ) -> None:
+        self._trace, self._policy, self._mix, self._seed, self._expected = trace, policy, mix, seed, expected
+        self._total = usage(empty, expected).total_milli
+        book = ShapeBook()
+        self._milli = np.array(
+            [sum(book.of(pod)[0].gpu_milli for pod in job.pods) for job in trace.jobs], dtype=np.int64
+        )
+        self._demand = np.cumsum(self._milli)
+        self._timed = any(job.arrival or job.duration is not None for job in trace.jobs)
+        span = trace.jobs[-1].arrival if trace.jobs else 0
+        self._sample_every = max(1, span // SAMPLES)
+        self._next_sample = 0
+        self._arrived = self._placed_pods = self._pods_arrived = 0
+        self._allocated = self._most_allocated = 0
+        self._gpu_seconds, self._now = 0, 0
+        self._waits: list[int] = []
+        self._rows: list[tuple[float, float, float, int]] = []
+
+    def next_step(self, done: int) -> int:
+        """For traces without times: how many jobs have come when the demand has grown by another percent."""
+        if not self._total:
+            return len(self._milli)
+        before = int(self._demand[done - 1]) if done else 0
+        percent = before * 100 // self._total + 1
+        return min(len(self._milli), int(np.searchsorted(self._demand * 100, percent * self._total)) + 1)
+
+    def arrived(self, job: Job, now: int) -> int:
+        """Returns the job's number."""
+        self._advance(now)
+        number = self._arrived
+        self._arrived += 1
+        self._pods_arrived += len(job.pods)
+        return number
+
+    def started(self, job: Job, number: int, now: int) -> None:
+        self._advance(now)
+        self._waits.append(now - job.arrival)
+        self._placed_pods += len(job.pods)
+        self._allocated += int(self._milli[number])
+        self._most_allocated = max(self._most_allocated, self._allocated)
+
+    def ended(self, number: int, now: int) -> None:
+        self._advance(now)
+        self._allocated -= int(self._milli[number])
+
+    def _advance(self, now: int) -> None:
+        self._gpu_seconds += self._allocated * (now - self._now)
+        self._now = now
+
+    def sample(self, now: int, store: Store, waiting: int) -> None:
+        """A point of the curves, where one is due."""
+        if self._timed:
+            if now < self._next_sample:
+                return
+            self._next_sample = now + self._sample_every
+            at = now / 3600
+        else:
+            at = (
+                100 * int(self._demand[self._arrived - 1]) / self._total
+                if self._total and self._arrived
+                else 0.0
+            )
+        used = usage(store.snapshot(), self._expected)
+        self._rows.append(
+            (at, self._percent(used.allocated_milli), self._percent(used.fragment_milli), waiting)
+        )
+
+    def _percent(self, milli: int) -> float:
+        return 100 * milli / self._total if self._total else 0.0
+
+    def result(
+        self,
+        end: Snapshot,
+        seconds: float,
+        peak_rss: float,
+        interrupted: bool,
+        explanation: Explanation | None,
+    ) -> RunResult:
+        used = usage(end, self._expected)
+        allocated = self._most_allocated if self._timed else used.allocated_milli
+        offered = self._total * self._now
+        return RunResult(
+            trace=self._trace.name,
+            policy=self._policy,
+            seed=self._trace.seed,
+            order=self._trace.order,
+            mix=self._mix,
+            gpu_milli_total=self._total,
+            gpu_milli_allocated=allocated,
+            pods_arrived=self._pods_arrived,
+            pods_placed=self._placed_pods,
+            pods_refused=self._pods_arrived - self._placed_pods,
+            seconds=round(seconds, 4),
+            peak_rss_mib=round(peak_rss, 1),
+            allocated_pct=self._percent(allocated),
+            fragmentation_pct=self._percent(used.fragment_milli),
+            fragmentation_causes=used.causes,
+            stranded_milli=stranded(end, self._expected),
+            gpu_time_pct=100 * self._gpu_seconds / offered if self._timed and offered else None,
+            makespan_hours=self._now / 3600 if self._timed else None,
+            waiting=self._waiting() if self._timed else None,
+            nodes=end.facts.size,
+            decisions_per_second=round(self._pods_arrived / seconds, 1) if seconds else 0.0,
+            interrupted=interrupted,
+            curve=self._curve(),
+            explanation=explanation,
+        )
+
+    def _curve(self) -> Curve | None:
+        if not self._rows:
+            return None
+        at, allocated, fragment, waiting = zip(*self._rows, strict=True)
+        unit = "hours" if self._timed else "arrived_pct"
+        return Curve(
+            at=at, unit=unit, allocated_pct=allocated, fragmentation_pct=fragment, waiting_jobs=waiting
+        )
+
+    def _waiting(self) -> Waiting | None:
+        if not self._waits:
+            return None
+        waits = np.array(self._waits)
+        p50, p90, p99 = (float(np.percentile(waits, q)) for q in (50, 90, 99))
+        return Waiting(mean=float(waits.mean()), p50=p50, p90=p90, p99=p99, max=float(waits.max()))

@@ -1,0 +1,125 @@
+"""One task of a batch in this process: reads its trace, plays it with its policy, writes its placements.
+
+Used by `simulate.batch` directly and by each of the processes of `simulate.workers`.
+"""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.model.errors import InputError
+from windlass.model.node import Node
+from windlass.simulate.placements import Placement, PlacementWriter
+from windlass.simulate.result import RunResult
+from windlass.simulate.run import simulate
+from windlass.simulate.trace import Trace
+from windlass.simulate.traces import load_trace
+
+PLACEMENT_COLUMNS = ("trace", "policy", "seed", "pod", "node", "devices", "time")
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    trace: str
+    policy: str
+    seed: int | None
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """What all runs of a batch share."""
+
+    traces_dir: Path | None = None
+    nodes: tuple[Node, ...] | None = None
+    replay: str = "arrivals"
+    mix: str = "declared"
+    explain: str = ""
+    """The pod that the results are to explain."""
+    placements: Path | None = None
+    """An empty folder: the placements of run `n` go into its file `n`."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A spec and its position in the order of the command line."""
+
+    number: int
+    spec: RunSpec
+
+
+class Runner:
+    """Runs tasks in this process, and keeps the last trace, since neighbouring tasks share it."""
+
+    def __init__(self, settings: BatchSettings) -> None:
+        self._settings = settings
+        self._loaded: tuple[str, int | None] | None = None
+        self._trace: Trace | None = None
+
+    def load(self, spec: RunSpec) -> Trace:
+        wanted = (spec.trace, spec.seed)
+        if self._trace is None or self._loaded != wanted:
+            settings = self._settings
+            self._trace = load_trace(
+                spec.trace,
+                seed=spec.seed,
+                traces_dir=settings.traces_dir,
+                nodes=settings.nodes,
+                replay=settings.replay,
+            )
+            self._loaded = wanted
+            _check_explained(self._trace, settings.explain)
+        return self._trace
+
+    def run(self, task: Task, on_progress: Callable[[int, int], None]) -> RunResult:
+        trace = self.load(task.spec)
+        with _placements_file(self._settings.placements, task) as writer:
+            return simulate(
+                trace,
+                task.spec.policy,
+                mix=self._settings.mix,
+                seed=trace.seed or 0,
+                placements=writer,
+                on_progress=on_progress,
+                explain=self._settings.explain,
+            )
+
+
+def _check_explained(trace: Trace, pod: str) -> None:
+    """A pod that never arrives can't be explained; that is said before the run and not after it."""
+    if not pod:
+        return
+    known = {each.key for job in trace.jobs for each in job.pods}
+    if pod not in known and f"default/{pod}" not in known:
+        raise InputError(
+            f"{trace.name} has no pod '{pod}'", remedy=f"one that it has: {next(iter(sorted(known)), '')}"
+        )
+
+
+@contextmanager
+def _placements_file(folder: Path | None, task: Task) -> Iterator[PlacementWriter | None]:
+    if folder is None:
+        yield None
+        return
+    with (folder / str(task.number)).open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        spec = task.spec
+
+        def write(placement: Placement) -> None:
+            place = (placement.pod, placement.node, placement.devices_text, placement.time)
+            rows.writerow((spec.trace, spec.policy, spec.seed, *place))
+
+        yield write
+
+
+def join_placements(folder: Path, runs: int, target: Path) -> None:
+    """The placements of all runs as one CSV file, in the order of the command line."""
+    with target.open("w", encoding="utf-8", newline="") as joined:
+        joined.write(",".join(PLACEMENT_COLUMNS) + "\n")
+        for number in range(runs):
+            with (folder / str(number)).open(encoding="utf-8", newline="") as part:
+                shutil.copyfileobj(part, joined)

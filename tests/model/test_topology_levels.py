@@ -1,0 +1,26 @@
+"""Topology levels from labels."""
+
+from __future__ import annotations
+
+from windlass.model.meta import ObjectMeta
+from windlass.model.node import Node
+from windlass.model.topology import DEFAULT_TOPOLOGY_KEYS, HOSTNAME, RACK, ZONE, levels_in_use, levels_of
+
+
+def node(name: str, **labels: str) -> Node:
+    keys = {"zone": ZONE, "rack": RACK, "host": HOSTNAME}
+    return Node(metadata=ObjectMeta(name=name, labels={keys[key]: value for key, value in labels.items()}))
+
+
+def test_levels_come_widest_first_with_gaps_where_a_label_is_missing() -> None:
+    assert levels_of(node("n", zone="z", host="h"), (ZONE, RACK, HOSTNAME)) == ("z", None, "h")
+
+
+def test_a_node_is_its_own_domain() -> None:
+    assert levels_of(node("n"), (HOSTNAME,)) == ("n",)
+    assert DEFAULT_TOPOLOGY_KEYS[-1] == HOSTNAME
+
+
+def test_levels_that_no_node_has_are_left_out() -> None:
+    assert levels_in_use([node("a", zone="z"), node("b", rack="r")]) == (ZONE, RACK, HOSTNAME)
+    assert levels_in_use([]) == ()

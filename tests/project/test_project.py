@@ -1,0 +1,152 @@
+"""The project itself: what is checked in holds together, and says nothing that it shouldn't."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from windlass.cli import reference
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+
+
+def project_files() -> list[Path]:
+    """What is, or is about to be, checked in."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    return [ROOT / name for name in listed if (ROOT / name).is_file()]
+
+
+def words(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def locked_versions() -> dict[str, str]:
+    pinned = re.findall(r"^([A-Za-z0-9._-]+)==(\S+)", words(ROOT / "requirements.lock"), re.MULTILINE)
+    return {name.lower().replace("_", "-"): version for name, version in pinned}
+
+
+class TestLockFile:
+    def test_pins_everything_that_the_project_asks_for(self) -> None:
+        project = tomllib.loads(words(ROOT / "pyproject.toml"))
+        asked = project["project"]["dependencies"] + project["dependency-groups"]["dev"]
+        names = {re.split(r"[<>=!~\[; ]", line, maxsplit=1)[0].lower().replace("_", "-") for line in asked}
+        assert names <= set(locked_versions())
+
+    def test_pins_every_version_by_hash(self) -> None:
+        text = re.sub(r"^\s*#.*$", "", words(ROOT / "requirements.lock"), flags=re.MULTILINE)
+        entries = re.split(r"\n(?=[A-Za-z])", text.strip())
+        assert entries
+        assert all("--hash=sha256:" in entry for entry in entries)
+
+    def test_names_no_host(self) -> None:
+        assert not re.search(r"https?://|--index-url|--find-links", words(ROOT / "requirements.lock"))
+
+
+class TestWhatIsCheckedIn:
+    def test_names_no_place_of_the_machine_it_was_made_on(self) -> None:
+        # Put together here, so that this file doesn't contain what it looks for.
+        secret = re.compile(
+            "|".join(["/" + "root/", "/" + "work/", "/" + "home/[a-z]", r"\b10\.\d+\.\d+\.\d+\b"])
+        )
+        found = [
+            f"{path.relative_to(ROOT)}: {match.group()}"
+            for path in project_files()
+            if path.suffix not in (".png", ".gz")
+            for match in secret.finditer(words(path))
+        ]
+        assert found == []
+
+    def test_names_no_package_registry(self) -> None:
+        hosts = re.compile("|".join(["index" + "-url", "simple" + "/pypi", "arti" + "factory", "dev" + "pi"]))
+        configured = [
+            path for path in project_files() if path.suffix in (".toml", ".lock", ".txt", ".cfg", "")
+        ]
+        assert not [
+            str(path) for path in configured if "--no-emit-" not in words(path) and hosts.search(words(path))
+        ]
+
+    def test_holds_no_trace_files(self) -> None:
+        assert not [path for path in project_files() if path.name.startswith("openb_")]
+
+    def test_every_room_says_what_it_is(self) -> None:
+        for path in (ROOT / "src").rglob("*.py"):
+            assert words(path).lstrip().startswith('"""'), f"{path} has no docstring"
+
+
+class TestDocumentation:
+    @pytest.mark.parametrize("page", sorted(reference.PAGES))
+    def test_the_reference_is_what_the_code_says(self, page: str) -> None:
+        written = words(ROOT / "docs" / "reference" / page)
+        assert written == reference.PAGES[page](), "run `make docs`"
+
+    def test_every_link_leads_somewhere(self) -> None:
+        done = subprocess.run(
+            [sys.executable, ROOT / "tools" / "check_links.py"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout
+
+    def test_every_decision_is_listed(self) -> None:
+        decisions = ROOT / "docs" / "decisions"
+        index = words(decisions / "README.md")
+        for record in decisions.glob("0*.md"):
+            assert record.name in index
+
+
+class TestMakefile:
+    def test_help_names_every_target(self) -> None:
+        makefile = words(ROOT / "Makefile")
+        targets = set(re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[0].split())
+        shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        assert {line.split()[0] for line in shown.splitlines() if line.startswith("  ")} == targets
+
+    def test_every_target_that_needs_the_environment_makes_it_first(self) -> None:
+        makefile = words(ROOT / "Makefile")
+        needs = dict(re.findall(r"^([a-z]+):\s*(\S*)\s*##", makefile, re.MULTILINE))
+        for target in set(needs) - {"help", "clean", "env"}:
+            assert needs[target] in ("env", "lint"), target
+
+    def test_up_says_honestly_that_it_is_not_there(self) -> None:
+        done = subprocess.run(["make", "up"], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert "not built yet" in done.stderr
+
+    def test_ci_runs_what_developers_run(self) -> None:
+        assert words(ROOT / ".ci" / "run").splitlines()[-1] == "exec make test"
+
+
+class TestLayers:
+    def test_the_contract_names_every_room(self) -> None:
+        contract = words(ROOT / ".importlinter")
+        rooms = [path for path in (ROOT / "src" / "windlass").iterdir() if (path / "__init__.py").exists()]
+        assert rooms
+        for room in rooms:
+            assert re.search(rf"^\s+(cli : .*)?\(?{room.name}\)?", contract, re.MULTILINE), room.name
+
+    def test_a_deciding_room_that_looks_at_the_clock_breaks_it(self, tmp_path: Path) -> None:
+        """The contract can fail: on a copy with one forbidden import it does."""
+        for name in ("src", ".importlinter"):
+            subprocess.run(["cp", "-r", ROOT / name, tmp_path / name], check=True)
+        guilty = tmp_path / "src" / "windlass" / "model" / "meta.py"
+        guilty.write_text(words(guilty).replace("import msgspec\n", "import time\n\nimport msgspec\n", 1))
+        done = subprocess.run(
+            [BIN / "lint-imports", "--config", ".importlinter", "--no-cache"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={"PYTHONPATH": str(tmp_path / "src"), "PATH": str(BIN)},
+        )
+        assert done.returncode == 1
+        assert "windlass.model.meta -> time" in done.stdout

@@ -1,0 +1,35 @@
+"""Asks the filters about one pod on a few nodes, and answers by node name."""
+
+from __future__ import annotations
+
+from windlass.cluster.facts import NodeFacts
+from windlass.cluster.objects import ClusterObjects
+from windlass.model.reasons import reason_of_bit
+from windlass.placement.filters import static_reasons
+from windlass.placement.neighbours import Neighbours
+
+
+class Scene:
+    """Nodes, and pods placed on them by name: `Scene(nodes, {"n1": [pod]})`."""
+
+    def __init__(self, nodes, placed=None, **objects):
+        self.facts = NodeFacts(nodes)
+        self.objects = ClusterObjects(**objects)
+        pods = [(pod, self.facts.index[name]) for name, found in (placed or {}).items() for pod in found]
+        self.neighbours = Neighbours(self.facts, self.objects, pods)
+
+    def place(self, pod, name):
+        self.neighbours.add(pod, self.facts.index[name])
+
+    def why(self, pod):
+        """{node name: names of the reasons against it, in mask order}."""
+        static = static_reasons(pod, self.facts, self.objects)
+        mask = static | self.neighbours.reasons(pod, static)
+        return {
+            name: [reason_of_bit(bit).name for bit in range(32) if int(cell) >> bit & 1]
+            for name, cell in zip(self.facts.names, mask, strict=True)
+        }
+
+    def fits(self, pod):
+        """Names of the nodes that nothing speaks against."""
+        return [name for name, reasons in self.why(pod).items() if not reasons]

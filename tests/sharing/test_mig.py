@@ -1,0 +1,243 @@
+"""MIG geometry against brute force, and against what the hardware is known to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.model.catalogue import MODELS, GpuModel, find_model
+from windlass.model.errors import InputError
+from windlass.sharing.mig import (
+    GEOMETRIES,
+    MigGeometry,
+    find_profile,
+    find_start,
+    free_starts,
+    geometry_of_model,
+    is_legal_layout,
+    legal_layouts,
+    maximal_layouts,
+    mig_resource_name,
+    place_layout,
+    placement_mask,
+    profile_memory_gb,
+    profile_name,
+    profile_of_resource,
+    profiles_of,
+)
+
+MODEL_OF = {"A30": "A30", "A100-40": "A100-40", "H100-80": "H100", "H200": "H200"}
+
+
+def slices_of(model: str, profile: str, start: int) -> set[int | str]:
+    """What an instance takes, as a set: its memory slices, and the media engines if it has them."""
+    size = next(entry.size for entry in profiles_of(model) if entry.name == profile)
+    return {*range(start, start + size), *(["media"] if profile.endswith("+me") else [])}
+
+
+def every_placement(model: str) -> set[tuple[tuple[str, int], ...]]:
+    """Every set of instances that don't overlap, by trying all of them."""
+    spots = [(entry.name, start) for entry in profiles_of(model) for start in entry.starts]
+    found: set[tuple[tuple[str, int], ...]] = {()}
+    frontier: list[tuple[tuple[str, int], ...]] = [()]
+    while frontier:
+        longer = []
+        for placed in frontier:
+            taken = set().union(*(slices_of(model, name, start) for name, start in placed))
+            for spot in spots:
+                if not taken & slices_of(model, *spot):
+                    grown = tuple(sorted((*placed, spot), key=lambda item: (item[1], item[0])))
+                    if grown not in found:
+                        found.add(grown)
+                        longer.append(grown)
+        frontier = longer
+    return found
+
+
+PLACEMENTS = {model: every_placement(model) for model in ("A30", "A100-40")}
+
+
+@pytest.mark.parametrize("model", PLACEMENTS)
+def test_legal_layouts_are_those_that_brute_force_finds(model: str) -> None:
+    brute = {tuple(sorted(name for name, _ in placed)) for placed in PLACEMENTS[model]}
+    ours = [tuple(sorted(layout)) for layout in legal_layouts(model)]
+    assert len(ours) == len(set(ours))
+    assert set(ours) == brute
+
+
+@pytest.mark.parametrize("model", PLACEMENTS)
+def test_maximal_layouts_are_those_that_nothing_can_be_added_to(model: str) -> None:
+    legal = {tuple(sorted(layout)) for layout in legal_layouts(model)}
+    names = [entry.name for entry in profiles_of(model)]
+    expected = {
+        layout for layout in legal if not any(tuple(sorted((*layout, name))) in legal for name in names)
+    }
+    assert {tuple(sorted(layout)) for layout in maximal_layouts(model)} == expected
+
+
+@pytest.mark.parametrize("model", PLACEMENTS)
+def test_memory_runs_out_before_compute(model: str) -> None:
+    geometry = geometry_of_model(model)
+    assert geometry is not None
+    compute = {entry.name: entry.compute for entry in geometry.profiles}
+    assert all(sum(compute[name] for name, _ in placed) <= geometry.compute for placed in PLACEMENTS[model])
+
+
+@pytest.mark.parametrize("model", PLACEMENTS)
+def test_no_profile_exceeds_its_known_maximum(model: str) -> None:
+    most: Counter[str] = Counter()
+    for layout in legal_layouts(model):
+        for name, count in Counter(layout).items():
+            most[name] = max(most[name], count)
+    known = {
+        "A30": {"1g.6gb": 4, "1g.6gb+me": 1, "2g.12gb": 2, "2g.12gb+me": 1, "4g.24gb": 1},
+        "A100-40": dict(
+            zip((entry.name for entry in profiles_of("A100-40")), (7, 1, 4, 3, 2, 1, 1), strict=True),
+        ),
+    }
+    assert most == known[model]
+
+
+def test_known_layouts() -> None:
+    assert is_legal_layout("A100-40", ["1g.5gb"] * 7)
+    assert is_legal_layout("H100", ["3g.40gb", "4g.40gb"])
+    assert is_legal_layout("H100", ["2g.20gb"] * 3 + ["1g.10gb"])
+    assert not is_legal_layout("H100", ["2g.20gb"] * 4)
+    assert not is_legal_layout("H100", ["4g.40gb", "4g.40gb"])
+    assert not is_legal_layout("H100", ["1g.10gb"] * 8)
+    assert not is_legal_layout("H100", ["1g.10gb+me"] * 2)
+    assert not is_legal_layout("H100", ["1g.5gb"])
+    assert not is_legal_layout("T4", [])
+
+
+def used_by(model: str, placed: tuple[tuple[str, int], ...]) -> int:
+    mask = 0
+    for name, start in placed:
+        mask |= placement_mask(model, name, start)
+    return mask
+
+
+@given(st.data())
+def test_a_start_is_found_exactly_where_brute_force_finds_one(data: st.DataObject) -> None:
+    model = data.draw(st.sampled_from(sorted(PLACEMENTS)))
+    placed = data.draw(st.sampled_from(sorted(PLACEMENTS[model])))
+    entry = data.draw(st.sampled_from(profiles_of(model)))
+    taken = set().union(*(slices_of(model, name, start) for name, start in placed))
+    possible = [start for start in entry.starts if not taken & slices_of(model, entry.name, start)]
+    used = used_by(model, placed)
+    assert list(free_starts(model, used, entry.name)) == possible
+    start = find_start(model, used, entry.name)
+    assert (start in possible) if possible else (start is None)
+
+
+@given(st.data())
+def test_the_start_chosen_keeps_at_least_as_much_open_as_any_other(data: st.DataObject) -> None:
+    model = data.draw(st.sampled_from(sorted(PLACEMENTS)))
+    placed = data.draw(st.sampled_from(sorted(PLACEMENTS[model])))
+    entry = data.draw(st.sampled_from(profiles_of(model)))
+
+    def left(start: int) -> int:
+        used = used_by(model, (*placed, (entry.name, start)))
+        return sum(other.size * len(free_starts(model, used, other.name)) for other in profiles_of(model))
+
+    start = find_start(model, used_by(model, placed), entry.name)
+    if start is not None:
+        assert left(start) == max(
+            left(other) for other in free_starts(model, used_by(model, placed), entry.name)
+        )
+
+
+def test_small_instances_leave_room_for_large_ones() -> None:
+    used = 0
+    for _ in range(3):
+        start = find_start("H100", used, "1g.10gb")
+        assert start is not None
+        used |= placement_mask("H100", "1g.10gb", start)
+    assert find_start("H100", used, "4g.40gb") == 0
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=lambda geometry: geometry.name)
+def test_tables_are_sound(geometry: MigGeometry) -> None:
+    assert GEOMETRIES[geometry.number] is geometry
+    assert len({profile.name for profile in geometry.profiles}) == len(geometry.profiles)
+    for profile in geometry.profiles:
+        assert find_profile(geometry.number, profile.name) is profile
+        assert profile.name.startswith(f"{profile.compute}g.")
+        assert profile.media is profile.name.endswith("+me")
+        assert all(start + profile.size <= geometry.slices for start in profile.starts)
+        assert profile_of_resource(mig_resource_name(profile.name)) == profile.name
+        assert place_layout(geometry, [profile.name]) is not None
+    assert find_profile(geometry.number, "9g.9gb") is None
+    assert find_profile(-1, geometry.profiles[0].name) is None
+
+
+def test_a_layout_comes_with_its_starts() -> None:
+    geometry = geometry_of_model("H100")
+    assert geometry is not None
+    assert place_layout(geometry, ["3g.40gb", "4g.40gb"]) == (("4g.40gb", 0), ("3g.40gb", 4))
+    assert place_layout(geometry, []) == ()
+
+
+def test_resource_names() -> None:
+    assert mig_resource_name("1g.10gb") == "nvidia.com/mig-1g.10gb"
+    assert mig_resource_name("1g.10gb+me") == "nvidia.com/mig-1g.10gb.me"
+    assert profile_of_resource("nvidia.com/mig-1g.24gb.me.all") == "1g.24gb+me.all"
+    assert profile_of_resource("nvidia.com/mig-1g.24gb-me") == "1g.24gb-me"
+    assert profile_of_resource("nvidia.com/mig-1g.24gb.gfx") == "1g.24gb+gfx"
+
+
+@pytest.mark.parametrize("name", ["nvidia.com/gpu", "1g.10gb", "nvidia.com/mig-", "nvidia.com/mig-1g"])
+def test_names_that_are_no_profile(name: str) -> None:
+    with pytest.raises(InputError, match="not the resource of a MIG profile"):
+        profile_of_resource(name)
+
+
+@pytest.mark.parametrize(
+    "model", [model for model in MODELS if model.geometry], ids=lambda model: model.product
+)
+def test_the_names_of_profiles_follow_from_the_memory(model: GpuModel) -> None:
+    geometry = geometry_of_model(model.product)
+    assert geometry is not None
+    for profile in geometry.profiles:
+        memory = model.memory_mib * profile.size // geometry.slices
+        assert profile_name(profile.compute, memory, model.memory_mib, media=profile.media) == profile.name
+
+
+def test_halves_are_rounded_away_from_zero() -> None:
+    assert profile_memory_gb(143771 // 2, 143771) == 71
+    assert profile_memory_gb(184320 // 8, 184320) == 23
+    with pytest.raises(ValueError, match="can't be cut"):
+        profile_memory_gb(2, 1)
+
+
+def test_models_outside_the_catalogue_are_known_by_generation_and_memory() -> None:
+    named = {
+        name: geometry_of_model(name, memory) for name, memory in (("NVIDIA-A100-X", 40960), ("A100", 81920))
+    }
+    assert [geometry.name if geometry else "" for geometry in named.values()] == ["A100-40", "A100-80"]
+    assert geometry_of_model("A100", 12345) is None
+    assert geometry_of_model("NVIDIA-L40S", 81920) is None
+    assert geometry_of_model("Tesla-T4") is None
+
+
+def test_catalogue_names_are_unambiguous() -> None:
+    names = [name.upper() for model in MODELS for name in (model.product, *model.aliases)]
+    assert len(names) == len(set(names))
+    for name in ("h100", "H100", "NVIDIA-H100-80GB-HBM3-SHARED"):
+        found = find_model(name)
+        assert found is not None
+        assert found.product == "NVIDIA-H100-80GB-HBM3"
+
+
+def test_wrong_profiles_and_starts_are_named() -> None:
+    with pytest.raises(InputError, match=r"has no MIG profile '1g\.5gb'"):
+        placement_mask("H100", "1g.5gb", 0)
+    with pytest.raises(InputError, match="can't start at memory slice 6"):
+        placement_mask("H100", "2g.20gb", 6)
+    with pytest.raises(InputError, match="is not known"):
+        placement_mask("T4", "1g.5gb", 0)
+    assert find_start("T4", 0, "1g.5gb") is None
+    assert free_starts("H100", 0, "1g.5gb") == ()
