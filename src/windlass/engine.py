@@ -19,7 +19,6 @@ from windlass.cluster.snapshot import Snapshot
 from windlass.model.decision import Bind, Hold
 from windlass.model.plan import Plan
 from windlass.model.verdict import Verdict
-from windlass.placement.arrays import Mix
 from windlass.placement.grants import GrantReader
 from windlass.placement.mix import WorkloadMix, mix_arrays, mix_of
 from windlass.placement.place import Placed, Placer
@@ -46,7 +45,7 @@ class Memo:
         table = self._table
         fresh = table is None or table.facts is not snapshot.facts or table.objects is not snapshot.objects
         if table is None or fresh or key != self._key:
-            table = ScoreTable(snapshot, mix_arrays(expected, snapshot.models))
+            table = ScoreTable(snapshot, mix_arrays(expected, snapshot.models, snapshot.state))
             self._table, self._key = table, key
         return table
 
@@ -55,7 +54,7 @@ def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | No
     """What to do now: every pending pod is bound to a node or held with a verdict."""
     queue = order(snapshot)
     table = (memo or Memo()).table(snapshot, config, _expected(snapshot, config))
-    rule = make_rule(config.placement, snapshot.state, table.mix)
+    rule = make_rule(config.placement, snapshot.state)
     placed = Placer(snapshot, table, rule, queue).run()
     return Plan(binds=_binds(snapshot, queue, placed), holds=Holds(snapshot, queue, placed))
 

@@ -21,8 +21,15 @@ from typing import Any
 ENTRY = {"place_queue", "refresh_row", "refresh_all_nodes", "write_verdict", "cluster_fragments"}
 Kernels = types.SimpleNamespace
 
+ENTRY_POINTS = frozenset(
+    {"place_queue", "refresh_row", "refresh_node", "refresh_all_nodes", "write_verdict", "cluster_fragments"}
+)
+"""What Python calls with heavy work; everything else is inlined into these, since passing arrays on costs more than
+most of the functions do."""
+
 KERNEL_MODULES = (
     "windlass.placement.kernels.devices",
+    "windlass.placement.kernels.worth",
     "windlass.placement.kernels.scores",
     "windlass.placement.kernels.queue",
     "windlass.placement.kernels.measures",

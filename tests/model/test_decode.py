@@ -178,7 +178,7 @@ def test_a_date_that_yaml_made_an_object_is_text_again() -> None:
 
 def changed(tree: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     """A copy with another value at a path such as `spec.containers[0].name`."""
-    tree = copy.deepcopy(tree)
+    tree = json.loads(json.dumps(tree))
     *way, last = [int(step) if step.isdigit() else step for step in re.findall(r"[^.\[\]]+", path)]
     at: Any = tree
     for step in way:
@@ -188,6 +188,9 @@ def changed(tree: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 
 
 SPREAD = "spec.topologySpreadConstraints[0]"
+ANTI = "spec.affinity.podAntiAffinity"
+REQUIRED = f"{ANTI}.requiredDuringSchedulingIgnoredDuringExecution[0]"
+PREFERRED = f"{ANTI}.preferredDuringSchedulingIgnoredDuringExecution[0]"
 
 
 @pytest.mark.parametrize(
@@ -212,6 +215,12 @@ SPREAD = "spec.topologySpreadConstraints[0]"
         (POD, f"{SPREAD}.maxSkew", 0, "out of range"),
         (POD, f"{SPREAD}.whenUnsatisfiable", "Perhaps", "unknown value"),
         (POD, f"{SPREAD}.topologyKey", "", "must not be empty"),
+        (POD, f"{SPREAD}.minDomains", 0, "out of range"),
+        (POD, f"{SPREAD}.nodeTaintsPolicy", "Perhaps", "unknown value"),
+        (POD, f"{REQUIRED}.topologyKey", "", "must not be empty"),
+        (POD, f"{REQUIRED}.labelSelector.matchExpressions[0].operator", "Is", "unknown operator"),
+        (POD, f"{PREFERRED}.weight", 0, "out of range"),
+        (POD, f"{PREFERRED}.podAffinityTerm.topologyKey", "", "must not be empty"),
         (POD, "metadata.name", "", "needs a name"),
         (NODE, "metadata.name", "", "needs a name"),
         (NODE, "spec.taints[0].effect", "x", "unknown taint effect"),
@@ -240,6 +249,18 @@ def test_names_that_hold_dots_and_keys_that_are_no_text() -> None:
     with pytest.raises(InputError, match="the key 3 is not a string") as caught:
         decode_object(tree)
     assert caught.value.path == "metadata.labels.3"
+
+
+def test_namespace_selectors_are_checked_too() -> None:
+    wrong = {"matchExpressions": [{**EXPRESSION, "operator": "Is"}]}
+    with pytest.raises(InputError, match="unknown operator") as caught:
+        decode_object(changed(POD, f"{REQUIRED}.namespaceSelector", wrong))
+    assert caught.value.path == f"{REQUIRED}.namespaceSelector.matchExpressions[0].operator"
+
+
+def test_min_domains_go_with_do_not_schedule_only() -> None:
+    with pytest.raises(InputError, match="minDomains can't be used with ScheduleAnyway"):
+        decode_object(changed(POD, f"{SPREAD}.whenUnsatisfiable", "ScheduleAnyway"))
 
 
 def test_a_missing_field_is_named() -> None:

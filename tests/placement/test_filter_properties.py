@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from reference.alone import reasons_alone
 from reference.scores import preference_sums
-from reference.strategies import clusters, pods
+from reference.strategies import clusters, crowds, pods
 from reference.together import reasons_together
 from windlass.cluster.facts import NodeFacts
 from windlass.cluster.objects import ClusterObjects
@@ -35,18 +35,19 @@ def in_words(mask):
     return [{reason_of_bit(bit).name for bit in range(32) if int(cell) >> bit & 1} for cell in mask]
 
 
-@settings(max_examples=300)
-@given(cluster=clusters(), pod=pods(with_claims=False))
-def test_filters_equal_the_reference_on_every_node(cluster, pod):
+@settings(max_examples=250)
+@given(cluster=clusters(), pod=pods(with_claims=False), data=st.data())
+def test_filters_and_preferences_equal_the_reference_on_every_node(cluster, pod, data):
     neighbours = neighbours_of(cluster)
     static = static_reasons(pod, neighbours.facts, neighbours.objects)
     assert in_words(static) == [reasons_alone(pod, node, cluster) for node in cluster.nodes]
     together = [reasons_together(pod, index, cluster) for index in range(len(cluster.nodes))]
     assert in_words(neighbours.reasons(pod, static)) == together
     assert neighbours.constrains(pod) or not any(together)
+    check_preferences(cluster, pod, data.draw(some_of(cluster.nodes)))
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(cluster=clusters(with_storage=True), pod=pods())
 def test_volume_rules_equal_the_reference_on_every_node(cluster, pod):
     neighbours = neighbours_of(cluster)
@@ -57,13 +58,25 @@ def test_volume_rules_equal_the_reference_on_every_node(cluster, pod):
 
 
 @settings(max_examples=300)
-@given(cluster=clusters(), pod=pods(with_claims=False), data=st.data())
-def test_preferences_equal_the_reference_on_every_feasible_node(cluster, pod, data):
+@given(crowd=crowds(), data=st.data())
+def test_spread_equals_the_reference_in_a_crowd(crowd, data):
+    cluster, pod = crowd
     neighbours = neighbours_of(cluster)
-    size = len(cluster.nodes)
-    feasible = np.array(data.draw(st.lists(st.booleans(), min_size=size, max_size=size)), dtype=np.bool_)
+    static = static_reasons(pod, neighbours.facts, neighbours.objects)
+    together = [reasons_together(pod, index, cluster) for index in range(len(cluster.nodes))]
+    assert in_words(neighbours.reasons(pod, static)) == together
+    check_preferences(cluster, pod, data.draw(some_of(cluster.nodes)))
+
+
+def some_of(found):
+    return st.lists(st.booleans(), min_size=len(found), max_size=len(found))
+
+
+def check_preferences(cluster, pod, chosen):
+    neighbours = neighbours_of(cluster)
+    feasible = np.array(chosen, dtype=np.bool_)
     scores = preference_scores(pod, neighbours.facts, neighbours, feasible)
-    expected = preference_sums(pod, cluster, [row for row in range(size) if feasible[row]])
+    expected = preference_sums(pod, cluster, [row for row, is_chosen in enumerate(chosen) if is_chosen])
     if scores is None:
         # Nobody prefers anything: all nodes are alike.
         assert len(set(expected.values())) <= 1
@@ -72,7 +85,7 @@ def test_preferences_equal_the_reference_on_every_feasible_node(cluster, pod, da
         assert not scores[~feasible].any()
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(cluster=clusters(), later=st.lists(pods(with_claims=False), max_size=4), pod=pods(), data=st.data())
 def test_adding_and_removing_equals_building_from_scratch(cluster, later, pod, data):
     neighbours = neighbours_of(cluster)

@@ -188,6 +188,8 @@ def test_who_needs_to_ask_at_all():
     assert not scene.neighbours.constrains(plain)
     assert not needs_neighbours(cache())
     assert scene.neighbours.constrains(cache())
+    scene.neighbours.remove(avoids(near(ZONE, selector(app="cache"))), 0)
+    assert not scene.neighbours.constrains(cache())
     assert needs_neighbours(wants(near(ZONE, selector(app="cache"))))
     assert not needs_neighbours(make_pod(affinity=pod_affinity(preferred=[(1, near(ZONE, selector(a="b")))])))
 

@@ -146,6 +146,19 @@ def test_soft_spread_by_host_looks_at_each_node_for_itself():
     assert scores(scene, pod) == {"x": 0, "y": 200}
 
 
+def test_soft_spread_weighs_a_label_by_how_many_values_the_feasible_nodes_have():
+    web = make_pod("w", labels={"app": "web"})
+    nodes = [make_node(name, zone=name[0], host=name) for name in ("a1", "b1", "b2", "c1")]
+    scene = Scene(nodes, {"a1": [web], "b2": [web] * 3})
+    by_zone = spread(ZONE, selector(app="web"), soft=True)
+    by_host = spread(HOST, selector(app="web"), 2, soft=True)
+    pod = make_pod(topology_spread_constraints=(by_zone, by_host))
+    # Two zones and two hosts, log(4) each: a1 has 1 + 1 pods and 1 for the skew, 3.77; b1 has 3 + 0 and 1, 5.16.
+    assert scores(scene, pod, ["a1", "b1"]) == {"a1": 200, "b1": 2 * 80}
+    # Three hosts, log(5), in three zones: 4.22, 5.83 and, for c1, 1.
+    assert scores(scene, pod, ["a1", "b1", "c1"]) == {"a1": 2 * 50, "b1": 2 * 16, "c1": 200}
+
+
 def test_soft_spread_does_not_count_pods_on_nodes_that_the_policies_leave_out():
     web = make_pod("w", labels={"app": "web"})
     nodes = [*zones(), make_node("b2", zone="b", host="b2", taints=[taint("gpu")])]

@@ -105,6 +105,14 @@ def test_other_namespaces_and_pods_being_deleted_do_not_count():
     assert scene.fits(web(spread(ZONE, WEB))) == ["a", "b", "c"]
 
 
+def test_a_pod_that_is_placed_while_being_deleted_does_not_count_either():
+    scene = Scene(three_zones(), {"a": [web()]})
+    pod = web(spread(ZONE, WEB))
+    assert scene.fits(pod) == ["b", "c"]
+    scene.place(web(deleting=True), "b")
+    assert scene.fits(pod) == ["b", "c"]
+
+
 def test_no_selector_selects_nobody_and_an_empty_one_counts_nobody():
     scene = Scene(three_zones(), {"a": [web(), web()]})
     assert scene.fits(web(spread(ZONE, None))) == ["a", "b", "c"]

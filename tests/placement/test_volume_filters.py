@@ -185,6 +185,15 @@ def test_a_volume_goes_to_one_claim_only_and_the_smallest_claim_chooses_first():
     assert found.fits(uses("large")) == ["a", "b"]
 
 
+def test_a_small_claim_is_not_robbed_of_the_only_volume_that_its_selector_allows():
+    claims = [waiting("large", asks="8Gi"), waiting("small", asks="1Gi", selector=selector(kind="nvme"))]
+    volumes = [
+        volume("fast", storage_class="local", labels={"kind": "nvme"}),
+        volume("slow", storage_class="local", capacity="20Gi"),
+    ]
+    assert len(scene(claims, volumes, [late_class("local")]).fits(uses("large", "small"))) == 3
+
+
 def test_a_volume_that_is_kept_for_the_claim_is_the_only_choice():
     kept = volume(
         "kept",

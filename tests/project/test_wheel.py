@@ -64,4 +64,4 @@ def test_it_installs_into_a_clean_environment_and_runs(wheel: Path, tmp_path: Pa
     assert run(clean / "bin" / "kubectl-windlass", "--version") == f"windlass {__version__}\n"
     where = run(python, "-c", "import windlass; print(windlass.__file__)")
     assert where.startswith(str(site))
-    assert "windlass" in run(clean / "bin" / "windlass", "simulate", "--list")
+    assert "synthetic/small" in run(clean / "bin" / "windlass", "simulate", "--list")

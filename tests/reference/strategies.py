@@ -294,3 +294,30 @@ def clusters(draw, with_storage=False):
     if with_storage:
         cluster.claims, cluster.volumes, cluster.storage_classes = draw(storage())
     return cluster
+
+
+@st.composite
+def crowds(draw):
+    """A cluster full of pods of one kind, and one more of it that wants to be spread: every count matters."""
+    values = {ZONE: "abc", "rack": "pqrs"}
+    found = []
+    for index in range(draw(st.integers(2, 6))):
+        labels_ = {key: draw(st.sampled_from(choice)) for key, choice in values.items()} | {HOST: f"n{index}"}
+        labels_.pop(draw(st.sampled_from((*values, HOST, "", "", ""))), None)
+        taint_ = (Taint(key="a", effect="NoSchedule"),) if draw(st.integers(0, 3)) == 0 else ()
+        found.append(
+            Node(metadata=ObjectMeta(name=f"n{index}", labels=labels_), spec=NodeSpec(taints=taint_))
+        )
+    one = Pod(metadata=ObjectMeta(name="one", namespace="red", labels={"app": "1"}))
+    rows = draw(st.lists(st.integers(0, len(found) - 1), max_size=14))
+    selected = st.builds(
+        TopologySpreadConstraint,
+        max_skew=st.integers(1, 4),
+        topology_key=st.sampled_from(TOPOLOGY),
+        when_unsatisfiable=st.sampled_from(("DoNotSchedule", "ScheduleAnyway", "ScheduleAnyway")),
+        label_selector=st.just(LabelSelector(match_labels={"app": "1"})),
+        min_domains=st.none() | st.integers(1, 4),
+        node_taints_policy=st.sampled_from(("Honor", "Ignore")),
+    )
+    spec = PodSpec(topology_spread_constraints=draw(tuples(selected, 3)))
+    return Cluster(nodes=found, placed=[(one, row) for row in rows]), Pod(metadata=one.metadata, spec=spec)

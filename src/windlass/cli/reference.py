@@ -15,10 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import msgspec
 
 from windlass.cli.lazy import LazyGroup
 from windlass.cli.main import cli
-from windlass.simulate import compare, result
+from windlass.model import decision, fleet_spec, node, verdict
+from windlass.simulate import compare, placements, result
 
 GENERATED = "<!-- Written by `make docs` from the code: change it there. -->\n\n"
 LINE_WIDTH = 100
@@ -58,10 +60,50 @@ REPORT_STRUCTS = (
     result.RunResult,
     result.Waiting,
     result.Curve,
+    placements.Explanation,
+    placements.Placement,
+    decision.DeviceGrant,
+    verdict.Verdict,
+    verdict.ReasonCount,
+    verdict.NearMiss,
     compare.PolicySummary,
     compare.Spread,
     compare.Paired,
 )
+
+FLEET_INTRODUCTION = """\
+# Fleet
+
+A machine park in a few lines, for `windlass simulate --nodes FILE` (which also takes Nodes and Lists of them). A field
+that is not named here is an error. Nodes get the labels that GPU Feature Discovery would give them.
+
+```yaml
+apiVersion: windlass.dev/v1
+kind: Fleet
+metadata: {name: lab}
+spec:
+  pools:
+  - name: h100
+    count: 4
+    gpus: [{model: H100, count: 8, islands: 2}]
+    numa: 2
+    cpu: 128
+    memory: 2Ti
+    zone: zone-a
+    nodesPerRack: 2
+```
+"""
+
+FLEET_STRUCTS = (
+    fleet_spec.FleetSpec,
+    fleet_spec.FleetPool,
+    fleet_spec.FleetGpus,
+    fleet_spec.FleetSharing,
+    node.Taint,
+    fleet_spec.FleetFault,
+)
+
+LINKED = {struct.__name__ for struct in (*REPORT_STRUCTS, *FLEET_STRUCTS)}
 
 
 def cli_reference() -> str:
@@ -78,7 +120,12 @@ def report_reference() -> str:
     return GENERATED + "\n".join([REPORT_INTRODUCTION, *map(_struct_section, REPORT_STRUCTS)])
 
 
-PAGES = {"cli.md": cli_reference, "simulation-report.md": report_reference}
+def fleet_reference() -> str:
+    """The fields of a Fleet as one page."""
+    return GENERATED + "\n".join([FLEET_INTRODUCTION, *map(_struct_section, FLEET_STRUCTS)])
+
+
+PAGES = {"cli.md": cli_reference, "fleet.md": fleet_reference, "simulation-report.md": report_reference}
 
 
 def main(folder: Path) -> None:
@@ -104,7 +151,7 @@ def _help_text(path: str, command: click.Command) -> str:
 
 
 def _struct_section(struct: type) -> str:
-    rows = "\n".join(f"| `{name}` | `{kind}` | {about} |" for name, kind, about in _fields(struct))
+    rows = "\n".join(f"| `{name}` | {kind} | {about} |" for name, kind, about in _fields(struct))
     story = inspect.getdoc(struct) if "__doc__" in vars(struct) and struct.__doc__ else ""
     introduction = f"{_one_line(story)}\n\n" if story else ""
     return f"## {struct.__name__}\n\n{introduction}| field | type | |\n| --- | --- | --- |\n{rows}\n"
@@ -114,10 +161,44 @@ def _fields(struct: type) -> Iterator[tuple[str, str, str]]:
     """Name, type and description of each field, as they stand in the source."""
     definition = ast.parse(textwrap.dedent(inspect.getsource(struct))).body[0]
     assert isinstance(definition, ast.ClassDef), struct
+    fields = {field.name: field for field in msgspec.structs.fields(struct)}
     for line, following in zip(definition.body, [*definition.body[1:], None], strict=True):
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-            kind = ast.unparse(line.annotation).replace("|", "\\|")
-            yield line.target.id, kind, _one_line(_string(following))
+            field = fields[line.target.id]
+            about = " ".join(filter(None, [_one_line(_string(following)), _default(field.default)]))
+            yield field.encode_name, _type_words(line.annotation), about
+
+
+def _default(value: object) -> str:
+    """The default where it says something; nothing, empty and zero go without saying."""
+    return f"Default `{value}`." if value and value is not msgspec.NODEFAULT else ""
+
+
+TYPE_WORDS = {
+    "str": "text",
+    "int": "whole number",
+    "float": "number",
+    "bool": "true or false",
+    "RawQuantity": "quantity",
+}
+
+
+def _type_words(annotation: ast.expr) -> str:
+    """A type as a reader of JSON or YAML would say it."""
+    match annotation:
+        case ast.BinOp(left=left, right=ast.Constant(value=None)):
+            return f"{_type_words(left)}, or null"
+        case ast.BinOp(left=left, right=right):
+            return f"{_type_words(left)} or {_type_words(right)}"
+        case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=[inner, _])):
+            return f"list of {_type_words(inner)}"
+        case ast.Subscript(value=ast.Name(id="dict"), slice=ast.Tuple(elts=[_, inner])):
+            return f"map of {_type_words(inner)}"
+        case ast.Name(id=name) if name in TYPE_WORDS:
+            return TYPE_WORDS[name]
+        case ast.Name(id=name) if name in LINKED:
+            return f"[{name}](#{name.lower()})"
+    return f"`{ast.unparse(annotation)}`"
 
 
 def _string(statement: ast.stmt | None) -> str:

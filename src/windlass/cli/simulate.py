@@ -30,6 +30,7 @@ from windlass.cli.progress import ProgressBar
 from windlass.model.errors import InputError
 
 if TYPE_CHECKING:
+    from windlass.model.node import Node
     from windlass.simulate.result import RunResult
     from windlass.simulate.runner import BatchSettings, RunSpec
 
@@ -72,7 +73,9 @@ class Options:
     "-p", "--policy", type=PolicyList(), default="windlass", show_default=True, help="Policies to compare."
 )
 @click.option("-s", "--seed", type=SeedList(), help="42, 42..51 or 42,44; 42 unless told.")
-@click.option("--nodes", type=FILE, help="Another machine park: a Node List or a Fleet, YAML or JSON.")
+@click.option(
+    "--nodes", type=FILE, help="Another machine park: Nodes or a Fleet as YAML or JSON, or a CSV table."
+)
 @click.option(
     "-j",
     "--jobs",
@@ -190,12 +193,19 @@ def _specs(options: Options) -> list[RunSpec]:
 def _settings(options: Options) -> BatchSettings:
     from windlass.simulate.runner import BatchSettings
 
-    nodes = None
-    if options.nodes is not None:
-        from windlass.dump.files import read_nodes
-
-        nodes = read_nodes(options.nodes)
+    nodes = None if options.nodes is None else _read_park(options.nodes)
     return BatchSettings(options.traces, nodes, options.replay, options.mix, options.explain)
+
+
+def _read_park(path: Path) -> tuple[Node, ...]:
+    """Nodes out of Kubernetes objects, or out of a table as traces have them."""
+    if path.suffix == ".csv":
+        from windlass.simulate.traces import read_nodes_file
+
+        return read_nodes_file(path)
+    from windlass.dump.files import read_nodes
+
+    return read_nodes(path)
 
 
 def _print_results(results: list[RunResult], options: Options) -> None:

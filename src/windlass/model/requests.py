@@ -92,10 +92,9 @@ def _count_init_containers(spec: PodSpec, total: Amounts) -> None:
         if container.restart_policy == "Always":
             _add(total, asked)
             _add(sidecars, asked)
-            asked = sidecars
         else:
             _add(asked, sidecars)
-        _raise_to(peak, asked)
+            _raise_to(peak, asked)
     _raise_to(total, peak)
 
 

@@ -92,6 +92,12 @@ class Mix(NamedTuple):
     """How many pods of the class, as a whole number."""
     share: Floats
     """The same as a fraction of all (FGD's rule is defined on it)."""
+    totals: Ints
+    """Over the GPU classes: pods, milli-CPU they ask for, milli-GPU they ask for; at least 1 each."""
+    price: Ints
+    """[free milli-GPU of a device] price of its best filling, in units of PRICE_SCALE a device."""
+    scarce: Ints
+    """[model code] premium on a free GPU of the model, in thousandths."""
 
 
 class Rule(NamedTuple):
@@ -104,8 +110,6 @@ class Rule(NamedTuple):
     """Milli-CPU of the largest node, by which some published rules divide."""
     largest_gpu: int
     """Milli-GPU of the largest node."""
-    cpu_per_kilo_gpu: int
-    """Milli-CPU that the mix's GPU classes ask for per 1000 milli-GPU."""
 
 
 class Outcome(NamedTuple):

@@ -35,7 +35,7 @@ class Usage(msgspec.Struct, frozen=True):
 def usage(snapshot: Snapshot, expected: WorkloadMix) -> Usage:
     state = snapshot.state
     bins = np.zeros(len(CAUSES), dtype=np.float64)
-    jit.compiled().cluster_fragments(state, mix_arrays(expected, snapshot.models), bins)
+    jit.compiled().cluster_fragments(state, mix_arrays(expected, snapshot.models, snapshot.state), bins)
     return Usage(
         total_milli=1000 * int(state.device[:, HEALTHY].sum()),
         free_milli=int(state.room[:, FREE].sum()),
@@ -54,7 +54,7 @@ def stranded(snapshot: Snapshot, expected: WorkloadMix, smallest_memory: int = 0
     found = dict.fromkeys(("no_cpu", "no_memory", "too_small", "wrong_model"), 0)
     if not classes:
         return found
-    mix = mix_arrays(expected, snapshot.models)
+    mix = mix_arrays(expected, snapshot.models, snapshot.state)
     gpu = mix.gpus > 0
     counts = state.node[:, DEV_END] - state.node[:, DEV_FIRST]
     node_of = np.repeat(np.arange(len(counts)), counts)

@@ -11,10 +11,12 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from windlass.cluster.columns import ModelBook
+from windlass.cluster.columns import MAX_MODELS, ModelBook
 from windlass.cluster.shape import Shape
-from windlass.cluster.state import Ints
+from windlass.cluster.state import MODEL, Ints, NodeState
 from windlass.placement.arrays import Mix
+from windlass.placement.kernels.worth import PRICE_SCALE
+from windlass.placement.prices import DEVICE, device_values
 
 COVERED = 95.0
 """Rare classes are left out once this many percent of the pods are covered, as FGD does."""
@@ -62,22 +64,62 @@ def _class_key(shape: Shape) -> tuple[int, int, int, str]:
     return cpu, gpu.milli, gpu.count, "|".join(gpu.models)
 
 
-def mix_arrays(mix: WorkloadMix, models: ModelBook) -> Mix:
-    """The kernels' form of the mix."""
+PREMIUM = 250
+"""Thousandths of a GPU that the model premium reaches where a model is fully contended."""
+
+
+def mix_arrays(mix: WorkloadMix, models: ModelBook, state: NodeState) -> Mix:
+    """The kernels' form of the mix, on this park."""
     classes = mix.classes
     kept = sum(each.count for each in classes)
     # Two divisions, not one: FGD's shares are defined so, and its ties hang on the last bit.
     shares = [each.count / mix.pods for each in classes]
     if kept < mix.pods:
         shares = [share / (kept / mix.pods) for share in shares]
+    masks = [models.mask(each.models.split("|") if each.models else ()) for each in classes]
+    demand: dict[int, int] = {}
+    for each in classes:
+        if each.gpus:
+            demand[each.milli] = demand.get(each.milli, 0) + each.count * each.gpus
+    gpu = [each for each in classes if each.gpus]
+    totals = (
+        sum(each.count for each in gpu),
+        sum(each.count * each.cpu for each in gpu),
+        sum(each.count * each.gpus * each.milli for each in gpu),
+    )
     return Mix(
         cpu=_ints([each.cpu for each in classes]),
         gpus=_ints([each.gpus for each in classes]),
         milli=_ints([each.milli for each in classes]),
-        models=_ints([models.mask(each.models.split("|") if each.models else ()) for each in classes]),
+        models=_ints(masks),
         weight=_ints([each.count for each in classes]),
         share=np.array(shares, dtype=np.float64),
+        totals=np.maximum(_ints(list(totals)), 1),
+        price=_ints(list(device_values(tuple(sorted(demand.items())) or ((DEVICE, 1),), PRICE_SCALE))),
+        scarce=_scarcity(classes, masks, state),
     )
+
+
+def _scarcity(classes: tuple[MixClass, ...], masks: list[int], state: NodeState) -> Ints:
+    """How contended each model is: its part of the constrained demand against its part of the park, at most 1."""
+    park = np.bincount(state.device[:, MODEL], minlength=MAX_MODELS).tolist()
+    present = [code for code, gpus in enumerate(park) if gpus]
+    demand = [0] * MAX_MODELS
+    total = 0
+    for each, mask in zip(classes, masks, strict=True):
+        asked = each.count * each.gpus * each.milli
+        total += asked
+        allowed = [code for code in present if mask >> code & 1]
+        if not asked or not allowed or len(allowed) == len(present):
+            continue
+        room = sum(park[code] for code in allowed)
+        for code in allowed:
+            demand[code] += asked * park[code] * 1000 // room
+    premium = np.zeros(MAX_MODELS, dtype=np.int64)
+    for code in present:
+        if total:
+            premium[code] = min(1000, demand[code] * sum(park) // (total * park[code])) * PREMIUM // 1000
+    return premium
 
 
 def _ints(values: list[int]) -> Ints:

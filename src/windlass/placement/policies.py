@@ -10,7 +10,7 @@ import msgspec
 from windlass.cluster.resources import CPU
 from windlass.cluster.state import DEV_END, DEV_FIRST, NodeState
 from windlass.model.errors import InputError
-from windlass.placement.arrays import Mix, Rule
+from windlass.placement.arrays import Rule
 from windlass.placement.kernels import scores
 
 SCORERS = {
@@ -46,16 +46,12 @@ class PlacementConfig(msgspec.Struct, frozen=True):
             )
 
 
-def make_rule(config: PlacementConfig, state: NodeState, mix: Mix) -> Rule:
+def make_rule(config: PlacementConfig, state: NodeState) -> Rule:
     """The policy's numbers on this cluster."""
     devices = state.node[:, DEV_END] - state.node[:, DEV_FIRST]
-    gpu = mix.gpus > 0
-    gpu_milli = int((mix.weight * mix.gpus * mix.milli)[gpu].sum())
-    gpu_cpu = int((mix.weight * mix.cpu)[gpu].sum())
     return Rule(
         scorer=SCORERS[config.policy],
         seed=config.seed,
         largest_cpu=max(1, int(state.total[:, CPU].max(initial=0))),
         largest_gpu=max(1, 1000 * int(devices.max(initial=0))),
-        cpu_per_kilo_gpu=gpu_cpu * 1000 // gpu_milli if gpu_milli else 0,
     )

@@ -248,3 +248,31 @@ def copy_free(nodes: NodeState, n: int, into: Ints) -> int:
     for i in range(count):
         into[i] = nodes.room[first + i, FREE]
     return count
+
+
+def seen_before(free: Ints, models: Ints, i: int) -> bool:
+    """An equal device came earlier: it would score the same, and the first one wins."""
+    for j in range(i):
+        if free[j] == free[i] and models[j] == models[i]:
+            return True
+    return False
+
+
+def take_whole(nodes: NodeState, shapes: Ints, s: int, n: int, free: Ints, islands: bool) -> None:
+    """Take a pod's devices off the scratch array, in the order in which `pick_devices` would."""
+    if shapes[s, GPUS] == 0 or shapes[s, MIG_REQUEST] >= 0:
+        return
+    first = nodes.node[n, DEV_FIRST]
+    island = best_island(nodes, shapes, s, n) if islands else -1
+    left = shapes[s, GPUS]
+    for device in range(first, nodes.node[n, DEV_END]):
+        if island >= 0 and nodes.device[device, ISLAND] != island:
+            continue
+        if not may_use(nodes, shapes, s, device):
+            continue
+        need = milli_needed(nodes, shapes, s, n, device)
+        while left > 0 and free[device - first] >= need:
+            free[device - first] -= need
+            left -= 1
+            if nodes.node[n, REPLICAS] == 1:
+                break

@@ -37,6 +37,7 @@ from windlass.placement.kernels.devices import (
     return_devices,
 )
 from windlass.placement.kernels.scores import FGD, RANDOM, WINDLASS, cell_score, fgd_worth
+from windlass.placement.kernels.worth import node_worth
 
 NOT_UNDERSTOOD = np.uint64(WHY_NOT_UNDERSTOOD)
 ONE = np.uint64(1)
@@ -73,6 +74,8 @@ def refresh_node(nodes: NodeState, memo: NodeMemo, mix: Mix, rule: Rule, n: int)
     memo.digest[n] = node_digest(nodes, n)
     if rule.scorer == FGD:
         memo.worth[n] = fgd_worth(nodes, n, mix)
+    elif rule.scorer == WINDLASS:
+        memo.value[n] = node_worth(nodes, n, mix)
 
 
 def refresh_all_nodes(nodes: NodeState, memo: NodeMemo, mix: Mix, rule: Rule) -> None:

@@ -26,13 +26,15 @@ from windlass.cluster.state import (
 from windlass.placement.arrays import GPUS, KIND, MIG_REQUEST, MILLI, MILLI_CPU, Mix, NodeMemo, Rule
 from windlass.placement.kernels.devices import (
     WHOLE,
-    best_island,
     copy_free,
     free_gpu,
     may_use,
     milli_needed,
+    seen_before,
+    take_whole,
     tightest_device,
 )
+from windlass.placement.kernels.worth import windlass_score
 
 FIRST_FIT, PACK, SPREAD, BEST_FIT, DOT_PRODUCT, GPU_PACKING, GPU_CLUSTERING, FGD, WINDLASS, RANDOM = range(10)
 
@@ -171,6 +173,7 @@ def fgd_worth(nodes: NodeState, n: int, mix: Mix) -> float:
 def fgd_score(nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: Mix, s: int, n: int) -> tuple[int, int]:
     """The published rule: what the pod takes off the node's expected fragment; a share tries every device."""
     free = np.empty(MAX_DEVICES, dtype=np.int64)
+    models = np.zeros(MAX_DEVICES, dtype=np.int64)
     count = copy_free(nodes, n, free)
     model = node_model(nodes, n)
     cpu = nodes.free[n, CPU] - shapes[s, MILLI_CPU]
@@ -180,7 +183,7 @@ def fgd_score(nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: Mix, s: int, 
         for i in range(count):
             need = milli_needed(nodes, shapes, s, n, first + i)
             room = free[i]
-            if room < need or not may_use(nodes, shapes, s, first + i) or seen_before(free, i):
+            if room < need or not may_use(nodes, shapes, s, first + i) or seen_before(free, models, i):
                 continue
             free[i] = room - need
             points = fgd_points(memo.worth[n] - fgd_fragment(cpu, free, count, model, mix))
@@ -192,40 +195,15 @@ def fgd_score(nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: Mix, s: int, 
     return fgd_points(memo.worth[n] - fgd_fragment(cpu, free, count, model, mix)), -1
 
 
-def seen_before(free: Ints, i: int) -> bool:
-    """A device with as much room came earlier: it would score the same, and the first one wins."""
-    for j in range(i):
-        if free[j] == free[i]:
-            return True
-    return False
-
-
-def take_whole(nodes: NodeState, shapes: Ints, s: int, n: int, free: Ints, islands: bool) -> None:
-    """Take a pod's devices off the scratch array, in the order in which `pick_devices` would."""
-    if shapes[s, GPUS] == 0 or shapes[s, MIG_REQUEST] >= 0:
-        return
-    first = nodes.node[n, DEV_FIRST]
-    island = best_island(nodes, shapes, s, n) if islands else -1
-    left = shapes[s, GPUS]
-    for device in range(first, nodes.node[n, DEV_END]):
-        if island >= 0 and nodes.device[device, ISLAND] != island:
-            continue
-        if not may_use(nodes, shapes, s, device):
-            continue
-        need = milli_needed(nodes, shapes, s, n, device)
-        while left > 0 and free[device - first] >= need:
-            free[device - first] -= need
-            left -= 1
-            if nodes.node[n, REPLICAS] == 1:
-                break
-
-
 def cell_score(
     nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: Mix, rule: Rule, s: int, n: int
 ) -> tuple[int, int]:
     """Score of the cell and the device of a share, by the rule in force."""
     if rule.scorer == FGD:
         return fgd_score(nodes, shapes, memo, mix, s, n)
+    if rule.scorer == WINDLASS:
+        score, device = windlass_score(nodes, shapes, memo, mix, s, n)
+        return score + off_gpu_nodes(nodes, shapes, s, n), device
     device = tightest_device(nodes, shapes, s, n)
     if rule.scorer == FIRST_FIT:
         return off_gpu_nodes(nodes, shapes, s, n), device
