@@ -88,6 +88,11 @@ def test_preferred_company_is_counted_per_domain_and_stretched_over_the_range():
     scene = Scene(zones(), {"a1": [cache, cache]})
     beside = make_pod(affinity=pod_affinity(preferred=[(10, near(HOST, selector(app="cache")))]))
     assert scores(scene, beside) == {"a1": 200, "a2": 0, "b1": 0}
+    scene.place(cache, "a2")
+    assert scores(scene, beside, ["a1", "a2"]) == {
+        "a1": 200,
+        "a2": 0,
+    }  # the least liked gets 0, whatever it has
     same_zone = make_pod(affinity=pod_affinity(preferred=[(10, near(ZONE, selector(app="cache")))]))
     assert scores(scene, same_zone) == {"a1": 200, "a2": 200, "b1": 0}
     away = make_pod(affinity=pod_anti_affinity(preferred=[(10, near(ZONE, selector(app="cache")))]))

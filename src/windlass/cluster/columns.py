@@ -18,7 +18,6 @@ from windlass.model.gpu import Device, node_devices, node_replicas
 from windlass.model.node import Node
 from windlass.model.requests import node_quantities
 
-
 MAX_MODELS = 62
 """Allowed models are a bit mask in one word."""
 

@@ -152,7 +152,7 @@ class PodTable:
 
     def mark_decided(self, rows: Ints) -> Ints:
         """Mark the rows; returns those that were not marked before."""
-        fresh = rows[self._marks[rows, _DECIDED] == 0]
+        fresh: Ints = rows[self._marks[rows, _DECIDED] == 0]
         if len(fresh):
             self._own()
             self._marks[fresh, _DECIDED] = 1

@@ -33,7 +33,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     """By the number that `pods.group` gives."""
     objects: ClusterObjects
     seen: Ints
-    """[shape] how many pods of the shape have been decided on so far: the mix as history knows it."""
+    """[shape] how many pods of the shape have been decided on: the mix as history knows it (`cluster.history`)."""
+    decisions: int
+    """How many pods have been decided on so far."""
     tied: int
     """How many bound pods bear on others (anti-affinity and the like); 0 lets placement skip looking."""
     unreadable: dict[str, str]

@@ -15,6 +15,7 @@ from windlass.cluster.columns import ModelBook, NodeRow, build_state, read_node
 from windlass.cluster.delta import Assume, ClusterObject, Delta, Forget, Gone, Put
 from windlass.cluster.facts import NodeFacts
 from windlass.cluster.gangs import GangBook
+from windlass.cluster.history import History
 from windlass.cluster.ledger import book, guess_grants
 from windlass.cluster.objects import ClusterObjects
 from windlass.cluster.pods import ELSEWHERE, PENDING, UNREADABLE, PodTable, PodTraits
@@ -57,7 +58,7 @@ class Store:
         self._facts = NodeFacts(())
         self._state: NodeState = build_state((), self._resources, self._models)
         self._state_shared = False
-        self._seen: Ints = np.zeros(0, dtype=np.int64)
+        self._history = History()
         self._tied = 0
         self._unreadable: dict[str, str] = {}
         self._generation = 0
@@ -89,20 +90,21 @@ class Store:
             models=self._models,
             gangs=self._gangs.share(),
             objects=self._objects,
-            seen=self._seen,
+            seen=self._history.told,
+            decisions=self._history.total,
             tied=self._tied,
             unreadable=dict(self._unreadable),
         )
 
     def learn(self, rows: Ints) -> None:
         """A decision has been made on these pod rows: from now on they count as seen."""
-        fresh = self._pods.mark_decided(rows)
-        if not len(fresh):
-            return
-        shapes = self._pods.rows.shape[fresh]
-        counts = np.bincount(shapes[shapes != UNREADABLE], minlength=len(self._shapes)).astype(np.int64)
-        counts[: len(self._seen)] += self._seen
-        self._seen = counts
+        shapes = self._pods.rows.shape[self._pods.mark_decided(rows)]
+        self._history.add(shapes[shapes != UNREADABLE], len(self._shapes))
+
+    @property
+    def next_lesson(self) -> int:
+        """How many pods have to be seen before snapshots tell of them."""
+        return self._history.due
 
     def _put(self, obj: ClusterObject) -> None:
         if isinstance(obj, Pod):

@@ -8,6 +8,7 @@ same table row, with the rules between pods masked in at choice time.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -110,7 +111,7 @@ class Placer:
         plain = self._plain_units()
         cuts = np.flatnonzero(np.diff(plain.astype(np.int8))) + 1
         edges = [0, *cuts.tolist(), len(plain)]
-        for first, end in zip(edges[:-1], edges[1:], strict=True):
+        for first, end in pairwise(edges):
             if first == end:
                 continue
             if not plain[first]:
@@ -172,8 +173,8 @@ class Placer:
             result.refusals.append(refusal_of(shape, self.snapshot.facts, outcome, v))
 
     def _turn(self, position: int) -> int:
-        """How many decisions went before this one, for `random` to draw anew each time."""
-        return int(self.snapshot.seen.sum()) + position
+        """A number that no other pod of the snapshot's stream has, for `random` to draw anew each time."""
+        return self.snapshot.decisions + position
 
     def _pod(self, position: int) -> Pod:
         return self.snapshot.pods.objects[int(self.queue.rows[position])]

@@ -33,7 +33,10 @@ class Refusal(NamedTuple):
     free: Ints
 
     def verdict(self) -> Verdict:
-        reasons = [(reason_of(self.shape, bit), int(self.counts[bit])) for bit in np.flatnonzero(self.counts)]
+        reasons = [
+            (reason_of(self.shape, bit), int(self.counts[bit]))
+            for bit in np.flatnonzero(self.counts).tolist()
+        ]
         merged: dict[str, ReasonCount] = {}
         for reason, nodes in reasons:
             merged[reason.kube] = ReasonCount(reason.code, reason.kube, nodes)

@@ -26,7 +26,9 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
     def devices_text(self) -> str:
         """`0:1000;1:1000` — device index and milli-GPU, or `0:1g.10gb@4` for a MIG instance."""
         return ";".join(
-            f"{grant.index}:{grant.profile}@{grant.start}" if grant.profile else f"{grant.index}:{grant.milli}"
+            f"{grant.index}:{grant.profile}@{grant.start}"
+            if grant.profile
+            else f"{grant.index}:{grant.milli}"
             for grant in self.devices
         )
 

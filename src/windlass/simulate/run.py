@@ -103,10 +103,17 @@ class Run:
                 while end < len(jobs) and jobs[end].arrival <= now:
                     end += 1
             else:
-                now, end = 0, self.recorder.next_step(done)
+                now, end = 0, self._next_step(done)
             self._step(now, jobs[done:end])
             done = end
             yield done
+
+    def _next_step(self, done: int) -> int:
+        """The next sample of a trace without times, or the next time that the engine learns, whichever is first."""
+        step = self.recorder.next_step(done)
+        if self.config.mix is not None:
+            return step
+        return min(step, max(done + 1, self.store.next_lesson))
 
     def _next_moment(self, done: int) -> int:
         arrival = self.trace.jobs[done].arrival if done < len(self.trace.jobs) else None
@@ -153,10 +160,10 @@ class Run:
                 self._placements(Placement(bind.pod, bind.node, bind.devices, now))
         if not self._explain:
             return
-        bind = next((bind for bind in plan.binds if bind.pod == self._explain), None)
-        if bind is not None:
-            placement = Placement(bind.pod, bind.node, bind.devices, now)
-            self.explanation = Explanation(bind.pod, now, placement=placement)
+        found = next((bind for bind in plan.binds if bind.pod == self._explain), None)
+        if found is not None:
+            placement = Placement(found.pod, found.node, found.devices, now)
+            self.explanation = Explanation(found.pod, now, placement=placement)
         elif self._explain in self._waiting:
             hold = next(hold for hold in plan.holds if hold.workload == self._explain)
             self.explanation = Explanation(self._explain, now, verdict=hold.verdict)

@@ -207,12 +207,12 @@ def return_devices(nodes: NodeState, shapes: Ints, s: int, n: int, packed: np.ui
         if has_geometry(nodes, n):
             for i in range(min(shapes[s, GPUS], 8)):
                 byte = (packed >> np.uint64(8 * i)) & np.uint64(255)
-                device = first + np.int64(byte >> np.uint64(4))
-                start = np.int64(byte & np.uint64(15))
+                device = first + int(byte >> np.uint64(4))
+                start = int(byte & np.uint64(15))
                 nodes.room[device, SLICES] &= ~mig_mask(nodes, shapes, s, device, start)
         return
     for device in range(first, nodes.node[n, DEV_END]):
-        shares = np.int64((packed >> np.uint64(4 * (device - first))) & np.uint64(15))
+        shares = int((packed >> np.uint64(4 * (device - first))) & np.uint64(15))
         if shares > 0:
             nodes.room[device, FREE] += shares * milli_needed(nodes, shapes, s, n, device)
 
@@ -252,7 +252,7 @@ def copy_free(nodes: NodeState, n: int, into: Ints) -> int:
 
 def seen_before(free: Ints, models: Ints, i: int) -> bool:
     """An equal device came earlier: it would score the same, and the first one wins."""
-    for j in range(i):
+    for j in range(i):  # noqa: SIM110 (a generator is nothing that numba compiles)
         if free[j] == free[i] and models[j] == models[i]:
             return True
     return False

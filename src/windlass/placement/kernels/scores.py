@@ -16,10 +16,8 @@ from windlass.cluster.state import (
     DEV_FIRST,
     FREE,
     GPU_KINDS,
-    ISLAND,
     MAX_DEVICES,
     MODEL,
-    REPLICAS,
     Ints,
     NodeState,
 )
@@ -67,7 +65,7 @@ def best_fit_score(nodes: NodeState, shapes: Ints, rule: Rule, s: int, n: int, d
     """⌊100·(1 − ½·CPU left − ½·GPU left)⌋, each in terms of the largest node."""
     left = (nodes.free[n, CPU] - shapes[s, MILLI_CPU]) / rule.largest_cpu * 0.5
     left += (free_gpu(nodes, n) - gpu_asked(nodes, shapes, s, n, device)) / rule.largest_gpu * 0.5
-    return np.int64((1.0 - left) * 100.0)
+    return int((1.0 - left) * 100.0)
 
 
 def dot_product_score(nodes: NodeState, shapes: Ints, rule: Rule, s: int, n: int, device: int) -> int:
@@ -75,7 +73,7 @@ def dot_product_score(nodes: NodeState, shapes: Ints, rule: Rule, s: int, n: int
     dot = (nodes.free[n, CPU] / rule.largest_cpu) * (shapes[s, MILLI_CPU] / rule.largest_cpu)
     asked = gpu_asked(nodes, shapes, s, n, device)
     dot += (free_gpu(nodes, n) / rule.largest_gpu) * (asked / rule.largest_gpu)
-    return np.int64(100.0 * (1.0 - dot / 2.0))
+    return int(100.0 * (1.0 - dot / 2.0))
 
 
 def gpu_packing_score(nodes: NodeState, shapes: Ints, s: int, n: int, device: int) -> int:
@@ -153,7 +151,7 @@ def fgd_fragment(cpu: int, free: Ints, count: int, model: int, mix: Mix) -> floa
 
 def fgd_points(gain: float) -> int:
     """⌊100·sigmoid(gain)⌋, gain in whole GPUs of fragment removed."""
-    return np.int64(1.0 / (1.0 + math.exp(-gain / 1000)) * 100.0)
+    return int(1.0 / (1.0 + math.exp(-gain / 1000)) * 100.0)
 
 
 def node_model(nodes: NodeState, n: int) -> int:
@@ -178,7 +176,7 @@ def fgd_score(nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: Mix, s: int, 
     model = node_model(nodes, n)
     cpu = nodes.free[n, CPU] - shapes[s, MILLI_CPU]
     if shapes[s, GPUS] == 1 and shapes[s, MILLI] < WHOLE and shapes[s, MIG_REQUEST] < 0:
-        best, device = np.int64(-1), -1
+        best, device = -1, -1
         first = nodes.node[n, DEV_FIRST]
         for i in range(count):
             need = milli_needed(nodes, shapes, s, n, first + i)
@@ -219,4 +217,4 @@ def cell_score(
         return gpu_packing_score(nodes, shapes, s, n, device), device
     if rule.scorer == GPU_CLUSTERING:
         return gpu_clustering_score(nodes, shapes, rule, s, n), device
-    return np.int64(0), device
+    return 0, device
