@@ -36,7 +36,7 @@ def reasons_alone(pod, node, cluster):
         if not _in_volume_zone(volume, node):
             why.add("VOLUME_ZONE")
     if not _all_can_bind(waiting, node, cluster):
-        why.add("VOLUME_NODE_AFFINITY")
+        why.add("VOLUME_BINDING")
     return why
 
 

@@ -102,7 +102,9 @@ class ShapeBook:
         key = shape_key(pod, requests, gpu)
         shape = self._by_key.get(key)
         if shape is None:
-            shape = Shape(number=len(self.shapes), pod=pod, requests=requests, gpu=gpu, key=key)
+            # The filters must not take the node that this one pod happens to be on for a wish of the shape.
+            loose = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+            shape = Shape(number=len(self.shapes), pod=loose, requests=requests, gpu=gpu, key=key)
             self._by_key[key] = shape
             self.shapes.append(shape)
         return shape

@@ -27,6 +27,7 @@ WHY_VOLUME_NODE_AFFINITY = 1 << 10
 WHY_VOLUME_ZONE = 1 << 11
 WHY_NOT_UNDERSTOOD = 1 << 12
 WHY_EXCLUSIVE_CLAIM = 1 << 13
+WHY_VOLUME_BINDING = 1 << 14
 WHY_GPU_DEVICE_ROOM = 1 << 16
 WHY_GPU_MODEL = 1 << 17
 WHY_GPU_UNHEALTHY = 1 << 18
@@ -175,6 +176,14 @@ NODE_REASONS = (
         "another pod uses the ReadWriteOncePod claim",
         "wait for that pod to end, or use another access mode",
         13,
+    ),
+    Reason(
+        "VOLUME_BINDING",
+        "STORAGE_INSUFFICIENT",
+        "node(s) didn't find available persistent volumes to bind",
+        "no available volume fits the pod's claim here, and its storage class can't make one here",
+        "add a volume that this node can reach, or let the class provision in the node's zone",
+        14,
     ),
     Reason(
         "GPU_DEVICE_ROOM",

@@ -18,6 +18,7 @@ from windlass.model.reasons import (
     WHY_NODE_NAME,
     WHY_TAINT,
     WHY_UNSCHEDULABLE,
+    WHY_VOLUME_BINDING,
     WHY_VOLUME_NODE_AFFINITY,
     WHY_VOLUME_ZONE,
 )
@@ -27,7 +28,7 @@ from windlass.placement.filters.node_name import refused_by_node_name
 from windlass.placement.filters.taints import refused_by_taints
 from windlass.placement.filters.unschedulable import refused_as_unschedulable
 from windlass.placement.filters.volume_zone import refused_by_volume_zone
-from windlass.placement.filters.volumes import refused_by_volumes
+from windlass.placement.filters.volumes import refused_by_volume_binding, refused_by_volumes
 
 __all__ = ["pod_holds", "static_reasons"]
 
@@ -41,6 +42,7 @@ def static_reasons(pod: Pod, facts: NodeFacts, objects: ClusterObjects) -> npt.N
         (WHY_TAINT, refused_by_taints(pod, facts)),
         (WHY_NODE_AFFINITY, refused_by_node_affinity(pod, facts)),
         (WHY_VOLUME_NODE_AFFINITY, refused_by_volumes(pod, facts, objects)),
+        (WHY_VOLUME_BINDING, refused_by_volume_binding(pod, facts, objects)),
         (WHY_VOLUME_ZONE, refused_by_volume_zone(pod, facts, objects)),
     ):
         if refused is not None:

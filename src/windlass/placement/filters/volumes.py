@@ -26,15 +26,19 @@ _UNREADABLE = Fraction(-1)
 
 
 def refused_by_volumes(pod: Pod, facts: NodeFacts, objects: ClusterObjects) -> Bools | None:
+    """Nodes from which a bound volume can't be mounted."""
     if not pod.spec.volumes:
         return None
     reachable = np.ones(facts.size, dtype=np.bool_)
     for volume in bound_volumes(pod, objects):
         reachable &= _reachable(volume, facts)
-    waiting = waiting_claims(pod, objects)
-    if waiting:
-        reachable &= _bindable(waiting, facts, objects)
     return ~reachable
+
+
+def refused_by_volume_binding(pod: Pod, facts: NodeFacts, objects: ClusterObjects) -> Bools | None:
+    """Nodes where a claim that waits for its first pod would find no volume."""
+    waiting = waiting_claims(pod, objects) if pod.spec.volumes else []
+    return ~_bindable(waiting, facts, objects) if waiting else None
 
 
 def _reachable(volume: PersistentVolume, facts: NodeFacts) -> Bools:
