@@ -87,9 +87,11 @@ class TestWhatItPrints:
         shell(*arguments, "csv")
         assert allocated(list(csv.DictReader(io.StringIO(shell.out)))) == as_json
 
-    def test_several_traces_one_after_another(self, shell: Shell) -> None:
-        assert shell(SMALL, "synthetic/inference", "--policy", "first-fit") == 0
-        assert shell.out.index("synthetic/small ·") < shell.out.index("synthetic/inference ·")
+    def test_several_traces_one_after_another(self, shell: Shell, tmp_path: Path) -> None:
+        (tmp_path / "fleet.yaml").write_text(FLEET)
+        (tmp_path / "jobs.csv").write_text("# windlass-trace 1\njob,cpu,memory,gpu\ntrain,8,64Gi,8\n")
+        assert shell(SMALL, "jobs.csv", "--nodes", "fleet.yaml", "--policy", "first-fit") == 0
+        assert shell.out.index("synthetic/small ·") < shell.out.index("jobs.csv ·")
 
     def test_another_machine_park(self, shell: Shell, tmp_path: Path) -> None:
         (tmp_path / "fleet.yaml").write_text(FLEET)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +13,8 @@ import numpy as np
 from windlass.cluster.facts import NodeFacts
 from windlass.cluster.shape import Shape
 from windlass.cluster.state import Ints, Words
-from windlass.model.quantity import format_quantity
 from windlass.model.reasons import FIRST_RESOURCE_BIT, Reason, insufficient, reason_of_bit
+from windlass.model.requests import format_amount
 from windlass.model.verdict import NearMiss, ReasonCount, Verdict
 from windlass.placement.arrays import MAX_REQUESTS, NEAREST, Outcome
 
@@ -55,9 +54,9 @@ class Refusal(NamedTuple):
         reasons = tuple(reason_of(self.shape, bit).kube for bit in bits_of(int(self.near_why[place])))
         lacks, free = {}, {}
         for j, (name, _) in enumerate(self.shape.requests):
-            free[name] = amount_text(name, int(self.free[place, j]))
+            free[name] = format_amount(name, int(self.free[place, j]))
             if self.short[place, j]:
-                lacks[name] = amount_text(name, int(self.short[place, j]))
+                lacks[name] = format_amount(name, int(self.short[place, j]))
         gpu = self.shape.gpu
         if gpu and not gpu.profile:
             what = "GPUs" if gpu.milli == 1000 else f"GPUs with {gpu.milli or 'enough'} milli free"
@@ -89,9 +88,3 @@ def reason_of(shape: Shape, bit: int) -> Reason:
 def bits_of(why: int) -> Sequence[int]:
     return [bit for bit in range(64) if why >> bit & 1]
 
-
-def amount_text(resource: str, amount: int) -> str:
-    """An amount in base units as Kubernetes writes it."""
-    if resource == "cpu":
-        return format_quantity(Fraction(amount, 1000))
-    return format_quantity(amount, "BinarySI" if resource in ("memory", "ephemeral-storage") else "DecimalSI")

@@ -32,8 +32,8 @@ class Recorder:
         )
         self._demand = np.cumsum(self._milli)
         self._timed = any(job.arrival or job.duration is not None for job in trace.jobs)
-        span = trace.jobs[-1].arrival if trace.jobs else 0
-        self._sample_every = max(1, span // SAMPLES)
+        self._last_arrival = trace.jobs[-1].arrival if trace.jobs else 0
+        self._sample_every = max(1, self._last_arrival // SAMPLES)
         self._next_sample = 0
         self._arrived = self._placed_pods = self._pods_arrived = 0
         self._allocated = self._most_allocated = 0
@@ -69,7 +69,8 @@ class Recorder:
         self._allocated -= int(self._milli[number])
 
     def _advance(self, now: int) -> None:
-        self._gpu_seconds += self._allocated * (now - self._now)
+        """GPU-time counts until the last arrival: afterwards the park only runs empty, whatever the policy."""
+        self._gpu_seconds += self._allocated * (min(now, self._last_arrival) - min(self._now, self._last_arrival))
         self._now = now
 
     def sample(self, now: int, store: Store, waiting: int) -> None:
@@ -103,7 +104,7 @@ class Recorder:
     ) -> RunResult:
         used = usage(end, self._expected)
         allocated = self._most_allocated if self._timed else used.allocated_milli
-        offered = self._total * self._now
+        offered = self._total * min(self._now, self._last_arrival)
         return RunResult(
             trace=self._trace.name,
             policy=self._policy,

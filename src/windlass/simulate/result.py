@@ -56,7 +56,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     stranded_milli: dict[str, int]
     """Free milli-GPU at the end that no GPU class of the workload could use, by what stands in the way."""
     gpu_time_pct: float | None = None
-    """Allocated GPU-time in percent of GPU-time offered over the makespan; None without times."""
+    """Allocated GPU-time in percent of the GPU-time offered until the last arrival; None without times."""
     makespan_hours: float | None = None
     waiting: Waiting | None = None
     nodes: int = 0

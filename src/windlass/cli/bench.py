@@ -1,0 +1,17 @@
+"""`windlass bench`: the project's benchmarks, each measured against a peer in the same run and printed as a ratio.
+
+Each benchmark is a command of its own, imported when it is called.
+"""
+
+from __future__ import annotations
+
+import click
+
+from windlass.cli.lazy import LazyCommand, LazyGroup
+
+BENCHMARKS: dict[str, LazyCommand] = {}
+
+
+@click.group(cls=LazyGroup, table=BENCHMARKS)
+def bench() -> None:
+    """Run the project's benchmarks."""
