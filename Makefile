@@ -15,7 +15,7 @@ export WINDLASS_TRACES ?= $(abspath ../shared/traces)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env test lint format bench docs up lock clean
+.PHONY: help env test stranger lint format bench docs up lock clean
 
 help: ## list what can be done
 	@echo 'make TARGET, where TARGET is one of'
@@ -36,6 +36,11 @@ $(STAMP): requirements.lock pyproject.toml
 
 test: lint ## everything that must hold: lint, types, layers, tests
 	$(BIN)/pytest -n $(WORKERS)
+
+# The README's commands are among the tests. Nothing is taken along but what is committed.
+stranger: ## make test on a clean clone of what is committed, from nothing
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
+	  git clone --quiet . "$$folder/windlass" && $(MAKE) -C "$$folder/windlass" test
 
 lint: env ## style, types, and which room may import which
 	$(BIN)/ruff check .

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import sys
+from contextlib import redirect_stderr
 
 import pytest
 
@@ -16,31 +16,22 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("TERM", "xterm")
-    return screen
-
-
-def test_shows_how_far_it_is_once_patience_is_over(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shows_how_far_it_is_once_patience_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "PATIENCE", 0.0)
-    with ProgressBar("20 runs", 20) as bar:
+    monkeypatch.setenv("TERM", "xterm")
+    with redirect_stderr(Terminal()) as screen, ProgressBar("20 runs", 20) as bar:
         bar(5.0)
         bar._timer.join()
         bar(10.0)
-    assert "20 runs" in terminal.getvalue()
-    assert "50%" in terminal.getvalue()
+    assert "20 runs" in screen.getvalue()
+    assert "50%" in screen.getvalue()
 
 
-def test_shows_nothing_for_what_is_quick(terminal: Terminal) -> None:
-    with ProgressBar("1 run", 1) as bar:
+def test_shows_nothing_for_what_is_quick() -> None:
+    with redirect_stderr(Terminal()) as screen, ProgressBar("1 run", 1) as bar:
         bar(1.0)
     bar._timer.join()
-    assert terminal.getvalue() == ""
+    assert screen.getvalue() == ""
 
 
 def test_shows_nothing_where_nobody_watches(

@@ -1,0 +1,121 @@
+"""Queues, cohorts, flavors and topologies, as the engine reads them.
+
+Kueue's objects in either API version become these (`model.kueue` decodes and normalises them); `queueing` decides with
+them. Quantities are in base units (milli-CPU, bytes, counts), so that quota is whole numbers everywhere; a GPU share
+counts in thousandths, so `nvidia.com/gpu` quota is kept in milli-GPU throughout.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from windlass.model.meta import LabelSelector
+from windlass.model.node import Taint
+from windlass.model.pod import Toleration
+
+
+class QuotaCell(msgspec.Struct, frozen=True):
+    """The quota of one resource in one flavor."""
+
+    nominal: int
+    borrowing_limit: int | None = None
+    """None: as much as the cohort has."""
+    lending_limit: int | None = None
+    """None: all of it."""
+
+
+class FlavorQuotas(msgspec.Struct, frozen=True):
+    flavor: str
+    cells: dict[str, QuotaCell]
+    """By resource."""
+
+
+class ResourceGroup(msgspec.Struct, frozen=True):
+    """Resources that are taken from the same flavor, and the flavors in the order in which they are tried."""
+
+    resources: tuple[str, ...]
+    flavors: tuple[FlavorQuotas, ...]
+
+
+class Fungibility(msgspec.Struct, frozen=True):
+    """When to try the next flavor. Values are v1beta2's."""
+
+    when_can_borrow: str = "MayStopSearch"
+    when_can_preempt: str = "TryNextFlavor"
+    preference: str = "BorrowingOverPreemption"
+
+
+class PreemptionPolicy(msgspec.Struct, frozen=True):
+    within_queue: str = "Never"
+    """Never, LowerPriority or LowerOrNewerEqualPriority."""
+    reclaim_within_cohort: str = "Never"
+    """Never, LowerPriority or Any."""
+    borrow_within_cohort: str = "Never"
+    """Never or LowerPriority."""
+    max_priority_threshold: int | None = None
+
+
+class ClusterQueue(msgspec.Struct, frozen=True):
+    name: str
+    cohort: str = ""
+    groups: tuple[ResourceGroup, ...] = ()
+    strategy: str = "BestEffortFIFO"
+    fungibility: Fungibility = Fungibility()
+    preemption: PreemptionPolicy = PreemptionPolicy()
+    fair_weight_milli: int = 1000
+    """Weight of its share, in thousandths."""
+    namespace_selector: LabelSelector | None = None
+    """None selects nothing, an empty one everything."""
+    stop_policy: str = "None"
+    usage_based: bool = False
+    """Order by usage history inside the queue (admissionScope UsageBasedAdmissionFairSharing)."""
+    inactive: str = ""
+    """Why it admits nothing: a field that is not implemented, by its path, or a missing flavor."""
+
+
+class Cohort(msgspec.Struct, frozen=True):
+    """A node of the tree above the queues; its own quota is shared by all below it."""
+
+    name: str
+    parent: str = ""
+    groups: tuple[ResourceGroup, ...] = ()
+    fair_weight_milli: int = 1000
+
+
+class LocalQueue(msgspec.Struct, frozen=True):
+    key: str
+    """`namespace/name`."""
+    cluster_queue: str
+    stop_policy: str = "None"
+    fair_weight_milli: int = 1000
+    consumed: dict[str, int] = msgspec.field(default_factory=dict)
+    """Decayed usage so far, by resource, as its status has it."""
+    consumed_at: int = 0
+
+
+class ResourceFlavor(msgspec.Struct, frozen=True):
+    name: str
+    node_labels: dict[str, str] = msgspec.field(default_factory=dict)
+    node_taints: tuple[Taint, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    topology: str = ""
+
+
+class Topology(msgspec.Struct, frozen=True):
+    """Node labels from the widest domain to the narrowest."""
+
+    name: str
+    levels: tuple[str, ...]
+
+
+class QueueSystem(msgspec.Struct, frozen=True):
+    """Everything that the queue kinds of a cluster say, by name."""
+
+    queues: dict[str, ClusterQueue] = msgspec.field(default_factory=dict)
+    cohorts: dict[str, Cohort] = msgspec.field(default_factory=dict)
+    local_queues: dict[str, LocalQueue] = msgspec.field(default_factory=dict)
+    flavors: dict[str, ResourceFlavor] = msgspec.field(default_factory=dict)
+    topologies: dict[str, Topology] = msgspec.field(default_factory=dict)
+    priority_classes: dict[str, int] = msgspec.field(default_factory=dict)
+    """PriorityClass name → value."""
+    workload_priority_classes: dict[str, int] = msgspec.field(default_factory=dict)
