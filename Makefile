@@ -23,6 +23,7 @@ help: ## list what can be done
 	@echo 'New here? `make env`, then `$(BIN)/windlass --help`.'
 
 env: $(STAMP) ## make .venv from requirements.lock (at once, if nothing changed)
+	@:
 
 # uv is in the lock file like everything else: pip fetches it by hash, and uv does the rest.
 $(STAMP): requirements.lock pyproject.toml

@@ -224,6 +224,14 @@ class TestWhatItRefuses:
         assert shell.out == ""
         assert files_in(tmp_path) == []
 
+    def test_a_stale_folder_in_the_environment_only_where_it_is_needed(
+        self, shell: Shell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("WINDLASS_TRACES", "gone")
+        assert shell(SMALL) == 0
+        assert shell("openb/default") == 2
+        assert "gone" in shell.err
+
     def test_an_impossible_node_with_its_line(self, shell: Shell, tmp_path: Path) -> None:
         (tmp_path / "fleet.yaml").write_text(FLEET.replace("count: 8", "count: 800"))
         assert shell(SMALL, "--nodes", "fleet.yaml") == 2

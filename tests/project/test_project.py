@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -57,9 +58,7 @@ class TestLockFile:
 class TestWhatIsCheckedIn:
     def test_names_no_place_of_the_machine_it_was_made_on(self) -> None:
         # Put together here, so that this file doesn't contain what it looks for.
-        secret = re.compile(
-            "|".join(["/" + "root/", "/" + "work/", "/" + "home/[a-z]"])
-        )
+        secret = re.compile("|".join(["/" + "root/", "/" + "work/", "/" + "home/[a-z]"]))
         found = [
             f"{path.relative_to(ROOT)}: {match.group()}"
             for path in project_files()
@@ -124,6 +123,22 @@ class TestMakefile:
 
     def test_ci_runs_what_developers_run(self) -> None:
         assert words(ROOT / ".ci" / "run").splitlines()[-1] == "exec make test"
+
+
+class TestSelection:
+    def test_tests_that_need_files_are_deselected_and_not_skipped(self) -> None:
+        without = {name: value for name, value in os.environ.items() if name != "WINDLASS_TRACES"}
+        done = subprocess.run(
+            [BIN / "pytest", "--collect-only", "-p", "no:cacheprovider", "tests/project/test_readme.py"],
+            cwd=ROOT,
+            env=without,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "2 deselected" in done.stdout
+        assert "test_commands_with_trace_files" not in done.stdout
+        assert "skipped" not in done.stdout
 
 
 class TestLayers:

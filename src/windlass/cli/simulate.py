@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from windlass import __version__
 from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, unknown_name
@@ -173,10 +174,10 @@ def _refuse_mistakes(options: Options) -> None:
 
 
 def _check_traces_folder(folder: Path | None) -> None:
-    if folder is not None and not folder.is_dir():
-        raise InputError(
-            "there is no such folder", file=str(folder), remedy="--traces or WINDLASS_TRACES names it"
-        )
+    """A folder that was typed must be there; one that only stands in the environment may not be needed at all."""
+    source = click.get_current_context().get_parameter_source("traces")
+    if source == ParameterSource.COMMANDLINE and folder is not None and not folder.is_dir():
+        raise InputError("there is no such folder", file=str(folder))
 
 
 def _specs(options: Options) -> list[RunSpec]:

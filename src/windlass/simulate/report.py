@@ -56,6 +56,7 @@ def report_table(results: Sequence[RunResult], wide: bool = False) -> Group:
     parts: list[RenderableType] = []
     for trace in dict.fromkeys(result.trace for result in results):
         of_trace = [result for result in results if result.trace == trace]
+        parts.extend([""] if parts else [])
         parts.append(headline(of_trace))
         parts.append(_comparison_table(of_trace))
         if wide:
@@ -70,6 +71,8 @@ def headline(results: Sequence[RunResult]) -> str:
     seeds = seed_words(sorted({result.seed for result in results if result.seed is not None}))
     orders = "/".join(dict.fromkeys(result.order for result in results))
     facts.append(f"{seeds}, {orders} order" if seeds else f"{orders} order")
+    if first.mix != "declared":
+        facts.append(f"mix as {first.mix} so far")
     return " · ".join(facts)
 
 
