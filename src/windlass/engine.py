@@ -15,16 +15,21 @@ from typing import overload
 import msgspec
 import numpy as np
 
+from windlass import jit
 from windlass.cluster.snapshot import Snapshot
 from windlass.model.decision import Bind, Hold
 from windlass.model.plan import Plan
 from windlass.model.verdict import Verdict
 from windlass.placement.grants import GrantReader
 from windlass.placement.mix import WorkloadMix, mix_arrays, mix_of
+from windlass.placement.overlay import Overlay
 from windlass.placement.place import Placed, Placer
 from windlass.placement.policies import USES_MIX, PlacementConfig, make_rule
 from windlass.placement.table import ScoreTable
 from windlass.queueing.order import Queue, order
+
+SMALL = 8_000
+"""Cells (nodes times shapes) up to which plain Python is quicker than loading the compiled kernels."""
 
 
 class EngineConfig(msgspec.Struct, frozen=True):
@@ -55,7 +60,10 @@ def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | No
     queue = order(snapshot)
     table = (memo or Memo()).table(snapshot, config, _expected(snapshot, config))
     rule = make_rule(config.placement, snapshot.state)
-    placed = Placer(snapshot, table, rule, queue).run()
+    shapes = len(np.unique(snapshot.pods.shape[queue.rows]))
+    with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
+        overlay = Overlay(snapshot, table, rule, jit.kernels(small=snapshot.facts.size * shapes <= SMALL))
+        placed = Placer(overlay, queue).run()
     return Plan(binds=_binds(snapshot, queue, placed), holds=Holds(snapshot, queue, placed))
 
 

@@ -30,7 +30,7 @@ COMMANDS = {
 }
 
 START_HERE = """\
-Start here (nothing to download, a few seconds each):
+Start here (nothing to download; only the very first run has to compile, up to a minute):
   {command} simulate synthetic/small --policy fgd,windlass
   {command} simulate --list
 

@@ -24,23 +24,27 @@ class Gang(msgspec.Struct, frozen=True, gc=False):
 
 
 class GangBook:
-    """Group → number; only ever grows."""
+    """Group → number; only ever grows. A group that comes again with another total is another one."""
 
     def __init__(self) -> None:
         self._gangs: list[Gang] = []
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[tuple[str, int], int] = {}
 
     def number_of(self, pod: Pod) -> int:
         name = pod.metadata.labels.get(GROUP_LABEL)
         if not name:
             return ALONE
         key = f"{pod.metadata.namespace or 'default'}/{name}"
-        found = self._numbers.get(key)
+        total = _total(pod.metadata.annotations.get(TOTAL_ANNOTATION, ""))
+        found = self._numbers.get((key, total))
         if found is None:
-            total = pod.metadata.annotations.get(TOTAL_ANNOTATION, "1")
-            found = self._numbers[key] = len(self._gangs)
-            self._gangs.append(Gang(key, int(total) if total.isdigit() else 1))
+            found = self._numbers[key, total] = len(self._gangs)
+            self._gangs.append(Gang(key, total))
         return found
 
     def share(self) -> list[Gang]:
         return self._gangs
+
+
+def _total(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 1

@@ -1,7 +1,7 @@
 """One row a pod: where it is, of which shape, in which order it came.
 
-Written by the store alone. Rows are only ever appended. What can change of a row (`marks`) is copied before a write
-where a snapshot shares it; what can't (`traits`) needs no copy, so a snapshot never sees a later change.
+Written by the store alone. Rows are only ever appended. What can change of a row (`marks`, `grants`) is copied before
+a write where a snapshot shares it; what can't (`traits`) needs no copy, so a snapshot never sees a later change.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class PodTable:
         self._grants: list[tuple[DeviceGrant, ...]] = []
         self._marks: Ints = np.zeros((64, 3), dtype=np.int64)
         self._traits: Ints = np.zeros((64, len(PodTraits._fields)), dtype=np.int64)
-        self._shared = False
+        self._shared = self._grants_shared = False
 
     @property
     def rows(self) -> PodRows:
@@ -109,7 +109,7 @@ class PodTable:
         view = self.rows
         view.marks.setflags(write=False)
         view.traits.setflags(write=False)
-        self._shared = True
+        self._shared = self._grants_shared = True
         return view
 
     def object(self, row: int) -> Pod:
@@ -141,6 +141,9 @@ class PodTable:
     def bind(self, row: int, node: int, grants: tuple[DeviceGrant, ...]) -> None:
         self._own()
         self._marks[row, _NODE] = node
+        if self._grants_shared:
+            self._grants = list(self._grants)
+            self._grants_shared = False
         self._grants[row] = grants
 
     def remove(self, key: str) -> None:
@@ -182,4 +185,4 @@ class PodTable:
         self._traits = np.concatenate(
             [self._traits[rows], np.broadcast_to(spare, (len(spare), self._traits.shape[1]))]
         )
-        self._shared = False
+        self._shared = self._grants_shared = False

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
+from windlass.cluster.state import MAX_REQUESTS
+from windlass.model.errors import InputError
 from windlass.model.gpu import GpuRequest, gpu_request
 from windlass.model.pod import Pod
 from windlass.model.requests import pod_requests
@@ -99,6 +101,14 @@ class ShapeBook:
         amounts = pod_requests(pod)
         gpu = gpu_request(pod, amounts)
         requests = tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
+        if len(requests) > MAX_REQUESTS:
+            raise InputError(
+                f"asks for {len(requests)} different resources; {MAX_REQUESTS} is the most",
+                object=f"Pod {pod.key}",
+                path="spec.containers",
+                remedy="split the work into several pods",
+                code="INVALID_OBJECT",
+            )
         key = shape_key(pod, requests, gpu)
         shape = self._by_key.get(key)
         if shape is None:

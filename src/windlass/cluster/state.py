@@ -19,6 +19,9 @@ Words = npt.NDArray[np.uint64]
 MAX_DEVICES = 16
 """Devices a node can have: one hexadecimal digit each in a packed grant."""
 
+MAX_REQUESTS = 24
+"""Different resources that one pod can ask for: each has a bit of its own in the `why` word."""
+
 GPU_KINDS = MAX_DEVICES + 1
 """GPU pods on a node are counted by what they ask: column 0 a share, column k whole GPUs of which k."""
 

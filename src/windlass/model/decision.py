@@ -20,11 +20,44 @@ class DeviceGrant(msgspec.Struct, frozen=True, gc=False):
 
 
 class Bind(msgspec.Struct, frozen=True, gc=False):
-    """The pod goes to the node, on these devices."""
+    """The pod goes to the node, on these devices, once what stands in `after` is gone."""
 
     pod: str
     node: str
     devices: tuple[DeviceGrant, ...] = ()
+    after: tuple[str, ...] = ()
+    """Workloads that must go first."""
+
+
+class AdmittedPodSet(msgspec.Struct, frozen=True, gc=False):
+    """How many pods of a set start, on which flavors, and where."""
+
+    name: str
+    count: int
+    flavors: dict[str, str]
+    """Resource → flavor."""
+    nodes: dict[str, int]
+    """Node → pods."""
+
+
+class Admit(msgspec.Struct, frozen=True, gc=False):
+    """The workload gets its quota and its place, whole."""
+
+    workload: str
+    kind: str
+    queue: str
+    pod_sets: tuple[AdmittedPodSet, ...]
+    after: tuple[str, ...] = ()
+
+
+class Evict(msgspec.Struct, frozen=True, gc=False):
+    """Running pods of a workload have to go, for another's sake."""
+
+    workload: str
+    pods: tuple[str, ...]
+    for_workload: str
+    reason: str
+    """`InClusterQueue`, `InCohortReclamation`, `Priority`, …"""
 
 
 class Hold(msgspec.Struct, frozen=True, gc=False):
@@ -34,4 +67,4 @@ class Hold(msgspec.Struct, frozen=True, gc=False):
     verdict: Verdict
 
 
-Decision = Bind | Hold
+Decision = Admit | Bind | Evict | Hold

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from windlass.model.decision import Bind, Decision, Hold
+from windlass.model.decision import Admit, Bind, Decision, Evict, Hold
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -14,8 +14,13 @@ class Plan(msgspec.Struct, frozen=True):
 
     binds: Sequence[Bind]
     holds: Sequence[Hold]
+    admits: Sequence[Admit] = ()
+    evicts: Sequence[Evict] = ()
 
     @property
     def decisions(self) -> Iterator[Decision]:
+        """In an order in which they can be carried out: who goes, who comes, where to, and who waits."""
+        yield from self.evicts
+        yield from self.admits
         yield from self.binds
         yield from self.holds

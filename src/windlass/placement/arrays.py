@@ -11,12 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from windlass.cluster.state import MAX_REQUESTS as MAX_REQUESTS
 from windlass.cluster.state import Ints, Words
 
 Floats = npt.NDArray[np.float64]
-
-MAX_REQUESTS = 24
-"""Different resources that one pod can ask for: each has a bit of its own in the `why` word."""
 
 BLOCK = 32
 """Nodes a block: a row keeps the best score of each block, so that choosing needn't look at every node."""

@@ -87,4 +87,3 @@ def reason_of(shape: Shape, bit: int) -> Reason:
 
 def bits_of(why: int) -> Sequence[int]:
     return [bit for bit in range(64) if why >> bit & 1]
-

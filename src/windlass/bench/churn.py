@@ -1,0 +1,98 @@
+"""Does it hold when pods leave again? `windlass` and others where pods come and go.
+
+Fed by `bench.runs`; its table goes to `bench.report`. The measure is GPU-time allocated until the last arrival (after
+that the queue only runs dry), and how long what was placed had waited.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+
+from windlass.bench.play import Case, Run
+from windlass.bench.runs import Outcomes
+from windlass.bench.scale import Scale
+from windlass.bench.section import Column, Part, Row, Section
+
+POLICIES = ("fgd", "windlass", "best-fit", "first-fit")
+BASELINE = "fgd"
+REPLAYS = ("times:100:10", "times:200:10")
+"""The recorded load would leave the park almost empty: arrivals 100 and 200 times as fast, on a tenth of the nodes."""
+LISTS = ("default", "cpu250", "gpushare60", "gpushare100", "gpuspec33")
+
+COLUMNS = (
+    Column("trace", "trace"),
+    Column("replay", "replay"),
+    Column("no_room", "no room"),
+    Column("policy", "policy"),
+    Column("runs", "runs"),
+    Column("gpu_time_pct", "GPU-time, %", "{:.2f}"),
+    Column("difference", "vs fgd", "{:+.2f}"),
+    Column("most_allocated_pct", "fullest moment, %", "{:.2f}"),
+    Column("placed_pct", "pods placed, %", "{:.2f}"),
+    Column("wait_mean_s", "mean wait, s", "{:,.0f}"),
+    Column("wait_p99_s", "p99 wait, s", "{:,.0f}"),
+)
+
+
+def churn(scale: Scale, traces_dir: Path | None) -> Part:
+    groups = _cases(scale, traces_dir)
+
+    def sections(outcomes: Outcomes) -> list[Section]:
+        rows = [
+            row
+            for cases in groups
+            for policy in POLICIES
+            if (row := _row(outcomes, cases, policy)) is not None
+        ]
+        return [
+            Section(
+                name="churn",
+                title="Pods that come and go: GPU-time allocated until the last arrival",
+                note="No room: what finds none waits first in first out, or is dropped. times:100:10 is the recorded "
+                "times with arrivals 100 times as fast on a tenth of the nodes.",
+                columns=COLUMNS,
+                rows=rows,
+            )
+        ]
+
+    return Part([Run(case, policy) for cases in groups for case in cases for policy in POLICIES], sections)
+
+
+def _cases(scale: Scale, traces_dir: Path | None) -> list[list[Case]]:
+    """Groups of cases that differ in nothing but the seed."""
+    groups = []
+    if traces_dir is not None:
+        lists = LISTS if len(scale.own_seeds) > 1 else LISTS[:1]
+        groups = [
+            [Case(f"openb/{name}", replay=replay, drop=drop)]
+            for name in lists
+            for replay in REPLAYS
+            for drop in (False, True)
+        ]
+    groups.append([Case("synthetic/inference", seed, drop=True) for seed in scale.own_seeds])
+    groups.append([Case("synthetic/training", seed) for seed in scale.own_seeds])
+    return groups
+
+
+def _row(outcomes: Outcomes, cases: list[Case], policy: str) -> Row | None:
+    found = outcomes.of(Run(case, policy) for case in cases)
+    base = outcomes.of(Run(case, BASELINE) for case in cases)
+    if not found or len(found) != len(base):
+        return None
+    case, results = cases[0], [outcome.result for outcome in found]
+    used, used_by_base = (fmean(each.window_gpu_time_pct or 0.0 for each in of) for of in (found, base))
+    waits = [result.waiting for result in results if result.waiting is not None]
+    return {
+        "trace": case.trace,
+        "replay": case.replay if case.replay != "arrivals" else None,
+        "no_room": "dropped" if case.drop else "waits",
+        "policy": policy,
+        "runs": len(found),
+        "gpu_time_pct": used,
+        "difference": None if policy == BASELINE else used - used_by_base,
+        "most_allocated_pct": fmean(result.allocated_pct for result in results),
+        "placed_pct": 100 * fmean(result.pods_placed / result.pods_arrived for result in results),
+        "wait_mean_s": None if case.drop else fmean(wait.mean for wait in waits),
+        "wait_p99_s": None if case.drop else fmean(wait.p99 for wait in waits),
+    }

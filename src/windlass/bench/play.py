@@ -1,0 +1,130 @@
+"""One run of a benchmark: which trace on which park with which policy, played and measured.
+
+The sections of a benchmark name their runs here and get an `Outcome` for each; `bench.runs` plays them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import accumulate
+from pathlib import Path
+
+import msgspec
+
+from windlass.bench.parks import read_park
+from windlass.bench.published import published_statistic
+from windlass.cluster.shape import ShapeBook
+from windlass.engine import EngineConfig
+from windlass.placement.policies import PlacementConfig
+from windlass.simulate.placements import Placement
+from windlass.simulate.result import RunResult
+from windlass.simulate.run import simulate, warm_up
+from windlass.simulate.trace import Trace
+from windlass.simulate.traces import load_trace
+
+
+class Case(msgspec.Struct, frozen=True):
+    """What arrives where, whoever places it."""
+
+    trace: str
+    seed: int | None = None
+    park: str = ""
+    """Another park than the trace's own, as `bench.parks` names it."""
+    replay: str = "arrivals"
+    drop: bool = False
+    """What finds no room is dropped, also where the trace would let it wait."""
+
+
+class Run(msgspec.Struct, frozen=True):
+    case: Case
+    policy: str
+    mix: str = "declared"
+    apart: int = 0
+    """Above 0: played in a new process and measured for speed and memory only, so that both are its own. The number
+    tells repetitions apart."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    run: Run
+    result: RunResult
+    cpu_s: float
+    """Processor time of the run, as `result.seconds` is its wall time."""
+    published_pct: float | None = None
+    """The allocation as the published tables count it; None for a trace with times."""
+    window_gpu_time_pct: float | None = None
+    """With times: GPU-time allocated until the last arrival, percent of what the park offered until then."""
+
+
+OnProgress = Callable[[float], None]
+
+
+class Player:
+    """Plays runs one after another; keeps the last trace, since neighbouring runs share it."""
+
+    def __init__(self, traces_dir: Path | None) -> None:
+        self._traces_dir = traces_dir
+        self._case: Case | None = None
+        self._trace: Trace | None = None
+
+    def play(self, run: Run, on_progress: OnProgress = lambda done: None) -> Outcome:
+        """Raises `KeyboardInterrupt` on Ctrl-C: half a run is no number for a table."""
+        trace = self._load(run.case)
+        seed = trace.seed or 0
+        warm_up(trace, EngineConfig(PlacementConfig(run.policy, seed)))
+        placements: list[Placement] = []
+        started = time.process_time()
+        result = simulate(
+            trace,
+            run.policy,
+            mix=run.mix,
+            seed=seed,
+            placements=None if run.apart else placements.append,
+            on_progress=lambda done, total: on_progress(done / max(total, 1)),
+        )
+        cpu_s = time.process_time() - started
+        if result.interrupted:
+            raise KeyboardInterrupt
+        total = result.gpu_milli_total
+        outcome = Outcome(run, msgspec.structs.replace(result, curve=None), round(cpu_s, 4))
+        if run.apart:
+            return outcome
+        if result.gpu_time_pct is None:
+            return msgspec.structs.replace(outcome, published_pct=_published_pct(trace, placements, total))
+        return msgspec.structs.replace(outcome, window_gpu_time_pct=_window_pct(trace, placements, total))
+
+    def _load(self, case: Case) -> Trace:
+        if self._trace is None or self._case != case:
+            folder = self._traces_dir
+            nodes = read_park(case.park, folder) if case.park and folder is not None else None
+            trace = load_trace(
+                case.trace, seed=case.seed, traces_dir=folder, nodes=nodes, replay=case.replay
+            )
+            self._trace = msgspec.structs.replace(trace, retry=False) if case.drop else trace
+            self._case = case
+        return self._trace
+
+
+def _published_pct(trace: Trace, placements: list[Placement], park: int) -> float | None:
+    """The allocation after every arrival, put together from what was placed."""
+    book = ShapeBook()
+    placed = {placement.pod for placement in placements}
+    pods = [pod for job in trace.jobs for pod in job.pods]
+    asked = [book.of(pod)[0].gpu_milli for pod in pods]
+    given = [milli if pod.key in placed else 0 for pod, milli in zip(pods, asked, strict=True)]
+    return published_statistic(list(accumulate(asked)), list(accumulate(given)), park)
+
+
+def _window_pct(trace: Trace, placements: list[Placement], park: int) -> float | None:
+    """Allocated GPU-time until the last arrival: what comes after is only the queue running dry."""
+    window = trace.jobs[-1].arrival
+    if not window or not park:
+        return None
+    book = ShapeBook()
+    known = {pod.key: (job, book.of(pod)[0].gpu_milli) for job in trace.jobs for pod in job.pods}
+    used = 0
+    for placement in placements:
+        job, milli = known[placement.pod]
+        end = window if job.duration is None else min(window, placement.time + job.duration)
+        used += milli * max(0, end - placement.time)
+    return 100 * used / (park * window)

@@ -1,0 +1,207 @@
+"""The overlay: a private copy of the state, on which a decision places pods, takes others away, and undoes both.
+
+`placement.place` works through the queue on it, and whatever asks "what if" does so too: `checkpoint`, try, `rollback`.
+The table's rows follow the overlay through a log of the nodes that changed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from windlass import jit
+from windlass.cluster.facts import Bools
+from windlass.cluster.ledger import book
+from windlass.cluster.shape import Shape
+from windlass.cluster.snapshot import Snapshot
+from windlass.cluster.state import Ints, Words
+from windlass.model.pod import Pod
+from windlass.model.reasons import WHY_GPU_DEVICE_ROOM, WHY_GPU_UNHEALTHY, WHY_MIG_NO_ROOM, why_insufficient
+from windlass.placement.arrays import IMPOSSIBLE, MAX_REQUESTS, NEAREST, Outcome, Rule
+from windlass.placement.kernels.scores import RANDOM, WINDLASS
+from windlass.placement.neighbours import Neighbours
+from windlass.placement.preferences import preference_scores
+from windlass.placement.table import ScoreTable
+from windlass.placement.verdicts import Refusal, refusal_of
+
+# What freeing room on the node could cure; anything else is not a near miss.
+_CURABLE = (
+    sum(why_insufficient(j) for j in range(MAX_REQUESTS))
+    | WHY_GPU_DEVICE_ROOM
+    | WHY_GPU_UNHEALTHY
+    | WHY_MIG_NO_ROOM
+)
+HOPELESS = np.uint64(((1 << 64) - 1) ^ _CURABLE)
+
+
+class Placing(NamedTuple):
+    """A pod that was put on a node here."""
+
+    pod: Pod
+    row: int
+    """Of the table."""
+    node: int
+    grant: np.uint64
+
+
+class Removal(NamedTuple):
+    """A running pod that was taken off its node here."""
+
+    pod_row: int
+    """Of the snapshot's pods."""
+    node: int
+
+
+class Overlay:
+    def __init__(self, snapshot: Snapshot, table: ScoreTable, rule: Rule, kernels: jit.Kernels) -> None:
+        self.snapshot, self.table, self.rule, self.kernels = snapshot, table, rule, kernels
+        self.state = snapshot.state.copy()
+        self.log: Ints = np.zeros(64, dtype=np.int64)
+        self.log_end = 0
+        self._steps: list[Placing | Removal] = []
+        self._neighbours: Neighbours | None = None
+        self._one = empty_outcome(1)
+        table.begin()
+        kernels.refresh_all_nodes(self.state, table.memo, table.mix, rule)
+
+    # Trying and undoing
+
+    def checkpoint(self) -> int:
+        return len(self._steps)
+
+    def rollback(self, to: int) -> None:
+        """Undo everything since the checkpoint, latest first."""
+        while len(self._steps) > to:
+            step = self._steps.pop()
+            if isinstance(step, Placing):
+                self.kernels.give_back(self.state, self.table.shapes, step.row, step.node, step.grant)
+                self._changed(step.node)
+                if self._neighbours is not None:
+                    self._neighbours.remove(step.pod, step.node)
+            else:
+                self._book(step, 1)
+
+    def take(self, pod: Pod, row: int, node: int) -> np.uint64:
+        """Put a pod that fits on the node; returns its devices, packed."""
+        device = int(self.table.cells.device[row, node])
+        grant = self.kernels.take(
+            self.state, self.table.shapes, row, node, device, self.rule.scorer == WINDLASS
+        )
+        self._steps.append(Placing(pod, row, node, grant))
+        self._changed(node)
+        if self._neighbours is not None:
+            self._neighbours.add(pod, node)
+        return np.uint64(grant)
+
+    def remove(self, pod_row: int) -> None:
+        """Take a running pod off its node, as if it had been evicted."""
+        step = Removal(pod_row, int(self.snapshot.pods.node[pod_row]))
+        self._steps.append(step)
+        self._book(step, -1)
+
+    def placed(self, pod: Pod, row: int, node: int, grant: np.uint64) -> None:
+        """Note a placement that a kernel has already made."""
+        self._steps.append(Placing(pod, row, node, grant))
+        if self._neighbours is not None:
+            self._neighbours.add(pod, node)
+
+    def reserve_log(self, entries: int) -> None:
+        """Room in the log for a kernel that writes so many entries."""
+        if self.log_end + entries > len(self.log):
+            self.log = np.concatenate([self.log, np.zeros(max(entries, len(self.log)), dtype=np.int64)])
+
+    def _book(self, step: Removal, sign: int) -> None:
+        pods = self.snapshot.pods
+        shape = self.snapshot.shapes[int(pods.shape[step.pod_row])]
+        book(self.state, step.node, shape, pods.grants[step.pod_row], self.snapshot.resources, sign)
+        self._changed(step.node)
+        if self._neighbours is not None:
+            change = self._neighbours.add if sign > 0 else self._neighbours.remove
+            change(pods.objects[step.pod_row], step.node)
+
+    def _changed(self, node: int) -> None:
+        self.kernels.refresh_node(self.state, self.table.memo, self.table.mix, self.rule, node)
+        self.reserve_log(1)
+        self.log[self.log_end] = node
+        self.log_end += 1
+
+    # Looking
+
+    def refresh(self, row: int) -> None:
+        """Bring a row of the table up to the overlay."""
+        table = self.table
+        self.kernels.refresh_row(
+            self.state,
+            table.shapes,
+            table.cells,
+            table.memo,
+            table.mix,
+            self.rule,
+            self.log,
+            self.log_end,
+            row,
+        )
+
+    def reasons(self, pod: Pod, row: int) -> Words:
+        """For every node why it can't take the pod now; 0 where it can."""
+        self.refresh(row)
+        cells = self.table.cells
+        why: Words = cells.why[row] | self.neighbours().reasons(pod, cells.static[row])
+        return why
+
+    def best(self, pod: Pod, row: int, why: Words, turn: int, among: Bools | None = None) -> int:
+        """The node to choose, given the reasons; -1 if none is left."""
+        feasible = why == 0
+        if among is not None:
+            feasible &= among
+        if not feasible.any():
+            return -1
+        score = self._drawn(turn) if self.rule.scorer == RANDOM else self.table.cells.score[row]
+        preferred = preference_scores(pod, self.snapshot.facts, self.neighbours(), feasible)
+        if preferred is not None:
+            feasible &= preferred == preferred[feasible].max()
+        return int(np.argmax(np.where(feasible, score, IMPOSSIBLE - 1)))
+
+    def _drawn(self, turn: int) -> Ints:
+        salt = self.kernels.mixed(np.uint64(turn + self.rule.seed))
+        words = np.arange(self.snapshot.facts.size, dtype=np.uint64) + salt
+        return np.array([int(self.kernels.mixed(word) >> np.uint64(2)) for word in words], dtype=np.int64)
+
+    def refusal(self, row: int, shape: Shape, why: Words) -> Refusal:
+        """The same account of the row as the compiled loop gives, with the rules between pods in it."""
+        table = self.table
+        kept_why, kept_counts = table.cells.why[row].copy(), table.cells.counts[row].copy()
+        table.cells.why[row] = why
+        table.cells.counts[row] = [
+            np.count_nonzero(why >> np.uint64(bit) & np.uint64(1)) for bit in range(64)
+        ]
+        self.kernels.write_verdict(self.state, table.shapes, table.cells, self._one, row, 0, HOPELESS)
+        table.cells.why[row], table.cells.counts[row] = kept_why, kept_counts
+        return refusal_of(shape, self.snapshot.facts, self._one, 0)
+
+    def neighbours(self) -> Neighbours:
+        """The pods that are bound, and those placed so far, as others see them; made when first needed."""
+        if self._neighbours is None:
+            pods = self.snapshot.pods
+            gone = {step.pod_row for step in self._steps if isinstance(step, Removal)}
+            bound = np.flatnonzero((pods.node >= 0) & (pods.alive == 1)).tolist()
+            there = [(pods.objects[row], int(pods.node[row])) for row in bound if row not in gone]
+            there += [(step.pod, step.node) for step in self._steps if isinstance(step, Placing)]
+            self._neighbours = Neighbours(self.snapshot.facts, self.snapshot.objects, there)
+        return self._neighbours
+
+
+def empty_outcome(entries: int, verdicts: int = 1) -> Outcome:
+    size, verdicts = max(1, entries), max(1, verdicts)
+    return Outcome(
+        node=np.zeros(size, dtype=np.int64),
+        grant=np.zeros(size, dtype=np.uint64),
+        verdict=np.zeros(size, dtype=np.int64),
+        verdict_entry=np.zeros(verdicts, dtype=np.int64),
+        verdict_counts=np.zeros((verdicts, 64), dtype=np.int64),
+        verdict_near=np.zeros((verdicts, NEAREST), dtype=np.int64),
+        verdict_near_why=np.zeros((verdicts, NEAREST), dtype=np.uint64),
+        verdict_short=np.zeros((verdicts, NEAREST, MAX_REQUESTS + 1), dtype=np.int64),
+        verdict_free=np.zeros((verdicts, NEAREST, MAX_REQUESTS + 1), dtype=np.int64),
+    )
