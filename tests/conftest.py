@@ -30,8 +30,16 @@ def traces_at_hand() -> Path | None:
     return Path(named) if named and Path(named).is_dir() else None
 
 
+def cases_at_hand() -> Path | None:
+    """The folder of the engine cases (the peers' own tests as plain objects), if there is one."""
+    named = os.environ.get("WINDLASS_CASES", "")
+    folder = Path(named) if named else Path(__file__).parents[2] / "shared" / "cases"
+    return folder if (folder / "engine").is_dir() else None
+
+
 AT_HAND: dict[str, Callable[[], bool]] = {
     "traces": lambda: traces_at_hand() is not None,
+    "cases": lambda: cases_at_hand() is not None,
     "gpu": lambda: shutil.which("nvidia-smi") is not None,
 }
 
@@ -55,4 +63,12 @@ def traces_dir() -> Path:
     """The public trace files; for tests that are marked `traces`."""
     folder = traces_at_hand()
     assert folder is not None, "a test that uses traces_dir must be marked `traces`"
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cases_dir() -> Path:
+    """The engine cases; for tests that are marked `cases`."""
+    folder = cases_at_hand()
+    assert folder is not None, "a test that uses cases_dir must be marked `cases`"
     return folder

@@ -60,7 +60,7 @@ def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | No
     queue = order(snapshot)
     table = (memo or Memo()).table(snapshot, config, _expected(snapshot, config))
     rule = make_rule(config.placement, snapshot.state)
-    shapes = len(np.unique(snapshot.pods.shape[queue.rows]))
+    shapes = min(len(queue.rows), len(snapshot.shapes))
     with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
         overlay = Overlay(snapshot, table, rule, jit.kernels(small=snapshot.facts.size * shapes <= SMALL))
         placed = Placer(overlay, queue).run()

@@ -18,11 +18,28 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-ENTRY = {"place_queue", "refresh_row", "refresh_all_nodes", "write_verdict", "cluster_fragments"}
+ENTRY = {
+    "place_queue",
+    "refresh_row",
+    "refresh_all_nodes",
+    "write_verdict",
+    "cluster_fragments",
+    "count_fits",
+    "count_beside",
+}
 Kernels = types.SimpleNamespace
 
 ENTRY_POINTS = frozenset(
-    {"place_queue", "refresh_row", "refresh_node", "refresh_all_nodes", "write_verdict", "cluster_fragments"}
+    {
+        "place_queue",
+        "refresh_row",
+        "refresh_node",
+        "refresh_all_nodes",
+        "write_verdict",
+        "cluster_fragments",
+        "count_fits",
+        "count_beside",
+    }
 )
 """What Python calls with heavy work; everything else is inlined into these, since passing arrays on costs more than
 most of the functions do."""
@@ -32,6 +49,7 @@ KERNEL_MODULES = (
     "windlass.placement.kernels.worth",
     "windlass.placement.kernels.scores",
     "windlass.placement.kernels.queue",
+    "windlass.placement.kernels.count",
     "windlass.placement.kernels.measures",
 )
 

@@ -68,7 +68,9 @@ def test_the_traces_annotations() -> None:
     assert asked({}, {COUNT: "8"}) == GpuRequest(8, 1000)
     assert asked({}, {MILLI: "300"}) == GpuRequest(1, 300)
     assert asked({}, {MILLI: "0", COUNT: "0"}) is None
-    assert asked({}, {MILLI: "500", MODELS: "V100M32|T4|T4|"}) == GpuRequest(1, 500, models=("T4", "V100M32"))
+    assert asked({}, {MILLI: "500", MODELS: "V100M32|T4|T4|"}) == GpuRequest(
+        1, 500, models=("V100M32", "T4", "T4")
+    )
     assert asked({}, {MODELS: "T4"}) is None
 
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from windlass.model.errors import InputError
-from windlass.simulate.batch import Batch, run_batch
+from windlass.simulate.batch import Batch, Interruption, run_batch
 from windlass.simulate.result import RunResult
 from windlass.simulate.runner import PLACEMENT_COLUMNS, BatchSettings, RunSpec, join_placements
 
@@ -90,6 +90,21 @@ def test_ctrl_c_gives_what_there_is_so_far(jobs: int) -> None:
     whole = [result for result in batch.results if not result.interrupted]
     assert 1 <= len(whole) < len(many)
     assert [result.seed for result in whole] == sorted(result.seed or 0 for result in whole)
+
+
+def test_ctrl_c_waits_for_the_end_of_a_step_and_a_second_one_does_not() -> None:
+    with pytest.raises(KeyboardInterrupt), Interruption() as interruption:  # noqa: PT012  # both are one story
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            interruption.check()
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_ctrl_c_means_what_it_meant_before_once_the_runs_are_over() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    for jobs in (1, 2):
+        run_batch(SPECS, BatchSettings(), jobs, ignore)
+        assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -114,9 +114,14 @@ class TestTable:
             assert f"{result.gpu_milli_allocated:,} of 6,212,000" in wide
 
     def test_an_interrupted_run_is_marked_and_shown_alone_too(self) -> None:
-        text = printed([sample_result(interrupted=True)], wide=True)
+        text = printed([sample_result(interrupted=True)])
         assert "windlass*" in text
         assert "* interrupted" in text
+
+    def test_the_comparison_speaks_of_finished_runs_only(self) -> None:
+        text = printed([sample_result(seed=1), sample_result(seed=2, interrupted=True)])
+        assert "· seed 1," in text
+        assert "interrupted" not in text
 
     def test_each_trace_has_its_own_table(self) -> None:
         text = printed([sample_result(trace="openb/default"), sample_result(trace="openb/cpu250")])

@@ -86,9 +86,11 @@ class Player:
         if result.interrupted:
             raise KeyboardInterrupt
         total = result.gpu_milli_total
-        outcome = Outcome(run, msgspec.structs.replace(result, curve=None), round(cpu_s, 4))
+        result = msgspec.structs.replace(result, curve=None)
+        outcome = Outcome(run, result, round(cpu_s, 4))
         if run.apart:
-            return outcome
+            peak = own_peak_rss_mib() or result.peak_rss_mib
+            return msgspec.structs.replace(outcome, result=msgspec.structs.replace(result, peak_rss_mib=peak))
         if result.gpu_time_pct is None:
             return msgspec.structs.replace(outcome, published_pct=_published_pct(trace, placements, total))
         return msgspec.structs.replace(outcome, window_gpu_time_pct=_window_pct(trace, placements, total))
@@ -97,12 +99,23 @@ class Player:
         if self._trace is None or self._case != case:
             folder = self._traces_dir
             nodes = read_park(case.park, folder) if case.park and folder is not None else None
-            trace = load_trace(
-                case.trace, seed=case.seed, traces_dir=folder, nodes=nodes, replay=case.replay
-            )
+            trace = load_trace(case.trace, seed=case.seed, traces_dir=folder, nodes=nodes, replay=case.replay)
             self._trace = msgspec.structs.replace(trace, retry=False) if case.drop else trace
             self._case = case
         return self._trace
+
+
+def own_peak_rss_mib() -> float | None:
+    """The most memory that this process has had; None where the system doesn't say.
+
+    `getrusage` counts what the parent had when it started this process, and the parent may have played a lot.
+    """
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return None
+    peak = next((line.split()[1] for line in lines if line.startswith("VmHWM:")), None)
+    return None if peak is None else round(int(peak) / 1024, 1)
 
 
 def _published_pct(trace: Trace, placements: list[Placement], park: int) -> float | None:

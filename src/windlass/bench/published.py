@@ -41,8 +41,8 @@ PUBLISHED_COST = {
     "dot-product": SimulatorCost(740, 378, 2.54 * GB),
     "random": SimulatorCost(690, 430, 3.04 * GB),
 }
-"""Measured with its own fragmentation report after every pod (fgd) or every 100 pods (the others). That report paces it:
-without, placements go wrong, so it can't be run faster. Its authors say about ten minutes a run."""
+"""Measured with its own fragmentation report after every pod (fgd) or every 100 pods (the others). That report paces
+it: without, placements go wrong, so it can't be run faster. Its authors say about ten minutes a run."""
 
 
 @cache

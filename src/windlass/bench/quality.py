@@ -75,9 +75,7 @@ def better_than_fgd(scale: Scale) -> Part:
 
 
 def other_traces(scale: Scale, traces_dir: Path | None) -> Part:
-    groups = [
-        [Case(trace, seed, park) for seed in scale.own_seeds] for trace, park in _unseen(traces_dir)
-    ]
+    groups = [[Case(trace, seed, park) for seed in scale.own_seeds] for trace, park in _unseen(traces_dir)]
 
     def sections(outcomes: Outcomes) -> list[Section]:
         rows = []

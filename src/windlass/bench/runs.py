@@ -28,9 +28,7 @@ class Outcomes:
         return [self.by_run[run] for run in runs if run in self.by_run]
 
 
-def play_all(
-    runs: Sequence[Run], traces_dir: Path | None, jobs: int, on_progress: OnProgress
-) -> Outcomes:
+def play_all(runs: Sequence[Run], traces_dir: Path | None, jobs: int, on_progress: OnProgress) -> Outcomes:
     """Runs for quality first, `jobs` at a time; then those for speed, one at a time, each in a process of its own."""
     runs = list(dict.fromkeys(runs))
     for_quality = _by_case(run for run in runs if not run.apart)

@@ -9,7 +9,13 @@ import click
 
 from windlass.cli.lazy import LazyCommand, LazyGroup
 
-BENCHMARKS: dict[str, LazyCommand] = {}
+BENCHMARKS = {
+    "simulate": LazyCommand(
+        "windlass.cli.bench_simulate:simulate",
+        "The simulator and its policies against published results: right, better, fast.",
+        "Benchmarks",
+    ),
+}
 
 
 @click.group(cls=LazyGroup, table=BENCHMARKS)

@@ -22,6 +22,11 @@ COMMANDS = {
         "Run placement policies on a trace and compare them.",
         "Try things out",
     ),
+    "bench": LazyCommand(
+        "windlass.cli.bench:bench",
+        "Run the project's benchmarks.",
+        "Try things out",
+    ),
     "completion": LazyCommand(
         "windlass.cli.completion:completion",
         "Print the completion script for your shell.",

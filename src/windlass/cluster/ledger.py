@@ -5,12 +5,16 @@ Used by the store for pods that are bound; the compiled placement kernels book t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from windlass.cluster.resources import ResourceBook
 from windlass.cluster.shape import Shape
 from windlass.cluster.state import FREE, GEOMETRY, MEMORY_MIB, REPLICAS, SLICES, NodeState, kind_of
 from windlass.model.decision import DeviceGrant
 from windlass.model.gpu import GpuRequest
 from windlass.model.mig import GEOMETRIES, find_profile
+
+WHOLE = 1000
 
 
 def book(
@@ -49,31 +53,69 @@ def _book_slices(state: NodeState, device: int, grant: DeviceGrant, sign: int) -
         state.room[device, SLICES] &= ~mask
 
 
-def guess_grants(state: NodeState, row: int, shape: Shape, wish: tuple[int, ...]) -> tuple[DeviceGrant, ...]:
-    """Devices of a bound pod that nobody has reported: those it was meant to get, else the first with room.
+def guess_grants(
+    state: NodeState, row: int, shape: Shape, wish: tuple[int, ...], reported: bool = False
+) -> tuple[DeviceGrant, ...]:
+    """Devices of a bound pod: those that were `reported`, else those it was meant to get, else the first with room.
 
     The kubelet decides which devices a pod gets; until the node agent reports it, this is an assumption.
     """
     gpu = shape.gpu
-    if gpu is None or gpu.profile:
+    if gpu is None:
         return ()
+    if gpu.profile:
+        return _guess_instances(state, row, gpu, wish)
+    return _guess_shares(state, row, gpu, wish, reported and len(wish) == gpu.count)
+
+
+def _guess_shares(
+    state: NodeState, row: int, gpu: GpuRequest, wish: tuple[int, ...], certain: bool
+) -> tuple[DeviceGrant, ...]:
+    """What is `certain` is believed even where the books have no room: then another pod's entry is out of date."""
     devices = state.devices(row)
     replicas = int(state.node[row, REPLICAS])
+    stacks = certain or (replicas > 1 and gpu.milli == WHOLE)
     taken = [0] * len(devices)
-    order = [index for index in (*wish, *range(len(devices))) if index < len(devices)]
-    for _ in range(gpu.count):
-        for index in order:
-            milli = _milli_on(state, devices[index], gpu, replicas)
-            if (replicas > 1 or not taken[index]) and state.room[devices[index], FREE] - taken[
-                index
-            ] >= milli:
+    for number in range(gpu.count):
+        for index in _in_order(wish, number, len(devices)):
+            milli = milli_on(state, devices[index], gpu, replicas)
+            room = certain or int(state.room[devices[index], FREE]) - taken[index] >= milli
+            if room and (stacks or not taken[index]):
                 taken[index] += milli
                 break
     return tuple(DeviceGrant(index, milli) for index, milli in enumerate(taken) if milli)
 
 
-def _milli_on(state: NodeState, device: int, gpu: GpuRequest, replicas: int) -> int:
+def _guess_instances(
+    state: NodeState, row: int, gpu: GpuRequest, wish: tuple[int, ...]
+) -> tuple[DeviceGrant, ...]:
+    """MIG instances at the highest slices that are free; none where the layout is fixed."""
+    devices = state.devices(row)
+    used = [int(state.room[device, SLICES]) for device in devices]
+    grants = []
+    for number in range(gpu.count):
+        for index in _in_order(wish, number, len(devices)):
+            geometry = int(state.device[devices[index], GEOMETRY])
+            profile = find_profile(geometry, gpu.profile)
+            starts = profile.starts if profile else ()
+            masks = {start: GEOMETRIES[geometry].mask(profile, start) for start in starts if profile}
+            start = max((start for start, mask in masks.items() if not mask & used[index]), default=-1)
+            if start >= 0:
+                used[index] |= masks[start]
+                grants.append(DeviceGrant(index, profile=gpu.profile, start=start))
+                break
+    return tuple(grants)
+
+
+def _in_order(wish: tuple[int, ...], number: int, devices: int) -> Iterator[int]:
+    """Device indices for the pod's share of this number: the one that is wished for, then from the lowest."""
+    if number < len(wish) and wish[number] < devices:
+        yield wish[number]
+    yield from range(devices)
+
+
+def milli_on(state: NodeState, device: int, gpu: GpuRequest, replicas: int) -> int:
     """A request's share of this device: given, or worked out from the memory it needs."""
     if gpu.memory_mib:
-        return -(-gpu.memory_mib * 1000 // max(1, int(state.device[device, MEMORY_MIB])))
-    return gpu.milli // replicas if gpu.milli == 1000 else gpu.milli
+        return -(-gpu.memory_mib * WHOLE // max(1, int(state.device[device, MEMORY_MIB])))
+    return max(1, WHOLE // replicas) if gpu.milli == WHOLE else gpu.milli

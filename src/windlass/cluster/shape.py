@@ -50,7 +50,9 @@ def shape_key(pod: Pod, requests: tuple[tuple[str, int], ...], gpu: GpuRequest |
 def is_plain(pod: Pod) -> bool:
     """Whether only a node's own state decides where the pod can go, and nothing makes it wait or prefer."""
     spec = pod.spec
-    if spec.scheduling_gates or spec.resource_claims or spec.topology_spread_constraints or spec.volumes:
+    if spec.scheduling_gates or spec.resource_claims or spec.topology_spread_constraints:
+        return False
+    if any(volume.persistent_volume_claim or volume.ephemeral for volume in spec.volumes):
         return False
     if any(
         port.host_port for container in (*spec.init_containers, *spec.containers) for port in container.ports
@@ -63,6 +65,12 @@ def is_plain(pod: Pod) -> bool:
         return False
     node = affinity.node_affinity
     return not spec.host_network and not (node and node.preferred_during_scheduling_ignored_during_execution)
+
+
+def bears_on_others(pod: Pod) -> bool:
+    """Whether the pod, once bound, can keep others off nodes, or draw them, by more than what it takes."""
+    affinity = pod.spec.affinity
+    return affinity is not None and bool(affinity.pod_affinity or affinity.pod_anti_affinity)
 
 
 class ShapeBook:

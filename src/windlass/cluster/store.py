@@ -7,6 +7,7 @@ A bind that was sent off is assumed, and counts, until the pod comes back bound 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,7 +21,7 @@ from windlass.cluster.ledger import book, guess_grants
 from windlass.cluster.objects import ClusterObjects
 from windlass.cluster.pods import ELSEWHERE, PENDING, UNREADABLE, PodTable, PodTraits
 from windlass.cluster.resources import ResourceBook
-from windlass.cluster.shape import ShapeBook
+from windlass.cluster.shape import ShapeBook, bears_on_others
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import BLOCKED, Ints, NodeState
 from windlass.model.decision import DeviceGrant
@@ -44,6 +45,17 @@ ALLOCATED_DEVICES = "windlass.dev/allocated-devices"
 WISHED_DEVICES = "windlass.dev/devices"
 
 
+class Kept(NamedTuple):
+    """What was known of a bound pod before it changed."""
+
+    node: str
+    shape: int
+    grants: tuple[DeviceGrant, ...]
+
+
+_NOTHING = Kept("", UNREADABLE, ())
+
+
 class Store:
     def __init__(self, ranks: Mapping[str, int] | None = None) -> None:
         """`ranks` orders nodes of equal score (lowest first); by name where nothing is given."""
@@ -60,6 +72,8 @@ class Store:
         self._state_shared = False
         self._history = History()
         self._tied = 0
+        self._assumed: dict[str, str] = {}
+        """Pod → node of binds that were sent off and are not confirmed yet."""
         self._unreadable: dict[str, str] = {}
         self._generation = 0
 
@@ -98,6 +112,7 @@ class Store:
 
     def learn(self, rows: Ints) -> None:
         """A decision has been made on these pod rows: from now on they count as seen."""
+        self._generation += 1
         shapes = self._pods.rows.shape[self._pods.mark_decided(rows)]
         self._history.add(shapes[shapes != UNREADABLE], len(self._shapes))
 
@@ -151,18 +166,24 @@ class Store:
         if not self._nodes_changed:
             return
         self._nodes_changed = False
-        old_names = self._facts.names
         names = sorted(self._nodes, key=lambda name: (self._ranks.get(name, 0), name))
         self._facts = NodeFacts([self._nodes[name] for name in names])
         self._state = build_state([self._node_rows[name] for name in names], self._resources, self._models)
         self._state_shared = False
         self._tied = 0
-        for row in self._pods.row_of.values():
-            old = self._pods.node(row)
-            name = self._pods.object(row).spec.node_name or (old_names[old] if old >= 0 else "")
+        # Pods whose devices are known go first, so that no guess takes them.
+        for key, row in sorted(self._pods.row_of.items(), key=lambda item: not self._pods.grants(item[1])):
+            name = self._node_name(key, row)
             if name:
-                self._pods.bind(row, self._facts.index.get(name, ELSEWHERE), self._pods.grants(row))
+                node, grants = self._facts.index.get(name, ELSEWHERE), self._pods.grants(row)
+                if node >= 0 and not grants:
+                    grants = self._grants_of(self._pods.object(row), self._pods.shape(row), node)
+                self._pods.bind(row, node, grants)
                 self._book(row, 1)
+
+    def _node_name(self, key: str, row: int) -> str:
+        """Where the pod is, or is assumed to be; empty for one that waits."""
+        return self._pods.object(row).spec.node_name or self._assumed.get(key, "")
 
     def _own_state(self) -> NodeState:
         """Before a write: leave the arrays that a snapshot shares to it."""
@@ -187,25 +208,28 @@ class Store:
         if pod.is_over:
             self._drop_pod(key)
             return
-        kept: tuple[DeviceGrant, ...] = ()
+        kept = _NOTHING
         row = self._pods.row_of.get(key)
         if row is not None:
-            if _same_for_us(self._pods.object(row), pod):
+            old = self._pods.object(row)
+            if _same_for_us(old, pod):
                 return
-            if self._pods.node(row) >= 0 and not pod.is_bound:
+            if self._pods.node(row) != PENDING and not pod.is_bound and old.metadata.uid == pod.metadata.uid:
                 return  # an older state of a pod whose bind is under way
-            kept = self._pods.grants(row)
+            kept = Kept(self._node_name(key, row), self._pods.shape(row), self._pods.grants(row))
             self._drop_pod(key)
         self._add_pod(key, pod, kept)
 
-    def _add_pod(self, key: str, pod: Pod, kept: tuple[DeviceGrant, ...]) -> None:
+    def _add_pod(self, key: str, pod: Pod, kept: Kept) -> None:
         traits = self._traits(key, pod)
         if not pod.is_bound:
             self._pods.append(key, pod, traits, PENDING, ())
             return
         self._settle()
         node = self._facts.index.get(pod.spec.node_name, ELSEWHERE)
-        grants = self._grants_of(pod, traits.shape, node, kept) if node >= 0 else ()
+        if kept.node != pod.spec.node_name or not self._same_devices(kept.shape, traits.shape):
+            kept = _NOTHING
+        grants = self._grants_of(pod, traits.shape, node, kept.grants) if node >= 0 else kept.grants
         self._book(self._pods.append(key, pod, traits, node, grants), 1)
 
     def _traits(self, key: str, pod: Pod) -> PodTraits:
@@ -222,17 +246,21 @@ class Store:
         created = seconds_of(pod.metadata.creation_timestamp)
         return PodTraits(number, plain, pod.spec.priority, created, self._gangs.number_of(pod))
 
+    def _same_devices(self, old: int, new: int) -> bool:
+        """Whether two shapes ask for the same of GPUs."""
+        return UNREADABLE not in (old, new) and self._shapes[old].gpu == self._shapes[new].gpu
+
     def _grants_of(
-        self, pod: Pod, shape: int, node: int, kept: tuple[DeviceGrant, ...]
+        self, pod: Pod, shape: int, node: int, kept: tuple[DeviceGrant, ...] = ()
     ) -> tuple[DeviceGrant, ...]:
         """The devices of a bound pod: as the node agent reports them, as we gave them, or as they likely are."""
         if shape == UNREADABLE:
             return ()
         reported = _indices(pod.metadata.annotations.get(ALLOCATED_DEVICES))
-        if kept and (not reported or reported == tuple(grant.index for grant in kept)):
+        if kept and (not reported or sorted(reported) == sorted(grant.index for grant in kept)):
             return kept
         wish = reported or _indices(pod.metadata.annotations.get(WISHED_DEVICES))
-        return guess_grants(self._state, node, self._shapes[shape], wish)
+        return guess_grants(self._state, node, self._shapes[shape], wish, bool(reported))
 
     def _drop_pod(self, key: str) -> None:
         row = self._pods.row_of.get(key)
@@ -242,13 +270,15 @@ class Store:
         self._book(row, -1)
         self._pods.remove(key)
         self._unreadable.pop(key, None)
+        self._assumed.pop(key, None)
 
     def _assume(self, delta: Assume) -> None:
         row = self._pods.row_of.get(delta.pod)
         if row is None or self._pods.node(row) != PENDING:
             return
         self._settle()
-        self._pods.bind(row, self._facts.index[delta.node], delta.devices)
+        self._assumed[delta.pod] = delta.node
+        self._pods.bind(row, self._facts.index.get(delta.node, ELSEWHERE), delta.devices)
         self._book(row, 1)
 
     def _forget(self, key: str) -> None:
@@ -258,6 +288,7 @@ class Store:
         self._settle()
         self._book(row, -1)
         self._pods.bind(row, PENDING, ())
+        self._assumed.pop(key, None)
 
     def _book(self, row: int, sign: int) -> None:
         """Count a bound pod on its node, or take it off again."""
@@ -272,12 +303,6 @@ class Store:
         self._tied += sign * int(bears_on_others(self._pods.object(row)))
 
 
-def bears_on_others(pod: Pod) -> bool:
-    """Whether a bound pod can keep other pods off nodes, or draw them, by more than what it takes."""
-    affinity = pod.spec.affinity
-    return affinity is not None and bool(affinity.pod_affinity or affinity.pod_anti_affinity)
-
-
 def _alike(old: Node, new: Node) -> bool:
     def part(node: Node) -> object:
         return node.spec, node.status, node.labels, node.metadata.annotations
@@ -287,7 +312,8 @@ def _alike(old: Node, new: Node) -> bool:
 
 def _same_for_us(old: Pod, new: Pod) -> bool:
     def part(pod: Pod) -> object:
-        return pod.spec, pod.metadata.labels, pod.metadata.annotations, pod.metadata.deletion_timestamp
+        meta = pod.metadata
+        return pod.spec, meta.uid, meta.labels, meta.annotations, meta.deletion_timestamp
 
     return part(old) == part(new)
 
@@ -295,4 +321,5 @@ def _same_for_us(old: Pod, new: Pod) -> bool:
 def _indices(text: str | None) -> tuple[int, ...]:
     if not text:
         return ()
-    return tuple(int(part) for part in text.split(",") if part.strip().isdigit())
+    parts = (part.strip() for part in text.split(","))
+    return tuple(int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 9)

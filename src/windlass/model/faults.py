@@ -8,7 +8,7 @@ Kubernetes does with `null`: a field that is null is absent, a map's entry that 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -71,6 +71,21 @@ def find_fault(raw: Any, info: TypeInfo, path: str = "") -> InputError | None:
         faults = [find_fault(raw, member, path) for member in info.types]
         return None if None in faults else _mismatch(raw, _described(info), path)
     return None if _is_scalar(raw, info) else _mismatch(raw, _described(info), path)
+
+
+def unknown_fields(raw: Any, info: TypeInfo, path: str = "") -> Iterator[str]:
+    """Paths of the fields that are set and that the type doesn't know; the type must fit otherwise."""
+    info = _not_null(info)
+    if isinstance(info, inspect.StructType) and isinstance(raw, Mapping):
+        known = {field.encode_name: field.type for field in info.fields}
+        for key, value in raw.items():
+            if key in known:
+                yield from unknown_fields(value, known[key], _join(path, key))
+            elif value not in (None, "", (), [], {}):
+                yield _join(path, str(key))
+    elif isinstance(info, inspect.VarTupleType) and isinstance(raw, list | tuple):
+        for index, item in enumerate(raw):
+            yield from unknown_fields(item, info.item_type, f"{path}[{index}]")
 
 
 def _struct_fault(raw: Any, info: inspect.StructType, path: str) -> InputError | None:

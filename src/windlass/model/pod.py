@@ -139,6 +139,12 @@ class PodLevelResources(KubeStruct, frozen=True):
     requests: dict[str, RawQuantity] = msgspec.field(default_factory=dict)
 
 
+class SchedulingGroup(KubeStruct, frozen=True):
+    """The native PodGroup that a pod is a member of."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(KubeStruct, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -158,6 +164,8 @@ class PodSpec(KubeStruct, frozen=True):
     preemption_policy: str = "PreemptLowerPriority"
     host_network: bool = False
     runtime_class_name: str = ""
+    active_deadline_seconds: int | None = None
+    scheduling_group: SchedulingGroup | None = None
 
 
 class PodStatus(KubeStruct, frozen=True):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from windlass.model.meta import KubeStruct, ObjectMeta
 
+SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+"""The classes that every cluster has, whether or not a dump shows them."""
+
 
 class PriorityClass(KubeStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()

@@ -28,6 +28,8 @@ class FlavorQuotas(msgspec.Struct, frozen=True):
     flavor: str
     cells: dict[str, QuotaCell]
     """By resource."""
+    inactive: str = ""
+    """Why nothing is admitted on this flavor in this queue, though its quota counts; empty where it is used."""
 
 
 class ResourceGroup(msgspec.Struct, frozen=True):
@@ -119,3 +121,9 @@ class QueueSystem(msgspec.Struct, frozen=True):
     priority_classes: dict[str, int] = msgspec.field(default_factory=dict)
     """PriorityClass name → value."""
     workload_priority_classes: dict[str, int] = msgspec.field(default_factory=dict)
+    default_priority_class: str = ""
+    """The PriorityClass of pods that name none (globalDefault)."""
+    non_preempting: frozenset[str] = frozenset()
+    """PriorityClasses whose preemptionPolicy is Never."""
+    namespaces: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
+    """Labels of the namespaces, which a queue's `namespace_selector` selects by."""

@@ -1,18 +1,43 @@
-"""Kubernetes' timestamps as seconds."""
+"""Kubernetes' timestamps and durations as seconds."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from fractions import Fraction
 from functools import lru_cache
+
+from windlass.model.errors import InputError
+
+_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?(?:h|ms|m|s))+")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?)(h|ms|m|s)")
+_UNITS = {"h": Fraction(3600), "m": Fraction(60), "s": Fraction(1), "ms": Fraction(1, 1000)}
+_LONGEST_DURATION = 10**10
 
 
 @lru_cache(maxsize=4096)
 def seconds_of(timestamp: str) -> int:
-    """Seconds since 1970 of an RFC 3339 time; 0 for an empty or unreadable one. Without a zone it is UTC."""
+    """Seconds since 1970 of an RFC 3339 time; 0 for an empty or unreadable one."""
     if not timestamp:
         return 0
     try:
-        moment = datetime.fromisoformat(timestamp)
-    except ValueError:
+        return int(datetime.fromisoformat(timestamp).timestamp())
+    except (ValueError, OverflowError):
         return 0
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+
+
+def timestamp_of(seconds: int) -> str:
+    """The RFC 3339 time, in UTC, as Kubernetes writes it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def duration_seconds(text: str) -> int:
+    """Whole seconds, rounded up, of `90`, `90s`, `1h30m` or `1.5h`; an `InputError` for anything else."""
+    if text.isascii() and text.isdigit() and len(text) <= 10:
+        return int(text)
+    if len(text) > 64 or not _DURATION.fullmatch(text):
+        raise InputError(f"{text[:64]!r} is not a duration", remedy="write it as 90s, 15m or 1h30m")
+    total = sum((Fraction(number) * _UNITS[unit] for number, unit in _PART.findall(text)), Fraction(0))
+    if total > _LONGEST_DURATION:
+        raise InputError(f"{text!r} is absurdly long", remedy="write it as 90s, 15m or 1h30m")
+    return -(-total.numerator // total.denominator)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from windlass.cluster.ledger import milli_on
 from windlass.cluster.snapshot import Snapshot
-from windlass.cluster.state import GEOMETRY, MEMORY_MIB, REPLICAS
+from windlass.cluster.state import GEOMETRY, REPLICAS
 from windlass.model.decision import DeviceGrant
 from windlass.model.gpu import GpuRequest
 
@@ -38,9 +39,7 @@ class GrantReader:
         for index, device in enumerate(state.devices(node)):
             shares = packed >> 4 * index & 15
             if shares:
-                milli = gpu.milli // int(state.node[node, REPLICAS]) if gpu.milli == 1000 else gpu.milli
-                if gpu.memory_mib:
-                    milli = -(-gpu.memory_mib * 1000 // max(1, int(state.device[device, MEMORY_MIB])))
+                milli = milli_on(state, device, gpu, int(state.node[node, REPLICAS]))
                 grants.append(DeviceGrant(index, shares * milli))
         return tuple(grants)
 
@@ -49,7 +48,7 @@ class GrantReader:
         if all(state.device[device, GEOMETRY] < 0 for device in state.devices(node)):
             return ()  # a fixed layout: the kubelet hands out the instances
         grants = []
-        for i in range(min(gpu.count, 8)):
+        for i in range(gpu.count):
             byte = packed >> 8 * i & 255
             grants.append(DeviceGrant(byte >> 4, profile=gpu.profile, start=byte & 15))
         return tuple(grants)

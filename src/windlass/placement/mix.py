@@ -33,10 +33,11 @@ class MixClass(msgspec.Struct, frozen=True, order=True):
 
 
 class WorkloadMix(msgspec.Struct, frozen=True):
-    """The kept classes, most frequent first, and how many pods there were before rare ones were left out."""
+    """The classes, most frequent first; `classes` without the rare ones, `pods` and `all_classes` with them."""
 
     classes: tuple[MixClass, ...] = ()
     pods: int = 0
+    all_classes: tuple[MixClass, ...] = ()
 
 
 def mix_of(counted: Iterable[tuple[Shape, int]]) -> WorkloadMix:
@@ -53,7 +54,7 @@ def mix_of(counted: Iterable[tuple[Shape, int]]) -> WorkloadMix:
             break
         covered += each.count
         kept.append(each)
-    return WorkloadMix(tuple(kept), everything)
+    return WorkloadMix(tuple(kept), everything, tuple(ordered))
 
 
 def _class_key(shape: Shape) -> tuple[int, int, int, str]:
@@ -63,6 +64,10 @@ def _class_key(shape: Shape) -> tuple[int, int, int, str]:
         return cpu, 0, 0, ""
     return cpu, gpu.milli, gpu.count, "|".join(gpu.models)
 
+
+WHOLE_PREMIUM = 10
+"""A whole idle device is worth a tenth of a device more than its filling: breaking it open must save that much. It
+costs a little where nothing ever leaves, and keeps whole GPUs together where pods come and go."""
 
 PREMIUM = 250
 """Thousandths of a GPU that the model premium reaches where a model is fully contended."""
@@ -76,7 +81,7 @@ def mix_arrays(mix: WorkloadMix, models: ModelBook, state: NodeState) -> Mix:
     shares = [each.count / mix.pods for each in classes]
     if kept < mix.pods:
         shares = [share / (kept / mix.pods) for share in shares]
-    masks = [models.mask(each.models.split("|") if each.models else ()) for each in classes]
+    masks = [_mask(each, models) for each in classes]
     demand: dict[int, int] = {}
     for each in classes:
         if each.gpus:
@@ -95,18 +100,30 @@ def mix_arrays(mix: WorkloadMix, models: ModelBook, state: NodeState) -> Mix:
         weight=_ints([each.count for each in classes]),
         share=np.array(shares, dtype=np.float64),
         totals=np.maximum(_ints(list(totals)), 1),
-        price=_ints(list(device_values(tuple(sorted(demand.items())) or ((DEVICE, 1),), PRICE_SCALE))),
-        scarce=_scarcity(classes, masks, state),
+        price=_prices(demand),
+        scarce=_scarcity(mix.all_classes, models, state),
     )
 
 
-def _scarcity(classes: tuple[MixClass, ...], masks: list[int], state: NodeState) -> Ints:
+def _prices(demand: dict[int, int]) -> Ints:
+    """By free milli-GPU of a device: its price, with the premium on one that nobody has broken open."""
+    price = _ints(list(device_values(tuple(sorted(demand.items())) or ((DEVICE, 1),), PRICE_SCALE)))
+    price[DEVICE] += PRICE_SCALE // WHOLE_PREMIUM
+    return price
+
+
+def _mask(each: MixClass, models: ModelBook) -> int:
+    return models.mask(each.models.split("|") if each.models else ())
+
+
+def _scarcity(classes: tuple[MixClass, ...], models: ModelBook, state: NodeState) -> Ints:
     """How contended each model is: its part of the constrained demand against its part of the park, at most 1."""
     park = np.bincount(state.device[:, MODEL], minlength=MAX_MODELS).tolist()
     present = [code for code, gpus in enumerate(park) if gpus]
     demand = [0] * MAX_MODELS
     total = 0
-    for each, mask in zip(classes, masks, strict=True):
+    for each in classes:
+        mask = _mask(each, models)
         asked = each.count * each.gpus * each.milli
         total += asked
         allowed = [code for code in present if mask >> code & 1]

@@ -18,12 +18,12 @@ from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import Ints, Words
 from windlass.model.pod import Pod
 from windlass.model.reasons import WHY_GPU_DEVICE_ROOM, WHY_GPU_UNHEALTHY, WHY_MIG_NO_ROOM, why_insufficient
-from windlass.placement.arrays import IMPOSSIBLE, MAX_REQUESTS, NEAREST, Outcome, Rule
+from windlass.placement.arrays import IMPOSSIBLE, MAX_REQUESTS, Rule
 from windlass.placement.kernels.scores import RANDOM, WINDLASS
 from windlass.placement.neighbours import Neighbours
 from windlass.placement.preferences import preference_scores
 from windlass.placement.table import ScoreTable
-from windlass.placement.verdicts import Refusal, refusal_of
+from windlass.placement.verdicts import Accounts, Refusal
 
 # What freeing room on the node could cure; anything else is not a near miss.
 _CURABLE = (
@@ -61,7 +61,7 @@ class Overlay:
         self.log_end = 0
         self._steps: list[Placing | Removal] = []
         self._neighbours: Neighbours | None = None
-        self._one = empty_outcome(1)
+        self._one = table.scratch(1)
         table.begin()
         kernels.refresh_all_nodes(self.state, table.memo, table.mix, rule)
 
@@ -157,16 +157,18 @@ class Overlay:
             feasible &= among
         if not feasible.any():
             return -1
-        score = self._drawn(turn) if self.rule.scorer == RANDOM else self.table.cells.score[row]
         preferred = preference_scores(pod, self.snapshot.facts, self.neighbours(), feasible)
         if preferred is not None:
             feasible &= preferred == preferred[feasible].max()
-        return int(np.argmax(np.where(feasible, score, IMPOSSIBLE - 1)))
-
-    def _drawn(self, turn: int) -> Ints:
-        salt = self.kernels.mixed(np.uint64(turn + self.rule.seed))
-        words = np.arange(self.snapshot.facts.size, dtype=np.uint64) + salt
-        return np.array([int(self.kernels.mixed(word) >> np.uint64(2)) for word in words], dtype=np.int64)
+        table = self.table
+        if self.rule.scorer == RANDOM:
+            left = np.where(feasible, np.uint64(0), np.uint64(1))
+            return int(
+                self.kernels.choose_at_random(
+                    self.state, table.shapes, table.cells, self.rule, row, turn, left
+                )
+            )
+        return int(np.argmax(np.where(feasible, table.cells.score[row], IMPOSSIBLE - 1)))
 
     def refusal(self, row: int, shape: Shape, why: Words) -> Refusal:
         """The same account of the row as the compiled loop gives, with the rules between pods in it."""
@@ -178,7 +180,7 @@ class Overlay:
         ]
         self.kernels.write_verdict(self.state, table.shapes, table.cells, self._one, row, 0, HOPELESS)
         table.cells.why[row], table.cells.counts[row] = kept_why, kept_counts
-        return refusal_of(shape, self.snapshot.facts, self._one, 0)
+        return Refusal(shape, self.snapshot.facts, Accounts.keep(self._one, 1), 0)
 
     def neighbours(self) -> Neighbours:
         """The pods that are bound, and those placed so far, as others see them; made when first needed."""
@@ -190,18 +192,3 @@ class Overlay:
             there += [(step.pod, step.node) for step in self._steps if isinstance(step, Placing)]
             self._neighbours = Neighbours(self.snapshot.facts, self.snapshot.objects, there)
         return self._neighbours
-
-
-def empty_outcome(entries: int, verdicts: int = 1) -> Outcome:
-    size, verdicts = max(1, entries), max(1, verdicts)
-    return Outcome(
-        node=np.zeros(size, dtype=np.int64),
-        grant=np.zeros(size, dtype=np.uint64),
-        verdict=np.zeros(size, dtype=np.int64),
-        verdict_entry=np.zeros(verdicts, dtype=np.int64),
-        verdict_counts=np.zeros((verdicts, 64), dtype=np.int64),
-        verdict_near=np.zeros((verdicts, NEAREST), dtype=np.int64),
-        verdict_near_why=np.zeros((verdicts, NEAREST), dtype=np.uint64),
-        verdict_short=np.zeros((verdicts, NEAREST, MAX_REQUESTS + 1), dtype=np.int64),
-        verdict_free=np.zeros((verdicts, NEAREST, MAX_REQUESTS + 1), dtype=np.int64),
-    )

@@ -15,16 +15,15 @@ import numpy as np
 
 from windlass.cluster.facts import Bools
 from windlass.cluster.pods import UNREADABLE
-from windlass.cluster.shape import Shape
+from windlass.cluster.shape import Shape, bears_on_others
 from windlass.cluster.state import Ints, Words
 from windlass.model.pod import Pod
 from windlass.model.reasons import INVALID_OBJECT, Reason
 from windlass.placement.filters import pod_holds
-from windlass.placement.overlay import HOPELESS, Overlay, empty_outcome
-from windlass.placement.verdicts import Refusal, refusal_of
+from windlass.placement.overlay import HOPELESS, Overlay
+from windlass.placement.table import CHUNK
+from windlass.placement.verdicts import Accounts, Refusal
 from windlass.queueing.order import Queue
-
-CHUNK = 4096
 
 
 class Placed(NamedTuple):
@@ -42,12 +41,13 @@ class Placed(NamedTuple):
 def table_rows(overlay: Overlay, queue: Queue) -> Ints:
     """The table row of every queue entry; -1 for a pod that can't be read."""
     snapshot, table = overlay.snapshot, overlay.table
-    numbers, inverse = np.unique(snapshot.pods.shape[queue.rows], return_inverse=True)
-    rows = [
-        -1 if number == UNREADABLE else table.row(snapshot.shapes[number], snapshot)
-        for number in numbers.tolist()
-    ]
-    return np.array(rows, dtype=np.int64)[inverse] if rows else np.zeros(0, dtype=np.int64)
+    shapes = snapshot.pods.shape[queue.rows]
+    row_of = np.full(len(snapshot.shapes) + 1, -1, dtype=np.int64)  # UNREADABLE, being -1, picks the last
+    asked = np.zeros(len(row_of), dtype=np.bool_)
+    asked[shapes] = True
+    for number in np.flatnonzero(asked[:UNREADABLE]).tolist():
+        row_of[number] = table.row(snapshot.shapes[number], snapshot)
+    return row_of[shapes]
 
 
 class Placer:
@@ -58,7 +58,7 @@ class Placer:
         self.snapshot = overlay.snapshot
         self._rows = table_rows(overlay, queue)
         entries = len(queue.rows)
-        self._outcome = empty_outcome(entries, min(entries, CHUNK))
+        self._outcome = overlay.table.scratch(entries)
         self._result = Placed(
             np.full(entries, -1, dtype=np.int64),
             np.zeros(entries, dtype=np.uint64),
@@ -100,6 +100,9 @@ class Placer:
         if self.snapshot.tied or any(taint.effect == "PreferNoSchedule" for taint in taints):
             return np.zeros(count, dtype=np.bool_)
         plain = (self.snapshot.pods.plain[self.queue.rows] == 1) & (self._rows >= 0)
+        # Once a pod is placed that minds others, no pod behind it is plain any more.
+        if any(bears_on_others(self._pod(i)) for i in np.flatnonzero(~plain).tolist()):
+            return np.zeros(count, dtype=np.bool_)
         if not count or not len(plain):
             return np.ones(count, dtype=np.bool_)
         return np.logical_and.reduceat(plain, self.queue.units[:-1])
@@ -134,9 +137,15 @@ class Placer:
         known = len(result.refusals)
         refused = outcome.verdict[:count]
         result.refusal[start:stop] = np.where(refused >= 0, refused + known, -1)
-        for v in range(verdicts):
-            shape = self._shape(start + int(outcome.verdict_entry[v]))
-            result.refusals.append(refusal_of(shape, self.snapshot.facts, outcome, v))
+        if verdicts:
+            accounts, facts, book = (
+                Accounts.keep(outcome, verdicts),
+                self.snapshot.facts,
+                self.snapshot.shapes,
+            )
+            failed = self.queue.rows[start + outcome.verdict_entry[:verdicts]]
+            for v, number in enumerate(self.snapshot.pods.shape[failed].tolist()):
+                result.refusals.append(Refusal(book[number], facts, accounts, v))
         for i in np.flatnonzero(outcome.node[:count] >= 0).tolist():
             at = start + i
             self.overlay.placed(self._pod(at), int(self._rows[at]), int(result.node[at]), result.grant[at])

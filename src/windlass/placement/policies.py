@@ -51,7 +51,7 @@ def make_rule(config: PlacementConfig, state: NodeState) -> Rule:
     devices = state.node[:, DEV_END] - state.node[:, DEV_FIRST]
     return Rule(
         scorer=SCORERS[config.policy],
-        seed=config.seed,
+        seed=config.seed & (1 << 63) - 1,  # a word of the kernels, whatever the user gives
         largest_cpu=max(1, int(state.total[:, CPU].max(initial=0))),
         largest_gpu=max(1, 1000 * int(devices.max(initial=0))),
     )

@@ -14,7 +14,6 @@ from windlass.cluster.objects import ClusterObjects
 from windlass.cluster.shape import Shape
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import Ints, kind_of
-from windlass.model.errors import InputError
 from windlass.model.gpu import GpuRequest
 from windlass.model.mig import GEOMETRIES, mig_resource_name
 from windlass.placement.arrays import (
@@ -30,15 +29,20 @@ from windlass.placement.arrays import (
     MILLI,
     MILLI_CPU,
     MODELS,
+    NEAREST,
     REQUESTS,
     Cells,
     Mix,
     NodeMemo,
+    Outcome,
 )
 from windlass.placement.filters import static_reasons
 
 CELL_BUDGET = 4_000_000
 """Cells kept at the most (about 40 bytes each)."""
+
+CHUNK = 4096
+"""Queue entries that a kernel works through in one go, and so the most verdicts it writes."""
 
 _WIDTH = MIG + 3 * len(GEOMETRIES)
 
@@ -54,18 +58,27 @@ class ScoreTable:
         self._capacity = max(16, min(512, CELL_BUDGET // max(1, self._nodes)))
         self._rows: dict[bytes, int] = {}
         self._used: dict[int, None] = {}
+        self._in_use: set[int] = set()
         size = 16
         self.shapes: Ints = np.zeros((size, _WIDTH), dtype=np.int64)
         self.cells = _empty_cells(size, self._nodes)
+        self._outcome = empty_outcome(64)
         self.memo = NodeMemo(
             digest=np.zeros(self._nodes, dtype=np.uint64),
             worth=np.zeros(self._nodes, dtype=np.float64),
             value=np.zeros(self._nodes, dtype=np.int64),
         )
 
+    def scratch(self, entries: int) -> Outcome:
+        """Arrays for the kernels to write so many queue entries' outcomes into; used again by every decision."""
+        if entries > len(self._outcome.node):
+            self._outcome = empty_outcome(2 * entries)
+        return self._outcome
+
     def begin(self) -> None:
         """A new decision: no row has been compared with the new state yet."""
         self.cells.cursor[:] = -1
+        self._in_use.clear()
 
     def row(self, shape: Shape, snapshot: Snapshot) -> int:
         """The shape's row, made if it is new."""
@@ -74,15 +87,17 @@ class ScoreTable:
             found = self._new_row(shape, snapshot)
         self._used.pop(found, None)
         self._used[found] = None
+        self._in_use.add(found)
         return found
 
     def _new_row(self, shape: Shape, snapshot: Snapshot) -> int:
-        if len(self._rows) < self._capacity:
+        row = next(iter(self._used), 0)
+        # A decision keeps its rows until the end, since it may have to undo what it placed by them.
+        if len(self._rows) < self._capacity or row in self._in_use:
             row = len(self._rows)
             if row == len(self.shapes):
-                self._grow(min(2 * row, self._capacity))
+                self._grow(min(2 * row, self._capacity) if row < self._capacity else 2 * row)
         else:
-            row = next(iter(self._used))
             self._rows = {key: number for key, number in self._rows.items() if number != row}
         self._rows[shape.key] = row
         self.shapes[row] = _shape_row(shape, snapshot)
@@ -118,12 +133,6 @@ def _empty_cells(size: int, nodes: int) -> Cells:
 
 def _shape_row(shape: Shape, snapshot: Snapshot) -> Ints:
     """The shape as the kernels read it."""
-    if len(shape.requests) > MAX_REQUESTS:
-        raise InputError(
-            f"asks for {len(shape.requests)} different resources; {MAX_REQUESTS} is the most",
-            object=f"Pod {shape.pod.key}",
-            path="spec.containers[*].resources.requests",
-        )
     row = np.zeros(_WIDTH, dtype=np.int64)
     gpu = shape.gpu or GpuRequest(0, 0)
     row[REQUESTS], row[MILLI_CPU] = len(shape.requests), dict(shape.requests).get("cpu", 0)
@@ -143,3 +152,18 @@ def _shape_row(shape: Shape, snapshot: Snapshot) -> Ints:
             at = MIG + 3 * geometry.number
             row[at : at + 3] = slices, starts, media
     return row
+
+
+def empty_outcome(size: int) -> Outcome:
+    verdicts = min(size, CHUNK)
+    return Outcome(
+        node=np.zeros(size, dtype=np.int64),
+        grant=np.zeros(size, dtype=np.uint64),
+        verdict=np.zeros(size, dtype=np.int64),
+        verdict_entry=np.zeros(verdicts, dtype=np.int64),
+        verdict_counts=np.zeros((verdicts, 64), dtype=np.int64),
+        verdict_near=np.zeros((verdicts, NEAREST), dtype=np.int64),
+        verdict_near_why=np.zeros((verdicts, NEAREST), dtype=np.uint64),
+        verdict_short=np.zeros((verdicts, NEAREST, MAX_REQUESTS + 1), dtype=np.int64),
+        verdict_free=np.zeros((verdicts, NEAREST, MAX_REQUESTS + 1), dtype=np.int64),
+    )

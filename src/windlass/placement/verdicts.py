@@ -19,11 +19,9 @@ from windlass.model.verdict import NearMiss, ReasonCount, Verdict
 from windlass.placement.arrays import MAX_REQUESTS, NEAREST, Outcome
 
 
-class Refusal(NamedTuple):
-    """Why one shape found no node, at the moment of the decision."""
+class Accounts(NamedTuple):
+    """The kernels' verdict arrays, kept before they are used again. One row a verdict."""
 
-    shape: Shape
-    facts: NodeFacts
     counts: Ints
     """[bit] nodes that have the reason."""
     near: Ints
@@ -31,52 +29,64 @@ class Refusal(NamedTuple):
     short: Ints
     free: Ints
 
+    @staticmethod
+    def keep(outcome: Outcome, verdicts: int) -> Accounts:
+        return Accounts(
+            outcome.verdict_counts[:verdicts].copy(),
+            outcome.verdict_near[:verdicts].copy(),
+            outcome.verdict_near_why[:verdicts].copy(),
+            outcome.verdict_short[:verdicts].copy(),
+            outcome.verdict_free[:verdicts].copy(),
+        )
+
+
+class Refusal(NamedTuple):
+    """Why one shape found no node, at the moment of the decision."""
+
+    shape: Shape
+    facts: NodeFacts
+    accounts: Accounts
+    v: int
+    """Row of the accounts."""
+
     def verdict(self) -> Verdict:
+        counted = self.accounts.counts[self.v]
         reasons = [
-            (reason_of(self.shape, bit), int(self.counts[bit]))
-            for bit in np.flatnonzero(self.counts).tolist()
+            (reason_of(self.shape, bit), int(counted[bit])) for bit in np.flatnonzero(counted).tolist()
         ]
         merged: dict[str, ReasonCount] = {}
         for reason, nodes in reasons:
             merged[reason.kube] = ReasonCount(reason.code, reason.kube, nodes)
         counts = tuple(sorted(merged.values(), key=lambda count: (-count.nodes, count.kube)))
-        nearest = tuple(self._near_miss(place) for place in range(NEAREST) if self.near[place] >= 0)
+        nearest = tuple(
+            self._near_miss(place) for place in range(NEAREST) if self.accounts.near[self.v, place] >= 0
+        )
         return Verdict(code=self._code(counts), nodes=self.facts.size, counts=counts, nearest=nearest)
 
     def _code(self, counts: tuple[ReasonCount, ...]) -> str:
         """What binds it: the reason of the nearest miss, since the others would not have helped anyway."""
-        if self.near[0] >= 0:
-            bits = bits_of(int(self.near_why[0]))
+        if self.accounts.near[self.v, 0] >= 0:
+            bits = bits_of(int(self.accounts.near_why[self.v, 0]))
             return reason_of(self.shape, bits[-1]).code if bits else "UNKNOWN"
         return counts[0].code if counts else "NODE_UNSCHEDULABLE"
 
     def _near_miss(self, place: int) -> NearMiss:
-        reasons = tuple(reason_of(self.shape, bit).kube for bit in bits_of(int(self.near_why[place])))
+        accounts = self.accounts
+        why = int(accounts.near_why[self.v, place])
+        reasons = tuple(reason_of(self.shape, bit).kube for bit in bits_of(why))
+        short, left = accounts.short[self.v, place], accounts.free[self.v, place]
         lacks, free = {}, {}
         for j, (name, _) in enumerate(self.shape.requests):
-            free[name] = format_amount(name, int(self.free[place, j]))
-            if self.short[place, j]:
-                lacks[name] = format_amount(name, int(self.short[place, j]))
+            free[name] = format_amount(name, int(left[j]))
+            if short[j]:
+                lacks[name] = format_amount(name, int(short[j]))
         gpu = self.shape.gpu
         if gpu and not gpu.profile:
             what = "GPUs" if gpu.milli == 1000 else f"GPUs with {gpu.milli or 'enough'} milli free"
-            free[what] = str(self.free[place, MAX_REQUESTS])
-            if self.short[place, MAX_REQUESTS]:
-                lacks[what] = str(self.short[place, MAX_REQUESTS])
-        return NearMiss(self.facts.names[int(self.near[place])], reasons, lacks, free)
-
-
-def refusal_of(shape: Shape, facts: NodeFacts, outcome: Outcome, v: int) -> Refusal:
-    """Keep verdict `v` before the arrays are used again."""
-    return Refusal(
-        shape,
-        facts,
-        outcome.verdict_counts[v].copy(),
-        outcome.verdict_near[v].copy(),
-        outcome.verdict_near_why[v].copy(),
-        outcome.verdict_short[v].copy(),
-        outcome.verdict_free[v].copy(),
-    )
+            free[what] = str(left[MAX_REQUESTS])
+            if short[MAX_REQUESTS]:
+                lacks[what] = str(short[MAX_REQUESTS])
+        return NearMiss(self.facts.names[int(accounts.near[self.v, place])], reasons, lacks, free)
 
 
 def reason_of(shape: Shape, bit: int) -> Reason:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windlass.cluster.pods import ALONE, PodRows
+from windlass.cluster.pods import ALONE, PENDING, PodRows
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import Ints
 
@@ -48,7 +48,7 @@ def _gangs_together(snapshot: Snapshot, rows: Ints, groups: Ints) -> Queue:
     unit = np.where(groups == ALONE, len(snapshot.gangs) + np.arange(len(rows)), groups)
     _, first, inverse = np.unique(unit, return_index=True, return_inverse=True)
     by_unit = np.argsort(first[inverse], kind="stable")
-    bound = pods.group[(pods.alive == 1) & (pods.node >= 0)]
+    bound = pods.group[(pods.alive == 1) & (pods.node != PENDING)]
     there = np.bincount(np.concatenate([groups, bound])[np.concatenate([groups, bound]) >= 0])
     lacking = tuple(
         (int(number), int(there[number]))

@@ -6,8 +6,10 @@ processes there were.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import FrameType
 
 from windlass.simulate.result import RunResult
 from windlass.simulate.runner import BatchSettings, Runner, RunSpec, Task
@@ -44,14 +46,40 @@ def run_batch(specs: Sequence[RunSpec], settings: BatchSettings, jobs: int, on_p
 def _run_here(tasks: Sequence[Task], runner: Runner, on_progress: OnProgress) -> Outcome:
     results: list[RunResult | None] = [None] * len(tasks)
     try:
-        for number, task in enumerate(tasks):
+        with Interruption() as interruption:
+            for number, task in enumerate(tasks):
 
-            def report(done: int, total: int, before: int = number) -> None:
-                on_progress(before + done / max(total, 1))
+                def report(done: int, total: int, before: int = number) -> None:
+                    on_progress(before + done / max(total, 1))
+                    interruption.check()
 
-            result = results[number] = runner.run(task, report)
-            if result.interrupted:
-                return results, True
+                result = results[number] = runner.run(task, report)
+                if result.interrupted:
+                    return results, True
+                interruption.check()
     except KeyboardInterrupt:
         return results, True
     return results, False
+
+
+class Interruption:
+    """Keeps a Ctrl-C until the run is between two steps, where stopping is clean; a second one is not kept."""
+
+    def __init__(self) -> None:
+        self._wanted = False
+
+    def __enter__(self) -> Interruption:
+        self._before = signal.signal(signal.SIGINT, self._keep)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def check(self) -> None:
+        if self._wanted:
+            raise KeyboardInterrupt
+
+    def _keep(self, number: int, frame: FrameType | None) -> None:
+        if self._wanted:
+            raise KeyboardInterrupt
+        self._wanted = True

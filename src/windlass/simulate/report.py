@@ -50,16 +50,18 @@ def report_csv(results: Sequence[RunResult]) -> str:
 
 
 def report_table(results: Sequence[RunResult], wide: bool = False) -> Group:
-    """A comparison of the policies for each trace, and with `wide` every run below it."""
+    """A comparison of the policies for each trace; with `wide`, or where nothing finished, every run below it."""
     from rich.console import Group
 
     parts: list[RenderableType] = []
     for trace in dict.fromkeys(result.trace for result in results):
         of_trace = [result for result in results if result.trace == trace]
+        finished = [result for result in of_trace if not result.interrupted]
         parts.extend([""] if parts else [])
-        parts.append(headline(of_trace))
-        parts.append(_comparison_table(of_trace))
-        if wide:
+        parts.append(headline(finished or of_trace))
+        if finished:
+            parts.append(_comparison_table(finished))
+        if wide or not finished:
             parts.append(_runs_table(of_trace))
     return Group(*parts)
 
@@ -106,9 +108,7 @@ def _comparison_table(results: Sequence[RunResult]) -> Table:
     for row in rows:
         table.add_row(*row)
     if len({result.seed for result in results}) > 1:
-        table.caption = (
-            "± is the standard deviation over the seeds; differences are paired by seed, in points"
-        )
+        table.caption = "± standard deviation over seeds; differences paired by seed, in points"
     return table
 
 

@@ -52,7 +52,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     allocated_pct: float
     fragmentation_pct: float
     fragmentation_causes: dict[str, int]
-    """Milli-GPU of the expected fragment by cause (lack_gpu, lack_cpu, lack_both, cpu_only, wrong_model), at the end."""
+    """Milli-GPU of the expected fragment at the end by cause: lack_gpu, lack_cpu, lack_both, cpu_only, wrong_model."""
     stranded_milli: dict[str, int]
     """Free milli-GPU at the end that no GPU class of the workload could use, by what stands in the way."""
     gpu_time_pct: float | None = None

@@ -31,6 +31,10 @@ from windlass.model.reasons import (
 from windlass.placement.arrays import GPU_MEMORY, GPUS, MIG, MIG_REQUEST, MILLI, MODELS
 
 WHOLE = 1000
+MOST_SHARES = 15
+"""Of one device for one pod: a hexadecimal digit of a packed grant."""
+MOST_INSTANCES = 8
+"""MIG instances made for one pod: bytes of a packed grant."""
 NO_ROOM = np.uint64(WHY_GPU_DEVICE_ROOM)
 NO_MEMORY = np.uint64(WHY_GPU_MEMORY)
 NO_MODEL = np.uint64(WHY_GPU_MODEL)
@@ -45,8 +49,20 @@ def milli_needed(nodes: NodeState, shapes: Ints, s: int, n: int, device: int) ->
         size = max(1, nodes.device[device, MEMORY_MIB])
         return -((-shapes[s, GPU_MEMORY] * WHOLE) // size)
     if shapes[s, MILLI] == WHOLE and nodes.node[n, REPLICAS] > 1:
-        return WHOLE // nodes.node[n, REPLICAS]
+        return max(1, WHOLE // nodes.node[n, REPLICAS])
     return shapes[s, MILLI]
+
+
+def most_of_one(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
+    """How many of its GPUs a pod may have on one device: one, or several replicas of a time-sliced one."""
+    return MOST_SHARES if nodes.node[n, REPLICAS] > 1 and shapes[s, MILLI] == WHOLE else 1
+
+
+def shares_in(room: int, need: int, most: int) -> int:
+    """How many GPUs the pod can have of a device with this much room."""
+    if room < need:
+        return 0
+    return 1 if most == 1 else min(most, room // need)
 
 
 def may_use(nodes: NodeState, shapes: Ints, s: int, device: int) -> bool:
@@ -59,9 +75,9 @@ def device_reasons(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
     if shapes[s, MIG_REQUEST] >= 0:
         return mig_reasons(nodes, shapes, s, n)
     room, right_model, sick, big_enough = 0, 0, 0, 0
-    replicas = nodes.node[n, REPLICAS]
+    most = most_of_one(nodes, shapes, s, n)
     by_memory = shapes[s, GPU_MEMORY] > 0
-    need = milli_needed(nodes, shapes, s, n, 0)
+    need = WHOLE if by_memory else milli_needed(nodes, shapes, s, n, 0)
     for device in range(nodes.node[n, DEV_FIRST], nodes.node[n, DEV_END]):
         if not may_use(nodes, shapes, s, device):
             continue
@@ -72,9 +88,9 @@ def device_reasons(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
                 continue
         big_enough += 1
         if nodes.device[device, HEALTHY] == 0:
-            sick += 1
-        elif nodes.room[device, FREE] >= need:
-            room += nodes.room[device, FREE] // need if replicas > 1 else 1
+            sick += shares_in(WHOLE, need, most)
+        else:
+            room += shares_in(nodes.room[device, FREE], need, most)
     wanted = shapes[s, GPUS]
     if room >= wanted:
         return FITS
@@ -99,6 +115,8 @@ def mig_reasons(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
     """Room for the asked number of MIG instances; where layouts are fixed, the counted resource says it all."""
     if not has_geometry(nodes, n):
         return FITS
+    if shapes[s, GPUS] > MOST_INSTANCES:
+        return NO_MIG_ROOM
     found = 0
     for device in range(nodes.node[n, DEV_FIRST], nodes.node[n, DEV_END]):
         used = nodes.room[device, SLICES]
@@ -140,7 +158,7 @@ def pick_devices(nodes: NodeState, shapes: Ints, s: int, n: int, wish: int, isla
     first, end = nodes.node[n, DEV_FIRST], nodes.node[n, DEV_END]
     island = best_island(nodes, shapes, s, n) if islands else -1
     packed = np.uint64(0)
-    left = shapes[s, GPUS]
+    left, most = shapes[s, GPUS], most_of_one(nodes, shapes, s, n)
     if wish >= 0:
         nodes.room[first + wish, FREE] -= milli_needed(nodes, shapes, s, n, first + wish)
         packed += np.uint64(1) << np.uint64(4 * wish)
@@ -156,7 +174,7 @@ def pick_devices(nodes: NodeState, shapes: Ints, s: int, n: int, wish: int, isla
             need = milli_needed(nodes, shapes, s, n, device)
             index = np.uint64(4 * (device - first))
             while left > 0 and nodes.room[device, FREE] >= need:
-                if nodes.node[n, REPLICAS] == 1 and (packed >> index) & np.uint64(15):
+                if int((packed >> index) & np.uint64(15)) == most:
                     break
                 nodes.room[device, FREE] -= need
                 packed += np.uint64(1) << index
@@ -176,12 +194,10 @@ def best_island(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
 
 
 def island_room(nodes: NodeState, shapes: Ints, s: int, n: int, island: int) -> int:
-    room = 0
+    room, most = 0, most_of_one(nodes, shapes, s, n)
     for device in range(nodes.node[n, DEV_FIRST], nodes.node[n, DEV_END]):
-        if nodes.device[device, ISLAND] != island or not may_use(nodes, shapes, s, device):
-            continue
-        if nodes.room[device, FREE] >= milli_needed(nodes, shapes, s, n, device):
-            room += 1
+        if nodes.device[device, ISLAND] == island and may_use(nodes, shapes, s, device):
+            room += shares_in(nodes.room[device, FREE], milli_needed(nodes, shapes, s, n, device), most)
     return room
 
 
@@ -189,7 +205,7 @@ def pick_instances(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
     """Make the MIG instances of a pod that fits; returns them packed (one byte each: device, start)."""
     packed, found = np.uint64(0), 0
     for device in range(nodes.node[n, DEV_FIRST], nodes.node[n, DEV_END]):
-        while found < min(shapes[s, GPUS], 8):
+        while found < shapes[s, GPUS]:
             start = mig_start(nodes, shapes, s, device, nodes.room[device, SLICES])
             if start < 0:
                 break
@@ -205,7 +221,7 @@ def return_devices(nodes: NodeState, shapes: Ints, s: int, n: int, packed: np.ui
     first = nodes.node[n, DEV_FIRST]
     if shapes[s, MIG_REQUEST] >= 0:
         if has_geometry(nodes, n):
-            for i in range(min(shapes[s, GPUS], 8)):
+            for i in range(shapes[s, GPUS]):
                 byte = (packed >> np.uint64(8 * i)) & np.uint64(255)
                 device = first + int(byte >> np.uint64(4))
                 start = int(byte & np.uint64(15))
@@ -250,10 +266,12 @@ def copy_free(nodes: NodeState, n: int, into: Ints) -> int:
     return count
 
 
-def seen_before(free: Ints, models: Ints, i: int) -> bool:
+def seen_before(nodes: NodeState, first: int, free: Ints, i: int) -> bool:
     """An equal device came earlier: it would score the same, and the first one wins."""
-    for j in range(i):  # noqa: SIM110 (a generator is nothing that numba compiles)
-        if free[j] == free[i] and models[j] == models[i]:
+    model, memory = nodes.device[first + i, MODEL], nodes.device[first + i, MEMORY_MIB]
+    for j in range(i):
+        alike = nodes.device[first + j, MODEL] == model and nodes.device[first + j, MEMORY_MIB] == memory
+        if alike and free[j] == free[i]:
             return True
     return False
 
@@ -264,15 +282,13 @@ def take_whole(nodes: NodeState, shapes: Ints, s: int, n: int, free: Ints, islan
         return
     first = nodes.node[n, DEV_FIRST]
     island = best_island(nodes, shapes, s, n) if islands else -1
-    left = shapes[s, GPUS]
+    left, most = shapes[s, GPUS], most_of_one(nodes, shapes, s, n)
     for device in range(first, nodes.node[n, DEV_END]):
         if island >= 0 and nodes.device[device, ISLAND] != island:
             continue
         if not may_use(nodes, shapes, s, device):
             continue
         need = milli_needed(nodes, shapes, s, n, device)
-        while left > 0 and free[device - first] >= need:
-            free[device - first] -= need
-            left -= 1
-            if nodes.node[n, REPLICAS] == 1:
-                break
+        taken = min(left, shares_in(free[device - first], need, most))
+        free[device - first] -= taken * need
+        left -= taken

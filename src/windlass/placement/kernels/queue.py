@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from windlass.cluster.state import BLOCKED, DEV_END, DEV_FIRST, FREE, SLICES, Ints, NodeState
+from windlass.cluster.state import BLOCKED, DEV_END, DEV_FIRST, FREE, SLICES, Ints, NodeState, Words
 from windlass.model.reasons import FIRST_RESOURCE_BIT, WHY_NOT_UNDERSTOOD
 from windlass.placement.arrays import (
     ASKED,
@@ -32,9 +32,11 @@ from windlass.placement.kernels.devices import (
     has_geometry,
     may_use,
     milli_needed,
+    most_of_one,
     pick_devices,
     pick_instances,
     return_devices,
+    shares_in,
 )
 from windlass.placement.kernels.scores import FGD, RANDOM, WINDLASS, cell_score, fgd_worth
 from windlass.placement.kernels.worth import node_worth
@@ -66,7 +68,7 @@ def node_digest(nodes: NodeState, n: int) -> np.uint64:
     for kind in range(nodes.kinds.shape[1]):
         if nodes.kinds[n, kind] > 0:
             word = mixed(word ^ np.uint64(kind + 1))
-    return word ^ np.uint64(nodes.node[n, BLOCKED]) | ONE
+    return mixed(word ^ np.uint64(nodes.node[n, BLOCKED])) | ONE
 
 
 def refresh_node(nodes: NodeState, memo: NodeMemo, mix: Mix, rule: Rule, n: int) -> None:
@@ -172,12 +174,14 @@ def choose(cells: Cells, s: int) -> int:
     return n
 
 
-def choose_at_random(nodes: NodeState, shapes: Ints, cells: Cells, rule: Rule, s: int, turn: int) -> int:
-    """One of the nodes that fit, each as likely; a share also draws its device."""
+def choose_at_random(
+    nodes: NodeState, shapes: Ints, cells: Cells, rule: Rule, s: int, turn: int, why: Words
+) -> int:
+    """One of the nodes without a reason against them, each as likely; a share also draws its device."""
     best, found = np.uint64(0), -1
     salt = mixed(mixed(np.uint64(rule.seed)) + np.uint64(turn))
-    for n in range(cells.why.shape[1]):
-        if cells.why[s, n] == FITS:
+    for n in range(why.shape[0]):
+        if why[n] == FITS:
             draw = mixed(salt + np.uint64(n)) | ONE
             if draw > best:
                 best, found = draw, n
@@ -267,12 +271,10 @@ def write_verdict(
             free = nodes.free[n, shapes[s, ASKED + 2 * j]]
             outcome.verdict_free[v, place, j] = free
             outcome.verdict_short[v, place, j] = max(0, shapes[s, ASKED + 2 * j + 1] - free)
-        room = 0
+        room, most = 0, most_of_one(nodes, shapes, s, n)
         for device in range(nodes.node[n, DEV_FIRST], nodes.node[n, DEV_END]):
-            if not may_use(nodes, shapes, s, device) or shapes[s, MIG_REQUEST] >= 0:
-                continue
-            if nodes.room[device, FREE] >= milli_needed(nodes, shapes, s, n, device):
-                room += 1
+            if may_use(nodes, shapes, s, device) and shapes[s, MIG_REQUEST] < 0:
+                room += shares_in(nodes.room[device, FREE], milli_needed(nodes, shapes, s, n, device), most)
         outcome.verdict_free[v, place, MAX_REQUESTS] = room
         outcome.verdict_short[v, place, MAX_REQUESTS] = max(0, shapes[s, GPUS] - room)
 
@@ -301,11 +303,15 @@ def place_queue(
     islands = rule.scorer == WINDLASS
     for unit in range(units.shape[0] - 1):
         first, end = units[unit], units[unit + 1]
+        if end - first == 1 and last_log[queue[first]] == log_end:
+            # Nothing has changed since a pod of this shape was refused.
+            outcome.node[first], outcome.verdict[first] = -1, last_verdict[queue[first]]
+            continue
         for i in range(first, end):
             s = queue[i]
             refresh_row(nodes, shapes, cells, memo, mix, rule, log, log_end, s)
             n = (
-                choose_at_random(nodes, shapes, cells, rule, s, turn + i)
+                choose_at_random(nodes, shapes, cells, rule, s, turn + i, cells.why[s])
                 if rule.scorer == RANDOM
                 else choose(cells, s)
             )

@@ -171,7 +171,6 @@ def fgd_worth(nodes: NodeState, n: int, mix: Mix) -> float:
 def fgd_score(nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: Mix, s: int, n: int) -> tuple[int, int]:
     """The published rule: what the pod takes off the node's expected fragment; a share tries every device."""
     free = np.empty(MAX_DEVICES, dtype=np.int64)
-    models = np.zeros(MAX_DEVICES, dtype=np.int64)
     count = copy_free(nodes, n, free)
     model = node_model(nodes, n)
     cpu = nodes.free[n, CPU] - shapes[s, MILLI_CPU]
@@ -181,7 +180,7 @@ def fgd_score(nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: Mix, s: int, 
         for i in range(count):
             need = milli_needed(nodes, shapes, s, n, first + i)
             room = free[i]
-            if room < need or not may_use(nodes, shapes, s, first + i) or seen_before(free, models, i):
+            if room < need or not may_use(nodes, shapes, s, first + i) or seen_before(nodes, first, free, i):
                 continue
             free[i] = room - need
             points = fgd_points(memo.worth[n] - fgd_fragment(cpu, free, count, model, mix))

@@ -85,7 +85,7 @@ def windlass_score(
     for i in range(count):
         need = milli_needed(nodes, shapes, s, n, first + i)
         room = free[i]
-        if room < need or not may_use(nodes, shapes, s, first + i) or seen_before(free, models, i):
+        if room < need or not may_use(nodes, shapes, s, first + i) or seen_before(nodes, first, free, i):
             continue
         free[i] = room - need
         gain = worth_of(cpu, free, models, count, mix) - memo.value[n]

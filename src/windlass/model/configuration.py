@@ -1,0 +1,298 @@
+"""What `--config` takes: our `SchedulerConfiguration`, or Kueue's `Configuration` as it is, as one `Settings`.
+
+Decoded by `model.objects`. Our own kind is strict: a field that is not known is an error. Of Kueue's, the parts that
+mean something here are read, and the rest is named in `Settings.left_alone`, so that a caller can say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+import msgspec
+
+from windlass.model.errors import InputError
+from windlass.model.labels import check_selector
+from windlass.model.meta import KubeStruct, LabelSelector, ObjectMeta
+from windlass.model.pod import RawQuantity
+from windlass.model.quantity import milli_value, parse_quantity
+from windlass.model.quota import MILLI_GPU
+from windlass.model.times import duration_seconds
+
+FINAL_SHARE = "LessThanOrEqualToFinalShare"
+INITIAL_SHARE = "LessThanInitialShare"
+STRATEGY_LISTS = ((FINAL_SHARE, INITIAL_SHARE), (FINAL_SHARE,), (INITIAL_SHARE,))
+PLACEMENTS = ("pack", "spread", "balanced")
+KUEUE_FIELDS_READ = ("fairSharing", "admissionFairSharing", "waitForPodsReady", "resources")
+_IN_THOUSANDTHS = ("cpu", "nvidia.com/gpu")
+
+
+class FairSharing(KubeStruct, frozen=True):
+    enable: bool = True
+    """v1beta1 said it; v1beta2 has the whole block or doesn't."""
+    preemption_strategies: tuple[str, ...] = ()
+
+
+class AdmissionFairSharing(KubeStruct, frozen=True):
+    usage_half_life_time: str = "0s"
+    usage_sampling_interval: str = "5m"
+    resource_weights: dict[str, RawQuantity] = msgspec.field(default_factory=dict)
+
+
+class RequeuingStrategy(KubeStruct, frozen=True):
+    timestamp: str = "Eviction"
+    backoff_limit_count: int | None = None
+    backoff_base_seconds: int = 60
+    backoff_max_seconds: int = 3600
+
+
+class WaitForPodsReady(KubeStruct, frozen=True):
+    enable: bool = True
+    timeout: str = "5m"
+    block_admission: bool = False
+    recovery_timeout: str = ""
+    requeuing_strategy: RequeuingStrategy = RequeuingStrategy()
+
+
+class Transformation(KubeStruct, frozen=True):
+    """Counts so much of other resources for every unit of `input`, beside it or in its place."""
+
+    input: str
+    strategy: str = "Retain"
+    multiply_by: str = ""
+    outputs: dict[str, RawQuantity] = msgspec.field(default_factory=dict)
+
+
+class ResourceRules(KubeStruct, frozen=True):
+    """How requests become what is counted against quota."""
+
+    exclude_resource_prefixes: tuple[str, ...] = ()
+    transformations: tuple[Transformation, ...] = ()
+    quota_check_strategy: str = "BlockUndeclared"
+
+
+class KueueConfiguration(KubeStruct, frozen=True):
+    """Kueue's `Configuration`, v1beta1 or v1beta2."""
+
+    api_version: str = ""
+    fair_sharing: FairSharing | None = None
+    admission_fair_sharing: AdmissionFairSharing | None = None
+    wait_for_pods_ready: WaitForPodsReady | None = None
+    resources: ResourceRules = ResourceRules()
+
+
+class StrictStruct(KubeStruct, frozen=True, forbid_unknown_fields=True):
+    """Base of our own kind's parts."""
+
+
+class WorkloadClass(StrictStruct, frozen=True):
+    """Workloads that are placed by a rule of their own."""
+
+    name: str
+    selector: LabelSelector = LabelSelector()
+    strategy: str = "pack"
+    """pack, spread or balanced."""
+
+
+class Defragmentation(StrictStruct, frozen=True):
+    proactive: bool = False
+    max_moves: int = 16
+
+
+class SchedulerConfiguration(StrictStruct, frozen=True):
+    """`windlass.dev/v1` SchedulerConfiguration."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+    scheduler_names: tuple[str, ...] = ("windlass",)
+    placement: str = "windlass"
+    """The scorer."""
+    seed: int = 0
+    classes: tuple[WorkloadClass, ...] = ()
+    """The first whose selector matches a workload's labels places it."""
+    min_run_time: str = "0s"
+    """What runs for less than this is not evicted."""
+    restart_cost: str = "0s"
+    """What starting again costs, where nothing is declared or measured."""
+    gang_grace: str = "5m"
+    """How long a gang may stay below its minimum before it is stopped."""
+    defrag: Defragmentation = Defragmentation()
+    topology_levels: tuple[str, ...] = ()
+    """Node labels from the widest domain to the narrowest; empty: the default list."""
+    fair_sharing: FairSharing | None = None
+    admission_fair_sharing: AdmissionFairSharing | None = None
+    resources: ResourceRules = ResourceRules()
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What was configured, checked, with durations in seconds."""
+
+    scheduler_names: tuple[str, ...] = ("windlass",)
+    placement: str = "windlass"
+    seed: int = 0
+    classes: tuple[WorkloadClass, ...] = ()
+    min_run_seconds: int = 0
+    restart_seconds: int = 0
+    gang_grace_seconds: int = 300
+    defrag: Defragmentation = Defragmentation()
+    topology_levels: tuple[str, ...] = ()
+    fair_sharing: bool = False
+    preemption_strategies: tuple[str, ...] = STRATEGY_LISTS[0]
+    usage_half_life_seconds: int | None = None
+    """None: usage history doesn't order anything."""
+    usage_sampling_seconds: int = 300
+    resource_weights_milli: dict[str, int] = msgspec.field(default_factory=dict)
+    resources: ResourceRules = ResourceRules()
+    ready_seconds: int | None = None
+    """How long an admitted workload may take to have its pods ready; None: for ever."""
+    block_admission: bool = False
+    """Nothing is admitted while an admitted workload is not ready."""
+    requeue_at_creation: bool = False
+    """A workload that wasn't ready in time queues as of its creation, not of its eviction."""
+    left_alone: tuple[str, ...] = ()
+    """Fields of the file that mean nothing here, by name."""
+
+    @property
+    def ignores_undeclared(self) -> bool:
+        """A resource that the queue has no quota of is not counted instead of refused."""
+        return self.resources.quota_check_strategy == "IgnoreUndeclared"
+
+
+def scheduler_settings(wire: SchedulerConfiguration) -> Settings:
+    for index, one in enumerate(wire.classes):
+        _choice(one.strategy, PLACEMENTS, f"classes[{index}].strategy")
+        check_selector(one.selector, f"classes[{index}].selector")
+    if wire.defrag.max_moves < 0:
+        raise InputError(f"{wire.defrag.max_moves} moves", path="defrag.maxMoves", remedy="use 0 or more")
+    _check_rules(wire.resources)
+    plain = Settings(
+        scheduler_names=wire.scheduler_names,
+        placement=wire.placement,
+        seed=wire.seed,
+        classes=wire.classes,
+        min_run_seconds=_seconds(wire.min_run_time, "minRunTime"),
+        restart_seconds=_seconds(wire.restart_cost, "restartCost"),
+        gang_grace_seconds=_seconds(wire.gang_grace, "gangGrace"),
+        defrag=wire.defrag,
+        topology_levels=wire.topology_levels,
+        resources=wire.resources,
+    )
+    return _with_sharing(plain, wire.fair_sharing, wire.admission_fair_sharing)
+
+
+def kueue_settings(wire: KueueConfiguration, fields: Mapping[str, object] | None = None) -> Settings:
+    """`fields` is the file as it was written, for the names of what is left alone."""
+    _check_rules(wire.resources)
+    known = (*KUEUE_FIELDS_READ, "apiVersion", "kind", "metadata")
+    settings = Settings(
+        resources=wire.resources, left_alone=tuple(sorted(name for name in fields or () if name not in known))
+    )
+    ready = wire.wait_for_pods_ready
+    if ready is not None and ready.enable:
+        path = "waitForPodsReady.requeuingStrategy.timestamp"
+        timestamp = _choice(ready.requeuing_strategy.timestamp, ("Eviction", "Creation"), path)
+        settings = msgspec.structs.replace(
+            settings,
+            ready_seconds=_seconds(ready.timeout, "waitForPodsReady.timeout"),
+            block_admission=ready.block_admission,
+            requeue_at_creation=timestamp == "Creation",
+        )
+    return _with_sharing(settings, wire.fair_sharing, wire.admission_fair_sharing)
+
+
+def counted(requests: Mapping[str, int], rules: ResourceRules) -> dict[str, int]:
+    """Requests as quota counts them: what is excluded left out, what is transformed added or replaced."""
+    kept = {
+        name: amount
+        for name, amount in requests.items()
+        if not name.startswith(rules.exclude_resource_prefixes or ("\0",))
+    }
+    if not rules.transformations:
+        return kept
+    rule_of = {rule.input: rule for rule in rules.transformations}
+    made: dict[str, int] = {}
+    for name, amount in kept.items():
+        rule = rule_of.get(name)
+        if rule is None or rule.strategy == "Retain":
+            made[name] = made.get(name, 0) + amount
+        if rule is not None:
+            for output, units in _outputs(rule, amount, kept).items():
+                made[output] = made.get(output, 0) + units
+    return made
+
+
+def _outputs(rule: Transformation, amount: int, requests: Mapping[str, int]) -> dict[str, int]:
+    natural = Fraction(amount, _scale(rule.input))
+    if rule.multiply_by:
+        natural *= Fraction(requests.get(rule.multiply_by, 0), _scale(rule.multiply_by))
+    exact = {name: natural * parse_quantity(raw) * _scale(name) for name, raw in rule.outputs.items()}
+    return {name: -(-value.numerator // value.denominator) for name, value in exact.items()}
+
+
+def _scale(resource: str) -> int:
+    """Units in which quota counts the resource, per unit that people write."""
+    return MILLI_GPU if resource in _IN_THOUSANDTHS else 1
+
+
+def _with_sharing(
+    settings: Settings, fair: FairSharing | None, usage: AdmissionFairSharing | None
+) -> Settings:
+    if fair is not None and fair.enable:
+        strategies = fair.preemption_strategies or STRATEGY_LISTS[0]
+        if strategies not in STRATEGY_LISTS:
+            raise InputError(
+                f"{', '.join(strategies)} is no list of strategies",
+                path="fairSharing.preemptionStrategies",
+                remedy=f"use {FINAL_SHARE}, {INITIAL_SHARE}, or both in this order",
+            )
+        settings = msgspec.structs.replace(settings, fair_sharing=True, preemption_strategies=strategies)
+    if usage is not None:
+        where = "admissionFairSharing"
+        settings = msgspec.structs.replace(
+            settings,
+            usage_half_life_seconds=_seconds(usage.usage_half_life_time, f"{where}.usageHalfLifeTime"),
+            usage_sampling_seconds=_seconds(usage.usage_sampling_interval, f"{where}.usageSamplingInterval"),
+            resource_weights_milli={
+                name: _weight(raw, f"{where}.resourceWeights.{name}")
+                for name, raw in usage.resource_weights.items()
+            },
+        )
+    return settings
+
+
+def _check_rules(rules: ResourceRules) -> None:
+    path = "resources"
+    strategies = ("BlockUndeclared", "IgnoreUndeclared")
+    _choice(rules.quota_check_strategy, strategies, f"{path}.quotaCheckStrategy")
+    inputs = [rule.input for rule in rules.transformations]
+    for index, rule in enumerate(rules.transformations):
+        where = f"{path}.transformations[{index}]"
+        _choice(rule.strategy, ("Retain", "Replace"), f"{where}.strategy")
+        if rule.input in inputs[:index]:
+            raise InputError(f"{rule.input} is transformed twice", path=f"{where}.input", remedy="merge them")
+        for name, raw in rule.outputs.items():
+            _weight(raw, f"{where}.outputs.{name}")
+
+
+def _weight(raw: RawQuantity, path: str) -> int:
+    try:
+        weight = milli_value(raw)
+    except InputError as error:
+        raise error.with_context(path=path) from None
+    if weight < 0:
+        raise InputError(f"{raw!r} is negative", path=path, remedy="use 0 or more")
+    return weight
+
+
+def _seconds(text: str, path: str) -> int:
+    try:
+        return duration_seconds(text)
+    except InputError as error:
+        raise error.with_context(path=path) from None
+
+
+def _choice(value: str, known: tuple[str, ...], path: str) -> str:
+    if value not in known:
+        raise InputError(f"unknown value {value!r}", path=path, remedy=f"use one of {', '.join(known)}")
+    return value

@@ -1,0 +1,250 @@
+"""A Kueue Workload object as a `model.workload.Workload`: what it asks for, whether it waits, and what it holds.
+
+Fed with decoded `WorkloadObject`s and the `QueueSystem` that their queues and priority classes are looked up in; feeds
+`cluster.workloads`, which joins a Workload with the Job and the pods behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from windlass.model.checks import check_pod
+from windlass.model.errors import InputError
+from windlass.model.kueue.assignments import admission_of
+from windlass.model.kueue.workload_wire import PodSetSpec, WorkloadObject
+from windlass.model.pod import Container, Pod, PodSpec, ResourceRequirements
+from windlass.model.queue import QueueSystem
+from windlass.model.requests import is_extended
+from windlass.model.times import seconds_of
+from windlass.model.topology_request import MOST_PODS, slice_layers, topology_of_annotations, topology_request
+from windlass.model.workload import PodSet, TopologyRequest, Workload
+
+LAST_CHECKPOINT = "windlass.dev/last-checkpoint"
+NO_HOLD = ("", "")
+_REQUEUES_AT_EVICTION = ("PodsReadyTimeout", "AdmissionCheck")
+"""Eviction reasons after which a workload queues as of its eviction; after any other it keeps its place."""
+
+
+def kueue_workload(
+    wire: WorkloadObject, system: QueueSystem, hostnames: Mapping[str, str] | None = None
+) -> Workload:
+    """The workload that the object describes.
+
+    `hostnames` says which node has which `kubernetes.io/hostname` label, for topology assignments that name hosts;
+    without it the label's value is taken for the node's name.
+    """
+    spec = wire.spec
+    admission = None if is_finished(wire) else admission_of(wire, hostnames or {})
+    hold, code = queue_hold(wire.metadata.namespace or "default", spec.queue_name, system)
+    if not hold and admission is None:
+        hold, code = _topology_hold(wire) or _waiting_hold(wire)
+    admitted = wire.condition("Admitted")
+    return Workload(
+        key=wire.key,
+        kind="Workload",
+        pod_sets=tuple(_pod_set(wire, index) for index in range(len(spec.pod_sets))),
+        uid=wire.metadata.uid,
+        queue=spec.queue_name,
+        priority=_priority(wire, system),
+        preemption_policy=_preemption_policy(wire, system),
+        created=seconds_of(wire.metadata.creation_timestamp),
+        queued_at=_queued_at(wire),
+        admission=admission,
+        evicted=admission is not None and wire.condition("Evicted") is not None,
+        active=spec.active and not is_finished(wire),
+        hold=hold,
+        hold_code=code,
+        max_run_seconds=_run_time_left(wire),
+        started_at=seconds_of(admitted.last_transition_time) if admitted and admission else 0,
+        checkpoint_at=seconds_of(wire.metadata.annotations.get(LAST_CHECKPOINT, "")),
+    )
+
+
+def is_finished(wire: WorkloadObject) -> bool:
+    """Ended: it holds no quota any more and will not run again."""
+    return wire.condition("Finished") is not None
+
+
+def queue_hold(namespace: str, queue: str, system: QueueSystem) -> tuple[str, str]:
+    """Why a workload of that LocalQueue can't be looked at, and the code of it; nothing where the queue is there."""
+    if not queue:
+        return "the workload names no LocalQueue", "KUEUE_QUEUE_MISSING"
+    local = system.local_queues.get(f"{namespace}/{queue}")
+    if local is None:
+        return f"LocalQueue {queue} doesn't exist", "KUEUE_QUEUE_MISSING"
+    if local.cluster_queue not in system.queues:
+        return f"ClusterQueue {local.cluster_queue} doesn't exist", "KUEUE_QUEUE_MISSING"
+    return NO_HOLD
+
+
+def check_workload(wire: WorkloadObject) -> None:
+    """Refuses, with the path, whatever can't become a `Workload`."""
+    if not wire.metadata.name:
+        raise InputError("needs a name", path="metadata.name", remedy="add a name")
+    if not wire.spec.pod_sets:
+        raise InputError("a workload has pod sets", path="spec.podSets", remedy="add at least one")
+    names = [one.name for one in wire.spec.pod_sets]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise InputError(
+                f"{name} is there twice", path=f"spec.podSets[{index}].name", remedy="rename one"
+            )
+    kueue_workload(wire, QueueSystem())
+
+
+def _pod_set(wire: WorkloadObject, index: int) -> PodSet:
+    spec = wire.spec.pod_sets[index]
+    path = f"spec.podSets[{index}]"
+    if not 0 <= spec.count <= MOST_PODS:
+        raise InputError(f"{spec.count} pods", path=f"{path}.count", remedy=f"use 0 to {MOST_PODS}")
+    if spec.min_count is not None and not 0 < spec.min_count <= spec.count:
+        raise InputError(
+            f"minCount {spec.min_count} of {spec.count} pods",
+            path=f"{path}.minCount",
+            remedy="use 1 to count",
+        )
+    gone = sum(one.count for one in wire.status.reclaimable_pods if one.name == spec.name)
+    count = max(0, spec.count - gone)
+    return PodSet(
+        name=spec.name,
+        count=count,
+        pod=_template_pod(wire, spec, path),
+        min_count=None if spec.min_count is None else min(spec.min_count, count),
+        topology=_topology(spec, path)[0],
+    )
+
+
+def _template_pod(wire: WorkloadObject, spec: PodSetSpec, path: str) -> Pod:
+    """The template as a pod of its workload's namespace, with what the API server would fill in."""
+    metadata = msgspec.structs.replace(
+        spec.template.metadata,
+        name=f"{wire.metadata.name}-{spec.name}",
+        namespace=wire.metadata.namespace or "default",
+    )
+    pod = Pod(metadata=metadata, spec=with_limits(spec.template.spec))
+    try:
+        check_pod(pod)
+    except InputError as error:
+        raise InputError(
+            error.message, path=f"{path}.template.{error.path}", remedy=error.remedy, code=error.code
+        ) from None
+    return pod
+
+
+def with_limits(spec: PodSpec) -> PodSpec:
+    """The spec with a limit wherever an extended resource is requested.
+
+    The API server demands it of pods; a Workload's templates are not checked there, and the pods that will be made of
+    them can only have it so.
+    """
+    containers = tuple(_limited(container) for container in spec.containers)
+    init_containers = tuple(_limited(container) for container in spec.init_containers)
+    if containers == spec.containers and init_containers == spec.init_containers:
+        return spec
+    return msgspec.structs.replace(spec, containers=containers, init_containers=init_containers)
+
+
+def _limited(container: Container) -> Container:
+    resources = container.resources
+    missing = {
+        name: amount
+        for name, amount in resources.requests.items()
+        if is_extended(name) and name not in resources.limits
+    }
+    if not missing:
+        return container
+    limits = {**resources.limits, **missing}
+    return msgspec.structs.replace(
+        container,
+        resources=ResourceRequirements(limits=limits, requests=resources.requests, claims=resources.claims),
+    )
+
+
+def _topology(spec: PodSetSpec, path: str) -> tuple[TopologyRequest | None, str]:
+    """`topologyRequest`, or what the template's annotations say where there is none; or why it can't be met.
+
+    Kueue stores requests that make no sense and never admits them; so they are a reason to wait and no error.
+    """
+    wire = spec.topology_request
+    try:
+        if wire is None:
+            return topology_of_annotations(spec.template.metadata.annotations), ""
+        layers = tuple((one.topology, one.size) for one in wire.podset_slice_required_topology_constraints)
+        # A leader goes with the slices of its workers, and so needs no size of its own.
+        leader = spec.count == 1 and wire.pod_set_group_name
+        size = wire.pod_set_slice_size or (1 if leader else 0)
+        own = slice_layers(wire.pod_set_slice_required_topology, size, "topologyRequest")
+        request = topology_request(
+            required=wire.required,
+            preferred=wire.preferred,
+            unconstrained=wire.unconstrained,
+            layers=layers or own,
+            group=wire.pod_set_group_name,
+            path="topologyRequest",
+        )
+    except InputError as error:
+        where = f"{path}.{error.path}" if wire is not None else f"{path}.template.{error.path}"
+        return None, f"{where}: {error.message} ({error.remedy})"
+    return request, ""
+
+
+def _topology_hold(wire: WorkloadObject) -> tuple[str, str] | None:
+    for index, spec in enumerate(wire.spec.pod_sets):
+        problem = _topology(spec, f"spec.podSets[{index}]")[1]
+        if problem:
+            return problem, "INVALID_OBJECT"
+    return None
+
+
+def _priority(wire: WorkloadObject, system: QueueSystem) -> int:
+    """As the object says it; a class is looked up only where it doesn't."""
+    spec = wire.spec
+    if spec.priority is not None:
+        return spec.priority
+    name, kueues_own = spec.priority_class_name, "workloadpriorityclass" in spec.priority_class_source
+    if spec.priority_class_ref is not None:
+        name = spec.priority_class_ref.name
+        kueues_own = spec.priority_class_ref.kind == "WorkloadPriorityClass"
+    if kueues_own:
+        return system.workload_priority_classes.get(name, 0)
+    return system.priority_classes.get(name or system.default_priority_class, 0)
+
+
+def _preemption_policy(wire: WorkloadObject, system: QueueSystem) -> str:
+    """Gates that are still there forbid it to preempt, and so does a PriorityClass that never preempts."""
+    never = bool(wire.spec.preemption_gates)
+    for pod_set in wire.spec.pod_sets:
+        template = pod_set.template.spec
+        never = never or template.preemption_policy == "Never"
+        never = never or template.priority_class_name in system.non_preempting
+    return "Never" if never else "PreemptLowerPriority"
+
+
+def _queued_at(wire: WorkloadObject) -> int:
+    evicted = wire.condition("Evicted")
+    if evicted is not None and evicted.reason in _REQUEUES_AT_EVICTION:
+        return seconds_of(evicted.last_transition_time)
+    return seconds_of(wire.metadata.creation_timestamp)
+
+
+def _waiting_hold(wire: WorkloadObject) -> tuple[str, str]:
+    if not wire.spec.active:
+        return "the workload is deactivated: spec.active is false", "JOB_SUSPENDED"
+    for condition in wire.status.conditions:
+        if condition.type == "Requeued" and condition.status == "False":
+            until = wire.status.requeue_state.requeue_at if wire.status.requeue_state else ""
+            return f"waits to be requeued{f' until {until}' if until else ''}", "REQUEUE_BACKOFF"
+    return NO_HOLD
+
+
+def _run_time_left(wire: WorkloadObject) -> int | None:
+    limit = wire.spec.maximum_execution_time_seconds
+    if limit is None:
+        return None
+    status = wire.status
+    spent = (
+        status.accumulated_past_execution_time_seconds or status.accumulated_past_exexcution_time_seconds or 0
+    )
+    return max(0, limit - max(0, spent))

@@ -1,0 +1,285 @@
+"""Every kind of owner as one `Owner`: which sets of pods it makes, and how its pods say to which set they belong.
+
+Fed by `model.objects` (which runs it as a check) and by `cluster.workloads`. How the sets are called, and which label
+tells a pod's set, follows the projects' own controllers and Kueue's names for their pod sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from windlass.model.checks import check_pod
+from windlass.model.errors import InputError
+from windlass.model.kueue.workload_wire import PodTemplate
+from windlass.model.meta import ObjectMeta
+from windlass.model.owners.wire import (
+    Controller,
+    JobObject,
+    JobSetObject,
+    KubeflowJob,
+    LeaderWorkerSetObject,
+    OwnerObject,
+    RayClusterObject,
+    RayClusterSpec,
+    RayJobObject,
+    TrainJobObject,
+)
+from windlass.model.pod import Pod
+from windlass.model.topology_request import MOST_PODS
+
+QUEUE_NAME = "kueue.x-k8s.io/queue-name"
+MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+LWS_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
+LWS_WORKER = "leaderworkerset.sigs.k8s.io/worker-index"
+_ENDS = ("Complete", "Completed", "Succeeded", "Failed")
+_RAY_ENDS = ("SUCCEEDED", "FAILED", "STOPPED")
+
+
+class OwnerSet(msgspec.Struct, frozen=True):
+    """Pods of one template."""
+
+    name: str
+    count: int
+    template: PodTemplate
+    min_count: int | None = None
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """What made the pods, and how many of what kind there are to be."""
+
+    kind: str
+    metadata: ObjectMeta
+    sets: tuple[OwnerSet, ...] = ()
+    """Of one group, where the owner makes several."""
+    groups: int = 1
+    """So many gangs of these sets, each a workload of its own (LeaderWorkerSet)."""
+    together: bool = True
+    """Its pods start together or not at all."""
+    minimum: int | None = None
+    suspended: bool = False
+    finished: bool = False
+    deadline: int | None = None
+    set_label: str = ""
+    """Pod label whose value is the name of the pod's set."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace or 'default'}/{self.metadata.name}"
+
+
+def owner_of(wire: OwnerObject) -> Owner:
+    """The owner that the object describes; refuses, with the path, what can't be one."""
+    if not wire.metadata.name and not wire.metadata.generate_name:
+        raise InputError("needs a name", path="metadata.name", remedy="add a name")
+    match wire:
+        case JobObject():
+            owner = _job(wire)
+        case JobSetObject():
+            owner = _job_set(wire)
+        case KubeflowJob():
+            owner = _kubeflow(wire)
+        case RayClusterObject():
+            owner = _ray_cluster(wire)
+        case RayJobObject():
+            owner = _ray_job(wire)
+        case LeaderWorkerSetObject():
+            owner = _leader_worker_set(wire)
+        case TrainJobObject():
+            owner = Owner(wire.KIND, wire.metadata, suspended=wire.spec.suspend)
+        case Controller():
+            owner = _controller(wire)
+        case _:
+            raise AssertionError(f"no rule for {type(wire).__name__}")
+    return msgspec.structs.replace(owner, finished=_is_finished(wire))
+
+
+def template_pod(owner: Owner, one: OwnerSet) -> Pod:
+    """A pod of the set as its controller would make it."""
+    name = f"{owner.metadata.name or owner.metadata.generate_name}-{one.name}"
+    metadata = msgspec.structs.replace(
+        one.template.metadata, name=name, namespace=owner.metadata.namespace or "default"
+    )
+    return Pod(metadata=metadata, spec=one.template.spec)
+
+
+def _job(wire: JobObject) -> Owner:
+    spec = wire.spec
+    count = _count(spec.parallelism, "spec.parallelism")
+    if spec.completions is not None:
+        left = _count(spec.completions, "spec.completions") - wire.status.succeeded
+        count = min(count, max(0, left))
+    one = OwnerSet("main", count, _template(spec.template, "spec.template"), _min_parallelism(wire, count))
+    return Owner(
+        wire.KIND,
+        wire.metadata,
+        (one,),
+        together=QUEUE_NAME in wire.metadata.labels,
+        suspended=spec.suspend,
+        deadline=spec.active_deadline_seconds,
+    )
+
+
+def _min_parallelism(wire: JobObject, count: int) -> int | None:
+    """Kueue's partial admission of a Job."""
+    text = wire.metadata.annotations.get(MIN_PARALLELISM, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 9):
+        raise InputError(
+            f"{text[:64]!r} is not a number of pods",
+            path=f"metadata.annotations.{MIN_PARALLELISM}",
+            remedy='use digits only, such as "2"',
+        )
+    return max(1, min(int(text), count))
+
+
+def _job_set(wire: JobSetObject) -> Owner:
+    sets = []
+    for index, job in enumerate(wire.spec.replicated_jobs):
+        path = f"spec.replicatedJobs[{index}]"
+        spec = job.template.spec
+        each = _count(spec.parallelism, f"{path}.template.spec.parallelism")
+        if spec.completions is not None:
+            each = min(each, _count(spec.completions, f"{path}.template.spec.completions"))
+        count = _count(each * _count(job.replicas, f"{path}.replicas"), f"{path}.replicas")
+        sets.append(OwnerSet(job.name, count, _template(spec.template, f"{path}.template.spec.template")))
+    limits = [job.template.spec.active_deadline_seconds for job in wire.spec.replicated_jobs]
+    return Owner(
+        wire.KIND,
+        wire.metadata,
+        _distinct(sets, "spec.replicatedJobs"),
+        together=QUEUE_NAME in wire.metadata.labels,
+        suspended=wire.spec.suspend,
+        deadline=_longest(limits),
+        set_label="jobset.sigs.k8s.io/replicatedjob-name",
+    )
+
+
+def _kubeflow(wire: KubeflowJob) -> Owner:
+    spec = wire.spec
+    field, replicas = spec.replicas
+    sets = [
+        OwnerSet(
+            role.lower(),
+            _count(one.replicas, f"spec.{field}.{role}.replicas"),
+            _template(one.template, f"spec.{field}.{role}.template"),
+        )
+        for role, one in replicas.items()
+    ]
+    # A launcher or master comes up first, whatever the order in the file: that is the order of Kueue's pod sets.
+    sets.sort(key=lambda one: one.name not in ("launcher", "master", "chief", "scheduler"))
+    minimum = spec.run_policy.scheduling_policy.min_available if spec.run_policy.scheduling_policy else None
+    if minimum is None and spec.elastic_policy is not None and spec.elastic_policy.min_replicas is not None:
+        minimum = spec.elastic_policy.min_replicas + sum(one.count for one in sets if one.name != "worker")
+    total = sum(one.count for one in sets)
+    return Owner(
+        wire.KIND,
+        wire.metadata,
+        tuple(sets),
+        minimum=None if minimum is None else max(0, min(minimum, total)),
+        suspended=spec.run_policy.suspend,
+        deadline=spec.run_policy.active_deadline_seconds,
+        set_label="training.kubeflow.org/replica-type",
+    )
+
+
+def _ray_cluster(wire: RayClusterObject) -> Owner:
+    return Owner(
+        wire.KIND,
+        wire.metadata,
+        _ray_sets(wire.spec, "spec"),
+        suspended=wire.spec.suspend,
+        set_label="ray.io/group",
+    )
+
+
+def _ray_job(wire: RayJobObject) -> Owner:
+    submitter = wire.spec.submitter_pod_template
+    sets = _ray_sets(wire.spec.ray_cluster_spec, "spec.rayClusterSpec")
+    if submitter is not None:
+        sets = (*sets, OwnerSet("submitter", 1, _template(submitter, "spec.submitterPodTemplate")))
+    return Owner(
+        wire.KIND,
+        wire.metadata,
+        sets,
+        suspended=wire.spec.suspend,
+        deadline=wire.spec.active_deadline_seconds,
+        set_label="ray.io/group",
+    )
+
+
+def _ray_sets(spec: RayClusterSpec, path: str) -> tuple[OwnerSet, ...]:
+    sets = [
+        OwnerSet("headgroup", 1, _template(spec.head_group_spec.template, f"{path}.headGroupSpec.template"))
+    ]
+    for index, group in enumerate(spec.worker_group_specs):
+        where = f"{path}.workerGroupSpecs[{index}]"
+        hosts = _count(group.num_of_hosts, f"{where}.numOfHosts")
+        count = _count(_count(group.replicas, f"{where}.replicas") * hosts, f"{where}.replicas")
+        sets.append(OwnerSet(group.group_name, count, _template(group.template, f"{where}.template")))
+    return _distinct(sets, f"{path}.workerGroupSpecs")
+
+
+def _leader_worker_set(wire: LeaderWorkerSetObject) -> Owner:
+    spec = wire.spec.leader_worker_template
+    path = "spec.leaderWorkerTemplate"
+    size = _count(spec.size, f"{path}.size")
+    workers = _template(spec.worker_template, f"{path}.workerTemplate")
+    if spec.leader_template is None:
+        sets: tuple[OwnerSet, ...] = (OwnerSet("main", size, workers),)
+    else:
+        leader = _template(spec.leader_template, f"{path}.leaderTemplate")
+        sets = (OwnerSet("leader", 1, leader), OwnerSet("worker", max(0, size - 1), workers))
+    groups = _count(wire.spec.replicas, "spec.replicas")
+    _count(groups * size, "spec.replicas")
+    return Owner(wire.KIND, wire.metadata, sets, groups=groups)
+
+
+def _controller(wire: Controller) -> Owner:
+    count = _count(wire.spec.replicas, "spec.replicas")
+    one = OwnerSet("main", count, _template(wire.spec.template, "spec.template"))
+    return Owner(wire.KIND, wire.metadata, (one,), together=False)
+
+
+def _template(template: PodTemplate, path: str) -> PodTemplate:
+    """Checked as a pod is; the path leads into the owner."""
+    named = msgspec.structs.replace(template.metadata, name="template")
+    try:
+        check_pod(Pod(metadata=named, spec=template.spec))
+    except InputError as error:
+        raise InputError(
+            error.message, path=f"{path}.{error.path}", remedy=error.remedy, code=error.code
+        ) from None
+    return template
+
+
+def _distinct(sets: Iterable[OwnerSet], path: str) -> tuple[OwnerSet, ...]:
+    made = tuple(sets)
+    names = [one.name for one in made]
+    for index, name in enumerate(names):
+        if not name or name in names[:index]:
+            raise InputError(
+                f"{name!r} is no name of its own", path=f"{path}[{index}]", remedy="name every one once"
+            )
+    return made
+
+
+def _count(value: int, path: str) -> int:
+    if not 0 <= value <= MOST_PODS:
+        raise InputError(f"{value} is out of range", path=path, remedy=f"use 0 to {MOST_PODS}")
+    return value
+
+
+def _longest(limits: list[int | None]) -> int | None:
+    """A bound for all parts, where each has one."""
+    known = [limit for limit in limits if limit is not None]
+    return max(known) if known and len(known) == len(limits) else None
+
+
+def _is_finished(wire: OwnerObject) -> bool:
+    if isinstance(wire, Controller):
+        return False
+    ended = any(one.type in _ENDS and one.status == "True" for one in wire.status.conditions)
+    return ended or wire.status.job_status in _RAY_ENDS

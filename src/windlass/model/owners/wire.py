@@ -1,0 +1,232 @@
+"""The kinds that own pods, as far as a workload is read out of them: sizes, templates, whether they are suspended.
+
+Decoded by `model.objects`; `model.owners.normalise` turns each into an `Owner`. Field names are the interfaces of
+Kubernetes, JobSet, Kubeflow, Ray and LeaderWorkerSet (all Apache-2.0).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from windlass.model.kueue.workload_wire import Condition, PodTemplate
+from windlass.model.meta import KubeStruct, ObjectMeta
+
+
+class OwnerStatus(KubeStruct, frozen=True):
+    """What is read of any owner's status."""
+
+    succeeded: int = 0
+    conditions: tuple[Condition, ...] = ()
+    job_status: str = ""
+    """RayJob's own field: SUCCEEDED, FAILED, STOPPED are ends."""
+
+
+class OwnerObject(KubeStruct, frozen=True):
+    """Base of all kinds of owners."""
+
+    KIND: ClassVar[str] = ""
+
+    api_version: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+    status: OwnerStatus = OwnerStatus()
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace or 'default'}/{self.metadata.name}"
+
+
+class JobSpec(KubeStruct, frozen=True):
+    parallelism: int = 1
+    completions: int | None = None
+    suspend: bool = False
+    active_deadline_seconds: int | None = None
+    template: PodTemplate = PodTemplate()
+
+
+class JobObject(OwnerObject, frozen=True):
+    KIND: ClassVar[str] = "Job"
+    spec: JobSpec = JobSpec()
+
+
+class JobTemplate(KubeStruct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: JobSpec = JobSpec()
+
+
+class ReplicatedJob(KubeStruct, frozen=True):
+    name: str = ""
+    replicas: int = 1
+    template: JobTemplate = JobTemplate()
+
+
+class JobSetSpec(KubeStruct, frozen=True):
+    replicated_jobs: tuple[ReplicatedJob, ...] = ()
+    suspend: bool = False
+
+
+class JobSetObject(OwnerObject, frozen=True):
+    KIND: ClassVar[str] = "JobSet"
+    spec: JobSetSpec = JobSetSpec()
+
+
+class ReplicaSpec(KubeStruct, frozen=True):
+    replicas: int = 1
+    template: PodTemplate = PodTemplate()
+
+
+class KubeflowScheduling(KubeStruct, frozen=True):
+    min_available: int | None = None
+    priority_class: str = ""
+
+
+class RunPolicy(KubeStruct, frozen=True):
+    suspend: bool = False
+    active_deadline_seconds: int | None = None
+    scheduling_policy: KubeflowScheduling | None = None
+
+
+class ElasticPolicy(KubeStruct, frozen=True):
+    min_replicas: int | None = None
+
+
+Replicas = dict[str, ReplicaSpec]
+
+
+class KubeflowSpec(KubeStruct, frozen=True):
+    """Every kind has its own name for the map of replica types; the rest is the same."""
+
+    run_policy: RunPolicy = RunPolicy()
+    elastic_policy: ElasticPolicy | None = None
+    pytorch_replica_specs: Replicas = msgspec.field(default_factory=dict)
+    tf_replica_specs: Replicas = msgspec.field(default_factory=dict)
+    mpi_replica_specs: Replicas = msgspec.field(default_factory=dict)
+    xgb_replica_specs: Replicas = msgspec.field(default_factory=dict)
+    paddle_replica_specs: Replicas = msgspec.field(default_factory=dict)
+    jax_replica_specs: Replicas = msgspec.field(default_factory=dict)
+
+    @property
+    def replicas(self) -> tuple[str, Replicas]:
+        """The map that is filled, and the field's name."""
+        maps = {
+            "pytorchReplicaSpecs": self.pytorch_replica_specs,
+            "tfReplicaSpecs": self.tf_replica_specs,
+            "mpiReplicaSpecs": self.mpi_replica_specs,
+            "xgbReplicaSpecs": self.xgb_replica_specs,
+            "paddleReplicaSpecs": self.paddle_replica_specs,
+            "jaxReplicaSpecs": self.jax_replica_specs,
+        }
+        return next((entry for entry in maps.items() if entry[1]), ("", {}))
+
+
+class KubeflowJob(OwnerObject, frozen=True):
+    spec: KubeflowSpec = KubeflowSpec()
+
+
+class PyTorchJobObject(KubeflowJob, frozen=True):
+    KIND: ClassVar[str] = "PyTorchJob"
+
+
+class TFJobObject(KubeflowJob, frozen=True):
+    KIND: ClassVar[str] = "TFJob"
+
+
+class MPIJobObject(KubeflowJob, frozen=True):
+    KIND: ClassVar[str] = "MPIJob"
+
+
+class XGBoostJobObject(KubeflowJob, frozen=True):
+    KIND: ClassVar[str] = "XGBoostJob"
+
+
+class PaddleJobObject(KubeflowJob, frozen=True):
+    KIND: ClassVar[str] = "PaddleJob"
+
+
+class JAXJobObject(KubeflowJob, frozen=True):
+    KIND: ClassVar[str] = "JAXJob"
+
+
+class TrainJobSpec(KubeStruct, frozen=True):
+    suspend: bool = False
+
+
+class TrainJobObject(OwnerObject, frozen=True):
+    """Its pods' templates stand in a training runtime; the JobSet that is made of both has them."""
+
+    KIND: ClassVar[str] = "TrainJob"
+    spec: TrainJobSpec = TrainJobSpec()
+
+
+class RayHeadGroup(KubeStruct, frozen=True):
+    template: PodTemplate = PodTemplate()
+
+
+class RayWorkerGroup(KubeStruct, frozen=True):
+    group_name: str = ""
+    replicas: int = 1
+    num_of_hosts: int = 1
+    template: PodTemplate = PodTemplate()
+
+
+class RayClusterSpec(KubeStruct, frozen=True):
+    suspend: bool = False
+    head_group_spec: RayHeadGroup = RayHeadGroup()
+    worker_group_specs: tuple[RayWorkerGroup, ...] = ()
+
+
+class RayClusterObject(OwnerObject, frozen=True):
+    KIND: ClassVar[str] = "RayCluster"
+    spec: RayClusterSpec = RayClusterSpec()
+
+
+class RayJobSpec(KubeStruct, frozen=True):
+    suspend: bool = False
+    active_deadline_seconds: int | None = None
+    ray_cluster_spec: RayClusterSpec = RayClusterSpec()
+    submitter_pod_template: PodTemplate | None = None
+
+
+class RayJobObject(OwnerObject, frozen=True):
+    KIND: ClassVar[str] = "RayJob"
+    spec: RayJobSpec = RayJobSpec()
+
+
+class LeaderWorkerTemplate(KubeStruct, frozen=True):
+    leader_template: PodTemplate | None = None
+    worker_template: PodTemplate = PodTemplate()
+    size: int = 1
+
+
+class LeaderWorkerSetSpec(KubeStruct, frozen=True):
+    replicas: int = 1
+    leader_worker_template: LeaderWorkerTemplate = LeaderWorkerTemplate()
+
+
+class LeaderWorkerSetObject(OwnerObject, frozen=True):
+    KIND: ClassVar[str] = "LeaderWorkerSet"
+    spec: LeaderWorkerSetSpec = LeaderWorkerSetSpec()
+
+
+class ControllerSpec(KubeStruct, frozen=True):
+    replicas: int = 1
+    template: PodTemplate = PodTemplate()
+
+
+class Controller(OwnerObject, frozen=True):
+    """Keeps pods running that have nothing to do with one another."""
+
+    spec: ControllerSpec = ControllerSpec()
+
+
+class DeploymentObject(Controller, frozen=True):
+    KIND: ClassVar[str] = "Deployment"
+
+
+class ReplicaSetObject(Controller, frozen=True):
+    KIND: ClassVar[str] = "ReplicaSet"
+
+
+class StatefulSetObject(Controller, frozen=True):
+    KIND: ClassVar[str] = "StatefulSet"

@@ -1,0 +1,131 @@
+"""How close together pods have to be, out of Kueue's topology annotations.
+
+`model.kueue.workloads` reads the same from a Workload's `topologyRequest`; `cluster.workloads` reads it here for pods,
+Jobs and the training kinds. `placement` searches with the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from windlass.model.errors import InputError
+from windlass.model.workload import TopologyRequest
+
+PREFIX = "kueue.x-k8s.io/"
+REQUIRED = PREFIX + "podset-required-topology"
+PREFERRED = PREFIX + "podset-preferred-topology"
+UNCONSTRAINED = PREFIX + "podset-unconstrained-topology"
+SLICE_LEVEL = PREFIX + "podset-slice-required-topology"
+SLICE_SIZE = PREFIX + "podset-slice-size"
+SLICE_LAYERS = PREFIX + "podset-slice-required-topology-constraints"
+GROUP = PREFIX + "podset-group-name"
+MOST_LAYERS = 3
+MOST_PODS = 10**7
+"""A slice of more pods than that is a slip of the pen."""
+
+
+def topology_of_annotations(annotations: Mapping[str, str]) -> TopologyRequest | None:
+    """What the annotations of a pod or a pod template ask for; None where they ask for nothing."""
+    if not any(name.startswith(PREFIX + "podset-") for name in annotations):
+        return None
+    where = "metadata.annotations"
+    slice_size = annotations.get(SLICE_SIZE, "")
+    if slice_size and not (slice_size.isascii() and slice_size.isdigit() and len(slice_size) < 9):
+        raise InputError(
+            f"{slice_size[:64]!r} is not a number of pods", path=f"{where}.{SLICE_SIZE}", remedy='use "8"'
+        )
+    return topology_request(
+        required=annotations.get(REQUIRED, ""),
+        preferred=annotations.get(PREFERRED, ""),
+        unconstrained=annotations.get(UNCONSTRAINED, "") == "true",
+        layers=_layers(annotations)
+        or slice_layers(annotations.get(SLICE_LEVEL, ""), int(slice_size or 0), where),
+        group=annotations.get(GROUP, ""),
+        path=where,
+    )
+
+
+def slice_layers(level: str, size: int, path: str) -> tuple[tuple[str, int], ...]:
+    """The single layer of slices that a level and a size stand for; a size alone cuts nothing."""
+    if not level:
+        return ()
+    if not 1 <= size <= MOST_PODS:
+        raise InputError(
+            f"slices within {level} need a size",
+            path=path,
+            remedy="set podset-slice-size (podSetSliceSize) to 1 or more",
+        )
+    return ((level, size),)
+
+
+def topology_request(
+    *,
+    required: str,
+    preferred: str,
+    unconstrained: bool,
+    layers: tuple[tuple[str, int], ...],
+    group: str,
+    path: str,
+) -> TopologyRequest | None:
+    """One request out of its parts; slices alone leave the pod set itself unconstrained."""
+    if sum((bool(required), bool(preferred), unconstrained)) > 1:
+        raise InputError(
+            "a pod set asks for one of required, preferred and unconstrained topology",
+            path=path,
+            remedy="keep one of them",
+        )
+    _check_layers(layers, path)
+    if not (required or preferred or unconstrained or layers):
+        return None
+    mode = "required" if required else "preferred" if preferred else "unconstrained"
+    outer = layers[0] if layers else ("", 0)
+    return TopologyRequest(
+        mode=mode,
+        level=required or preferred,
+        slice_level=outer[0],
+        slice_size=outer[1],
+        inner_slices=layers[1:],
+        group=group,
+    )
+
+
+def _check_layers(layers: tuple[tuple[str, int], ...], path: str) -> None:
+    if len(layers) > MOST_LAYERS:
+        raise InputError(f"{len(layers)} layers of slices", path=path, remedy=f"use at most {MOST_LAYERS}")
+    for level, size in layers:
+        if not level or not 1 <= size <= MOST_PODS:
+            raise InputError(
+                f"a slice of {size} pods within {level or 'no level'}",
+                path=path,
+                remedy="name a level, and 1 pod or more",
+            )
+    for (_, outer), (_, inner) in pairwise(layers):
+        if outer % inner:
+            raise InputError(
+                f"slices of {outer} pods can't be cut into slices of {inner}",
+                path=path,
+                remedy="the size of an inner slice divides that of the outer one",
+            )
+
+
+def _layers(annotations: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
+    """The layers that stand as a JSON list in one annotation, the widest first."""
+    text = annotations.get(SLICE_LAYERS, "")
+    if not text:
+        return ()
+    try:
+        entries: list[dict[str, Any]] = msgspec.json.decode(text, type=list[dict[str, Any]])
+        layers = tuple((entry["topology"], entry["size"]) for entry in entries)
+    except (msgspec.MsgspecError, KeyError, ValueError, RecursionError):
+        layers = ((None, None),)
+    if not all(isinstance(level, str) and type(size) is int for level, size in layers):
+        raise InputError(
+            "is not a list of slices",
+            path=f"metadata.annotations.{SLICE_LAYERS}",
+            remedy='write [{"topology": "example.com/rack", "size": 8}]',
+        )
+    return layers

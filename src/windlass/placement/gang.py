@@ -1,0 +1,167 @@
+"""Placing sets of pods together: all of them, as close as asked, or none.
+
+`placement.site` hands over what a workload's pod sets ask for; the pods are placed on the overlay. Sets with a topology
+request go through the topology search, with the overlay as the room; the others go pod by pod to the best node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from windlass.cluster.facts import Bools
+from windlass.cluster.shape import Shape
+from windlass.cluster.state import Ints
+from windlass.model.pod import Pod
+from windlass.model.workload import TopologyRequest
+from windlass.placement.neighbours import needs_neighbours
+from windlass.placement.overlay import Overlay
+from windlass.placement.topology import DomainTree, TopologyAsk, TopologyFailure, plan_topology
+from windlass.placement.verdicts import Refusal
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Equal pods of a workload that are to be placed."""
+
+    name: str
+    count: int
+    pod: Pod
+    """As it will be: with the selectors and tolerations of its flavor."""
+    shape: Shape
+    topology: TopologyRequest | None = None
+    existing: tuple[Pod, ...] = ()
+    """Those of the pods that exist; the rest is placed as if they were like `pod`."""
+
+    def member(self, i: int) -> Pod:
+        return self.existing[i] if i < len(self.existing) else self.pod
+
+
+class Place(msgspec.Struct, frozen=True):
+    """One pod's place."""
+
+    part: int
+    member: int
+    node: int
+    row: int
+    grant: int
+
+
+class Failure(msgspec.Struct, frozen=True):
+    part: str
+    message: str = ""
+    """From the topology search."""
+    refusal: Refusal | None = None
+    """From the nodes, where no topology was asked for."""
+
+
+def place_together(
+    overlay: Overlay, parts: Sequence[Part], tree: DomainTree | None, topology: str
+) -> list[Place] | Failure:
+    """Places for every pod of every part, taken on the overlay; on failure the overlay is as it was."""
+    before = overlay.checkpoint()
+    rows = [overlay.table.row(part.shape, overlay.snapshot) for part in parts]
+    close = [i for i, part in enumerate(parts) if part.topology is not None and tree is not None]
+    # The largest pods first: they have the fewest places to go.
+    loose = sorted(set(range(len(parts))) - set(close), key=lambda i: (-_size(parts[i].shape), i))
+    places: list[Place] = []
+    if close and tree is not None:
+        found = _place_close(overlay, [parts[i] for i in close], [rows[i] for i in close], tree, topology)
+        if isinstance(found, Failure):
+            overlay.rollback(before)
+            return found
+        places += [msgspec.structs.replace(place, part=close[place.part]) for place in found]
+    for i in loose:
+        for member in range(parts[i].count):
+            place = _place_one(overlay, i, parts[i], rows[i], member)
+            if isinstance(place, Failure):
+                overlay.rollback(before)
+                return place
+            places.append(place)
+    return places
+
+
+def _size(shape: Shape) -> int:
+    gpu = shape.gpu
+    return (gpu.count * (gpu.milli or 1000) if gpu else 0) * (1 << 32) + dict(shape.requests).get("cpu", 0)
+
+
+def _place_one(overlay: Overlay, index: int, part: Part, row: int, member: int) -> Place | Failure:
+    pod = part.member(member)
+    why = overlay.reasons(pod, row)
+    node = overlay.best(pod, row, why, overlay.snapshot.decisions + overlay.checkpoint())
+    if node < 0:
+        return Failure(part.name, refusal=overlay.refusal(row, part.shape, why))
+    return Place(index, member, node, row, int(overlay.take(pod, row, node)))
+
+
+def _place_close(
+    overlay: Overlay, parts: Sequence[Part], rows: Sequence[int], tree: DomainTree, topology: str
+) -> list[Place] | Failure:
+    room = OverlayRoom(overlay, parts, rows)
+    asks = []
+    for part, row in zip(parts, rows, strict=True):
+        overlay.refresh(row)
+        asks.append(TopologyAsk(part.name, part.count, part.topology, overlay.table.cells.score[row].copy()))
+    found = plan_topology(tree, asks, room, topology)
+    return Failure(found.pod_set, found.message) if isinstance(found, TopologyFailure) else room.places
+
+
+class OverlayRoom:
+    """The overlay as the topology search asks it; what the search takes is placed at once."""
+
+    def __init__(self, overlay: Overlay, parts: Sequence[Part], rows: Sequence[int]) -> None:
+        self._overlay, self._parts, self._rows = overlay, parts, rows
+        self.places: list[Place] = []
+        self._members = [0] * len(parts)
+
+    def pods(self, ask: int) -> Ints:
+        counts = self._empty()
+        overlay = self._overlay
+        overlay.kernels.count_fits(
+            overlay.state, overlay.table.shapes, overlay.table.cells, self._rows[ask], counts
+        )
+        return self._between_pods(ask, counts)
+
+    def beside(self, ask: int, leader: int) -> tuple[Bools, Ints]:
+        counts = self._empty()
+        overlay = self._overlay
+        overlay.kernels.count_beside(
+            overlay.state,
+            overlay.table.shapes,
+            overlay.table.cells,
+            self._rows[ask],
+            self._rows[leader],
+            counts,
+        )
+        takes_leader = (counts >= 0) & (self._between_pods(leader, np.ones_like(counts)) > 0)
+        return takes_leader, np.where(takes_leader, self._between_pods(ask, counts), self.pods(ask))
+
+    def take(self, ask: int, rows: Ints, pods: Ints) -> None:
+        row = self._rows[ask]
+        for node, count in zip(rows.tolist(), pods.tolist(), strict=True):
+            for _ in range(count):
+                member = self._members[ask]
+                self._members[ask] += 1
+                self._overlay.refresh(row)
+                grant = self._overlay.take(self._parts[ask].member(member), row, node)
+                self.places.append(Place(ask, member, node, row, int(grant)))
+
+    def excluded(self, ask: int) -> Mapping[str, int]:
+        why = self._overlay.reasons(self._parts[ask].pod, self._rows[ask])
+        refusal = self._overlay.refusal(self._rows[ask], self._parts[ask].shape, why)
+        return {count.kube: count.nodes for count in refusal.verdict().counts}
+
+    def _between_pods(self, ask: int, counts: Ints) -> Ints:
+        """Rules between pods masked in: a node that they refuse takes none; one more pod may refuse the next."""
+        pod = self._parts[ask].pod
+        neighbours = self._overlay.neighbours()
+        if not neighbours.constrains(pod):
+            return counts
+        static = self._overlay.table.cells.static[self._rows[ask]]
+        most = 1 if needs_neighbours(pod) else np.iinfo(np.int64).max
+        return np.where(neighbours.reasons(pod, static) == 0, np.minimum(counts, most), 0)
+
+    def _empty(self) -> Ints:
+        return np.zeros(self._overlay.snapshot.facts.size, dtype=np.int64)

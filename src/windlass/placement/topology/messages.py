@@ -1,0 +1,60 @@
+"""Why a pod set doesn't fit its topology, in Kueue's words.
+
+Fed by `plan` when a search fails. People and scripts know these sentences from Kueue's conditions, so they are kept
+to the letter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from windlass.placement.topology.capacity import NodeRoom, capacities
+from windlass.placement.topology.levels import Search
+from windlass.placement.topology.search import Shortage
+from windlass.placement.topology.tree import DomainTree
+
+
+def not_fit(topology: str, fits: int, needed: int, unit: str) -> str:
+    if fits == 0:
+        return f'topology "{topology}" doesn\'t allow to fit any of {needed} {unit}(s)'
+    return f'topology "{topology}" allows to fit only {fits} out of {needed} {unit}(s)'
+
+
+def shortage(
+    topology: str, tree: DomainTree, search: Search, nodes: NodeRoom, short: Shortage, count: int
+) -> str:
+    """How much of so many pods fits, where not all do."""
+    if search.layers_of_slices:
+        return _layers_not_fit(topology, tree, search, nodes, short.depth, count)
+    return not_fit(topology, short.fits, count // search.slice_size, search.unit)
+
+
+def _layers_not_fit(
+    topology: str, tree: DomainTree, search: Search, nodes: NodeRoom, depth: int, count: int
+) -> str:
+    """With several layers of slices: how far each of them gets in the domain that has most room."""
+    room = capacities(tree, search, nodes)
+    best = int(np.argmax(room[depth].units))
+    parts = [f'topology "{topology}" doesn\'t allow to fit']
+    for level, size in search.layers_of_slices:
+        first, end = _span(tree, depth, best, level)
+        fits = int((room[level].pods[first:end] // size).sum())
+        parts.append(f"{fits}/{count // size} slice(s) fit on level {tree.levels[level]}")
+    return "; ".join(parts)
+
+
+def _span(tree: DomainTree, depth: int, domain: int, level: int) -> tuple[int, int]:
+    """The run of domains of a lower level inside one domain."""
+    first, end = domain, domain + 1
+    for between in range(depth, level):
+        first, end = (int(tree.layers[between].first_child[at]) for at in (first, end))
+    return first, end
+
+
+def with_exclusions(message: str, total: int, excluded: Mapping[str, int]) -> str:
+    reasons = sorted(f"{reason}: {nodes}" for reason, nodes in excluded.items() if nodes)
+    if not reasons:
+        return message
+    return f"{message}. Total nodes: {total}; excluded: {', '.join(reasons)}"

@@ -1,0 +1,162 @@
+"""The running account of one decision: who is admitted, who has to go, who waits, and what of it is on the quota
+tree.
+
+`cycle` writes it, `admit` reads the outcomes out of it. Two states have to be within quota: *now*, with the victims
+still there and those who wait for them not yet; and *afterwards*, without victims and with everybody admitted. The
+tree holds the second, except that the victims of the present round stay on it until the round ends (Kueue's rule, so
+that workloads nominated together are judged on the same state).
+"""
+
+from __future__ import annotations
+
+from windlass.queueing.assignment import Assignment
+from windlass.queueing.history import Ledger
+from windlass.queueing.node import QuotaNode, Running, Usage
+from windlass.queueing.outcome import (
+    IN_CLUSTER_QUEUE,
+    IN_COHORT_FAIR_SHARING,
+    IN_COHORT_RECLAIM_WHILE_BORROWING,
+    IN_COHORT_RECLAMATION,
+    QUOTA_INSUFFICIENT,
+    Admitted,
+    Evicted,
+    Held,
+    Outcome,
+)
+from windlass.queueing.pending import Pending
+from windlass.queueing.site import PlaceResult
+from windlass.queueing.victims import Target
+
+_WHY = {
+    IN_CLUSTER_QUEUE: "prioritization in the ClusterQueue",
+    IN_COHORT_RECLAMATION: "reclamation within the cohort",
+    IN_COHORT_FAIR_SHARING: "Fair Sharing within the cohort",
+    IN_COHORT_RECLAIM_WHILE_BORROWING: "reclamation within the cohort while borrowing",
+}
+
+
+class Book:
+    def __init__(self, ledger: Ledger | None, now: int) -> None:
+        self._ledger = ledger
+        self._now = now
+        self._decided: dict[str, Admitted | Evicted] = {}
+        self._held: dict[str, Held] = {}
+        self.leaving: dict[str, Running] = {}
+        """Victims of this round; still on the tree."""
+        self._withdrawn: set[str] = set()
+        self._arrived: list[Running] = []
+        self._gone: dict[int, list[Running]] = {}
+        """Victims of earlier rounds by root of their tree; off the tree, and not really gone yet."""
+        self._waiting: dict[int, list[tuple[QuotaNode, Usage]]] = {}
+        """What those take who wait for victims; on the tree, and not really there yet."""
+
+    def outcomes(self) -> list[Outcome]:
+        return [*self._decided.values(), *(self._held[key] for key in sorted(self._held))]
+
+    def hold(self, key: str, code: str, message: str) -> None:
+        self._held[key] = Held(key, code, message)
+
+    def drain(self, running: Running, reason: str, message: str) -> None:
+        """Its queue was stopped."""
+        self._decided[running.key] = Evicted(running.key, "", reason, message)
+
+    def overlaps(self, targets: list[Target]) -> bool:
+        return any(
+            target.running.key in self.leaving or target.running.key in self._withdrawn for target in targets
+        )
+
+    def fits_now(self, node: QuotaNode, usage: Usage) -> bool:
+        """With the victims of all rounds still there."""
+        root = id(node.root)
+        gone, waiting = self._gone.get(root, ()), self._waiting.get(root, ())
+        if not gone and not waiting:
+            return node.fits(usage)
+        for running in gone:
+            running.node.add(running.usage)
+        for other, taken in waiting:
+            other.remove(taken)
+        fits = node.fits(usage)
+        for other, taken in waiting:
+            other.add(taken)
+        for running in gone:
+            running.node.remove(running.usage)
+        return fits
+
+    def fits_afterwards(self, node: QuotaNode, usage: Usage, targets: list[Target]) -> bool:
+        """Without the victims of this round and without the workload's own."""
+        away = {**self.leaving, **{target.running.key: target.running for target in targets}}
+        for running in away.values():
+            running.node.remove(running.usage)
+        fits = node.fits(usage)
+        for running in away.values():
+            running.node.add(running.usage)
+        return fits
+
+    def admit(
+        self, pending: Pending, assignment: Assignment, place: PlaceResult, targets: list[Target]
+    ) -> None:
+        victims = self._evict(pending, targets)
+        after = tuple(sorted({*victims, *place.after}))
+        self._decided[pending.key] = Admitted(
+            pending.key, pending.node.name, assignment.choices, place.nodes, after
+        )
+        self._held.pop(pending.key, None)
+        if self._ledger is not None:
+            self._ledger.charge(pending.local_queue, assignment.usage)
+        if victims:
+            self.reserve(pending, assignment.usage)
+        else:
+            self._arrive(pending, assignment.usage, place)
+
+    def reserve(self, pending: Pending, usage: Usage) -> None:
+        """It takes this as soon as the victims are gone."""
+        pending.node.add(usage)
+        self._waiting.setdefault(id(pending.node.root), []).append((pending.node, usage))
+
+    def _arrive(self, pending: Pending, usage: Usage, place: PlaceResult) -> None:
+        running = Running(pending.workload, pending.node, usage, self._now)
+        running.fresh = True
+        running.nodes = frozenset(name for part in place.nodes for name in part)
+        pending.node.add(usage)
+        self._arrived.append(running)
+
+    def _evict(self, pending: Pending, targets: list[Target]) -> list[str]:
+        """The keys of those that have to end first; what was only just admitted is taken back instead."""
+        victims = []
+        for running, reason in targets:
+            if running.fresh:
+                self._withdraw(running, pending)
+                continue
+            victims.append(running.key)
+            self.leaving[running.key] = running
+            if not running.is_evicting:
+                message = _preempted(pending, running, reason)
+                self._decided[running.key] = Evicted(running.key, pending.key, reason, message)
+        return victims
+
+    def _withdraw(self, running: Running, pending: Pending) -> None:
+        running.leave()
+        self._withdrawn.add(running.key)
+        del self._decided[running.key]
+        self.hold(
+            running.key,
+            QUOTA_INSUFFICIENT,
+            f"fits only in quota that {pending.key} of ClusterQueue {pending.node.name} has a claim to",
+        )
+
+    def end_round(self) -> None:
+        for running in self.leaving.values():
+            running.leave()
+            self._gone.setdefault(id(running.node.root), []).append(running)
+        for running in self._arrived:
+            running.node.running[running.key] = running
+        self.leaving = {}
+        self._arrived = []
+
+
+def _preempted(pending: Pending, running: Running, reason: str) -> str:
+    """Kueue's words."""
+    return (
+        f"Preempted to accommodate a workload (UID: {pending.workload.uid or 'UNKNOWN'}, JobUID: UNKNOWN) "
+        f"due to {_WHY[reason]}; preemptor path: {pending.node.path}; preemptee path: {running.node.path}"
+    )

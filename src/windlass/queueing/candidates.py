@@ -1,0 +1,125 @@
+"""Who may be a victim by nominal quota and priority, in a tree of cohorts.
+
+`preemption` walks the result. Three classes: those over whom the asking queue has an advantage, since it is closer to
+the quota that they borrow; those whom only priority makes victims; those of its own queue.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from windlass.queueing.node import QuotaNode, Running, Usage
+from windlass.queueing.outcome import (
+    IN_CLUSTER_QUEUE,
+    IN_COHORT_RECLAIM_WHILE_BORROWING,
+    IN_COHORT_RECLAMATION,
+)
+from windlass.queueing.victims import Ask, in_order
+
+
+class Variant(Enum):
+    """On what ground a candidate may go; the value is Kueue's reason."""
+
+    WITHIN_QUEUE = IN_CLUSTER_QUEUE
+    BY_POSITION = IN_COHORT_RECLAMATION
+    WHILE_BORROWING = IN_COHORT_RECLAIM_WHILE_BORROWING
+    WITHOUT_BORROWING = "only if the asking queue ends up within its own quota"
+
+    @property
+    def reason(self) -> str:
+        return IN_COHORT_RECLAMATION if self is Variant.WITHOUT_BORROWING else self.value
+
+
+class Candidates:
+    """All candidates in the order in which they are tried."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._found: dict[str, tuple[Variant, QuotaNode | None]] = {}
+        own = self._of_queue(ask.node, ask.node.spec.preemption.within_queue, None, by_position=False)
+        by_position: list[Running] = []
+        by_priority: list[Running] = []
+        self._climb(by_position, by_priority)
+        self.any_by_position = bool(by_position)
+        self.any_of_others = bool(by_position or by_priority)
+        classes = [in_order(members, ask) for members in (by_position, by_priority, own)]
+        self.ordered = [running for members in classes for running in members if running.is_evicting]
+        self.ordered += [running for members in classes for running in members if not running.is_evicting]
+
+    def reason(self, running: Running) -> str:
+        return self._found[running.key][0].reason
+
+    def is_valid(self, running: Running, allow_borrowing: bool) -> bool:
+        """Earlier removals may have brought its queue, or a cohort below the common one, back within quota."""
+        if running.node is self._ask.node:
+            return True
+        variant, common = self._found[running.key]
+        if allow_borrowing and variant is Variant.WITHOUT_BORROWING:
+            return False
+        contested = self._ask.contested
+        if running.node.within_nominal(contested):
+            return False
+        for above in running.node.ancestors():
+            if above is common:
+                break
+            if above.within_nominal(contested):
+                return False
+        return True
+
+    def _climb(self, by_position: list[Running], by_priority: list[Running]) -> None:
+        """Subtree by subtree towards the root; the first that covers the request gives the advantage from there on."""
+        node = self._ask.node
+        if node.spec.preemption.reclaim_within_cohort == "Never":
+            return
+        advantage, left = _fits_in_quota(node, self._ask.usage)
+        done: QuotaNode | None = None
+        for common in node.ancestors():
+            members = by_position if advantage else by_priority
+            self._descend(common, common, done, members, advantage)
+            covered, left = _fits_in_quota(common, left)
+            advantage = advantage or covered
+            done = common
+
+    def _descend(
+        self,
+        cohort: QuotaNode,
+        common: QuotaNode,
+        done: QuotaNode | None,
+        members: list[Running],
+        advantage: bool,
+    ) -> None:
+        contested = self._ask.contested
+        for child in cohort.cohorts:
+            if child is not done and not child.within_nominal(contested):
+                self._descend(child, common, done, members, advantage)
+        policy = self._ask.node.spec.preemption.reclaim_within_cohort
+        for queue in cohort.queues:
+            if queue is not self._ask.node and not queue.within_nominal(contested):
+                members += self._of_queue(queue, policy, common, by_position=advantage)
+
+    def _of_queue(
+        self, queue: QuotaNode, policy: str, common: QuotaNode | None, *, by_position: bool
+    ) -> list[Running]:
+        members = [running for running in queue.running.values() if self._ask.may_evict(running, policy)]
+        for running in members:
+            self._found[running.key] = (self._variant(running, by_position), common)
+        return members
+
+    def _variant(self, running: Running, by_position: bool) -> Variant:
+        ask = self._ask
+        if running.node is ask.node:
+            return Variant.WITHIN_QUEUE
+        if by_position:
+            return Variant.BY_POSITION
+        policy = ask.node.spec.preemption
+        threshold = policy.max_priority_threshold
+        above = threshold is not None and running.priority > threshold
+        if policy.borrow_within_cohort == "Never" or above or running.priority >= ask.pending.priority:
+            return Variant.WITHOUT_BORROWING
+        return Variant.WHILE_BORROWING
+
+
+def _fits_in_quota(node: QuotaNode, requests: Usage) -> tuple[bool, Usage]:
+    """Whether the subtree's own quota covers the requests, and what of them shows in its parent."""
+    fits = not any(node.borrows_with(cell, amount) for cell, amount in requests.items())
+    return fits, {cell: max(0, amount - node.local_available(cell)) for cell, amount in requests.items()}

@@ -1,0 +1,241 @@
+"""Victims by share (Kueue's fair sharing preemption).
+
+`planner` asks it instead of `preemption` where fair sharing is on. The queue that borrows the most gives a workload,
+again and again, as long as a rule allows it: the asking queue must not end above the giving one (rule A, final share)
+or must stay below what the giving one had (rule B, initial share, at most once a queue). Shares are compared where
+the two paths to the root part. A queue that stays within its own quota may take back what others borrow whatever the
+shares are.
+
+Why this never loops: every exchange by share leaves the asking side at or below the giving side, so the sorted list
+of shares (largest first) decreases. Putting back a workload of the asking queue raises its share, so that is done
+only where each remaining exchange still satisfies its rule (kueue #14543 is the loop that comes from leaving this
+out).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from windlass.queueing.config import FINAL_SHARE, INITIAL_SHARE
+from windlass.queueing.node import QuotaNode, Running
+from windlass.queueing.outcome import IN_CLUSTER_QUEUE, IN_COHORT_FAIR_SHARING, IN_COHORT_RECLAMATION
+from windlass.queueing.share import LOWEST, share_of
+from windlass.queueing.victims import Ask, Target, fill_back, in_order, rank, restore
+
+ShareRank = tuple[bool, int]
+
+
+def find_victims(ask: Ask) -> list[Target]:
+    """Empty where nobody may go or it wouldn't help. The quota tree is left as it was."""
+    candidates = _candidates(ask)
+    if not candidates:
+        return []
+    search = _FairSearch(ask)
+    ask.node.add(ask.usage)
+    found = search.run(in_order(candidates, ask))
+    ask.node.remove(ask.usage)
+    targets = search.targets
+    if found:
+        targets = fill_back(ask, targets, True, search.stays_fair)
+    restore(targets)
+    return targets if found else []
+
+
+def _candidates(ask: Ask) -> list[Running]:
+    node, policy = ask.node, ask.node.spec.preemption
+    found = [running for running in node.running.values() if ask.may_evict(running, policy.within_queue)]
+    if node.parent is None or policy.reclaim_within_cohort == "Never":
+        return found
+    for queue in node.root.subtree_queues():
+        if queue is not node and not queue.within_nominal(ask.contested):
+            found += [
+                running
+                for running in queue.running.values()
+                if ask.may_evict(running, policy.reclaim_within_cohort)
+            ]
+    return found
+
+
+class _FairSearch:
+    """The tree holds the asking workload's usage while this runs."""
+
+    def __init__(self, ask: Ask) -> None:
+        self.ask = ask
+        self.targets: list[Target] = []
+        self._allowed: dict[str, tuple[str, ShareRank]] = {}
+        """Per victim by share: the rule, and what the asking side's share must not exceed (rule B)."""
+
+    def run(self, candidates: list[Running]) -> bool:
+        strategies = self.ask.rules.config.preemption_strategies or (FINAL_SHARE, INITIAL_SHARE)
+        found, again = self._first_rule(candidates, strategies[0])
+        if not found and len(strategies) > 1:
+            found = self._initial_share(again)
+        return found or self._fits(at_end=True)
+
+    def _take(self, running: Running, reason: str) -> bool:
+        running.leave()
+        self.targets.append(Target(running, reason))
+        return self._fits()
+
+    def _fits(self, at_end: bool = False) -> bool:
+        """Without the asking workload's own usage, which is on the tree only for the sake of the shares."""
+        ask = self.ask
+        ask.node.remove(ask.usage)
+        fits = ask.fits_after_all(self.targets, True) if at_end else ask.fits(self.targets, True)
+        ask.node.add(ask.usage)
+        return fits
+
+    def _first_rule(self, candidates: list[Running], rule: str) -> tuple[bool, list[Running]]:
+        """Whether it fits now, and whom the rule spared."""
+        ask = self.ask
+        givers = _Givers(ask.node, candidates)
+        spared: list[Running] = []
+        within_nominal = ask.node.within_nominal(ask.contested)
+        for queue in givers:
+            if queue is ask.node or within_nominal:
+                reason = IN_CLUSTER_QUEUE if queue is ask.node else IN_COHORT_RECLAMATION
+                if self._take(givers.pop(queue), reason):
+                    return True, spared
+                continue
+            asking, giving = _parting(ask.node, queue)
+            asking_rank, giving_rank = share_of(asking).rank, share_of(giving).rank
+            while givers.has_any(queue):
+                running = givers.pop(queue)
+                if not self._rule_allows(rule, asking_rank, giving_rank, running, giving):
+                    spared.append(running)
+                    continue
+                self._allowed[running.key] = (rule, giving_rank)
+                if self._take(running, IN_COHORT_FAIR_SHARING):
+                    return True, spared
+                break  # another queue may be the one that borrows most now
+        return False, spared
+
+    def _rule_allows(
+        self, rule: str, asking: ShareRank, giving: ShareRank, running: Running, giver: QuotaNode
+    ) -> bool:
+        if rule == INITIAL_SHARE:
+            return asking < giving
+        running.node.remove(running.usage)
+        final = share_of(giver).rank
+        running.node.add(running.usage)
+        return asking <= final
+
+    def _initial_share(self, candidates: list[Running]) -> bool:
+        """The rule doesn't depend on the victim, so each queue gives its first candidate, once."""
+        ask = self.ask
+        givers = _Givers(ask.node, candidates)
+        for queue in givers:
+            asking, giving = _parting(ask.node, queue)
+            asking_rank, giving_rank = share_of(asking).rank, share_of(giving).rank
+            running = givers.pop(queue)
+            if asking_rank < giving_rank:
+                self._allowed[running.key] = (INITIAL_SHARE, giving_rank)
+                if self._take(running, IN_COHORT_FAIR_SHARING):
+                    return True
+            givers.drop(queue)
+        return False
+
+    def stays_fair(self, targets: list[Target]) -> bool:
+        """Whether every exchange by share would still be allowed as the tree is now."""
+        ask = self.ask
+        ask.node.add(ask.usage)
+        fair = all(
+            self._is_allowed(target.running) for target in targets if target.reason == IN_COHORT_FAIR_SHARING
+        )
+        ask.node.remove(ask.usage)
+        return fair
+
+    def _is_allowed(self, running: Running) -> bool:
+        rule, giving_rank = self._allowed[running.key]
+        asking, giving = _parting(self.ask.node, running.node)
+        asking_rank = share_of(asking).rank
+        return asking_rank < giving_rank if rule == INITIAL_SHARE else asking_rank <= share_of(giving).rank
+
+
+def _parting(asking: QuotaNode, giving: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
+    """The two nodes right below the lowest cohort that both queues are in."""
+    path = [asking, *asking.ancestors()]
+    below = giving
+    for above in giving.ancestors():
+        if above in path:
+            return path[path.index(above) - 1], below
+        below = above
+    raise AssertionError(f"{asking.name} and {giving.name} have no cohort in common")
+
+
+class _Givers:
+    """The queues in the order in which they have to give: from the root down, always the child with the largest share.
+
+    The caller takes a candidate or drops the queue between two steps; nodes that can't give any more are struck out.
+    """
+
+    def __init__(self, asking: QuotaNode, candidates: list[Running]) -> None:
+        self._asking = asking
+        self._ancestors = set(map(id, asking.ancestors()))
+        self._struck: set[int] = set()
+        self._left: dict[str, list[Running]] = {}
+        for running in reversed(candidates):
+            self._left.setdefault(running.node.name, []).append(running)
+
+    def __iter__(self) -> Iterator[QuotaNode]:
+        root = self._asking.root
+        if root is self._asking:
+            while id(root) not in self._struck and self.has_any(root):
+                yield root
+            return
+        while id(root) not in self._struck:
+            queue = self._next_below(root)
+            if queue is not None:
+                yield queue
+
+    def has_any(self, queue: QuotaNode) -> bool:
+        return bool(self._left.get(queue.name))
+
+    def pop(self, queue: QuotaNode) -> Running:
+        return self._left[queue.name].pop()
+
+    def drop(self, queue: QuotaNode) -> None:
+        self._struck.add(id(queue))
+
+    def _next_below(self, cohort: QuotaNode) -> QuotaNode | None:
+        """None where this step has only struck out something."""
+        queue, queue_rank = self._largest_queue(cohort)
+        child, child_rank = self._largest_cohort(cohort)
+        if queue is None and child is None:
+            self._struck.add(id(cohort))
+            return None
+        if child is not None and child_rank >= queue_rank:
+            return self._next_below(child)
+        return queue
+
+    def _largest_queue(self, cohort: QuotaNode) -> tuple[QuotaNode | None, ShareRank]:
+        best: QuotaNode | None = None
+        best_rank: ShareRank = LOWEST
+        for queue in cohort.queues:
+            if id(queue) in self._struck:
+                continue
+            share = share_of(queue)
+            if not self.has_any(queue) or not (share.is_borrowing or queue is self._asking):
+                self._struck.add(id(queue))
+            elif share.rank > best_rank or (
+                best is not None and share.rank == best_rank and self._before(queue, best)
+            ):
+                best, best_rank = queue, share.rank
+        return best, best_rank
+
+    def _before(self, one: QuotaNode, other: QuotaNode) -> bool:
+        first, second = self._left[one.name][-1], self._left[other.name][-1]
+        return rank(first, self._asking) < rank(second, self._asking)
+
+    def _largest_cohort(self, cohort: QuotaNode) -> tuple[QuotaNode | None, ShareRank]:
+        best: QuotaNode | None = None
+        best_rank: ShareRank = LOWEST
+        for child in cohort.cohorts:
+            if id(child) in self._struck:
+                continue
+            share = share_of(child)
+            if not share.is_borrowing and id(child) not in self._ancestors:
+                self._struck.add(id(child))
+            elif share.rank >= best_rank:
+                best, best_rank = child, share.rank
+        return best, best_rank

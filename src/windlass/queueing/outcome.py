@@ -1,0 +1,55 @@
+"""What `admit` says about each workload; the engine turns these into decisions of a plan."""
+
+from __future__ import annotations
+
+import msgspec
+
+from windlass.queueing.site import PodSetChoice
+
+IN_CLUSTER_QUEUE = "InClusterQueue"
+IN_COHORT_RECLAMATION = "InCohortReclamation"
+IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
+IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
+CLUSTER_QUEUE_STOPPED = "ClusterQueueStopped"
+LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
+
+QUOTA_INSUFFICIENT = "KUEUE_QUOTA_INSUFFICIENT"
+QUOTA_MISCONFIGURED = "KUEUE_QUOTA_MISCONFIGURED"
+QUEUE_MISSING = "KUEUE_QUEUE_MISSING"
+FLAVOR_MISMATCH = "KUEUE_FLAVOR_MISMATCH"
+TOPOLOGY_NOFIT = "KUEUE_TOPOLOGY_NOFIT"
+BEHIND_HEAD = "QUEUE_BEHIND_HEAD"
+WAITING_FOR_PREEMPTION = "WAITING_FOR_PREEMPTION"
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """It gets quota and a place, whole, once what stands in `after` is gone."""
+
+    workload: str
+    queue: str
+    """ClusterQueue."""
+    choices: tuple[PodSetChoice, ...]
+    nodes: tuple[dict[str, int], ...] = ()
+    """Per pod set, in the order of the choices."""
+    after: tuple[str, ...] = ()
+
+
+class Evicted(msgspec.Struct, frozen=True):
+    """A running workload has to go."""
+
+    workload: str
+    for_: str
+    """The workload that needs the room; empty where its queue was stopped."""
+    reason: str
+    message: str = ""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """It waits."""
+
+    workload: str
+    code: str
+    message: str
+
+
+Outcome = Admitted | Evicted | Held

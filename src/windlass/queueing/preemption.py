@@ -1,0 +1,61 @@
+"""Victims by nominal quota and priority (Kueue's classical preemption, with hierarchical cohorts).
+
+`planner` asks it when a workload fits only if others go. Candidates are taken off the quota tree in order until the
+workload fits; then, in the reverse order, whoever isn't needed comes back. With and without borrowing are two
+attempts, since without it more candidates are allowed.
+
+Why this never loops: a victim goes for a workload of higher priority, or for an older one of the same priority in its
+own queue, or because it used quota of a subtree that the asking workload stays within. Order the running workloads of
+a tree by (how far up their quota comes from, lower priority, age): every such exchange puts a smaller element in the
+place of a larger one, and there are finitely many.
+"""
+
+from __future__ import annotations
+
+from windlass.queueing.candidates import Candidates
+from windlass.queueing.victims import Ask, Target, fill_back, restore
+
+
+def find_victims(ask: Ask) -> list[Target]:
+    """Empty where nobody may go or it wouldn't help. The quota tree is left as it was."""
+    candidates = Candidates(ask)
+    for allow_borrowing in _attempts(ask, candidates):
+        targets = _attempt(ask, candidates, allow_borrowing)
+        if targets:
+            return targets
+    return []
+
+
+def _attempts(ask: Ask, candidates: Candidates) -> tuple[bool, ...]:
+    no_borrowing = ask.node.spec.preemption.borrow_within_cohort == "Never"
+    if not candidates.any_of_others or (no_borrowing and not _under_nominal(ask)):
+        return (True,)
+    if no_borrowing and not candidates.any_by_position:
+        return (False, True)
+    return (True, False)
+
+
+def _under_nominal(ask: Ask) -> bool:
+    node = ask.node
+    return all(node.quota(cell).nominal > node.usage.get(cell, 0) for cell in ask.contested)
+
+
+def _attempt(ask: Ask, candidates: Candidates, allow_borrowing: bool) -> list[Target]:
+    targets: list[Target] = []
+    for running in candidates.ordered:
+        if not candidates.is_valid(running, allow_borrowing):
+            continue
+        running.leave()
+        targets.append(Target(running, candidates.reason(running)))
+        if ask.fits(targets, allow_borrowing):
+            return _done(ask, targets, allow_borrowing)
+    if ask.fits_after_all(targets, allow_borrowing):
+        return _done(ask, targets, allow_borrowing)
+    restore(targets)
+    return []
+
+
+def _done(ask: Ask, targets: list[Target], allow_borrowing: bool) -> list[Target]:
+    targets = fill_back(ask, targets, allow_borrowing)
+    restore(targets)
+    return targets

@@ -1,0 +1,59 @@
+"""What a running workload uses, what evicting it would lose, and whether it may be evicted.
+
+`admit` makes a `Running` of every workload with an admission here; `victims` orders and chooses among them.
+"""
+
+from __future__ import annotations
+
+from windlass.model.workload import Workload
+from windlass.queueing.config import QueueConfig
+from windlass.queueing.node import Cell, QuotaNode, Running, Usage
+
+GPU = "nvidia.com/gpu"
+_PARTS = 1_000_000
+
+
+def running_workload(workload: Workload, node: QuotaNode, config: QueueConfig, now: int) -> Running:
+    """With what its eviction would lose; nothing is lost where no pod of it exists yet."""
+    assert workload.admission is not None, "only a workload that holds quota runs"
+    usage: Usage = {}
+    for part in workload.admission.assignments:
+        for resource, flavor in part.flavors.items():
+            cell = (flavor, resource)
+            usage[cell] = usage.get(cell, 0) + part.usage.get(resource, 0)
+    running = Running(workload, node, usage, workload.admission.reserved_at)
+    running.nodes = frozenset(name for part in workload.admission.assignments for name in part.nodes)
+    running.pods = sum(len(pod_set.pods) for pod_set in workload.pod_sets)
+    if running.pods:
+        running.loss = _loss(running, config, now)
+    return running
+
+
+def _loss(running: Running, config: QueueConfig, now: int) -> tuple[int, int]:
+    """GPU time since the last checkpoint or the start, plus the restart; without GPUs, of its dominant resource.
+
+    The second part is the share of the tree's quota (in millionths) that the largest resource has, times seconds, so
+    that work without GPUs is compared among its like and always counts less than work with GPUs.
+    """
+    workload = running.workload
+    since = workload.checkpoint_at or workload.started_at or running.reserved_at
+    seconds = min(max(0, now - since), config.lost_seconds_cap) + config.restart_seconds
+    gpus = sum(amount for (_, resource), amount in running.usage.items() if resource == GPU)
+    if gpus:
+        return gpus * seconds, 0
+    whole = running.node.root.subtree
+    parts = [amount * _PARTS // max(1, whole.get(cell, 0)) for cell, amount in running.usage.items()]
+    return 0, max(parts, default=0) * seconds
+
+
+def may_be_evicted(running: Running, config: QueueConfig, now: int) -> bool:
+    if running.is_evicting or running.fresh:
+        return True
+    if not running.workload.evictable:
+        return False
+    started = running.workload.started_at or running.reserved_at
+    return not config.min_run_seconds or now - started >= config.min_run_seconds
+
+
+def uses_any(running: Running, cells: frozenset[Cell]) -> bool:
+    return not running.cells.isdisjoint(cells)

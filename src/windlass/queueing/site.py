@@ -1,0 +1,88 @@
+"""Where queueing asks what only placement knows: the overlay on which admissions and evictions are tried.
+
+The engine supplies the real one; `OpenSite` is the site on which everything fits, for tests and for questions about
+quota alone. Placement comes after queueing in the order of rooms, so all that is here is the protocol.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from windlass.model.queue import ResourceFlavor
+from windlass.model.quota import quota_requests
+from windlass.model.workload import PodSet, Workload
+from windlass.queueing.eligibility import refusal
+
+
+class PodSetChoice(msgspec.Struct, frozen=True):
+    """How many pods of a set start, and on which flavors."""
+
+    name: str
+    count: int
+    flavors: dict[str, str]
+    """Resource → flavor."""
+
+
+class PlaceResult(msgspec.Struct, frozen=True):
+    """Whether all pods found a node, and where; otherwise why not."""
+
+    ok: bool
+    nodes: tuple[dict[str, int], ...] = ()
+    """Per pod set, in the order of the choices: node → pods."""
+    message: str = ""
+    code: str = ""
+    """From the closed list of reasons, where it isn't ok."""
+    feasible: bool = True
+    """False: it would not fit even if everything that may be evicted were gone."""
+    after: tuple[str, ...] = ()
+    """Removed workloads whose room this placement takes, so that it has to wait until they are gone."""
+
+
+class Site(Protocol):
+    """One mutable overlay with an undo log. Everything is deterministic."""
+
+    def requests(self, workload: Workload, pod_set: PodSet) -> dict[str, int]:
+        """Of one pod, in base units; `nvidia.com/gpu` in milli-GPU."""
+        ...
+
+    def eligible(self, pod_set: PodSet, flavor: ResourceFlavor) -> str:
+        """Why the set can't use the flavor; empty where it can."""
+        ...
+
+    def checkpoint(self) -> int: ...
+
+    def rollback(self, to: int) -> None:
+        """Undoes every `remove` and `place` since that checkpoint."""
+        ...
+
+    def remove(self, workload: Workload) -> None:
+        """Takes a workload's pods off the overlay, running ones or such as `place` has put there."""
+        ...
+
+    def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlaceResult:
+        """All pods of all sets, or none."""
+        ...
+
+
+class OpenSite:
+    """There is room for everything: quota alone decides."""
+
+    def requests(self, workload: Workload, pod_set: PodSet) -> dict[str, int]:
+        return quota_requests(pod_set.pod)
+
+    def eligible(self, pod_set: PodSet, flavor: ResourceFlavor) -> str:
+        return refusal(pod_set.pod.spec, flavor)
+
+    def checkpoint(self) -> int:
+        return 0
+
+    def rollback(self, to: int) -> None:
+        pass
+
+    def remove(self, workload: Workload) -> None:
+        pass
+
+    def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlaceResult:
+        return PlaceResult(ok=True, nodes=tuple({} for _ in choices))

@@ -1,0 +1,217 @@
+"""What both ways of choosing victims share: who asks, in which order candidates come, and when it is enough.
+
+`preemption` (by nominal quota and priority) and `fair_preemption` (by share) take running workloads off the quota
+tree until the asking one fits, then put back whom it doesn't need. Where an `Overlay` is given, fitting means that
+quota suffices *and* the pods find room: quota is looked at first, since placement is dearer.
+
+Order of candidates: already on their way out, other queues before the own, heavier users first (usage-based queues
+only), lower priority first; this is Kueue's rule. Within such a class the one that loses the least work, then the
+fewest pods, then the newest reservation, then the UID.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from windlass.queueing.config import QueueConfig
+from windlass.queueing.history import Ledger
+from windlass.queueing.node import Cell, QuotaNode, Running, Usage
+from windlass.queueing.pending import Pending
+from windlass.queueing.running import may_be_evicted, uses_any
+from windlass.queueing.site import PlaceResult, PodSetChoice, Site
+
+Rank = tuple[bool, bool, int, int, int, int, int, str]
+_PATIENCE = 16
+"""So many times a placement is tried after every single removal; then ever more removals lie between two tries."""
+
+
+class Target(NamedTuple):
+    """A victim, and why it may be one."""
+
+    running: Running
+    reason: str
+
+
+class Rules(NamedTuple):
+    """What holds for every search of one decision."""
+
+    config: QueueConfig
+    now: int
+    ledger: Ledger | None = None
+
+
+class Overlay:
+    """The placement half of fitting: the asking workload's pods on the site, with the victims so far taken off."""
+
+    def __init__(self, site: Site, pending: Pending, choices: tuple[PodSetChoice, ...]) -> None:
+        self._site = site
+        self._pending = pending
+        self._choices = choices
+        self._base = site.checkpoint()
+        self._removed: list[Running] = []
+        self._skips = 0
+        self._attempts = 0
+        self.is_untried = False
+        """The last removals were not followed by a try."""
+        self.nodes: frozenset[str] = frozenset()
+        """Where the last placement that succeeded went."""
+        self.failure: PlaceResult | None = None
+
+    def fits_by_now(self, targets: Sequence[Target]) -> bool:
+        """Tries only now and then once many tries have failed."""
+        if self._skips:
+            self._skips -= 1
+            self.is_untried = True
+            return False
+        self._attempts += 1
+        if self._attempts > _PATIENCE:
+            self._skips = 1 << min(20, self._attempts - _PATIENCE)
+        return self.fits([target.running for target in targets])
+
+    def fits(self, removed: Sequence[Running]) -> bool:
+        self.is_untried = False
+        self._take_off(removed)
+        before = self._site.checkpoint()
+        result = self._site.place(self._pending.workload, self._choices)
+        self._site.rollback(before)
+        if result.ok:
+            self.nodes = frozenset(name for part in result.nodes for name in part)
+        else:
+            self.failure = result
+        return result.ok
+
+    def _take_off(self, removed: Sequence[Running]) -> None:
+        known = len(self._removed)
+        if self._removed != list(removed[:known]):
+            self._site.rollback(self._base)
+            self._removed, known = [], 0
+        for running in removed[known:]:
+            self._site.remove(running.workload)
+            self._removed.append(running)
+
+    def close(self) -> None:
+        self._site.rollback(self._base)
+
+
+class Ask:
+    """One workload in need of room: how much of what, and which cells are short."""
+
+    __slots__ = ("contested", "node", "overlay", "pending", "rules", "usage")
+
+    def __init__(
+        self,
+        pending: Pending,
+        usage: Usage,
+        contested: frozenset[Cell],
+        rules: Rules,
+        overlay: Overlay | None = None,
+    ) -> None:
+        self.pending = pending
+        self.node: QuotaNode = pending.node
+        self.usage = usage
+        self.contested = contested
+        self.rules = rules
+        self.overlay = overlay
+
+    def quota_fits(self, allow_borrowing: bool) -> bool:
+        node = self.node
+        for cell, amount in self.usage.items():
+            if not allow_borrowing and node.borrows_with(cell, amount):
+                return False
+            if amount > node.available(cell):
+                return False
+        return True
+
+    def fits(self, targets: Sequence[Target], allow_borrowing: bool) -> bool:
+        if not self.quota_fits(allow_borrowing):
+            return False
+        return self.overlay is None or self.overlay.fits_by_now(targets)
+
+    def fits_after_all(self, targets: Sequence[Target], allow_borrowing: bool) -> bool:
+        """At the end of the candidates, where the last removals were not followed by a try."""
+        overlay = self.overlay
+        if overlay is None or not overlay.is_untried or not self.quota_fits(allow_borrowing):
+            return False
+        return overlay.fits([target.running for target in targets])
+
+    def may_evict(self, running: Running, policy: str) -> bool:
+        """By the queue's policy and by what the candidate itself allows."""
+        if policy == "Never" or self.pending.workload.preemption_policy == "Never":
+            return False
+        if not uses_any(running, self.contested):
+            return False
+        if not may_be_evicted(running, self.rules.config, self.rules.now):
+            return False
+        if policy == "Any" or running.priority < self.pending.priority:
+            return True
+        return (
+            policy == "LowerOrNewerEqualPriority"
+            and running.priority == self.pending.priority
+            and self.pending.queued_at < running.queued_at
+        )
+
+
+def rank(running: Running, asking: QuotaNode) -> Rank:
+    """Candidates in ascending order go first."""
+    return (
+        not running.is_evicting,
+        running.node is asking,
+        running.priority,
+        *running.loss,
+        running.pods,
+        -running.reserved_at,
+        running.uid,
+    )
+
+
+def in_order(candidates: list[Running], ask: Ask) -> list[Running]:
+    candidates.sort(key=lambda running: rank(running, ask.node))
+    ledger = ask.rules.ledger
+    return candidates if ledger is None else _heavier_users_first(candidates, ask.node, ledger)
+
+
+def _heavier_users_first(candidates: list[Running], asking: QuotaNode, ledger: Ledger) -> list[Running]:
+    """Candidates of one usage-based queue change places among themselves."""
+    places: dict[tuple[str, bool], list[int]] = {}
+    for place, running in enumerate(candidates):
+        if running.node.spec.usage_based:
+            places.setdefault((running.node.name, running.is_evicting), []).append(place)
+    ordered = list(candidates)
+    for own in places.values():
+        members = [candidates[place] for place in own]
+        members.sort(key=lambda running: (-ledger.usage(running.local_queue), rank(running, asking)))
+        for place, running in zip(own, members, strict=True):
+            ordered[place] = running
+    return ordered
+
+
+def fill_back(
+    ask: Ask,
+    targets: list[Target],
+    allow_borrowing: bool,
+    stays_fair: Callable[[list[Target]], bool] = lambda targets: True,
+) -> list[Target]:
+    """Puts back, last removed first, whoever isn't needed; the last one made it fit and is."""
+    for index in range(len(targets) - 2, -1, -1):
+        running = targets[index].running
+        rest = targets[:index] + targets[index + 1 :]
+        running.join()
+        if ask.quota_fits(allow_borrowing) and _still_placed(ask, running, rest) and stays_fair(rest):
+            targets = rest
+        else:
+            running.leave()
+    return targets
+
+
+def _still_placed(ask: Ask, back: Running, rest: list[Target]) -> bool:
+    """Who isn't where the pods go can't be in their way."""
+    overlay = ask.overlay
+    if overlay is None or overlay.nodes.isdisjoint(back.nodes):
+        return True
+    return overlay.fits([target.running for target in rest])
+
+
+def restore(targets: Sequence[Target]) -> None:
+    for target in targets:
+        target.running.join()

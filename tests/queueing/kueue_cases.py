@@ -1,0 +1,115 @@
+"""Kueue's own cases, run in this process: objects of a case in, a plan document out, judged by the cases' own
+scorer.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from argparse import Namespace as Options
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import yaml
+
+from windlass.model.kueue import WorkloadObject, is_finished, kueue_workload, queue_system
+from windlass.model.objects import decode_object
+from windlass.model.queue import QueueSystem
+from windlass.model.times import seconds_of
+from windlass.model.workload import Workload
+from windlass.queueing.admit import admit
+from windlass.queueing.config import QueueConfig, UsageHistory
+from windlass.queueing.outcome import Admitted, Evicted, Outcome
+from windlass.queueing.site import OpenSite
+
+UNKNOWN_KINDS = ("LimitRange",)
+
+
+def scorer(cases_dir: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("kueue_score", cases_dir / "engine" / "kueue" / "score.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def read_objects(items: list[dict[str, Any]]) -> tuple[QueueSystem, list[Workload]]:
+    objects = [decode_object(item) for item in items if item["kind"] not in UNKNOWN_KINDS]
+    system = queue_system(objects)
+    wires = [thing for thing in objects if isinstance(thing, WorkloadObject)]
+    return system, [kueue_workload(wire, system) for wire in wires if not is_finished(wire)]
+
+
+def read_config(path: Path) -> QueueConfig:
+    if not path.exists():
+        return QueueConfig()
+    raw = yaml.safe_load(path.read_text())
+    fair = raw.get("fairSharing")
+    history = raw.get("admissionFairSharing")
+    return QueueConfig(
+        fair_sharing=fair is not None,
+        preemption_strategies=tuple((fair or {}).get("preemptionStrategies", ())),
+        history=UsageHistory(half_life_seconds=8760 * 3600) if history else None,
+    )
+
+
+def document(outcomes: list[Outcome]) -> dict[str, Any]:
+    return {"decisions": [_decision(outcome) for outcome in outcomes]}
+
+
+def _decision(outcome: Outcome) -> dict[str, Any]:
+    if isinstance(outcome, Admitted):
+        sets = [
+            {"name": choice.name, "count": choice.count, "flavors": choice.flavors}
+            for choice in outcome.choices
+        ]
+        return {
+            "decision": "admit",
+            "workload": outcome.workload,
+            "podSets": sets,
+            "after": list(outcome.after),
+        }
+    if isinstance(outcome, Evicted):
+        return {
+            "decision": "evict",
+            "workload": outcome.workload,
+            "for": outcome.for_,
+            "reason": outcome.reason,
+        }
+    return {
+        "decision": "hold",
+        "workload": outcome.workload,
+        "code": outcome.code,
+        "message": outcome.message,
+    }
+
+
+def run_case(path: Path) -> tuple[dict[str, Any], Any]:
+    """The plan document, and the raw objects."""
+    raw = read_json(path / "objects.json")
+    expect = read_json(path / "expect.json")
+    system, workloads = read_objects(raw["items"])
+    outcomes = admit(
+        system, workloads, read_config(path / "config.yaml"), seconds_of(expect["now"]), OpenSite()
+    )
+    return document(outcomes), raw
+
+
+def differences(score: ModuleType, path: Path) -> list[str]:
+    expect = read_json(path / "expect.json")
+    answer, raw = run_case(path)
+    options = Options(strict_held=False, loose=False)
+    return list(score.judge(expect, score.World(raw), answer, options)[0])
+
+
+def scored_cases(cases_dir: Path, suite: str) -> list[Path]:
+    folder = cases_dir / "engine" / "kueue" / suite
+    return [
+        path.parent for path in sorted(folder.glob("*/expect.json")) if read_json(path)["score"] == "exact"
+    ]
