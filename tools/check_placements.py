@@ -30,7 +30,14 @@ from pathlib import Path
 WHOLE = 1000
 COLUMNS = ["trace", "policy", "seed", "pod", "node", "devices", "time"]
 JOB_COLUMNS = {"job", "arrival", "duration", "pods", "cpu", "memory", "gpu", "gpu_milli", "models"}
-SUFFIXES: dict[str, Fraction | int] = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "m": Fraction(1, 1000), "k": 10**3}
+SUFFIXES: dict[str, Fraction | int] = {
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+    "m": Fraction(1, 1000),
+    "k": 10**3,
+}
 SUFFIXES |= {"M": 10**6, "G": 10**9, "T": 10**12}
 
 
@@ -430,7 +437,7 @@ def check(path: Path, traces: Path | None, report: Path | None) -> Iterable[str]
             raise Violation(f"{' '.join(key)}: reported, but without a placement")
     for key, claims in runs.items():
         try:
-            yield f"{' '.join(key)}: {check_run(key, claims, traces, expected if report else None)}"
+            yield f"{' '.join(filter(None, key))}: {check_run(key, claims, traces, expected if report else None)}"
         except Violation as violation:
             raise Violation(f"{' '.join(key)}: {violation}") from None
 

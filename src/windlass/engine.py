@@ -16,16 +16,20 @@ import msgspec
 import numpy as np
 
 from windlass import jit
+from windlass.cluster.facts import Bools
 from windlass.cluster.snapshot import Snapshot
 from windlass.model.decision import Bind, Hold
 from windlass.model.plan import Plan
 from windlass.model.verdict import Verdict
+from windlass.model.workload import Workload
+from windlass.placement.admission import admit_workloads
 from windlass.placement.grants import GrantReader
 from windlass.placement.mix import WorkloadMix, mix_arrays, mix_of
 from windlass.placement.overlay import Overlay
 from windlass.placement.place import Placed, Placer
 from windlass.placement.policies import USES_MIX, PlacementConfig, make_rule
 from windlass.placement.table import ScoreTable
+from windlass.queueing.config import QueueConfig
 from windlass.queueing.order import Queue, order
 
 SMALL = 8_000
@@ -36,6 +40,7 @@ class EngineConfig(msgspec.Struct, frozen=True):
     placement: PlacementConfig = PlacementConfig()
     mix: WorkloadMix | None = None
     """The workload to expect; None: what has been seen so far."""
+    queues: QueueConfig = QueueConfig()
 
 
 class Memo:
@@ -57,14 +62,37 @@ class Memo:
 
 def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | None = None) -> Plan:
     """What to do now: every pending pod is bound to a node or held with a verdict."""
-    queue = order(snapshot)
+    together, loose = _split(snapshot)
+    queue = order(snapshot, loose)
     table = (memo or Memo()).table(snapshot, config, _expected(snapshot, config))
     rule = make_rule(config.placement, snapshot.state)
     shapes = min(len(queue.rows), len(snapshot.shapes))
     with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
         overlay = Overlay(snapshot, table, rule, jit.kernels(small=snapshot.facts.size * shapes <= SMALL))
         placed = Placer(overlay, queue).run()
-    return Plan(binds=_binds(snapshot, queue, placed), holds=Holds(snapshot, queue, placed))
+        if not together:
+            return Plan(binds=_binds(snapshot, queue, placed), holds=Holds(snapshot, queue, placed))
+        decided = admit_workloads(overlay, snapshot.system, together, config.queues, int(now))
+    return Plan(
+        binds=[*_binds(snapshot, queue, placed), *decided.binds],
+        holds=[*Holds(snapshot, queue, placed), *decided.holds],
+        admits=decided.admits,
+        evicts=decided.evicts,
+    )
+
+
+def _split(snapshot: Snapshot) -> tuple[list[Workload], Bools | None]:
+    """Workloads that queue or start together, and the mask of pending pods that are on their own."""
+    together = [workload for workload in snapshot.workloads if not _is_loose(workload)]
+    if not together:
+        return [], None
+    members = {key for workload in together for pod_set in workload.pod_sets for key in pod_set.pods}
+    loose = [pod.key not in members for pod in snapshot.pods.objects[: len(snapshot.pods.node)]]
+    return together, np.array(loose, dtype=np.bool_)
+
+
+def _is_loose(workload: Workload) -> bool:
+    return workload.kind == "Pod" and not workload.queue and not workload.hold
 
 
 def _expected(snapshot: Snapshot, config: EngineConfig) -> WorkloadMix:

@@ -16,6 +16,10 @@ from windlass.placement.policies import POLICIES, PlacementConfig, make_rule
 from windlass.placement.table import ScoreTable
 
 
+def expecting(*classes):
+    return WorkloadMix(classes, sum(each.count for each in classes), classes)
+
+
 def scores(desk, name):
     """{node: score} of a waiting pod, and the device that a share would get there, as the table has them."""
     snapshot = desk.store.snapshot()
@@ -76,7 +80,9 @@ def test_gpu_packing_fills_shared_devices_then_used_nodes_then_idle_ones():
 def test_gpu_clustering_keeps_pods_of_one_request_together():
     nodes = [gpu_node(name, 4) for name in ("idle", "mixed", "other", "same")]
     desk = Desk(*nodes, pod("p", 1), policy="gpu-clustering")
-    desk.put(pod("a", 1, on="same"), pod("b", 1, on="mixed"), pod("c", 2, on="mixed"), pod("d", 2, on="other"))
+    desk.put(
+        pod("a", 1, on="same"), pod("b", 1, on="mixed"), pod("c", 2, on="mixed"), pod("d", 2, on="other")
+    )
     # Bands of 25; inside a band 25 times the part of the GPUs that is taken.
     assert scores(desk, "p") == {
         "idle": (25, -1),
@@ -88,7 +94,7 @@ def test_gpu_clustering_keeps_pods_of_one_request_together():
     assert scores(desk, "s")["idle"][0] == 25, "a share is a kind of its own"
 
 
-FGD_MIX = WorkloadMix((MixClass(2, 1000, 500, 1, ""), MixClass(2, 2000, 1000, 1, "")), 4)
+FGD_MIX = expecting(MixClass(2, 1000, 500, 1, ""), MixClass(2, 2000, 1000, 1, ""))
 
 
 def test_fgd_score_of_a_tiny_example():
@@ -99,7 +105,9 @@ def test_fgd_score_of_a_tiny_example():
     ½·0 + ½·1000 = 500. On device 1 it leaves 1000 + 0: no fragment. So device 1, with a gain of 250.
     """
     desk = Desk(gpu_node("open", 2, cpu=8), policy="fgd", mix=FGD_MIX)
-    desk.put(pod("r", share="0.5", on="open", annotations={"windlass.dev/devices": "1"}), pod("p", share="0.5"))
+    desk.put(
+        pod("r", share="0.5", on="open", annotations={"windlass.dev/devices": "1"}), pod("p", share="0.5")
+    )
     assert scores(desk, "p") == {"open": (math.floor(100 / (1 + math.exp(-0.25))), 1)}
 
 
@@ -124,7 +132,7 @@ def test_fgd_on_a_node_of_two_models_scores_the_device_that_it_would_give():
 
 def test_windlass_completes_a_device_rather_than_open_one():
     """With 810s and 190s about, a 190 belongs beside an 810, though a 500 would leave it room as well."""
-    mix = WorkloadMix((MixClass(5, 1000, 810, 1, ""), MixClass(5, 1000, 190, 1, "")), 10)
+    mix = expecting(MixClass(5, 1000, 810, 1, ""), MixClass(5, 1000, 190, 1, ""))
     desk = Desk(gpu_node("n", 3), mix=mix)
     desk.put(pod("x", share="0.5", on="n"), pod("y", share="0.81", on="n"), pod("p", share="0.19"))
     assert desk.devices("p") == [(1, 190)]
@@ -132,7 +140,7 @@ def test_windlass_completes_a_device_rather_than_open_one():
 
 def test_windlass_keeps_cpu_beside_the_gpus_that_need_it():
     """Both nodes could take the CPU-heavy pod; on `lean` its CPU is all that the GPUs have."""
-    mix = WorkloadMix((MixClass(9, 8000, 1000, 1, ""),), 9)
+    mix = expecting(MixClass(9, 8000, 1000, 1, ""))
     desk = Desk(gpu_node("lean", 2, cpu=16), gpu_node("rich", 2, cpu=64), pod("p", cpu="8"), mix=mix)
     assert desk.run() == {"p": "rich"}
 
@@ -142,7 +150,10 @@ def test_windlass_saves_a_contended_model():
     only = MixClass(5, 1000, 1000, 1, H100)
     free = MixClass(1, 1000, 1000, 1, "")
     desk = Desk(
-        gpu_node("a-h100", 1), gpu_node("b-a100", 1, model=A100), pod("p", 1), mix=WorkloadMix((only, free), 6)
+        gpu_node("a-h100", 1),
+        gpu_node("b-a100", 1, model=A100),
+        pod("p", 1),
+        mix=expecting(only, free),
     )
     assert desk.run() == {"p": "b-a100"}
 
@@ -191,5 +202,5 @@ def test_equal_nodes_are_taken_in_the_order_of_their_names():
 
 
 def test_an_unknown_policy_is_refused_with_the_list_of_known_ones():
-    with pytest.raises(InputError, match="unknown placement policy 'best' .*windlass, fgd"):
+    with pytest.raises(InputError, match=r"unknown placement policy 'best' .*windlass, fgd"):
         PlacementConfig("best")

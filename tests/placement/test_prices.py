@@ -101,7 +101,13 @@ def test_values_of_what_is_left_of_a_device():
     values = device_values(((250, 4), (500, 1)), 5040)
     assert len(values) == DEVICE + 1
     assert values[:250] == (0,) * 250
-    assert (values[250], values[499], values[500], values[749], values[1000]) == (1260, 1260, 2520, 2520, 5040)
+    assert (values[250], values[499], values[500], values[749], values[1000]) == (
+        1260,
+        1260,
+        2520,
+        2520,
+        5040,
+    )
 
 
 @given(demands)

@@ -81,7 +81,7 @@ def _row(outcomes: Outcomes, cases: list[Case], policy: str) -> Row | None:
     if not found or len(found) != len(base):
         return None
     case, results = cases[0], [outcome.result for outcome in found]
-    used, used_by_base = (fmean(each.window_gpu_time_pct or 0.0 for each in of) for of in (found, base))
+    used, used_by_base = (fmean(each.result.gpu_time_pct or 0.0 for each in of) for of in (found, base))
     waits = [result.waiting for result in results if result.waiting is not None]
     return {
         "trace": case.trace,

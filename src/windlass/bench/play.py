@@ -52,8 +52,6 @@ class Outcome(msgspec.Struct, frozen=True):
     """Processor time of the run, as `result.seconds` is its wall time."""
     published_pct: float | None = None
     """The allocation as the published tables count it; None for a trace with times."""
-    window_gpu_time_pct: float | None = None
-    """With times: GPU-time allocated until the last arrival, percent of what the park offered until then."""
 
 
 OnProgress = Callable[[float], None]
@@ -91,9 +89,8 @@ class Player:
         if run.apart:
             peak = own_peak_rss_mib() or result.peak_rss_mib
             return msgspec.structs.replace(outcome, result=msgspec.structs.replace(result, peak_rss_mib=peak))
-        if result.gpu_time_pct is None:
-            return msgspec.structs.replace(outcome, published_pct=_published_pct(trace, placements, total))
-        return msgspec.structs.replace(outcome, window_gpu_time_pct=_window_pct(trace, placements, total))
+        percent = None if result.gpu_time_pct is not None else _published_pct(trace, placements, total)
+        return msgspec.structs.replace(outcome, published_pct=percent)
 
     def _load(self, case: Case) -> Trace:
         if self._trace is None or self._case != case:
@@ -126,18 +123,3 @@ def _published_pct(trace: Trace, placements: list[Placement], park: int) -> floa
     asked = [book.of(pod)[0].gpu_milli for pod in pods]
     given = [milli if pod.key in placed else 0 for pod, milli in zip(pods, asked, strict=True)]
     return published_statistic(list(accumulate(asked)), list(accumulate(given)), park)
-
-
-def _window_pct(trace: Trace, placements: list[Placement], park: int) -> float | None:
-    """Allocated GPU-time until the last arrival: what comes after is only the queue running dry."""
-    window = trace.jobs[-1].arrival
-    if not window or not park:
-        return None
-    book = ShapeBook()
-    known = {pod.key: (job, book.of(pod)[0].gpu_milli) for job in trace.jobs for pod in job.pods}
-    used = 0
-    for placement in placements:
-        job, milli = known[placement.pod]
-        end = window if job.duration is None else min(window, placement.time + job.duration)
-        used += milli * max(0, end - placement.time)
-    return 100 * used / (park * window)

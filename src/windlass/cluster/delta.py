@@ -5,14 +5,14 @@ Informers, dumps, traces and the simulator's own outcomes all speak these; `clus
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from windlass.model.decision import DeviceGrant
-from windlass.model.node import Node
-from windlass.model.pod import Pod
-from windlass.model.volume import Namespace, PersistentVolume, PersistentVolumeClaim, StorageClass
 
-ClusterObject = Node | Pod | PersistentVolume | PersistentVolumeClaim | StorageClass | Namespace
+ClusterObject = Any
+"""Any decoded object with metadata: nodes, pods, volumes, queues, pod groups, owners; the store knows its own."""
 
 
 class Put(msgspec.Struct, frozen=True, gc=False):

@@ -18,8 +18,11 @@ from windlass.model.requests import pod_requests
 _IDENTITIES = 4096
 
 
+NO_NUMBER = -1
+
+
 class Shape(msgspec.Struct, frozen=True):
-    """`number` is its index in the book; `pod` is any pod of the shape, for the filters that read the spec."""
+    """`number` is its index in the book (NO_NUMBER: in none); `pod` is any pod of the shape, for the filters."""
 
     number: int
     pod: Pod
@@ -45,6 +48,24 @@ def shape_key(pod: Pod, requests: tuple[tuple[str, int], ...], gpu: GpuRequest |
         (requests, gpu, spec.node_selector, affinity, spec.tolerations, claims, where if claims else ()),
         order="deterministic",
     )
+
+
+def make_shape(pod: Pod) -> Shape:
+    """The pod's shape, in no book. Raises InputError, naming the field, if the pod can't be read."""
+    amounts = pod_requests(pod)
+    gpu = gpu_request(pod, amounts)
+    requests = tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
+    if len(requests) > MAX_REQUESTS:
+        raise InputError(
+            f"asks for {len(requests)} different resources; {MAX_REQUESTS} is the most",
+            object=f"Pod {pod.key}",
+            path="spec.containers",
+            remedy="split the work into several pods",
+            code="INVALID_OBJECT",
+        )
+    # The filters must not take the node that this one pod happens to be on for a wish of the shape.
+    loose = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+    return Shape(NO_NUMBER, loose, requests, gpu, shape_key(pod, requests, gpu))
 
 
 def is_plain(pod: Pod) -> bool:
@@ -106,23 +127,9 @@ class ShapeBook:
         return shape, plain
 
     def _intern(self, pod: Pod) -> Shape:
-        amounts = pod_requests(pod)
-        gpu = gpu_request(pod, amounts)
-        requests = tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
-        if len(requests) > MAX_REQUESTS:
-            raise InputError(
-                f"asks for {len(requests)} different resources; {MAX_REQUESTS} is the most",
-                object=f"Pod {pod.key}",
-                path="spec.containers",
-                remedy="split the work into several pods",
-                code="INVALID_OBJECT",
-            )
-        key = shape_key(pod, requests, gpu)
-        shape = self._by_key.get(key)
-        if shape is None:
-            # The filters must not take the node that this one pod happens to be on for a wish of the shape.
-            loose = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
-            shape = Shape(number=len(self.shapes), pod=loose, requests=requests, gpu=gpu, key=key)
-            self._by_key[key] = shape
-            self.shapes.append(shape)
-        return shape
+        shape = make_shape(pod)
+        known = self._by_key.get(shape.key)
+        if known is None:
+            known = self._by_key[shape.key] = msgspec.structs.replace(shape, number=len(self.shapes))
+            self.shapes.append(known)
+        return known

@@ -17,6 +17,8 @@ from windlass.cluster.pods import PodRows
 from windlass.cluster.resources import ResourceBook
 from windlass.cluster.shape import ShapeBook
 from windlass.cluster.state import Ints, NodeState
+from windlass.model.queue import QueueSystem
+from windlass.model.workload import Workload
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -38,5 +40,11 @@ class Snapshot(msgspec.Struct, frozen=True):
     """How many pods have been decided on so far."""
     tied: int
     """How many bound pods bear on others (anti-affinity and the like); 0 lets placement skip looking."""
+    system: QueueSystem
+    """Queues, cohorts, flavors and topologies."""
+    workloads: tuple[Workload, ...]
+    """What starts together or waits in a queue, where the cluster has objects that say so; empty where none does."""
+    notes: tuple[str, ...]
+    """What could not be grouped into workloads, and is said instead of guessed."""
     unreadable: dict[str, str]
     """Pods that could not be understood → the error that names the field."""

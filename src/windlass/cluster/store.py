@@ -7,7 +7,7 @@ A bind that was sent off is assumed, and counts, until the pod comes back bound 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,10 +24,13 @@ from windlass.cluster.resources import ResourceBook
 from windlass.cluster.shape import ShapeBook, bears_on_others
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import BLOCKED, Ints, NodeState
+from windlass.cluster.workloads import Grouping, group, inputs_of
 from windlass.model.decision import DeviceGrant
 from windlass.model.errors import InputError
+from windlass.model.meta import ObjectMeta
 from windlass.model.node import Node
 from windlass.model.pod import Pod
+from windlass.model.queue import QueueSystem
 from windlass.model.times import seconds_of
 from windlass.model.volume import Namespace, PersistentVolume, PersistentVolumeClaim, StorageClass
 
@@ -40,6 +43,9 @@ _OTHERS = {
     "Namespace": "namespaces",
 }
 """Kind → where `ClusterObjects` keeps it."""
+
+_NO_QUEUES = QueueSystem()
+_NO_WORKLOADS = Grouping(())
 
 ALLOCATED_DEVICES = "windlass.dev/allocated-devices"
 WISHED_DEVICES = "windlass.dev/devices"
@@ -67,6 +73,8 @@ class Store:
         self._objects = ClusterObjects()
         self._shapes, self._resources, self._models = ShapeBook(), ResourceBook(), ModelBook()
         self._gangs = GangBook()
+        self._extras: dict[tuple[str, str, str, str], Any] = {}
+        """Objects that say what belongs together and who may go: queues, pod groups, owners."""
         self._facts = NodeFacts(())
         self._state: NodeState = build_state((), self._resources, self._models)
         self._state_shared = False
@@ -90,10 +98,12 @@ class Store:
             else:
                 self._gone(delta)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, now: int = 0) -> Snapshot:
+        """The cluster as it is. `now` dates what has been handed in and not submitted yet."""
         self._settle()
         self._widen()
         self._state_shared = True
+        system, grouping = self._group(now)
         return Snapshot(
             generation=self._generation,
             facts=self._facts,
@@ -107,8 +117,19 @@ class Store:
             seen=self._history.told,
             decisions=self._history.total,
             tied=self._tied,
+            system=system,
+            workloads=grouping.workloads,
+            notes=grouping.notes,
             unreadable=dict(self._unreadable),
         )
+
+    def _group(self, now: int) -> tuple[QueueSystem, Grouping]:
+        """Queues and workloads, where any object says that there are some."""
+        if not self._extras:
+            return _NO_QUEUES, _NO_WORKLOADS
+        pods = [self._pods.object(row) for row in self._pods.row_of.values()]
+        inputs = inputs_of([*self._nodes.values(), *pods, *self._extras.values()], now)
+        return inputs.system, group(inputs)
 
     def learn(self, rows: Ints) -> None:
         """A decision has been made on these pod rows: from now on they count as seen."""
@@ -126,8 +147,11 @@ class Store:
             self._put_pod(obj)
         elif isinstance(obj, Node):
             self._put_node(obj)
-        else:
+        elif type(obj).__name__ in _OTHERS:
             self._put_other(obj)
+        else:
+            meta: ObjectMeta = obj.metadata
+            self._extras[type(obj).__name__, getattr(obj, "kind", ""), meta.namespace, meta.name] = obj
 
     def _gone(self, delta: Gone) -> None:
         if delta.kind == "Pod":

@@ -6,6 +6,7 @@ that each came from. The strictness about fields is the model's, the strictness 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,19 @@ from windlass.model.fleet import expand_fleet
 from windlass.model.fleet_spec import Fleet
 from windlass.model.gpu import node_devices
 from windlass.model.node import Node
-from windlass.model.objects import decode_object
+from windlass.model.objects import decode_object, unreadable
 from windlass.model.requests import node_quantities
+from windlass.model.times import seconds_of
 
 ENDINGS = (".json", ".yaml", ".yml")
 """What is read out of a folder; other files in it (logs, host reports) are other people's business."""
+
+_PAST = re.compile(
+    r"\b(?:creationTimestamp|lastTransitionTime|lastHeartbeatTime|lastProbeTime|lastUpdateTime|lastUpdate"
+    r"|startTime|startedAt|finishedAt|completionTime|firstTimestamp|lastTimestamp|eventTime|renewTime)"
+    r"[\"']?\s*:\s*[\"']?([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9:]+))"
+)
+"""Fields that name a moment that has been, in JSON or YAML; times that are to come (deadlines) are others."""
 
 Document = jsontext.JsonDocument | yamltext.YamlDocument
 
@@ -52,6 +61,26 @@ def read_objects(path: Path) -> Iterator[SourceObject]:
         for document in _documents(file):
             for item, raw in _raw_objects(document, str(file)):
                 yield _decode(raw, str(file), document, item)
+
+
+def read_each(path: Path) -> Iterator[SourceObject]:
+    """The same, but an object that can't be read comes as `Unreadable` in its place."""
+    for file in _files(path):
+        for document in _documents(file):
+            for item, raw in _raw_objects(document, str(file)):
+                try:
+                    yield _decode(raw, str(file), document, item)
+                except InputError as error:
+                    yield SourceObject(
+                        unreadable(raw, error), str(raw.get("kind", "")), str(file), document, item
+                    )
+
+
+def newest_time(path: Path) -> int:
+    """The newest moment, in seconds, that any object in the file or folder says has been; 0 where none does."""
+    return max(
+        (seconds_of(stamp) for file in _files(path) for stamp in _PAST.findall(_text(file))), default=0
+    )
 
 
 def read_nodes(path: Path) -> tuple[Node, ...]:
@@ -99,13 +128,17 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _documents(file: Path) -> Iterator[Document]:
+def _text(file: Path) -> str:
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError("is not a text file in UTF-8", file=str(file)) from error
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror}", file=str(file)) from error
+
+
+def _documents(file: Path) -> Iterator[Document]:
+    text = _text(file)
     is_json = file.suffix == ".json" or (file.suffix not in ENDINGS and text.lstrip()[:1] == "{")
     return jsontext.read_documents(text, str(file)) if is_json else yamltext.read_documents(text, str(file))
 

@@ -50,7 +50,7 @@ class GpuRequest(msgspec.Struct, frozen=True):
     """Thousandths of each device; 1000 is a whole one. 0 where `memory_mib` asks, until a device is known."""
     memory_mib: int = 0
     models: tuple[str, ...] = ()
-    """Allowed GPU models as they were written, repeats and all (FGD's classes are told apart by it); empty means any."""
+    """Allowed GPU models as they were written, repeats and all (FGD tells classes apart by it); empty means any."""
     profile: str = ""
     """MIG profile (`1g.10gb`, `1g.10gb+me`); empty for shares and whole GPUs."""
 

@@ -187,7 +187,7 @@ def decode_each(
         try:
             yield _decode_tree(item, f"items[{position}]" if item is not tree else "")
         except InputError as error:
-            yield _unreadable(item, error.with_context(file=file, line=line))
+            yield unreadable(item, error.with_context(file=file, line=line))
 
 
 def encode_object(thing: object) -> bytes:
@@ -328,7 +328,8 @@ def _name_of(tree: Mapping[str, Any]) -> str:
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}".rstrip()
 
 
-def _unreadable(tree: object, error: InputError) -> Unreadable:
+def unreadable(tree: object, error: InputError) -> Unreadable:
+    """What can still be said of an object that was refused."""
     return Unreadable(
         error,
         kind=_text(tree, "kind"),

@@ -96,6 +96,10 @@ class Workload(msgspec.Struct, frozen=True):
     checkpoint_at: int = 0
     """Last checkpoint, in seconds; 0 where unknown."""
     evictable: bool = True
+    promised: bool = False
+    """Others were evicted for it, and it waits until they are gone: it goes first, so that nobody takes their room."""
+    owner: str = ""
+    """`Kind namespace/name` of what it was made of, where that is another object (the Job of a Kueue Workload)."""
 
     @property
     def namespace(self) -> str:

@@ -17,7 +17,7 @@ from windlass.cluster.state import Ints
 from windlass.model.pod import Pod
 from windlass.model.workload import TopologyRequest
 from windlass.placement.neighbours import needs_neighbours
-from windlass.placement.overlay import Overlay
+from windlass.placement.overlay import Overlay, Placing
 from windlass.placement.topology import DomainTree, TopologyAsk, TopologyFailure, plan_topology
 from windlass.placement.verdicts import Refusal
 
@@ -42,10 +42,10 @@ class Place(msgspec.Struct, frozen=True):
     """One pod's place."""
 
     part: int
+    """Which of the parts it belongs to."""
     member: int
-    node: int
-    row: int
-    grant: int
+    """Its number in the part."""
+    placing: Placing
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ def _place_one(overlay: Overlay, index: int, part: Part, row: int, member: int) 
     node = overlay.best(pod, row, why, overlay.snapshot.decisions + overlay.checkpoint())
     if node < 0:
         return Failure(part.name, refusal=overlay.refusal(row, part.shape, why))
-    return Place(index, member, node, row, int(overlay.take(pod, row, node)))
+    return Place(index, member, overlay.take(pod, row, node))
 
 
 def _place_close(
@@ -145,8 +145,8 @@ class OverlayRoom:
                 member = self._members[ask]
                 self._members[ask] += 1
                 self._overlay.refresh(row)
-                grant = self._overlay.take(self._parts[ask].member(member), row, node)
-                self.places.append(Place(ask, member, node, row, int(grant)))
+                placing = self._overlay.take(self._parts[ask].member(member), row, node)
+                self.places.append(Place(ask, member, placing))
 
     def excluded(self, ask: int) -> Mapping[str, int]:
         why = self._overlay.reasons(self._parts[ask].pod, self._rows[ask])

@@ -9,6 +9,7 @@ from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import GEOMETRY, REPLICAS
 from windlass.model.decision import DeviceGrant
 from windlass.model.gpu import GpuRequest
+from windlass.placement.kernels.devices import MADE
 
 
 class GrantReader:
@@ -50,5 +51,5 @@ class GrantReader:
         grants = []
         for i in range(gpu.count):
             byte = packed >> 8 * i & 255
-            grants.append(DeviceGrant(byte >> 4, profile=gpu.profile, start=byte & 15))
+            grants.append(DeviceGrant(byte >> 4, profile=gpu.profile, start=byte & MADE - 1))
         return tuple(grants)

@@ -53,13 +53,19 @@ class Removal(NamedTuple):
     node: int
 
 
+class Unseating(NamedTuple):
+    """A pod that was placed here and taken off again, out of turn."""
+
+    placing: Placing
+
+
 class Overlay:
     def __init__(self, snapshot: Snapshot, table: ScoreTable, rule: Rule, kernels: jit.Kernels) -> None:
         self.snapshot, self.table, self.rule, self.kernels = snapshot, table, rule, kernels
         self.state = snapshot.state.copy()
         self.log: Ints = np.zeros(64, dtype=np.int64)
         self.log_end = 0
-        self._steps: list[Placing | Removal] = []
+        self._steps: list[Placing | Removal | Unseating] = []
         self._neighbours: Neighbours | None = None
         self._one = table.scratch(1)
         table.begin()
@@ -75,30 +81,52 @@ class Overlay:
         while len(self._steps) > to:
             step = self._steps.pop()
             if isinstance(step, Placing):
-                self.kernels.give_back(self.state, self.table.shapes, step.row, step.node, step.grant)
-                self._changed(step.node)
-                if self._neighbours is not None:
-                    self._neighbours.remove(step.pod, step.node)
+                self._exchange(step, 1)
+            elif isinstance(step, Unseating):
+                self._exchange(step.placing, -1)
             else:
                 self._book(step, 1)
 
-    def take(self, pod: Pod, row: int, node: int) -> np.uint64:
-        """Put a pod that fits on the node; returns its devices, packed."""
+    def take(self, pod: Pod, row: int, node: int) -> Placing:
+        """Put a pod that fits on the node."""
         device = int(self.table.cells.device[row, node])
         grant = self.kernels.take(
             self.state, self.table.shapes, row, node, device, self.rule.scorer == WINDLASS
         )
-        self._steps.append(Placing(pod, row, node, grant))
+        placing = Placing(pod, row, node, np.uint64(grant))
+        self._steps.append(placing)
         self._changed(node)
         if self._neighbours is not None:
             self._neighbours.add(pod, node)
-        return np.uint64(grant)
+        return placing
+
+    def seat(self, pod: Pod, row: int, node: int) -> Placing:
+        """Put a pod on the node whether it fits or not: somebody else has decided that it is there."""
+        self.refresh(row)
+        return self.take(pod, row, node)
+
+    def pod_rows(self) -> dict[str, int]:
+        """Pod key → row of the snapshot's pods."""
+        pods = self.snapshot.pods
+        return {pods.objects[row].key: row for row in np.flatnonzero(pods.alive).tolist()}
 
     def remove(self, pod_row: int) -> None:
         """Take a running pod off its node, as if it had been evicted."""
         step = Removal(pod_row, int(self.snapshot.pods.node[pod_row]))
         self._steps.append(step)
         self._book(step, -1)
+
+    def unseat(self, placing: Placing) -> None:
+        """Take a pod that was placed here off its node again."""
+        self._steps.append(Unseating(placing))
+        self._exchange(placing, 1)
+
+    def _exchange(self, placing: Placing, sign: int) -> None:
+        self.kernels.exchange(self.state, self.table.shapes, placing.row, placing.node, placing.grant, sign)
+        self._changed(placing.node)
+        if self._neighbours is not None:
+            change = self._neighbours.remove if sign > 0 else self._neighbours.add
+            change(placing.pod, placing.node)
 
     def placed(self, pod: Pod, row: int, node: int, grant: np.uint64) -> None:
         """Note a placement that a kernel has already made."""
@@ -189,6 +217,8 @@ class Overlay:
             gone = {step.pod_row for step in self._steps if isinstance(step, Removal)}
             bound = np.flatnonzero((pods.node >= 0) & (pods.alive == 1)).tolist()
             there = [(pods.objects[row], int(pods.node[row])) for row in bound if row not in gone]
-            there += [(step.pod, step.node) for step in self._steps if isinstance(step, Placing)]
+            unseated = {id(step.placing) for step in self._steps if isinstance(step, Unseating)}
+            placed = [step for step in self._steps if isinstance(step, Placing) and id(step) not in unseated]
+            there += [(step.pod, step.node) for step in placed]
             self._neighbours = Neighbours(self.snapshot.facts, self.snapshot.objects, there)
         return self._neighbours

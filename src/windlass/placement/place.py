@@ -190,5 +190,5 @@ class Placer:
             self._result.refusals.append(self.overlay.refusal(row, self._shape(i), why))
             return False
         self._result.node[i] = node
-        self._result.grant[i] = self.overlay.take(pod, row, node)
+        self._result.grant[i] = self.overlay.take(pod, row, node).grant
         return True

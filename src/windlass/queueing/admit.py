@@ -1,5 +1,4 @@
-"""The entry of this room: which waiting workloads start, which running ones have to go for them, and why the rest
-waits.
+"""The entry of this room: who starts, who has to go for it, and why the rest waits.
 
 The engine calls `admit` with the queues, all workloads and a site. Rounds (see `cycle`) are run until nothing changes
 any more; a workload that was refused is looked at again only in the next decision, since within one decision room

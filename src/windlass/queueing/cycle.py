@@ -90,7 +90,7 @@ class Cycle:
     def _order(self, entries: list[Entry]) -> Iterator[Entry]:
         if self._fair_sharing:
             return fair_order(entries)
-        return iter(sorted(entries, key=lambda entry: (entry.assignment.borrowing, entry.pending.sort_key)))
+        return iter(sorted(entries, key=_turn))
 
     def _take(self, entry: Entry) -> None:
         if self._book.overlaps(entry.targets):
@@ -181,6 +181,11 @@ class Cycle:
         entry.propose(plan(entry.pending))
         for running in leaving:
             running.join()
+
+
+def _turn(entry: Entry) -> tuple[object, ...]:
+    """For whom others went first; then who borrows the least."""
+    return (not entry.pending.workload.promised, entry.assignment.borrowing, entry.pending.sort_key)
 
 
 def _claim(entry: Entry) -> Usage:

@@ -12,7 +12,7 @@ from windlass.queueing.history import Ledger
 from windlass.queueing.node import QuotaNode
 from windlass.queueing.pending import Pending
 
-_Heap = list[tuple[tuple[int, int, str, str], Pending]]
+_Heap = list[tuple[tuple[bool, int, int, str, str], Pending]]
 
 
 class Line:

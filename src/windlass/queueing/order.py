@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from windlass.cluster.facts import Bools
 from windlass.cluster.pods import ALONE, PENDING, PodRows
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import Ints
@@ -24,9 +25,12 @@ class Queue(NamedTuple):
     """(gang number, members that are there) of gangs that still lack members; their pods are not in `rows`."""
 
 
-def order(snapshot: Snapshot) -> Queue:
+def order(snapshot: Snapshot, wanted: Bools | None = None) -> Queue:
+    """The pending pods, or those of them that the mask wants."""
     pods = snapshot.pods
     rows = pods.pending()
+    if wanted is not None:
+        rows = rows[wanted[rows]]
     rows = rows[_ranking(pods, rows)]
     groups = pods.group[rows]
     if not len(rows) or groups.max() == ALONE:

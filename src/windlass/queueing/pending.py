@@ -52,9 +52,9 @@ class Pending:
         return tuple(pod_set.count for pod_set in self.workload.pod_sets)
 
     @property
-    def sort_key(self) -> tuple[int, int, str, str]:
-        """Higher priority first, then older, then by UID."""
-        return (-self.priority, self.queued_at, self.uid, self.key)
+    def sort_key(self) -> tuple[bool, int, int, str, str]:
+        """For whom others went, then higher priority, then older, then by UID."""
+        return (not self.workload.promised, -self.priority, self.queued_at, self.uid, self.key)
 
     @property
     def has_flavors_left(self) -> bool:

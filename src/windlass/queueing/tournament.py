@@ -1,7 +1,7 @@
 """The order of a round's heads under fair sharing: a tournament in every tree, from the leaves to the root.
 
 `cycle` takes one winner after another; between two it may have added usage to the winner's path. At each cohort its
-children compete with the share that they would have once their nominee is admitted: those that wouldn't borrow what
+children compete with the share that they would have once their nominee is admitted: those for whom others went first, then those that wouldn't borrow what
 they ask for first, then the smaller share, then priority, then age. A queue's share changes only when its own nominee
 is taken, so its standing is computed once, and a cohort's only when something below it was taken.
 """
@@ -26,7 +26,7 @@ class Nominee(Protocol):
 
 
 Entry = TypeVar("Entry", bound=Nominee)
-Standing = tuple[bool, tuple[bool, int], int, int, str]
+Standing = tuple[bool, bool, tuple[bool, int], int, int, str]
 
 
 def fair_order(entries: list[Entry]) -> Iterator[Entry]:
@@ -91,7 +91,15 @@ def standing(entry: Nominee, child: QuotaNode) -> Standing:
     pending.node.add(usage)
     share = share_of(child)
     pending.node.remove(usage)
-    return (share.borrows_any(usage), share.rank, -pending.priority, pending.queued_at, pending.uid)
+    promised = pending.workload.promised
+    return (
+        not promised,
+        share.borrows_any(usage),
+        share.rank,
+        -pending.priority,
+        pending.queued_at,
+        pending.uid,
+    )
 
 
 def _child_towards(cohort: QuotaNode, queue: QuotaNode) -> QuotaNode:

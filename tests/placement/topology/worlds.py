@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 from tests.placement.topology.slow import Vector, Wish
 
@@ -17,6 +19,12 @@ from windlass.placement.topology import (
     TopologyFailure,
     plan_topology,
 )
+
+Nodes = dict[str, int]
+"""Node name → pods."""
+
+MANY = max(300, settings().max_examples)
+"""Examples for the properties that have found bugs: rare ones, so that the usual number misses them."""
 
 LEVELS = ("block", "rack", "host")
 
@@ -126,3 +134,39 @@ def worlds(draw: st.DrawFn, most_nodes: int = 12, most_pods: int = 12, most_sets
         # Of two sets of one pod the first are the workers.
         wishes.insert(len(wishes) - (leads and count == 1), workers)
     return World(levels, places, names, free, wishes)
+
+
+@st.composite
+def flat_worlds(draw: st.DrawFn) -> World:
+    """Nodes and nothing above them; a leader that costs each node another number of workers."""
+    free = draw(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=8))
+    names = [f"h{number}" for number in range(len(free))]
+    request = TopologyRequest("preferred", "host", group="g")
+    leader = Wish("leader0", 1, draw(st.tuples(st.integers(0, 5), st.integers(0, 5))), request)
+    workers = Wish(
+        "set0", draw(st.integers(2, 40)), draw(st.tuples(st.integers(0, 2), st.integers(1, 2))), request
+    )
+    return World(("host",), [(name,) for name in names], names, list(free), [leader, workers])
+
+
+def keeps(world: World, request: TopologyRequest | None, workers: Nodes, leader: Nodes) -> bool:
+    """The constraints of a request, read off a placement."""
+    if request is None:
+        return True
+    if request.mode == "required":
+        depth = world.levels.index(request.level)
+        if len({world.domain(node, depth) for node in (*workers, *leader)}) > 1:
+            return False
+    slices = [(request.slice_level, request.slice_size), *request.inner_slices] if request.slice_level else []
+    return all(
+        pods % size == 0
+        for level, size in slices
+        for pods in per_domain(world, workers, world.levels.index(level)).values()
+    )
+
+
+def per_domain(world: World, nodes: Nodes, depth: int) -> Counter[tuple[str, ...]]:
+    pods: Counter[tuple[str, ...]] = Counter()
+    for node, count in nodes.items():
+        pods[world.domain(node, depth)] += count
+    return pods

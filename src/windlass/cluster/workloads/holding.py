@@ -20,7 +20,11 @@ GPU_MEMORY = "nvidia.com/gpu.memory"
 
 
 def admission_of_pods(
-    sets: Sequence[PodSet], pods: Mapping[str, Pod], queue: ClusterQueue | None, system: QueueSystem, nodes: Mapping[str, Node]
+    sets: Sequence[PodSet],
+    pods: Mapping[str, Pod],
+    queue: ClusterQueue | None,
+    system: QueueSystem,
+    nodes: Mapping[str, Node],
 ) -> Admission | None:
     """What the pods on nodes hold; None where none is."""
     assignments: list[PodSetAssignment] = []

@@ -27,7 +27,9 @@ _SHAPING = (FRACTION, FRACTION_DEVICES, MEMORY, TRACE_COUNT, TRACE_MILLI, TRACE_
 def member_order(pods: Sequence[Pod]) -> tuple[Pod, ...]:
     """Those on nodes first, the rest by age and name."""
     return tuple(
-        sorted(pods, key=lambda pod: (not pod.is_bound, pod.metadata.creation_timestamp, len(pod.key), pod.key))
+        sorted(
+            pods, key=lambda pod: (not pod.is_bound, pod.metadata.creation_timestamp, len(pod.key), pod.key)
+        )
     )
 
 

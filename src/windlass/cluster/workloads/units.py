@@ -37,7 +37,9 @@ TRAINING_KINDS = frozenset(
 """Their pods start together, whether or not the object itself is at hand."""
 QUEUED_KINDS = frozenset({("batch", "Job"), ("jobset.x-k8s.io", "JobSet")})
 """Their pods start together where a queue label says that they are queued."""
-SINGLE_KINDS = frozenset(("apps", kind) for kind in ("ReplicaSet", "StatefulSet", "DaemonSet", "Deployment")) | {
+SINGLE_KINDS = frozenset(
+    ("apps", kind) for kind in ("ReplicaSet", "StatefulSet", "DaemonSet", "Deployment")
+) | {
     ("", "Node"),
     ("", "ReplicationController"),
     ("", "Pod"),
@@ -90,7 +92,12 @@ class _Finder:
         self._ungrouped: dict[tuple[str, str, str], list[str]] = {}
 
     def unit_of(self, pod: Pod) -> UnitKey:
-        return self._by_workload(pod) or self._by_group(pod) or self._by_owner(pod) or UnitKey("pod", pod.key, "Pod")
+        return (
+            self._by_workload(pod)
+            or self._by_group(pod)
+            or self._by_owner(pod)
+            or UnitKey("pod", pod.key, "Pod")
+        )
 
     def _by_workload(self, pod: Pod) -> UnitKey | None:
         labels, annotations = pod.metadata.labels, pod.metadata.annotations
@@ -156,7 +163,10 @@ class _Finder:
     def _is_someone_elses(self, owner: Owner) -> bool:
         """A known owner or a Workload stands over it; an unknown one above it changes nothing."""
         for reference, above in self._ancestors(owner.metadata):
-            if above is not None or (reference.kind, _beside(owner.metadata, reference.name)) in self._owned_by:
+            if (
+                above is not None
+                or (reference.kind, _beside(owner.metadata, reference.name)) in self._owned_by
+            ):
                 return True
         return False
 

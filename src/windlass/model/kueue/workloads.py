@@ -37,9 +37,7 @@ def kueue_workload(
     """
     spec = wire.spec
     admission = None if is_finished(wire) else admission_of(wire, hostnames or {})
-    hold, code = queue_hold(wire.metadata.namespace or "default", spec.queue_name, system)
-    if not hold and admission is None:
-        hold, code = _topology_hold(wire) or _waiting_hold(wire)
+    hold, code = _waiting_hold(wire, system) if admission is None else NO_HOLD
     admitted = wire.condition("Admitted")
     return Workload(
         key=wire.key,
@@ -59,6 +57,7 @@ def kueue_workload(
         max_run_seconds=_run_time_left(wire),
         started_at=seconds_of(admitted.last_transition_time) if admitted and admission else 0,
         checkpoint_at=seconds_of(wire.metadata.annotations.get(LAST_CHECKPOINT, "")),
+        owner=_owner(wire),
     )
 
 
@@ -190,14 +189,6 @@ def _topology(spec: PodSetSpec, path: str) -> tuple[TopologyRequest | None, str]
     return request, ""
 
 
-def _topology_hold(wire: WorkloadObject) -> tuple[str, str] | None:
-    for index, spec in enumerate(wire.spec.pod_sets):
-        problem = _topology(spec, f"spec.podSets[{index}]")[1]
-        if problem:
-            return problem, "INVALID_OBJECT"
-    return None
-
-
 def _priority(wire: WorkloadObject, system: QueueSystem) -> int:
     """As the object says it; a class is looked up only where it doesn't."""
     spec = wire.spec
@@ -229,7 +220,15 @@ def _queued_at(wire: WorkloadObject) -> int:
     return seconds_of(wire.metadata.creation_timestamp)
 
 
-def _waiting_hold(wire: WorkloadObject) -> tuple[str, str]:
+def _waiting_hold(wire: WorkloadObject, system: QueueSystem) -> tuple[str, str]:
+    """Why it can't be looked at: its queue, a topology request that makes no sense, its own state."""
+    hold = queue_hold(wire.metadata.namespace or "default", wire.spec.queue_name, system)
+    if hold != NO_HOLD:
+        return hold
+    for index, spec in enumerate(wire.spec.pod_sets):
+        problem = _topology(spec, f"spec.podSets[{index}]")[1]
+        if problem:
+            return problem, "INVALID_OBJECT"
     if not wire.spec.active:
         return "the workload is deactivated: spec.active is false", "JOB_SUSPENDED"
     for condition in wire.status.conditions:
@@ -237,6 +236,13 @@ def _waiting_hold(wire: WorkloadObject) -> tuple[str, str]:
             until = wire.status.requeue_state.requeue_at if wire.status.requeue_state else ""
             return f"waits to be requeued{f' until {until}' if until else ''}", "REQUEUE_BACKOFF"
     return NO_HOLD
+
+
+def _owner(wire: WorkloadObject) -> str:
+    for reference in wire.metadata.owner_references:
+        if reference.controller:
+            return f"{reference.kind} {wire.metadata.namespace or 'default'}/{reference.name}"
+    return ""
 
 
 def _run_time_left(wire: WorkloadObject) -> int | None:

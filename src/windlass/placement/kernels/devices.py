@@ -35,6 +35,8 @@ MOST_SHARES = 15
 """Of one device for one pod: a hexadecimal digit of a packed grant."""
 MOST_INSTANCES = 8
 """MIG instances made for one pod: bytes of a packed grant."""
+MADE = 8
+"""Bit of such a byte that tells an instance at slice 0 of the first device from none."""
 NO_ROOM = np.uint64(WHY_GPU_DEVICE_ROOM)
 NO_MEMORY = np.uint64(WHY_GPU_MEMORY)
 NO_MODEL = np.uint64(WHY_GPU_MODEL)
@@ -202,35 +204,39 @@ def island_room(nodes: NodeState, shapes: Ints, s: int, n: int, island: int) -> 
 
 
 def pick_instances(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
-    """Make the MIG instances of a pod that fits; returns them packed (one byte each: device, start)."""
+    """Make the MIG instances of a pod, as many as fit; returns them packed (one byte each: device, a bit that says
+    so, start)."""
     packed, found = np.uint64(0), 0
     for device in range(nodes.node[n, DEV_FIRST], nodes.node[n, DEV_END]):
-        while found < shapes[s, GPUS]:
+        while found < min(shapes[s, GPUS], MOST_INSTANCES):
             start = mig_start(nodes, shapes, s, device, nodes.room[device, SLICES])
             if start < 0:
                 break
             nodes.room[device, SLICES] |= mig_mask(nodes, shapes, s, device, start)
-            byte = np.uint64((device - nodes.node[n, DEV_FIRST]) * 16 + start)
+            byte = np.uint64((device - nodes.node[n, DEV_FIRST]) * 16 + MADE + start)
             packed |= byte << np.uint64(8 * found)
             found += 1
     return packed
 
 
-def return_devices(nodes: NodeState, shapes: Ints, s: int, n: int, packed: np.uint64) -> None:
-    """Undo `pick_devices` or `pick_instances`."""
+def return_devices(nodes: NodeState, shapes: Ints, s: int, n: int, packed: np.uint64, sign: int) -> None:
+    """Undo `pick_devices` or `pick_instances` (`sign` 1), or take the very same devices again (`sign` -1)."""
     first = nodes.node[n, DEV_FIRST]
     if shapes[s, MIG_REQUEST] >= 0:
         if has_geometry(nodes, n):
-            for i in range(shapes[s, GPUS]):
-                byte = (packed >> np.uint64(8 * i)) & np.uint64(255)
-                device = first + int(byte >> np.uint64(4))
-                start = int(byte & np.uint64(15))
-                nodes.room[device, SLICES] &= ~mig_mask(nodes, shapes, s, device, start)
+            for i in range(min(shapes[s, GPUS], MOST_INSTANCES)):
+                byte = int((packed >> np.uint64(8 * i)) & np.uint64(255))
+                if byte & MADE == 0:
+                    break
+                device, start = first + (byte >> 4), byte & (MADE - 1)
+                mask = mig_mask(nodes, shapes, s, device, start)
+                used = nodes.room[device, SLICES]
+                nodes.room[device, SLICES] = used & ~mask if sign > 0 else used | mask
         return
     for device in range(first, nodes.node[n, DEV_END]):
         shares = int((packed >> np.uint64(4 * (device - first))) & np.uint64(15))
         if shares > 0:
-            nodes.room[device, FREE] += shares * milli_needed(nodes, shapes, s, n, device)
+            nodes.room[device, FREE] += sign * shares * milli_needed(nodes, shapes, s, n, device)
 
 
 def free_gpu(nodes: NodeState, n: int) -> int:

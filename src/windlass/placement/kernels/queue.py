@@ -222,11 +222,16 @@ def take(nodes: NodeState, shapes: Ints, s: int, n: int, device: int, islands: b
 
 def give_back(nodes: NodeState, shapes: Ints, s: int, n: int, packed: np.uint64) -> None:
     """Undo `take`."""
+    exchange(nodes, shapes, s, n, packed, 1)
+
+
+def exchange(nodes: NodeState, shapes: Ints, s: int, n: int, packed: np.uint64, sign: int) -> None:
+    """Give a pod's room back (`sign` 1), or take the very same again (`sign` -1)."""
     for j in range(shapes[s, REQUESTS]):
-        nodes.free[n, shapes[s, ASKED + 2 * j]] += shapes[s, ASKED + 2 * j + 1]
+        nodes.free[n, shapes[s, ASKED + 2 * j]] += sign * shapes[s, ASKED + 2 * j + 1]
     if shapes[s, GPUS] > 0:
-        nodes.kinds[n, shapes[s, KIND]] -= 1
-        return_devices(nodes, shapes, s, n, packed)
+        nodes.kinds[n, shapes[s, KIND]] -= sign
+        return_devices(nodes, shapes, s, n, packed, sign)
 
 
 def ones(why: np.uint64) -> int:

@@ -1,0 +1,17 @@
+"""`windlass plan`: what would be decided or would have to change; nothing is carried out.
+
+Each question is a command of its own, imported when it is called.
+"""
+
+from __future__ import annotations
+
+import click
+
+from windlass.cli.lazy import LazyCommand, LazyGroup
+
+QUESTIONS: dict[str, LazyCommand] = {}
+
+
+@click.group(cls=LazyGroup, table=QUESTIONS)
+def plan() -> None:
+    """What would be decided or would have to change, and what it would bring; nothing is carried out."""

@@ -1,0 +1,155 @@
+"""A plan as people and scripts read it: the `Plan` document, and a table.
+
+`cli.plan_schedule` prints what comes out of here. Fields of the document are only ever added to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from windlass.model.decision import Admit, Bind, Decision, DeviceGrant, Evict, Hold
+from windlass.model.plan import Plan
+from windlass.model.times import timestamp_of
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+WHOLE_DEVICE = 1000
+MOST_NODES = 4
+"""Nodes that a line of the table names before it says how many more there are."""
+
+
+def plan_document(plan: Plan, now: int, notes: Iterable[str] = ()) -> dict[str, Any]:
+    """`kind: Plan`, with the decisions in an order in which they can be carried out."""
+    return {
+        "apiVersion": "windlass.dev/v1",
+        "kind": "Plan",
+        "now": timestamp_of(now),
+        "decisions": [decision_document(decision) for decision in plan.decisions],
+        "notes": list(notes),
+    }
+
+
+def decision_document(decision: Decision) -> dict[str, Any]:
+    match decision:
+        case Admit():
+            return {
+                "decision": "admit",
+                "workload": decision.workload,
+                "kind": decision.kind,
+                "queue": decision.queue,
+                "podSets": [
+                    {"name": one.name, "count": one.count, "flavors": one.flavors, "nodes": one.nodes}
+                    for one in decision.pod_sets
+                ],
+                "after": list(decision.after),
+            }
+        case Bind():
+            return {
+                "decision": "bind",
+                "pod": decision.pod,
+                "node": decision.node,
+                "devices": [_device(one) for one in decision.devices],
+                "after": list(decision.after),
+            }
+        case Evict():
+            return {
+                "decision": "evict",
+                "workload": decision.workload,
+                "pods": list(decision.pods),
+                "for": decision.for_workload,
+                "reason": decision.reason,
+            }
+        case Hold():
+            return {
+                "decision": "hold",
+                "workload": decision.workload,
+                "code": decision.verdict.code,
+                "message": hold_message(decision),
+            }
+
+
+def hold_message(hold: Hold) -> str:
+    """What holds it, in one sentence: the engine's own words, or the count of nodes by reason."""
+    return hold.verdict.detail or hold.verdict.kube_message
+
+
+def plan_table(plan: Plan) -> Table:
+    """One line a decision: what happens, to whom, and where or why."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("DECISION", "WORKLOAD OR POD", "WHERE OR WHY"):
+        table.add_column(heading, overflow="fold")
+    for decision in plan.decisions:
+        table.add_row(*_cells(decision))
+    return table
+
+
+def summary(plan: Plan) -> str:
+    """One line that counts the decisions."""
+    counts = {
+        "admitted": len(plan.admits),
+        "bound": len(plan.binds),
+        "evicted": len(plan.evicts),
+        "held": len(plan.holds),
+    }
+    return ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "nothing to decide"
+
+
+def _cells(decision: Decision) -> tuple[str, str, str]:
+    match decision:
+        case Admit():
+            return "admit", decision.workload, _admit_text(decision)
+        case Bind():
+            devices = ", ".join(_device_text(one) for one in decision.devices)
+            on = f" (GPU {devices})" if devices else ""
+            return "bind", decision.pod, f"{decision.node}{on}{_after_text(decision.after)}"
+        case Evict():
+            for_whom = f" for {decision.for_workload}" if decision.for_workload else ""
+            return (
+                "evict",
+                decision.workload,
+                f"{_pods_text(len(decision.pods))}{for_whom}: {decision.reason}",
+            )
+        case Hold():
+            return "hold", decision.workload, f"{decision.verdict.code}: {hold_message(decision)}"
+
+
+def _admit_text(admit: Admit) -> str:
+    parts = []
+    for one in admit.pod_sets:
+        nodes = [f"{node} ×{count}" for node, count in list(one.nodes.items())[:MOST_NODES]]
+        more = f" and {len(one.nodes) - MOST_NODES} more" if len(one.nodes) > MOST_NODES else ""
+        flavors = "/".join(dict.fromkeys(one.flavors.values()))
+        parts.append(
+            f"{one.name} {_pods_text(one.count)}"
+            + (f" on {', '.join(nodes)}{more}" if nodes else "")
+            + (f" as {flavors}" if flavors else "")
+        )
+    queue = f"{admit.queue}: " if admit.queue else ""
+    return f"{queue}{'; '.join(parts)}{_after_text(admit.after)}"
+
+
+def _pods_text(count: int) -> str:
+    return f"{count} pod" if count == 1 else f"{count} pods"
+
+
+def _after_text(after: tuple[str, ...]) -> str:
+    return f", after {', '.join(after)}" if after else ""
+
+
+def _device(grant: DeviceGrant) -> dict[str, Any]:
+    document: dict[str, Any] = {"index": grant.index}
+    if grant.milli != WHOLE_DEVICE and not grant.profile:
+        document["milli"] = grant.milli
+    if grant.profile:
+        document["profile"] = grant.profile
+    return document
+
+
+def _device_text(grant: DeviceGrant) -> str:
+    if grant.profile:
+        return f"{grant.index}: {grant.profile}"
+    return f"{grant.index}" if grant.milli == WHOLE_DEVICE else f"{grant.index}: {grant.milli / 10:g} %"

@@ -1,0 +1,149 @@
+"""`windlass plan schedule`: what the engine would decide now on a dump, with manifests added as if just submitted.
+
+Loads files through `dump`, asks the engine through a planner, prints through `plan_document`. Nothing is carried out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import click
+
+from windlass.cli.output import note, output_option, print_document, print_table
+from windlass.cli.plan_document import plan_document, plan_table, summary
+from windlass.dump.cluster import Loaded, load_cluster
+from windlass.dump.files import read_objects
+from windlass.model.configuration import (
+    KueueConfiguration,
+    SchedulerConfiguration,
+    Settings,
+    kueue_settings,
+    scheduler_settings,
+)
+from windlass.model.errors import InputError
+from windlass.model.plan import Plan
+from windlass.model.times import seconds_of
+
+EXISTING = click.Path(path_type=Path, exists=True)
+
+EXAMPLES = """\b
+Examples:
+  windlass plan schedule --from dump.yaml
+  windlass plan schedule --from dump/ -f job.yaml -o json
+  windlass plan schedule --from dump.yaml --config kueue-config.yaml --now 2026-01-01T12:00:00Z
+"""
+
+
+class Planner(Protocol):
+    """The engine, as far as this command sees it."""
+
+    def __call__(self, objects: Sequence[object], config: Settings, now: int) -> tuple[Plan, Sequence[str]]:
+        """What would be decided, and what has to be said about it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line, read."""
+
+    from_: Path | None
+    filename: tuple[Path, ...]
+    config: Path | None
+    now: str
+    namespace: str
+    keep_going: bool
+    output: str
+
+
+def schedule_command(load_planner: Callable[[], Planner]) -> click.Command:
+    """The command; the planner is fetched when the input has been read, since it is the costly import."""
+
+    @click.command("schedule", epilog=EXAMPLES)
+    @click.option("--from", "from_", type=EXISTING, help="The cluster: a dump, as a file or a folder.")
+    @click.option(
+        "-f",
+        "--filename",
+        type=EXISTING,
+        multiple=True,
+        help="A manifest to add as if it were just submitted.",
+    )
+    @click.option(
+        "--config", type=EXISTING, help="A SchedulerConfiguration, or Kueue's Configuration as it is."
+    )
+    @click.option("--now", default="", help="Decide as of this RFC 3339 time. [default: the dump's newest]")
+    @click.option(
+        "-n", "--namespace", default="default", show_default=True, help="For manifests that name none."
+    )
+    @click.option("--keep-going", is_flag=True, help="Report objects that can't be read, and go on without.")
+    @output_option("table", "json", "yaml")
+    def schedule(**options: object) -> None:
+        """What would be decided now: who is admitted where, who must go, who waits and why.
+
+        Every pending pod is decided on, whatever its scheduler's name. Nothing is carried out, and the exit code is 0
+        also where something is held.
+        """
+        run_schedule(Options(**options), load_planner)  # type: ignore[arg-type]  # click has checked the types
+
+    return schedule
+
+
+def run_schedule(options: Options, load_planner: Callable[[], Planner]) -> None:
+    if options.from_ is None and not options.filename:
+        raise click.UsageError(
+            "there is nothing to plan on: give --from DUMP, or -f with nodes and work in it"
+        )
+    loaded = load_cluster(
+        options.from_, options.filename, namespace=options.namespace, keep_going=options.keep_going
+    )
+    settings = read_settings(options.config) if options.config is not None else Settings()
+    now = _now(options.now, loaded)
+    plan, said = load_planner()(loaded.objects, settings, now)
+    notes = [*map(str, loaded.problems), *loaded.notes, *_left_alone(settings), *said]
+    for text in notes:
+        note(text)
+    if options.output == "table":
+        print_table(plan_table(plan))
+        note(summary(plan))
+    else:
+        print_document(plan_document(plan, now, notes), options.output)
+
+
+def read_settings(path: Path) -> Settings:
+    """The one configuration in the file, ours or Kueue's."""
+    found: list[Settings] = []
+    for source in read_objects(path):
+        match source.value:
+            case SchedulerConfiguration() as ours:
+                found.append(scheduler_settings(ours))
+            case KueueConfiguration() as kueues:
+                written = source.document.value
+                found.append(kueue_settings(kueues, written if isinstance(written, dict) else {}))
+            case _:
+                wrong = InputError(
+                    f"a {source.kind} is no configuration",
+                    remedy="SchedulerConfiguration (windlass.dev/v1) and Kueue's Configuration are",
+                )
+                raise source.blame(wrong)
+    if len(found) != 1:
+        raise InputError(f"holds {len(found)} configurations", file=str(path), remedy="give one")
+    return found[0]
+
+
+def _left_alone(settings: Settings) -> list[str]:
+    if not settings.left_alone:
+        return []
+    return [f"of Kueue's configuration these fields mean nothing here: {', '.join(settings.left_alone)}"]
+
+
+def _now(text: str, loaded: Loaded) -> int:
+    """`--now`, else the newest time in the dump, else the clock on the wall."""
+    if not text:
+        return loaded.newest or int(time.time())
+    seconds = seconds_of(text)
+    if not seconds:
+        raise click.BadParameter(f"'{text}' is not a time such as 2026-01-01T12:00:00Z", param_hint="--now")
+    return seconds

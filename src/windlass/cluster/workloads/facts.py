@@ -1,0 +1,107 @@
+"""What labels, annotations and classes say about a workload, whatever kind it is.
+
+Read by `build` from the object that stands for the unit (`Identity`), or from its pods where that says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from windlass.model.errors import InputError
+from windlass.model.kueue.workloads import LAST_CHECKPOINT
+from windlass.model.meta import ObjectMeta
+from windlass.model.owners.normalise import QUEUE_NAME
+from windlass.model.pod import Pod
+from windlass.model.podgroup import PodGroup
+from windlass.model.queue import QueueSystem
+from windlass.model.times import duration_seconds, seconds_of
+from windlass.model.workload import PodSet
+
+PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
+MAX_EXEC_TIME = "kueue.x-k8s.io/max-exec-time-seconds"
+DURATION = "windlass.dev/duration"
+PREEMPTABLE = "volcano.sh/preemptable"
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """The object that stands for a workload."""
+
+    key: str
+    kind: str
+    metadata: ObjectMeta
+    group: PodGroup | None = None
+
+    @property
+    def namespace(self) -> str:
+        return self.key.partition("/")[0]
+
+
+def queue_of(identity: Identity, pods: Sequence[Pod]) -> str:
+    """The LocalQueue that the object names, or its pods."""
+    named = identity.metadata.labels.get(QUEUE_NAME, "")
+    return named or next(
+        (pod.metadata.labels[QUEUE_NAME] for pod in pods if QUEUE_NAME in pod.metadata.labels), ""
+    )
+
+
+def priority_of(identity: Identity, template: Pod, system: QueueSystem) -> int:
+    """Kueue's own class first, then what the group says, then what the pods say."""
+    label = identity.metadata.labels.get(PRIORITY_CLASS) or template.metadata.labels.get(PRIORITY_CLASS, "")
+    if label in system.workload_priority_classes:
+        return system.workload_priority_classes[label]
+    group = identity.group
+    if group is not None and group.priority is not None:
+        return group.priority
+    if group is not None and group.priority_class in system.priority_classes:
+        return system.priority_classes[group.priority_class]
+    spec = template.spec
+    if spec.priority:
+        return spec.priority
+    return system.priority_classes.get(spec.priority_class_name or system.default_priority_class, 0)
+
+
+def preemption_policy_of(identity: Identity, template: Pod, system: QueueSystem) -> str:
+    if identity.group is not None and identity.group.preemption_policy:
+        return identity.group.preemption_policy
+    if template.spec.priority_class_name in system.non_preempting:
+        return "Never"
+    return template.spec.preemption_policy
+
+
+def run_limit(identity: Identity, sets: Sequence[PodSet], deadline: int | None) -> int | None:
+    """The tightest bound on how long it runs; None where nothing bounds it."""
+    limits = [deadline] if deadline is not None else []
+    execution = identity.metadata.labels.get(MAX_EXEC_TIME, "")
+    if execution.isascii() and execution.isdigit() and len(execution) < 11:
+        limits.append(int(execution))
+    declared = [_declared(identity.metadata)] + [_declared(one.pod.metadata) for one in sets]
+    limits.extend(value for value in declared if value is not None)
+    pods = [one.pod.spec.active_deadline_seconds for one in sets]
+    if all(value is not None for value in pods):
+        limits.append(max(value for value in pods if value is not None))
+    return min((value for value in limits if value > 0), default=None)
+
+
+def checkpoint_of(metadata: ObjectMeta, pods: Sequence[Pod]) -> int:
+    """The newest checkpoint that the object or any of its pods reports; 0 where none does."""
+    stamps = [metadata.annotations.get(LAST_CHECKPOINT, "")]
+    stamps.extend(pod.metadata.annotations.get(LAST_CHECKPOINT, "") for pod in pods)
+    return max(seconds_of(stamp) for stamp in stamps)
+
+
+def is_evictable(identity: Identity, pods: Sequence[Pod]) -> bool:
+    """Volcano's mark for work that is not to be preempted."""
+    marks = [identity.metadata, *(pod.metadata for pod in pods)]
+    return not any(
+        "false" in (one.annotations.get(PREEMPTABLE), one.labels.get(PREEMPTABLE)) for one in marks
+    )
+
+
+def _declared(metadata: ObjectMeta) -> int | None:
+    """A declared duration; one that can't be read bounds nothing."""
+    try:
+        return duration_seconds(metadata.annotations[DURATION]) if DURATION in metadata.annotations else None
+    except InputError:
+        return None

@@ -1,0 +1,161 @@
+"""Workloads decided on the overlay: quota, place and eviction in one step, for the whole of each or not at all.
+
+`engine.decide` calls it where the cluster has queues, gangs or owners. Gangs that are in no queue are placed in order
+of priority and age; queued work goes through `queueing.admit`, with the overlay as its site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from windlass.cluster.pods import PENDING
+from windlass.model.decision import Admit, AdmittedPodSet, Bind, Evict, Hold
+from windlass.model.queue import QueueSystem
+from windlass.model.verdict import Verdict
+from windlass.model.workload import Workload
+from windlass.placement.elastic import is_extra, pieces_of, whole_key
+from windlass.placement.grants import GrantReader
+from windlass.placement.overlay import Overlay
+from windlass.placement.site import OverlaySite
+from windlass.queueing.admit import admit
+from windlass.queueing.config import QueueConfig
+from windlass.queueing.outcome import Admitted, Evicted, Held
+from windlass.queueing.site import PodSetChoice
+
+
+class WorkloadDecisions(msgspec.Struct, frozen=True):
+    admits: tuple[Admit, ...] = ()
+    binds: tuple[Bind, ...] = ()
+    evicts: tuple[Evict, ...] = ()
+    holds: tuple[Hold, ...] = ()
+
+
+def admit_workloads(
+    overlay: Overlay, system: QueueSystem, workloads: Iterable[Workload], config: QueueConfig, now: int
+) -> WorkloadDecisions:
+    """Decide on every workload that is handed in."""
+    return _Admission(overlay, system, workloads, config, now).run()
+
+
+class _Admission:
+    def __init__(
+        self,
+        overlay: Overlay,
+        system: QueueSystem,
+        workloads: Iterable[Workload],
+        config: QueueConfig,
+        now: int,
+    ) -> None:
+        self._overlay, self._system, self._config, self._now = overlay, system, config, now
+        self._whole = {workload.key: workload for workload in workloads}
+        self._pieces = [piece for workload in self._whole.values() for piece in pieces_of(workload)]
+        self._by_key = {piece.key: piece for piece in self._pieces}
+        self._site = OverlaySite(overlay, system, self._pieces)
+        self._reader = GrantReader(overlay.snapshot)
+        self._pod_row = overlay.pod_rows()
+        self._admits: dict[str, list[Admitted]] = {}
+        self._evicted: dict[str, list[tuple[str, Evicted]]] = {}
+        self._holds: dict[str, Hold] = {}
+        self._binds: list[Bind] = []
+
+    def run(self) -> WorkloadDecisions:
+        for piece in self._unqueued():
+            self._place_unqueued(piece)
+        queued = [piece for piece in self._pieces if piece.queue]
+        for outcome in admit(self._system, queued, self._config, self._now, self._site):
+            if isinstance(outcome, Admitted):
+                self._admitted(outcome)
+            elif isinstance(outcome, Evicted):
+                whole = whole_key(outcome.workload)
+                self._evicted.setdefault(whole, []).append((outcome.workload, outcome))
+            else:
+                self._held(outcome)
+        return WorkloadDecisions(
+            tuple(self._admit(key, parts) for key, parts in self._admits.items()),
+            tuple(self._binds),
+            tuple(self._evict(key, parts) for key, parts in self._evicted.items()),
+            tuple(hold for key, hold in self._holds.items() if key not in self._admits),
+        )
+
+    # Work that is in no queue
+
+    def _unqueued(self) -> list[Workload]:
+        waiting = [piece for piece in self._pieces if not piece.queue and piece.admission is None]
+        return sorted(
+            waiting, key=lambda piece: (is_extra(piece.key), -piece.priority, piece.queued_at, piece.key)
+        )
+
+    def _place_unqueued(self, piece: Workload) -> None:
+        if piece.hold or not piece.active:
+            code, message = piece.hold_code or "JOB_SUSPENDED", piece.hold or "it is not active"
+            self._held(Held(piece.key, code, message))
+            return
+        choices = tuple(PodSetChoice(one.name, one.count, {}) for one in piece.pod_sets)
+        found = self._site.place(piece, choices)
+        if found.ok:
+            self._admitted(Admitted(piece.key, "", choices, found.nodes))
+        else:
+            self._held(Held(piece.key, found.code, found.message))
+
+    # Outcomes into decisions
+
+    def _admitted(self, outcome: Admitted) -> None:
+        self._admits.setdefault(whole_key(outcome.workload), []).append(outcome)
+        names = self._overlay.snapshot.facts.names
+        for part, existing in enumerate(self._waiting_pods(self._by_key[outcome.workload])):
+            for place in self._site.seats[outcome.workload].placed:
+                if place.part == part and place.member < len(existing):
+                    key, placing = existing[place.member], place.placing
+                    grants = self._reader.grants(self._pod_row[key], placing.node, placing.grant)
+                    self._binds.append(Bind(key, names[placing.node], grants, self._wholes(outcome.after)))
+
+    def _waiting_pods(self, piece: Workload) -> list[list[str]]:
+        """Per pod set, the pods that exist and have no node."""
+        node = self._overlay.snapshot.pods.node
+        return [
+            [key for key in pod_set.pods if key in self._pod_row and node[self._pod_row[key]] == PENDING]
+            for pod_set in piece.pod_sets
+        ]
+
+    @staticmethod
+    def _wholes(keys: Iterable[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(whole_key(key) for key in keys))
+
+    def _held(self, outcome: Held) -> None:
+        key = whole_key(outcome.workload)
+        nodes = self._overlay.snapshot.facts.size
+        if not is_extra(outcome.workload) or key not in self._holds:
+            verdict = Verdict(code=outcome.code, nodes=nodes, detail=outcome.message)
+            self._holds[key] = Hold(key, verdict)
+
+    def _admit(self, key: str, parts: Sequence[Admitted]) -> Admit:
+        """One decision a workload: its pieces together."""
+        sets: dict[str, AdmittedPodSet] = {}
+        for part in parts:
+            nodes = part.nodes or tuple({} for _ in part.choices)
+            for choice, where in zip(part.choices, nodes, strict=True):
+                known = sets.get(choice.name)
+                count, merged = choice.count, dict(where)
+                if known is not None:
+                    count += known.count
+                    merged = {
+                        name: known.nodes.get(name, 0) + where.get(name, 0)
+                        for name in {**known.nodes, **where}
+                    }
+                sets[choice.name] = AdmittedPodSet(choice.name, count, choice.flavors, merged)
+        whole = self._whole[key]
+        after = self._wholes(name for part in parts for name in part.after)
+        return Admit(key, whole.kind, parts[0].queue, tuple(sets.values()), after)
+
+    def _evict(self, key: str, parts: Sequence[tuple[str, Evicted]]) -> Evict:
+        pods = [
+            name
+            for piece, _ in parts
+            for pod_set in self._by_key[piece].pod_sets
+            for name in pod_set.pods
+            if name in self._pod_row and self._overlay.snapshot.pods.node[self._pod_row[name]] >= 0
+        ]
+        first = parts[0][1]
+        return Evict(key, tuple(pods), whole_key(first.for_), first.reason)

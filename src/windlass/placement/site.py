@@ -1,0 +1,271 @@
+"""The overlay as queueing sees it: can this workload be placed, and what if that one were gone?
+
+Implements `queueing.site.Site` for `engine`. Pods of a workload are placed with the selectors and tolerations of the
+flavors that quota gave them, close together where that is asked for, whole or not at all. A running workload that has
+no pods yet (its topology assignment says where they will be) is seated at the start like one that has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+
+from windlass.cluster.pods import PENDING
+from windlass.cluster.shape import Shape, make_shape
+from windlass.cluster.state import MEMORY_MIB
+from windlass.model.pod import Pod, PodSpec
+from windlass.model.queue import QueueSystem, ResourceFlavor
+from windlass.model.quota import quota_requests
+from windlass.model.workload import PodSet, PodSetAssignment, TopologyRequest, Workload
+from windlass.placement.gang import Failure, Part, Place, place_together
+from windlass.placement.overlay import Overlay, Placing
+from windlass.placement.topology import DomainTree
+from windlass.queueing.eligibility import refusal
+from windlass.queueing.site import PlaceResult, PodSetChoice
+
+ANYWHERE = TopologyRequest("unconstrained")
+
+
+class Seats(msgspec.Struct):
+    """Where a workload's pods are on the overlay."""
+
+    running: list[int]
+    """Rows of the snapshot's pods."""
+    placed: list[Place]
+    """What was placed in this decision."""
+
+
+class OverlaySite:
+    def __init__(self, overlay: Overlay, system: QueueSystem, workloads: Iterable[Workload]) -> None:
+        self._overlay, self._system = overlay, system
+        self._pod_row = overlay.pod_rows()
+        self.seats: dict[str, Seats] = {}
+        self._gone: dict[str, set[int]] = {}
+        """Removed workload → the nodes that it was on."""
+        self._undo: list[tuple[int, str, Seats | None, set[int] | None]] = []
+        self._trees: dict[tuple[str, str], DomainTree] = {}
+        self._flavored: dict[tuple[int, tuple[str, ...]], tuple[Pod, Pod, Shape]] = {}
+        self._requests: dict[int, tuple[Pod, dict[str, int]]] = {}
+        for workload in workloads:
+            if workload.admission is not None:
+                self._seat(workload)
+
+    # What a pod asks for
+
+    def requests(self, workload: Workload, pod_set: PodSet) -> dict[str, int]:
+        known = self._requests.get(id(pod_set.pod))
+        if known is None:
+            memory = int(self._overlay.state.device[:, MEMORY_MIB].max(initial=0))
+            known = self._requests[id(pod_set.pod)] = (pod_set.pod, quota_requests(pod_set.pod, memory))
+        return dict(known[1])
+
+    def eligible(self, pod_set: PodSet, flavor: ResourceFlavor) -> str:
+        found = refusal(pod_set.pod.spec, flavor)
+        if found or pod_set.topology is None:
+            return found
+        if not flavor.topology:
+            return f"Flavor {flavor.name!r} does not support TopologyAwareScheduling"
+        topology = self._system.topologies.get(flavor.topology)
+        levels = topology.levels if topology else ()
+        if pod_set.topology.level and pod_set.topology.level not in levels:
+            return f"Flavor {flavor.name!r} does not contain the requested level"
+        return ""
+
+    # Trying and undoing
+
+    def checkpoint(self) -> int:
+        return len(self._undo)
+
+    def rollback(self, to: int) -> None:
+        if len(self._undo) <= to:
+            return
+        self._overlay.rollback(self._undo[to][0])
+        while len(self._undo) > to:
+            _, key, seats, nodes = self._undo.pop()
+            self.seats.pop(key, None)
+            self._gone.pop(key, None)
+            if seats is not None:
+                self.seats[key] = seats
+            if nodes is not None:
+                self._gone[key] = nodes
+
+    def _remember(self, key: str) -> None:
+        self._undo.append((self._overlay.checkpoint(), key, self.seats.get(key), self._gone.get(key)))
+
+    def remove(self, workload: Workload) -> None:
+        self._remember(workload.key)
+        seats = self.seats.pop(workload.key, Seats([], []))
+        nodes = {int(self._overlay.snapshot.pods.node[row]) for row in seats.running}
+        for row in seats.running:
+            self._overlay.remove(row)
+        for place in seats.placed:
+            self._overlay.unseat(place.placing)
+            nodes.add(place.placing.node)
+        self._gone[workload.key] = nodes
+
+    def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlaceResult:
+        parts, tree, topology = self._parts(workload, choices)
+        if not self._possible(parts):
+            return PlaceResult(
+                ok=False,
+                message="no node is large enough, even empty",
+                code="REQUEST_EXCEEDS_CLUSTER",
+                feasible=False,
+            )
+        self._remember(workload.key)
+        found = place_together(self._overlay, parts, tree, topology)
+        if isinstance(found, Failure):
+            self._undo.pop()
+            return self._failed(found)
+        there = self.seats.get(workload.key, Seats([], []))
+        self.seats[workload.key] = Seats(there.running, [*there.placed, *found])
+        return PlaceResult(ok=True, nodes=self._nodes(found, len(parts)), after=self._after(found))
+
+    def _failed(self, failure: Failure) -> PlaceResult:
+        if failure.refusal is None:
+            return PlaceResult(ok=False, message=failure.message, code="KUEUE_TOPOLOGY_NOFIT")
+        verdict = failure.refusal.verdict()
+        return PlaceResult(ok=False, message=verdict.kube_message, code=verdict.code)
+
+    def _nodes(self, places: Sequence[Place], parts: int) -> tuple[dict[str, int], ...]:
+        names = self._overlay.snapshot.facts.names
+        found: tuple[dict[str, int], ...] = tuple({} for _ in range(parts))
+        for place in places:
+            name = names[place.placing.node]
+            found[place.part][name] = found[place.part].get(name, 0) + 1
+        return found
+
+    def _after(self, places: Sequence[Place]) -> tuple[str, ...]:
+        used = {place.placing.node for place in places}
+        return tuple(sorted(key for key, nodes in self._gone.items() if nodes & used))
+
+    # From choices to pods
+
+    def _parts(
+        self, workload: Workload, choices: Sequence[PodSetChoice]
+    ) -> tuple[list[Part], DomainTree | None, str]:
+        sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+        parts, tree, topology = [], None, ""
+        for choice in choices:
+            pod_set = sets[choice.name]
+            flavors = self._flavors(choice)
+            pod, shape = self._with_flavors(pod_set.pod, flavors)
+            named = next((flavor for flavor in flavors if flavor.topology), None)
+            if named is not None and named.topology in self._system.topologies:
+                tree, topology = self._tree(named), named.topology
+            request = (pod_set.topology or ANYWHERE) if named is not None else None
+            waiting = [self._pod_row[key] for key in pod_set.pods if key in self._pod_row]
+            nodes = self._overlay.snapshot.pods.node
+            objects = self._overlay.snapshot.pods.objects
+            existing = tuple(objects[row] for row in waiting if nodes[row] == PENDING)
+            bound = sum(1 for row in waiting if nodes[row] >= 0)
+            parts.append(Part(choice.name, max(0, choice.count - bound), pod, shape, request, existing))
+        return parts, tree, topology
+
+    def _flavors(self, choice: PodSetChoice) -> list[ResourceFlavor]:
+        names = dict.fromkeys(choice.flavors.values())
+        return [self._system.flavors[name] for name in names if name in self._system.flavors]
+
+    def _with_flavors(self, pod: Pod, flavors: Sequence[ResourceFlavor]) -> tuple[Pod, Shape]:
+        key = (id(pod), tuple(flavor.name for flavor in flavors))
+        known = self._flavored.get(key)
+        if known is None:
+            made = _flavored(pod, flavors)
+            known = self._flavored[key] = (pod, made, make_shape(made))
+        return known[1], known[2]
+
+    def _tree(self, flavor: ResourceFlavor) -> DomainTree:
+        """The domains of the flavor's nodes."""
+        key = (flavor.topology, flavor.name)
+        found = self._trees.get(key)
+        if found is None:
+            facts = self._overlay.snapshot.facts
+            levels = self._system.topologies[flavor.topology].levels
+            ours = facts.matching_labels(flavor.node_labels)
+            values = [
+                [node.labels.get(level) if mine else None for level in levels]
+                for node, mine in zip(facts.nodes, ours.tolist(), strict=True)
+            ]
+            found = self._trees[key] = DomainTree.build(levels, values, facts.names)
+        return found
+
+    def _possible(self, parts: Sequence[Part]) -> bool:
+        """Whether every part has a node that could hold one of its pods if it were empty."""
+        overlay = self._overlay
+        for part in parts:
+            row = overlay.table.row(part.shape, overlay.snapshot)
+            fits = overlay.table.cells.static[row] == 0
+            for name, amount in part.shape.requests:
+                if (
+                    part.shape.gpu is None
+                    or not part.shape.gpu.profile
+                    or not name.startswith("nvidia.com/mig-")
+                ):
+                    fits &= overlay.state.total[:, overlay.snapshot.resources.column(name)] >= amount
+            if part.count and not fits.any():
+                return False
+        return True
+
+    # Those that run
+
+    def _seat(self, workload: Workload) -> None:
+        """Note where a running workload's pods are; book those that have a place and no pod yet."""
+        nodes = self._overlay.snapshot.pods.node
+        rows = [
+            self._pod_row[key]
+            for pod_set in workload.pod_sets
+            for key in pod_set.pods
+            if key in self._pod_row
+        ]
+        seats = Seats([row for row in rows if nodes[row] >= 0], [])
+        if not rows and workload.admission is not None:
+            sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+            for i, assignment in enumerate(workload.admission.assignments):
+                if assignment.name in sets:
+                    seats.placed += self._seat_assignment(i, sets[assignment.name], assignment)
+        self.seats[workload.key] = seats
+
+    def _seat_assignment(self, part: int, pod_set: PodSet, assignment: PodSetAssignment) -> list[Place]:
+        facts = self._overlay.snapshot.facts
+        pod, shape = self._with_flavors(pod_set.pod, [])
+        row = self._overlay.table.row(shape, self._overlay.snapshot)
+        wanted = [
+            facts.index[name]
+            for name, count in assignment.nodes.items()
+            for _ in range(count)
+            if name in facts.index
+        ]
+        places = []
+        for member, node in enumerate(wanted):
+            places.append(Place(part, member, self._overlay.seat(pod, row, node)))
+        for values, count in assignment.domains:
+            there = facts.matching_labels(dict(zip(assignment.levels, values, strict=False)))
+            for _ in range(count):
+                placing = self._seat_in(pod, row, np.flatnonzero(there).tolist())
+                if placing is not None:
+                    places.append(Place(part, len(places), placing))
+        return places
+
+    def _seat_in(self, pod: Pod, row: int, nodes: list[int]) -> Placing | None:
+        """In a domain, a pod sits on the first node that has room for it, or on the first at all."""
+        self._overlay.refresh(row)
+        score = self._overlay.table.cells.score[row]
+        fitting = [node for node in nodes if self._overlay.table.cells.why[row, node] == 0]
+        best = max(fitting, key=lambda node: (score[node], -node)) if fitting else next(iter(nodes), None)
+        return None if best is None else self._overlay.seat(pod, row, best)
+
+
+def _flavored(pod: Pod, flavors: Sequence[ResourceFlavor]) -> Pod:
+    """The pod as it will be once its flavors' labels and tolerations are on it."""
+    if not flavors:
+        return pod
+    spec: PodSpec = pod.spec
+    selector = dict(spec.node_selector)
+    tolerations = list(spec.tolerations)
+    for flavor in flavors:
+        selector |= flavor.node_labels
+        tolerations += flavor.tolerations
+    changed = msgspec.structs.replace(spec, node_selector=selector, tolerations=tuple(tolerations))
+    return msgspec.structs.replace(pod, spec=changed)

@@ -1,0 +1,42 @@
+"""A plan for a set of objects: the store and the engine, once, and nothing is carried out.
+
+`windlass plan` and everything else that asks "what would be decided" goes through here; it is the scheduler's own
+`decide`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windlass.cluster.delta import Put
+from windlass.cluster.store import Store
+from windlass.engine import EngineConfig, decide
+from windlass.model.configuration import Settings
+from windlass.model.plan import Plan
+from windlass.placement.policies import PlacementConfig
+from windlass.queueing.config import QueueConfig, UsageHistory
+
+
+def engine_plan(objects: Sequence[object], settings: Settings, now: int) -> tuple[Plan, Sequence[str]]:
+    """What would be decided on these objects now, and what has to be said about it."""
+    store = Store()
+    store.apply(Put(thing) for thing in objects)
+    snapshot = store.snapshot(now)
+    return decide(snapshot, engine_config(settings), now), snapshot.notes
+
+
+def engine_config(settings: Settings) -> EngineConfig:
+    history = None
+    if settings.usage_half_life_seconds is not None:
+        history = UsageHistory(
+            settings.usage_half_life_seconds, settings.usage_sampling_seconds, settings.resource_weights_milli
+        )
+    queues = QueueConfig(
+        fair_sharing=settings.fair_sharing,
+        preemption_strategies=settings.preemption_strategies,
+        history=history,
+        ignore_undeclared=settings.ignores_undeclared,
+        min_run_seconds=settings.min_run_seconds,
+        restart_seconds=settings.restart_seconds,
+    )
+    return EngineConfig(PlacementConfig(settings.placement, settings.seed), queues=queues)

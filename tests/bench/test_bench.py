@@ -1,0 +1,222 @@
+"""`windlass bench simulate`: what it asks for, what it prints, what it does when somebody interrupts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from windlass.bench import equality, report, runs, scale
+from windlass.bench.parks import read_park
+from windlass.bench.play import Case, Outcome, Player, Run
+from windlass.bench.published import (
+    OTHER_POLICIES,
+    PUBLISHED_COST,
+    SEEDS,
+    published,
+    published_lists,
+    published_statistic,
+)
+from windlass.bench.runs import Outcomes, play_all
+from windlass.cli.errors import run_command
+from windlass.cli.main import cli
+from windlass.model.errors import InputError
+from windlass.simulate.park import gpus_of
+from windlass.simulate.result import RunResult
+
+SMALL = [Run(Case("synthetic/small", seed), policy) for seed in (1, 2) for policy in ("fgd", "first-fit")]
+
+
+def quiet(done: float) -> None:
+    pass
+
+
+def bench(*arguments: str) -> int:
+    return run_command(cli, ["bench", "simulate", *arguments], "windlass")
+
+
+@pytest.fixture(autouse=True)
+def no_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WINDLASS_TRACES", raising=False)
+
+
+class TestPublishedNumbers:
+    def test_all_lists_policies_and_seeds(self) -> None:
+        assert len(published()) == 17 * 6 * 10
+        assert set(PUBLISHED_COST) == {"fgd", *OTHER_POLICIES}
+
+    def test_the_means_that_the_paper_is_known_by(self) -> None:
+        for policy, mean in {"fgd": 95.39, "best-fit": 93.08, "random": 87.47}.items():
+            ours = sum(published()["default", policy, seed] for seed in SEEDS) / len(SEEDS)
+            assert ours == pytest.approx(mean, abs=0.006)
+
+    def test_the_statistic_is_a_mean_over_the_last_half_percent(self) -> None:
+        arrived, allocated = [1000, 1290, 1296, 1300], [700, 800, 900, 950]
+        assert published_statistic(arrived, allocated, 1000) == 92.5
+        assert published_statistic(arrived, allocated, 1000, at=129) == 80.0
+        assert published_statistic(arrived, allocated, 1000, at=50) is None
+
+
+class TestParks:
+    def test_the_machines_of_other_clusters(self, tmp_path: Path) -> None:
+        for name, text in {
+            "alibaba-pai-v2020/pai_machine_spec.csv": "m1,CPU,96,512,0\nm2,T4,96,512,2\n",
+            "alibaba-spot-gpu-v2026/node_info_df.csv": "gpu_model,gpu_capacity_num,cpu_num,node_name\nA10,1,128,7\n",
+        }.items():
+            (tmp_path / name).parent.mkdir()
+            (tmp_path / name).write_text(text)
+        assert gpus_of(read_park("pai-v2020", tmp_path)) == 2
+        (spot,) = read_park("spot-v2026", tmp_path)
+        assert (spot.name, spot.status.allocatable["cpu"]) == ("spot-7", "128")
+
+    def test_one_park_several_times(self, tmp_path: Path) -> None:
+        (tmp_path / "openb").mkdir()
+        nodes = "sn,cpu_milli,memory_mib,gpu,model\na,8000,1024,2,T4\nb,8000,1024,1,T4\n"
+        (tmp_path / "openb/openb_node_list_gpu_node.csv").write_text(nodes)
+        park = read_park("openb*3", tmp_path)
+        assert gpus_of(park) == 9
+        assert len({node.name for node in park}) == 6
+
+    def test_a_broken_list_of_machines(self, tmp_path: Path) -> None:
+        (tmp_path / "alibaba-pai-v2020").mkdir()
+        (tmp_path / "alibaba-pai-v2020/pai_machine_spec.csv").write_text("m1,T4,many\n")
+        with pytest.raises(InputError, match=r"pai_machine_spec\.csv.*list of machines"):
+            read_park("pai-v2020", tmp_path)
+
+
+class TestPlaying:
+    def test_several_processes_find_what_one_finds(self) -> None:
+        def allocated(jobs: int) -> dict[Run, int]:
+            outcomes = play_all(SMALL, None, jobs, quiet)
+            return {run: outcomes.by_run[run].result.gpu_milli_allocated for run in SMALL}
+
+        assert allocated(1) == allocated(2)
+
+    def test_every_run_is_played_once(self) -> None:
+        played: list[float] = []
+        outcomes = play_all([*SMALL, *SMALL], None, 1, played.append)
+        assert list(outcomes.by_run) == SMALL
+        assert max(played) == len(SMALL)
+
+    def test_speed_is_measured_in_a_process_of_its_own(self) -> None:
+        run = Run(Case("synthetic/small", 1), "first-fit", apart=1)
+        outcome = play_all([run], None, 1, quiet).by_run[run]
+        assert outcome.cpu_s > 0
+        assert outcome.published_pct is None  # collecting placements would cost time
+
+    def test_nothing_is_published_of_traces_with_times(self) -> None:
+        outcome = Player(None).play(Run(Case("synthetic/training", 1), "first-fit"))
+        assert outcome.result.gpu_time_pct is not None
+        assert outcome.published_pct is None
+
+    def test_dropping_what_would_have_waited(self) -> None:
+        case = Case("synthetic/training", 42)
+        waited, dropped = (
+            Player(None).play(Run(each, "spread")).result
+            for each in (case, msgspec.structs.replace(case, drop=True))
+        )
+        assert waited.pods_refused == 0
+        assert dropped.pods_refused > 0
+
+    def test_ctrl_c_keeps_what_is_finished(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        play = Player.play
+
+        def impatient(self: Player, run: Run, on_progress: runs.OnProgress = quiet) -> Outcome:
+            if run == SMALL[2]:
+                raise KeyboardInterrupt
+            return play(self, run, on_progress)
+
+        monkeypatch.setattr(Player, "play", impatient)
+        outcomes = play_all(SMALL, None, 1, quiet)
+        assert outcomes.interrupted
+        assert list(outcomes.by_run) == SMALL[:2]
+
+
+def fake_outcome(run: Run, percent: float) -> Outcome:
+    result = RunResult(
+        trace=run.case.trace,
+        policy=run.policy,
+        seed=run.case.seed,
+        order="published",
+        gpu_milli_total=1000,
+        gpu_milli_allocated=round(percent * 10),
+        pods_arrived=1,
+        pods_placed=1,
+        pods_refused=0,
+        seconds=1.0,
+        peak_rss_mib=1.0,
+        allocated_pct=percent,
+        fragmentation_pct=0.0,
+        fragmentation_causes={},
+        stranded_milli={},
+    )
+    return Outcome(run, result, 1.0, published_pct=percent)
+
+
+class TestEquality:
+    def section(self, wrong: float) -> dict[str, dict[str, object]]:
+        """The table when every run but those of `random` on the default list is exactly as published."""
+        part = equality.equality(scale.whole())
+        outcomes = Outcomes()
+        for run in part.runs:
+            name, seed = run.case.trace.partition("/")[2], run.case.seed
+            assert seed is not None
+            off = wrong if (name, run.policy) == ("default", "random") else 0.0
+            outcomes.by_run[run] = fake_outcome(run, published()[name, run.policy, seed] + off)
+        (table, *_) = part.sections(outcomes)
+        return {str(row["policy"]): row for row in table.rows}
+
+    def test_all_equal(self) -> None:
+        rows = self.section(0.0)
+        assert len(rows) == 6
+        assert all(
+            (row["runs"], row["equal"], row["within_tolerance"]) == (170, 170, True) for row in rows.values()
+        )
+
+    def test_a_mean_that_is_off(self) -> None:
+        assert self.section(0.29)["random"]["within_tolerance"] is True
+        assert self.section(0.31)["random"]["within_tolerance"] is False
+        assert self.section(0.31)["fgd"]["equal"] == 170
+
+
+class TestCommand:
+    def test_a_document_for_scripts(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert bench("--quick", "--part", "others", "-o", "json") == 0
+        document = json.loads(capsys.readouterr().out)
+        assert (document["apiVersion"], document["kind"]) == ("windlass.dev/v1", "BenchReport")
+        (section,) = document["sections"]
+        (row,) = section["rows"]
+        assert row["trace"] == "synthetic/openb-like"
+        assert row["declared_difference"] == pytest.approx(row["declared_pct"] - row["fgd_pct"])
+        assert document["machine"]["cores"] >= 1
+
+    def test_an_unknown_part(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert bench("--part", "sped") == 2
+        assert "Did you mean 'speed'" in capsys.readouterr().err
+
+    def test_no_such_folder(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert bench("--traces", "nowhere") == 2
+        assert "nowhere" in capsys.readouterr().err
+
+
+class TestTables:
+    def test_people_and_pages_get_the_same_cells(self, capsys: pytest.CaptureFixture[str]) -> None:
+        part = equality.equality(scale.quick())
+        outcomes = Outcomes({run: fake_outcome(run, 95.0) for run in part.runs})
+        sections = report.sections_of([part], outcomes)
+        assert [section.detail for section in sections] == [False, True, True]
+        markdown = report.report_markdown(sections)
+        assert "| fgd | 10 | 0 |" in markdown
+        assert "| default | fgd | 42 | 950 | 95.000 | 95.00 | 95.29 | no |" in markdown
+
+    def test_parts_that_need_the_traces_are_left_out_without_them(self) -> None:
+        everything = report.parts_of(report.PARTS, scale.whole(), None)
+        traces = {run.case.trace for part in everything for run in part.runs}
+        assert all(trace.startswith("synthetic/") for trace in traces)
+
+    def test_the_whole_benchmark_has_every_published_run(self, tmp_path: Path) -> None:
+        parts = report.parts_of(["equality", "quality"], scale.whole(), tmp_path)
+        assert report.number_of_runs(parts) == 17 * 10 * (6 + 2)
+        assert len(published_lists()) == 17

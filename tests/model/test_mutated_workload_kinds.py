@@ -1,0 +1,81 @@
+"""Whatever is done to an object of the queue and workload kinds, it is read or refused by name, and never crashes."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.model.kueue_samples import ADMITTED, QUEUE_OBJECTS, WORKLOAD
+from tests.model.owner_samples import GROUPS, OWNERS, RULES
+from windlass.cluster.workloads import group, inputs_of
+from windlass.model.errors import InputError
+from windlass.model.objects import decode_object, encode_object
+
+EXAMPLES: tuple[dict[str, Any], ...] = (*QUEUE_OBJECTS, WORKLOAD, ADMITTED, *OWNERS, *GROUPS, *RULES)
+JUNK = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.sampled_from(
+        [10**30, -1, 0, 2**63, 1.5, "-1", "1e99", "0.5", "500%", "90x", "Any", "12Gi", "[1]", "{"]
+    ),
+    st.text(max_size=6),
+    st.lists(st.one_of(st.none(), st.integers(), st.text(max_size=3)), max_size=2),
+    st.dictionaries(st.text(max_size=6), st.one_of(st.none(), st.integers()), max_size=2),
+)
+
+
+def places(tree: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """The path of everything inside an object."""
+    children: list[tuple[Any, Any]] = []
+    if isinstance(tree, dict):
+        children = list(tree.items())
+    elif isinstance(tree, list):
+        children = list(enumerate(tree))
+    return [found for key, child in children for found in [(*path, key), *places(child, (*path, key))]]
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> dict[str, Any]:
+    """An example in which up to three things were replaced or removed."""
+    tree = copy.deepcopy(draw(st.sampled_from(EXAMPLES)))
+    for _ in range(draw(st.integers(1, 3))):
+        spots = [spot for spot in places(tree) if spot[0] not in ("kind", "apiVersion")]
+        *way, last = draw(st.sampled_from(spots))
+        parent: Any = tree
+        for step in way:
+            parent = parent[step]
+        if draw(st.booleans()):
+            parent[last] = draw(JUNK)
+        else:
+            del parent[last]
+    return tree
+
+
+@pytest.mark.parametrize("tree", EXAMPLES, ids=lambda tree: tree["kind"])
+def test_examples_go_in_and_out_unchanged(tree: dict[str, Any]) -> None:
+    thing = decode_object(tree)
+    assert decode_object(encode_object(thing)) == thing
+    assert decode_object(msgspec.json.encode(tree)) == thing
+
+
+@given(mutated())
+@settings(max_examples=400)
+def test_mutated_objects_are_read_or_refused_by_name(tree: dict[str, Any]) -> None:
+    try:
+        thing = decode_object(tree)
+    except InputError as error:
+        assert error.path
+        assert error.object.startswith(tree["kind"])
+        return
+    # What was accepted can be worked with: nothing later has anything to refuse.
+    for workload in group(inputs_of([thing, *SYSTEM], now=10)).workloads:
+        assert workload.pod_sets
+
+
+SYSTEM = [decode_object(tree) for tree in QUEUE_OBJECTS]

@@ -1,0 +1,79 @@
+"""The overlay: whatever is tried on it can be taken back to the last number."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reference.park import Desk, mig_node, pod
+from reference.parks import any_pods, parks, running
+from windlass import jit
+from windlass.placement.mix import WorkloadMix, mix_arrays
+from windlass.placement.overlay import Overlay
+from windlass.placement.policies import POLICIES, PlacementConfig, make_rule
+from windlass.placement.table import ScoreTable
+
+
+def overlay_of(desk, policy="windlass"):
+    snapshot = desk.store.snapshot()
+    table = ScoreTable(snapshot, mix_arrays(WorkloadMix(), snapshot.models, snapshot.state))
+    with np.errstate(over="ignore"):
+        rule = make_rule(PlacementConfig(policy), snapshot.state)
+        return Overlay(snapshot, table, rule, jit.kernels(small=True))
+
+
+def row_of(overlay, made):
+    snapshot = overlay.snapshot
+    (at,) = [row for row in range(len(snapshot.pods.marks)) if snapshot.pods.objects[row].key == made.key]
+    return overlay.table.row(snapshot.shapes[int(snapshot.pods.shape[at])], snapshot)
+
+
+def picture(overlay, waiting):
+    """The state, and what every waiting pod would be told."""
+    reasons = [overlay.reasons(each, row_of(overlay, each)).tolist() for each in waiting]
+    return [array.tolist() for array in overlay.state], reasons
+
+
+@given(nodes=parks(), policy=st.sampled_from(POLICIES), data=st.data())
+def test_everything_tried_is_undone(nodes, policy, data):
+    others = data.draw(running(nodes))
+    waiting = [data.draw(any_pods(f"w{i}")) for i in range(3)]
+    with np.errstate(over="ignore"):
+        overlay = overlay_of(Desk(*nodes, *others, *waiting), policy)
+        marks = [(overlay.checkpoint(), picture(overlay, waiting))]
+        left, seated = list(range(len(others))), []
+        for _ in range(data.draw(st.integers(0, 6))):
+            match data.draw(st.sampled_from(("take", "seat", "remove", "unseat", "mark"))):
+                case "take":
+                    each = data.draw(st.sampled_from(waiting))
+                    row = row_of(overlay, each)
+                    node = overlay.best(each, row, overlay.reasons(each, row), 0)
+                    if node >= 0:
+                        seated.append(overlay.take(each, row, node))
+                case "seat":
+                    each = data.draw(st.sampled_from(waiting))
+                    node = data.draw(st.integers(0, len(nodes) - 1))
+                    seated.append(overlay.seat(each, row_of(overlay, each), node))
+                case "remove" if left:
+                    overlay.remove(left.pop())
+                case "unseat" if seated:
+                    overlay.unseat(seated.pop(data.draw(st.integers(0, len(seated) - 1))))
+                case "mark":
+                    marks.append((overlay.checkpoint(), picture(overlay, waiting)))
+        for checkpoint, before in reversed(marks):
+            overlay.rollback(checkpoint)
+            assert picture(overlay, waiting) == before
+
+
+def test_a_pod_seated_where_it_does_not_fit_gives_back_no_more_than_it_got():
+    """One instance of three finds a place; the other two must not be given back in its name."""
+    desk = Desk(mig_node("n", 1), pod("a", mig=("3g.40gb", 1), on="n"), pod("w", mig=("3g.40gb", 3)))
+    with np.errstate(over="ignore"):
+        overlay = overlay_of(desk)
+        waiting = desk.store.snapshot().pods.objects[1]
+        before = overlay.state.room.tolist()
+        overlay.seat(waiting, row_of(overlay, waiting), 0)
+        assert overlay.state.room[0, 1] == 0b11111111
+        overlay.rollback(0)
+        assert overlay.state.room.tolist() == before

@@ -1,0 +1,181 @@
+"""Small queues and workloads for tests, and a clock-less world that carries decisions out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from windlass.model.meta import LabelSelector
+from windlass.model.pod import Container, Pod, PodSpec, ResourceRequirements
+from windlass.model.queue import (
+    ClusterQueue,
+    Cohort,
+    FlavorQuotas,
+    Fungibility,
+    LocalQueue,
+    PreemptionPolicy,
+    QueueSystem,
+    QuotaCell,
+    ResourceFlavor,
+    ResourceGroup,
+)
+from windlass.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from windlass.queueing.admit import admit
+from windlass.queueing.config import QueueConfig
+from windlass.queueing.outcome import Admitted, Evicted, Held, Outcome
+from windlass.queueing.site import OpenSite, Site
+
+RESOURCE = "cpu"
+NOW = 1_000_000
+
+
+def cell(nominal: int, borrowing: int | None = None, lending: int | None = None) -> QuotaCell:
+    """In whole CPUs."""
+    limits = [None if limit is None else limit * 1000 for limit in (borrowing, lending)]
+    return QuotaCell(nominal * 1000, *limits)
+
+
+def group(cells: dict[str, QuotaCell], resource: str = RESOURCE) -> ResourceGroup:
+    return ResourceGroup(
+        (resource,), tuple(FlavorQuotas(flavor, {resource: quota}) for flavor, quota in cells.items())
+    )
+
+
+def queue(
+    name: str,
+    quota: QuotaCell | dict[str, QuotaCell],
+    *,
+    cohort: str = "",
+    preemption: PreemptionPolicy = PreemptionPolicy(),
+    fungibility: Fungibility = Fungibility(),
+    strategy: str = "BestEffortFIFO",
+    weight_milli: int = 1000,
+    **more: object,
+) -> ClusterQueue:
+    cells = quota if isinstance(quota, dict) else {"default": quota}
+    made = ClusterQueue(
+        name=name,
+        cohort=cohort,
+        groups=(group(cells),),
+        strategy=strategy,
+        preemption=preemption,
+        fungibility=fungibility,
+        fair_weight_milli=weight_milli,
+        namespace_selector=LabelSelector(),
+    )
+    return msgspec.structs.replace(made, **more) if more else made
+
+
+def system(queues: Sequence[ClusterQueue], cohorts: Sequence[Cohort] = (), **more: object) -> QueueSystem:
+    """Every queue has a local queue of its own name in the namespace `team`."""
+    flavors = {quotas.flavor for one in queues for part in one.groups for quotas in part.flavors}
+    made = QueueSystem(
+        queues={one.name: one for one in queues},
+        cohorts={one.name: one for one in cohorts},
+        local_queues={f"team/{one.name}": LocalQueue(f"team/{one.name}", one.name) for one in queues},
+        flavors={name: ResourceFlavor(name) for name in flavors},
+    )
+    return msgspec.structs.replace(made, **more) if more else made
+
+
+def template(cpus: int, **spec: object) -> Pod:
+    requests = ResourceRequirements(requests={RESOURCE: str(cpus)})
+    return Pod(spec=PodSpec(containers=(Container(name="main", resources=requests),), **spec))  # type: ignore[arg-type]
+
+
+def waiting(
+    name: str,
+    local_queue: str,
+    cpus: int,
+    *,
+    count: int = 1,
+    priority: int = 0,
+    created: int = 1,
+    min_count: int | None = None,
+    **more: object,
+) -> Workload:
+    made = Workload(
+        key=f"team/{name}",
+        kind="Workload",
+        pod_sets=(PodSet("main", count, template(cpus), min_count),),
+        uid=name,
+        queue=local_queue,
+        priority=priority,
+        created=created,
+        queued_at=created,
+    )
+    return msgspec.structs.replace(made, **more) if more else made
+
+
+def running(
+    name: str,
+    local_queue: str,
+    cpus: int,
+    *,
+    flavor: str = "default",
+    reserved_at: int = NOW - 100,
+    **more: object,
+) -> Workload:
+    made = waiting(name, local_queue, cpus, **more)  # type: ignore[arg-type]
+    total = cpus * made.pod_sets[0].count * 1000
+    held = PodSetAssignment("main", made.pod_sets[0].count, {RESOURCE: flavor}, {RESOURCE: total})
+    return msgspec.structs.replace(made, admission=Admission(local_queue, (held,), reserved_at))
+
+
+def decide(
+    queues: QueueSystem,
+    workloads: Sequence[Workload],
+    config: QueueConfig = QueueConfig(),
+    site: Site | None = None,
+    now: int = NOW,
+) -> list[Outcome]:
+    return admit(queues, workloads, config, now, site or OpenSite())
+
+
+def admitted(outcomes: Sequence[Outcome]) -> dict[str, Admitted]:
+    return {one.workload.partition("/")[2]: one for one in outcomes if isinstance(one, Admitted)}
+
+
+def evicted(outcomes: Sequence[Outcome]) -> dict[str, str]:
+    """Name → reason."""
+    return {one.workload.partition("/")[2]: one.reason for one in outcomes if isinstance(one, Evicted)}
+
+
+def held(outcomes: Sequence[Outcome]) -> dict[str, Held]:
+    return {one.workload.partition("/")[2]: one for one in outcomes if isinstance(one, Held)}
+
+
+def carry_out(workloads: Sequence[Workload], outcomes: Sequence[Outcome], now: int) -> list[Workload]:
+    """Evictions end at once; who waits for them is promised their room and decided on again."""
+    promised = {one.workload for one in outcomes if isinstance(one, Admitted) and one.after}
+    gone = {one.workload for one in outcomes if isinstance(one, Evicted)}
+    starts = {one.workload: one for one in outcomes if isinstance(one, Admitted) and not one.after}
+    return [
+        msgspec.structs.replace(
+            _after(one, one.key in gone, starts.get(one.key), now), promised=one.key in promised
+        )
+        for one in workloads
+    ]
+
+
+def _after(workload: Workload, is_gone: bool, start: Admitted | None, now: int) -> Workload:
+    if is_gone or workload.evicted:
+        return msgspec.structs.replace(workload, admission=None, evicted=False)
+    if start is None:
+        return workload
+    parts = tuple(
+        PodSetAssignment(
+            choice.name,
+            choice.count,
+            choice.flavors,
+            {RESOURCE: workload.pod_sets[index].count and choice.count * per_pod(workload, index)},
+            nodes=start.nodes[index] if start.nodes else {},
+        )
+        for index, choice in enumerate(start.choices)
+    )
+    return msgspec.structs.replace(workload, admission=Admission(start.queue, parts, now))
+
+
+def per_pod(workload: Workload, index: int) -> int:
+    return OpenSite().requests(workload, workload.pod_sets[index])[RESOURCE]
