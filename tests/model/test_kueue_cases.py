@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from fractions import Fraction
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +41,15 @@ def test_every_queue_has_the_quota_that_is_written(cases_dir: Path) -> None:
             spec = item["spec"]
             assert queue.cohort == spec.get("cohortName", spec.get("cohort", ""))
             written = {
-                (flavor["name"], quota["name"]): parse_quantity(quota["nominalQuota"]) * scale(quota["name"])
+                (flavor["name"], quota["name"]): ceil(
+                    parse_quantity(quota["nominalQuota"]) * scale(quota["name"])
+                )
                 for group in spec.get("resourceGroups", ())
                 for flavor in group["flavors"]
                 for quota in flavor["resources"]
             }
             read = {
-                (flavor.flavor, name): Fraction(cell.nominal)
+                (flavor.flavor, name): cell.nominal
                 for group in queue.groups
                 for flavor in group.flavors
                 for name, cell in flavor.cells.items()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from tests.model.kueue_samples import (
     CLUSTER_QUEUE,
     COHORT,
@@ -18,10 +17,11 @@ from tests.model.kueue_samples import (
     changed,
     decoded,
 )
+
 from windlass.model.errors import InputError
 from windlass.model.kueue import queue_system
 from windlass.model.objects import decode_object, encode_object
-from windlass.model.queue import Fungibility, PreemptionPolicy, QuotaCell, QueueSystem
+from windlass.model.queue import Fungibility, PreemptionPolicy, QueueSystem, QuotaCell
 
 GROUP = "spec/resourceGroups/0"
 QUOTA = f"{GROUP}/flavors/0/resources"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from tests.model.kueue_samples import ADMITTED, QUEUE_OBJECTS, WORKLOAD, Tree, changed, decoded
+
 from windlass.model.errors import InputError
 from windlass.model.kueue import kueue_workload, queue_system
 from windlass.model.objects import decode_object

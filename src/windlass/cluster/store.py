@@ -128,7 +128,8 @@ class Store:
         if not self._extras:
             return _NO_QUEUES, _NO_WORKLOADS
         pods = [self._pods.object(row) for row in self._pods.row_of.values()]
-        inputs = inputs_of([*self._nodes.values(), *pods, *self._extras.values()], now)
+        objects = [*self._objects.namespaces.values(), *self._nodes.values(), *pods, *self._extras.values()]
+        inputs = inputs_of(objects, now)
         return inputs.system, group(inputs)
 
     def learn(self, rows: Ints) -> None:

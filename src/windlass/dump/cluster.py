@@ -1,8 +1,8 @@
 """A cluster out of files: what is there (a dump) and what is about to be submitted (manifests), as one list of objects.
 
-The commands that ask the engine about a dump (`plan`, later `why` and `check`) load it here. A manifest's object is
-taken as the API server would take it: it has no status and no age yet. One that the dump already has is an update of it,
-which keeps its age; a pod can't be updated, so the dump's stands.
+The commands that ask the engine about a dump load it here. A manifest's object is taken as the API server would take
+it: it has no status and no age yet. One that the dump already has is an update, which keeps its age; a pod can't be
+updated, so the dump's stands.
 """
 
 from __future__ import annotations

@@ -70,7 +70,9 @@ class Recorder:
 
     def _advance(self, now: int) -> None:
         """GPU-time counts until the last arrival: afterwards the park only runs empty, whatever the policy."""
-        self._gpu_seconds += self._allocated * (min(now, self._last_arrival) - min(self._now, self._last_arrival))
+        self._gpu_seconds += self._allocated * (
+            min(now, self._last_arrival) - min(self._now, self._last_arrival)
+        )
         self._now = now
 
     def sample(self, now: int, store: Store, waiting: int) -> None:

@@ -138,7 +138,9 @@ class _Finder:
         reference = _controller(metadata)
         while reference is not None and (reference.kind, reference.name) not in seen:
             seen.add((reference.kind, reference.name))
-            owner = self._inputs.owners.get((reference.kind, _beside(metadata, reference.name)))
+            known = not reference.api_version or _is_known(reference)
+            key = (reference.kind, _beside(metadata, reference.name))
+            owner = self._inputs.owners.get(key) if known else None
             yield reference, owner
             reference = _controller(owner.metadata) if owner is not None else None
 
