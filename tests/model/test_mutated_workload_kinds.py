@@ -46,6 +46,8 @@ def mutated(draw: st.DrawFn) -> dict[str, Any]:
     tree = copy.deepcopy(draw(st.sampled_from(EXAMPLES)))
     for _ in range(draw(st.integers(1, 3))):
         spots = [spot for spot in places(tree) if spot[0] not in ("kind", "apiVersion")]
+        if not spots:
+            break
         *way, last = draw(st.sampled_from(spots))
         parent: Any = tree
         for step in way:

@@ -161,7 +161,9 @@ def carry_out(workloads: Sequence[Workload], outcomes: Sequence[Outcome], now: i
 
 def _after(workload: Workload, is_gone: bool, start: Admitted | None, now: int) -> Workload:
     if is_gone or workload.evicted:
-        return msgspec.structs.replace(workload, admission=None, evicted=False)
+        return msgspec.structs.replace(
+            workload, admission=None, evicted=False, evictions=workload.evictions + 1
+        )
     if start is None:
         return workload
     parts = tuple(

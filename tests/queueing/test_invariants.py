@@ -106,7 +106,7 @@ def scenes(draw: st.DrawFn) -> tuple[QueueSystem, list[Workload], QueueConfig]:
     config = draw(CONFIGS)
     first = draw(crowds(queues))
     first = carry_out(first, decide(queues, first, config, now=NOW - 100), NOW - 100)
-    late = [workload for workload in draw(crowds(queues, most=6))]
+    late = draw(crowds(queues, most=6))
     renamed = [
         Workload(
             key=f"{workload.key}-late",
@@ -187,7 +187,10 @@ def test_lent_quota_comes_back_when_its_owner_asks(
     queues, workloads, config = scene
     outcomes = decide(queues, workloads, config)
     answers = {one.workload: one for one in outcomes if not isinstance(one, Evicted)}
-    usage = total([used_by(one) for one in planned(workloads, outcomes) if one.admission is not None])
+    states = zip(workloads, planned(workloads, outcomes), strict=True)
+    usage = total(
+        [used_by(now if now.admission else then) for now, then in states if now.admission or then.admission]
+    )
     for workload in workloads:
         queue = queues.queues[workload.queue]
         if workload.admission is not None or queue.preemption.reclaim_within_cohort != "Any":

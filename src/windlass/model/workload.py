@@ -96,6 +96,8 @@ class Workload(msgspec.Struct, frozen=True):
     checkpoint_at: int = 0
     """Last checkpoint, in seconds; 0 where unknown."""
     evictable: bool = True
+    evictions: int = 0
+    """How often it was preempted so far; see `queueing.victims` for why that counts."""
     promised: bool = False
     """Others were evicted for it, and it waits until they are gone: it goes first, so that nobody takes their room."""
     owner: str = ""

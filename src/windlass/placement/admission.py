@@ -14,7 +14,7 @@ from windlass.cluster.pods import PENDING
 from windlass.model.decision import Admit, AdmittedPodSet, Bind, Evict, Hold
 from windlass.model.queue import QueueSystem
 from windlass.model.verdict import Verdict
-from windlass.model.workload import Workload
+from windlass.model.workload import TopologyRequest, Workload
 from windlass.placement.elastic import is_extra, pieces_of, whole_key
 from windlass.placement.grants import GrantReader
 from windlass.placement.overlay import Overlay
@@ -23,6 +23,8 @@ from windlass.queueing.admit import admit
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.outcome import Admitted, Evicted, Held
 from windlass.queueing.site import PodSetChoice
+
+ANYWHERE = TopologyRequest("unconstrained")
 
 
 class WorkloadDecisions(msgspec.Struct, frozen=True):
@@ -50,7 +52,12 @@ class _Admission:
     ) -> None:
         self._overlay, self._system, self._config, self._now = overlay, system, config, now
         self._whole = {workload.key: workload for workload in workloads}
-        self._pieces = [piece for workload in self._whole.values() for piece in pieces_of(workload)]
+        implied = _topology_queues(system)
+        self._pieces = [
+            _implied_topology(piece, system, implied)
+            for workload in self._whole.values()
+            for piece in pieces_of(workload)
+        ]
         self._by_key = {piece.key: piece for piece in self._pieces}
         self._site = OverlaySite(overlay, system, self._pieces)
         self._reader = GrantReader(overlay.snapshot)
@@ -159,3 +166,26 @@ class _Admission:
         ]
         first = parts[0][1]
         return Evict(key, tuple(pods), whole_key(first.for_), first.reason)
+
+
+def _topology_queues(system: QueueSystem) -> set[str]:
+    """ClusterQueues all of whose flavors have a topology: whatever is in them is placed by it."""
+    found = set()
+    for name, queue in system.queues.items():
+        flavors = [one.flavor for group in queue.groups for one in group.flavors]
+        known = [system.flavors[flavor] for flavor in flavors if flavor in system.flavors]
+        if known and all(flavor.topology for flavor in known):
+            found.add(name)
+    return found
+
+
+def _implied_topology(piece: Workload, system: QueueSystem, queues: set[str]) -> Workload:
+    """In a queue that knows nothing but topologies, a set without a request of its own may go anywhere in one."""
+    local = system.local_queues.get(f"{piece.namespace}/{piece.queue}")
+    if local is None or local.cluster_queue not in queues:
+        return piece
+    sets = tuple(
+        one if one.topology is not None else msgspec.structs.replace(one, topology=ANYWHERE)
+        for one in piece.pod_sets
+    )
+    return msgspec.structs.replace(piece, pod_sets=sets)

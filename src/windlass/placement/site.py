@@ -15,17 +15,16 @@ import numpy as np
 from windlass.cluster.pods import PENDING
 from windlass.cluster.shape import Shape, make_shape
 from windlass.cluster.state import MEMORY_MIB
+from windlass.model.node import Node
 from windlass.model.pod import Pod, PodSpec
 from windlass.model.queue import QueueSystem, ResourceFlavor
 from windlass.model.quota import quota_requests
-from windlass.model.workload import PodSet, PodSetAssignment, TopologyRequest, Workload
+from windlass.model.workload import PodSet, PodSetAssignment, Workload
 from windlass.placement.gang import Failure, Part, Place, place_together
 from windlass.placement.overlay import Overlay, Placing
 from windlass.placement.topology import DomainTree
 from windlass.queueing.eligibility import refusal
 from windlass.queueing.site import PlaceResult, PodSetChoice
-
-ANYWHERE = TopologyRequest("unconstrained")
 
 
 class Seats(msgspec.Struct):
@@ -63,8 +62,10 @@ class OverlaySite:
 
     def eligible(self, pod_set: PodSet, flavor: ResourceFlavor) -> str:
         found = refusal(pod_set.pod.spec, flavor)
-        if found or pod_set.topology is None:
+        if found:
             return found
+        if pod_set.topology is None:
+            return f"Flavor {flavor.name!r} supports only TopologyAwareScheduling" if flavor.topology else ""
         if not flavor.topology:
             return f"Flavor {flavor.name!r} does not support TopologyAwareScheduling"
         topology = self._system.topologies.get(flavor.topology)
@@ -155,7 +156,7 @@ class OverlaySite:
             named = next((flavor for flavor in flavors if flavor.topology), None)
             if named is not None and named.topology in self._system.topologies:
                 tree, topology = self._tree(named), named.topology
-            request = (pod_set.topology or ANYWHERE) if named is not None else None
+            request = pod_set.topology if named is not None else None
             waiting = [self._pod_row[key] for key in pod_set.pods if key in self._pod_row]
             nodes = self._overlay.snapshot.pods.node
             objects = self._overlay.snapshot.pods.objects
@@ -183,7 +184,9 @@ class OverlaySite:
         if found is None:
             facts = self._overlay.snapshot.facts
             levels = self._system.topologies[flavor.topology].levels
-            ours = facts.matching_labels(flavor.node_labels)
+            ours = facts.matching_labels(flavor.node_labels) & np.array(
+                [_is_ready(node) for node in facts.nodes]
+            )
             values = [
                 [node.labels.get(level) if mine else None for level in levels]
                 for node, mine in zip(facts.nodes, ours.tolist(), strict=True)
@@ -240,7 +243,7 @@ class OverlaySite:
         places = []
         for member, node in enumerate(wanted):
             places.append(Place(part, member, self._overlay.seat(pod, row, node)))
-        for values, count in assignment.domains:
+        for values, count in assignment.domains if not assignment.nodes else ():
             there = facts.matching_labels(dict(zip(assignment.levels, values, strict=False)))
             for _ in range(count):
                 placing = self._seat_in(pod, row, np.flatnonzero(there).tolist())
@@ -255,6 +258,13 @@ class OverlaySite:
         fitting = [node for node in nodes if self._overlay.table.cells.why[row, node] == 0]
         best = max(fitting, key=lambda node: (score[node], -node)) if fitting else next(iter(nodes), None)
         return None if best is None else self._overlay.seat(pod, row, best)
+
+
+def _is_ready(node: Node) -> bool:
+    """A node that says it is not ready is no place for a gang, whether or not its taint has arrived yet."""
+    return all(
+        condition.status == "True" for condition in node.status.conditions if condition.type == "Ready"
+    )
 
 
 def _flavored(pod: Pod, flavors: Sequence[ResourceFlavor]) -> Pod:

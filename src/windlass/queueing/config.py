@@ -33,6 +33,8 @@ class QueueConfig(msgspec.Struct, frozen=True):
     partial_admission: bool = True
     ignore_undeclared: bool = False
     """A resource that no group of the queue covers is not counted instead of being refused."""
+    patience: int = 3
+    """A workload that was preempted so many times preempts others only for what is within its queue's own quota."""
     min_run_seconds: int = 0
     """What runs for less than this is nobody's victim."""
     restart_seconds: int = 0

@@ -6,10 +6,8 @@ or must stay below what the giving one had (rule B, initial share, at most once 
 the two paths to the root part. A queue that stays within its own quota may take back what others borrow whatever the
 shares are.
 
-Why this never loops: every exchange by share leaves the asking side at or below the giving side, so the sorted list
-of shares (largest first) decreases. Putting back a workload of the asking queue raises its share, so that is done
-only where each remaining exchange still satisfies its rule (kueue #14543 is the loop that comes from leaving this
-out).
+Putting back a workload of the asking queue raises that queue's share, so it is done only where each remaining exchange
+still satisfies its rule; otherwise the evicted could evict in turn at once (kueue #14543).
 """
 
 from __future__ import annotations

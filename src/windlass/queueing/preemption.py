@@ -3,11 +3,6 @@
 `planner` asks it when a workload fits only if others go. Candidates are taken off the quota tree in order until the
 workload fits; then, in the reverse order, whoever isn't needed comes back. With and without borrowing are two
 attempts, since without it more candidates are allowed.
-
-Why this never loops: a victim goes for a workload of higher priority, or for an older one of the same priority in its
-own queue, or because it used quota of a subtree that the asking workload stays within. Order the running workloads of
-a tree by (how far up their quota comes from, lower priority, age): every such exchange puts a smaller element in the
-place of a larger one, and there are finitely many.
 """
 
 from __future__ import annotations

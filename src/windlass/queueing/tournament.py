@@ -1,9 +1,10 @@
 """The order of a round's heads under fair sharing: a tournament in every tree, from the leaves to the root.
 
 `cycle` takes one winner after another; between two it may have added usage to the winner's path. At each cohort its
-children compete with the share that they would have once their nominee is admitted: those for whom others went first, then those that wouldn't borrow what
-they ask for first, then the smaller share, then priority, then age. A queue's share changes only when its own nominee
-is taken, so its standing is computed once, and a cohort's only when something below it was taken.
+children compete with the share that they would have once their nominee is admitted: first those for whom others were
+evicted, then those that wouldn't borrow what they ask for, then the smaller share, then priority, then age. A queue's
+share changes only when its own nominee is taken, so its standing is computed once, and a cohort's only when something
+below it was taken.
 """
 
 from __future__ import annotations

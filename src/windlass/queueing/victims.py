@@ -7,6 +7,13 @@ quota suffices *and* the pods find room: quota is looked at first, since placeme
 Order of candidates: already on their way out, other queues before the own, heavier users first (usage-based queues
 only), lower priority first; this is Kueue's rule. Within such a class the one that loses the least work, then the
 fewest pods, then the newest reservation, then the UID.
+
+Why evictions come to an end: who runs within its queue's own quota goes only for a higher priority, or an older
+workload of the same, in that very queue, so such exchanges climb an order and can't go round. Who borrows may be
+evicted for other reasons, and with shares, positions and priorities at once those can form a circle (kueue #7101,
+#14543). So a workload that was preempted `config.patience` times may evict others only if its queue stays within its
+own quota. Every eviction of the other kind uses up some of a finite number of rights, and for a fixed set of
+workloads the sum of the rights left is a potential that only decreases.
 """
 
 from __future__ import annotations
@@ -97,7 +104,7 @@ class Overlay:
 class Ask:
     """One workload in need of room: how much of what, and which cells are short."""
 
-    __slots__ = ("contested", "node", "overlay", "pending", "rules", "usage")
+    __slots__ = ("contested", "may_borrow", "node", "overlay", "pending", "rules", "usage")
 
     def __init__(
         self,
@@ -113,9 +120,11 @@ class Ask:
         self.contested = contested
         self.rules = rules
         self.overlay = overlay
+        self.may_borrow = pending.workload.evictions < rules.config.patience
 
     def quota_fits(self, allow_borrowing: bool) -> bool:
         node = self.node
+        allow_borrowing = allow_borrowing and self.may_borrow
         for cell, amount in self.usage.items():
             if not allow_borrowing and node.borrows_with(cell, amount):
                 return False

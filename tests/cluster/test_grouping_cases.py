@@ -1,0 +1,50 @@
+"""The engine cases: the gangs of KAI's tests come out as the files describe them."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windlass.cluster.workloads import group, inputs_of
+from windlass.model.objects import decode_each
+
+pytestmark = pytest.mark.cases
+GROUP = "scheduling.x-k8s.io/pod-group"
+QUEUE = "kueue.x-k8s.io/queue-name"
+
+
+def test_every_gang_has_its_members_queue_minimum_and_priority(cases_dir: Path) -> None:
+    files = sorted((cases_dir / "engine" / "kai").glob("*/*/objects.json"))
+    assert files
+    for file in files:
+        raw = file.read_bytes()
+        workloads = {one.key: one for one in group(inputs_of(decode_each(raw), 1)).workloads}
+        items: list[dict[str, Any]] = json.loads(raw)["items"]
+        minimum = {key_of(item): item["spec"]["minMember"] for item in items if item["kind"] == "PodGroup"}
+        members = defaultdict(list)
+        for item in items:
+            if item["kind"] == "Pod":
+                members[f"{item['metadata']['namespace']}/{item['metadata']['labels'][GROUP]}"].append(item)
+        for key, pods in members.items():
+            live = [one for one in pods if one["status"]["phase"] not in ("Succeeded", "Failed")]
+            if not live or any("deletionTimestamp" in one["metadata"] for one in live):
+                continue
+            workload = workloads[key]
+            done = sum(one["status"]["phase"] == "Succeeded" for one in pods)
+            assert workload.minimum == max(0, minimum[key] - done)
+            assert workload.queue == live[0]["metadata"]["labels"][QUEUE]
+            assert workload.priority == live[0]["spec"]["priority"]
+            assert {name for one in workload.pod_sets for name in one.pods} == {key_of(one) for one in live}
+            placed = [one for one in live if one["spec"].get("nodeName")]
+            assert (workload.admission is None) == (not placed)
+            held = workload.admission.assignments if workload.admission is not None else ()
+            assert sum(one.count for one in held) == len(placed)
+            assert workload.hold == ""
+
+
+def key_of(item: dict[str, Any]) -> str:
+    return f"{item['metadata']['namespace']}/{item['metadata']['name']}"
