@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 
 from windlass import jit
-from windlass.cluster.facts import Bools
 from windlass.cluster.snapshot import Snapshot
 from windlass.model.decision import Bind, Hold
 from windlass.model.plan import Plan
@@ -62,33 +61,37 @@ class Memo:
 
 def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | None = None) -> Plan:
     """What to do now: every pending pod is bound to a node or held with a verdict."""
-    together, loose = _split(snapshot)
-    queue = order(snapshot, loose)
+    together = [workload for workload in snapshot.workloads if not _is_loose(workload)]
+    urgent, loose = _alone(snapshot, together)
     table = (memo or Memo()).table(snapshot, config, _expected(snapshot, config))
     rule = make_rule(config.placement, snapshot.state)
-    shapes = min(len(queue.rows), len(snapshot.shapes))
+    small = snapshot.facts.size * min(len(loose.rows), len(snapshot.shapes)) <= SMALL
     with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
-        overlay = Overlay(snapshot, table, rule, jit.kernels(small=snapshot.facts.size * shapes <= SMALL))
-        placed = Placer(overlay, queue).run()
+        overlay = Overlay(snapshot, table, rule, jit.kernels(small))
         if not together:
-            return Plan(binds=_binds(snapshot, queue, placed), holds=Holds(snapshot, queue, placed))
+            placed = Placer(overlay, loose).run()
+            return Plan(binds=_binds(snapshot, loose, placed), holds=Holds(snapshot, loose, placed))
+        first = Placer(overlay, urgent).run()
         decided = admit_workloads(overlay, snapshot.system, together, config.queues, int(now))
+        last = Placer(overlay, loose).run()
     return Plan(
-        binds=[*_binds(snapshot, queue, placed), *decided.binds],
-        holds=[*Holds(snapshot, queue, placed), *decided.holds],
+        binds=[*_binds(snapshot, urgent, first), *decided.binds, *_binds(snapshot, loose, last)],
+        holds=[*Holds(snapshot, urgent, first), *decided.holds, *Holds(snapshot, loose, last)],
         admits=decided.admits,
         evicts=decided.evicts,
     )
 
 
-def _split(snapshot: Snapshot) -> tuple[list[Workload], Bools | None]:
-    """Workloads that queue or start together, and the mask of pending pods that are on their own."""
-    together = [workload for workload in snapshot.workloads if not _is_loose(workload)]
+def _alone(snapshot: Snapshot, together: Sequence[Workload]) -> tuple[Queue, Queue]:
+    """Pending pods that are on their own: those more urgent than all that waits in queues and gangs, and the rest."""
     if not together:
-        return [], None
+        return order(snapshot, np.zeros(len(snapshot.pods.node), dtype=np.bool_)), order(snapshot)
     members = {key for workload in together for pod_set in workload.pod_sets for key in pod_set.pods}
-    loose = [pod.key not in members for pod in snapshot.pods.objects[: len(snapshot.pods.node)]]
-    return together, np.array(loose, dtype=np.bool_)
+    objects = snapshot.pods.objects[: len(snapshot.pods.node)]
+    alone = np.array([pod.key not in members for pod in objects], dtype=np.bool_)
+    waiting = [workload.priority for workload in together if workload.admission is None]
+    urgent = snapshot.pods.priority > max(waiting, default=0)
+    return order(snapshot, alone & urgent), order(snapshot, alone & ~urgent)
 
 
 def _is_loose(workload: Workload) -> bool:

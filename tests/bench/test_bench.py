@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from windlass.bench import equality, report, runs, scale
+from windlass.bench.bounds import bounds
 from windlass.bench.parks import read_park
 from windlass.bench.play import Case, Outcome, Player, Run
 from windlass.bench.published import (
@@ -57,6 +58,18 @@ class TestPublishedNumbers:
         assert published_statistic(arrived, allocated, 1000) == 92.5
         assert published_statistic(arrived, allocated, 1000, at=129) == 80.0
         assert published_statistic(arrived, allocated, 1000, at=50) is None
+
+
+class TestBounds:
+    def test_every_list_has_one(self) -> None:
+        assert {name for name, seed in bounds() if seed == 42} == set(published_lists())
+
+    def test_what_was_published_keeps_below_them(self) -> None:
+        """A bound that some policy passes is none."""
+        for (name, seed), bound in bounds().items():
+            assert bound.must_place <= bound.offline
+            for policy in ("fgd", *OTHER_POLICIES):
+                assert published()[name, policy, seed] < bound.must_place
 
 
 class TestParks:

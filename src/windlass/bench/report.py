@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windlass import __version__
+from windlass.bench.bounds import distance_to_bounds
 from windlass.bench.churn import churn
 from windlass.bench.equality import equality
 from windlass.bench.play import OnProgress
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 API_VERSION = "windlass.dev/v1"
 KIND = "BenchReport"
-PARTS = ("equality", "quality", "others", "churn", "speed")
+PARTS = ("equality", "quality", "bounds", "others", "churn", "speed")
 
 
 def parts_of(names: Sequence[str], scale: Scale, traces_dir: Path | None) -> list[Part]:
@@ -37,7 +38,11 @@ def parts_of(names: Sequence[str], scale: Scale, traces_dir: Path | None) -> lis
         "speed": lambda: speed(scale, traces_dir),
     }
     if traces_dir is not None:
-        known |= {"equality": lambda: equality(scale), "quality": lambda: better_than_fgd(scale)}
+        known |= {
+            "equality": lambda: equality(scale),
+            "quality": lambda: better_than_fgd(scale),
+            "bounds": lambda: distance_to_bounds(scale),
+        }
     return [known[name]() for name in PARTS if name in names and name in known]
 
 

@@ -19,7 +19,7 @@ from windlass.model.errors import InputError
 @click.option(
     "--part",
     type=NameList(),
-    help="Only these: equality, quality, others, churn, speed.",
+    help="Only these: equality, quality, bounds, others, churn, speed.",
 )
 @click.option(
     "-j",

@@ -22,6 +22,11 @@ COMMANDS = {
         "Run placement policies on a trace and compare them.",
         "Try things out",
     ),
+    "plan": LazyCommand(
+        "windlass.cli.plan:plan",
+        "What would be decided, and what it would bring; nothing is carried out.",
+        "Try things out",
+    ),
     "bench": LazyCommand(
         "windlass.cli.bench:bench",
         "Run the project's benchmarks.",

@@ -9,7 +9,13 @@ import click
 
 from windlass.cli.lazy import LazyCommand, LazyGroup
 
-QUESTIONS: dict[str, LazyCommand] = {}
+QUESTIONS = {
+    "schedule": LazyCommand(
+        "windlass.cli.plan_schedule:schedule",
+        "What would be decided now on a dump, with manifests added.",
+        "Questions",
+    ),
+}
 
 
 @click.group(cls=LazyGroup, table=QUESTIONS)

@@ -78,12 +78,13 @@ def hold_message(hold: Hold) -> str:
 def plan_table(plan: Plan) -> Table:
     """One line a decision: what happens, to whom, and where or why."""
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("DECISION", "WORKLOAD OR POD", "WHERE OR WHY"):
         table.add_column(heading, overflow="fold")
     for decision in plan.decisions:
-        table.add_row(*_cells(decision))
+        table.add_row(*map(Text, _cells(decision)))  # as text: names may hold what rich takes for markup
     return table
 
 

@@ -41,7 +41,9 @@ Examples:
 class Planner(Protocol):
     """The engine, as far as this command sees it."""
 
-    def __call__(self, objects: Sequence[object], config: Settings, now: int) -> tuple[Plan, Sequence[str]]:
+    def __call__(
+        self, objects: Sequence[object], settings: Settings, now: int, /
+    ) -> tuple[Plan, Sequence[str]]:
         """What would be decided, and what has to be said about it."""
         ...
 
@@ -147,3 +149,12 @@ def _now(text: str, loaded: Loaded) -> int:
     if not seconds:
         raise click.BadParameter(f"'{text}' is not a time such as 2026-01-01T12:00:00Z", param_hint="--now")
     return seconds
+
+
+def _engine() -> Planner:
+    from windlass.planner import engine_plan
+
+    return engine_plan
+
+
+schedule = schedule_command(_engine)
