@@ -40,6 +40,8 @@ class EngineConfig(msgspec.Struct, frozen=True):
     mix: WorkloadMix | None = None
     """The workload to expect; None: what has been seen so far."""
     queues: QueueConfig = QueueConfig()
+    gang_grace_seconds: int = 300
+    """How long a gang may run below its minimum before it is stopped whole."""
 
 
 class Memo:
@@ -72,7 +74,9 @@ def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | No
             placed = Placer(overlay, loose).run()
             return Plan(binds=_binds(snapshot, loose, placed), holds=Holds(snapshot, loose, placed))
         first = Placer(overlay, urgent).run()
-        decided = admit_workloads(overlay, snapshot.system, together, config.queues, int(now))
+        decided = admit_workloads(
+            overlay, snapshot.system, together, config.queues, int(now), config.gang_grace_seconds
+        )
         last = Placer(overlay, loose).run()
     return Plan(
         binds=[*_binds(snapshot, urgent, first), *decided.binds, *_binds(snapshot, loose, last)],

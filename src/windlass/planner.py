@@ -39,4 +39,5 @@ def engine_config(settings: Settings) -> EngineConfig:
         min_run_seconds=settings.min_run_seconds,
         restart_seconds=settings.restart_seconds,
     )
-    return EngineConfig(PlacementConfig(settings.placement, settings.seed), queues=queues)
+    placement = PlacementConfig(settings.placement, settings.seed)
+    return EngineConfig(placement, queues=queues, gang_grace_seconds=settings.gang_grace_seconds)

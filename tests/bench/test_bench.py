@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from windlass.bench import equality, report, runs, scale
+from windlass.bench import bounds as bounds_module
+from windlass.bench import churn, equality, quality, report, scale, speed
 from windlass.bench.bounds import bounds
 from windlass.bench.parks import read_park
 from windlass.bench.play import Case, Outcome, Player, Run
@@ -21,12 +24,14 @@ from windlass.bench.published import (
     published_statistic,
 )
 from windlass.bench.runs import Outcomes, play_all
+from windlass.bench.section import Column
 from windlass.cli.errors import run_command
 from windlass.cli.main import cli
 from windlass.model.errors import InputError
 from windlass.simulate.park import gpus_of
 from windlass.simulate.result import RunResult
 
+ROOT = Path(__file__).resolve().parents[2]
 SMALL = [Run(Case("synthetic/small", seed), policy) for seed in (1, 2) for policy in ("fgd", "first-fit")]
 
 
@@ -133,18 +138,22 @@ class TestPlaying:
         assert waited.pods_refused == 0
         assert dropped.pods_refused > 0
 
-    def test_ctrl_c_keeps_what_is_finished(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        play = Player.play
+    def test_ctrl_c_keeps_what_is_finished(self) -> None:
+        def impatient(done: float) -> None:
+            if done > 2.5:
+                os.kill(os.getpid(), signal.SIGINT)
 
-        def impatient(self: Player, run: Run, on_progress: runs.OnProgress = quiet) -> Outcome:
-            if run == SMALL[2]:
-                raise KeyboardInterrupt
-            return play(self, run, on_progress)
-
-        monkeypatch.setattr(Player, "play", impatient)
-        outcomes = play_all(SMALL, None, 1, quiet)
+        outcomes = play_all(SMALL, None, 1, impatient)
         assert outcomes.interrupted
         assert list(outcomes.by_run) == SMALL[:2]
+
+    def test_ctrl_c_of_a_pool_too(self) -> None:
+        def impatient(done: float) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+        outcomes = play_all(SMALL, None, 2, impatient)
+        assert outcomes.interrupted
+        assert 0 < len(outcomes.by_run) < len(SMALL)
 
 
 def fake_outcome(run: Run, percent: float) -> Outcome:
@@ -233,3 +242,16 @@ class TestTables:
         parts = report.parts_of(["equality", "quality"], scale.whole(), tmp_path)
         assert report.number_of_runs(parts) == 17 * 10 * (6 + 2)
         assert len(published_lists()) == 17
+
+    def test_every_field_is_documented(self, tmp_path: Path) -> None:
+        page = (ROOT / "docs" / "reference" / "bench-report.md").read_text(encoding="utf-8")
+        tables = (equality, quality, bounds_module, churn, speed)
+        columns = [
+            column for module in tables for found in vars(module).values() for column in columns_in(found)
+        ]
+        assert len(columns) > 50
+        assert [column.key for column in columns if f"`{column.key}`" not in page] == []
+
+
+def columns_in(found: object) -> list[Column]:
+    return [each for each in found if isinstance(each, Column)] if isinstance(found, tuple) else []

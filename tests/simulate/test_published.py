@@ -11,6 +11,7 @@ from statistics import fmean
 
 import pytest
 
+from windlass.bench.bounds import bounds
 from windlass.bench.play import Case, Outcome, Player, Run
 from windlass.bench.published import SEEDS, published, published_lists
 
@@ -75,6 +76,10 @@ class TestBetterThanTheBestPublished:
         ours = outcome(traces_dir, pods, seed, "windlass", mix).result
         theirs = outcome(traces_dir, pods, seed, "fgd").result
         assert ours.gpu_milli_allocated > theirs.gpu_milli_allocated
+
+    def test_and_not_better_than_possible(self, traces_dir: Path) -> None:
+        ours = outcome(traces_dir, "default", 42, "windlass").result.allocated_pct
+        assert ours < bounds()["default", 42].must_place
 
     def test_the_default_list_by_half_a_point_in_the_mean(self, traces_dir: Path) -> None:
         allocated = [outcome(traces_dir, "default", seed, "windlass").result.allocated_pct for seed in SEEDS]

@@ -4,8 +4,8 @@ The bounds in `bounds.csv` are optima of linear programs over the arrivals of on
 HiGHS; docs/benchmarks.md describes the programs. Fed by `bench.runs`; its table goes to `bench.report`.
 
     offline         any subset of the arrived pods may be chosen
-    must_place      a pod that fits somewhere is placed, as every policy here does: since nothing leaves, a shape that is
-                    refused once is refused ever after
+    must_place      a pod that fits somewhere is placed, as every policy here does it: since nothing leaves, a shape
+                    that is refused once is refused ever after
     same_admission  the same, for policies that take the most frequent 810-milli pod at least as long as windlass does
 """
 

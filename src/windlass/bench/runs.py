@@ -14,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 from windlass.bench.play import Case, OnProgress, Outcome, Player, Run
+from windlass.simulate.batch import Interruption
 
 
 @dataclass
@@ -59,13 +60,16 @@ def _play_here(
     tasks: Sequence[list[Run]], traces_dir: Path | None, outcomes: Outcomes, on_progress: OnProgress
 ) -> None:
     player = Player(traces_dir)
-    for run in chain.from_iterable(tasks):
-        before = len(outcomes.by_run)
+    with Interruption() as interruption:
+        for run in chain.from_iterable(tasks):
+            before = len(outcomes.by_run)
 
-        def report(done: float, before: int = before) -> None:
-            on_progress(before + done)
+            def report(done: float, before: int = before) -> None:
+                on_progress(before + done)
+                interruption.check()
 
-        outcomes.by_run[run] = player.play(run, report)
+            outcomes.by_run[run] = player.play(run, report)
+            interruption.check()
 
 
 def _pool(jobs: int, tasks_per_process: int | None = None) -> ProcessPoolExecutor:

@@ -24,7 +24,7 @@ COMMANDS = {
     ),
     "plan": LazyCommand(
         "windlass.cli.plan:plan",
-        "What would be decided, and what it would bring; nothing is carried out.",
+        "What would be decided; nothing is carried out.",
         "Try things out",
     ),
     "bench": LazyCommand(

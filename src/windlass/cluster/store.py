@@ -73,6 +73,8 @@ class Store:
         self._objects = ClusterObjects()
         self._shapes, self._resources, self._models = ShapeBook(), ResourceBook(), ModelBook()
         self._gangs = GangBook()
+        self._over: dict[str, Pod] = {}
+        """Pods that have ended: they hold nothing, but a gang's finished members count."""
         self._extras: dict[tuple[str, str, str, str], Any] = {}
         """Objects that say what belongs together and who may go: queues, pod groups, owners."""
         self._facts = NodeFacts(())
@@ -127,7 +129,7 @@ class Store:
         """Queues and workloads, where any object says that there are some."""
         if not self._extras:
             return _NO_QUEUES, _NO_WORKLOADS
-        pods = [self._pods.object(row) for row in self._pods.row_of.values()]
+        pods = [*self._over.values(), *(self._pods.object(row) for row in self._pods.row_of.values())]
         objects = [*self._objects.namespaces.values(), *self._nodes.values(), *pods, *self._extras.values()]
         inputs = inputs_of(objects, now)
         return inputs.system, group(inputs)
@@ -157,6 +159,7 @@ class Store:
     def _gone(self, delta: Gone) -> None:
         if delta.kind == "Pod":
             self._drop_pod(delta.key)
+            self._over.pop(delta.key, None)
         elif delta.kind == "Node":
             self._nodes_changed |= self._nodes.pop(delta.key, None) is not None
             self._node_rows.pop(delta.key, None)
@@ -230,8 +233,10 @@ class Store:
 
     def _put_pod(self, pod: Pod) -> None:
         key = pod.key
+        self._over.pop(key, None)
         if pod.is_over:
             self._drop_pod(key)
+            self._over[key] = pod
             return
         kept = _NOTHING
         row = self._pods.row_of.get(key)

@@ -138,10 +138,7 @@ _KIND_OF: dict[type, tuple[str, str]] = {
 }
 _CHECKS |= {struct: pod_group for struct in _KIND_OF if issubclass(struct, podgroup.PodGroupObject)}
 _CHECKS |= {struct: owner_of for struct in _KIND_OF if issubclass(struct, owners.OwnerObject)}
-_DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
-    struct: msgspec.json.Decoder(struct) for struct in _KIND_OF if not issubclass(struct, wire.QueueKind)
-}
-"""For the fast path. Queue kinds don't take it: a field that nobody reads must be seen in them."""
+_DECODERS: dict[type, msgspec.json.Decoder[Any]] = {}
 _HEADERS = msgspec.json.Decoder(_Header)
 _NAMESPACED = frozenset(
     kind
@@ -211,13 +208,21 @@ def _decode_fast(raw: bytes) -> object | None:
     try:
         header = _HEADERS.decode(raw)
         struct = _struct_of(header.kind, header.api_version)
-        if struct not in _DECODERS:
-            return None
-        thing: object = _DECODERS[struct].decode(raw)
+        if struct is None or issubclass(struct, wire.QueueKind):
+            return None  # in queue kinds a field that nobody reads must be seen
+        thing: object = _decoder(struct).decode(raw)
         _check(thing)
     except (msgspec.MsgspecError, InputError, ValueError, RecursionError):
         return None
     return thing
+
+
+def _decoder(struct: type) -> msgspec.json.Decoder[Any]:
+    """Made when a kind is first met: a command that reads three kinds doesn't wait for thirty."""
+    found = _DECODERS.get(struct)
+    if found is None:
+        found = _DECODERS[struct] = msgspec.json.Decoder(struct)
+    return found
 
 
 def _parse(raw: bytes | Mapping[str, Any]) -> Mapping[str, Any]:

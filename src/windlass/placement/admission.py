@@ -15,7 +15,7 @@ from windlass.model.decision import Admit, AdmittedPodSet, Bind, Evict, Hold
 from windlass.model.queue import QueueSystem
 from windlass.model.verdict import Verdict
 from windlass.model.workload import TopologyRequest, Workload
-from windlass.placement.elastic import is_extra, pieces_of, whole_key
+from windlass.placement.elastic import is_extra, missing_key, pieces_of, whole_key
 from windlass.placement.grants import GrantReader
 from windlass.placement.overlay import Overlay
 from windlass.placement.site import OverlaySite
@@ -24,6 +24,7 @@ from windlass.queueing.config import QueueConfig
 from windlass.queueing.outcome import Admitted, Evicted, Held
 from windlass.queueing.site import PodSetChoice
 
+GANG_BELOW_MINIMUM = "GangBelowMinimum"
 ANYWHERE = TopologyRequest("unconstrained")
 
 
@@ -35,10 +36,15 @@ class WorkloadDecisions(msgspec.Struct, frozen=True):
 
 
 def admit_workloads(
-    overlay: Overlay, system: QueueSystem, workloads: Iterable[Workload], config: QueueConfig, now: int
+    overlay: Overlay,
+    system: QueueSystem,
+    workloads: Iterable[Workload],
+    config: QueueConfig,
+    now: int,
+    grace: int,
 ) -> WorkloadDecisions:
-    """Decide on every workload that is handed in."""
-    return _Admission(overlay, system, workloads, config, now).run()
+    """Decide on every workload that is handed in. `grace`: seconds that a gang may run below its minimum."""
+    return _Admission(overlay, system, workloads, config, now, grace).run()
 
 
 class _Admission:
@@ -49,8 +55,10 @@ class _Admission:
         workloads: Iterable[Workload],
         config: QueueConfig,
         now: int,
+        grace: int,
     ) -> None:
         self._overlay, self._system, self._config, self._now = overlay, system, config, now
+        self._grace = grace
         self._whole = {workload.key: workload for workload in workloads}
         implied = _topology_queues(system)
         self._pieces = [
@@ -79,6 +87,7 @@ class _Admission:
                 self._evicted.setdefault(whole, []).append((outcome.workload, outcome))
             else:
                 self._held(outcome)
+        self._stop_broken_gangs()
         return WorkloadDecisions(
             tuple(self._admit(key, parts) for key, parts in self._admits.items()),
             tuple(self._binds),
@@ -105,6 +114,22 @@ class _Admission:
             self._admitted(Admitted(piece.key, "", choices, found.nodes))
         else:
             self._held(Held(piece.key, found.code, found.message))
+
+    def _stop_broken_gangs(self) -> None:
+        """A gang that has run below its minimum for longer than its grace, and can't be completed now, is stopped."""
+        for key, workload in self._whole.items():
+            if (
+                workload.minimum is None
+                or workload.admission is None
+                or workload.evicted
+                or key in self._evicted
+            ):
+                continue
+            running = sum(one.count for one in workload.admission.assignments)
+            completed = any(outcome.workload == missing_key(key) for outcome in self._admits.get(key, ()))
+            expired = self._now - workload.started_at > self._grace
+            if running < workload.minimum and not completed and expired and workload.evictable:
+                self._evicted[key] = [(key, Evicted(key, "", GANG_BELOW_MINIMUM))]
 
     # Outcomes into decisions
 

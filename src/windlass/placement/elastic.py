@@ -12,28 +12,41 @@ import msgspec
 from windlass.model.workload import Admission, PodSet, PodSetAssignment, Workload
 
 MARK = "#"
+MISSING = "missing"
+"""The piece that a running gang lacks of its minimum, after a node was lost, say."""
 
 
 def pieces_of(workload: Workload) -> list[Workload]:
-    """The workload itself, or its minimum and one piece for each member above it."""
+    """The workload itself; or its minimum and each member above it; or what runs of it and what it lacks."""
     total = sum(pod_set.count for pod_set in workload.pod_sets)
-    minimum = workload.minimum
-    if minimum is None or not 0 < minimum < total:
-        return [workload]
-    kept = _kept_counts(workload, minimum)
-    base_sets, extras = [], []
-    for pod_set, count in zip(workload.pod_sets, kept, strict=True):
-        if count:
-            base_sets.append(msgspec.structs.replace(pod_set, count=count, pods=pod_set.pods[:count]))
-        for i in range(count, pod_set.count):
-            pods = pod_set.pods[i : i + 1]
-            extras.append(msgspec.structs.replace(pod_set, count=1, pods=pods, min_count=None))
+    minimum = total if workload.minimum is None else min(workload.minimum, total)
     bound = _bound_counts(workload)
-    base = _piece(workload, workload.key, tuple(base_sets), bound)
-    pieces = [base]
-    for number, pod_set in enumerate(extras):
-        pieces.append(_piece(workload, f"{workload.key}{MARK}{number}", (pod_set,), bound, number + 1))
-    return pieces
+    kept = _kept_counts(workload, max(1, minimum))
+    runs = [min(count, bound.get(one.name, 0)) for one, count in zip(workload.pod_sets, kept, strict=True)]
+    if workload.admission is None or runs == kept:
+        runs = kept
+    if runs == [one.count for one in workload.pod_sets]:
+        return [workload]
+    held = dict(bound)
+    pieces = [_piece(workload, workload.key, _cut(workload, [0] * len(kept), runs), held)]
+    missing = _cut(workload, runs, kept)
+    if missing:
+        pieces.append(_piece(workload, missing_key(workload.key), missing, held))
+    for pod_set, count in zip(workload.pod_sets, kept, strict=True):
+        for i in range(count, pod_set.count):
+            extra = msgspec.structs.replace(pod_set, count=1, pods=pod_set.pods[i : i + 1], min_count=None)
+            number = len(pieces)
+            pieces.append(_piece(workload, f"{workload.key}{MARK}{number}", (extra,), held, number))
+    return [piece for piece in pieces if piece.pod_sets]
+
+
+def _cut(workload: Workload, first: list[int], end: list[int]) -> tuple[PodSet, ...]:
+    """Members `first` to `end` of each set, sets without any left out."""
+    return tuple(
+        msgspec.structs.replace(one, count=stop - start, pods=one.pods[start:stop])
+        for one, start, stop in zip(workload.pod_sets, first, end, strict=True)
+        if stop > start
+    )
 
 
 def whole_key(piece: str) -> str:
@@ -42,7 +55,12 @@ def whole_key(piece: str) -> str:
 
 
 def is_extra(piece: str) -> bool:
-    return MARK in piece
+    """Whether it is a member above the minimum."""
+    return piece.partition(MARK)[2].isdigit()
+
+
+def missing_key(workload: str) -> str:
+    return f"{workload}{MARK}{MISSING}"
 
 
 def _kept_counts(workload: Workload, minimum: int) -> list[int]:
