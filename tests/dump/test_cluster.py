@@ -82,6 +82,7 @@ def test_a_manifest_has_no_age_and_no_status_yet(dump: Path, manifest: Path) -> 
 def test_an_update_keeps_its_age(dump: Path, manifest: Path) -> None:
     [job] = [thing for thing in load_cluster(dump, [manifest]).objects if isinstance(thing, JobObject)]
     assert (job.spec.parallelism, job.status.succeeded, job.metadata.uid) == (5, 1, "u2")
+    assert job.metadata.creation_timestamp == "2026-01-02T00:00:00Z"
 
 
 def test_a_pod_that_is_there_stays_as_it_is(dump: Path, tmp_path: Path) -> None:

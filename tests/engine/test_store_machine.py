@@ -221,4 +221,4 @@ def fingerprint(snapshot, config):
 
 
 TestBooks = Books.TestCase
-TestBooks.settings = settings(max_examples=settings.default.max_examples // 2, stateful_step_count=25)
+TestBooks.settings = settings(max_examples=settings.default.max_examples, stateful_step_count=40)

@@ -28,6 +28,9 @@ from windlass.queueing.site import OpenSite, Site
 
 RESOURCE = "cpu"
 NOW = 1_000_000
+NO_PREEMPTION = PreemptionPolicy()
+PLAIN = Fungibility()
+CLASSIC = QueueConfig()
 
 
 def cell(nominal: int, borrowing: int | None = None, lending: int | None = None) -> QuotaCell:
@@ -47,8 +50,8 @@ def queue(
     quota: QuotaCell | dict[str, QuotaCell],
     *,
     cohort: str = "",
-    preemption: PreemptionPolicy = PreemptionPolicy(),
-    fungibility: Fungibility = Fungibility(),
+    preemption: PreemptionPolicy = NO_PREEMPTION,
+    fungibility: Fungibility = PLAIN,
     strategy: str = "BestEffortFIFO",
     weight_milli: int = 1000,
     **more: object,
@@ -126,7 +129,7 @@ def running(
 def decide(
     queues: QueueSystem,
     workloads: Sequence[Workload],
-    config: QueueConfig = QueueConfig(),
+    config: QueueConfig = CLASSIC,
     site: Site | None = None,
     now: int = NOW,
 ) -> list[Outcome]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hypothesis import strategies as st
-
 from tests.queueing.builders import cell, queue, system, waiting
+
 from windlass.model.queue import Cohort, Fungibility, PreemptionPolicy, QueueSystem, QuotaCell
 from windlass.model.workload import Workload
 from windlass.queueing.config import FINAL_SHARE, INITIAL_SHARE, QueueConfig

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tests.queueing.builders import NOW, RESOURCE, carry_out, decide
 from tests.queueing.random_systems import CONFIGS, crowds, systems
+
 from windlass.model.queue import QueueSystem, QuotaCell
 from windlass.model.workload import Workload
 from windlass.queueing.config import QueueConfig

@@ -176,7 +176,7 @@ class _Decision:
             else:
                 moved = self._requeue(entry, waiting) or moved
         for entry in skipped:
-            if moved:
+            if moved or entry.pending.has_flavors_left:
                 self._put_back(entry, waiting)
             else:
                 self._park(entry)

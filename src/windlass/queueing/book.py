@@ -105,6 +105,10 @@ class Book:
             self._ledger.charge(pending.local_queue, assignment.usage)
         if victims:
             self.reserve(pending, assignment.usage)
+        elif pending.workload.promised:
+            pending.node.add(
+                assignment.usage
+            )  # others went for it: it is not taken back as if nothing had happened
         else:
             self._arrive(pending, assignment.usage, place)
 

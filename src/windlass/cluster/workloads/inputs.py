@@ -37,11 +37,8 @@ class Inputs(msgspec.Struct, frozen=True):
     """By kind and key."""
     limit_ranges: tuple[LimitRange, ...] = ()
     resource_quotas: tuple[ResourceQuota, ...] = ()
-
-    @property
-    def hostnames(self) -> dict[str, str]:
-        """`kubernetes.io/hostname` label → node."""
-        return {node.labels.get(HOSTNAME, name): name for name, node in self.nodes.items()}
+    hostnames: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """`kubernetes.io/hostname` label → node."""
 
 
 def inputs_of(objects: Iterable[object], now: int) -> Inputs:
@@ -73,6 +70,7 @@ def inputs_of(objects: Iterable[object], now: int) -> Inputs:
         now=now,
         pods=tuple(pods.values()),
         nodes=nodes,
+        hostnames={node.labels.get(HOSTNAME, name): name for name, node in nodes.items()},
         workloads=workloads,
         pod_groups=groups,
         owners=owners,

@@ -62,7 +62,7 @@ def _assignment(
     running = min(count, max(0, declared - gone))
     usage = _usage(held, template, count, path)
     if running < count:
-        usage = {name: amount for name, amount in usage.items()}
+        usage = {name: amount * running // count for name, amount in usage.items()}
     assigned = held.topology_assignment
     domains = _domains(assigned, f"{path}.topologyAssignment") if assigned is not None else ()
     levels = assigned.levels if assigned is not None else ()
