@@ -21,7 +21,7 @@ from windlass.model.decision import Bind, Hold
 from windlass.model.plan import Plan
 from windlass.model.verdict import Verdict
 from windlass.model.workload import Workload
-from windlass.placement.admission import admit_workloads
+from windlass.placement.admission import GangSettings, admit_workloads
 from windlass.placement.grants import GrantReader
 from windlass.placement.mix import WorkloadMix, mix_arrays, mix_of
 from windlass.placement.overlay import Overlay
@@ -40,8 +40,7 @@ class EngineConfig(msgspec.Struct, frozen=True):
     mix: WorkloadMix | None = None
     """The workload to expect; None: what has been seen so far."""
     queues: QueueConfig = QueueConfig()
-    gang_grace_seconds: int = 300
-    """How long a gang may run below its minimum before it is stopped whole."""
+    gangs: GangSettings = GangSettings()
 
 
 class Memo:
@@ -74,9 +73,7 @@ def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | No
             placed = Placer(overlay, loose).run()
             return Plan(binds=_binds(snapshot, loose, placed), holds=Holds(snapshot, loose, placed))
         first = Placer(overlay, urgent).run()
-        decided = admit_workloads(
-            overlay, snapshot.system, together, config.queues, int(now), config.gang_grace_seconds
-        )
+        decided = admit_workloads(overlay, snapshot.system, together, config.queues, int(now), config.gangs)
         last = Placer(overlay, loose).run()
     return Plan(
         binds=[*_binds(snapshot, urgent, first), *decided.binds, *_binds(snapshot, loose, last)],

@@ -13,6 +13,7 @@ from windlass.cluster.store import Store
 from windlass.engine import EngineConfig, decide
 from windlass.model.configuration import Settings
 from windlass.model.plan import Plan
+from windlass.placement.admission import GangSettings
 from windlass.placement.policies import PlacementConfig
 from windlass.queueing.config import QueueConfig, UsageHistory
 
@@ -40,4 +41,5 @@ def engine_config(settings: Settings) -> EngineConfig:
         restart_seconds=settings.restart_seconds,
     )
     placement = PlacementConfig(settings.placement, settings.seed)
-    return EngineConfig(placement, queues=queues, gang_grace_seconds=settings.gang_grace_seconds)
+    gangs = GangSettings(settings.gang_grace_seconds, settings.resources)
+    return EngineConfig(placement, queues=queues, gangs=gangs)

@@ -19,7 +19,7 @@ from windlass.cluster.gangs import GangBook
 from windlass.cluster.history import History
 from windlass.cluster.ledger import book, guess_grants
 from windlass.cluster.objects import ClusterObjects
-from windlass.cluster.pods import ELSEWHERE, PENDING, UNREADABLE, PodTable, PodTraits
+from windlass.cluster.pods import ALONE, ELSEWHERE, PENDING, UNREADABLE, PodTable, PodTraits
 from windlass.cluster.resources import ResourceBook
 from windlass.cluster.shape import ShapeBook, bears_on_others
 from windlass.cluster.snapshot import Snapshot
@@ -29,7 +29,8 @@ from windlass.model.decision import DeviceGrant
 from windlass.model.errors import InputError
 from windlass.model.meta import ObjectMeta
 from windlass.model.node import Node
-from windlass.model.pod import Pod
+from windlass.model.objects import Unreadable
+from windlass.model.pod import Pod, PodSpec
 from windlass.model.queue import QueueSystem
 from windlass.model.times import seconds_of
 from windlass.model.volume import Namespace, PersistentVolume, PersistentVolumeClaim, StorageClass
@@ -150,11 +151,26 @@ class Store:
             self._put_pod(obj)
         elif isinstance(obj, Node):
             self._put_node(obj)
+        elif isinstance(obj, Unreadable):
+            self._put_unreadable(obj)
         elif type(obj).__name__ in _OTHERS:
             self._put_other(obj)
         else:
             meta: ObjectMeta = obj.metadata
             self._extras[type(obj).__name__, getattr(obj, "kind", ""), meta.namespace, meta.name] = obj
+
+    def _put_unreadable(self, obj: Unreadable) -> None:
+        """A pod that could not be decoded: if it is on a node, what is free there is not known."""
+        if obj.kind != "Pod":
+            return
+        meta = ObjectMeta(name=obj.name, namespace=obj.namespace)
+        pod = Pod(metadata=meta, spec=PodSpec(node_name=obj.node_name))
+        self._drop_pod(pod.key)
+        self._unreadable[pod.key] = str(obj.error)
+        self._settle()
+        node = self._facts.index.get(obj.node_name, ELSEWHERE) if obj.node_name else PENDING
+        traits = PodTraits(UNREADABLE, 0, 0, 0, ALONE)
+        self._book(self._pods.append(pod.key, pod, traits, node, ()), 1)
 
     def _gone(self, delta: Gone) -> None:
         if delta.kind == "Pod":

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from windlass.cluster.pods import PENDING
+from windlass.model.configuration import ResourceRules
 from windlass.model.decision import Admit, AdmittedPodSet, Bind, Evict, Hold
 from windlass.model.queue import QueueSystem
 from windlass.model.verdict import Verdict
@@ -28,6 +29,13 @@ GANG_BELOW_MINIMUM = "GangBelowMinimum"
 ANYWHERE = TopologyRequest("unconstrained")
 
 
+class GangSettings(msgspec.Struct, frozen=True):
+    grace_seconds: int = 300
+    """How long a gang may run below its minimum before it is stopped whole."""
+    resources: ResourceRules = ResourceRules()
+    """How requests become what is counted against quota."""
+
+
 class WorkloadDecisions(msgspec.Struct, frozen=True):
     admits: tuple[Admit, ...] = ()
     binds: tuple[Bind, ...] = ()
@@ -41,10 +49,10 @@ def admit_workloads(
     workloads: Iterable[Workload],
     config: QueueConfig,
     now: int,
-    grace: int,
+    settings: GangSettings,
 ) -> WorkloadDecisions:
-    """Decide on every workload that is handed in. `grace`: seconds that a gang may run below its minimum."""
-    return _Admission(overlay, system, workloads, config, now, grace).run()
+    """Decide on every workload that is handed in."""
+    return _Admission(overlay, system, workloads, config, now, settings).run()
 
 
 class _Admission:
@@ -55,10 +63,10 @@ class _Admission:
         workloads: Iterable[Workload],
         config: QueueConfig,
         now: int,
-        grace: int,
+        settings: GangSettings,
     ) -> None:
         self._overlay, self._system, self._config, self._now = overlay, system, config, now
-        self._grace = grace
+        self._grace = settings.grace_seconds
         self._whole = {workload.key: workload for workload in workloads}
         implied = _topology_queues(system)
         self._pieces = [
@@ -67,7 +75,7 @@ class _Admission:
             for piece in pieces_of(workload)
         ]
         self._by_key = {piece.key: piece for piece in self._pieces}
-        self._site = OverlaySite(overlay, system, self._pieces)
+        self._site = OverlaySite(overlay, system, self._pieces, settings.resources)
         self._reader = GrantReader(overlay.snapshot)
         self._pod_row = overlay.pod_rows()
         self._admits: dict[str, list[Admitted]] = {}

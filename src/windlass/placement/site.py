@@ -15,6 +15,7 @@ import numpy as np
 from windlass.cluster.pods import PENDING
 from windlass.cluster.shape import Shape, make_shape
 from windlass.cluster.state import MEMORY_MIB
+from windlass.model.configuration import ResourceRules, counted
 from windlass.model.node import Node
 from windlass.model.pod import Pod, PodSpec
 from windlass.model.queue import QueueSystem, ResourceFlavor
@@ -37,8 +38,10 @@ class Seats(msgspec.Struct):
 
 
 class OverlaySite:
-    def __init__(self, overlay: Overlay, system: QueueSystem, workloads: Iterable[Workload]) -> None:
-        self._overlay, self._system = overlay, system
+    def __init__(
+        self, overlay: Overlay, system: QueueSystem, workloads: Iterable[Workload], rules: ResourceRules
+    ) -> None:
+        self._overlay, self._system, self._rules = overlay, system, rules
         self._pod_row = overlay.pod_rows()
         self.seats: dict[str, Seats] = {}
         self._gone: dict[str, set[int]] = {}
@@ -57,7 +60,8 @@ class OverlaySite:
         known = self._requests.get(id(pod_set.pod))
         if known is None:
             memory = int(self._overlay.state.device[:, MEMORY_MIB].max(initial=0))
-            known = self._requests[id(pod_set.pod)] = (pod_set.pod, quota_requests(pod_set.pod, memory))
+            asked = counted(quota_requests(pod_set.pod, memory), self._rules)
+            known = self._requests[id(pod_set.pod)] = (pod_set.pod, asked)
         return dict(known[1])
 
     def eligible(self, pod_set: PodSet, flavor: ResourceFlavor) -> str:
