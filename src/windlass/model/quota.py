@@ -43,6 +43,9 @@ def quota_requests(pod: Pod, device_memory_mib: int = 0) -> dict[str, int]:
     counts as a whole one, so that quota is never exceeded unseen.
     """
     requests = pod_requests(pod)
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        for name in container.resources.requests:
+            requests.setdefault(name, 0)  # asked for by name, if for nothing: it gets a flavor all the same
     asked = gpu_request(pod, requests)
     if asked is None or asked.profile:
         return requests

@@ -20,6 +20,7 @@ from windlass.model.node import Node
 from windlass.model.pod import Pod, PodSpec
 from windlass.model.queue import QueueSystem, ResourceFlavor
 from windlass.model.quota import quota_requests
+from windlass.model.requests import pod_requests
 from windlass.model.workload import PodSet, PodSetAssignment, Workload
 from windlass.placement.gang import Failure, Part, Place, place_together
 from windlass.placement.overlay import Overlay, Placing
@@ -47,6 +48,7 @@ class OverlaySite:
         self._gone: dict[str, set[int]] = {}
         """Removed workload → the nodes that it was on."""
         self._undo: list[tuple[int, str, Seats | None, set[int] | None]] = []
+        self._covers = _covered_resources(system)
         self._trees: dict[tuple[str, str], DomainTree] = {}
         self._flavored: dict[tuple[int, tuple[str, ...]], tuple[Pod, Pod, Shape]] = {}
         self._requests: dict[int, tuple[Pod, dict[str, int]]] = {}
@@ -66,8 +68,8 @@ class OverlaySite:
 
     def eligible(self, pod_set: PodSet, flavor: ResourceFlavor) -> str:
         found = refusal(pod_set.pod.spec, flavor)
-        if found:
-            return found
+        if found or not self._covers.get(flavor.name, set()) & pod_requests(pod_set.pod).keys():
+            return found  # a flavor of made-up resources only says nothing about nodes
         if pod_set.topology is None:
             return f"Flavor {flavor.name!r} supports only TopologyAwareScheduling" if flavor.topology else ""
         if not flavor.topology:
@@ -262,6 +264,16 @@ class OverlaySite:
         fitting = [node for node in nodes if self._overlay.table.cells.why[row, node] == 0]
         best = max(fitting, key=lambda node: (score[node], -node)) if fitting else next(iter(nodes), None)
         return None if best is None else self._overlay.seat(pod, row, best)
+
+
+def _covered_resources(system: QueueSystem) -> dict[str, set[str]]:
+    """Flavor → the resources that some queue gives out in it."""
+    covered: dict[str, set[str]] = {}
+    for queue in system.queues.values():
+        for group in queue.groups:
+            for quotas in group.flavors:
+                covered.setdefault(quotas.flavor, set()).update(quotas.cells)
+    return covered
 
 
 def _is_ready(node: Node) -> bool:
