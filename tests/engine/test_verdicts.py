@@ -34,17 +34,17 @@ def test_counts_are_sorted_and_every_reason_of_a_node_counts():
 
 def test_the_nearest_misses_say_what_is_lacking_and_what_is_free():
     desk = Desk(
-        gpu_node("a-both", 2, cpu=1),
-        gpu_node("b-gpus", 2, cpu=8),
+        gpu_node("b-both", 2, cpu=1),
+        gpu_node("a-gpus", 2, cpu=8),
         gpu_node("c-tainted", 8, cpu=8, taints=[taint("x")]),
-        pod("x", 1, on="b-gpus"),
+        pod("x", 1, on="a-gpus"),
         pod("p", 4, cpu="2500m", asks={"memory": "8Gi"}),
     )
     first, second = desk.verdict("p").nearest
-    assert first.node == "b-gpus", "two reasons against it"
+    assert first.node == "a-gpus", "two reasons against it"
     assert first.lacks == {"nvidia.com/gpu": "3", "GPUs": "3"}
     assert first.free == {"cpu": "7", "memory": "64Gi", "nvidia.com/gpu": "1", "pods": "109", "GPUs": "1"}
-    assert second.node == "a-both", "three"
+    assert second.node == "b-both", "three"
     assert second.lacks == {"cpu": "1500m", "nvidia.com/gpu": "2", "GPUs": "2"}
     # A taint is not cured by anything that ends: that node is no near miss.
 

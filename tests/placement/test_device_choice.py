@@ -26,6 +26,12 @@ def test_whole_gpus_come_from_the_nvlink_island_that_they_fill_best():
     assert desk.devices("four") == [(0, 1000), (1, 1000), (2, 1000), (3, 1000)]
 
 
+def test_wherever_that_island_is():
+    desk = Desk(layout_node("n", *TWO_ISLANDS), pod("pair", 2))
+    desk.put(pod("x", 2, on="n", annotations={"windlass.dev/allocated-devices": "1,3"}))
+    assert desk.devices("pair") == [(0, 1000), (2, 1000)]
+
+
 def test_a_pod_larger_than_any_island_still_gets_its_gpus():
     desk = Desk(layout_node("n", *TWO_ISLANDS), pod("six", 6))
     assert [index for index, _ in desk.devices("six")] == [0, 1, 2, 3, 4, 5]
@@ -75,6 +81,7 @@ def test_unhealthy_devices_are_passed_over():
         "node(s) had unhealthy GPUs",
     }
     assert verdict.nearest[0].lacks == {"nvidia.com/gpu": "1", "GPUs": "1"}
+    assert verdict.code == "DEVICE_UNHEALTHY", "the cause, and not its consequence for the count"
 
 
 def test_replicas_of_a_time_sliced_gpu_are_filled_device_by_device():

@@ -146,16 +146,13 @@ def test_windlass_keeps_cpu_beside_the_gpus_that_need_it():
 
 
 def test_windlass_saves_a_contended_model():
-    """A pod that may go anywhere leaves the model alone that others can't do without."""
-    only = MixClass(5, 1000, 1000, 1, H100)
-    free = MixClass(1, 1000, 1000, 1, "")
-    desk = Desk(
-        gpu_node("a-h100", 1),
-        gpu_node("b-a100", 1, model=A100),
-        pod("p", 1),
-        mix=expecting(only, free),
-    )
-    assert desk.run() == {"p": "b-a100"}
+    """A pod that may go anywhere leaves the model alone that a class competes for, however rare that class is."""
+    free, only = MixClass(99, 1000, 1000, 1, ""), MixClass(1, 1000, 1000, 1, H100)
+    nodes = [gpu_node("a-h100", 1), gpu_node("b-a100", 1, model=A100)]
+    mix = WorkloadMix((free,), 100, (free, MixClass(1000, 1000, 1000, 1, H100)))
+    assert Desk(*nodes, pod("p", 1), mix=mix).run() == {"p": "b-a100"}
+    assert Desk(*nodes, pod("p", 1), mix=expecting(free)).run() == {"p": "a-h100"}, "nobody competes"
+    assert Desk(*nodes, pod("p", 1), mix=expecting(only)).run() == {"p": "b-a100"}
 
 
 @pytest.mark.parametrize("policy", ["windlass", "first-fit", "pack", "spread"])

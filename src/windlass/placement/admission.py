@@ -68,12 +68,7 @@ class _Admission:
         self._overlay, self._system, self._config, self._now = overlay, system, config, now
         self._grace = settings.grace_seconds
         self._whole = {workload.key: workload for workload in workloads}
-        implied = _topology_queues(system)
-        self._pieces = [
-            _implied_topology(piece, system, implied)
-            for workload in self._whole.values()
-            for piece in pieces_of(workload)
-        ]
+        self._pieces = pieces_to_decide(system, self._whole.values())
         self._by_key = {piece.key: piece for piece in self._pieces}
         self._site = OverlaySite(overlay, system, self._pieces, settings.resources)
         self._reader = GrantReader(overlay.snapshot)
@@ -199,6 +194,14 @@ class _Admission:
         ]
         first = parts[0][1]
         return Evict(key, tuple(pods), whole_key(first.for_), first.reason)
+
+
+def pieces_to_decide(system: QueueSystem, workloads: Iterable[Workload]) -> list[Workload]:
+    """The workloads in the pieces that are decided for themselves, with the topology that their queue implies."""
+    implied = _topology_queues(system)
+    return [
+        _implied_topology(piece, system, implied) for workload in workloads for piece in pieces_of(workload)
+    ]
 
 
 def _topology_queues(system: QueueSystem) -> set[str]:

@@ -113,7 +113,7 @@ class OverlaySite:
         self._gone[workload.key] = nodes
 
     def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlaceResult:
-        parts, tree, topology = self._parts(workload, choices)
+        parts, tree, topology = self.parts(workload, choices)
         if not self._possible(parts):
             return PlaceResult(
                 ok=False,
@@ -150,9 +150,10 @@ class OverlaySite:
 
     # From choices to pods
 
-    def _parts(
+    def parts(
         self, workload: Workload, choices: Sequence[PodSetChoice]
     ) -> tuple[list[Part], DomainTree | None, str]:
+        """The pods that are to be placed, the domains of their flavor, and the topology's name."""
         sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
         parts, tree, topology = [], None, ""
         for choice in choices:
@@ -191,7 +192,7 @@ class OverlaySite:
             facts = self._overlay.snapshot.facts
             levels = self._system.topologies[flavor.topology].levels
             ours = facts.matching_labels(flavor.node_labels) & np.array(
-                [_is_ready(node) for node in facts.nodes]
+                [is_ready(node) for node in facts.nodes]
             )
             values = [
                 [node.labels.get(level) if mine else None for level in levels]
@@ -276,7 +277,7 @@ def _covered_resources(system: QueueSystem) -> dict[str, set[str]]:
     return covered
 
 
-def _is_ready(node: Node) -> bool:
+def is_ready(node: Node) -> bool:
     """A node that says it is not ready is no place for a gang, whether or not its taint has arrived yet."""
     return all(
         condition.status == "True" for condition in node.status.conditions if condition.type == "Ready"

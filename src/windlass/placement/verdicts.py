@@ -64,10 +64,11 @@ class Refusal(NamedTuple):
         return Verdict(code=self._code(counts), nodes=self.facts.size, counts=counts, nearest=nearest)
 
     def _code(self, counts: tuple[ReasonCount, ...]) -> str:
-        """What binds it: the reason of the nearest miss, since the others would not have helped anyway."""
+        """What binds it: a reason of the nearest miss, since the others would not have helped anyway. What its devices
+        say comes first: that too few are advertised follows from it."""
         if self.accounts.near[self.v, 0] >= 0:
             bits = bits_of(int(self.accounts.near_why[self.v, 0]))
-            return reason_of(self.shape, bits[-1]).code if bits else "UNKNOWN"
+            return reason_of(self.shape, bits[0]).code if bits else "UNKNOWN"
         return counts[0].code if counts else "NODE_UNSCHEDULABLE"
 
     def _near_miss(self, place: int) -> NearMiss:

@@ -189,7 +189,7 @@ class _Decision:
                 entry.line.blocked_by = None
                 waiting.append(entry.line)
             return True
-        if entry.pending.has_flavors_left and not entry.is_deferred:
+        if entry.pending.has_flavors_left:
             self._put_back(entry, waiting)
             return True
         self._park(entry)
@@ -208,7 +208,7 @@ class _Decision:
         pending.tried = ()
         if line.is_strict:
             line.blocked_by = pending
-            if entry.assignment.mode == Mode.PREEMPT and not entry.is_deferred:
+            if entry.assignment.mode == Mode.PREEMPT:
                 self._claimants.append((pending, line))
         elif entry.is_lasting:
             line.parked_shapes[pending.shape(self._system.flavors)] = (entry.code, entry.message)

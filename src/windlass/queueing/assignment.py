@@ -34,7 +34,7 @@ class Mode(IntEnum):
     NO_FIT = 0
     PREEMPT = 1
     DEFERRED = 2
-    """It fits once evictions that are under way are done."""
+    """It fits once evictions of this round are done."""
     FIT = 3
 
 
@@ -152,6 +152,11 @@ class Assignment:
     @property
     def tried(self) -> tuple[dict[str, int], ...]:
         return tuple({name: served.tried for name, served in part.served.items()} for part in self.sets)
+
+    @property
+    def has_flavors_left(self) -> bool:
+        """The search stopped before the last flavor."""
+        return any(served.tried != -1 for part in self.sets for served in part.served.values())
 
     @property
     def code(self) -> str:

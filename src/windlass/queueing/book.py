@@ -9,6 +9,8 @@ that workloads nominated together are judged on the same state).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from windlass.queueing.assignment import Assignment
 from windlass.queueing.history import Ledger
 from windlass.queueing.node import QuotaNode, Running, Usage
@@ -65,17 +67,19 @@ class Book:
             target.running.key in self.leaving or target.running.key in self._withdrawn for target in targets
         )
 
-    def fits_now(self, node: QuotaNode, usage: Usage) -> bool:
-        """With the victims of all rounds still there."""
+    def fits_now(self, node: QuotaNode, usage: Usage, without: Iterable[Running] = ()) -> bool:
+        """With the victims of all rounds still there, but for those that are named."""
         root = id(node.root)
         gone, waiting = self._gone.get(root, ()), self._waiting.get(root, ())
-        if not gone and not waiting:
-            return node.fits(usage)
         for running in gone:
             running.node.add(running.usage)
         for other, taken in waiting:
             other.remove(taken)
+        for running in without:
+            running.node.remove(running.usage)
         fits = node.fits(usage)
+        for running in without:
+            running.node.add(running.usage)
         for other, taken in waiting:
             other.add(taken)
         for running in gone:
@@ -96,42 +100,41 @@ class Book:
         self, pending: Pending, assignment: Assignment, place: PlaceResult, targets: list[Target]
     ) -> None:
         victims = self._evict(pending, targets)
-        after = tuple(sorted({*victims, *place.after}))
+        after = {*place.after, *(running.key for running in victims)}
+        if not self.fits_now(pending.node, assignment.usage, victims):
+            after |= self._in_flight(pending.node.root)
         self._decided[pending.key] = Admitted(
-            pending.key, pending.node.name, assignment.choices, place.nodes, after
+            pending.key, pending.node.name, assignment.choices, place.nodes, tuple(sorted(after))
         )
         self._held.pop(pending.key, None)
         if self._ledger is not None:
             self._ledger.charge(pending.local_queue, assignment.usage)
-        if victims:
-            self.reserve(pending, assignment.usage)
-        elif pending.workload.promised:
-            pending.node.add(
-                assignment.usage
-            )  # others went for it: it is not taken back as if nothing had happened
-        else:
+        pending.node.add(assignment.usage)
+        if after:
+            self._waiting.setdefault(id(pending.node.root), []).append((pending.node, assignment.usage))
+        elif not pending.workload.promised:
+            # For whom others went is not taken back as if nothing had happened; anybody else may be.
             self._arrive(pending, assignment.usage, place)
 
-    def reserve(self, pending: Pending, usage: Usage) -> None:
-        """It takes this as soon as the victims are gone."""
-        pending.node.add(usage)
-        self._waiting.setdefault(id(pending.node.root), []).append((pending.node, usage))
+    def _in_flight(self, root: QuotaNode) -> set[str]:
+        """All victims in a tree that are not really gone yet."""
+        gone = self._gone.get(id(root), [])
+        return {running.key for running in (*gone, *self.leaving.values()) if running.node.root is root}
 
     def _arrive(self, pending: Pending, usage: Usage, place: PlaceResult) -> None:
         running = Running(pending.workload, pending.node, usage, self._now)
         running.fresh = True
         running.nodes = frozenset(name for part in place.nodes for name in part)
-        pending.node.add(usage)
         self._arrived.append(running)
 
-    def _evict(self, pending: Pending, targets: list[Target]) -> list[str]:
-        """The keys of those that have to end first; what was only just admitted is taken back instead."""
+    def _evict(self, pending: Pending, targets: list[Target]) -> list[Running]:
+        """Those that have to end first; what was only just admitted is taken back instead."""
         victims = []
         for running, reason in targets:
             if running.fresh:
                 self._withdraw(running, pending)
                 continue
-            victims.append(running.key)
+            victims.append(running)
             self.leaving[running.key] = running
             if not running.is_evicting:
                 message = _preempted(pending, running, reason)

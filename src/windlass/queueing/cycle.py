@@ -13,7 +13,7 @@ from windlass.queueing.assignment import Assignment, Mode
 from windlass.queueing.book import Book
 from windlass.queueing.lines import Line
 from windlass.queueing.node import QuotaNode, Usage
-from windlass.queueing.outcome import QUOTA_INSUFFICIENT, TOPOLOGY_NOFIT, WAITING_FOR_PREEMPTION
+from windlass.queueing.outcome import QUOTA_INSUFFICIENT, TOPOLOGY_NOFIT
 from windlass.queueing.pending import Pending
 from windlass.queueing.planner import Planner, Proposal
 from windlass.queueing.site import Site
@@ -28,7 +28,6 @@ class Entry:
         "assignment",
         "code",
         "is_decided",
-        "is_deferred",
         "is_lasting",
         "is_skipped",
         "line",
@@ -43,7 +42,6 @@ class Entry:
         self.assignment: Assignment = proposal.assignment
         self.targets: list[Target] = proposal.targets
         self.is_decided = False
-        self.is_deferred = False
         self.is_skipped = False
         """Others came first; it may try again in the next round."""
         self.is_lasting = False
@@ -102,13 +100,13 @@ class Cycle:
             entry.is_lasting = True
             self._reserve_claim(entry)
         elif mode == Mode.DEFERRED:
-            self._defer(entry)
+            self._settle(entry)
         elif self._book.overlaps(entry.targets):
             entry.skip("Workload has overlapping preemption targets with another workload")
         elif not self._book.fits_afterwards(entry.node, entry.assignment.usage, entry.targets):
             entry.skip("Workload no longer fits after processing another workload")
-        elif mode == Mode.FIT and not self._book.fits_now(entry.node, entry.assignment.usage):
-            self._defer(entry)
+        elif self._had_better_look_on(entry):
+            entry.skip("Workload would have to wait for preemptions of other workloads")
         else:
             self._settle(entry)
 
@@ -131,23 +129,16 @@ class Cycle:
             entry.node.add(claim)
             self._claims.append((entry.node, claim))
 
-    def _defer(self, entry: Entry) -> None:
-        """It fits once the victims of others are gone; until then its room is kept for it."""
-        self._book.reserve(entry.pending, entry.assignment.usage)
-        entry.is_deferred = True
-        entry.code = WAITING_FOR_PREEMPTION
-        entry.message = (
-            "Workload has overlapping preemption targets with another workload, "
-            "but will fit after these preemptions complete"
-        )
+    def _had_better_look_on(self, entry: Entry) -> bool:
+        """It fits only once the victims of others are gone, and there are flavors that may be free now."""
+        assignment = entry.assignment
+        if assignment.mode != Mode.FIT or not assignment.has_flavors_left:
+            return False
+        return not self._book.fits_now(entry.node, assignment.usage)
 
     def _settle(self, entry: Entry) -> None:
         """Finds a place for the pods, or asks once more with placement in view."""
-        if self._place(entry) or not self._reconsider(entry):
-            return
-        if entry.assignment.mode == Mode.FIT and not self._book.fits_now(entry.node, entry.assignment.usage):
-            self._defer(entry)
-        elif not self._place(entry):
+        if not self._place(entry) and self._reconsider(entry) and not self._place(entry):
             entry.skip("no room for its pods after processing another workload")
 
     def _place(self, entry: Entry) -> bool:

@@ -84,7 +84,7 @@ class QuotaNode:
 
     @property
     def path(self) -> str:
-        """`/root/…/queue`, as messages name it."""
+        """`/cohort/…/queue`, as messages name it."""
         return "/" + "/".join([*reversed([node.name for node in self.ancestors()]), self.name])
 
     def quota(self, cell: Cell) -> QuotaCell:

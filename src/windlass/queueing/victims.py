@@ -204,12 +204,13 @@ def fill_back(
     """Puts back, last removed first, whoever isn't needed; the last one made it fit and is."""
     for index in range(len(targets) - 2, -1, -1):
         running = targets[index].running
-        rest = targets[:index] + targets[index + 1 :]
         running.join()
-        if ask.quota_fits(allow_borrowing) and _still_placed(ask, running, rest) and stays_fair(rest):
-            targets = rest
-        else:
-            running.leave()
+        if ask.quota_fits(allow_borrowing):
+            rest = targets[:index] + targets[index + 1 :]
+            if _still_placed(ask, running, rest) and stays_fair(rest):
+                targets = rest
+                continue
+        running.leave()
     return targets
 
 

@@ -41,7 +41,7 @@ def test_pods_ask_for_what_the_list_says(folder: Path) -> None:
     asked = {name: (pod_requests(pod), gpu_request(pod, pod_requests(pod))) for name, pod in pods.items()}
     mib = 1024 * 1024
     assert asked["pod-a"] == ({"cpu": 11300, "memory": 8192 * mib, "pods": 1}, GpuRequest(2, 1000))
-    assert asked["pod-b"][1] == GpuRequest(1, 500, models=("G2", "T4"))
+    assert asked["pod-b"][1] == GpuRequest(1, 500, models=("T4", "G2"))
     assert asked["pod-c"] == ({"cpu": 1000, "memory": 1024 * mib, "pods": 1}, None)
 
 

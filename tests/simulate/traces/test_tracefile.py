@@ -79,7 +79,7 @@ def test_rows_become_jobs_in_order_of_arrival(csv_file: Path) -> None:
 def test_cells_become_pods(csv_file: Path) -> None:
     serve, cut, train = load(csv_file).jobs
     assert gpu_request(serve.pods[0], pod_requests(serve.pods[0])) == GpuRequest(
-        1, 250, models=("A100", "H100")
+        1, 250, models=("H100", "A100")
     )
     assert pod_requests(cut.pods[0])["nvidia.com/mig-1g.10gb"] == 1
     worker, helper = train.pods[0], train.pods[2]

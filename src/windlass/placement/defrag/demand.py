@@ -1,0 +1,124 @@
+"""What waits, as pods that need a place, and the ways in which it may be placed.
+
+Made of a workload's piece (`placement.elastic`) and the site that would place it; feeds `search`, `bound` and `exact`.
+A queue that has several flavors, or a topology that has several domains, gives several ways; each is searched by
+itself, and `placement.gang` has the last word on whether the pods really start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice, product
+
+import msgspec
+import numpy as np
+
+from windlass.cluster.facts import Bools, NodeFacts
+from windlass.model.queue import QueueSystem, ResourceGroup
+from windlass.model.workload import Workload
+from windlass.placement.defrag.terms import Item
+from windlass.placement.gang import Part
+from windlass.placement.overlay import Overlay
+from windlass.placement.site import OverlaySite
+from windlass.queueing.site import PodSetChoice
+
+Choices = tuple[PodSetChoice, ...]
+MOST_FLAVORS = 6
+"""Combinations of flavors that are looked at for one workload."""
+
+
+class Demand(msgspec.Struct, frozen=True):
+    piece: Workload
+    choices: Choices
+    items: tuple[Item, ...]
+    domains: tuple[Bools | None, ...] = (None,)
+    """The nodes that all the pods with a topology request have to be on: any one of these."""
+    close: frozenset[int] = frozenset()
+    """Parts that the domains are meant for."""
+
+    def within(self, domain: Bools | None) -> list[Item]:
+        """The pods, with the domain as a limit on those that have to be close."""
+        if domain is None:
+            return list(self.items)
+        return [
+            msgspec.structs.replace(item, allowed=domain) if item.part in self.close else item
+            for item in self.items
+        ]
+
+
+def demands_of(
+    piece: Workload, site: OverlaySite, overlay: Overlay, system: QueueSystem
+) -> Iterator[Demand]:
+    """The ways in which the piece may be placed, in the order in which its queue would try them."""
+    for choices in _choices(piece, site, system):
+        parts, tree, topology = site.parts(piece, choices)
+        items = tuple(
+            Item(part.member(i), part.shape, overlay.table.row(part.shape, overlay.snapshot), part=number)
+            for number, part in enumerate(parts)
+            for i in range(part.count)
+        )
+        close = [i for i, part in enumerate(parts) if part.topology is not None and tree is not None]
+        if not close:
+            yield Demand(piece, choices, items)
+            continue
+        levels = system.topologies[topology].levels
+        domains = _domains(overlay.snapshot.facts, levels, [parts[i] for i in close])
+        yield Demand(piece, choices, items, tuple(domains), frozenset(close))
+
+
+def _choices(piece: Workload, site: OverlaySite, system: QueueSystem) -> Iterator[Choices]:
+    local = system.local_queues.get(f"{piece.namespace}/{piece.queue}") if piece.queue else None
+    queue = system.queues.get(local.cluster_queue) if local is not None else None
+    if queue is None:
+        yield tuple(PodSetChoice(one.name, one.count, {}) for one in piece.pod_sets)
+        return
+    tried = [[one.flavor for one in group.flavors] for group in queue.groups]
+    for names in islice(product(*tried), MOST_FLAVORS):
+        choices = _flavored(piece, queue.groups, names, site, system)
+        if choices:
+            yield choices
+
+
+def _flavored(
+    piece: Workload,
+    groups: tuple[ResourceGroup, ...],
+    names: tuple[str, ...],
+    site: OverlaySite,
+    system: QueueSystem,
+) -> Choices:
+    """Every set on these flavors, as far as it asks for their resources; nothing where one can't use its flavor."""
+    choices = []
+    for one in piece.pod_sets:
+        asked = site.requests(piece, one)
+        flavors = {
+            resource: name
+            for group, name in zip(groups, names, strict=True)
+            for resource in group.resources
+            if resource in asked
+        }
+        used = [system.flavors.get(name) for name in dict.fromkeys(flavors.values())]
+        if any(flavor is None or site.eligible(one, flavor) for flavor in used):
+            return ()
+        choices.append(PodSetChoice(one.name, one.count, flavors))
+    return tuple(choices)
+
+
+def _domains(facts: NodeFacts, levels: tuple[str, ...], parts: list[Part]) -> Iterator[Bools]:
+    """Masks of nodes: one for every domain of the narrowest level that is required, or one for the whole topology."""
+    inside: Bools = np.ones(facts.size, dtype=np.bool_)
+    for level in levels:
+        inside &= facts.label(level).present
+    required = [
+        levels.index(part.topology.level)
+        for part in parts
+        if part.topology is not None
+        and part.topology.mode == "required"
+        and part.topology.level in levels
+    ]
+    if not required:
+        yield inside
+        return
+    columns = [facts.label(level).codes for level in levels[: max(required) + 1]]
+    codes = np.stack(columns, axis=1)
+    for values in np.unique(codes[inside], axis=0):
+        yield inside & (codes == values).all(axis=1)

@@ -1,0 +1,245 @@
+"""Which running pods may be moved, what moving them loses, and where they may go.
+
+Reads a snapshot, the workloads and the PodDisruptionBudgets; feeds `search` and `exact`. A pod may be moved that has a
+controller (which makes it anew) and is not marked as one to leave alone. A gang that would stop without one member
+loses the work of all its members, once, however many of them are moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+
+from windlass.cluster.facts import Bools, NodeFacts
+from windlass.cluster.pods import UNREADABLE
+from windlass.cluster.shape import Shape
+from windlass.cluster.snapshot import Snapshot
+from windlass.model.decision import DeviceGrant
+from windlass.model.disruption import PodDisruptionBudget, disruptions_allowed
+from windlass.model.pod import Pod
+from windlass.model.times import seconds_of
+from windlass.model.workload import PodSet, Workload
+from windlass.placement.defrag.terms import Charge, Movable, Park
+from windlass.placement.site import is_ready
+from windlass.queueing.config import QueueConfig
+
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+BOUND_TO_NODES = frozenset({"DaemonSet", "Node"})
+"""Controllers whose pods belong to their node."""
+_SLICES = 7
+"""Compute slices of a GPU that MIG cuts."""
+
+
+class Costs(msgspec.Struct, frozen=True):
+    """What is needed to price a move."""
+
+    now: int
+    restart_seconds: int = 0
+    min_run_seconds: int = 0
+    lost_seconds_cap: int = 7 * 86400
+
+    @staticmethod
+    def of(config: QueueConfig, now: int) -> Costs:
+        return Costs(now, config.restart_seconds, config.min_run_seconds, config.lost_seconds_cap)
+
+
+def is_movable(pod: Pod) -> bool:
+    """Whether its controller would make it anew and nobody has said to leave it alone."""
+    meta = pod.metadata
+    controller = next((owner for owner in meta.owner_references if owner.controller), None)
+    if controller is None or controller.kind in BOUND_TO_NODES or meta.deletion_timestamp:
+        return False
+    return meta.annotations.get(SAFE_TO_EVICT) != "false" and DO_NOT_DISRUPT not in meta.annotations
+
+
+def find_movable(
+    snapshot: Snapshot,
+    workloads: Iterable[Workload],
+    budgets: Sequence[PodDisruptionBudget],
+    costs: Costs,
+    frozen: frozenset[str] = frozenset(),
+) -> Park:
+    """Everything that may be moved now; pods in `frozen` stay."""
+    return _Finder(snapshot, workloads, budgets, costs).find(frozen)
+
+
+class _Finder:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        workloads: Iterable[Workload],
+        budgets: Sequence[PodDisruptionBudget],
+        costs: Costs,
+    ) -> None:
+        self._snapshot, self._budgets, self._costs = snapshot, budgets, costs
+        pods = snapshot.pods
+        alive = np.flatnonzero(pods.alive).tolist()
+        self._rows = {pods.objects[row].key: row for row in alive}
+        self._objects = [pods.objects[row] for row in alive]
+        self._member = {
+            key: (workload, pod_set)
+            for workload in workloads
+            for pod_set in workload.pod_sets
+            for key in pod_set.pods
+        }
+        self._ready: Bools = np.array([is_ready(node) for node in snapshot.facts.nodes], dtype=np.bool_)
+        self._charges: dict[str, int] = {}
+        self._losses: list[tuple[str, int]] = []
+
+    def find(self, frozen: frozenset[str]) -> Park:
+        pods = self._snapshot.pods
+        allowances = tuple(disruptions_allowed(budget, self._objects) for budget in self._budgets)
+        found: list[Movable] = []
+        for row in np.flatnonzero((pods.alive == 1) & (pods.node >= 0)).tolist():
+            pod = pods.objects[row]
+            if pod.key in frozen or not is_movable(pod) or int(pods.shape[row]) == UNREADABLE:
+                continue
+            covering = tuple(i for i, budget in enumerate(self._budgets) if budget.covers(pod))
+            # The API server refuses to evict a pod that more than one budget covers.
+            if len(covering) > 1 or any(not allowances[i] for i in covering) or self._is_too_young(pod):
+                continue
+            found.append(self._movable(len(found), pod, row, covering))
+        on_node: dict[int, list[int]] = {}
+        for one in found:
+            on_node.setdefault(one.node, []).append(one.number)
+        return Park(
+            tuple(found),
+            self._shared_charges(found),
+            allowances,
+            {node: tuple(numbers) for node, numbers in on_node.items()},
+        )
+
+    def _is_too_young(self, pod: Pod) -> bool:
+        seconds = self._costs.min_run_seconds
+        return bool(seconds) and self._costs.now - _started(pod) < seconds
+
+    def _movable(self, number: int, pod: Pod, row: int, covering: tuple[int, ...]) -> Movable:
+        pods = self._snapshot.pods
+        shape, grants = self._snapshot.shapes[int(pods.shape[row])], pods.grants[row]
+        workload, pod_set = self._member.get(pod.key, (None, None))
+        charge = self._charge(workload)
+        restart = gpu_milli(shape, grants) * self._costs.restart_seconds
+        return Movable(
+            number=number,
+            pod=pod,
+            pod_row=row,
+            shape=shape,
+            grants=grants,
+            node=int(pods.node[row]),
+            loss=0 if charge >= 0 else self._loss(row, workload),
+            restart=restart,
+            charge=charge,
+            budgets=covering,
+            allowed=self._allowed(int(pods.node[row]), workload, pod_set),
+            within=shape.gpu is not None and (bool(shape.gpu.profile) or shape.gpu.milli < 1000),
+        )
+
+    # What it loses
+
+    def _loss(self, row: int, workload: Workload | None) -> int:
+        """GPU time since the last checkpoint or the start, and the restart."""
+        pods, costs = self._snapshot.pods, self._costs
+        checkpoint = workload.checkpoint_at if workload is not None else 0
+        since = max(checkpoint, _started(pods.objects[row]))
+        seconds = min(max(0, costs.now - since), costs.lost_seconds_cap) + costs.restart_seconds
+        return gpu_milli(self._snapshot.shapes[int(pods.shape[row])], pods.grants[row]) * seconds
+
+    def _charge(self, workload: Workload | None) -> int:
+        """The number of the gang's charge, where moving one member stops the others; -1 where it doesn't."""
+        if workload is None or not workload.all_or_nothing:
+            return -1
+        known = self._charges.get(workload.key)
+        if known is None:
+            known = self._charges[workload.key] = self._new_charge(workload)
+        return known
+
+    def _new_charge(self, workload: Workload) -> int:
+        pods = self._snapshot.pods
+        rows = [self._rows[key] for one in workload.pod_sets for key in one.pods if key in self._rows]
+        running = [
+            row for row in rows if int(pods.node[row]) >= 0 and int(pods.shape[row]) != UNREADABLE
+        ]
+        least = sum(one.count for one in workload.pod_sets)
+        if workload.minimum is not None:
+            least = min(least, workload.minimum)
+        if len(running) < 2 or len(running) > least:
+            return -1  # alone, or the rest is still enough to go on
+        self._losses.append((workload.key, sum(self._loss(row, workload) for row in running)))
+        return len(self._losses) - 1
+
+    def _shared_charges(self, found: Sequence[Movable]) -> tuple[Charge, ...]:
+        pods = [0] * len(self._losses)
+        for one in found:
+            if one.charge >= 0:
+                pods[one.charge] += 1
+        return tuple(
+            Charge(key, loss, loss // max(1, count))
+            for (key, loss), count in zip(self._losses, pods, strict=True)
+        )
+
+    # Where it may go
+
+    def _allowed(self, node: int, workload: Workload | None, pod_set: PodSet | None) -> Bools | None:
+        mask = None if self._ready.all() else self._ready
+        if workload is None or pod_set is None:
+            return mask
+        facts = self._snapshot.facts
+        for labels in self._flavor_labels(workload, pod_set, facts.names[node]):
+            mask = _both(mask, facts.matching_labels(labels))
+        request = pod_set.topology
+        if request is not None:
+            levels = [request.level] if request.mode == "required" else []
+            for level in [*levels, request.slice_level]:
+                if level:
+                    mask = _both(mask, _same_domain(facts, self._levels_to(level), node))
+        return mask
+
+    def _flavor_labels(self, workload: Workload, pod_set: PodSet, node: str) -> list[dict[str, str]]:
+        """Labels of the flavors that the pod holds: on others it would count against other quota."""
+        held = [
+            one
+            for one in (workload.admission.assignments if workload.admission else ())
+            if one.name == pod_set.name
+        ]
+        here = next((one for one in held if node in one.nodes), held[0] if held else None)
+        names = dict.fromkeys(here.flavors.values()) if here is not None else {}
+        flavors = self._snapshot.system.flavors
+        return [flavors[name].node_labels for name in names if name in flavors and flavors[name].node_labels]
+
+    def _levels_to(self, level: str) -> tuple[str, ...]:
+        """The level and those above it: a rack's name may come again in another zone."""
+        for topology in self._snapshot.system.topologies.values():
+            if level in topology.levels:
+                return topology.levels[: topology.levels.index(level) + 1]
+        return (level,)
+
+
+def gpu_milli(shape: Shape, grants: tuple[DeviceGrant, ...]) -> int:
+    """How much GPU the pod holds."""
+    gpu = shape.gpu
+    if gpu is None:
+        return 0
+    if gpu.profile:
+        slices = gpu.profile.partition("g")[0]
+        return gpu.count * 1000 * (int(slices) if slices.isdigit() else _SLICES) // _SLICES
+    return sum(grant.milli for grant in grants) or shape.gpu_milli
+
+
+def _started(pod: Pod) -> int:
+    return seconds_of(pod.status.start_time) or seconds_of(pod.metadata.creation_timestamp)
+
+
+def _both(one: Bools | None, other: Bools) -> Bools:
+    return other if one is None else one & other
+
+
+def _same_domain(facts: NodeFacts, levels: Iterable[str], node: int) -> Bools:
+    """Nodes that share the node's value of every level."""
+    same: Bools = np.ones(facts.size, dtype=np.bool_)
+    for level in levels:
+        codes = facts.label(level).codes
+        same &= codes == codes[node]
+    return same

@@ -1,0 +1,220 @@
+"""Scenario files in, checked scenarios out; whatever is wrong is said with file, line and field.
+
+Fed with paths by the command line and the tests. Everything that can be known to be wrong without playing is refused
+here: unknown fields, objects that can't be read, moments out of order, names that nothing has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from windlass.dump import jsontext, yamltext
+from windlass.model.configuration import (
+    KueueConfiguration,
+    SchedulerConfiguration,
+    Settings,
+    kueue_settings,
+    scheduler_settings,
+)
+from windlass.model.errors import InputError
+from windlass.model.faults import find_fault, type_info, without_nulls
+from windlass.model.objects import decode_object
+from windlass.simulate.scenario.clock import moment_of, seconds_in
+from windlass.simulate.scenario.short_park import fleet_nodes, park_objects
+from windlass.simulate.scenario.short_work import work_objects
+from windlass.simulate.scenario.spec import Moment, Scenario, ScenarioFile, ShortWork, Step, Tree
+
+ENDINGS = (".yaml", ".yml")
+RULES = (
+    "Workloads",
+    "Quota",
+    "Fair sharing",
+    "Topology",
+    "Placement",
+    "Preemption",
+    "Time",
+    "Defragmentation",
+    "Verdicts",
+    "Hard cases",
+)
+"""The chapters of the documentation that scenarios are."""
+MOST_COPIES = 10_000
+_KIND = re.compile(r"^\s*[\"']?kind[\"']?\s*:\s*[\"']?Scenario\b", re.MULTILINE)
+
+
+def is_scenario(argument: str) -> bool:
+    """Whether the argument of a command means a scenario file or a folder of them, and not a trace."""
+    path = Path(argument)
+    if path.is_dir():
+        return True
+    if path.suffix in ENDINGS:
+        return True
+    return path.suffix == ".json" and path.is_file() and bool(_KIND.search(_text(path)[:4096]))
+
+
+def load_scenarios(path: Path) -> Iterator[Scenario]:
+    """The scenarios of a file, or of the files that lie in a folder (not in the folders below it)."""
+    if not path.is_dir():
+        yield from _load_file(path)
+        return
+    files = sorted(file for file in path.iterdir() if file.suffix in ENDINGS and file.is_file())
+    if not files:
+        raise InputError(f"the folder holds no file that ends in {' or '.join(ENDINGS)}", file=str(path))
+    for file in files:
+        yield from _load_file(file)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError("is not a text file in UTF-8", file=str(path)) from error
+    except OSError as error:
+        raise InputError(f"can't be read: {error.strerror}", file=str(path)) from error
+
+
+def _load_file(path: Path) -> Iterator[Scenario]:
+    text, file = _text(path), str(path)
+    read = jsontext.read_documents if path.suffix == ".json" else yamltext.read_documents
+    documents = list(read(text, file))
+    if not documents:
+        raise InputError("holds no scenario", file=file)
+    for document in documents:
+        try:
+            yield read_scenario(document.value, path.stem, file)
+        except InputError as error:
+            line, column = document.place_of(None, error.path)
+            raise error.with_context(file=file, line=line, column=column) from error
+
+
+def read_scenario(tree: object, name: str = "scenario", file: str = "") -> Scenario:
+    """One document as a scenario; an `InputError` names the field."""
+    if not isinstance(tree, Mapping) or tree.get("kind") != "Scenario":
+        raise InputError("is no Scenario", path="kind", remedy="a scenario has kind: Scenario")
+    document = typed(tree, ScenarioFile, "")
+    if document.api_version != "windlass.dev/v1":
+        raise InputError("unknown version", path="apiVersion", remedy="use windlass.dev/v1")
+    if document.rule not in RULES:
+        raise InputError(f"unknown rule {document.rule!r}", path="rule", remedy=f"use one of {', '.join(RULES)}")
+    if not document.timeline:
+        raise InputError("nothing happens", path="timeline", remedy="add a moment with at")
+    return Scenario(
+        name=document.metadata.name or name,
+        file=file,
+        document=document,
+        settings=_settings(document.config),
+        termination=seconds_in(document.termination, "termination"),
+        objects=tuple(_initial_objects(document)),
+        steps=tuple(_steps(document.timeline)),
+    )
+
+
+def typed(raw: Any, struct: type[Any], path: str) -> Any:
+    """The value as the struct; an `InputError` with the path where it doesn't fit."""
+    info = type_info(struct)
+    try:
+        return msgspec.convert(without_nulls(raw, info), struct)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        fault = find_fault(_without_free_parts(raw, info), info, path)
+        raise fault or InputError(str(error), path=path) from None
+
+
+def _without_free_parts(raw: Any, info: inspect.Type) -> Any:
+    """A copy in which mappings that may hold anything are empty, so that no fault is looked for in them."""
+    if isinstance(info, inspect.DictType) and isinstance(info.value_type, inspect.AnyType):
+        return {} if isinstance(raw, Mapping) else raw
+    if isinstance(info, inspect.StructType) and isinstance(raw, Mapping):
+        known = {field.encode_name: field.type for field in info.fields}
+        return {
+            key: _without_free_parts(value, known[key]) if key in known else value
+            for key, value in raw.items()
+            if value is not None
+        }
+    if isinstance(info, inspect.VarTupleType) and isinstance(raw, list | tuple):
+        return [_without_free_parts(item, info.item_type) for item in raw]
+    if isinstance(info, inspect.UnionType):
+        structs = [one for one in info.types if isinstance(one, inspect.StructType)]
+        return _without_free_parts(raw, structs[0]) if len(structs) == 1 else raw
+    return raw
+
+
+def _settings(config: Tree) -> Settings:
+    if not config:
+        return Settings()
+    header = {} if "kind" in config else {"apiVersion": "windlass.dev/v1", "kind": "SchedulerConfiguration"}
+    found = _decoded({**header, **config}, "config")
+    if isinstance(found, SchedulerConfiguration):
+        return scheduler_settings(found)
+    if isinstance(found, KueueConfiguration):
+        return kueue_settings(found, config)
+    raise InputError("is no configuration", path="config.kind", remedy="leave kind out")
+
+
+def _initial_objects(document: ScenarioFile) -> Iterator[Tree]:
+    for node in fleet_nodes(document.fleet):
+        yield node
+    for path, tree in park_objects(document):
+        _decoded(tree, path, inside=False)
+        yield tree
+    for index, tree in enumerate(document.objects):
+        yield from _written(tree, f"objects[{index}]")
+    for index, work in enumerate(document.running):
+        yield from _checked(work_objects(work, f"running[{index}]"), f"running[{index}]")
+
+
+def _steps(timeline: tuple[Moment, ...]) -> Iterator[Step]:
+    before = 0
+    for index, moment in enumerate(timeline):
+        path = f"timeline[{index}]"
+        at = moment_of(moment.at, f"{path}.at")
+        if at < before:
+            raise InputError("is before the moment above it", path=f"{path}.at", remedy="put them in order")
+        before = at
+        submitted: list[Tree] = []
+        for number, entry in enumerate(moment.submit):
+            submitted += _submitted(entry, f"{path}.submit[{number}]")
+        yield Step(at, moment, tuple(submitted), moment.expect)
+
+
+def _submitted(entry: Tree, path: str) -> list[Tree]:
+    """A Kubernetes object as it is, or a short form."""
+    if "kind" in entry:
+        return list(_written(entry, path))
+    return _checked(work_objects(typed(entry, ShortWork, path), path), path)
+
+
+def _written(tree: Tree, path: str) -> Iterator[Tree]:
+    """An object that is written out; `count` beside it makes several, numbered."""
+    body = {key: value for key, value in tree.items() if key != "count"}
+    count = tree.get("count", 1)
+    if type(count) is not int or not 1 <= count <= MOST_COPIES:
+        raise InputError(f"{count!r} is no number of objects", path=f"{path}.count", remedy=f"use 1 to {MOST_COPIES}")
+    thing = _decoded(body, path)
+    metadata = getattr(thing, "metadata", None)
+    if metadata is None or not metadata.name:
+        raise InputError("needs a name", path=f"{path}.metadata.name", remedy="add a name")
+    for number in range(1, count + 1):
+        name = metadata.name if count == 1 else f"{metadata.name}-{number}"
+        yield {**body, "metadata": {**body["metadata"], "name": name}}
+
+
+def _checked(trees: list[Tree], path: str) -> list[Tree]:
+    for tree in trees:
+        _decoded(tree, path, inside=False)
+    return trees
+
+
+def _decoded(tree: Tree, path: str, *, inside: bool = True) -> object:
+    """The object; an error's path leads to the short form where the object itself is not in the file."""
+    try:
+        return decode_object(tree)
+    except InputError as error:
+        where = f"{path}.{error.path}" if inside and error.path else path
+        detail = f"{error.path}: {error.message}" if not inside and error.path else error.message
+        raise InputError(detail, path=where, remedy=error.remedy, object=error.object) from None

@@ -1,0 +1,103 @@
+"""Small changes of objects as plain data: what controllers write into a Job, a Workload, a Node.
+
+Used by `carry` and `play`; every function returns a new object.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from windlass.model.decision import Admit
+from windlass.model.topology import HOSTNAME
+from windlass.simulate.scenario.clock import stamp
+from windlass.simulate.scenario.spec import Tree
+
+NOT_READY = "node.kubernetes.io/not-ready"
+_IN_RUN_POLICY = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob")
+SUSPENDED_IN_SPEC = ("Job", "JobSet", "RayCluster", "RayJob", "TrainJob")
+
+
+def suspended(tree: Tree, suspend: bool) -> Tree:
+    """The owner with its suspend field set, where its kind has one."""
+    made = copy.deepcopy(tree)
+    if tree["kind"] in SUSPENDED_IN_SPEC:
+        made["spec"]["suspend"] = suspend
+    elif tree["kind"] in _IN_RUN_POLICY:
+        made["spec"].setdefault("runPolicy", {})["suspend"] = suspend
+    return made
+
+
+def ended(tree: Tree, at: int) -> Tree:
+    """The Workload or owner as it stands when its work is done."""
+    return _with_condition(tree, "Finished" if tree["kind"] == "Workload" else "Complete", "True", at)
+
+
+def admitted(tree: Tree, decision: Admit, hostnames: Mapping[str, str], at: int) -> Tree:
+    """The Workload with what it holds in its status."""
+    assignments = []
+    for one in decision.pod_sets:
+        assignment: Tree = {"name": one.name, "count": one.count, "flavors": dict(one.flavors)}
+        if one.nodes:
+            domains = [{"values": [hostnames.get(node, node)], "count": pods} for node, pods in one.nodes.items()]
+            assignment["topologyAssignment"] = {"levels": [HOSTNAME], "domains": domains}
+        assignments.append(assignment)
+    made = _with_condition(_with_condition(tree, "QuotaReserved", "True", at), "Admitted", "True", at)
+    made["status"]["conditions"] = [one for one in made["status"]["conditions"] if one["type"] != "Evicted"]
+    made["status"]["admission"] = {"clusterQueue": decision.queue, "podSetAssignments": assignments}
+    return made
+
+
+def sent_back(tree: Tree, at: int) -> Tree:
+    """The Workload as it stands after its eviction."""
+    made = _with_condition(tree, "Evicted", "True", at, "Preempted")
+    made = _with_condition(_with_condition(made, "QuotaReserved", "False", at), "Admitted", "False", at)
+    made["status"].pop("admission", None)
+    return made
+
+
+def lost(node: Tree) -> Tree:
+    """The node as its controller marks one that doesn't answer any more."""
+    made = _ready(node, "False")
+    taints = [one for one in made["spec"].get("taints", []) if one["key"] != NOT_READY]
+    effects = ("NoSchedule", "NoExecute")
+    made["spec"]["taints"] = [*taints, *({"key": NOT_READY, "effect": effect} for effect in effects)]
+    return made
+
+
+def repaired(node: Tree) -> Tree:
+    made = _ready(node, "True")
+    made["spec"]["taints"] = [one for one in made["spec"].get("taints", []) if one["key"] != NOT_READY]
+    return made
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """JSON merge patch (RFC 7386)."""
+    if not isinstance(patch, Mapping):
+        return patch
+    made = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            made.pop(key, None)
+        else:
+            made[key] = merged(made.get(key), value)
+    return made
+
+
+def _ready(node: Tree, status: str) -> Tree:
+    made = copy.deepcopy(node)
+    made.setdefault("spec", {})
+    others = [one for one in made.setdefault("status", {}).get("conditions", []) if one["type"] != "Ready"]
+    made["status"]["conditions"] = [*others, {"type": "Ready", "status": status}]
+    return made
+
+
+def _with_condition(tree: Tree, kind: str, status: str, at: int, reason: str = "") -> Tree:
+    made = copy.deepcopy(tree)
+    conditions = made.setdefault("status", {}).get("conditions", [])
+    condition = {"type": kind, "status": status, "lastTransitionTime": stamp(at)}
+    if reason:
+        condition["reason"] = reason
+    made["status"]["conditions"] = [*(one for one in conditions if one["type"] != kind), condition]
+    return made

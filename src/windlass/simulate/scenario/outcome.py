@@ -1,0 +1,49 @@
+"""What playing a scenario comes to: events in order, checks with what was seen, and whether all of them held.
+
+Filled by `play` and `expectations`; `report` prints it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Event(msgspec.Struct, frozen=True):
+    at: int
+    """Seconds since the start."""
+    what: str
+    """submit, admit, bind, evict, hold, end, …"""
+    subject: str
+    text: str = ""
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One expectation."""
+
+    at: int
+    what: str
+    """In words: `train runs on h100-0`."""
+    ok: bool
+    seen: str = ""
+    """What was there instead."""
+
+
+class Outcome(msgspec.Struct):
+    name: str
+    file: str
+    title: str
+    story: str = ""
+    events: list[Event | Check] = msgspec.field(default_factory=list)
+    """In the order in which they came about."""
+
+    @property
+    def checks(self) -> list[Check]:
+        return [one for one in self.events if isinstance(one, Check)]
+
+    @property
+    def failures(self) -> list[Check]:
+        return [check for check in self.checks if not check.ok]
+
+    @property
+    def passed(self) -> bool:
+        return not self.failures

@@ -1,0 +1,180 @@
+"""The simulated cluster: all objects as plain data, and the production store that is told of every change.
+
+`play` and `carry` change objects through here; `decide` sees the store's snapshots. What the API server does on its own
+when something is created (uid, age, the number behind a priority class) is done here too.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from windlass.cluster.delta import Assume, Gone, Put
+from windlass.cluster.snapshot import Snapshot
+from windlass.cluster.store import WISHED_DEVICES, Store
+from windlass.cluster.workloads import Grouping, group, inputs_of
+from windlass.model.decision import DeviceGrant
+from windlass.model.errors import InputError
+from windlass.model.objects import decode_object
+from windlass.model.queue import QueueSystem
+from windlass.model.workload import Workload
+from windlass.simulate.scenario.clock import START, stamp
+from windlass.simulate.scenario.spec import Tree
+
+Key = tuple[str, str, str]
+"""Kind, namespace and name."""
+CLUSTER_WIDE = frozenset(
+    {
+        "Node",
+        "Namespace",
+        "PersistentVolume",
+        "StorageClass",
+        "PriorityClass",
+        "WorkloadPriorityClass",
+        "ClusterQueue",
+        "Cohort",
+        "ResourceFlavor",
+        "Topology",
+    }
+)
+DROPPED_BY_STORE = frozenset(
+    {"Pod", "Node", "Namespace", "PersistentVolume", "PersistentVolumeClaim", "StorageClass"}
+)
+"""Kinds whose deletion the store understands; for any other it is filled anew."""
+
+
+class World:
+    def __init__(self) -> None:
+        self._trees: dict[Key, Tree] = {}
+        self._things: dict[Key, Any] = {}
+        self._store = Store()
+        self._created = 0
+
+    # Reading
+
+    def snapshot(self, now: int) -> Snapshot:
+        return self._store.snapshot(START + now)
+
+    def grouping(self, now: int) -> tuple[QueueSystem, Grouping]:
+        """Queues and workloads as the engine's own grouping sees them."""
+        inputs = inputs_of(self._things.values(), START + now)
+        return inputs.system, group(inputs)
+
+    def workloads(self, now: int) -> dict[str, Workload]:
+        return {workload.key: workload for workload in self.grouping(now)[1].workloads}
+
+    def find(self, kind: str, key: str) -> Tree | None:
+        """By kind and `namespace/name`, or the name alone where it is cluster-wide."""
+        return self._trees.get(_key_of(kind, key))
+
+    def get(self, kind: str, key: str) -> Tree:
+        found = self.find(kind, key)
+        if found is None:
+            raise InputError(f"there is no {kind} {key}")
+        return found
+
+    def of_kind(self, kind: str) -> Iterator[Tree]:
+        return (tree for (one, _, _), tree in self._trees.items() if one == kind)
+
+    def thing(self, kind: str, key: str) -> Any:
+        """The object, decoded."""
+        return self._things[_key_of(kind, key)]
+
+    def pods_on(self, node: str) -> list[str]:
+        return [pod_key(tree) for tree in self.of_kind("Pod") if tree["spec"].get("nodeName") == node]
+
+    def pods_owned_by(self, kind: str, key: str) -> list[str]:
+        namespace, _, name = key.partition("/")
+        return [
+            pod_key(tree)
+            for tree in self.of_kind("Pod")
+            if tree["metadata"].get("namespace", "default") == namespace
+            and any(
+                one.get("kind") == kind and one.get("name") == name
+                for one in tree["metadata"].get("ownerReferences", ())
+            )
+        ]
+
+    # Writing
+
+    def create(self, tree: Tree, at: int) -> str:
+        """As the API server would take it; returns its key."""
+        made = copy.deepcopy(tree)
+        kind, metadata = made["kind"], made.setdefault("metadata", {})
+        if kind not in CLUSTER_WIDE:
+            metadata.setdefault("namespace", "default")
+        self._created += 1
+        metadata.setdefault("uid", f"{self._created:06d}-{metadata['name']}")
+        metadata.setdefault("creationTimestamp", stamp(at))
+        if kind == "Pod":
+            self._fill_priority(made)
+        key = _key_in(made)
+        if key in self._trees:
+            raise InputError(f"there is another {kind} {key[2]}")
+        self.put(made)
+        return key[2] if kind in CLUSTER_WIDE else f"{key[1]}/{key[2]}"
+
+    def _fill_priority(self, pod: Tree) -> None:
+        spec = pod["spec"]
+        name = spec.get("priorityClassName", "")
+        classes = {tree["metadata"]["name"]: tree for tree in self.of_kind("PriorityClass")}
+        chosen = classes.get(name) if name else next((one for one in classes.values() if one.get("globalDefault")), None)
+        if chosen is not None:
+            spec.setdefault("priority", chosen.get("value", 0))
+            spec.setdefault("preemptionPolicy", chosen.get("preemptionPolicy", "PreemptLowerPriority"))
+
+    def put(self, tree: Tree) -> None:
+        """The object is now like this."""
+        key = _key_in(tree)
+        thing = decode_object(tree)
+        self._trees[key], self._things[key] = tree, thing
+        self._store.apply([Put(thing)])
+
+    def remove(self, kind: str, key: str) -> None:
+        at = _key_of(kind, key)
+        self._trees.pop(at, None)
+        self._things.pop(at, None)
+        if kind in DROPPED_BY_STORE:
+            self._store.apply([Gone(kind, key)])
+        else:
+            self._store = Store()
+            self._store.apply(Put(thing) for thing in self._things.values())
+
+    def bind(self, pod: str, node: str, devices: Sequence[DeviceGrant], at: int) -> None:
+        """The pod starts on the node, on these devices."""
+        tree = copy.deepcopy(self.get("Pod", pod))
+        tree["spec"]["nodeName"] = node
+        tree["status"] = {"phase": "Running", "startTime": stamp(at)}
+        if devices:
+            indices = ",".join(str(one.index) for one in devices)
+            tree["metadata"].setdefault("annotations", {})[WISHED_DEVICES] = indices
+        self._store.apply([Assume(pod, node, tuple(devices))])
+        self.put(tree)
+
+    def learn(self, snapshot: Snapshot) -> None:
+        """A decision was made on the snapshot."""
+        self._store.learn(snapshot.pods.pending())
+
+
+def pod_key(tree: Tree) -> str:
+    metadata = tree["metadata"]
+    return f"{metadata.get('namespace', 'default')}/{metadata['name']}"
+
+
+def full_name(name: str) -> str:
+    """`namespace/name` of a name that may stand alone."""
+    return name if "/" in name else f"default/{name}"
+
+
+def _key_in(tree: Tree) -> Key:
+    kind, metadata = tree["kind"], tree["metadata"]
+    namespace = "" if kind in CLUSTER_WIDE else metadata.get("namespace", "default")
+    return kind, namespace, metadata["name"]
+
+
+def _key_of(kind: str, key: str) -> Key:
+    if kind in CLUSTER_WIDE:
+        return kind, "", key
+    namespace, _, name = full_name(key).partition("/")
+    return kind, namespace, name
