@@ -146,10 +146,10 @@ def test_windlass_keeps_cpu_beside_the_gpus_that_need_it():
 
 
 def test_windlass_saves_a_contended_model():
-    """A pod that may go anywhere leaves the model alone that a class competes for, however rare that class is."""
-    free, only = MixClass(99, 1000, 1000, 1, ""), MixClass(1, 1000, 1000, 1, H100)
+    """A pod that may go anywhere leaves the model alone that a class competes for, even one that was not kept."""
+    free, only = MixClass(99, 1000, 1000, 1, ""), MixClass(49, 1000, 1000, 1, H100)
     nodes = [gpu_node("a-h100", 1), gpu_node("b-a100", 1, model=A100)]
-    mix = WorkloadMix((free,), 100, (free, MixClass(1000, 1000, 1000, 1, H100)))
+    mix = WorkloadMix((free,), 148, (free, only))
     assert Desk(*nodes, pod("p", 1), mix=mix).run() == {"p": "b-a100"}
     assert Desk(*nodes, pod("p", 1), mix=expecting(free)).run() == {"p": "a-h100"}, "nobody competes"
     assert Desk(*nodes, pod("p", 1), mix=expecting(only)).run() == {"p": "b-a100"}

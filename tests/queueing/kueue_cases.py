@@ -11,9 +11,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import yaml
 
 from windlass.model.kueue import WorkloadObject, is_finished, kueue_workload, queue_system
+from windlass.model.namespace_rules import LimitRange, outside_limits
 from windlass.model.objects import decode_object
 from windlass.model.queue import QueueSystem
 from windlass.model.times import seconds_of
@@ -22,8 +24,6 @@ from windlass.queueing.admit import admit
 from windlass.queueing.config import QueueConfig, UsageHistory
 from windlass.queueing.outcome import Admitted, Evicted, Outcome
 from windlass.queueing.site import OpenSite
-
-UNKNOWN_KINDS = ("LimitRange",)
 
 
 def scorer(cases_dir: Path) -> ModuleType:
@@ -40,10 +40,19 @@ def read_json(path: Path) -> Any:
 
 
 def read_objects(items: list[dict[str, Any]]) -> tuple[QueueSystem, list[Workload]]:
-    objects = [decode_object(item) for item in items if item["kind"] not in UNKNOWN_KINDS]
+    objects = [decode_object(item) for item in items]
     system = queue_system(objects)
+    ranges = [thing for thing in objects if isinstance(thing, LimitRange)]
     wires = [thing for thing in objects if isinstance(thing, WorkloadObject)]
-    return system, [kueue_workload(wire, system) for wire in wires if not is_finished(wire)]
+    workloads = [kueue_workload(wire, system) for wire in wires if not is_finished(wire)]
+    return system, [_limited(workload, ranges) for workload in workloads]
+
+
+def _limited(workload: Workload, ranges: list[LimitRange]) -> Workload:
+    """With what its namespace's LimitRanges say to it, as the grouping of workloads does it."""
+    own = [limits for limits in ranges if limits.metadata.namespace == workload.namespace]
+    problems = [outside_limits(own, pod_set.pod) for pod_set in workload.pod_sets] if own else []
+    return msgspec.structs.replace(workload, hold="; ".join(problem for problem in problems if problem))
 
 
 def read_config(path: Path) -> QueueConfig:

@@ -15,6 +15,11 @@ QUESTIONS = {
         "What would be decided now on a dump, with manifests added.",
         "Questions",
     ),
+    "defrag": LazyCommand(
+        "windlass.cli.plan_defrag:defrag",
+        "Which running pods to move so that something that waits can start.",
+        "Questions",
+    ),
 }
 
 

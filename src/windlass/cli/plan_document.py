@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from windlass.model.decision import Admit, Bind, Decision, DeviceGrant, Evict, Hold
+from windlass.model.decision import Admit, Bind, Decision, DeviceGrant, Evict, Hold, Reserve
 from windlass.model.plan import Plan
 from windlass.model.times import timestamp_of
 
@@ -50,7 +50,7 @@ def decision_document(decision: Decision) -> dict[str, Any]:
                 "decision": "bind",
                 "pod": decision.pod,
                 "node": decision.node,
-                "devices": [_device(one) for one in decision.devices],
+                "devices": [device_document(one) for one in decision.devices],
                 "after": list(decision.after),
             }
         case Evict():
@@ -60,6 +60,15 @@ def decision_document(decision: Decision) -> dict[str, Any]:
                 "pods": list(decision.pods),
                 "for": decision.for_workload,
                 "reason": decision.reason,
+            }
+        case Reserve():
+            return {
+                "decision": "reserve",
+                "workload": decision.workload,
+                "domain": decision.domain,
+                "from": timestamp_of(decision.start),
+                "until": None if decision.until is None else timestamp_of(decision.until),
+                "nodes": decision.nodes,
             }
         case Hold():
             return {
@@ -72,7 +81,8 @@ def decision_document(decision: Decision) -> dict[str, Any]:
 
 def hold_message(hold: Hold) -> str:
     """What holds it, in one sentence: the engine's own words, or the count of nodes by reason."""
-    return hold.verdict.detail or hold.verdict.kube_message
+    message = hold.verdict.detail or hold.verdict.kube_message
+    return f"{message}; {hold.verdict.outlook}" if hold.verdict.outlook else message
 
 
 def plan_table(plan: Plan) -> Table:
@@ -95,6 +105,7 @@ def summary(plan: Plan) -> str:
         "bound": len(plan.binds),
         "evicted": len(plan.evicts),
         "held": len(plan.holds),
+        "planned or reserved": len(plan.reserves),
     }
     return ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "nothing to decide"
 
@@ -113,6 +124,13 @@ def _cells(decision: Decision) -> tuple[str, str, str]:
                 "evict",
                 decision.workload,
                 f"{_pods_text(len(decision.pods))}{for_whom}: {decision.reason}",
+            )
+        case Reserve():
+            until = "" if decision.until is None else f" until {timestamp_of(decision.until)}"
+            return (
+                "reserve",
+                decision.workload,
+                f"{decision.domain} from {timestamp_of(decision.start)}{until}",
             )
         case Hold():
             return "hold", decision.workload, f"{decision.verdict.code}: {hold_message(decision)}"
@@ -141,7 +159,7 @@ def _after_text(after: tuple[str, ...]) -> str:
     return f", after {', '.join(after)}" if after else ""
 
 
-def _device(grant: DeviceGrant) -> dict[str, Any]:
+def device_document(grant: DeviceGrant) -> dict[str, Any]:
     document: dict[str, Any] = {"index": grant.index}
     if grant.milli != WHOLE_DEVICE and not grant.profile:
         document["milli"] = grant.milli

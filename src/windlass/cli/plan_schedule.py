@@ -102,9 +102,9 @@ def run_schedule(options: Options, load_planner: Callable[[], Planner]) -> None:
         options.from_, options.filename, namespace=options.namespace, keep_going=options.keep_going
     )
     settings = read_settings(options.config) if options.config is not None else Settings()
-    now = _now(options.now, loaded)
+    now = decision_time(options.now, loaded)
     plan, said = load_planner()(loaded.objects, settings, now)
-    notes = [*map(str, loaded.problems), *loaded.notes, *_left_alone(settings), *said]
+    notes = [*map(str, loaded.problems), *loaded.notes, *left_alone(settings), *said]
     for text in notes:
         note(text)
     if options.output == "table":
@@ -135,13 +135,14 @@ def read_settings(path: Path) -> Settings:
     return found[0]
 
 
-def _left_alone(settings: Settings) -> list[str]:
+def left_alone(settings: Settings) -> list[str]:
+    """What has to be said about a configuration that was read in part."""
     if not settings.left_alone:
         return []
     return [f"of Kueue's configuration these fields mean nothing here: {', '.join(settings.left_alone)}"]
 
 
-def _now(text: str, loaded: Loaded) -> int:
+def decision_time(text: str, loaded: Loaded) -> int:
     """`--now`, else the newest time in the dump, else the clock on the wall."""
     if not text:
         return loaded.newest or int(time.time())

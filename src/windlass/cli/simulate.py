@@ -1,4 +1,4 @@
-"""`windlass simulate`: runs policies on a trace and compares them.
+"""`windlass simulate`: runs policies on a trace and compares them; scenarios are handed on to `cli.scenario`.
 
 Reads the command line, refuses every mistake before anything runs, hands the runs to `simulate.batch`, and prints
 what `simulate.report` makes of them. Files are written whole or not at all.
@@ -28,6 +28,7 @@ from windlass.cli.output import (
 )
 from windlass.cli.parameters import PolicyList, SeedList
 from windlass.cli.progress import ProgressBar
+from windlass.cli.scenario import run_scenarios, wants_scenarios
 from windlass.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ Examples:
   windlass simulate synthetic/training --policy first-fit,windlass --plot waiting.png
   windlass simulate openb/default --policy fgd,windlass --seed 42..51 -o wide
   windlass simulate my-jobs.csv --nodes my-fleet.yaml -o json
+  windlass simulate docs/scenarios/three-classes.yaml
 """
 
 
@@ -116,15 +118,18 @@ class Options:
     "--list", "list_", is_flag=True, help="Name the traces: which are at hand, where each can be had."
 )
 def simulate(**given: Any) -> int:
-    """Run placement policies on a TRACE and compare them.
+    """Run placement policies on a TRACE and compare them, or play a scenario and check it.
 
     TRACE is synthetic/NAME (comes with Windlass), openb/LIST, philly, helios, or a file; several may be given.
-    `windlass simulate --list` names them all.
+    `windlass simulate --list` names them all. A YAML file of kind Scenario, or a folder of them, is played and
+    checked instead; the exit code is 1 if an expectation fails.
     """
     options = Options(**{**given, "seed": given["seed"] or (None,)})
     _check_traces_folder(options.traces)
     if options.list_:
         return _print_traces(options)
+    if wants_scenarios(options.trace):
+        return run_scenarios(options.trace, options.output)
     _refuse_mistakes(options)
     return _run(options)
 

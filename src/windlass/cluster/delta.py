@@ -26,6 +26,8 @@ class Gone(msgspec.Struct, frozen=True, gc=False):
 
     kind: str
     key: str
+    group: str = ""
+    """API group, where several have a kind of that name; empty: whichever has it."""
 
 
 class Assume(msgspec.Struct, frozen=True, gc=False):

@@ -29,7 +29,7 @@ from windlass.model.decision import DeviceGrant
 from windlass.model.errors import InputError
 from windlass.model.meta import ObjectMeta
 from windlass.model.node import Node
-from windlass.model.objects import Unreadable
+from windlass.model.objects import Unreadable, name_of
 from windlass.model.pod import Pod, PodSpec
 from windlass.model.queue import QueueSystem
 from windlass.model.times import seconds_of
@@ -76,8 +76,8 @@ class Store:
         self._gangs = GangBook()
         self._over: dict[str, Pod] = {}
         """Pods that have ended: they hold nothing, but a gang's finished members count."""
-        self._extras: dict[tuple[str, str, str, str], Any] = {}
-        """Objects that say what belongs together and who may go: queues, pod groups, owners."""
+        self._extras: dict[tuple[str, str, str], Any] = {}
+        """API group, kind and key → objects that say what belongs together and who may go: queues, groups, owners."""
         self._facts = NodeFacts(())
         self._state: NodeState = build_state((), self._resources, self._models)
         self._state_shared = False
@@ -156,8 +156,7 @@ class Store:
         elif type(obj).__name__ in _OTHERS:
             self._put_other(obj)
         else:
-            meta: ObjectMeta = obj.metadata
-            self._extras[type(obj).__name__, getattr(obj, "kind", ""), meta.namespace, meta.name] = obj
+            self._extras[name_of(obj)] = obj
 
     def _put_unreadable(self, obj: Unreadable) -> None:
         """A pod that could not be decoded: if it is on a node, what is free there is not known."""
@@ -179,8 +178,12 @@ class Store:
         elif delta.kind == "Node":
             self._nodes_changed |= self._nodes.pop(delta.key, None) is not None
             self._node_rows.pop(delta.key, None)
-        else:
+        elif delta.kind in _OTHERS:
             self._drop_other(delta)
+        else:
+            for name in [name for name in self._extras if name[1:] == (delta.kind, delta.key)]:
+                if delta.group in ("", name[0]):
+                    del self._extras[name]
 
     def _put_other(self, obj: OtherObject) -> None:
         field = _OTHERS[type(obj).__name__]

@@ -99,6 +99,15 @@ class Defragmentation(StrictStruct, frozen=True):
     max_moves: int = 16
 
 
+class BackfillSettings(StrictStruct, frozen=True):
+    """How far ahead starts are planned."""
+
+    depth: int = 32
+    """So many of those that wait, in order, get a planned start that nobody behind them may delay; 0: none."""
+    reservation_lead: str = "24h"
+    """So long before a calendar reservation begins, its room is closed to work that would run into it."""
+
+
 class SchedulerConfiguration(StrictStruct, frozen=True):
     """`windlass.dev/v1` SchedulerConfiguration."""
 
@@ -118,6 +127,7 @@ class SchedulerConfiguration(StrictStruct, frozen=True):
     gang_grace: str = "5m"
     """How long a gang may stay below its minimum before it is stopped."""
     defrag: Defragmentation = Defragmentation()
+    backfill: BackfillSettings = BackfillSettings()
     topology_levels: tuple[str, ...] = ()
     """Node labels from the widest domain to the narrowest; empty: the default list."""
     fair_sharing: FairSharing | None = None
@@ -136,6 +146,8 @@ class Settings(msgspec.Struct, frozen=True):
     restart_seconds: int = 0
     gang_grace_seconds: int = 300
     defrag: Defragmentation = Defragmentation()
+    backfill_depth: int = 32
+    reservation_lead_seconds: int = 86_400
     topology_levels: tuple[str, ...] = ()
     fair_sharing: bool = False
     preemption_strategies: tuple[str, ...] = STRATEGY_LISTS[0]
@@ -165,6 +177,8 @@ def scheduler_settings(wire: SchedulerConfiguration) -> Settings:
         check_selector(one.selector, f"classes[{index}].selector")
     if wire.defrag.max_moves < 0:
         raise InputError(f"{wire.defrag.max_moves} moves", path="defrag.maxMoves", remedy="use 0 or more")
+    if wire.backfill.depth < 0:
+        raise InputError(f"depth {wire.backfill.depth}", path="backfill.depth", remedy="use 0 or more")
     _check_rules(wire.resources)
     plain = Settings(
         scheduler_names=wire.scheduler_names,
@@ -175,6 +189,8 @@ def scheduler_settings(wire: SchedulerConfiguration) -> Settings:
         restart_seconds=_seconds(wire.restart_cost, "restartCost"),
         gang_grace_seconds=_seconds(wire.gang_grace, "gangGrace"),
         defrag=wire.defrag,
+        backfill_depth=wire.backfill.depth,
+        reservation_lead_seconds=_seconds(wire.backfill.reservation_lead, "backfill.reservationLead"),
         topology_levels=wire.topology_levels,
         resources=wire.resources,
     )

@@ -67,4 +67,18 @@ class Hold(msgspec.Struct, frozen=True, gc=False):
     verdict: Verdict
 
 
-Decision = Admit | Bind | Evict | Hold
+class Reserve(msgspec.Struct, frozen=True, gc=False):
+    """Room is kept: for the planned start of a workload that waits, or for a calendar reservation."""
+
+    workload: str
+    """The workload; `reservation/NAME` for a calendar reservation."""
+    domain: str
+    """`label=value` of the narrowest domain that holds all of it, or the nodes."""
+    start: int
+    until: int | None
+    """None: its run time is not bounded."""
+    nodes: dict[str, int]
+    """Node → pods."""
+
+
+Decision = Admit | Bind | Evict | Reserve | Hold

@@ -203,6 +203,15 @@ def to_tree(thing: object) -> dict[str, Any]:
     return tree
 
 
+def name_of(thing: Any) -> tuple[str, str, str]:
+    """API group, kind, and `namespace/name` (the name alone where the kind has no namespaces) of a decoded object."""
+    version, kind = _KIND_OF.get(type(thing)) or (thing.api_version, thing.kind)
+    name, namespace = thing.metadata.name, thing.metadata.namespace
+    if kind in _NAMESPACED:
+        namespace = namespace or "default"
+    return version.rpartition("/")[0], kind, f"{namespace}/{name}" if namespace else name
+
+
 def _decode_fast(raw: bytes) -> object | None:
     """The typed decode of a well-formed object; None where a closer look is needed."""
     try:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from windlass.model.decision import Admit, Bind, Decision, Evict, Hold
+from windlass.model.decision import Admit, Bind, Decision, Evict, Hold, Reserve
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -16,11 +16,13 @@ class Plan(msgspec.Struct, frozen=True):
     holds: Sequence[Hold]
     admits: Sequence[Admit] = ()
     evicts: Sequence[Evict] = ()
+    reserves: Sequence[Reserve] = ()
 
     @property
     def decisions(self) -> Iterator[Decision]:
-        """In an order in which they can be carried out: who goes, who comes, where to, and who waits."""
+        """In an order in which they can be carried out: who goes, who comes, where to, for whom room is kept, and who waits."""
         yield from self.evicts
         yield from self.admits
         yield from self.binds
+        yield from self.reserves
         yield from self.holds

@@ -37,6 +37,12 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     nearest: tuple[NearMiss, ...] = ()
     detail: str = ""
     """For holds that look at no node (gates, claims, an object that can't be read)."""
+    planned_start: int | None = None
+    """When it is planned to start, in seconds; None where no plan can be made."""
+    ahead: int = 0
+    """How many others wait before it in its queue."""
+    outlook: str = ""
+    """The planned start and what it rests on, or why there is none; in words."""
 
     @property
     def kube_message(self) -> str:

@@ -92,6 +92,8 @@ class Workload(msgspec.Struct, frozen=True):
     """Losing one running member stops the rest."""
     max_run_seconds: int | None = None
     """Declared limit of its run time."""
+    limit_enforced: bool = True
+    """Something stops it at its limit (a deadline); False where the limit is only declared (`windlass.dev/duration`)."""
     started_at: int = 0
     checkpoint_at: int = 0
     """Last checkpoint, in seconds; 0 where unknown."""

@@ -43,6 +43,7 @@ class Book:
         self._now = now
         self._decided: dict[str, Admitted | Evicted] = {}
         self._held: dict[str, Held] = {}
+        self._turns: dict[str, int] = {}
         self.leaving: dict[str, Running] = {}
         """Victims of this round; still on the tree."""
         self._withdrawn: set[str] = set()
@@ -56,7 +57,10 @@ class Book:
         return [*self._decided.values(), *(self._held[key] for key in sorted(self._held))]
 
     def hold(self, key: str, code: str, message: str) -> None:
-        self._held[key] = Held(key, code, message)
+        self._held[key] = Held(key, code, message, self._turn(key))
+
+    def _turn(self, key: str) -> int:
+        return self._turns.setdefault(key, len(self._turns))
 
     def drain(self, running: Running, reason: str, message: str) -> None:
         """Its queue was stopped."""
@@ -104,7 +108,12 @@ class Book:
         if not self.fits_now(pending.node, assignment.usage, victims):
             after |= self._in_flight(pending.node.root)
         self._decided[pending.key] = Admitted(
-            pending.key, pending.node.name, assignment.choices, place.nodes, tuple(sorted(after))
+            pending.key,
+            pending.node.name,
+            assignment.choices,
+            place.nodes,
+            tuple(sorted(after)),
+            self._turn(pending.key),
         )
         self._held.pop(pending.key, None)
         if self._ledger is not None:

@@ -31,6 +31,8 @@ class Admitted(msgspec.Struct, frozen=True):
     nodes: tuple[dict[str, int], ...] = ()
     """Per pod set, in the order of the choices."""
     after: tuple[str, ...] = ()
+    turn: int = 0
+    """Its place in the order in which workloads were decided; see `Held.turn`."""
 
 
 class Evicted(msgspec.Struct, frozen=True):
@@ -49,6 +51,8 @@ class Held(msgspec.Struct, frozen=True):
     workload: str
     code: str
     message: str
+    turn: int = 0
+    """Its place in the order in which workloads were first decided: who was looked at before whom."""
 
 
 Outcome = Admitted | Evicted | Held

@@ -14,6 +14,7 @@ import msgspec
 from windlass.cluster.workloads.facts import (
     Identity,
     checkpoint_of,
+    enforced_limit,
     is_evictable,
     preemption_policy_of,
     priority_of,
@@ -255,6 +256,7 @@ def _assembled(parts: Parts, members: Members, inputs: Inputs) -> Workload:
         hold = NO_HOLD
     template = parts.sets[0].pod
     created = _created(identity, members, inputs.now)
+    limit = run_limit(identity, parts.sets, parts.deadline)
     return Workload(
         key=identity.key,
         kind=identity.kind,
@@ -271,7 +273,8 @@ def _assembled(parts: Parts, members: Members, inputs: Inputs) -> Workload:
         hold_code=hold[1],
         minimum=parts.minimum,
         all_or_nothing=parts.all_or_nothing,
-        max_run_seconds=run_limit(identity, parts.sets, parts.deadline),
+        max_run_seconds=limit,
+        limit_enforced=limit == enforced_limit(identity, parts.sets, parts.deadline),
         started_at=_first_start(members),
         checkpoint_at=checkpoint_of(identity.metadata, members.pods),
         evictable=is_evictable(identity, members.pods),

@@ -72,12 +72,17 @@ def preemption_policy_of(identity: Identity, template: Pod, system: QueueSystem)
 
 def run_limit(identity: Identity, sets: Sequence[PodSet], deadline: int | None) -> int | None:
     """The tightest bound on how long it runs; None where nothing bounds it."""
+    declared = [_declared(identity.metadata)] + [_declared(one.pod.metadata) for one in sets]
+    limits = [enforced_limit(identity, sets, deadline), *declared]
+    return min((value for value in limits if value), default=None)
+
+
+def enforced_limit(identity: Identity, sets: Sequence[PodSet], deadline: int | None) -> int | None:
+    """The tightest bound at which something stops it; a declared duration is not one."""
     limits = [deadline] if deadline is not None else []
     execution = identity.metadata.labels.get(MAX_EXEC_TIME, "")
     if execution.isascii() and execution.isdigit() and len(execution) < 11:
         limits.append(int(execution))
-    declared = [_declared(identity.metadata)] + [_declared(one.pod.metadata) for one in sets]
-    limits.extend(value for value in declared if value is not None)
     pods = [one.pod.spec.active_deadline_seconds for one in sets]
     if all(value is not None for value in pods):
         limits.append(max(value for value in pods if value is not None))

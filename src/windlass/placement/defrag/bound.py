@@ -45,7 +45,9 @@ def _is_enough(overlay: Overlay, items: Sequence[Item]) -> bool:
             asked[name] = asked.get(name, 0) + amount
     resources, free = overlay.snapshot.resources, np.maximum(overlay.state.free, 0).sum(axis=0)
     mig = {name for name in asked if name.startswith("nvidia.com/mig-")}
-    return all(amount <= int(free[resources.column(name)]) for name, amount in asked.items() if name not in mig)
+    return all(
+        amount <= int(free[resources.column(name)]) for name, amount in asked.items() if name not in mig
+    )
 
 
 def _part_bound(overlay: Overlay, park: Park, items: Sequence[Item]) -> int:
@@ -131,7 +133,9 @@ def _cover(short: dict[str, int], held: Sequence[dict[str, int]], weights: Seque
     useful = [i for i, one in enumerate(held) if any(one.get(name, 0) for name in short)]
     if len(useful) <= WHOLE:
         return _cover_whole(short, [held[i] for i in useful], [weights[i] for i in useful])
-    return max(_cover_in_part(amount, [one.get(name, 0) for one in held], weights) for name, amount in short.items())
+    return max(
+        _cover_in_part(amount, [one.get(name, 0) for one in held], weights) for name, amount in short.items()
+    )
 
 
 def _cover_whole(short: dict[str, int], held: Sequence[dict[str, int]], weights: Sequence[int]) -> int:

@@ -55,7 +55,8 @@ class Clearing:
         if overlay.neighbours().constrains(item.pod):
             return overlay.reasons(item.pod, item.row)
         overlay.refresh(item.row)
-        return overlay.table.cells.why[item.row].copy()
+        why: Words = overlay.table.cells.why[item.row].copy()
+        return why
 
     def ways(self, item: Item, node: int, there: Subset, why: int) -> tuple[tuple[Subset, ...], bool]:
         """Smallest sets of the pods `there` that make room, the lightest first; and whether these are all."""
@@ -69,9 +70,7 @@ class Clearing:
                 self._known[key] = found
         return found
 
-    def _find(
-        self, item: Item, node: int, there: Subset, why: np.uint64
-    ) -> tuple[tuple[Subset, ...], bool]:
+    def _find(self, item: Item, node: int, there: Subset, why: np.uint64) -> tuple[tuple[Subset, ...], bool]:
         useful = self._useful(item, node, there, why)
         if not useful or not self._fits_without(item, node, useful):
             return (), True
@@ -106,7 +105,9 @@ class Clearing:
 
     def _shortage(self, item: Item, node: int) -> dict[str, int]:
         snapshot, free = self._overlay.snapshot, self._overlay.state.free[node]
-        lacking = {name: amount - int(free[snapshot.resources.column(name)]) for name, amount in item.shape.requests}
+        lacking = {
+            name: amount - int(free[snapshot.resources.column(name)]) for name, amount in item.shape.requests
+        }
         return {name: amount for name, amount in lacking.items() if amount > 0}
 
     def _could_do(self, item: Item, node: int, chosen: Subset) -> bool:

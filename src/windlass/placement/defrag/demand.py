@@ -46,9 +46,7 @@ class Demand(msgspec.Struct, frozen=True):
         ]
 
 
-def demands_of(
-    piece: Workload, site: OverlaySite, overlay: Overlay, system: QueueSystem
-) -> Iterator[Demand]:
+def demands_of(piece: Workload, site: OverlaySite, overlay: Overlay, system: QueueSystem) -> Iterator[Demand]:
     """The ways in which the piece may be placed, in the order in which its queue would try them."""
     for choices in _choices(piece, site, system):
         parts, tree, topology = site.parts(piece, choices)
@@ -111,9 +109,7 @@ def _domains(facts: NodeFacts, levels: tuple[str, ...], parts: list[Part]) -> It
     required = [
         levels.index(part.topology.level)
         for part in parts
-        if part.topology is not None
-        and part.topology.mode == "required"
-        and part.topology.level in levels
+        if part.topology is not None and part.topology.mode == "required" and part.topology.level in levels
     ]
     if not required:
         yield inside

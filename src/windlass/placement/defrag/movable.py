@@ -62,7 +62,7 @@ def find_movable(
     costs: Costs,
     frozen: frozenset[str] = frozenset(),
 ) -> Park:
-    """Everything that may be moved now; pods in `frozen` stay."""
+    """Everything that may be moved now; pods in `frozen` have been moved already, and stay."""
     return _Finder(snapshot, workloads, budgets, costs).find(frozen)
 
 
@@ -91,7 +91,11 @@ class _Finder:
 
     def find(self, frozen: frozenset[str]) -> Park:
         pods = self._snapshot.pods
-        allowances = tuple(disruptions_allowed(budget, self._objects) for budget in self._budgets)
+        moved = [pod for pod in self._objects if pod.key in frozen]
+        allowances = tuple(
+            max(0, disruptions_allowed(budget, self._objects) - sum(budget.covers(pod) for pod in moved))
+            for budget in self._budgets
+        )
         found: list[Movable] = []
         for row in np.flatnonzero((pods.alive == 1) & (pods.node >= 0)).tolist():
             pod = pods.objects[row]
@@ -159,9 +163,7 @@ class _Finder:
     def _new_charge(self, workload: Workload) -> int:
         pods = self._snapshot.pods
         rows = [self._rows[key] for one in workload.pod_sets for key in one.pods if key in self._rows]
-        running = [
-            row for row in rows if int(pods.node[row]) >= 0 and int(pods.shape[row]) != UNREADABLE
-        ]
+        running = [row for row in rows if int(pods.node[row]) >= 0 and int(pods.shape[row]) != UNREADABLE]
         least = sum(one.count for one in workload.pod_sets)
         if workload.minimum is not None:
             least = min(least, workload.minimum)

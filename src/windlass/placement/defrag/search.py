@@ -39,17 +39,21 @@ class _OutOfSteps(Exception):
 class Search:
     """One search: for one way in which a waiting workload may be placed."""
 
-    def __init__(self, overlay: Overlay, park: Park, limits: Limits, accept: Accept) -> None:
+    def __init__(
+        self, overlay: Overlay, park: Park, limits: Limits, accept: Accept, ceiling: int = NOTHING_FOUND
+    ) -> None:
         self._overlay, self._park, self._limits, self._accept = overlay, park, limits, accept
         self._freight = Freight(overlay, park)
         self._clearing = Clearing(overlay, park, limits.subsets, self._step)
         self.steps = 0
         self.best: tuple[Relocation, ...] | None = None
-        self.weight = NOTHING_FOUND
+        self.weight = ceiling
+        """Of the best so far; only what is lighter counts."""
         self.is_complete = True
         """Nothing was left out: what was found is the lightest there is, or there is nothing."""
         self._deadline = 0
         self._most = 0
+        self._cut = self._cut_by_moves = False
         self._moved: dict[int, int] = {}
         """Pod → where it was put; -1 while it has no place."""
         self._refused: set[frozenset[Relocation]] = set()

@@ -43,7 +43,7 @@ class Carrier:
         """Since somebody looked."""
         self._parallelism: dict[str, int] = {}
         """Job → what it asked for before it was admitted with less."""
-        self._numbers: Counter[str] = Counter()
+        self._numbers: Counter[tuple[object, ...]] = Counter()
 
     def carry(self, plan: Plan, now: int) -> list[Event]:
         """What was changed; empty where the plan changes nothing (any more)."""
@@ -80,10 +80,12 @@ class Carrier:
             made += self._start_missing(admit, workload, template, (tree, gang), binds, system, now)
         if admit.kind == "Workload":
             hostnames = {
-                node["metadata"]["name"]: node["metadata"].get("labels", {}).get(HOSTNAME, node["metadata"]["name"])
+                node["metadata"]["name"]: node["metadata"]
+                .get("labels", {})
+                .get(HOSTNAME, node["metadata"]["name"])
                 for node in self._world.of_kind("Node")
             }
-            self._world.put(admitted(tree, admit, hostnames, now))
+            self._world.put(admitted(tree, admit, workload, hostnames, now))
             kind, _, owner = workload.owner.partition(" ")
             if owner and self._world.find(kind, owner) is not None:
                 self._world.put(suspended(self._world.get(kind, owner), False))
@@ -117,7 +119,9 @@ class Carrier:
         existing = next((one.pods for one in workload.pod_sets if one.name == template.name), ())
         places = Counter(chosen.nodes)
         places.subtract(binds[pod] for pod in existing if pod in binds)
-        flavors = [system.flavors[name] for name in dict.fromkeys(chosen.flavors.values()) if name in system.flavors]
+        flavors = [
+            system.flavors[name] for name in dict.fromkeys(chosen.flavors.values()) if name in system.flavors
+        ]
         tree, gang = owner
         made = 0
         for node, count in places.items():
@@ -129,7 +133,13 @@ class Carrier:
 
     def _next_pod(self, tree: Tree, template: Template, gang: int | None = None) -> Tree:
         while True:
-            counter = f"{tree['kind']} {tree['metadata']['namespace']}/{tree['metadata']['name']} {gang} {template.name}"
+            counter = (
+                tree["kind"],
+                tree["metadata"]["namespace"],
+                tree["metadata"]["name"],
+                gang,
+                template.name,
+            )
             pod = member_pod(tree, template, self._numbers[counter], gang)
             self._numbers[counter] += 1
             name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"

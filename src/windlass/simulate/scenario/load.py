@@ -7,9 +7,10 @@ here: unknown fields, objects that can't be read, moments out of order, names th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -45,6 +46,7 @@ RULES = (
 )
 """The chapters of the documentation that scenarios are."""
 MOST_COPIES = 10_000
+Kind = TypeVar("Kind")
 _KIND = re.compile(r"^\s*[\"']?kind[\"']?\s*:\s*[\"']?Scenario\b", re.MULTILINE)
 
 
@@ -81,32 +83,44 @@ def _text(path: Path) -> str:
 
 def _load_file(path: Path) -> Iterator[Scenario]:
     text, file = _text(path), str(path)
-    read = jsontext.read_documents if path.suffix == ".json" else yamltext.read_documents
-    documents = list(read(text, file))
+    is_json = path.suffix == ".json"
+    documents: Sequence[jsontext.JsonDocument | yamltext.YamlDocument] = list(
+        jsontext.read_documents(text, file) if is_json else yamltext.read_documents(text, file)
+    )
     if not documents:
         raise InputError("holds no scenario", file=file)
     for document in documents:
-        try:
-            yield read_scenario(document.value, path.stem, file)
-        except InputError as error:
-            line, column = document.place_of(None, error.path)
-            raise error.with_context(file=file, line=line, column=column) from error
+        yield read_scenario(document.value, path.stem, file, partial(document.place_of, None))
 
 
-def read_scenario(tree: object, name: str = "scenario", file: str = "") -> Scenario:
-    """One document as a scenario; an `InputError` names the field."""
+def read_scenario(
+    tree: object,
+    name: str = "scenario",
+    file: str = "",
+    place_of: Callable[[str], tuple[int, int]] = lambda path: (0, 0),
+) -> Scenario:
+    """One document as a scenario; an `InputError` names the field, and its line where `place_of` knows it."""
+    try:
+        return msgspec.structs.replace(_scenario(tree, name), file=file, place_of=place_of)
+    except InputError as error:
+        line, column = place_of(error.path)
+        raise error.with_context(file=file, line=line, column=column) from None
+
+
+def _scenario(tree: object, name: str) -> Scenario:
     if not isinstance(tree, Mapping) or tree.get("kind") != "Scenario":
         raise InputError("is no Scenario", path="kind", remedy="a scenario has kind: Scenario")
     document = typed(tree, ScenarioFile, "")
     if document.api_version != "windlass.dev/v1":
         raise InputError("unknown version", path="apiVersion", remedy="use windlass.dev/v1")
     if document.rule not in RULES:
-        raise InputError(f"unknown rule {document.rule!r}", path="rule", remedy=f"use one of {', '.join(RULES)}")
+        raise InputError(
+            f"unknown rule {document.rule!r}", path="rule", remedy=f"use one of {', '.join(RULES)}"
+        )
     if not document.timeline:
         raise InputError("nothing happens", path="timeline", remedy="add a moment with at")
     return Scenario(
         name=document.metadata.name or name,
-        file=file,
         document=document,
         settings=_settings(document.config),
         termination=seconds_in(document.termination, "termination"),
@@ -115,9 +129,9 @@ def read_scenario(tree: object, name: str = "scenario", file: str = "") -> Scena
     )
 
 
-def typed(raw: Any, struct: type[Any], path: str) -> Any:
+def typed(raw: Any, struct: type[Kind], path: str) -> Kind:
     """The value as the struct; an `InputError` with the path where it doesn't fit."""
-    info = type_info(struct)
+    info = type_info(struct)  # type: ignore[arg-type]  # a class is hashable, whatever its type variable
     try:
         return msgspec.convert(without_nulls(raw, info), struct)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -157,8 +171,7 @@ def _settings(config: Tree) -> Settings:
 
 
 def _initial_objects(document: ScenarioFile) -> Iterator[Tree]:
-    for node in fleet_nodes(document.fleet):
-        yield node
+    yield from fleet_nodes(document.fleet)
     for path, tree in park_objects(document):
         _decoded(tree, path, inside=False)
         yield tree
@@ -194,7 +207,9 @@ def _written(tree: Tree, path: str) -> Iterator[Tree]:
     body = {key: value for key, value in tree.items() if key != "count"}
     count = tree.get("count", 1)
     if type(count) is not int or not 1 <= count <= MOST_COPIES:
-        raise InputError(f"{count!r} is no number of objects", path=f"{path}.count", remedy=f"use 1 to {MOST_COPIES}")
+        raise InputError(
+            f"{count!r} is no number of objects", path=f"{path}.count", remedy=f"use 1 to {MOST_COPIES}"
+        )
     thing = _decoded(body, path)
     metadata = getattr(thing, "metadata", None)
     if metadata is None or not metadata.name:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import msgspec
 
 from windlass.model.kueue import WorkloadObject
+from windlass.model.kueue.workload_wire import PodTemplate
+from windlass.model.kueue.workloads import with_limits
 from windlass.model.objects import decode_object
 from windlass.model.owners import OwnerObject, owner_of
 from windlass.model.owners.normalise import LWS_GROUP, LWS_WORKER
@@ -38,7 +40,7 @@ def templates_of(tree: Tree) -> list[Template]:
     """The sets of a Workload or an owner; nothing for any other kind."""
     thing = decode_object(tree)
     if isinstance(thing, WorkloadObject):
-        sets = [(one.name, one.count, one.template) for one in thing.spec.pod_sets]
+        sets = [(one.name, one.count, _limited(one.template)) for one in thing.spec.pod_sets]
         label = PODSET
     elif isinstance(thing, OwnerObject):
         owner = owner_of(thing)
@@ -52,13 +54,22 @@ def templates_of(tree: Tree) -> list[Template]:
     ]
 
 
+def _limited(template: PodTemplate) -> PodTemplate:
+    """A Workload's templates may leave out the limits without which no pod of theirs could be made."""
+    return msgspec.structs.replace(template, spec=with_limits(template.spec))
+
+
 def member_pod(tree: Tree, template: Template, number: int, gang: int | None = None) -> Tree:
     """Pod `number` of the object that `tree` is, of its gang where it makes several."""
     metadata = tree["metadata"]
     made: Tree = copy.deepcopy(template.pod.get("metadata", {}))
     made.setdefault("labels", {})
     made.setdefault("annotations", {})
-    parts = [metadata["name"], *([] if gang is None else [str(gang)]), *([] if template.alone else [template.name])]
+    parts = [
+        metadata["name"],
+        *([] if gang is None else [str(gang)]),
+        *([] if template.alone else [template.name]),
+    ]
     made["name"] = "-".join([*parts, str(number)])
     made["namespace"] = metadata.get("namespace", "default")
     if template.set_label:
@@ -67,10 +78,18 @@ def member_pod(tree: Tree, template: Template, number: int, gang: int | None = N
         made["annotations"][WORKLOAD] = metadata["name"]
     else:
         made["ownerReferences"] = [
-            {"apiVersion": tree["apiVersion"], "kind": tree["kind"], "name": metadata["name"], "controller": True}
+            {
+                "apiVersion": tree["apiVersion"],
+                "kind": tree["kind"],
+                "name": metadata["name"],
+                "controller": True,
+            }
         ]
     if gang is not None:
-        made["labels"] |= {LWS_GROUP: str(gang), LWS_WORKER: "0" if template.name == "leader" else str(number + 1)}
+        made["labels"] |= {
+            LWS_GROUP: str(gang),
+            LWS_WORKER: "0" if template.name == "leader" else str(number + 1),
+        }
     spec = copy.deepcopy(template.pod.get("spec", {}))
     return {"apiVersion": "v1", "kind": "Pod", "metadata": made, "spec": spec}
 

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.model.decision import Admit
+from windlass.model.quota import format_quota, quota_requests
 from windlass.model.topology import HOSTNAME
+from windlass.model.workload import Workload
 from windlass.simulate.scenario.clock import stamp
 from windlass.simulate.scenario.spec import Tree
 
@@ -34,13 +36,19 @@ def ended(tree: Tree, at: int) -> Tree:
     return _with_condition(tree, "Finished" if tree["kind"] == "Workload" else "Complete", "True", at)
 
 
-def admitted(tree: Tree, decision: Admit, hostnames: Mapping[str, str], at: int) -> Tree:
+def admitted(tree: Tree, decision: Admit, workload: Workload, hostnames: Mapping[str, str], at: int) -> Tree:
     """The Workload with what it holds in its status."""
+    pods = {one.name: one.pod for one in workload.pod_sets}
     assignments = []
     for one in decision.pod_sets:
+        asked = quota_requests(pods[one.name])
+        usage = {name: format_quota(name, asked.get(name, 0) * one.count) for name in one.flavors}
         assignment: Tree = {"name": one.name, "count": one.count, "flavors": dict(one.flavors)}
+        assignment["resourceUsage"] = usage
         if one.nodes:
-            domains = [{"values": [hostnames.get(node, node)], "count": pods} for node, pods in one.nodes.items()]
+            domains = [
+                {"values": [hostnames.get(node, node)], "count": pods} for node, pods in one.nodes.items()
+            ]
             assignment["topologyAssignment"] = {"levels": [HOSTNAME], "domains": domains}
         assignments.append(assignment)
     made = _with_condition(_with_condition(tree, "QuotaReserved", "True", at), "Admitted", "True", at)

@@ -103,8 +103,8 @@ def _flavor(flavor: ShortFlavor) -> Tree:
 
 def _default_flavor(document: ScenarioFile) -> Iterator[tuple[str, Tree]]:
     """The flavor that stands for all nodes, where a queue or cohort uses it and nothing else defines it."""
-    holders = [*document.queues, *document.cohorts]
-    used = any(_quotas(holder)[0].flavor == DEFAULT_FLAVOR for holder in holders if _quotas(holder))
+    holders: list[ShortQueue | ShortCohort] = [*document.queues, *document.cohorts]
+    used = any(one.flavor == DEFAULT_FLAVOR for holder in holders for one in _quotas(holder))
     if used and all(flavor.name != DEFAULT_FLAVOR for flavor in document.flavors):
         yield "queues", kueue_object("ResourceFlavor", DEFAULT_FLAVOR, {})
 

@@ -61,8 +61,10 @@ class _Writer:
 
     def _job(self) -> Tree:
         if self.work.sets:
-            raise InputError("a Job has one set of pods", path=f"{self.path}.sets", remedy="use workload or group")
-        running = bool(self.work.on)
+            raise InputError(
+                "a Job has one set of pods", path=f"{self.path}.sets", remedy="use workload or group"
+            )
+        running = bool(self.work.nodes)
         annotations = self._object_annotations()
         if self.work.minimum is not None:
             annotations[MIN_PARALLELISM] = str(self.work.minimum)
@@ -103,7 +105,7 @@ class _Writer:
         """A PodGroup of the kind that is asked for, and its pods; for a single pod, only that."""
         total = sum(one.pods for one in self.sets)
         minimum = total if self.work.minimum is None else self.work.minimum
-        places = _places(self.work.on, total, f"{self.path}.on")
+        places = _places(self.work.nodes, total, f"{self.path}.nodes")
         made = list(self._pod_group(minimum))
         number = 0
         for one in self.sets:
@@ -159,9 +161,9 @@ class _Writer:
 
     def _with_pods(self, tree: Tree) -> list[Tree]:
         """The object, and its pods where it runs already."""
-        if not self.work.on:
+        if not self.work.nodes:
             return [tree]
-        places = iter(_places(self.work.on, sum(one.pods for one in self.sets), f"{self.path}.on"))
+        places = iter(_places(self.work.nodes, sum(one.pods for one in self.sets), f"{self.path}.nodes"))
         made = [tree]
         number = 0
         for template in templates_of(tree):
@@ -201,12 +203,16 @@ class _Writer:
 
     def _template(self, one: ShortSet) -> Tree:
         annotations = topology_annotations(one.topology or self.work.topology)
-        limits: Tree = {key: value for key, value in (("cpu", one.cpu), ("memory", one.memory)) if value is not None}
+        limits: Tree = {
+            key: value for key, value in (("cpu", one.cpu), ("memory", one.memory)) if value is not None
+        }
         if isinstance(one.gpus, int):
             limits |= {GPU: one.gpus} if one.gpus else {}
         else:
             annotations["gpu-fraction"] = str(one.gpus)
-        spec: Tree = {"containers": [{"name": "main", "resources": {"limits": limits, "requests": dict(limits)}}]}
+        spec: Tree = {
+            "containers": [{"name": "main", "resources": {"limits": limits, "requests": dict(limits)}}]
+        }
         if self.work.selector:
             spec["nodeSelector"] = dict(self.work.selector)
         if self.work.tolerations:
@@ -218,7 +224,10 @@ class _Writer:
         labels = dict(self.work.labels)
         if self.work.sets and self.kind not in ("job", "workload"):
             labels[PODSET] = one.name
-        return {"metadata": {"labels": labels, "annotations": annotations}, "spec": {**spec, **self.work.spec}}
+        return {
+            "metadata": {"labels": labels, "annotations": annotations},
+            "spec": {**spec, **self.work.spec},
+        }
 
 
 def topology_annotations(wish: ShortTopology | None) -> dict[str, str]:
@@ -240,12 +249,14 @@ def topology_annotations(wish: ShortTopology | None) -> dict[str, str]:
     return made
 
 
-def _places(on: Where, pods: int, path: str) -> Sequence[str]:
+def _places(nodes: Where, pods: int, path: str) -> Sequence[str]:
     """One node a pod, or nothing where it doesn't run yet."""
-    if isinstance(on, dict):
-        places = [node for node, count in on.items() for _ in range(count)]
+    if isinstance(nodes, dict):
+        places = [node for node, count in nodes.items() for _ in range(count)]
     else:
-        places = list(on) * (pods if len(on) == 1 else 1)
+        places = list(nodes) * (pods if len(nodes) == 1 else 1)
     if places and len(places) != pods:
-        raise InputError(f"{len(places)} places for {pods} pods", path=path, remedy="name one node a pod, or one for all")
+        raise InputError(
+            f"{len(places)} places for {pods} pods", path=path, remedy="name one node a pod, or one for all"
+        )
     return places

@@ -7,10 +7,12 @@ object that it is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from windlass.model.configuration import Settings
 from windlass.model.meta import KubeStruct, ObjectMeta
 from windlass.model.pod import RawQuantity, Toleration
 
@@ -148,7 +150,7 @@ class ShortWork(Strict, frozen=True):
     """`Kind/name` of the controller that makes the pods again; groups have one unless it is `none`."""
     count: int = 1
     """So many of them, named `<name>-1`, `<name>-2`, …"""
-    on: Where = ()
+    nodes: Where = ()
     """Where its pods run already."""
     since: str = ""
     """For so long it runs already, or waits."""
@@ -272,11 +274,12 @@ class Scenario(msgspec.Struct, frozen=True):
     """A scenario that has been read and found to make sense."""
 
     name: str
-    file: str
     document: ScenarioFile
-    settings: Any
-    """`model.configuration.Settings`."""
+    settings: Settings
     termination: int
     objects: tuple[Tree, ...]
     """What is there at the start."""
     steps: tuple[Step, ...]
+    file: str = ""
+    place_of: Callable[[str], tuple[int, int]] = lambda path: (0, 0)
+    """Line and column of a field in the file."""

@@ -22,7 +22,11 @@ def admit_words(admit: Admit) -> str:
 
 def bind_words(bind: Bind) -> str:
     devices = ", ".join(
-        f"{one.index}: {one.profile}" if one.profile else str(one.index) if one.milli == 1000 else f"{one.index}: {one.milli / 10:g} %"
+        f"{one.index}: {one.profile}"
+        if one.profile
+        else str(one.index)
+        if one.milli == 1000
+        else f"{one.index}: {one.milli / 10:g} %"
         for one in bind.devices
     )
     return f"{bind.node}{f' (GPU {devices})' if devices else ''}{_after(bind.after)}"

@@ -119,7 +119,11 @@ class World:
         spec = pod["spec"]
         name = spec.get("priorityClassName", "")
         classes = {tree["metadata"]["name"]: tree for tree in self.of_kind("PriorityClass")}
-        chosen = classes.get(name) if name else next((one for one in classes.values() if one.get("globalDefault")), None)
+        chosen = (
+            classes.get(name)
+            if name
+            else next((one for one in classes.values() if one.get("globalDefault")), None)
+        )
         if chosen is not None:
             spec.setdefault("priority", chosen.get("value", 0))
             spec.setdefault("preemptionPolicy", chosen.get("preemptionPolicy", "PreemptLowerPriority"))

@@ -1,0 +1,114 @@
+"""A plan of moves as people and scripts read it: the `DefragPlan` document, and a table.
+
+`cli.plan_defrag` prints what comes out of here. Fields of the document are only ever added to.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from windlass.cli.plan_document import device_document
+from windlass.model.defrag import DefragPlan, Move, Start
+from windlass.model.times import timestamp_of
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+MILLI = 1000
+
+
+def defrag_document(plan: DefragPlan, now: int) -> dict[str, Any]:
+    """`kind: DefragPlan`."""
+    return {
+        "apiVersion": "windlass.dev/v1",
+        "kind": "DefragPlan",
+        "now": timestamp_of(now),
+        "moves": [_move(move) for move in plan.moves],
+        "cost": {"gpuSeconds": plan.lost_milli_seconds / MILLI, "pods": len(plan.moves)},
+        "brings": {
+            "gpus": sum(start.gpu_milli for start in plan.starts) / MILLI,
+            "pods": sum(start.pods for start in plan.starts),
+            "starts": [_start(start) for start in plan.starts],
+        },
+        "bound": {
+            "gpuSeconds": plan.bound_milli_seconds / MILLI,
+            "pods": plan.bound_moves,
+            "gap": gap(plan.lost_milli_seconds, plan.bound_milli_seconds),
+            "proven": all(start.is_proven for start in plan.starts),
+        },
+        "waits": [{"workload": wait.workload, "message": wait.message} for wait in plan.waits],
+        "notes": list(plan.notes),
+    }
+
+
+def gap(cost: int, bound: int) -> float:
+    """By how much of itself the cost may be too high: 0 where nothing cheaper exists."""
+    return round((cost - bound) / cost, 4) if cost > bound else 0.0
+
+
+def _move(move: Move) -> dict[str, Any]:
+    return {
+        "pod": move.pod,
+        "from": move.from_node,
+        "to": move.to_node,
+        "devices": [device_document(grant) for grant in move.devices],
+        "for": move.for_workload,
+        "gpuSeconds": move.lost_milli_seconds / MILLI,
+        "stop": move.is_stop,
+    }
+
+
+def _start(start: Start) -> dict[str, Any]:
+    return {
+        "workload": start.workload,
+        "pods": start.pods,
+        "gpus": start.gpu_milli / MILLI,
+        "moves": start.moves,
+        "gpuSeconds": start.lost_milli_seconds / MILLI,
+        "bound": {
+            "gpuSeconds": start.bound_milli_seconds / MILLI,
+            "pods": start.bound_moves,
+            "gap": gap(start.lost_milli_seconds, start.bound_milli_seconds),
+            "proven": start.is_proven,
+        },
+        "by": start.by,
+        "steps": start.steps,
+    }
+
+
+def defrag_table(plan: DefragPlan) -> Table:
+    """One line a move, in order, then who starts by them and who still waits."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("STEP", "POD OR WORKLOAD", "FROM", "TO", "FOR, OR WHY NOT", "LOSES GPU-S"):
+        table.add_column(heading, overflow="fold")
+    for number, move in enumerate(plan.moves, start=1):
+        to = f"{move.to_node} (a stop)" if move.is_stop else move.to_node
+        lost = f"{move.lost_milli_seconds / MILLI:g}"
+        table.add_row(f"move {number}", move.pod, move.from_node, to, move.for_workload, lost)
+    for start in plan.starts:
+        table.add_row("then", start.workload, "", "starts", _worth(start), "")
+    for wait in plan.waits:
+        table.add_row("waits", wait.workload, "", "", wait.message, "")
+    return table
+
+
+def _worth(start: Start) -> str:
+    pods = "1 pod" if start.pods == 1 else f"{start.pods} pods"
+    gpus = f" with {start.gpu_milli / MILLI:g} GPUs" if start.gpu_milli else ""
+    return pods + gpus
+
+
+def summary(plan: DefragPlan) -> str:
+    """One line: what it costs, what it brings, and how good it is."""
+    if not plan.moves:
+        return "no moves"
+    moves = "1 move loses" if len(plan.moves) == 1 else f"{len(plan.moves)} moves lose"
+    workloads = "1 workload starts" if len(plan.starts) == 1 else f"{len(plan.starts)} workloads start"
+    cost, bound = plan.lost_milli_seconds, plan.bound_milli_seconds
+    if all(start.is_proven for start in plan.starts):
+        best = "nothing cheaper exists"
+    else:
+        best = f"at least {bound / MILLI:g} GPU-seconds are lost in any case (gap {gap(cost, bound):.0%})"
+    return f"{moves} {cost / MILLI:g} GPU-seconds, {workloads}; {best}"

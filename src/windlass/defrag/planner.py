@@ -1,0 +1,245 @@
+"""For each workload that waits, in order: the cheapest moves that let it start, as far as the budget of steps goes.
+
+The search and the solver are in `placement.defrag`; here it is decided for whom to search, and what they find is staged
+(moves in an order that can be carried out), confirmed by the engine, and kept for those who come after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+
+from windlass.defrag.scene import Scene
+from windlass.model.configuration import Settings
+from windlass.model.defrag import DefragPlan, Move, Start, Unmoved
+from windlass.model.errors import InputError
+from windlass.model.reasons import POD_REASONS
+from windlass.model.workload import Workload
+from windlass.placement.defrag import exact
+from windlass.placement.defrag.bound import NEVER, lower_bound
+from windlass.placement.defrag.demand import Demand, demands_of
+from windlass.placement.defrag.movable import Costs, find_movable, gpu_milli
+from windlass.placement.defrag.search import NOTHING_FOUND, Search
+from windlass.placement.defrag.stage import Stage, Step, weight_of
+from windlass.placement.defrag.terms import LOSS, Found, Item, Limits, Park, Relocation
+from windlass.placement.elastic import whole_key
+from windlass.placement.grants import GrantReader
+from windlass.planner import engine_config
+from windlass.queueing.outcome import (
+    BEHIND_HEAD,
+    FLAVOR_MISMATCH,
+    QUEUE_MISSING,
+    QUOTA_INSUFFICIENT,
+    QUOTA_MISCONFIGURED,
+)
+
+NOT_ROOM = frozenset(
+    {QUOTA_INSUFFICIENT, QUOTA_MISCONFIGURED, QUEUE_MISSING, FLAVOR_MISMATCH, BEHIND_HEAD}
+    | {"REQUEST_EXCEEDS_CLUSTER", "GANG_INCOMPLETE", "JOB_SUSPENDED"}
+    | {reason.code for reason in POD_REASONS}
+)
+"""Codes of holds that no move can lift."""
+
+
+class DefragRequest(msgspec.Struct, frozen=True):
+    """For whom, and how far to go."""
+
+    workload: str = ""
+    """`namespace/name`; empty: the first ones that wait, in order."""
+    only_new: bool = False
+    """Only for what has not been submitted yet (a stated shape)."""
+    limits: Limits = Limits()
+    is_exact: bool = False
+    """Ask the solver instead of the search."""
+
+
+def defrag_plan(
+    objects: Sequence[object], settings: Settings, now: int, request: DefragRequest
+) -> DefragPlan:
+    """The cheapest moves that were found, and what they bring."""
+    with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
+        return _Planner(Scene(objects, engine_config(settings), now), now, request).run()
+
+
+class _Planner:
+    def __init__(self, scene: Scene, now: int, request: DefragRequest) -> None:
+        self._scene, self._request = scene, request
+        self._costs = Costs.of(scene.config.queues, now)
+        self._overlay, self._site = scene.overlay()
+        self._stage_overlay, self._stage_site = scene.overlay()
+        self._reader = GrantReader(scene.snapshot)
+        self._started = scene.started
+        self._moves: list[Move] = []
+        self._starts: list[Start] = []
+        self._waits: dict[str, Unmoved] = {}
+        self._notes = list(scene.snapshot.notes)
+
+    def run(self) -> DefragPlan:
+        for piece in self._targets():
+            self._make_room(piece)
+        waits = tuple(wait for key, wait in self._waits.items() if key not in self._keys_started())
+        return DefragPlan(tuple(self._moves), tuple(self._starts), waits, tuple(self._notes))
+
+    # For whom
+
+    def _targets(self) -> list[Workload]:
+        """Those who wait for room, or who were asked for."""
+        request = self._request
+        waiting = self._scene.waiting()
+        if request.workload:
+            return self._named([piece for piece in waiting if whole_key(piece.key) == request.workload])
+        if request.only_new:
+            for piece in self._scene.pieces:
+                if piece.key in self._started and not self._is_submitted(piece):
+                    self._notes.append(f"{whole_key(piece.key)} starts without any move")
+            return [piece for piece in waiting if not self._is_submitted(piece)]
+        codes = {hold.workload: hold.verdict.code for hold in self._scene.before.holds}
+        for_room = [piece for piece in waiting if codes.get(whole_key(piece.key)) not in NOT_ROOM]
+        return for_room[: request.limits.targets]
+
+    def _named(self, waiting: list[Workload]) -> list[Workload]:
+        name = self._request.workload
+        known = [one for one in self._scene.workloads if one.key == name]
+        if not known:
+            raise InputError(
+                f"there is no workload {name}", remedy="give --for the namespace and name of one that waits"
+            )
+        if known[0].hold:
+            self._waits[name] = Unmoved(name, known[0].hold)
+        elif not waiting:
+            runs = "runs" if name not in self._started else "starts without any move"
+            self._notes.append(f"{name} {runs}")
+        return waiting
+
+    def _is_submitted(self, piece: Workload) -> bool:
+        pods = self._scene.snapshot.pods
+        keys = {key for one in piece.pod_sets for key in one.pods}
+        members = [pod for pod in pods.objects if pod.key in keys]
+        return bool(piece.uid) or any(pod.metadata.uid or pod.metadata.creation_timestamp for pod in members)
+
+    def _keys_started(self) -> set[str]:
+        return {start.workload for start in self._starts}
+
+    # Room for one of them
+
+    def _make_room(self, piece: Workload) -> None:
+        park = find_movable(
+            self._scene.snapshot,
+            self._scene.workloads,
+            self._scene.budgets,
+            self._costs,
+            frozenset(move.pod for move in self._moves),
+        )
+        best: tuple[Found, Demand] | None = None
+        steps, lowest = 0, NEVER
+        for demand in demands_of(piece, self._site, self._overlay, self._scene.snapshot.system):
+            for domain in demand.domains:
+                items = demand.within(domain)
+                bound = lower_bound(self._overlay, park, items)
+                lowest = min(lowest, bound)
+                if bound >= NEVER or (best is not None and best[0].weight <= bound):
+                    continue
+                ceiling = best[0].weight if best is not None else NOTHING_FOUND
+                found, used = self._search(park, demand, items, bound, ceiling, steps)
+                steps += used
+                if found is not None:
+                    best = found, demand
+        if best is None:
+            self._waits[whole_key(piece.key)] = Unmoved(whole_key(piece.key), _why_not(lowest, park, steps))
+        else:
+            self._keep(piece, park, best[1], best[0])
+
+    def _search(
+        self, park: Park, demand: Demand, items: list[Item], bound: int, ceiling: int, steps: int
+    ) -> tuple[Found | None, int]:
+        left = self._request.limits.max_moves - len(self._moves)
+        limits = msgspec.structs.replace(
+            self._request.limits,
+            max_moves=max(0, left),
+            steps=max(1, self._request.limits.steps - steps),
+        )
+        accept = self._judge(park, demand, limits.max_moves)
+        if self._request.is_exact:
+            found = exact.solve(self._overlay, park, items, limits, accept)
+            if found is None or found.weight >= ceiling:
+                return None, 0
+            return msgspec.structs.replace(found, bound=max(found.bound, min(bound, found.weight))), 0
+        search = Search(self._overlay, park, limits, accept, ceiling)
+        search.run(items, bound)
+        return search.found(bound), search.steps
+
+    def _judge(self, park: Park, demand: Demand, most: int) -> Callable[[tuple[Relocation, ...]], int | None]:
+        """What a set of moves weighs once it is staged; None where it can't be made or doesn't help."""
+        stage = Stage(self._stage_overlay, self._stage_site, park)
+
+        def accept(relocations: tuple[Relocation, ...]) -> int | None:
+            before, site_before = self._stage_overlay.checkpoint(), self._stage_site.checkpoint()
+            steps = stage.carry_out(relocations)
+            weight = None
+            if steps is not None and len(steps) <= most:
+                placed = self._stage_site.place(demand.piece, demand.choices)
+                if placed.ok and self._is_confirmed(demand.piece, park, steps):
+                    weight = weight_of(steps)
+            self._stage_site.rollback(site_before)
+            self._stage_overlay.rollback(before)
+            return weight
+
+        return accept
+
+    def _is_confirmed(self, piece: Workload, park: Park, steps: Sequence[Step]) -> bool:
+        moves = [*self._moves, *self._as_moves(park, steps, piece.key)]
+        return self._scene.helps(self._scene.after(moves), piece, self._started)
+
+    def _as_moves(self, park: Park, steps: Sequence[Step], piece: str) -> list[Move]:
+        names = self._scene.snapshot.facts.names
+        last = {step.movable: i for i, step in enumerate(steps)}
+        return [
+            Move(
+                pod=park.movables[step.movable].pod.key,
+                from_node=names[step.from_node],
+                to_node=names[step.placing.node],
+                devices=self._reader.grants(
+                    park.movables[step.movable].pod_row, step.placing.node, step.placing.grant
+                ),
+                lost_milli_seconds=step.loss,
+                for_workload=whole_key(piece),
+                is_stop=last[step.movable] != i,
+            )
+            for i, step in enumerate(steps)
+        ]
+
+    def _keep(self, piece: Workload, park: Park, demand: Demand, found: Found) -> None:
+        """Makes the moves and places the workload on both overlays; from now on they are part of the scene."""
+        steps = Stage(self._stage_overlay, self._stage_site, park).carry_out(found.relocations)
+        again = Stage(self._overlay, self._site, park).carry_out(found.relocations)
+        assert steps is not None, "it was tried"
+        assert again is not None, "both overlays are alike"
+        for site in (self._stage_site, self._site):
+            site.place(piece, demand.choices)
+        self._moves += self._as_moves(park, steps, piece.key)
+        self._started |= {piece.key}
+        gpus = sum(gpu_milli(item.shape, ()) for item in demand.items)
+        self._starts.append(
+            Start(
+                workload=whole_key(piece.key),
+                pods=len(demand.items),
+                gpu_milli=gpus,
+                moves=len(steps),
+                lost_milli_seconds=sum(step.loss for step in steps),
+                bound_milli_seconds=found.bound // LOSS,
+                bound_moves=found.bound % LOSS,
+                is_proven=found.bound >= found.weight,
+                steps=found.steps,
+                by="exact" if self._request.is_exact else "search",
+            )
+        )
+
+
+def _why_not(lowest: int, park: Park, steps: int) -> str:
+    if lowest >= NEVER:
+        return "no moves can make room: what is free, and what pods that may be moved hold, is too little"
+    if not park.movables:
+        return "there is no pod that may be moved"
+    return f"no moves were found that make room (after {steps} steps)"

@@ -1,0 +1,157 @@
+"""The cluster that moves are planned on: who runs, what starts anyway, and what still waits.
+
+Built from objects by `defrag.planner`, which asks it for overlays to search on and whether moves really help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from windlass import jit
+from windlass.cluster.delta import Put
+from windlass.cluster.shape import make_shape
+from windlass.cluster.snapshot import Snapshot
+from windlass.cluster.store import ALLOCATED_DEVICES, WISHED_DEVICES, Store
+from windlass.cluster.workloads import group, inputs_of
+from windlass.engine import SMALL, EngineConfig, Memo, decide
+from windlass.model.defrag import Move
+from windlass.model.disruption import PodDisruptionBudget
+from windlass.model.plan import Plan
+from windlass.model.pod import Pod
+from windlass.model.workload import Workload
+from windlass.placement.admission import pieces_to_decide
+from windlass.placement.elastic import is_extra, whole_key
+from windlass.placement.mix import WorkloadMix
+from windlass.placement.overlay import Overlay
+from windlass.placement.policies import make_rule
+from windlass.placement.site import OverlaySite
+
+
+class Scene:
+    def __init__(self, objects: Sequence[object], config: EngineConfig, now: int) -> None:
+        self._objects, self.config, self._now = objects, config, now
+        self.snapshot = _snapshot(objects, now)
+        self.workloads = self.snapshot.workloads or group(inputs_of(objects, now)).workloads
+        self.pieces = pieces_to_decide(self.snapshot.system, self.workloads)
+        self.budgets = [thing for thing in objects if isinstance(thing, PodDisruptionBudget)]
+        self.before = decide(self.snapshot, config, now)
+        pods = self.snapshot.pods
+        self._bound = {
+            pods.objects[row].key for row in np.flatnonzero((pods.alive == 1) & (pods.node != -1)).tolist()
+        }
+        self.started = self.started_by(self.before)
+
+    # Who waits
+
+    def waiting(self) -> list[Workload]:
+        """Pieces that don't run and don't start now without an eviction, in order."""
+        found = [
+            piece
+            for piece in self.pieces
+            if piece.key not in self.started and not self._runs(piece) and piece.active and not piece.hold
+        ]
+        return sorted(
+            found, key=lambda piece: (is_extra(piece.key), -piece.priority, piece.queued_at, piece.key)
+        )
+
+    def started_by(self, plan: Plan) -> frozenset[str]:
+        """Pieces that start by this plan without anybody having to go first."""
+        binds = {bind.pod for bind in plan.binds if not bind.after}
+        admits = {admit.workload for admit in plan.admits if not admit.after}
+        return frozenset(
+            piece.key for piece in self.pieces if not self._runs(piece) and self._starts(piece, binds, admits)
+        )
+
+    def _runs(self, piece: Workload) -> bool:
+        keys = [key for one in piece.pod_sets for key in one.pods]
+        if not keys:
+            return piece.admission is not None
+        return all(key in self._bound for key in keys)
+
+    def _starts(self, piece: Workload, binds: set[str], admits: set[str]) -> bool:
+        keys = [key for one in piece.pod_sets for key in one.pods]
+        if not keys:
+            return whole_key(piece.key) in admits
+        return all(key in binds or key in self._bound for key in keys)
+
+    # Overlays
+
+    def overlay(self) -> tuple[Overlay, OverlaySite]:
+        """A fresh one, with everything on it that runs or starts anyway."""
+        snapshot, config = self.snapshot, self.config
+        table = Memo().table(snapshot, config, config.mix or WorkloadMix())
+        small = snapshot.facts.size * max(1, len(snapshot.shapes)) <= SMALL
+        overlay = Overlay(snapshot, table, make_rule(config.placement, snapshot.state), jit.kernels(small))
+        site = OverlaySite(overlay, snapshot.system, self.pieces, config.gangs.resources)
+        self._seat_starters(overlay)
+        return overlay, site
+
+    def _seat_starters(self, overlay: Overlay) -> None:
+        snapshot = self.snapshot
+        rows, index = overlay.pod_rows(), snapshot.facts.index
+        for bind in self.before.binds:
+            if not bind.after:
+                shape = snapshot.shapes[int(snapshot.pods.shape[rows[bind.pod]])]
+                table_row = overlay.table.row(shape, snapshot)
+                overlay.seat(snapshot.pods.objects[rows[bind.pod]], table_row, index[bind.node])
+        whole = {workload.key: workload for workload in self.workloads}
+        for admit in self.before.admits:
+            if admit.after or admit.workload not in whole:
+                continue
+            for one in whole[admit.workload].pod_sets:
+                nodes = next((chosen.nodes for chosen in admit.pod_sets if chosen.name == one.name), {})
+                if not one.pods:
+                    _seat_all(overlay, one.pod, nodes)
+
+    # Does it help?
+
+    def after(self, moves: Sequence[Move]) -> Plan:
+        """What the engine decides once these moves have been made."""
+        return decide(_snapshot(moved_objects(self._objects, moves), self._now), self.config, self._now)
+
+    def helps(self, plan: Plan, piece: Workload, others: frozenset[str]) -> bool:
+        """Whether the piece starts, and the others too, and nobody is evicted who would not be without the moves."""
+        started = self.started_by(plan)
+        evicted = {pod for evict in self.before.evicts for pod in evict.pods}
+        return (
+            piece.key in started
+            and others <= started
+            and all(pod in evicted for evict in plan.evicts for pod in evict.pods)
+        )
+
+
+def moved_objects(objects: Sequence[object], moves: Sequence[Move]) -> list[object]:
+    """The objects as they are once the moves have been made."""
+    last: Mapping[str, Move] = {move.pod: move for move in moves}
+    return [
+        _moved(thing, last[thing.key]) if isinstance(thing, Pod) and thing.key in last else thing
+        for thing in objects
+    ]
+
+
+def _moved(pod: Pod, move: Move) -> Pod:
+    notes = {key: text for key, text in pod.metadata.annotations.items() if key != ALLOCATED_DEVICES}
+    if move.devices:
+        notes[WISHED_DEVICES] = ",".join(str(grant.index) for grant in move.devices)
+    replace = msgspec.structs.replace
+    return replace(
+        pod,
+        metadata=replace(pod.metadata, annotations=notes),
+        spec=replace(pod.spec, node_name=move.to_node),
+    )
+
+
+def _snapshot(objects: Sequence[object], now: int) -> Snapshot:
+    store = Store()
+    store.apply(Put(thing) for thing in objects)
+    return store.snapshot(now)
+
+
+def _seat_all(overlay: Overlay, pod: Pod, nodes: Mapping[str, int]) -> None:
+    row = overlay.table.row(make_shape(pod), overlay.snapshot)
+    for name, count in nodes.items():
+        for _ in range(count):
+            overlay.seat(pod, row, overlay.snapshot.facts.index[name])

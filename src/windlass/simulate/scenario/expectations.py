@@ -1,0 +1,203 @@
+"""What a scenario expects, held against what is there: one `Check` an expectation, with what was seen instead.
+
+`play` calls `check` once everything that is due at a moment has been decided and carried out. Workloads are seen as the
+engine's own grouping sees them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from windlass.model.decision import Evict, Hold
+from windlass.model.quota import MILLI_GPU, quota_requests
+from windlass.model.workload import Workload
+from windlass.simulate.scenario.outcome import Check
+from windlass.simulate.scenario.short_park import GPU, level
+from windlass.simulate.scenario.spec import EvictedCheck, Expect, HeldCheck, RunningCheck
+from windlass.simulate.scenario.wording import evict_words, hold_words, places_words
+from windlass.simulate.scenario.world import World, full_name
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """Everything that expectations may look at."""
+
+    world: World
+    now: int
+    workloads: Mapping[str, Workload]
+    holds: Mapping[str, Hold]
+    evictions: Sequence[Evict]
+    finished: frozenset[str]
+    notes: Sequence[str]
+
+    def places(self, workload: Workload) -> Counter[str]:
+        """Node → pods of the workload."""
+        keys = [key for one in workload.pod_sets for key in one.pods]
+        nodes = (self.world.get("Pod", key)["spec"].get("nodeName", "") for key in keys)
+        return Counter(node for node in nodes if node)
+
+    def domain(self, node: str, label: str) -> str:
+        tree = self.world.get("Node", node)
+        return str(tree["metadata"].get("labels", {}).get(label, f"{node} (without {label})"))
+
+    def domains(self, places: Mapping[str, int], name: str) -> Counter[str]:
+        """Domain of that level → pods."""
+        found: Counter[str] = Counter()
+        for node, pods in places.items():
+            found[self.domain(node, level(name))] += pods
+        return found
+
+    def is_running(self, workload: Workload) -> bool:
+        return workload.admission is not None and self.places(workload).total() >= needed(workload)
+
+    def state(self, key: str) -> str:
+        """What can be said of a workload, in a few words."""
+        hold, workload = self.holds.get(key), self.workloads.get(key)
+        if workload is not None and workload.admission is not None:
+            places = self.places(workload)
+            held = f"; held, {hold_words(hold)}" if hold is not None else ""
+            where = f" on {places_words(dict(places))}" if places else ""
+            return f"{places.total()} of {needed(workload)} pods run{where}{held}"
+        if hold is not None:
+            return f"held, {hold_words(hold)}"
+        if key in self.finished:
+            return "it has ended"
+        return "it waits and nothing is said about it" if workload is not None else "it is not there"
+
+
+def needed(workload: Workload) -> int:
+    """Pods with which it counts as running."""
+    if workload.minimum is not None:
+        return workload.minimum
+    if workload.kind == "Workload" and workload.admission is not None:
+        return sum(one.count for one in workload.admission.assignments)
+    return sum(one.count for one in workload.pod_sets)
+
+
+def check(expect: Expect, seen: Seen) -> Iterator[Check]:
+    """Every expectation but `rest`, which needs further rounds."""
+    for running in expect.running:
+        yield _running(RunningCheck(workload=running) if isinstance(running, str) else running, seen)
+    for held in expect.held:
+        yield _held(HeldCheck(workload=held) if isinstance(held, str) else held, seen)
+    evicted = [EvictedCheck(workload=one) if isinstance(one, str) else one for one in expect.evicted]
+    for one in evicted:
+        yield _evicted(one, seen)
+    yield from _unexpected(evicted, seen)
+    for name in expect.finished:
+        key = full_name(name)
+        yield _checked(seen, f"{name} has ended", key in seen.finished, seen.state(key))
+    for name in expect.gone:
+        key = full_name(name)
+        there = key in seen.workloads and seen.workloads[key].active
+        yield _checked(seen, f"{name} is gone", not there, seen.state(key))
+    for node, gpus in expect.free.items():
+        free = free_gpus(seen.world, node)
+        yield _checked(seen, f"{node} has {gpus} GPUs free", free == gpus, f"{free} are free")
+    for fragment in expect.notes:
+        said = any(fragment in note for note in seen.notes)
+        yield _checked(
+            seen, f"it is said that “{fragment}”", said, "; ".join(seen.notes) or "nothing is said"
+        )
+
+
+def _checked(seen: Seen, what: str, ok: bool, instead: str) -> Check:
+    return Check(seen.now, what, ok, "" if ok else instead)
+
+
+def _running(wanted: RunningCheck, seen: Seen) -> Check:
+    key = full_name(wanted.workload)
+    workload = seen.workloads.get(key)
+    what = f"{wanted.workload} runs{_where(wanted)}"
+    if workload is None or not seen.is_running(workload):
+        return Check(seen.now, what, False, seen.state(key))
+    wrong = "; ".join(_misplaced(wanted, workload, seen))
+    return _checked(seen, what, not wrong, wrong)
+
+
+def _where(wanted: RunningCheck) -> str:
+    parts = []
+    if wanted.pods is not None:
+        parts.append(f"with {wanted.pods} pods")
+    if wanted.nodes:
+        nodes = wanted.nodes if isinstance(wanted.nodes, dict) else dict.fromkeys(wanted.nodes, 1)
+        parts.append(f"on {places_words(nodes)}")
+    if wanted.within:
+        parts.append(f"within one {wanted.within}")
+    parts += [f"across {count} {name} domains" for name, count in wanted.across.items()]
+    if wanted.slices is not None:
+        parts.append(f"in slices of {wanted.slices.size} within a {wanted.slices.within}")
+    if wanted.flavor:
+        parts.append(f"as {wanted.flavor}")
+    return "".join(f" {part}" for part in parts)
+
+
+def _misplaced(wanted: RunningCheck, workload: Workload, seen: Seen) -> Iterator[str]:
+    places = seen.places(workload)
+    where = f"it runs on {places_words(dict(places))}"
+    if wanted.pods is not None and places.total() != wanted.pods:
+        yield f"it runs with {places.total()} pods"
+    if isinstance(wanted.nodes, dict):
+        if places != Counter(wanted.nodes):
+            yield where
+    elif wanted.nodes and set(places) != set(wanted.nodes):
+        yield where
+    if wanted.within and len(seen.domains(places, wanted.within)) != 1:
+        yield f"it is in {places_words(dict(seen.domains(places, wanted.within)))}"
+    for name, count in wanted.across.items():
+        if len(seen.domains(places, name)) != count:
+            yield f"it is in {places_words(dict(seen.domains(places, name)))}"
+    if wanted.slices is not None:
+        found = seen.domains(places, wanted.slices.within)
+        if any(pods % wanted.slices.size for pods in found.values()):
+            yield f"it is in {places_words(dict(found))}"
+    if wanted.flavor:
+        assignments = workload.admission.assignments if workload.admission else ()
+        flavors = sorted({flavor for one in assignments for flavor in one.flavors.values()})
+        if flavors != [wanted.flavor]:
+            yield f"it runs as {', '.join(flavors) or 'no flavor'}"
+
+
+def _held(wanted: HeldCheck, seen: Seen) -> Check:
+    key = full_name(wanted.workload)
+    fragments = [wanted.message] if isinstance(wanted.message, str) else list(wanted.message)
+    what = f"{wanted.workload} waits" + (f", {wanted.code}" if wanted.code else "")
+    what += "".join(f", “{fragment}”" for fragment in fragments)
+    workload, hold = seen.workloads.get(key), seen.holds.get(key)
+    if hold is None or (workload is not None and seen.is_running(workload)):
+        return Check(seen.now, what, False, seen.state(key))
+    said = hold_words(hold)
+    ok = wanted.code in ("", hold.verdict.code) and all(fragment in said for fragment in fragments)
+    return _checked(seen, what, ok, seen.state(key))
+
+
+def _evicted(wanted: EvictedCheck, seen: Seen) -> Check:
+    what = f"{wanted.workload} was evicted"
+    what += f" for {wanted.for_}" if wanted.for_ else ""
+    what += f", {wanted.reason}" if wanted.reason else ""
+    what += f", {wanted.pods} pods" if wanted.pods is not None else ""
+    found = [one for one in seen.evictions if one.workload == full_name(wanted.workload)]
+    ok = any(
+        (not wanted.for_ or one.for_workload == full_name(wanted.for_))
+        and wanted.reason in ("", one.reason)
+        and wanted.pods in (None, len(one.pods))
+        for one in found
+    )
+    instead = "; ".join(evict_words(one) for one in found) or seen.state(full_name(wanted.workload))
+    return _checked(seen, what, ok, instead)
+
+
+def _unexpected(wanted: Sequence[EvictedCheck], seen: Seen) -> Iterator[Check]:
+    known = {full_name(one.workload) for one in wanted}
+    others = [one for one in seen.evictions if one.workload not in known]
+    what = "nobody else was evicted" if wanted else "nobody was evicted"
+    yield _checked(seen, what, not others, "; ".join(f"{one.workload}, {evict_words(one)}" for one in others))
+
+
+def free_gpus(world: World, node: str) -> int:
+    """Whole GPUs that no pod on the node has any of, as far as counting tells."""
+    allocatable = world.get("Node", node)["status"].get("allocatable", {}).get(GPU, 0)
+    used = sum(quota_requests(world.thing("Pod", key)).get(GPU, 0) for key in world.pods_on(node))
+    return int(allocatable) - -(-used // MILLI_GPU)

@@ -1,0 +1,182 @@
+"""What must hold of a world, worked out once more from the objects alone, slowly and plainly.
+
+Nothing here is shared with the code under test: requests are read from the trees, quota is added up from the
+definitions (a child shows its parent only what is above the part that it never lends).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+
+from tests.invariants.objects import DEVICES, FRACTION, GPU, OWNER, POOL, PODSET, Tree
+
+Cell = tuple[str, str]
+"""(flavor, resource)."""
+Usage = dict[str, Counter[Cell]]
+"""By ClusterQueue; CPUs in thousandths, GPUs in thousandths."""
+
+
+def asked(pod: Tree) -> Counter[str]:
+    """CPUs and GPUs that a pod asks for, in thousandths."""
+    amounts: Counter[str] = Counter()
+    for container in pod["spec"]["containers"]:
+        for name, amount in container["resources"].get("requests", {}).items():
+            amounts[name] += int(amount) * 1000
+    share = pod["metadata"].get("annotations", {}).get(FRACTION)
+    if share:
+        amounts[GPU] += int(Fraction(share) * 1000)
+    return amounts
+
+
+def overcommitted(nodes: Mapping[str, Tree], pods: Iterable[Tree]) -> list[str]:
+    """Nodes and devices of which more was given than there is."""
+    used: dict[str, Counter[str]] = {}
+    devices: Counter[tuple[str, int]] = Counter()
+    for pod in pods:
+        where = pod["spec"].get("nodeName")
+        if where not in nodes:
+            continue
+        amounts = asked(pod)
+        used.setdefault(where, Counter())["pods"] += 1
+        for name, amount in amounts.items():
+            used[where][name] += amount
+        share = pod["metadata"].get("annotations", {}).get(FRACTION)
+        for index in device_list(pod):
+            devices[where, index] += int(Fraction(share) * 1000) if share else 1000
+    found = [
+        f"{name} gives {amount} of {resource}"
+        for name, amounts in used.items()
+        for resource, amount in amounts.items()
+        if amount > int(nodes[name]["status"]["allocatable"].get(resource, 0)) * (1 if resource == "pods" else 1000)
+    ]
+    return found + [f"GPU {index} of {name} gives {milli}" for (name, index), milli in devices.items() if milli > 1000]
+
+
+def device_list(pod: Tree) -> list[int]:
+    text = pod["metadata"].get("annotations", {}).get(DEVICES, "")
+    return [int(part) for part in text.split(",") if part]
+
+
+class Books:
+    """The quota tree of a world's ClusterQueues and Cohorts."""
+
+    def __init__(self, objects: Iterable[Tree]) -> None:
+        trees = list(objects)
+        self.queues = {one["metadata"]["name"]: one["spec"] for one in trees if one["kind"] == "ClusterQueue"}
+        self.cohorts = {one["metadata"]["name"]: one["spec"] for one in trees if one["kind"] == "Cohort"}
+        self.flavors = {one["metadata"]["name"]: one["spec"] for one in trees if one["kind"] == "ResourceFlavor"}
+        self.local = {one["metadata"]["name"]: one["spec"]["clusterQueue"] for one in trees if one["kind"] == "LocalQueue"}
+        for spec in self.queues.values():
+            if spec.get("cohortName"):
+                self.cohorts.setdefault(spec["cohortName"], {})
+
+    def cells(self) -> list[Cell]:
+        return sorted(
+            {
+                (flavor["name"], cell["name"])
+                for spec in self.queues.values()
+                for group in spec["resourceGroups"]
+                for flavor in group["flavors"]
+                for cell in flavor["resources"]
+            }
+        )
+
+    def quota(self, queue: str, cell: Cell) -> tuple[int, int | None, int | None]:
+        """Nominal, borrowing limit, lending limit."""
+        for group in self.queues[queue]["resourceGroups"]:
+            for flavor in group["flavors"]:
+                for one in flavor["resources"]:
+                    if (flavor["name"], one["name"]) == cell:
+                        limits = [one.get("borrowingLimit"), one.get("lendingLimit")]
+                        borrow, lend = (None if raw is None else int(raw) * 1000 for raw in limits)
+                        return int(one["nominalQuota"]) * 1000, borrow, lend
+        return 0, None, None
+
+    def never_lent(self, queue: str, cell: Cell) -> int:
+        nominal, _, lend = self.quota(queue, cell)
+        return 0 if lend is None else max(0, nominal - lend)
+
+    def parent(self, cohort: str) -> str:
+        return str(self.cohorts.get(cohort, {}).get("parentName", ""))
+
+    def chain(self, queue: str) -> list[str]:
+        """The cohorts above a queue, the nearest first."""
+        found, cohort = [], str(self.queues[queue].get("cohortName", ""))
+        while cohort:
+            found.append(cohort)
+            cohort = self.parent(cohort)
+        return found
+
+    def cohort_capacity(self, cohort: str, cell: Cell) -> int:
+        """Cohorts of these worlds have no quota of their own and no lending limit."""
+        return sum(
+            self.quota(queue, cell)[0] - self.never_lent(queue, cell)
+            for queue in self.queues
+            if cohort in self.chain(queue)
+        )
+
+    def cohort_usage(self, cohort: str, cell: Cell, usage: Usage) -> int:
+        return sum(
+            max(0, usage.get(queue, Counter())[cell] - self.never_lent(queue, cell))
+            for queue in self.queues
+            if cohort in self.chain(queue)
+        )
+
+    def pushed_over(self, before: Usage, after: Usage) -> list[str]:
+        """Where a step has made usage larger than it may be; what was too much before is not the step's fault."""
+        found = []
+        for cell in self.cells():
+            for queue in self.queues:
+                used = after.get(queue, Counter())[cell]
+                nominal, borrow, _ = self.quota(queue, cell)
+                if used <= before.get(queue, Counter())[cell]:
+                    continue
+                if not self.chain(queue) and used > nominal:
+                    found.append(f"{queue} uses {used} of {nominal} {cell}")
+                if borrow is not None and used > nominal + borrow:
+                    found.append(f"{queue} uses {used} of {nominal} + {borrow} {cell}")
+            for cohort in self.cohorts:
+                # Below the top a cohort may borrow from its parent without a limit.
+                if self.parent(cohort):
+                    continue
+                used = self.cohort_usage(cohort, cell, after)
+                if used > max(self.cohort_usage(cohort, cell, before), self.cohort_capacity(cohort, cell)):
+                    found.append(f"cohort {cohort} uses {used} {cell}")
+        return found
+
+    def usage(self, workloads: Mapping[str, Tree], pods: Iterable[Tree], nodes: Mapping[str, Tree]) -> Usage:
+        """Held by Workloads as their status says, and by every other queued pod that is on a node."""
+        totals: Usage = {}
+        for tree in workloads.values():
+            admission = tree["status"].get("admission")
+            if admission is None:
+                continue
+            sets = {one["name"]: one for one in tree["spec"]["podSets"]}
+            total = totals.setdefault(admission["clusterQueue"], Counter())
+            for part in admission["podSetAssignments"]:
+                amounts = asked({"metadata": {}, "spec": sets[part["name"]]["template"]["spec"]})
+                for resource, flavor in part["flavors"].items():
+                    total[flavor, resource] += amounts[resource] * part["count"]
+        for pod in pods:
+            meta = pod["metadata"]
+            queue = self.local.get(meta.get("labels", {}).get("kueue.x-k8s.io/queue-name", ""))
+            if queue is None or OWNER in meta.get("annotations", {}) or not pod["spec"].get("nodeName"):
+                continue
+            total = totals.setdefault(queue, Counter())
+            labels = nodes.get(pod["spec"]["nodeName"], {"metadata": {"labels": {}}})["metadata"]["labels"]
+            flavor = self.flavor_of(queue, labels)
+            for resource, amount in asked(pod).items():
+                total[flavor, resource] += amount
+        return totals
+
+    def flavor_of(self, queue: str, labels: Mapping[str, str]) -> str:
+        names = [one["name"] for one in self.queues[queue]["resourceGroups"][0]["flavors"]]
+        for name in names:
+            if self.flavors[name].get("nodeLabels", {}).items() <= labels.items():
+                return name
+        return names[0]
+
+
+__all__ = ["Books", "Usage", "asked", "device_list", "overcommitted", "POOL", "PODSET"]

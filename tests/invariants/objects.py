@@ -1,0 +1,178 @@
+"""Kubernetes objects as trees for the worlds of these tests: nodes, queues, and the work that people submit."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+Tree = dict[str, Any]
+
+GPU = "nvidia.com/gpu"
+FRACTION = "gpu-fraction"
+DEVICES = "windlass.dev/devices"
+HOSTNAME = "kubernetes.io/hostname"
+RACK = "example.com/rack"
+POOL = "example.com/pool"
+GROUP = "scheduling.x-k8s.io/pod-group"
+QUEUE = "kueue.x-k8s.io/queue-name"
+OWNER = "kueue.x-k8s.io/workload"
+PODSET = "kueue.x-k8s.io/podset"
+NAMESPACE = "team"
+EPOCH = 1_767_225_600
+"""Worlds begin here, in seconds since 1970."""
+
+
+def stamp(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def node(name: str, cpus: int, gpus: int, pool: str, rack: str) -> Tree:
+    amounts = {"cpu": str(cpus), "memory": "64Gi", "pods": "20"}
+    labels = {HOSTNAME: name, POOL: pool, RACK: rack}
+    if gpus:
+        amounts[GPU] = str(gpus)
+        labels |= {
+            "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+            "nvidia.com/gpu.count": str(gpus),
+            "nvidia.com/gpu.memory": "81559",
+        }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {},
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def pod_spec(cpus: int, gpus: int = 0, **more: Any) -> Tree:
+    requests: Tree = {"cpu": str(cpus)}
+    resources: Tree = {"requests": requests}
+    if gpus:
+        requests[GPU] = str(gpus)
+        resources["limits"] = {GPU: str(gpus)}
+    return {"containers": [{"name": "main", "resources": resources}], **more}
+
+
+def pod(name: str, spec: Tree, *, created: int, share: str = "", **metadata: Any) -> Tree:
+    meta: Tree = {
+        "name": name,
+        "namespace": NAMESPACE,
+        "uid": f"uid-{name}-{created}",
+        "creationTimestamp": stamp(created),
+        "labels": {},
+        "annotations": {},
+        **metadata,
+    }
+    if share:
+        meta["annotations"] = {**meta["annotations"], FRACTION: share}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": meta,
+        "spec": spec,
+        "status": {"phase": "Pending"},
+    }
+
+
+def pod_group(name: str, minimum: int, created: int, queue: str = "") -> Tree:
+    return {
+        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "uid": f"uid-{name}",
+            "creationTimestamp": stamp(created),
+            "labels": {QUEUE: queue} if queue else {},
+        },
+        "spec": {"minMember": minimum},
+    }
+
+
+def workload(name: str, queue: str, sets: list[Tree], *, priority: int, created: int) -> Tree:
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "uid": f"uid-{name}",
+            "creationTimestamp": stamp(created),
+        },
+        "spec": {"queueName": queue, "priority": priority, "podSets": sets},
+        "status": {"conditions": []},
+    }
+
+
+def pod_set(name: str, count: int, spec: Tree, **more: Any) -> Tree:
+    return {"name": name, "count": count, "template": {"metadata": {}, "spec": spec}, **more}
+
+
+def cluster_queue(name: str, flavors: dict[str, Tree], **spec: Any) -> Tree:
+    """`flavors`: flavor → resource → quota fields."""
+    resources = sorted({resource for cells in flavors.values() for resource in cells})
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "ClusterQueue",
+        "metadata": {"name": name},
+        "spec": {
+            "namespaceSelector": {},
+            "resourceGroups": [
+                {
+                    "coveredResources": resources,
+                    "flavors": [
+                        {
+                            "name": flavor,
+                            "resources": [{"name": resource, **cells[resource]} for resource in resources],
+                        }
+                        for flavor, cells in flavors.items()
+                    ],
+                }
+            ],
+            **spec,
+        },
+    }
+
+
+def local_queue(name: str, queue: str) -> Tree:
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "LocalQueue",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"clusterQueue": queue},
+    }
+
+
+def cohort(name: str, parent: str) -> Tree:
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Cohort",
+        "metadata": {"name": name},
+        "spec": {"parentName": parent} if parent else {},
+    }
+
+
+def flavor(name: str, labels: dict[str, str], topology: str = "") -> Tree:
+    spec: Tree = {"nodeLabels": labels} if labels else {}
+    if topology:
+        spec["topologyName"] = topology
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "ResourceFlavor",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def topology(name: str, levels: list[str]) -> Tree:
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Topology",
+        "metadata": {"name": name},
+        "spec": {"levels": [{"nodeLabel": level} for level in levels]},
+    }

@@ -1,0 +1,111 @@
+"""One step of a world: decide, check the plan, carry it out, check the world."""
+
+from __future__ import annotations
+
+import copy
+from random import Random
+
+from tests.invariants.draws import GRACE
+from tests.invariants.judge import overcommitted
+from tests.invariants.objects import NAMESPACE, PODSET
+from tests.invariants.world import World
+
+from windlass.engine import decide
+from windlass.model.plan import Plan
+
+NOBODYS = ("ClusterQueueStopped", "LocalQueueStopped", "GangBelowMinimum")
+"""Evictions that are for nobody's sake."""
+MANY_ROUNDS = 40
+
+
+def same(plan: Plan) -> tuple[object, ...]:
+    """What is compared of two plans."""
+    held = sorted((hold.workload, hold.verdict.code, hold.verdict.detail) for hold in plan.holds)
+    return list(plan.evicts), list(plan.admits), list(plan.binds), held
+
+
+def step(world: World, rng: Random, again: bool = True) -> bool:
+    """Whether the plan changed anything."""
+    plan = world.plan()
+    if again:
+        other = decide(world.afresh(rng), world.config, world.now)
+        assert same(other) == same(plan), "the same objects in another order"
+    check_evictions(world, plan)
+    check_minimum(world, plan)
+    broken = {key for key in world.groups if world.is_broken(key)}
+    before = world.usage()
+    changed = world.carry_out(plan)
+    assert world.books.pushed_over(before, world.usage()) == []
+    check_world(world, broken)
+    return changed
+
+
+def check_evictions(world: World, plan: Plan) -> None:
+    admits = {one.workload: one for one in plan.admits}
+    binds = {one.pod: one for one in plan.binds}
+    for evict in plan.evicts:
+        assert set(evict.pods) <= world.pods.keys()
+        assert all(world.pods[key]["spec"].get("nodeName") for key in evict.pods)
+        if evict.reason in NOBODYS:
+            assert evict.for_workload == ""
+            continue
+        assert evict.for_workload in admits, f"{evict.workload} goes for nobody"
+        waits = admits[evict.for_workload].after
+        assert evict.workload in waits, f"{evict.for_workload} doesn't wait for {evict.workload}"
+    leaving = {one.workload for one in plan.evicts}
+    for admit in plan.admits:
+        assert admit.workload not in leaving, f"{admit.workload} comes and goes"
+    assert len(binds) == len(plan.binds), "a pod is bound twice"
+    assert len(admits) == len(plan.admits)
+    said = [hold.workload for hold in plan.holds]
+    assert len(said) == len(set(said))
+
+
+def check_minimum(world: World, plan: Plan) -> None:
+    """Every gang that the plan starts is whole, all of it, at once."""
+    bound = {one.pod for one in plan.binds}
+    for admit in plan.admits:
+        if admit.workload in world.groups:
+            coming = {f"{NAMESPACE}/{one['metadata']['name']}" for one in world.members(admit.workload)} & bound
+            there = world.running(admit.workload) + len(coming)
+            assert there >= world.groups[admit.workload]["spec"]["minMember"], admit
+        elif admit.workload in world.workloads:
+            sets = {one["name"]: one for one in world.workloads[admit.workload]["spec"]["podSets"]}
+            assert {one.name for one in admit.pod_sets} == sets.keys()
+            for one in admit.pod_sets:
+                least = sets[one.name].get("minCount", sets[one.name]["count"])
+                assert least <= one.count <= sets[one.name]["count"]
+                assert sum(one.nodes.values()) == one.count
+
+
+def check_world(world: World, broken: set[str]) -> None:
+    """`broken`: gangs that were below their minimum before."""
+    assert overcommitted(world.nodes, world.pods.values()) == []
+    for key in world.groups:
+        assert not world.is_broken(key) or key in broken, f"{key} starts below its minimum"
+        if world.is_settled:
+            late = world.now - world.below_since.get(key, world.now)
+            assert late <= GRACE, f"{key} is below its minimum for {late} s"
+    for key, tree in world.workloads.items():
+        for part in tree["status"].get("admission", {}).get("podSetAssignments", ()):
+            members = [
+                one
+                for one in world.members_of_workload(key)
+                if one["metadata"]["labels"][PODSET] == part["name"]
+            ]
+            assert len(members) <= part["count"]
+
+
+def come_to_rest(world: World, rng: Random) -> int:
+    """Nothing is submitted and nothing ends; the number of rounds that it takes until nothing changes."""
+    trail = []
+    for turn in range(MANY_ROUNDS):
+        world.pass_time(10)
+        before = copy.deepcopy(world.pods)
+        for key in sorted(world.workloads):
+            world.make_pods(key)
+        changed = step(world, rng, again=False)
+        trail.append((changed, len(before)))
+        if not changed and world.is_settled:
+            return turn
+    raise AssertionError(f"evictions go round in circles: {trail}")

@@ -1,0 +1,346 @@
+"""A small cluster whose objects change as plans say: what controllers and kubelets would do, and nothing more.
+
+The world feeds a store with every change, so decisions are made on a store that has lived; a second one is made from
+the same objects in another order, without a memo, and has to come to the same plan.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Iterable
+from random import Random
+
+from tests.invariants.judge import Books, Usage, asked, device_list
+from tests.invariants.objects import (
+    DEVICES,
+    EPOCH,
+    FRACTION,
+    GPU,
+    GROUP,
+    HOSTNAME,
+    NAMESPACE,
+    OWNER,
+    PODSET,
+    QUEUE,
+    Tree,
+    pod,
+    stamp,
+)
+
+from windlass.cluster.delta import Gone, Put
+from windlass.cluster.snapshot import Snapshot
+from windlass.cluster.store import Store
+from windlass.engine import EngineConfig, Memo, decide
+from windlass.model.decision import Admit, Bind, Evict
+from windlass.model.objects import decode_object
+from windlass.model.plan import Plan
+
+
+class World:
+    def __init__(self, config: EngineConfig, termination: int = 0) -> None:
+        self.config = config
+        self.termination = termination
+        """Steps that an evicted pod takes to end; 0: it is gone at once."""
+        self.now = EPOCH
+        self.nodes: dict[str, Tree] = {}
+        self.away: dict[str, Tree] = {}
+        """Nodes that are lost."""
+        self.queues: dict[tuple[str, str], Tree] = {}
+        self.groups: dict[str, Tree] = {}
+        self.workloads: dict[str, Tree] = {}
+        self.pods: dict[str, Tree] = {}
+        self.below_since: dict[str, int] = {}
+        self._leaving: dict[str, int] = {}
+        """Terminating pod → when it is gone."""
+        self._serial = 0
+        self.store = Store()
+        self.memo = Memo()
+
+    # Objects
+
+    def objects(self) -> list[Tree]:
+        return [
+            *self.queues.values(),
+            *self.nodes.values(),
+            *self.groups.values(),
+            *self.workloads.values(),
+            *self.pods.values(),
+        ]
+
+    def put(self, tree: Tree) -> None:
+        kind, meta = tree["kind"], tree["metadata"]
+        key = f"{meta.get('namespace', NAMESPACE)}/{meta['name']}"
+        homes = {"Node": self.nodes, "PodGroup": self.groups, "Workload": self.workloads, "Pod": self.pods}
+        if kind in homes:
+            homes[kind][meta["name"] if kind == "Node" else key] = tree
+        else:
+            self.queues[kind, meta["name"]] = tree
+        self.store.apply([Put(decode_object(copy.deepcopy(tree)))])
+
+    def drop_pod(self, key: str) -> Tree:
+        self._leaving.pop(key, None)
+        self.store.apply([Gone("Pod", key)])
+        return self.pods.pop(key)
+
+    @property
+    def books(self) -> Books:
+        return Books(self.queues.values())
+
+    def usage(self) -> Usage:
+        return self.books.usage(self.workloads, self.pods.values(), {**self.nodes, **self.away})
+
+    def members(self, group: str) -> list[Tree]:
+        name = group.partition("/")[2]
+        return [one for one in self.pods.values() if one["metadata"]["labels"].get(GROUP) == name]
+
+    def members_of_workload(self, key: str) -> list[Tree]:
+        name = key.partition("/")[2]
+        return [one for one in self.pods.values() if one["metadata"]["annotations"].get(OWNER) == name]
+
+    def serial(self) -> int:
+        self._serial += 1
+        return self._serial
+
+    # Deciding
+
+    def plan(self) -> Plan:
+        return decide(self.store.snapshot(self.now), self.config, self.now, self.memo)
+
+    def afresh(self, rng: Random) -> Snapshot:
+        """The same objects in another order, in a store that has seen nothing else."""
+        trees = self.objects()
+        rng.shuffle(trees)
+        store = Store()
+        store.apply(Put(decode_object(copy.deepcopy(tree))) for tree in trees)
+        return store.snapshot(self.now)
+
+    # Carrying out
+
+    def carry_out(self, plan: Plan) -> bool:
+        """Whether anything has changed."""
+        changed = False
+        for evict in plan.evicts:
+            changed = self._evict(evict) or changed
+        for admit in plan.admits:
+            if not self._is_waited_for(admit.after) and admit.kind == "Workload":
+                changed = self._admit(admit) or changed
+        for bind in plan.binds:
+            if not self._is_waited_for(bind.after):
+                self.bind(bind)
+                changed = True
+        self._note_broken_gangs()
+        return changed
+
+    def _is_waited_for(self, after: Iterable[str]) -> bool:
+        return any(self._is_leaving(key) for key in after)
+
+    def _is_leaving(self, key: str) -> bool:
+        if key in self._leaving:
+            return True
+        parts = self.members(key) if key in self.groups else self.members_of_workload(key)
+        return any(f"{NAMESPACE}/{one['metadata']['name']}" in self._leaving for one in parts)
+
+    def bind(self, bind: Bind) -> None:
+        tree = copy.deepcopy(self.pods[bind.pod])
+        assert not tree["spec"].get("nodeName"), f"{bind.pod} is bound already"
+        tree["spec"]["nodeName"] = bind.node
+        if bind.devices:
+            tree["metadata"]["annotations"][DEVICES] = ",".join(str(one.index) for one in bind.devices)
+        tree["status"] = {"phase": "Running", "startTime": stamp(self.now)}
+        self.put(tree)
+
+    def _admit(self, admit: Admit) -> bool:
+        """Kueue's status, and the pods, which stand where the plan says."""
+        tree = copy.deepcopy(self.workloads[admit.workload])
+        assert "admission" not in tree["status"], f"{admit.workload} holds quota already"
+        parts = []
+        for one in admit.pod_sets:
+            part: Tree = {"name": one.name, "count": one.count, "flavors": dict(one.flavors)}
+            domains = [{"values": [node], "count": pods} for node, pods in one.nodes.items()]
+            part["topologyAssignment"] = {"levels": [HOSTNAME], "domains": domains}
+            parts.append(part)
+        tree["status"]["admission"] = {"clusterQueue": admit.queue, "podSetAssignments": parts}
+        _set_conditions(tree, {"QuotaReserved": "True", "Admitted": "True", "Evicted": ""}, self.now)
+        self.put(tree)
+        if "late-pods" not in tree["metadata"].get("labels", {}):
+            for one in admit.pod_sets:
+                for name, count in one.nodes.items():
+                    for _ in range(count):
+                        self._start(tree, one.name, name)
+        return True
+
+    def make_pods(self, key: str) -> None:
+        """The controller of an admitted workload makes the pods that it lacks; they wait for the scheduler."""
+        tree = self.workloads[key]
+        for part in tree["status"].get("admission", {}).get("podSetAssignments", ()):
+            there = [one for one in self.members_of_workload(key) if one["metadata"]["labels"][PODSET] == part["name"]]
+            for _ in range(part["count"] - len(there)):
+                self.put(self._member(tree, part["name"]))
+
+    def _member(self, tree: Tree, set_name: str) -> Tree:
+        spec = next(one for one in tree["spec"]["podSets"] if one["name"] == set_name)["template"]["spec"]
+        name = f"{tree['metadata']['name']}-{set_name}-{self.serial()}"
+        return pod(
+            name,
+            copy.deepcopy(spec),
+            created=self.now,
+            labels={PODSET: set_name},
+            annotations={OWNER: tree["metadata"]["name"]},
+        )
+
+    def _start(self, tree: Tree, set_name: str, node: str) -> None:
+        made = self._member(tree, set_name)
+        made["spec"]["nodeName"] = node
+        made["status"] = {"phase": "Running", "startTime": stamp(self.now)}
+        gpus = asked(made)[GPU] // 1000
+        if gpus:
+            taken = Counter(
+                index
+                for one in self.pods.values()
+                if one["spec"].get("nodeName") == node
+                for index in device_list(one)
+            )
+            there = int(self.nodes[node]["status"]["allocatable"].get(GPU, 0))
+            free = [index for index in range(there) if not taken[index]]
+            assert len(free) >= gpus, f"{tree['metadata']['name']} was sent to {node}, which has no {gpus} GPUs"
+            made["metadata"]["annotations"][DEVICES] = ",".join(map(str, free[:gpus]))
+        self.put(made)
+
+    # Going
+
+    def _evict(self, evict: Evict) -> bool:
+        if evict.workload in self.workloads and self.termination == 0:
+            self._send_back(evict.workload)
+        elif evict.workload in self.workloads:
+            tree = copy.deepcopy(self.workloads[evict.workload])
+            _set_conditions(tree, {"Evicted": "True"}, self.now, "Preempted")
+            self.put(tree)
+        for key in evict.pods:
+            if key in self._leaving or key not in self.pods:
+                continue
+            if self.termination == 0:
+                self._gone(key)
+                continue
+            tree = copy.deepcopy(self.pods[key])
+            tree["metadata"]["deletionTimestamp"] = stamp(self.now)
+            self._leaving[key] = self.now + self.termination
+            self.put(tree)
+        if evict.workload in self.workloads and self.termination and not evict.pods:
+            self._send_back(evict.workload)
+        return True
+
+    def _gone(self, key: str) -> None:
+        """A pod has ended before its work was done: whoever made it makes it again."""
+        tree = self.drop_pod(key)
+        if OWNER in tree["metadata"]["annotations"]:
+            owner = f"{NAMESPACE}/{tree['metadata']['annotations'][OWNER]}"
+            status = self.workloads[owner]["status"]
+            evicted = any(one["type"] == "Evicted" for one in status["conditions"])
+            if evicted and not self.members_of_workload(owner):
+                self._send_back(owner)
+            return
+        fresh = copy.deepcopy(tree)
+        meta = fresh["metadata"]
+        meta.pop("deletionTimestamp", None)
+        meta["annotations"].pop(DEVICES, None)
+        meta["creationTimestamp"] = stamp(self.now)
+        meta["uid"] = f"uid-{meta['name']}-{self.serial()}"
+        fresh["spec"].pop("nodeName", None)
+        fresh["status"] = {"phase": "Pending"}
+        self.put(fresh)
+
+    def _send_back(self, key: str) -> None:
+        tree = copy.deepcopy(self.workloads[key])
+        for member in self.members_of_workload(key):
+            self.drop_pod(f"{NAMESPACE}/{member['metadata']['name']}")
+        tree["status"].pop("admission", None)
+        wanted = {"QuotaReserved": "False", "Admitted": "False", "Evicted": "True"}
+        _set_conditions(tree, wanted, self.now, "Preempted")
+        stats = tree["status"].setdefault("schedulingStats", {"evictions": [{"reason": "Preempted", "count": 0}]})
+        stats["evictions"][0]["count"] += 1
+        self.put(tree)
+
+    def pass_time(self, seconds: int) -> None:
+        self.now += seconds
+        for key, due in list(self._leaving.items()):
+            if due <= self.now and key in self._leaving:
+                self._gone(key)
+        self._note_broken_gangs()
+
+    @property
+    def is_settled(self) -> bool:
+        return not self._leaving
+
+    def end(self, key: str) -> None:
+        """The work of a pod, a gang or a Workload is done."""
+        if key in self.groups:
+            for member in self.members(key):
+                self.drop_pod(f"{NAMESPACE}/{member['metadata']['name']}")
+            self.groups.pop(key)
+            self.store.apply([Gone("PodGroup", key)])
+        elif key in self.workloads:
+            for member in self.members_of_workload(key):
+                self.drop_pod(f"{NAMESPACE}/{member['metadata']['name']}")
+            self.workloads.pop(key)
+            self.store.apply([Gone("Workload", key)])
+        else:
+            self.drop_pod(key)
+        self.below_since.pop(key, None)
+
+    def lose_node(self, name: str) -> None:
+        self.away[name] = self.nodes.pop(name)
+        self.store.apply([Gone("Node", name)])
+        for key in [key for key, one in self.pods.items() if one["spec"].get("nodeName") == name]:
+            if key in self.pods:
+                self._gone(key)
+        self._note_broken_gangs()
+
+    def return_node(self, name: str) -> None:
+        self.put(self.away.pop(name))
+
+    def change_queue(self, name: str, tree: Tree) -> None:
+        assert tree["metadata"]["name"] == name
+        self.put(tree)
+
+    # Gangs
+
+    def running(self, group: str) -> int:
+        return sum(1 for one in self.members(group) if self._runs(one))
+
+    @staticmethod
+    def _runs(tree: Tree) -> bool:
+        return bool(tree["spec"].get("nodeName")) and "deletionTimestamp" not in tree["metadata"]
+
+    def is_broken(self, group: str) -> bool:
+        return 0 < self.running(group) < self.groups[group]["spec"]["minMember"]
+
+    def _note_broken_gangs(self) -> None:
+        for key in self.groups:
+            if self.is_broken(key):
+                self.below_since.setdefault(key, self.now)
+            else:
+                self.below_since.pop(key, None)
+
+    def everything(self) -> list[str]:
+        """Keys of all that was submitted and has not ended."""
+        alone = [
+            key
+            for key, one in self.pods.items()
+            if GROUP not in one["metadata"]["labels"] and OWNER not in one["metadata"]["annotations"]
+        ]
+        return sorted([*alone, *self.groups, *self.workloads])
+
+
+def _set_conditions(tree: Tree, wanted: dict[str, str], now: int, reason: str = "") -> None:
+    """An empty status takes the condition away."""
+    kept = [one for one in tree["status"]["conditions"] if one["type"] not in wanted]
+    made = [
+        {"type": kind, "status": status, "reason": reason, "lastTransitionTime": stamp(now)}
+        for kind, status in wanted.items()
+        if status
+    ]
+    tree["status"]["conditions"] = kept + made
+
+
+__all__ = ["FRACTION", "QUEUE", "World"]

@@ -1,0 +1,80 @@
+"""A site with real, small nodes: pods of a workload go first-fit, whole or not at all, with an undo log."""
+
+from __future__ import annotations
+
+from windlass.model.queue import ResourceFlavor
+from windlass.model.workload import PodSet, Workload
+from windlass.queueing.eligibility import refusal
+from windlass.queueing.site import OpenSite, PlaceResult, PodSetChoice
+
+Node = tuple[str, int]
+
+
+class ShelfSite(OpenSite):
+    """`free` is in whole CPUs by node; a node of flavor f is named `f-…`."""
+
+    def __init__(self, capacity: dict[str, int], running: list[Workload]) -> None:
+        self.free = dict(capacity)
+        self.capacity = capacity
+        self._log: list[tuple[str, int]] = []
+        self._placed: dict[str, dict[str, int]] = {}
+        self.tries = 0
+        for workload in running:
+            assert workload.admission is not None
+            for part in workload.admission.assignments:
+                for node, pods in part.nodes.items():
+                    self.free[node] -= pods * self._cpus(workload)
+
+    def eligible(self, pod_set: PodSet, flavor: ResourceFlavor) -> str:
+        return refusal(pod_set.pod.spec, flavor)
+
+    def checkpoint(self) -> int:
+        return len(self._log)
+
+    def rollback(self, to: int) -> None:
+        while len(self._log) > to:
+            node, change = self._log.pop()
+            self.free[node] -= change
+
+    def remove(self, workload: Workload) -> None:
+        nodes = self._placed.get(workload.key)
+        if nodes is None:
+            assert workload.admission is not None
+            nodes = workload.admission.assignments[0].nodes
+        for node, pods in nodes.items():
+            self._change(node, pods * self._cpus(workload))
+
+    def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlaceResult:
+        self.tries += 1
+        before = self.checkpoint()
+        where = []
+        for choice in choices:
+            nodes: dict[str, int] = {}
+            flavor = choice.flavors["cpu"]
+            for _ in range(choice.count):
+                node = self._first_fit(flavor, self._cpus(workload))
+                if node is None:
+                    self.rollback(before)
+                    biggest = max(
+                        (room for name, room in self.capacity.items() if name.startswith(flavor)), default=0
+                    )
+                    feasible = biggest >= self._cpus(workload)
+                    return PlaceResult(
+                        False, message="no room on any node", code="GPU_FRAGMENTED", feasible=feasible
+                    )
+                self._change(node, -self._cpus(workload))
+                nodes[node] = nodes.get(node, 0) + 1
+            where.append(nodes)
+        self._placed[workload.key] = where[0]
+        return PlaceResult(True, tuple(where))
+
+    def _first_fit(self, flavor: str, cpus: int) -> str | None:
+        fitting = (name for name in sorted(self.free) if name.startswith(flavor) and self.free[name] >= cpus)
+        return next(fitting, None)
+
+    def _change(self, node: str, change: int) -> None:
+        self.free[node] += change
+        self._log.append((node, change))
+
+    def _cpus(self, workload: Workload) -> int:
+        return self.requests(workload, workload.pod_sets[0])["cpu"] // 1000
