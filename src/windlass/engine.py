@@ -17,17 +17,20 @@ import numpy as np
 
 from windlass import jit
 from windlass.cluster.snapshot import Snapshot
+from windlass.model.configuration import WorkloadClass
 from windlass.model.decision import Bind, Hold
 from windlass.model.plan import Plan
 from windlass.model.verdict import Verdict
 from windlass.model.workload import Workload
-from windlass.placement.admission import GangSettings, admit_workloads
+from windlass.placement.admission import GangSettings, admit_workloads, is_alone
 from windlass.placement.grants import GrantReader
 from windlass.placement.mix import WorkloadMix, mix_arrays, mix_of
 from windlass.placement.overlay import Overlay
 from windlass.placement.place import Placed, Placer
-from windlass.placement.policies import USES_MIX, PlacementConfig, make_rule
+from windlass.placement.policies import SCORERS, USES_MIX, PlacementConfig, make_rule
+from windlass.placement.strategy import Strategies
 from windlass.placement.table import ScoreTable
+from windlass.placement.timeplan.alone import decided_in_time, note_reserved
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.order import Queue, order
 
@@ -41,6 +44,8 @@ class EngineConfig(msgspec.Struct, frozen=True):
     """The workload to expect; None: what has been seen so far."""
     queues: QueueConfig = QueueConfig()
     gangs: GangSettings = GangSettings()
+    classes: tuple[WorkloadClass, ...] = ()
+    """Workloads that are placed by a rule of their own."""
 
 
 class Memo:
@@ -51,52 +56,65 @@ class Memo:
         self._key: tuple[object, ...] = ()
 
     def table(self, snapshot: Snapshot, config: EngineConfig, expected: WorkloadMix) -> ScoreTable:
-        key = (config.placement, expected, len(snapshot.models.names), snapshot.state.free.shape)
+        key = (
+            config.placement,
+            config.classes,
+            expected,
+            len(snapshot.models.names),
+            snapshot.state.free.shape,
+        )
         table = self._table
         fresh = table is None or table.facts is not snapshot.facts or table.objects is not snapshot.objects
         if table is None or fresh or key != self._key:
-            table = ScoreTable(snapshot, mix_arrays(expected, snapshot.models, snapshot.state))
+            strategies = Strategies(SCORERS[config.placement.policy], config.classes)
+            table = ScoreTable(snapshot, mix_arrays(expected, snapshot.models, snapshot.state), strategies)
             self._table, self._key = table, key
         return table
 
 
 def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | None = None) -> Plan:
     """What to do now: every pending pod is bound to a node or held with a verdict."""
-    together = [workload for workload in snapshot.workloads if not _is_loose(workload)]
-    urgent, loose = _alone(snapshot, together)
+    together = [workload for workload in snapshot.workloads if not is_alone(workload)]
+    pods = [workload for workload in snapshot.workloads if is_alone(workload)]
+    in_time = decided_in_time(snapshot, together, pods, config.gangs.time)
+    urgent, loose = _alone(snapshot, together, in_time)
     table = (memo or Memo()).table(snapshot, config, _expected(snapshot, config))
     rule = make_rule(config.placement, snapshot.state)
     small = snapshot.facts.size * min(len(loose.rows), len(snapshot.shapes)) <= SMALL
     with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
         overlay = Overlay(snapshot, table, rule, jit.kernels(small))
-        if not together:
+        if not together and not snapshot.reservations:
             placed = Placer(overlay, loose).run()
             return Plan(binds=_binds(snapshot, loose, placed), holds=Holds(snapshot, loose, placed))
         first = Placer(overlay, urgent).run()
-        decided = admit_workloads(overlay, snapshot.system, together, config.queues, int(now), config.gangs)
+        decided = admit_workloads(
+            overlay, snapshot.system, [*together, *in_time], config.queues, int(now), config.gangs
+        )
         last = Placer(overlay, loose).run()
+        note_reserved(overlay, loose, last, decided.kept)
     return Plan(
         binds=[*_binds(snapshot, urgent, first), *decided.binds, *_binds(snapshot, loose, last)],
         holds=[*Holds(snapshot, urgent, first), *decided.holds, *Holds(snapshot, loose, last)],
         admits=decided.admits,
         evicts=decided.evicts,
+        reserves=decided.reserves,
     )
 
 
-def _alone(snapshot: Snapshot, together: Sequence[Workload]) -> tuple[Queue, Queue]:
+def _alone(
+    snapshot: Snapshot, together: Sequence[Workload], in_time: Sequence[Workload]
+) -> tuple[Queue, Queue]:
     """Pending pods that are on their own: those more urgent than all that waits in queues and gangs, and the rest."""
-    if not together:
+    if not together and not snapshot.reservations:
         return order(snapshot, np.zeros(len(snapshot.pods.node), dtype=np.bool_)), order(snapshot)
-    members = {key for workload in together for pod_set in workload.pod_sets for key in pod_set.pods}
+    members = {key for one in (*together, *in_time) for pod_set in one.pod_sets for key in pod_set.pods}
     objects = snapshot.pods.objects[: len(snapshot.pods.node)]
     alone = np.array([pod.key not in members for pod in objects], dtype=np.bool_)
     waiting = [workload.priority for workload in together if workload.admission is None]
     urgent = snapshot.pods.priority > max(waiting, default=0)
+    if snapshot.reservations:
+        urgent &= False  # they are decided in time, with the gangs
     return order(snapshot, alone & urgent), order(snapshot, alone & ~urgent)
-
-
-def _is_loose(workload: Workload) -> bool:
-    return workload.kind == "Pod" and not workload.queue and not workload.hold
 
 
 def _expected(snapshot: Snapshot, config: EngineConfig) -> WorkloadMix:

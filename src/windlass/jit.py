@@ -18,15 +18,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-ENTRY = {
-    "place_queue",
-    "refresh_row",
-    "refresh_all_nodes",
-    "write_verdict",
-    "cluster_fragments",
-    "count_fits",
-    "count_beside",
-}
 Kernels = types.SimpleNamespace
 
 ENTRY_POINTS = frozenset(
@@ -52,6 +43,15 @@ KERNEL_MODULES = (
     "windlass.placement.kernels.count",
     "windlass.placement.kernels.measures",
 )
+
+
+CONSTANT_MODULES = (
+    "windlass.cluster.resources",
+    "windlass.cluster.state",
+    "windlass.model.reasons",
+    "windlass.placement.arrays",
+)
+"""Whose constants are compiled into the kernels."""
 
 
 def kernels(small: bool) -> Kernels:
@@ -83,7 +83,7 @@ def compiled() -> Kernels:
             twin = types.FunctionType(function.__code__, namespace, name, function.__defaults__)
             twin.__module__, twin.__qualname__ = module.__name__, name
             kernels[name] = namespace[name] = numba.njit(
-                cache=cached, error_model="numpy", forceinline=name not in ENTRY
+                cache=cached, error_model="numpy", forceinline=name not in ENTRY_POINTS
             )(twin)
     return Kernels(**kernels)
 
@@ -103,10 +103,7 @@ def _functions(module: types.ModuleType) -> dict[str, types.FunctionType]:
 
 def _use_cache_directory(numba: Any, modules: list[types.ModuleType]) -> bool:
     """Point numba's cache at a folder of these very sources; False if there is no place to write one."""
-    import windlass.cluster.state
-    import windlass.placement.arrays
-
-    sources = [inspect.getsource(m) for m in (*modules, windlass.placement.arrays, windlass.cluster.state)]
+    sources = [inspect.getsource(m) for m in (*modules, *map(importlib.import_module, CONSTANT_MODULES))]
     digest = hashlib.sha256("".join(sources).encode()).hexdigest()[:16]
     beside = Path(inspect.getfile(modules[0])).parent / "__pycache__"
     for folder in (beside, Path(tempfile.gettempdir()) / "windlass-kernels"):

@@ -15,6 +15,7 @@ from windlass.model.configuration import Settings
 from windlass.model.plan import Plan
 from windlass.placement.admission import GangSettings
 from windlass.placement.policies import PlacementConfig
+from windlass.placement.timeplan.terms import TimeSettings
 from windlass.queueing.config import QueueConfig, UsageHistory
 
 
@@ -41,5 +42,6 @@ def engine_config(settings: Settings) -> EngineConfig:
         restart_seconds=settings.restart_seconds,
     )
     placement = PlacementConfig(settings.placement, settings.seed)
-    gangs = GangSettings(settings.gang_grace_seconds, settings.resources)
-    return EngineConfig(placement, queues=queues, gangs=gangs)
+    time = TimeSettings(settings.backfill_depth, settings.reservation_lead_seconds)
+    gangs = GangSettings(settings.gang_grace_seconds, settings.resources, time)
+    return EngineConfig(placement, queues=queues, gangs=gangs, classes=settings.classes)

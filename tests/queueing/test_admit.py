@@ -33,6 +33,7 @@ from windlass.queueing.outcome import Admitted
 RECLAIM = PreemptionPolicy(reclaim_within_cohort="Any")
 BY_PRIORITY = PreemptionPolicy(within_queue="LowerPriority")
 FAIR = QueueConfig(fair_sharing=True)
+STOPS = Fungibility("MayStopSearch", "MayStopSearch")
 
 
 def test_quota_is_given_by_priority_then_age() -> None:
@@ -164,6 +165,33 @@ def test_what_was_just_admitted_is_taken_back_not_evicted() -> None:
     assert "team/resident" in held(outcomes)["visitor"].message
 
 
+def test_a_workload_that_waits_for_its_own_quota_keeps_later_ones_from_borrowing_it() -> None:
+    """Strict queues only: the head keeps its claim in every round."""
+    owner = queue("owner", cell(2), cohort="c", strategy="StrictFIFO")
+    queues = system([owner, queue("guest", cell(0), cohort="c")])
+    crowd = [running("r", "guest", 1), waiting("head", "owner", 2), waiting("visitor", "guest", 1)]
+    assert admitted(decide(queues, crowd)) == {}
+    patient = system([queue("owner", cell(2), cohort="c"), queue("guest", cell(0), cohort="c")])
+    assert list(admitted(decide(patient, crowd))) == ["visitor"]
+
+
+def test_who_loses_a_flavor_to_others_goes_on_with_the_next() -> None:
+    """The strict head's claim takes the last of `one`, round after round; the other queue's own `two` is free."""
+    owner = queue("q", {"one": cell(1), "two": cell(1)}, cohort="c", fungibility=STOPS, preemption=RECLAIM)
+    strict = queue(
+        "strict", {"one": cell(2), "two": cell(0)}, cohort="c", fungibility=STOPS, strategy="StrictFIFO"
+    )
+    crowd = [
+        running("r", "q", 1, flavor="one"),
+        running("s", "strict", 1, flavor="one"),
+        waiting("other", "q", 2),
+        waiting("head", "strict", 2),
+        waiting("w", "q", 1, created=4),
+    ]
+    outcomes = decide(system([owner, strict]), crowd, FAIR)
+    assert admitted(outcomes)["w"].choices[0].flavors == {"cpu": "two"}
+
+
 def test_flavors_are_tried_in_order_and_by_fungibility() -> None:
     quotas = {"one": cell(1), "two": cell(2)}
     busy = running("busy", "q", 1, flavor="one")
@@ -211,6 +239,20 @@ def test_fair_sharing_serves_the_smaller_share_first() -> None:
         waiting("b0", "b", 1, created=9),
     ]
     assert list(admitted(decide(queues, crowd, FAIR))) == ["b0"]
+
+
+def test_of_two_borrowers_the_one_with_the_smaller_share_goes_first() -> None:
+    queues = system(
+        [queue(name, cell(nominal), cohort="c") for name, nominal in (("a", 0), ("b", 0), ("pool", 4))]
+    )
+    crowd = [
+        running("a0", "a", 2),
+        running("b0", "b", 1),
+        waiting("a1", "a", 1, priority=9),
+        waiting("b1", "b", 1),
+    ]
+    assert list(admitted(decide(queues, crowd, FAIR))) == ["b1"]
+    assert list(admitted(decide(queues, crowd))) == ["a1"]
 
 
 def test_fair_sharing_takes_from_the_larger_share() -> None:

@@ -81,8 +81,7 @@ def decision_document(decision: Decision) -> dict[str, Any]:
 
 def hold_message(hold: Hold) -> str:
     """What holds it, in one sentence: the engine's own words, or the count of nodes by reason."""
-    message = hold.verdict.detail or hold.verdict.kube_message
-    return f"{message}; {hold.verdict.outlook}" if hold.verdict.outlook else message
+    return hold.verdict.message
 
 
 def plan_table(plan: Plan) -> Table:

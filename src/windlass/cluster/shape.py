@@ -19,6 +19,8 @@ _IDENTITIES = 4096
 
 
 NO_NUMBER = -1
+STRATEGY_ANNOTATION = "windlass.dev/placement"
+STRATEGIES = ("pack", "spread", "balanced")
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -30,6 +32,8 @@ class Shape(msgspec.Struct, frozen=True):
     """Effective request in base units, sorted by name, zeros left out."""
     gpu: GpuRequest | None
     key: bytes
+    strategy: str = ""
+    """`pack`, `spread` or `balanced` where the pod's annotation says so."""
 
     @property
     def gpu_milli(self) -> int:
@@ -65,7 +69,10 @@ def make_shape(pod: Pod) -> Shape:
         )
     # The filters must not take the node that this one pod happens to be on for a wish of the shape.
     loose = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
-    return Shape(NO_NUMBER, loose, requests, gpu, shape_key(pod, requests, gpu))
+    strategy = pod.metadata.annotations.get(STRATEGY_ANNOTATION, "")
+    strategy = strategy if strategy in STRATEGIES else ""
+    key = shape_key(pod, requests, gpu) + strategy.encode()
+    return Shape(NO_NUMBER, loose, requests, gpu, key, strategy)
 
 
 def is_plain(pod: Pod) -> bool:

@@ -18,6 +18,7 @@ from windlass.cluster.resources import ResourceBook
 from windlass.cluster.shape import ShapeBook
 from windlass.cluster.state import Ints, NodeState
 from windlass.model.queue import QueueSystem
+from windlass.model.reservation import Reservation
 from windlass.model.workload import Workload
 
 
@@ -48,3 +49,5 @@ class Snapshot(msgspec.Struct, frozen=True):
     """What could not be grouped into workloads, and is said instead of guessed."""
     unreadable: dict[str, str]
     """Pods that could not be understood → the error that names the field."""
+    reservations: tuple[Reservation, ...] = ()
+    """Of the calendar, by name."""

@@ -32,6 +32,7 @@ from windlass.model.node import Node
 from windlass.model.objects import Unreadable, name_of
 from windlass.model.pod import Pod, PodSpec
 from windlass.model.queue import QueueSystem
+from windlass.model.reservation import Reservation, ReservationObject, reservation_of
 from windlass.model.times import seconds_of
 from windlass.model.volume import Namespace, PersistentVolume, PersistentVolumeClaim, StorageClass
 
@@ -124,7 +125,14 @@ class Store:
             workloads=grouping.workloads,
             notes=grouping.notes,
             unreadable=dict(self._unreadable),
+            reservations=self._reservations(),
         )
+
+    def _reservations(self) -> tuple[Reservation, ...]:
+        found = (
+            reservation_of(thing) for thing in self._extras.values() if isinstance(thing, ReservationObject)
+        )
+        return tuple(sorted(found, key=lambda one: one.name))
 
     def _group(self, now: int) -> tuple[QueueSystem, Grouping]:
         """Queues and workloads, where any object says that there are some."""

@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
+from windlass.cluster.state import MEMORY_MIB
 from windlass.defrag.scene import Scene
 from windlass.model.configuration import Settings
 from windlass.model.defrag import DefragPlan, Move, Start, Unmoved
 from windlass.model.errors import InputError
+from windlass.model.quota import quota_requests
 from windlass.model.reasons import POD_REASONS
 from windlass.model.workload import Workload
 from windlass.placement.defrag import exact
@@ -34,6 +36,7 @@ from windlass.queueing.outcome import (
     QUOTA_INSUFFICIENT,
     QUOTA_MISCONFIGURED,
 )
+from windlass.queueing.running import GPU
 
 NOT_ROOM = frozenset(
     {QUOTA_INSUFFICIENT, QUOTA_MISCONFIGURED, QUEUE_MISSING, FLAVOR_MISMATCH, BEHIND_HEAD}
@@ -75,6 +78,7 @@ class _Planner:
         self._starts: list[Start] = []
         self._waits: dict[str, Unmoved] = {}
         self._notes = list(scene.snapshot.notes)
+        self._codes = {hold.workload: hold.verdict.code for hold in scene.before.holds}
 
     def run(self) -> DefragPlan:
         for piece in self._targets():
@@ -89,15 +93,22 @@ class _Planner:
         request = self._request
         waiting = self._scene.waiting()
         if request.workload:
-            return self._named([piece for piece in waiting if whole_key(piece.key) == request.workload])
+            asked = self._named([piece for piece in waiting if whole_key(piece.key) == request.workload])
+            return [piece for piece in asked if self._waits_for_room(piece)]
         if request.only_new:
             for piece in self._scene.pieces:
                 if piece.key in self._started and not self._is_submitted(piece):
                     self._notes.append(f"{whole_key(piece.key)} starts without any move")
             return [piece for piece in waiting if not self._is_submitted(piece)]
-        codes = {hold.workload: hold.verdict.code for hold in self._scene.before.holds}
-        for_room = [piece for piece in waiting if codes.get(whole_key(piece.key)) not in NOT_ROOM]
-        return for_room[: request.limits.targets]
+        return [piece for piece in waiting if self._waits_for_room(piece)][: request.limits.targets]
+
+    def _waits_for_room(self, piece: Workload) -> bool:
+        """Whether room is what it lacks; otherwise what it waits for is noted."""
+        key = whole_key(piece.key)
+        code = self._codes.get(key, "")
+        if code in NOT_ROOM:
+            self._waits[key] = Unmoved(key, f"{code}: no move of running pods lifts this")
+        return code not in NOT_ROOM
 
     def _named(self, waiting: list[Workload]) -> list[Workload]:
         name = self._request.workload
@@ -220,7 +231,7 @@ class _Planner:
             site.place(piece, demand.choices)
         self._moves += self._as_moves(park, steps, piece.key)
         self._started |= {piece.key}
-        gpus = sum(gpu_milli(item.shape, ()) for item in demand.items)
+        gpus = sum(gpu_milli(item.shape, ()) or self._share(item) for item in demand.items)
         self._starts.append(
             Start(
                 workload=whole_key(piece.key),
@@ -235,6 +246,11 @@ class _Planner:
                 by="exact" if self._request.is_exact else "search",
             )
         )
+
+    def _share(self, item: Item) -> int:
+        """Milli-GPU of a pod that asks for GPU memory, on the largest device there is."""
+        memory = int(self._overlay.state.device[:, MEMORY_MIB].max(initial=0))
+        return quota_requests(item.pod, memory).get(GPU, 0)
 
 
 def _why_not(lowest: int, park: Park, steps: int) -> str:

@@ -37,6 +37,7 @@ from windlass.model.owners import wire as owners
 from windlass.model.pod import Pod
 from windlass.model.podgroup import pod_group
 from windlass.model.priority import PriorityClass
+from windlass.model.reservation import ReservationObject, reservation_of
 from windlass.model.volume import Namespace, PersistentVolume, PersistentVolumeClaim, StorageClass
 
 
@@ -113,6 +114,7 @@ _KINDS: dict[str, tuple[tuple[str, type], ...]] = {
     "Configuration": (("config.kueue.x-k8s.io/v1beta2", KueueConfiguration),),
     "SchedulerConfiguration": (("windlass.dev/v1", SchedulerConfiguration),),
     "Fleet": (("windlass.dev/v1", Fleet),),
+    "Reservation": (("windlass.dev/v1", ReservationObject),),
 }
 """Kind → its API versions, one a group, each with its struct."""
 _CHECKS: dict[type, Any] = {
@@ -121,6 +123,7 @@ _CHECKS: dict[type, Any] = {
     PersistentVolume: check_volume,
     StorageClass: check_storage_class,
     Fleet: check_fleet,
+    ReservationObject: reservation_of,
     wire.ClusterQueueObject: queues.cluster_queue,
     wire.LocalQueueObject: queues.local_queue,
     wire.CohortObject: queues.cohort,

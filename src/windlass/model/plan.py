@@ -20,7 +20,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def decisions(self) -> Iterator[Decision]:
-        """In an order in which they can be carried out: who goes, who comes, where to, for whom room is kept, and who waits."""
+        """In an order in which they can be carried out: who goes, who comes, where to, what is kept, who waits."""
         yield from self.evicts
         yield from self.admits
         yield from self.binds

@@ -272,12 +272,21 @@ INVALID_OBJECT = Reason(
     "correct the field that the message names",
 )
 
+RESERVED_FOR_OTHERS = Reason(
+    "RESERVED_FOR_OTHERS",
+    "RESERVED_FOR_OTHERS",
+    "there is room, but it is kept for a planned start or a reservation",
+    "there is room, but a planned start or a calendar reservation of others holds it",
+    "declare a run-time limit that ends before it begins, or wait",
+)
+
 POD_REASONS = (
     SCHEDULING_GATED,
     UNBOUND_CLAIM,
     CLAIM_MISSING,
     RESOURCE_CLAIMS_NOT_IMPLEMENTED,
     INVALID_OBJECT,
+    RESERVED_FOR_OTHERS,
 )
 """Reasons that hold a pod before any node is looked at."""
 

@@ -45,6 +45,12 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     """The planned start and what it rests on, or why there is none; in words."""
 
     @property
+    def message(self) -> str:
+        """What holds it, and what is planned, in one sentence."""
+        text = self.detail or self.kube_message
+        return f"{text}; {self.outlook}" if self.outlook else text
+
+    @property
     def kube_message(self) -> str:
         """kube-scheduler's own form: `0/N nodes are available: …`."""
         if self.detail:

@@ -93,7 +93,7 @@ class Workload(msgspec.Struct, frozen=True):
     max_run_seconds: int | None = None
     """Declared limit of its run time."""
     limit_enforced: bool = True
-    """Something stops it at its limit (a deadline); False where the limit is only declared (`windlass.dev/duration`)."""
+    """Something stops it at its limit (a deadline); False for a declared `windlass.dev/duration`."""
     started_at: int = 0
     checkpoint_at: int = 0
     """Last checkpoint, in seconds; 0 where unknown."""

@@ -1,7 +1,8 @@
 """Workloads decided on the overlay: quota, place and eviction in one step, for the whole of each or not at all.
 
 `engine.decide` calls it where the cluster has queues, gangs or owners. Gangs that are in no queue are placed in order
-of priority and age; queued work goes through `queueing.admit`, with the overlay as its site.
+of priority and age; queued work goes through `queueing.admit`, with the overlay as its site. `timeplan` sees to it that
+nobody runs ahead at the cost of those before it.
 """
 
 from __future__ import annotations
@@ -12,18 +13,24 @@ import msgspec
 
 from windlass.cluster.pods import PENDING
 from windlass.model.configuration import ResourceRules
-from windlass.model.decision import Admit, AdmittedPodSet, Bind, Evict, Hold
+from windlass.model.decision import Admit, AdmittedPodSet, Bind, Evict, Hold, Reserve
 from windlass.model.queue import QueueSystem
 from windlass.model.verdict import Verdict
 from windlass.model.workload import TopologyRequest, Workload
 from windlass.placement.elastic import is_extra, missing_key, pieces_of, whole_key
 from windlass.placement.grants import GrantReader
+from windlass.placement.obstacles import Obstacles
 from windlass.placement.overlay import Overlay
 from windlass.placement.site import OverlaySite
+from windlass.placement.timeplan.alone import keep_free
+from windlass.placement.timeplan.passes import InTime, decide_in_time
+from windlass.placement.timeplan.room import Room
+from windlass.placement.timeplan.terms import TimeSettings
+from windlass.placement.timeplan.walls import Wall, counts_by_node, domain_of
 from windlass.queueing.admit import admit
 from windlass.queueing.config import QueueConfig
-from windlass.queueing.outcome import Admitted, Evicted, Held
-from windlass.queueing.site import PodSetChoice
+from windlass.queueing.outcome import Admitted, Evicted, Held, Outcome
+from windlass.queueing.site import PodSetChoice, Site
 
 GANG_BELOW_MINIMUM = "GangBelowMinimum"
 ANYWHERE = TopologyRequest("unconstrained")
@@ -34,6 +41,8 @@ class GangSettings(msgspec.Struct, frozen=True):
     """How long a gang may run below its minimum before it is stopped whole."""
     resources: ResourceRules = ResourceRules()
     """How requests become what is counted against quota."""
+    time: TimeSettings = TimeSettings()
+    """Planned starts and reservations."""
 
 
 class WorkloadDecisions(msgspec.Struct, frozen=True):
@@ -41,6 +50,9 @@ class WorkloadDecisions(msgspec.Struct, frozen=True):
     binds: tuple[Bind, ...] = ()
     evicts: tuple[Evict, ...] = ()
     holds: tuple[Hold, ...] = ()
+    reserves: tuple[Reserve, ...] = ()
+    kept: Obstacles = msgspec.field(default_factory=Obstacles)
+    """Room that is spoken for, put up on the overlay for whatever is placed after this."""
 
 
 def admit_workloads(
@@ -73,50 +85,84 @@ class _Admission:
         self._site = OverlaySite(overlay, system, self._pieces, settings.resources)
         self._reader = GrantReader(overlay.snapshot)
         self._pod_row = overlay.pod_rows()
+        self._room = Room(overlay, self._site, system, now, settings.time)
         self._admits: dict[str, list[Admitted]] = {}
         self._evicted: dict[str, list[tuple[str, Evicted]]] = {}
         self._holds: dict[str, Hold] = {}
         self._binds: list[Bind] = []
 
     def run(self) -> WorkloadDecisions:
-        for piece in self._unqueued():
-            self._place_unqueued(piece)
-        queued = [piece for piece in self._pieces if piece.queue]
-        for outcome in admit(self._system, queued, self._config, self._now, self._site):
+        others = [
+            one for one in self._overlay.snapshot.workloads if one.key not in self._whole and one.admission
+        ]
+        found = decide_in_time(
+            self._room,
+            self._config,
+            [*self._pieces, *others],
+            self._overlay.snapshot.reservations,
+            self._decide,
+        )
+        for outcome in found.outcomes:
             if isinstance(outcome, Admitted):
                 self._admitted(outcome)
             elif isinstance(outcome, Evicted):
                 whole = whole_key(outcome.workload)
                 self._evicted.setdefault(whole, []).append((outcome.workload, outcome))
             else:
-                self._held(outcome)
+                self._held(outcome, found)
         self._stop_broken_gangs()
         return WorkloadDecisions(
-            tuple(self._admit(key, parts) for key, parts in self._admits.items()),
+            tuple(self._admit(key, parts) for key, parts in self._admits.items() if not self._is_pod(key)),
             tuple(self._binds),
             tuple(self._evict(key, parts) for key, parts in self._evicted.items()),
-            tuple(hold for key, hold in self._holds.items() if key not in self._admits),
+            (
+                *(hold for key, hold in self._holds.items() if key not in self._admits),
+                *self._short(found),
+            ),
+            tuple(self._reserve(wall) for wall in found.walls if wall.seats),
+            keep_free(self._room, found.walls),
         )
+
+    def _decide(self, site: Site) -> list[Outcome]:
+        """Gangs that are in no queue, then what is queued, then pods on their own that time matters for."""
+        waiting, alone = self._unqueued()
+        outcomes = [self._place_unqueued(piece, turn, site) for turn, piece in enumerate(waiting)]
+        queued = [piece for piece in self._pieces if piece.queue]
+        for outcome in admit(self._system, queued, self._config, self._now, site):
+            if not isinstance(outcome, Evicted):
+                outcome = msgspec.structs.replace(outcome, turn=outcome.turn + len(waiting))
+            outcomes.append(outcome)
+        first = len(waiting) + len(queued)
+        return outcomes + [
+            self._place_unqueued(piece, turn, site) for turn, piece in enumerate(alone, start=first)
+        ]
 
     # Work that is in no queue
 
-    def _unqueued(self) -> list[Workload]:
-        waiting = [piece for piece in self._pieces if not piece.queue and piece.admission is None]
-        return sorted(
-            waiting, key=lambda piece: (is_extra(piece.key), -piece.priority, piece.queued_at, piece.key)
+    def _unqueued(self) -> tuple[list[Workload], list[Workload]]:
+        """Gangs, with the lone pods that are more urgent than all that waits; and the other lone pods."""
+        waiting = [piece for piece in self._pieces if piece.admission is None]
+        urgent = max((piece.priority for piece in waiting if not is_alone(piece)), default=0)
+        ordered = sorted(
+            (piece for piece in waiting if not piece.queue),
+            key=lambda piece: (is_extra(piece.key), -piece.priority, piece.queued_at, piece.key),
         )
+        first = [piece for piece in ordered if not is_alone(piece) or piece.priority > urgent]
+        return first, [piece for piece in ordered if is_alone(piece) and piece.priority <= urgent]
 
-    def _place_unqueued(self, piece: Workload) -> None:
+    def _is_pod(self, key: str) -> bool:
+        return is_alone(self._whole[key])
+
+    @staticmethod
+    def _place_unqueued(piece: Workload, turn: int, site: Site) -> Outcome:
         if piece.hold or not piece.active:
             code, message = piece.hold_code or "JOB_SUSPENDED", piece.hold or "it is not active"
-            self._held(Held(piece.key, code, message))
-            return
+            return Held(piece.key, code, message, turn)
         choices = tuple(PodSetChoice(one.name, one.count, {}) for one in piece.pod_sets)
-        found = self._site.place(piece, choices)
+        found = site.place(piece, choices)
         if found.ok:
-            self._admitted(Admitted(piece.key, "", choices, found.nodes))
-        else:
-            self._held(Held(piece.key, found.code, found.message))
+            return Admitted(piece.key, "", choices, found.nodes, turn=turn)
+        return Held(piece.key, found.code, found.message, turn)
 
     def _stop_broken_gangs(self) -> None:
         """A gang that has run below its minimum for longer than its grace, and can't be completed now, is stopped."""
@@ -158,12 +204,33 @@ class _Admission:
     def _wholes(keys: Iterable[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(whole_key(key) for key in keys))
 
-    def _held(self, outcome: Held) -> None:
+    def _held(self, outcome: Held, found: InTime) -> None:
         key = whole_key(outcome.workload)
         nodes = self._overlay.snapshot.facts.size
         if not is_extra(outcome.workload) or key not in self._holds:
             verdict = Verdict(code=outcome.code, nodes=nodes, detail=outcome.message)
+            outlook = found.outlooks.get(outcome.workload)
+            if outlook is not None:
+                verdict = msgspec.structs.replace(
+                    verdict, planned_start=outlook.start, ahead=outlook.ahead, outlook=outlook.text
+                )
             self._holds[key] = Hold(key, verdict)
+
+    def _reserve(self, wall: Wall) -> Reserve:
+        facts = self._overlay.snapshot.facts
+        domain = domain_of([seat.node for seat in wall.seats], facts)
+        return Reserve(whole_key(wall.key), domain, wall.start, wall.end, counts_by_node(wall, facts))
+
+    def _short(self, found: InTime) -> list[Hold]:
+        """Reservations that lack room."""
+        nodes = self._overlay.snapshot.facts.size
+        return [
+            Hold(
+                one.key,
+                Verdict("GPU_FULL", nodes, detail=f"there is room for {one.found} of its {one.wanted} units"),
+            )
+            for one in found.short
+        ]
 
     def _admit(self, key: str, parts: Sequence[Admitted]) -> Admit:
         """One decision a workload: its pieces together."""
@@ -194,6 +261,11 @@ class _Admission:
         ]
         first = parts[0][1]
         return Evict(key, tuple(pods), whole_key(first.for_), first.reason)
+
+
+def is_alone(workload: Workload) -> bool:
+    """A pod that is in no queue and no group."""
+    return workload.kind == "Pod" and not workload.queue and not workload.hold
 
 
 def pieces_to_decide(system: QueueSystem, workloads: Iterable[Workload]) -> list[Workload]:

@@ -41,7 +41,9 @@ MODELS = 6
 """Allowed GPU models, bit by code."""
 MIG_REQUEST = 7
 """Which of its requests is the MIG resource (-1: none)."""
-ASKED = 8
+SCORER = 8
+"""Which scorer ranks nodes for it: the policy's, or its workload class's own."""
+ASKED = 9
 """From here on, for each request in the order of the shape's sorted list: its column, its amount."""
 MIG = ASKED + 2 * MAX_REQUESTS
 """From here on, for each MIG geometry: the profile's slices at start 0 (0: hasn't got it), the bits of the slices

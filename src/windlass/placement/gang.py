@@ -61,7 +61,7 @@ def place_together(
 ) -> list[Place] | Failure:
     """Places for every pod of every part, taken on the overlay; on failure the overlay is as it was."""
     before = overlay.checkpoint()
-    rows = [overlay.table.row(part.shape, overlay.snapshot) for part in parts]
+    rows = [overlay.table.row(part.shape, overlay.snapshot, part.pod) for part in parts]
     close = [i for i, part in enumerate(parts) if part.topology is not None and tree is not None]
     # The largest pods first: they have the fewest places to go.
     loose = sorted(set(range(len(parts))) - set(close), key=lambda i: (-_size(parts[i].shape), i))

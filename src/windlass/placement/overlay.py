@@ -15,10 +15,10 @@ from windlass.cluster.facts import Bools
 from windlass.cluster.ledger import book
 from windlass.cluster.shape import Shape
 from windlass.cluster.snapshot import Snapshot
-from windlass.cluster.state import Ints, Words
+from windlass.cluster.state import BLOCKED, Ints, Words
 from windlass.model.pod import Pod
 from windlass.model.reasons import WHY_GPU_DEVICE_ROOM, WHY_GPU_UNHEALTHY, WHY_MIG_NO_ROOM, why_insufficient
-from windlass.placement.arrays import IMPOSSIBLE, MAX_REQUESTS, Rule
+from windlass.placement.arrays import IMPOSSIBLE, MAX_REQUESTS, SCORER, Rule
 from windlass.placement.kernels.scores import RANDOM, WINDLASS
 from windlass.placement.neighbours import Neighbours
 from windlass.placement.preferences import preference_scores
@@ -59,13 +59,20 @@ class Unseating(NamedTuple):
     placing: Placing
 
 
+class Closing(NamedTuple):
+    """A node was closed to new pods (1), or opened again (-1)."""
+
+    node: int
+    sign: int
+
+
 class Overlay:
     def __init__(self, snapshot: Snapshot, table: ScoreTable, rule: Rule, kernels: jit.Kernels) -> None:
         self.snapshot, self.table, self.rule, self.kernels = snapshot, table, rule, kernels
         self.state = snapshot.state.copy()
         self.log: Ints = np.zeros(64, dtype=np.int64)
         self.log_end = 0
-        self._steps: list[Placing | Removal | Unseating] = []
+        self._steps: list[Placing | Removal | Unseating | Closing] = []
         self._neighbours: Neighbours | None = None
         self._one = table.scratch(1)
         table.begin()
@@ -84,6 +91,8 @@ class Overlay:
                 self._exchange(step, 1)
             elif isinstance(step, Unseating):
                 self._exchange(step.placing, -1)
+            elif isinstance(step, Closing):
+                self._close(step.node, -step.sign)
             else:
                 self._book(step, 1)
 
@@ -91,7 +100,7 @@ class Overlay:
         """Put a pod that fits on the node."""
         device = int(self.table.cells.device[row, node])
         grant = self.kernels.take(
-            self.state, self.table.shapes, row, node, device, self.rule.scorer == WINDLASS
+            self.state, self.table.shapes, row, node, device, self.table.shapes[row, SCORER] == WINDLASS
         )
         placing = Placing(pod, row, node, np.uint64(grant))
         self._steps.append(placing)
@@ -120,6 +129,15 @@ class Overlay:
         """Take a pod that was placed here off its node again."""
         self._steps.append(Unseating(placing))
         self._exchange(placing, 1)
+
+    def close(self, node: int, sign: int = 1) -> None:
+        """The node takes no new pods; with -1 it does again."""
+        self._steps.append(Closing(node, sign))
+        self._close(node, sign)
+
+    def _close(self, node: int, sign: int) -> None:
+        self.state.node[node, BLOCKED] += sign
+        self._changed(node)
 
     def _exchange(self, placing: Placing, sign: int) -> None:
         self.kernels.exchange(self.state, self.table.shapes, placing.row, placing.node, placing.grant, sign)

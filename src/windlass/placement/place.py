@@ -42,12 +42,26 @@ def table_rows(overlay: Overlay, queue: Queue) -> Ints:
     """The table row of every queue entry; -1 for a pod that can't be read."""
     snapshot, table = overlay.snapshot, overlay.table
     shapes = snapshot.pods.shape[queue.rows]
+    if not table.strategies.by_shape:
+        return _rows_by_pod(overlay, queue)
     row_of = np.full(len(snapshot.shapes) + 1, -1, dtype=np.int64)  # UNREADABLE, being -1, picks the last
     asked = np.zeros(len(row_of), dtype=np.bool_)
     asked[shapes] = True
     for number in np.flatnonzero(asked[:UNREADABLE]).tolist():
         row_of[number] = table.row(snapshot.shapes[number], snapshot)
     return row_of[shapes]
+
+
+def _rows_by_pod(overlay: Overlay, queue: Queue) -> Ints:
+    """The same where the labels of a pod decide by which rule it is placed."""
+    snapshot, table = overlay.snapshot, overlay.table
+    rows = []
+    for pod_row, number in zip(queue.rows.tolist(), snapshot.pods.shape[queue.rows].tolist(), strict=True):
+        readable = number != UNREADABLE
+        rows.append(
+            table.row(snapshot.shapes[number], snapshot, snapshot.pods.objects[pod_row]) if readable else -1
+        )
+    return np.array(rows, dtype=np.int64)
 
 
 class Placer:

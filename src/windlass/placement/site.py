@@ -23,6 +23,7 @@ from windlass.model.quota import quota_requests
 from windlass.model.requests import pod_requests
 from windlass.model.workload import PodSet, PodSetAssignment, Workload
 from windlass.placement.gang import Failure, Part, Place, place_together
+from windlass.placement.obstacles import Obstacles
 from windlass.placement.overlay import Overlay, Placing
 from windlass.placement.topology import DomainTree
 from windlass.queueing.eligibility import refusal
@@ -98,6 +99,16 @@ class OverlaySite:
             if nodes is not None:
                 self._gone[key] = nodes
 
+    @property
+    def after_removal(self) -> bool:
+        """The last thing done here was to take somebody off: what is placed next is what others go for."""
+        return bool(self._undo) and self._undo[-1][1] in self._gone
+
+    def watch(self, workload: Workload) -> None:
+        """Know where a running workload's pods are, though nobody decides on it."""
+        if workload.key not in self.seats:
+            self._seat(workload)
+
     def _remember(self, key: str) -> None:
         self._undo.append((self._overlay.checkpoint(), key, self.seats.get(key), self._gone.get(key)))
 
@@ -113,6 +124,12 @@ class OverlaySite:
         self._gone[workload.key] = nodes
 
     def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlaceResult:
+        return self.place_around(workload, choices, Obstacles())
+
+    def place_around(
+        self, workload: Workload, choices: tuple[PodSetChoice, ...], obstacles: Obstacles
+    ) -> PlaceResult:
+        """As `place`, with room that others are promised left free."""
         parts, tree, topology = self.parts(workload, choices)
         if not self._possible(parts):
             return PlaceResult(
@@ -122,10 +139,14 @@ class OverlaySite:
                 feasible=False,
             )
         self._remember(workload.key)
+        before = self._overlay.checkpoint()
+        obstacles.put_up(self._overlay)
         found = place_together(self._overlay, parts, tree, topology)
         if isinstance(found, Failure):
+            self._overlay.rollback(before)
             self._undo.pop()
             return self._failed(found)
+        obstacles.take_down(self._overlay)
         there = self.seats.get(workload.key, Seats([], []))
         self.seats[workload.key] = Seats(there.running, [*there.placed, *found])
         return PlaceResult(ok=True, nodes=self._nodes(found, len(parts)), after=self._after(found))
@@ -205,7 +226,7 @@ class OverlaySite:
         """Whether every part has a node that could hold one of its pods if it were empty."""
         overlay = self._overlay
         for part in parts:
-            row = overlay.table.row(part.shape, overlay.snapshot)
+            row = overlay.table.row(part.shape, overlay.snapshot, part.pod)
             fits = overlay.table.cells.static[row] == 0
             for name, amount in part.shape.requests:
                 if (
@@ -213,7 +234,9 @@ class OverlaySite:
                     or not part.shape.gpu.profile
                     or not name.startswith("nvidia.com/mig-")
                 ):
-                    fits &= overlay.state.total[:, overlay.snapshot.resources.column(name)] >= amount
+                    column = overlay.snapshot.resources.column(name)
+                    known = column < overlay.state.total.shape[1]
+                    fits &= overlay.state.total[:, column] >= amount if known else amount <= 0
             if part.count and not fits.any():
                 return False
         return True

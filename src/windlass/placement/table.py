@@ -16,6 +16,7 @@ from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import Ints, kind_of
 from windlass.model.gpu import GpuRequest
 from windlass.model.mig import GEOMETRIES, mig_resource_name
+from windlass.model.pod import Pod
 from windlass.placement.arrays import (
     ASKED,
     BLOCK,
@@ -31,12 +32,14 @@ from windlass.placement.arrays import (
     MODELS,
     NEAREST,
     REQUESTS,
+    SCORER,
     Cells,
     Mix,
     NodeMemo,
     Outcome,
 )
 from windlass.placement.filters import static_reasons
+from windlass.placement.strategy import Strategies
 
 CELL_BUDGET = 4_000_000
 """Cells kept at the most (about 40 bytes each)."""
@@ -50,13 +53,14 @@ _WIDTH = MIG + 3 * len(GEOMETRIES)
 class ScoreTable:
     """Rows of cells for one set of nodes, one rule and one mix."""
 
-    def __init__(self, snapshot: Snapshot, mix: Mix) -> None:
+    def __init__(self, snapshot: Snapshot, mix: Mix, strategies: Strategies) -> None:
+        self.strategies = strategies
         self.facts: NodeFacts = snapshot.facts
         self.objects: ClusterObjects = snapshot.objects
         self.mix = mix
         self._nodes = snapshot.facts.size
         self._capacity = max(16, min(512, CELL_BUDGET // max(1, self._nodes)))
-        self._rows: dict[bytes, int] = {}
+        self._rows: dict[tuple[bytes, int], int] = {}
         self._used: dict[int, None] = {}
         self._in_use: set[int] = set()
         size = 16
@@ -80,17 +84,19 @@ class ScoreTable:
         self.cells.cursor[:] = -1
         self._in_use.clear()
 
-    def row(self, shape: Shape, snapshot: Snapshot) -> int:
-        """The shape's row, made if it is new."""
-        found = self._rows.get(shape.key)
+    def row(self, shape: Shape, snapshot: Snapshot, pod: Pod | None = None) -> int:
+        """The row of the shape (for this very pod, where its labels put it into a class), made if it is new."""
+        scorer = self.strategies.scorer(pod or shape.pod, shape)
+        key = (shape.key, scorer)
+        found = self._rows.get(key)
         if found is None:
-            found = self._new_row(shape, snapshot)
+            found = self._new_row(key, shape, snapshot)
         self._used.pop(found, None)
         self._used[found] = None
         self._in_use.add(found)
         return found
 
-    def _new_row(self, shape: Shape, snapshot: Snapshot) -> int:
+    def _new_row(self, key: tuple[bytes, int], shape: Shape, snapshot: Snapshot) -> int:
         row = next(iter(self._used), 0)
         # A decision keeps its rows until the end, since it may have to undo what it placed by them.
         if len(self._rows) < self._capacity or row in self._in_use:
@@ -99,8 +105,9 @@ class ScoreTable:
                 self._grow(min(2 * row, self._capacity) if row < self._capacity else 2 * row)
         else:
             self._rows = {key: number for key, number in self._rows.items() if number != row}
-        self._rows[shape.key] = row
+        self._rows[key] = row
         self.shapes[row] = _shape_row(shape, snapshot)
+        self.shapes[row, SCORER] = key[1]
         cells = self.cells
         cells.static[row] = static_reasons(shape.pod, snapshot.facts, snapshot.objects)
         cells.why[row], cells.stamp[row], cells.counts[row] = 0, 0, 0

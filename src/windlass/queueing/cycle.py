@@ -82,6 +82,7 @@ class Cycle:
         self._claims = []
         self._book.end_round()
         for entry in entries:
+            entry.pending.looks += 1
             entry.pending.tried = () if entry.is_decided else entry.assignment.tried
         return entries
 

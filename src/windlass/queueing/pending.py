@@ -19,6 +19,7 @@ class Pending:
         "groups",
         "key",
         "local_queue",
+        "looks",
         "node",
         "pinned",
         "priority",
@@ -45,6 +46,8 @@ class Pending:
         """Per pod set and resource, the last flavor that was looked at; -1: all of them."""
         self.pinned: tuple[dict[str, str], ...] = ()
         """While it is looked at again in one cycle, it keeps to the flavors of the first look."""
+        self.looks = 0
+        """Rounds in which it was looked at."""
         self._refusals: dict[tuple[int, str], str] = {}
 
     @property
@@ -58,6 +61,10 @@ class Pending:
 
     @property
     def has_flavors_left(self) -> bool:
+        """Sets whose searches are out of step could go round for ever, so each flavor gets its turn only once."""
+        flavors = sum(len(group.flavors) for group in self.node.spec.groups)
+        if self.looks > flavors * len(self.requests):
+            return False
         return any(index != -1 for indices in self.tried for index in indices.values())
 
     def refusal(self, index: int, flavor: ResourceFlavor) -> str:

@@ -74,7 +74,7 @@ class Planner:
             first = first or Proposal(assignment, [], failure)
             more = banned | self._replaceable(pending, assignment)
             # The queue prefers the next flavor to preemption: where it has one, look there first.
-            if pending.node.spec.fungibility.when_can_preempt != "TryNextFlavor":
+            if more == banned or pending.node.spec.fungibility.when_can_preempt != "TryNextFlavor":
                 break
             banned = more
         return self._make_room(pending, first or Proposal(assignment, []))

@@ -118,9 +118,12 @@ def _from_workload(unit: Unit, members: Members, inputs: Inputs) -> Workload:
     hold = (base.hold, base.hold_code)
     if admission is None and not base.hold:
         hold = _limit_hold(sets, inputs, base.namespace)
+    limit, enforced = _run_limit(base, wire.metadata, owner, sets)
     return msgspec.structs.replace(
         base,
         pod_sets=sets,
+        max_run_seconds=limit,
+        limit_enforced=enforced,
         created=base.created or inputs.now,
         queued_at=base.queued_at or inputs.now,
         admission=admission,
@@ -130,6 +133,18 @@ def _from_workload(unit: Unit, members: Members, inputs: Inputs) -> Workload:
         started_at=base.started_at or _first_start(members),
         checkpoint_at=max(base.checkpoint_at, checkpoint_of(wire.metadata, members.pods)),
     )
+
+
+def _run_limit(
+    base: Workload, metadata: ObjectMeta, owner: Owner | None, sets: Sequence[PodSet]
+) -> tuple[int | None, bool]:
+    """Of a Kueue Workload, by its own field, its annotation or what it was made of; and whether it is enforced."""
+    objects = [(metadata, None)] + ([(owner.metadata, owner.deadline)] if owner is not None else [])
+    identities = [(Identity(base.key, "Workload", one), deadline) for one, deadline in objects]
+    hard = [base.max_run_seconds, *(enforced_limit(one, sets, deadline) for one, deadline in identities)]
+    every = [base.max_run_seconds, *(run_limit(one, sets, deadline) for one, deadline in identities)]
+    limit = min((value for value in every if value is not None), default=None)
+    return limit, limit in hard
 
 
 def _where_pods_are(admission: Admission, sets: Sequence[PodSet], pods: dict[str, Pod]) -> Admission:

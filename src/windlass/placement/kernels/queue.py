@@ -20,6 +20,7 @@ from windlass.placement.arrays import (
     MIG_REQUEST,
     NEAREST,
     REQUESTS,
+    SCORER,
     Cells,
     Mix,
     NodeMemo,
@@ -305,7 +306,6 @@ def place_queue(
     verdicts = 0
     last_verdict = np.full(cells.cursor.shape[0], -1, dtype=np.int64)
     last_log = np.full(cells.cursor.shape[0], -1, dtype=np.int64)
-    islands = rule.scorer == WINDLASS
     for unit in range(units.shape[0] - 1):
         first, end = units[unit], units[unit + 1]
         if end - first == 1 and last_log[queue[first]] == log_end:
@@ -322,7 +322,9 @@ def place_queue(
             )
             outcome.node[i], outcome.verdict[i] = n, -1
             if n >= 0:
-                outcome.grant[i] = take(nodes, shapes, s, n, cells.device[s, n], islands)
+                outcome.grant[i] = take(
+                    nodes, shapes, s, n, cells.device[s, n], shapes[s, SCORER] == WINDLASS
+                )
                 refresh_node(nodes, memo, mix, rule, n)
                 log[log_end] = n
                 log_end += 1

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from windlass.cluster.resources import CPU
+from windlass.cluster.resources import CPU, MEMORY
 from windlass.cluster.state import (
     DEV_END,
     DEV_FIRST,
@@ -21,7 +21,7 @@ from windlass.cluster.state import (
     Ints,
     NodeState,
 )
-from windlass.placement.arrays import GPUS, KIND, MIG_REQUEST, MILLI, MILLI_CPU, Mix, NodeMemo, Rule
+from windlass.placement.arrays import GPUS, KIND, MIG_REQUEST, MILLI, MILLI_CPU, SCORER, Mix, NodeMemo, Rule
 from windlass.placement.kernels.devices import (
     WHOLE,
     copy_free,
@@ -34,7 +34,19 @@ from windlass.placement.kernels.devices import (
 )
 from windlass.placement.kernels.worth import windlass_score
 
-FIRST_FIT, PACK, SPREAD, BEST_FIT, DOT_PRODUCT, GPU_PACKING, GPU_CLUSTERING, FGD, WINDLASS, RANDOM = range(10)
+(
+    FIRST_FIT,
+    PACK,
+    SPREAD,
+    BEST_FIT,
+    DOT_PRODUCT,
+    GPU_PACKING,
+    GPU_CLUSTERING,
+    FGD,
+    WINDLASS,
+    RANDOM,
+    BALANCED,
+) = range(11)
 
 AWAY = 1 << 60
 """Taken off the score of a GPU node for a pod that needs none."""
@@ -59,6 +71,23 @@ def pack_score(nodes: NodeState, shapes: Ints, s: int, n: int, device: int) -> i
     gpu = free_gpu(nodes, n) - gpu_asked(nodes, shapes, s, n, device)
     cpu = nodes.free[n, CPU] - shapes[s, MILLI_CPU]
     return -(gpu << 32) - min(cpu, (1 << 32) - 1)
+
+
+def balanced_score(nodes: NodeState, shapes: Ints, s: int, n: int, device: int) -> int:
+    """GPU, CPU and memory used in the same proportion afterwards: the smaller the gap between them, the better."""
+    least, most = 1 << 20, 0
+    for column in (CPU, MEMORY):
+        total = nodes.total[n, column]
+        if total > 0:
+            asked = shapes[s, MILLI_CPU] if column == CPU else 0
+            used = (total - nodes.free[n, column] + asked) * 10_000 // total
+            least, most = min(least, used), max(most, used)
+    devices = nodes.node[n, DEV_END] - nodes.node[n, DEV_FIRST]
+    if devices > 0:
+        left = free_gpu(nodes, n) - gpu_asked(nodes, shapes, s, n, device)
+        used = (devices * WHOLE - left) * 10_000 // (devices * WHOLE)
+        least, most = min(least, used), max(most, used)
+    return least - most
 
 
 def best_fit_score(nodes: NodeState, shapes: Ints, rule: Rule, s: int, n: int, device: int) -> int:
@@ -196,24 +225,27 @@ def cell_score(
     nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: Mix, rule: Rule, s: int, n: int
 ) -> tuple[int, int]:
     """Score of the cell and the device of a share, by the rule in force."""
-    if rule.scorer == FGD:
+    scorer = shapes[s, SCORER]
+    if scorer == FGD:
         return fgd_score(nodes, shapes, memo, mix, s, n)
-    if rule.scorer == WINDLASS:
+    if scorer == WINDLASS:
         score, device = windlass_score(nodes, shapes, memo, mix, s, n)
         return score + off_gpu_nodes(nodes, shapes, s, n), device
     device = tightest_device(nodes, shapes, s, n)
-    if rule.scorer == FIRST_FIT:
+    if scorer == FIRST_FIT:
         return off_gpu_nodes(nodes, shapes, s, n), device
-    if rule.scorer == PACK:
+    if scorer == PACK:
         return pack_score(nodes, shapes, s, n, device) + off_gpu_nodes(nodes, shapes, s, n), device
-    if rule.scorer == SPREAD:
+    if scorer == SPREAD:
         return off_gpu_nodes(nodes, shapes, s, n) - pack_score(nodes, shapes, s, n, device), device
-    if rule.scorer == BEST_FIT:
+    if scorer == BEST_FIT:
         return best_fit_score(nodes, shapes, rule, s, n, device), device
-    if rule.scorer == DOT_PRODUCT:
+    if scorer == DOT_PRODUCT:
         return dot_product_score(nodes, shapes, rule, s, n, device), device
-    if rule.scorer == GPU_PACKING:
+    if scorer == GPU_PACKING:
         return gpu_packing_score(nodes, shapes, s, n, device), device
-    if rule.scorer == GPU_CLUSTERING:
+    if scorer == GPU_CLUSTERING:
         return gpu_clustering_score(nodes, shapes, rule, s, n), device
+    if scorer == BALANCED:
+        return balanced_score(nodes, shapes, s, n, device) + off_gpu_nodes(nodes, shapes, s, n), device
     return 0, device

@@ -39,7 +39,7 @@ def evict_words(evict: Evict) -> str:
 
 
 def hold_words(hold: Hold) -> str:
-    return f"{hold.verdict.code}: {hold.verdict.detail or hold.verdict.kube_message}"
+    return f"{hold.verdict.code}: {hold.verdict.message}"
 
 
 def places_words(nodes: dict[str, int]) -> str:

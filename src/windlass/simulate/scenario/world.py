@@ -36,6 +36,7 @@ CLUSTER_WIDE = frozenset(
         "Cohort",
         "ResourceFlavor",
         "Topology",
+        "Reservation",
     }
 )
 DROPPED_BY_STORE = frozenset(

@@ -1,0 +1,93 @@
+"""Pods on their own and time: which of them are decided beside the gangs, and what the rest has to leave free.
+
+`engine.decide` places most lone pods in one fast loop that knows nothing of time. Those with a run-time limit, and
+those that hold a reservation, may use room that others may not, so they are decided one by one. For the rest, the room
+that is spoken for is put up as obstacles on the overlay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from windlass.cluster.snapshot import Snapshot
+from windlass.model.reasons import RESERVED_FOR_OTHERS
+from windlass.model.workload import Workload
+from windlass.placement.obstacles import Obstacles, try_seat
+from windlass.placement.overlay import Overlay
+from windlass.placement.place import Placed, table_rows
+from windlass.placement.timeplan.room import Room
+from windlass.placement.timeplan.terms import TimeSettings, limit_of
+from windlass.placement.timeplan.walls import Wall
+from windlass.queueing.order import Queue
+
+MOST_NOTED = 256
+"""So many refused pods are asked whether they would fit if nothing were kept free; it is only for their verdict."""
+
+
+def decided_in_time(
+    snapshot: Snapshot, together: Sequence[Workload], alone: Sequence[Workload], settings: TimeSettings
+) -> list[Workload]:
+    """Those of the lone pods that are decided one by one."""
+    waiting = [one for one in alone if one.admission is None]
+    reservations = snapshot.reservations
+    if not reservations and not any(one.admission is None for one in together):
+        return []
+    urgent = max((one.priority for one in together if one.admission is None), default=0)
+    return [
+        one
+        for one in waiting
+        if limit_of(one, settings) is not None
+        or (reservations and one.priority > urgent)
+        or any(
+            reserved.who.holds(one.namespace, one.queue, one.pod_sets[0].pod.metadata.labels)
+            for reserved in reservations
+        )
+    ]
+
+
+def keep_free(room: Room, walls: Sequence[Wall]) -> Obstacles:
+    """Puts up, on the overlay as it is now, what work without a limit has to leave alone."""
+    lead = room.settings.reservation_lead
+    walls = [
+        wall
+        for wall in walls
+        if wall.overlaps(room.now, None) and wall.binds_at(room.now, lead) and wall.seats
+    ]
+    seats, closed = [], set()
+    for wall in walls:
+        mark = room.mark()
+        missing = {seat.node for seat in wall.seats if try_seat(room.overlay, seat) is None}
+        room.rewind(mark)
+        seats += [seat for seat in wall.seats if seat.node not in missing]
+        closed |= {node for node in missing if _is_needed(room, node, wall, walls)}
+    obstacles = Obstacles(seats, sorted(closed))
+    obstacles.put_up(room.overlay)
+    return obstacles
+
+
+def _is_needed(room: Room, node: int, wall: Wall, walls: Sequence[Wall]) -> bool:
+    """Whether what is free on the node now is needed when the wall begins: those who leave by then free too little."""
+    free = room.overlay.state.free[node].copy()
+    mark = room.mark()
+    room.release(wall.start)
+    standing = [seat for one in walls if one.stands_at(wall.start) for seat in one.seats if seat.node == node]
+    for seat in standing:
+        try_seat(room.overlay, seat)
+    needed = bool((room.overlay.state.free[node] < free).any())
+    room.rewind(mark)
+    return needed
+
+
+def note_reserved(overlay: Overlay, queue: Queue, placed: Placed, obstacles: Obstacles) -> None:
+    """Says of refused pods that would fit if nothing were kept free that this is why."""
+    obstacles.take_down(overlay)
+    refused = np.flatnonzero((placed.node < 0) & (placed.refusal >= 0))[:MOST_NOTED].tolist()
+    if not refused or obstacles.is_empty:
+        return
+    rows = table_rows(overlay, queue)
+    for position in refused:
+        pod = overlay.snapshot.pods.objects[int(queue.rows[position])]
+        if not overlay.reasons(pod, int(rows[position])).all():
+            placed.held[position] = RESERVED_FOR_OTHERS

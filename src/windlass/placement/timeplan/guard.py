@@ -1,0 +1,95 @@
+"""The site that `queueing.admit` sees: the real one, and no workload may run into a wall that binds it.
+
+Bound is whoever was decided after the workload that the wall is for, and everybody by a reservation but its holders.
+Two exceptions: a workload for which others are evicted takes what is its right, and a start that needs borrowed quota
+doesn't hold up work of another queue that stays within its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from windlass.model.queue import ResourceFlavor
+from windlass.model.reasons import RESERVED_FOR_OTHERS
+from windlass.model.workload import PodSet, Workload
+from windlass.placement.timeplan.clock import usage_of
+from windlass.placement.timeplan.room import Room
+from windlass.placement.timeplan.terms import limit_of
+from windlass.placement.timeplan.walls import Wall
+from windlass.placement.timeplan.words import in_the_way
+from windlass.queueing.site import PlaceResult, PodSetChoice
+
+LAST = 1 << 60
+
+
+class GuardedSite:
+    """Implements `queueing.site.Site`."""
+
+    def __init__(self, room: Room, walls: Sequence[Wall], turns: Mapping[str, int]) -> None:
+        self._room, self._site = room, room.site
+        self._walls, self._turns = walls, turns
+
+    def requests(self, workload: Workload, pod_set: PodSet) -> dict[str, int]:
+        return self._site.requests(workload, pod_set)
+
+    def eligible(self, pod_set: PodSet, flavor: ResourceFlavor) -> str:
+        return self._site.eligible(pod_set, flavor)
+
+    def checkpoint(self) -> int:
+        return self._site.checkpoint()
+
+    def rollback(self, to: int) -> None:
+        self._site.rollback(to)
+
+    def remove(self, workload: Workload) -> None:
+        self._site.remove(workload)
+
+    def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlaceResult:
+        walls = [] if self._site.after_removal else self._binding(workload, choices)
+        if not walls:
+            return self._noted(workload, choices, self._site.place(workload, choices))
+        found = self._room.settle(workload, choices, self._room.now, walls)
+        if found.ok:
+            return self._noted(workload, choices, found)
+        before = self._site.checkpoint()
+        plain = self._site.place(workload, choices)
+        self._site.rollback(before)
+        if not plain.ok:
+            return plain
+        message = in_the_way(walls, self._room)
+        # Not feasible: no eviction would help, since it is not those who run that are in the way.
+        return PlaceResult(ok=False, message=message, code=RESERVED_FOR_OTHERS.code, feasible=False)
+
+    def _noted(
+        self, workload: Workload, choices: tuple[PodSetChoice, ...], found: PlaceResult
+    ) -> PlaceResult:
+        if found.ok:
+            self._room.add_placed(workload, choices)
+        return found
+
+    def _binding(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> list[Wall]:
+        now, settings = self._room.now, self._room.settings
+        limit = limit_of(workload, settings)
+        end = None if limit is None else now + limit
+        turn = self._turns.get(workload.key, LAST)
+        walls = [
+            wall
+            for wall in self._walls
+            if wall.turn < turn
+            and wall.overlaps(now, end)
+            and wall.binds_at(now, settings.reservation_lead)
+            and not wall.is_for(workload)
+        ]
+        if any(wall.borrows for wall in walls) and not self._borrows(workload, choices):
+            node = self._room.queue_of(workload)
+            own = node.name if node is not None else ""
+            walls = [wall for wall in walls if not wall.borrows or wall.queue == own]
+        return walls
+
+    def _borrows(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> bool:
+        node = self._room.queue_of(workload)
+        if node is None:
+            return True
+        self._room.show_quota(())
+        usage = usage_of(workload, choices, node, self._site)
+        return any(node.borrows_with(cell, amount) for cell, amount in usage.items())

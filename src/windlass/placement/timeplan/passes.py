@@ -1,0 +1,234 @@
+"""Admit, plan, and admit again around the plans, until nobody who waits is delayed by one behind.
+
+`placement.admission` hands over one way to decide everything on a given site; what comes back are the outcomes of the
+last pass, the walls (for `Reserve`), and what each hold says about time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import msgspec
+
+from windlass.model.reasons import RESERVED_FOR_OTHERS
+from windlass.model.reservation import Reservation
+from windlass.model.workload import Workload
+from windlass.placement.elastic import is_extra
+from windlass.placement.timeplan import words
+from windlass.placement.timeplan.calendar import Shortfall, reservation_walls
+from windlass.placement.timeplan.guard import GuardedSite
+from windlass.placement.timeplan.room import Room
+from windlass.placement.timeplan.starts import Starts
+from windlass.placement.timeplan.terms import end_of, limit_of
+from windlass.placement.timeplan.walls import Wall
+from windlass.queueing.config import QueueConfig
+from windlass.queueing.outcome import (
+    FLAVOR_MISMATCH,
+    QUEUE_MISSING,
+    QUOTA_MISCONFIGURED,
+    Admitted,
+    Held,
+    Outcome,
+)
+from windlass.queueing.site import Site
+
+PASSES = 4
+"""After so many, what still delays a plan is held instead of moved."""
+NEVER = frozenset(
+    {FLAVOR_MISMATCH, QUEUE_MISSING, QUOTA_MISCONFIGURED, "INVALID_OBJECT", "REQUEST_EXCEEDS_CLUSTER"}
+)
+"""Time doesn't cure these."""
+
+Decide = Callable[[Site], list[Outcome]]
+"""Decides on everything, on that site."""
+
+
+class Outlook(msgspec.Struct, frozen=True):
+    """What a hold says about time."""
+
+    start: int | None
+    ahead: int
+    text: str
+
+
+class InTime(msgspec.Struct, frozen=True):
+    outcomes: list[Outcome]
+    walls: list[Wall]
+    """Reservations, then planned starts in order."""
+    outlooks: dict[str, Outlook]
+    short: list[Shortfall]
+
+
+def decide_in_time(
+    room: Room,
+    config: QueueConfig,
+    workloads: Sequence[Workload],
+    reservations: Iterable[Reservation],
+    decide: Decide,
+) -> InTime:
+    """`workloads` are all there are, running and waiting, in the pieces that are decided for themselves."""
+    room.add_running(workloads)
+    walls, short = reservation_walls(room, reservations, workloads)
+    return _Passes(room, config, workloads, walls, decide).run(short)
+
+
+class _Passes:
+    def __init__(
+        self,
+        room: Room,
+        config: QueueConfig,
+        workloads: Sequence[Workload],
+        reserved: list[Wall],
+        decide: Decide,
+    ) -> None:
+        self._room, self._decide, self._reserved = room, decide, reserved
+        self._starts = Starts(room, config)
+        self._by_key = {workload.key: workload for workload in workloads}
+        self._plans: dict[str, Wall] = {}
+        self._basis: dict[str, list[str]] = {}
+        self._delayed: dict[str, Wall] = {}
+
+    def run(self, short: list[Shortfall]) -> InTime:
+        base = self._room.mark()
+        if not self._can_plan():
+            outcomes = self._decide(self._room.site)
+        else:
+            outcomes = self._decide(GuardedSite(self._room, self._reserved, {}))
+            outcomes = self._around_plans(base, outcomes)
+        return InTime(outcomes, [*self._reserved, *self._plans.values()], self._outlooks(outcomes), short)
+
+    def _around_plans(self, base: tuple[int, int], outcomes: list[Outcome]) -> list[Outcome]:
+        for _ in range(PASSES):
+            self._plan(outcomes)
+            if not self._delayed:
+                return outcomes
+            self._room.rewind(base)
+            turns = {one.workload: one.turn for one in outcomes if isinstance(one, Admitted | Held)}
+            walls = [*self._reserved, *self._plans.values()]
+            outcomes = self._decide(GuardedSite(self._room, walls, turns))
+        self._plan(outcomes)
+        return self._without_offenders(outcomes)
+
+    def _can_plan(self) -> bool:
+        settings = self._room.settings
+        bounded = any(limit_of(workload, settings) is not None for workload in self._by_key.values())
+        return bounded or bool(self._reserved)
+
+    # Planned starts
+
+    def _plan(self, outcomes: Sequence[Outcome]) -> None:
+        """A start for everybody who waits, in order; `_delayed` are those whom somebody behind them holds up."""
+        self._plans, self._basis, self._delayed = {}, {}, {}
+        before_it: dict[str, int | None] = {}
+        """Strict queue → the start of the last one that was looked at."""
+        for hold in self._waiting(outcomes)[: self._room.settings.depth]:
+            workload = self._by_key[hold.workload]
+            queue = self._strict_queue(workload)
+            earlier = before_it.get(queue, 0) if queue else 0
+            wall = None if earlier is None else self._start(workload, hold.turn, earlier, outcomes)
+            if queue:
+                before_it[queue] = wall.start if wall is not None else None
+            if wall is not None:
+                self._plans[wall.key] = wall
+                self._basis[wall.key] = self._rests_on(wall)
+
+    def _start(
+        self, workload: Workload, turn: int, not_before: int, outcomes: Sequence[Outcome]
+    ) -> Wall | None:
+        walls = [wall for wall in (*self._reserved, *self._plans.values()) if not wall.is_for(workload)]
+        found = self._starts.earliest(workload, walls, turn, not_before)
+        behind = [
+            self._by_key[one.workload]
+            for one in outcomes
+            if isinstance(one, Admitted) and one.turn > turn and not one.after
+        ]
+        if not behind or (found is not None and found.start <= self._room.now + 1):
+            return found
+        mark = self._room.mark()
+        for other in behind:
+            self._room.site.remove(other)
+        alone = self._starts.earliest(workload, walls, turn, not_before)
+        self._room.rewind(mark)
+        if alone is None or (found is not None and found.start <= alone.start):
+            return found
+        self._delayed[workload.key] = alone
+        return alone
+
+    def _waiting(self, outcomes: Sequence[Outcome]) -> list[Held]:
+        """Those whom time may help, in order."""
+        held = [
+            one
+            for one in outcomes
+            if isinstance(one, Held)
+            and one.code not in NEVER
+            and one.workload in self._by_key
+            and not is_extra(one.workload)
+            and not self._by_key[one.workload].hold
+            and self._by_key[one.workload].active
+        ]
+        return sorted(held, key=lambda one: (one.turn, one.workload))
+
+    def _strict_queue(self, workload: Workload) -> str:
+        node = self._room.queue_of(workload)
+        return node.name if node is not None and node.spec.strategy == "StrictFIFO" else ""
+
+    def _rests_on(self, wall: Wall) -> list[str]:
+        """Those whose end makes room for it: on its nodes, or, where only quota was lacking, the last before it."""
+        room = self._room
+        others = [(one.end, one.key, one.nodes) for one in self._plans.values() if one.key != wall.key]
+        others += [(one.end, one.workload.key, room.nodes_of(one.workload.key)) for one in room.occupants()]
+        ended = [(end, key, nodes) for end, key, nodes in others if end is not None and end <= wall.start]
+        there = [(end, key) for end, key, nodes in ended if nodes & wall.nodes]
+        last = max((end for end, _, _ in ended), default=0)
+        return [key for _, key in sorted(there or [(end, key) for end, key, _ in ended if end == last])]
+
+    def _without_offenders(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """The last resort: whoever may still delay a plan doesn't start now."""
+        kept: list[Outcome] = []
+        for one in outcomes:
+            walls = [
+                wall
+                for wall in self._delayed.values()
+                if isinstance(one, Admitted) and wall.turn < one.turn and not one.after
+            ]
+            end = next((at.end for at in self._room.occupants() if at.workload.key == one.workload), None)
+            walls = [wall for wall in walls if wall.overlaps(self._room.now, end)]
+            if walls and isinstance(one, Admitted):
+                self._room.site.remove(self._by_key[one.workload])
+                message = words.in_the_way(walls, self._room)
+                kept.append(Held(one.workload, RESERVED_FOR_OTHERS.code, message, one.turn))
+            else:
+                kept.append(one)
+        return kept
+
+    # What holds say
+
+    def _outlooks(self, outcomes: Sequence[Outcome]) -> dict[str, Outlook]:
+        unbounded = sorted(self._without_end())
+        depth = self._room.settings.depth
+        counts: dict[str, int] = {}
+        found: dict[str, Outlook] = {}
+        for place, hold in enumerate(self._waiting(outcomes) if depth else ()):
+            workload = self._by_key[hold.workload]
+            node = self._room.queue_of(workload)
+            queue = node.name if node is not None else ""
+            ahead = counts.get(queue, 0)
+            counts[queue] = ahead + 1
+            wall = self._plans.get(hold.workload)
+            if wall is not None:
+                text = words.planned(wall, self._basis[wall.key], ahead, self._room)
+            elif place >= depth:
+                text = words.beyond_depth(depth, ahead)
+            else:
+                text = words.not_planned(unbounded, bool(self._strict_queue(workload)), ahead)
+            found[hold.workload] = Outlook(wall.start if wall is not None else None, ahead, text)
+        return found
+
+    def _without_end(self) -> Iterator[str]:
+        for key in self._room.site.seats:
+            workload = self._by_key.get(key)
+            if workload is not None and workload.admission is not None:
+                if end_of(workload, self._room.settings, self._room.now) is None:
+                    yield key
+            elif workload is not None and limit_of(workload, self._room.settings) is None:
+                yield key

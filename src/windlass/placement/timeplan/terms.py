@@ -1,0 +1,45 @@
+"""How long workloads run at most, and when those that run will have ended.
+
+Read by everything in this folder. A limit is a deadline that something enforces, a duration that the workload declares,
+or what its queue's history says. A declared duration that nobody enforces never counts for less than the history of
+the queue, where that is known, so that declaring too little brings nothing.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from windlass.model.workload import Workload
+
+OVERDUE_SECONDS = 60
+"""What is past its limit for no longer than this is taken to be ending now; after that, its end is not known."""
+
+
+class TimeSettings(msgspec.Struct, frozen=True):
+    depth: int = 32
+    """So many of those that wait get a planned start; 0: none."""
+    reservation_lead: int = 86_400
+    """So many seconds before a reservation begins, its room is closed to what would run into it."""
+    history: dict[str, int] = msgspec.field(default_factory=dict)
+    """LocalQueue (`namespace/name`) → seconds within which its workloads have ended so far."""
+
+
+def limit_of(workload: Workload, settings: TimeSettings) -> int | None:
+    """Seconds that it runs at most; None where nothing bounds it."""
+    declared = workload.max_run_seconds
+    known = settings.history.get(f"{workload.namespace}/{workload.queue}") if workload.queue else None
+    if declared is None or (known is not None and not workload.limit_enforced):
+        return max(known or 0, declared or 0) or None
+    return max(1, declared)
+
+
+def end_of(workload: Workload, settings: TimeSettings, now: int) -> int | None:
+    """When one that runs will have ended, always after now; None where that is not known."""
+    limit = limit_of(workload, settings)
+    started = workload.started_at or (workload.admission.reserved_at if workload.admission else 0)
+    if limit is None or not started:
+        return None
+    end = max(started, 0) + limit
+    if end > now:
+        return end
+    return now + 1 if now - end <= OVERDUE_SECONDS else None
