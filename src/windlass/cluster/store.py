@@ -32,6 +32,7 @@ from windlass.model.node import Node
 from windlass.model.objects import Unreadable, name_of
 from windlass.model.pod import Pod, PodSpec
 from windlass.model.queue import QueueSystem
+from windlass.model.requests import pod_requests
 from windlass.model.reservation import Reservation, ReservationObject, reservation_of
 from windlass.model.times import seconds_of
 from windlass.model.volume import Namespace, PersistentVolume, PersistentVolumeClaim, StorageClass
@@ -105,9 +106,10 @@ class Store:
     def snapshot(self, now: int = 0) -> Snapshot:
         """The cluster as it is. `now` dates what has been handed in and not submitted yet."""
         self._settle()
+        system, grouping = self._group(now)
+        self._meet_templates(grouping)
         self._widen()
         self._state_shared = True
-        system, grouping = self._group(now)
         return Snapshot(
             generation=self._generation,
             facts=self._facts,
@@ -142,6 +144,18 @@ class Store:
         objects = [*self._objects.namespaces.values(), *self._nodes.values(), *pods, *self._extras.values()]
         inputs = inputs_of(objects, now)
         return inputs.system, group(inputs)
+
+    def _meet_templates(self, grouping: Grouping) -> None:
+        """Resources that only pods ask for which don't exist yet have columns, too."""
+        templates = {
+            id(one.pod): one.pod for work in grouping.workloads for one in work.pod_sets if not one.pods
+        }
+        for pod in templates.values():
+            try:
+                for name in pod_requests(pod):
+                    self._resources.column(name)
+            except InputError:
+                continue  # the workload is held, and says why
 
     def learn(self, rows: Ints) -> None:
         """A decision has been made on these pod rows: from now on they count as seen."""

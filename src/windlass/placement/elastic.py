@@ -63,6 +63,14 @@ def missing_key(workload: str) -> str:
     return f"{workload}{MARK}{MISSING}"
 
 
+def pieces_before(piece: str) -> list[str]:
+    """The pieces of the same workload that it can't do without."""
+    whole = whole_key(piece)
+    if is_extra(piece):
+        return [whole, missing_key(whole)]
+    return [whole] if piece == missing_key(whole) else []
+
+
 def _kept_counts(workload: Workload, minimum: int) -> list[int]:
     """How many of each set belong to the minimum: those that run first, then in order."""
     kept, left = [], minimum

@@ -22,6 +22,7 @@ from windlass.model.queue import QueueSystem, ResourceFlavor
 from windlass.model.quota import quota_requests
 from windlass.model.requests import pod_requests
 from windlass.model.workload import PodSet, PodSetAssignment, Workload
+from windlass.placement.elastic import pieces_before
 from windlass.placement.gang import Failure, Part, Place, place_together
 from windlass.placement.obstacles import Obstacles
 from windlass.placement.overlay import Overlay, Placing
@@ -53,6 +54,8 @@ class OverlaySite:
         self._trees: dict[tuple[str, str], DomainTree] = {}
         self._flavored: dict[tuple[int, tuple[str, ...]], tuple[Pod, Pod, Shape]] = {}
         self._requests: dict[int, tuple[Pod, dict[str, int]]] = {}
+        workloads = list(workloads)
+        self._pieces = {workload.key for workload in workloads}
         for workload in workloads:
             if workload.admission is not None:
                 self._seat(workload)
@@ -130,6 +133,13 @@ class OverlaySite:
         self, workload: Workload, choices: tuple[PodSetChoice, ...], obstacles: Obstacles
     ) -> PlaceResult:
         """As `place`, with room that others are promised left free."""
+        if not self._has_base(workload.key):
+            return PlaceResult(
+                ok=False,
+                message="it goes with the minimum of its gang, which doesn't run",
+                code="GANG_INCOMPLETE",
+                feasible=False,
+            )
         parts, tree, topology = self.parts(workload, choices)
         if not self._possible(parts):
             return PlaceResult(
@@ -150,6 +160,11 @@ class OverlaySite:
         there = self.seats.get(workload.key, Seats([], []))
         self.seats[workload.key] = Seats(there.running, [*there.placed, *found])
         return PlaceResult(ok=True, nodes=self._nodes(found, len(parts)), after=self._after(found))
+
+    def _has_base(self, key: str) -> bool:
+        """Whether what a piece of a gang goes with is there: its minimum, and what that lacks, before an extra."""
+        needed = [piece for piece in pieces_before(key) if piece in self._pieces]
+        return all(piece in self.seats for piece in needed)
 
     def _failed(self, failure: Failure) -> PlaceResult:
         if failure.refusal is None:
