@@ -9,7 +9,7 @@ plan. The memo only saves work; an empty one gives the same plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import overload
 
 import msgspec
@@ -36,6 +36,9 @@ from windlass.queueing.order import Queue, order
 
 SMALL = 8_000
 """Cells (nodes times shapes) up to which plain Python is quicker than loading the compiled kernels."""
+
+
+_NOBODY: Mapping[int, tuple[str, ...]] = {}
 
 
 class EngineConfig(msgspec.Struct, frozen=True):
@@ -93,7 +96,11 @@ def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | No
         last = Placer(overlay, loose).run()
         note_reserved(overlay, loose, last, decided.kept)
     return Plan(
-        binds=[*_binds(snapshot, urgent, first), *decided.binds, *_binds(snapshot, loose, last)],
+        binds=[
+            *_binds(snapshot, urgent, first),
+            *decided.binds,
+            *_binds(snapshot, loose, last, decided.leaving),
+        ],
         holds=[*Holds(snapshot, urgent, first), *decided.holds, *Holds(snapshot, loose, last)],
         admits=decided.admits,
         evicts=decided.evicts,
@@ -126,13 +133,21 @@ def _expected(snapshot: Snapshot, config: EngineConfig) -> WorkloadMix:
     return mix_of((snapshot.shapes[number], count) for number, count in enumerate(counts) if count)
 
 
-def _binds(snapshot: Snapshot, queue: Queue, placed: Placed) -> list[Bind]:
+def _binds(
+    snapshot: Snapshot, queue: Queue, placed: Placed, leaving: Mapping[int, tuple[str, ...]] = _NOBODY
+) -> list[Bind]:
+    """`leaving`: node → workloads that have to be gone before anything else is bound there."""
     reader = GrantReader(snapshot)
     names, objects = snapshot.facts.names, snapshot.pods.objects
     rows = queue.rows.tolist()
     nodes = placed.node.tolist()
     return [
-        Bind(objects[rows[i]].key, names[nodes[i]], reader.grants(rows[i], nodes[i], placed.grant[i]))
+        Bind(
+            objects[rows[i]].key,
+            names[nodes[i]],
+            reader.grants(rows[i], nodes[i], placed.grant[i]),
+            leaving.get(nodes[i], ()),
+        )
         for i in np.flatnonzero(placed.node >= 0).tolist()
     ]
 

@@ -185,8 +185,12 @@ def test_pods_on_nodes_of_two_flavors_hold_both() -> None:
 def test_what_is_being_deleted_is_no_member_unless_nothing_else_is_left() -> None:
     leaving = {"labels": COSCHEDULED, "deletionTimestamp": "2026-01-01T07:00:00Z"}
     staying = pod("p0", node="n1", labels=COSCHEDULED)
-    workload = only(COSCHEDULING, NODE, *QUEUES, staying, pod("p1", node="n1", **leaving))
-    assert (workload.pod_sets[0].pods, workload.evicted) == (("eng/p0",), False)
+    both = grouped(COSCHEDULING, NODE, *QUEUES, staying, pod("p1", node="n1", **leaving)).workloads
+    assert [(one.key, one.pod_sets[0].pods, one.evicted) for one in both] == [
+        ("eng/gang", ("eng/p0",), False),
+        ("eng/gang#leaving", ("eng/p1",), True),
+    ]
+    assert all(one.admission is not None for one in both), "it holds quota until it is gone"
     gone = only(COSCHEDULING, NODE, *QUEUES, pod("p1", node="n1", **leaving))
     assert gone.evicted
     assert gone.admission is not None

@@ -140,7 +140,11 @@ def submit_workload(world: World, rng: Random) -> None:
             )
         sets.append(pod_set(name, count, _shape(rng, shares=False)[0], **more))
     tree = workload(
-        f"work-{world.serial()}", _queue(world, rng), sets, priority=rng.choice((0, 0, 5)), created=_tick(world)
+        f"work-{world.serial()}",
+        _queue(world, rng),
+        sets,
+        priority=rng.choice((0, 0, 5)),
+        created=_tick(world),
     )
     if rng.random() < 0.3:
         tree["metadata"]["labels"] = {"late-pods": "true"}

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from tests.invariants.objects import DEVICES, FRACTION, GPU, OWNER, POOL, PODSET, Tree
+from tests.invariants.objects import DEVICES, FRACTION, GPU, OWNER, PODSET, POOL, Tree
 
 Cell = tuple[str, str]
 """(flavor, resource)."""
@@ -49,9 +49,12 @@ def overcommitted(nodes: Mapping[str, Tree], pods: Iterable[Tree]) -> list[str]:
         f"{name} gives {amount} of {resource}"
         for name, amounts in used.items()
         for resource, amount in amounts.items()
-        if amount > int(nodes[name]["status"]["allocatable"].get(resource, 0)) * (1 if resource == "pods" else 1000)
+        if amount
+        > int(nodes[name]["status"]["allocatable"].get(resource, 0)) * (1 if resource == "pods" else 1000)
     ]
-    return found + [f"GPU {index} of {name} gives {milli}" for (name, index), milli in devices.items() if milli > 1000]
+    return found + [
+        f"GPU {index} of {name} gives {milli}" for (name, index), milli in devices.items() if milli > 1000
+    ]
 
 
 def device_list(pod: Tree) -> list[int]:
@@ -64,10 +67,13 @@ class Books:
 
     def __init__(self, objects: Iterable[Tree]) -> None:
         trees = list(objects)
-        self.queues = {one["metadata"]["name"]: one["spec"] for one in trees if one["kind"] == "ClusterQueue"}
-        self.cohorts = {one["metadata"]["name"]: one["spec"] for one in trees if one["kind"] == "Cohort"}
-        self.flavors = {one["metadata"]["name"]: one["spec"] for one in trees if one["kind"] == "ResourceFlavor"}
-        self.local = {one["metadata"]["name"]: one["spec"]["clusterQueue"] for one in trees if one["kind"] == "LocalQueue"}
+
+        def of_kind(kind: str) -> dict[str, Tree]:
+            return {one["metadata"]["name"]: one["spec"] for one in trees if one["kind"] == kind}
+
+        self.queues, self.cohorts = of_kind("ClusterQueue"), of_kind("Cohort")
+        self.flavors = of_kind("ResourceFlavor")
+        self.local = {name: spec["clusterQueue"] for name, spec in of_kind("LocalQueue").items()}
         for spec in self.queues.values():
             if spec.get("cohortName"):
                 self.cohorts.setdefault(spec["cohortName"], {})
@@ -179,4 +185,4 @@ class Books:
         return names[0]
 
 
-__all__ = ["Books", "Usage", "asked", "device_list", "overcommitted", "POOL", "PODSET"]
+__all__ = ["PODSET", "POOL", "Books", "Usage", "asked", "device_list", "overcommitted"]

@@ -7,7 +7,7 @@ from random import Random
 
 from tests.invariants.draws import GRACE
 from tests.invariants.judge import overcommitted
-from tests.invariants.objects import NAMESPACE, PODSET
+from tests.invariants.objects import GROUP, NAMESPACE, OWNER, PODSET
 from tests.invariants.world import World
 
 from windlass.engine import decide
@@ -66,7 +66,9 @@ def check_minimum(world: World, plan: Plan) -> None:
     bound = {one.pod for one in plan.binds}
     for admit in plan.admits:
         if admit.workload in world.groups:
-            coming = {f"{NAMESPACE}/{one['metadata']['name']}" for one in world.members(admit.workload)} & bound
+            coming = {
+                f"{NAMESPACE}/{one['metadata']['name']}" for one in world.members(admit.workload)
+            } & bound
             there = world.running(admit.workload) + len(coming)
             assert there >= world.groups[admit.workload]["spec"]["minMember"], admit
         elif admit.workload in world.workloads:
@@ -96,6 +98,17 @@ def check_world(world: World, broken: set[str]) -> None:
             assert len(members) <= part["count"]
 
 
+def check_nothing_is_forgotten(world: World) -> None:
+    """At rest, whatever has no node is said to wait."""
+    plan = world.plan()
+    said = {hold.workload for hold in plan.holds}
+    for key, tree in world.pods.items():
+        if not tree["spec"].get("nodeName"):
+            meta = tree["metadata"]
+            owner = meta["labels"].get(GROUP) or meta["annotations"].get(OWNER)
+            assert (f"{NAMESPACE}/{owner}" if owner else key) in said, f"nothing is said about {key}"
+
+
 def come_to_rest(world: World, rng: Random) -> int:
     """Nothing is submitted and nothing ends; the number of rounds that it takes until nothing changes."""
     trail = []
@@ -107,5 +120,6 @@ def come_to_rest(world: World, rng: Random) -> int:
         changed = step(world, rng, again=False)
         trail.append((changed, len(before)))
         if not changed and world.is_settled:
+            check_nothing_is_forgotten(world)
             return turn
     raise AssertionError(f"evictions go round in circles: {trail}")

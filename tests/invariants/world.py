@@ -122,13 +122,14 @@ class World:
         changed = False
         for evict in plan.evicts:
             changed = self._evict(evict) or changed
-        for admit in plan.admits:
-            if not self._is_waited_for(admit.after) and admit.kind == "Workload":
-                changed = self._admit(admit) or changed
         for bind in plan.binds:
             if not self._is_waited_for(bind.after):
                 self.bind(bind)
                 changed = True
+        # Their pods take whatever devices are left: the plan has said so for none of them.
+        for admit in plan.admits:
+            if not self._is_waited_for(admit.after) and admit.kind == "Workload":
+                changed = self._admit(admit) or changed
         self._note_broken_gangs()
         return changed
 
@@ -174,7 +175,11 @@ class World:
         """The controller of an admitted workload makes the pods that it lacks; they wait for the scheduler."""
         tree = self.workloads[key]
         for part in tree["status"].get("admission", {}).get("podSetAssignments", ()):
-            there = [one for one in self.members_of_workload(key) if one["metadata"]["labels"][PODSET] == part["name"]]
+            there = [
+                one
+                for one in self.members_of_workload(key)
+                if one["metadata"]["labels"][PODSET] == part["name"]
+            ]
             for _ in range(part["count"] - len(there)):
                 self.put(self._member(tree, part["name"]))
 
@@ -203,7 +208,9 @@ class World:
             )
             there = int(self.nodes[node]["status"]["allocatable"].get(GPU, 0))
             free = [index for index in range(there) if not taken[index]]
-            assert len(free) >= gpus, f"{tree['metadata']['name']} was sent to {node}, which has no {gpus} GPUs"
+            assert len(free) >= gpus, (
+                f"{tree['metadata']['name']} was sent to {node}, which has no {gpus} GPUs"
+            )
             made["metadata"]["annotations"][DEVICES] = ",".join(map(str, free[:gpus]))
         self.put(made)
 
@@ -240,6 +247,9 @@ class World:
             if evicted and not self.members_of_workload(owner):
                 self._send_back(owner)
             return
+        self.now += (
+            1  # pods that came in the same second are taken as they came, and stores may differ in that
+        )
         fresh = copy.deepcopy(tree)
         meta = fresh["metadata"]
         meta.pop("deletionTimestamp", None)
@@ -257,7 +267,9 @@ class World:
         tree["status"].pop("admission", None)
         wanted = {"QuotaReserved": "False", "Admitted": "False", "Evicted": "True"}
         _set_conditions(tree, wanted, self.now, "Preempted")
-        stats = tree["status"].setdefault("schedulingStats", {"evictions": [{"reason": "Preempted", "count": 0}]})
+        stats = tree["status"].setdefault(
+            "schedulingStats", {"evictions": [{"reason": "Preempted", "count": 0}]}
+        )
         stats["evictions"][0]["count"] += 1
         self.put(tree)
 

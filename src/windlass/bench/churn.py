@@ -24,6 +24,21 @@ COLUMNS = (
     Column("trace", "trace"),
     Column("replay", "replay"),
     Column("no_room", "no room"),
+    Column("runs", "runs"),
+    Column("fgd_gpu_time_pct", "fgd, GPU-time %", "{:.2f}"),
+    Column("windlass_gpu_time_pct", "windlass", "{:.2f}"),
+    Column("windlass_difference", "difference", "{:+.2f}"),
+    Column("best-fit_gpu_time_pct", "best-fit", "{:.2f}"),
+    Column("first-fit_gpu_time_pct", "first-fit", "{:.2f}"),
+    Column("fgd_placed_pct", "fgd, pods placed %", "{:.2f}"),
+    Column("windlass_placed_pct", "windlass", "{:.2f}"),
+    Column("fgd_wait_mean_s", "fgd, mean wait s", "{:,.0f}"),
+    Column("windlass_wait_mean_s", "windlass", "{:,.0f}"),
+)
+POLICY_COLUMNS = (
+    Column("trace", "trace"),
+    Column("replay", "replay"),
+    Column("no_room", "no room"),
     Column("policy", "policy"),
     Column("runs", "runs"),
     Column("gpu_time_pct", "GPU-time, %", "{:.2f}"),
@@ -33,17 +48,17 @@ COLUMNS = (
     Column("wait_mean_s", "mean wait, s", "{:,.0f}"),
     Column("wait_p99_s", "p99 wait, s", "{:,.0f}"),
 )
+COMPARED = ("gpu_time_pct", "difference", "placed_pct", "wait_mean_s")
+"""Measures of which the short table has a column a policy."""
 
 
 def churn(scale: Scale, traces_dir: Path | None) -> Part:
     groups = _cases(scale, traces_dir)
 
     def sections(outcomes: Outcomes) -> list[Section]:
-        rows = [
-            row
+        by_case = [
+            [row for policy in POLICIES if (row := _row(outcomes, cases, policy)) is not None]
             for cases in groups
-            for policy in POLICIES
-            if (row := _row(outcomes, cases, policy)) is not None
         ]
         return [
             Section(
@@ -52,11 +67,26 @@ def churn(scale: Scale, traces_dir: Path | None) -> Part:
                 note="No room: what finds none waits first in first out, or is dropped. times:100:10 is the recorded "
                 "times with arrivals 100 times as fast on a tenth of the nodes.",
                 columns=COLUMNS,
-                rows=rows,
-            )
+                rows=[_side_by_side(rows) for rows in by_case if len(rows) == len(POLICIES)],
+            ),
+            Section(
+                name="churn-policies",
+                title="Pods that come and go, every policy",
+                columns=POLICY_COLUMNS,
+                rows=[row for rows in by_case for row in rows],
+                detail=True,
+            ),
         ]
 
     return Part([Run(case, policy) for cases in groups for case in cases for policy in POLICIES], sections)
+
+
+def _side_by_side(rows: list[Row]) -> Row:
+    """The rows of all policies on one case as one."""
+    found = {key: rows[0][key] for key in ("trace", "replay", "no_room", "runs")}
+    for row in rows:
+        found |= {f"{row['policy']}_{key}": row[key] for key in COMPARED}
+    return found
 
 
 def _cases(scale: Scale, traces_dir: Path | None) -> list[list[Case]]:

@@ -20,7 +20,7 @@ class Scale(msgspec.Struct, frozen=True):
 
 
 def whole() -> Scale:
-    return Scale(published_lists(), SEEDS, (1, 2, 3, 4, 5), repetitions=3, copies=(1, 2, 4, 8))
+    return Scale(published_lists(), SEEDS, (1, 2, 3, 4, 5), repetitions=5, copies=(1, 2, 4, 8))
 
 
 def quick() -> Scale:

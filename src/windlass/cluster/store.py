@@ -7,9 +7,8 @@ A bind that was sent off is assumed, and counts, until the pod comes back bound 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from windlass.cluster.columns import ModelBook, NodeRow, build_state, read_node
@@ -18,37 +17,21 @@ from windlass.cluster.facts import NodeFacts
 from windlass.cluster.gangs import GangBook
 from windlass.cluster.history import History
 from windlass.cluster.ledger import book, guess_grants
-from windlass.cluster.objects import ClusterObjects
+from windlass.cluster.others import OtherObjects
 from windlass.cluster.pods import ALONE, ELSEWHERE, PENDING, UNREADABLE, PodTable, PodTraits
 from windlass.cluster.resources import ResourceBook
 from windlass.cluster.shape import ShapeBook, bears_on_others
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import BLOCKED, Ints, NodeState
-from windlass.cluster.workloads import Grouping, group, inputs_of
+from windlass.cluster.workloads import Grouping
 from windlass.model.decision import DeviceGrant
 from windlass.model.errors import InputError
 from windlass.model.meta import ObjectMeta
 from windlass.model.node import Node
-from windlass.model.objects import Unreadable, name_of
+from windlass.model.objects import Unreadable
 from windlass.model.pod import Pod, PodSpec
-from windlass.model.queue import QueueSystem
 from windlass.model.requests import pod_requests
-from windlass.model.reservation import Reservation, ReservationObject, reservation_of
 from windlass.model.times import seconds_of
-from windlass.model.volume import Namespace, PersistentVolume, PersistentVolumeClaim, StorageClass
-
-OtherObject = PersistentVolume | PersistentVolumeClaim | StorageClass | Namespace
-
-_OTHERS = {
-    "PersistentVolume": "volumes",
-    "PersistentVolumeClaim": "claims",
-    "StorageClass": "storage_classes",
-    "Namespace": "namespaces",
-}
-"""Kind → where `ClusterObjects` keeps it."""
-
-_NO_QUEUES = QueueSystem()
-_NO_WORKLOADS = Grouping(())
 
 ALLOCATED_DEVICES = "windlass.dev/allocated-devices"
 WISHED_DEVICES = "windlass.dev/devices"
@@ -60,6 +43,7 @@ class Kept(NamedTuple):
     node: str
     shape: int
     grants: tuple[DeviceGrant, ...]
+    guessed: bool = False
 
 
 _NOTHING = Kept("", UNREADABLE, ())
@@ -73,13 +57,11 @@ class Store:
         self._node_rows: dict[str, NodeRow] = {}
         self._nodes_changed = False
         self._pods = PodTable()
-        self._objects = ClusterObjects()
         self._shapes, self._resources, self._models = ShapeBook(), ResourceBook(), ModelBook()
         self._gangs = GangBook()
         self._over: dict[str, Pod] = {}
         """Pods that have ended: they hold nothing, but a gang's finished members count."""
-        self._extras: dict[tuple[str, str, str], Any] = {}
-        """API group, kind and key → objects that say what belongs together and who may go: queues, groups, owners."""
+        self._others = OtherObjects()
         self._facts = NodeFacts(())
         self._state: NodeState = build_state((), self._resources, self._models)
         self._state_shared = False
@@ -87,6 +69,8 @@ class Store:
         self._tied = 0
         self._assumed: dict[str, str] = {}
         """Pod → node of binds that were sent off and are not confirmed yet."""
+        self._guessed: dict[str, set[str]] = {}
+        """Node → bound pods of which nobody has said which devices they have."""
         self._unreadable: dict[str, str] = {}
         self._generation = 0
 
@@ -106,7 +90,8 @@ class Store:
     def snapshot(self, now: int = 0) -> Snapshot:
         """The cluster as it is. `now` dates what has been handed in and not submitted yet."""
         self._settle()
-        system, grouping = self._group(now)
+        pods = (self._pods.object(row) for row in self._pods.row_of.values())
+        system, grouping = self._others.group([*self._nodes.values(), *self._over.values(), *pods], now)
         self._meet_templates(grouping)
         self._widen()
         self._state_shared = True
@@ -119,7 +104,7 @@ class Store:
             resources=self._resources,
             models=self._models,
             gangs=self._gangs.share(),
-            objects=self._objects,
+            objects=self._others.looked_up,
             seen=self._history.told,
             decisions=self._history.total,
             tied=self._tied,
@@ -127,23 +112,8 @@ class Store:
             workloads=grouping.workloads,
             notes=grouping.notes,
             unreadable=dict(self._unreadable),
-            reservations=self._reservations(),
+            reservations=self._others.reservations(),
         )
-
-    def _reservations(self) -> tuple[Reservation, ...]:
-        found = (
-            reservation_of(thing) for thing in self._extras.values() if isinstance(thing, ReservationObject)
-        )
-        return tuple(sorted(found, key=lambda one: one.name))
-
-    def _group(self, now: int) -> tuple[QueueSystem, Grouping]:
-        """Queues and workloads, where any object says that there are some."""
-        if not self._extras:
-            return _NO_QUEUES, _NO_WORKLOADS
-        pods = [*self._over.values(), *(self._pods.object(row) for row in self._pods.row_of.values())]
-        objects = [*self._objects.namespaces.values(), *self._nodes.values(), *pods, *self._extras.values()]
-        inputs = inputs_of(objects, now)
-        return inputs.system, group(inputs)
 
     def _meet_templates(self, grouping: Grouping) -> None:
         """Resources that only pods ask for which don't exist yet have columns, too."""
@@ -175,10 +145,8 @@ class Store:
             self._put_node(obj)
         elif isinstance(obj, Unreadable):
             self._put_unreadable(obj)
-        elif type(obj).__name__ in _OTHERS:
-            self._put_other(obj)
         else:
-            self._extras[name_of(obj)] = obj
+            self._others.put(obj)
 
     def _put_unreadable(self, obj: Unreadable) -> None:
         """A pod that could not be decoded: if it is on a node, what is free there is not known."""
@@ -200,25 +168,8 @@ class Store:
         elif delta.kind == "Node":
             self._nodes_changed |= self._nodes.pop(delta.key, None) is not None
             self._node_rows.pop(delta.key, None)
-        elif delta.kind in _OTHERS:
-            self._drop_other(delta)
         else:
-            for name in [name for name in self._extras if name[1:] == (delta.kind, delta.key)]:
-                if delta.group in ("", name[0]):
-                    del self._extras[name]
-
-    def _put_other(self, obj: OtherObject) -> None:
-        field = _OTHERS[type(obj).__name__]
-        key = obj.metadata.name
-        if isinstance(obj, PersistentVolumeClaim):
-            key = f"{obj.metadata.namespace or 'default'}/{key}"
-        entries = {**getattr(self._objects, field), key: obj}
-        self._objects = msgspec.structs.replace(self._objects, **{field: entries})
-
-    def _drop_other(self, delta: Gone) -> None:
-        field = _OTHERS[delta.kind]
-        entries = {key: obj for key, obj in getattr(self._objects, field).items() if key != delta.key}
-        self._objects = msgspec.structs.replace(self._objects, **{field: entries})
+            self._others.drop(delta)
 
     # Nodes: a change of nodes is rare, and rebuilds the arrays at the next look.
 
@@ -240,15 +191,18 @@ class Store:
         self._state = build_state([self._node_rows[name] for name in names], self._resources, self._models)
         self._state_shared = False
         self._tied = 0
+        guessed = set().union(*self._guessed.values())
         # Pods whose devices are known go first, so that no guess takes them.
         for key, row in sorted(self._pods.row_of.items(), key=lambda item: not self._pods.grants(item[1])):
             name = self._node_name(key, row)
-            if name:
+            if name and key not in guessed:
                 node, grants = self._facts.index.get(name, ELSEWHERE), self._pods.grants(row)
                 if node >= 0 and not grants:
                     grants = self._grants_of(self._pods.object(row), self._pods.shape(row), node)
                 self._pods.bind(row, node, grants)
                 self._book(row, 1)
+        for name in self._guessed:
+            self._guess(name)
 
     def _node_name(self, key: str, row: int) -> str:
         """Where the pod is, or is assumed to be; empty for one that waits."""
@@ -287,7 +241,9 @@ class Store:
                 return
             if self._pods.node(row) != PENDING and not pod.is_bound and old.metadata.uid == pod.metadata.uid:
                 return  # an older state of a pod whose bind is under way
-            kept = Kept(self._node_name(key, row), self._pods.shape(row), self._pods.grants(row))
+            name = self._node_name(key, row)
+            guessed = key in self._guessed.get(name, ())
+            kept = Kept(name, self._pods.shape(row), self._pods.grants(row), guessed)
             self._drop_pod(key)
         self._add_pod(key, pod, kept)
 
@@ -300,8 +256,45 @@ class Store:
         node = self._facts.index.get(pod.spec.node_name, ELSEWHERE)
         if kept.node != pod.spec.node_name or not self._same_devices(kept.shape, traits.shape):
             kept = _NOTHING
+        name = pod.spec.node_name
+        if self._is_guess(pod, traits.shape, kept):
+            self._lift_guesses(name)
+            self._pods.append(key, pod, traits, node, ())
+            self._guessed.setdefault(name, set()).add(key)
+            self._guess(name)
+            return
+        asks_gpus = traits.shape != UNREADABLE and self._shapes[traits.shape].gpu is not None
+        if asks_gpus:
+            self._lift_guesses(name)
         grants = self._grants_of(pod, traits.shape, node, kept.grants) if node >= 0 else kept.grants
         self._book(self._pods.append(key, pod, traits, node, grants), 1)
+        if asks_gpus:
+            self._guess(name)
+
+    # Guesses: what is known of a node's devices comes first, whatever came first
+
+    def _is_guess(self, pod: Pod, shape: int, kept: Kept) -> bool:
+        if shape == UNREADABLE or self._shapes[shape].gpu is None or (kept.grants and not kept.guessed):
+            return False
+        annotations = pod.metadata.annotations
+        return not (annotations.get(ALLOCATED_DEVICES) or annotations.get(WISHED_DEVICES))
+
+    def _lift_guesses(self, name: str) -> None:
+        """Take pods with guessed devices off the books of their node."""
+        for key in self._guessed.get(name, ()):
+            self._book(self._pods.row_of[key], -1)
+
+    def _guess(self, name: str) -> None:
+        """Give those pods devices again, the oldest first, of what is left."""
+        node = self._facts.index.get(name, ELSEWHERE)
+        rows = [(self._pods.rows.created[row], key, row) for key, row in self._guessed_rows(name)]
+        for _, _, row in sorted(rows):
+            grants = self._grants_of(self._pods.object(row), self._pods.shape(row), node) if node >= 0 else ()
+            self._pods.bind(row, node, grants)
+            self._book(row, 1)
+
+    def _guessed_rows(self, name: str) -> list[tuple[str, int]]:
+        return [(key, self._pods.row_of[key]) for key in self._guessed.get(name, ())]
 
     def _traits(self, key: str, pod: Pod) -> PodTraits:
         number, plain = UNREADABLE, 0
@@ -339,6 +332,7 @@ class Store:
             return
         self._settle()
         self._book(row, -1)
+        self._guessed.get(self._node_name(key, row), set()).discard(key)
         self._pods.remove(key)
         self._unreadable.pop(key, None)
         self._assumed.pop(key, None)

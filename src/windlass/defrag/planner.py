@@ -183,7 +183,7 @@ class _Planner:
 
     def _judge(self, park: Park, demand: Demand, most: int) -> Callable[[tuple[Relocation, ...]], int | None]:
         """What a set of moves weighs once it is staged; None where it can't be made or doesn't help."""
-        stage = Stage(self._stage_overlay, self._stage_site, park)
+        stage = Stage(self._stage_overlay, park)
 
         def accept(relocations: tuple[Relocation, ...]) -> int | None:
             before, site_before = self._stage_overlay.checkpoint(), self._stage_site.checkpoint()
@@ -223,8 +223,8 @@ class _Planner:
 
     def _keep(self, piece: Workload, park: Park, demand: Demand, found: Found) -> None:
         """Makes the moves and places the workload on both overlays; from now on they are part of the scene."""
-        steps = Stage(self._stage_overlay, self._stage_site, park).carry_out(found.relocations)
-        again = Stage(self._overlay, self._site, park).carry_out(found.relocations)
+        steps = Stage(self._stage_overlay, park).carry_out(found.relocations)
+        again = Stage(self._overlay, park).carry_out(found.relocations)
         assert steps is not None, "it was tried"
         assert again is not None, "both overlays are alike"
         for site in (self._stage_site, self._site):

@@ -7,7 +7,7 @@ nobody runs ahead at the cost of those before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -17,7 +17,7 @@ from windlass.model.decision import Admit, AdmittedPodSet, Bind, Evict, Hold, Re
 from windlass.model.queue import QueueSystem
 from windlass.model.verdict import Verdict
 from windlass.model.workload import TopologyRequest, Workload
-from windlass.placement.elastic import is_extra, missing_key, pieces_of, whole_key
+from windlass.placement.elastic import is_extra, missing_key, pieces_before, pieces_of, whole_key
 from windlass.placement.grants import GrantReader
 from windlass.placement.obstacles import Obstacles
 from windlass.placement.overlay import Overlay
@@ -29,6 +29,7 @@ from windlass.placement.timeplan.terms import TimeSettings
 from windlass.placement.timeplan.walls import Wall, counts_by_node, domain_of
 from windlass.queueing.admit import admit
 from windlass.queueing.config import QueueConfig
+from windlass.queueing.node import queue_time
 from windlass.queueing.outcome import Admitted, Evicted, Held, Outcome
 from windlass.queueing.site import PodSetChoice, Site
 
@@ -51,6 +52,8 @@ class WorkloadDecisions(msgspec.Struct, frozen=True):
     evicts: tuple[Evict, ...] = ()
     holds: tuple[Hold, ...] = ()
     reserves: tuple[Reserve, ...] = ()
+    leaving: dict[int, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """Node → workloads that have to be gone before their room there is free."""
     kept: Obstacles = msgspec.field(default_factory=Obstacles)
     """Room that is spoken for, put up on the overlay for whatever is placed after this."""
 
@@ -95,6 +98,7 @@ class _Admission:
         others = [
             one for one in self._overlay.snapshot.workloads if one.key not in self._whole and one.admission
         ]
+        seated = self._seat_waiting_pods()
         found = decide_in_time(
             self._room,
             self._config,
@@ -102,7 +106,7 @@ class _Admission:
             self._overlay.snapshot.reservations,
             self._decide,
         )
-        for outcome in found.outcomes:
+        for outcome in _with_their_base(found.outcomes, self._by_key):
             if isinstance(outcome, Admitted):
                 self._admitted(outcome)
             elif isinstance(outcome, Evicted):
@@ -111,6 +115,9 @@ class _Admission:
             else:
                 self._held(outcome, found)
         self._stop_broken_gangs()
+        for piece in seated:
+            if whole_key(piece.key) not in self._evicted:
+                self._bind_seats(piece, ())
         return WorkloadDecisions(
             tuple(self._admit(key, parts) for key, parts in self._admits.items() if not self._is_pod(key)),
             tuple(self._binds),
@@ -120,6 +127,7 @@ class _Admission:
                 *self._short(found),
             ),
             tuple(self._reserve(wall) for wall in found.walls if wall.seats),
+            {node: self._wholes(keys) for node, keys in self._site.leaving().items()},
             keep_free(self._room, found.walls),
         )
 
@@ -128,14 +136,41 @@ class _Admission:
         waiting, alone = self._unqueued()
         outcomes = [self._place_unqueued(piece, turn, site) for turn, piece in enumerate(waiting)]
         queued = [piece for piece in self._pieces if piece.queue]
-        for outcome in admit(self._system, queued, self._config, self._now, site):
-            if not isinstance(outcome, Evicted):
-                outcome = msgspec.structs.replace(outcome, turn=outcome.turn + len(waiting))
-            outcomes.append(outcome)
+        found = admit(self._system, queued, self._config, self._now, site)
+        outcomes += [one for one in found if isinstance(one, Evicted)]
+        decided = sorted((one for one in found if not isinstance(one, Evicted)), key=self._rank)
+        outcomes += [
+            msgspec.structs.replace(one, turn=turn) for turn, one in enumerate(decided, start=len(waiting))
+        ]
         first = len(waiting) + len(queued)
         return outcomes + [
             self._place_unqueued(piece, turn, site) for turn, piece in enumerate(alone, start=first)
         ]
+
+    def _rank(self, outcome: Admitted | Held) -> tuple[object, ...]:
+        """Who comes before whom: by the round, which keeps each queue's own order, then by priority and age."""
+        piece = self._by_key[outcome.workload]
+        waits = queue_time(piece)
+        return (outcome.turn, not piece.promised, -piece.priority, waits, piece.uid or piece.key, piece.key)
+
+    # Work that holds quota
+
+    def _seat_waiting_pods(self) -> list[Workload]:
+        """Pods that came after the admission of their workload, or in the place of lost ones: quota is no question."""
+        late = [
+            piece
+            for piece in self._pieces
+            if piece.admission is not None and not piece.evicted and any(self._waiting_pods(piece))
+        ]
+        seated = []
+        for piece in sorted(late, key=lambda one: (-one.priority, one.queued_at, one.key)):
+            found = self._site.place(piece, _held_choices(piece))
+            if found.ok:
+                seated.append(piece)
+            else:
+                verdict = Verdict(found.code, self._overlay.snapshot.facts.size, detail=found.message)
+                self._holds[whole_key(piece.key)] = Hold(whole_key(piece.key), verdict)
+        return seated
 
     # Work that is in no queue
 
@@ -161,7 +196,7 @@ class _Admission:
         choices = tuple(PodSetChoice(one.name, one.count, {}) for one in piece.pod_sets)
         found = site.place(piece, choices)
         if found.ok:
-            return Admitted(piece.key, "", choices, found.nodes, turn=turn)
+            return Admitted(piece.key, "", choices, found.nodes, found.after, turn)
         return Held(piece.key, found.code, found.message, turn)
 
     def _stop_broken_gangs(self) -> None:
@@ -176,21 +211,30 @@ class _Admission:
                 continue
             running = sum(one.count for one in workload.admission.assignments)
             completed = any(outcome.workload == missing_key(key) for outcome in self._admits.get(key, ()))
-            expired = self._now - workload.started_at > self._grace
+            expired = self._now - self._complete_until(workload) > self._grace
             if running < workload.minimum and not completed and expired and workload.evictable:
                 self._evicted[key] = [(key, Evicted(key, "", GANG_BELOW_MINIMUM))]
+
+    def _complete_until(self, workload: Workload) -> int:
+        """When it was last known to be whole: before the newest member that waits was made, in place of a lost one."""
+        created = self._overlay.snapshot.pods.created
+        waiting = [key for part in self._waiting_pods(workload) for key in part]
+        return max([workload.started_at, *(int(created[self._pod_row[key]]) for key in waiting)])
 
     # Outcomes into decisions
 
     def _admitted(self, outcome: Admitted) -> None:
         self._admits.setdefault(whole_key(outcome.workload), []).append(outcome)
+        self._bind_seats(self._by_key[outcome.workload], self._wholes(outcome.after))
+
+    def _bind_seats(self, piece: Workload, after: tuple[str, ...]) -> None:
         names = self._overlay.snapshot.facts.names
-        for part, existing in enumerate(self._waiting_pods(self._by_key[outcome.workload])):
-            for place in self._site.seats[outcome.workload].placed:
+        for part, existing in enumerate(self._waiting_pods(piece)):
+            for place in self._site.seats[piece.key].placed:
                 if place.part == part and place.member < len(existing):
                     key, placing = existing[place.member], place.placing
                     grants = self._reader.grants(self._pod_row[key], placing.node, placing.grant)
-                    self._binds.append(Bind(key, names[placing.node], grants, self._wholes(outcome.after)))
+                    self._binds.append(Bind(key, names[placing.node], grants, after))
 
     def _waiting_pods(self, piece: Workload) -> list[list[str]]:
         """Per pod set, the pods that exist and have no node."""
@@ -252,15 +296,46 @@ class _Admission:
         return Admit(key, whole.kind, parts[0].queue, tuple(sets.values()), after)
 
     def _evict(self, key: str, parts: Sequence[tuple[str, Evicted]]) -> Evict:
+        pieces = [self._by_key[piece] for piece, _ in parts]
+        if any(piece == key for piece, _ in parts):
+            pieces = [self._whole[key]]  # without its minimum nothing of it stays
         pods = [
             name
-            for piece, _ in parts
-            for pod_set in self._by_key[piece].pod_sets
+            for piece in pieces
+            for pod_set in piece.pod_sets
             for name in pod_set.pods
             if name in self._pod_row and self._overlay.snapshot.pods.node[self._pod_row[name]] >= 0
         ]
         first = parts[0][1]
         return Evict(key, tuple(pods), whole_key(first.for_), first.reason)
+
+
+def _with_their_base(outcomes: Sequence[Outcome], pieces: Mapping[str, Workload]) -> list[Outcome]:
+    """Without what was admitted of a gang whose minimum, later in the same decision, had to make room for others."""
+    evicted = {one.workload for one in outcomes if isinstance(one, Evicted)}
+    admitted = {one.workload for one in outcomes if isinstance(one, Admitted)}
+
+    def runs(key: str) -> bool:
+        if key not in pieces or key in admitted:
+            return True
+        return pieces[key].admission is not None and key not in evicted
+
+    return [
+        one
+        for one in outcomes
+        if not isinstance(one, Admitted) or all(runs(key) for key in pieces_before(one.workload))
+    ]
+
+
+def _held_choices(piece: Workload) -> tuple[PodSetChoice, ...]:
+    """What was admitted of each set."""
+    held = piece.admission.assignments if piece.admission is not None else ()
+    choices = []
+    for one in piece.pod_sets:
+        parts = [part for part in held if part.name == one.name]
+        flavors = dict(parts[0].flavors) if parts else {}
+        choices.append(PodSetChoice(one.name, sum(part.count for part in parts), flavors))
+    return tuple(choices)
 
 
 def is_alone(workload: Workload) -> bool:

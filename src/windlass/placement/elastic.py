@@ -7,6 +7,8 @@ their priority, and, being the newest, are the first to give way.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from windlass.model.workload import Admission, PodSet, PodSetAssignment, Workload
@@ -20,14 +22,15 @@ def pieces_of(workload: Workload) -> list[Workload]:
     """The workload itself; or its minimum and each member above it; or what runs of it and what it lacks."""
     total = sum(pod_set.count for pod_set in workload.pod_sets)
     minimum = total if workload.minimum is None else min(workload.minimum, total)
-    bound = _bound_counts(workload)
-    kept = _kept_counts(workload, max(1, minimum))
+    held = _Held(workload.admission)
+    bound = {one.name: held.count(one.name) for one in workload.pod_sets}
+    kept = _kept_counts(workload, max(1, minimum), bound)
     runs = [min(count, bound.get(one.name, 0)) for one, count in zip(workload.pod_sets, kept, strict=True)]
     if workload.admission is None or runs == kept:
         runs = kept
-    if runs == [one.count for one in workload.pod_sets]:
+    # Without a minimum nothing is elastic: who was admitted with fewer pods runs with those.
+    if runs == [one.count for one in workload.pod_sets] or (workload.minimum is None and runs == kept):
         return [workload]
-    held = dict(bound)
     pieces = [_piece(workload, workload.key, _cut(workload, [0] * len(kept), runs), held)]
     missing = _cut(workload, runs, kept)
     if missing:
@@ -71,35 +74,48 @@ def pieces_before(piece: str) -> list[str]:
     return [whole] if piece == missing_key(whole) else []
 
 
-def _kept_counts(workload: Workload, minimum: int) -> list[int]:
+def _kept_counts(workload: Workload, minimum: int, bound: Mapping[str, int]) -> list[int]:
     """How many of each set belong to the minimum: those that run first, then in order."""
     kept, left = [], minimum
     for pod_set in workload.pod_sets:
         kept.append(min(left, pod_set.count))
         left -= kept[-1]
+        # Who was admitted with fewer pods, and may run with them, lacks none.
+        if pod_set.min_count is not None and bound[pod_set.name] >= pod_set.min_count:
+            kept[-1] = min(kept[-1], bound[pod_set.name])
     return kept
 
 
-def _bound_counts(workload: Workload) -> dict[str, int]:
-    """Members of each set that hold quota."""
-    counts: dict[str, int] = {}
-    for assignment in workload.admission.assignments if workload.admission else ():
-        counts[assignment.name] = counts.get(assignment.name, 0) + assignment.count
-    return counts
+class _Held:
+    """What an admission holds, given out member by member; the pods of a set may be on several flavors."""
+
+    def __init__(self, admission: Admission | None) -> None:
+        self._held = admission.assignments if admission is not None else ()
+        self._left = [one.count for one in self._held]
+
+    def count(self, name: str) -> int:
+        """Members of the set that hold quota, and whose part was not given out yet."""
+        return sum(left for one, left in zip(self._held, self._left, strict=True) if one.name == name)
+
+    def take(self, name: str, count: int) -> list[PodSetAssignment]:
+        """So many members' part of what a set holds; equal pods hold equal parts."""
+        parts = []
+        for index, one in enumerate(self._held):
+            taken = min(self._left[index], count) if one.name == name else 0
+            if taken:
+                usage = {resource: amount * taken // one.count for resource, amount in one.usage.items()}
+                # Which of the nodes is whose is not known here: each may be on any of them.
+                parts.append(PodSetAssignment(name, taken, one.flavors, usage, one.nodes))
+                self._left[index] -= taken
+                count -= taken
+        return parts
 
 
-def _piece(
-    workload: Workload, key: str, sets: tuple[PodSet, ...], bound: dict[str, int], later: int = 0
-) -> Workload:
-    """A part of the workload with its part of what is held; `bound` counts down what is still to be given out."""
+def _piece(workload: Workload, key: str, sets: tuple[PodSet, ...], held: _Held, later: int = 0) -> Workload:
+    """A part of the workload with its part of what is held."""
     admission = None
     if workload.admission is not None:
-        parts = []
-        for pod_set in sets:
-            held = min(pod_set.count, bound.get(pod_set.name, 0))
-            bound[pod_set.name] = bound.get(pod_set.name, 0) - held
-            if held:
-                parts.append(_share(workload.admission, pod_set.name, held))
+        parts = [part for pod_set in sets for part in held.take(pod_set.name, pod_set.count)]
         if parts:
             reserved = workload.admission.reserved_at + later
             admission = Admission(workload.admission.queue, tuple(parts), reserved)
@@ -113,10 +129,3 @@ def _piece(
         created=workload.created,
         queued_at=workload.queued_at + later,
     )
-
-
-def _share(admission: Admission, name: str, count: int) -> PodSetAssignment:
-    """So many members' part of what a set holds; equal pods hold equal parts."""
-    held = next(one for one in admission.assignments if one.name == name)
-    usage = {resource: amount * count // held.count for resource, amount in held.usage.items()}
-    return PodSetAssignment(name, count, held.flavors, usage)

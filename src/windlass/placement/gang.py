@@ -16,6 +16,7 @@ from windlass.cluster.shape import Shape
 from windlass.cluster.state import Ints
 from windlass.model.pod import Pod
 from windlass.model.workload import TopologyRequest
+from windlass.placement.combinations import Crowd, try_combinations
 from windlass.placement.neighbours import needs_neighbours
 from windlass.placement.overlay import Overlay, Placing
 from windlass.placement.topology import DomainTree, TopologyAsk, TopologyFailure, plan_topology
@@ -60,8 +61,18 @@ def place_together(
     overlay: Overlay, parts: Sequence[Part], tree: DomainTree | None, topology: str
 ) -> list[Place] | Failure:
     """Places for every pod of every part, taken on the overlay; on failure the overlay is as it was."""
-    before = overlay.checkpoint()
     rows = [overlay.table.row(part.shape, overlay.snapshot, part.pod) for part in parts]
+    found = _place_quickly(overlay, parts, rows, tree, topology)
+    if not isinstance(found, Failure):
+        return found
+    other = try_combinations(overlay, _crowds(overlay, parts, rows, tree))
+    return found if other is None else [Place(*one) for one in other]
+
+
+def _place_quickly(
+    overlay: Overlay, parts: Sequence[Part], rows: Sequence[int], tree: DomainTree | None, topology: str
+) -> list[Place] | Failure:
+    before = overlay.checkpoint()
     close = [i for i, part in enumerate(parts) if part.topology is not None and tree is not None]
     # The largest pods first: they have the fewest places to go.
     loose = sorted(set(range(len(parts))) - set(close), key=lambda i: (-_size(parts[i].shape), i))
@@ -80,6 +91,23 @@ def place_together(
                 return place
             places.append(place)
     return places
+
+
+def _crowds(
+    overlay: Overlay, parts: Sequence[Part], rows: Sequence[int], tree: DomainTree | None
+) -> list[Crowd]:
+    """The parts as a plain search sees them; none where slices or leaders say more than which domain is theirs."""
+    crowds = []
+    for i, part in enumerate(parts):
+        wanted = part.topology if tree is not None else None
+        if wanted is not None and (wanted.slice_size or wanted.group):
+            return []
+        domains: tuple[Bools, ...] = (np.ones(overlay.snapshot.facts.size, dtype=np.bool_),)
+        if tree is not None and wanted is not None:
+            domains = tree.domains(wanted.level if wanted.mode == "required" else "", len(domains[0]))
+        if part.count:
+            crowds.append(Crowd(i, rows[i], part.count, part.member, domains))
+    return crowds
 
 
 def _size(shape: Shape) -> int:

@@ -124,7 +124,16 @@ class OverlaySite:
         for place in seats.placed:
             self._overlay.unseat(place.placing)
             nodes.add(place.placing.node)
-        self._gone[workload.key] = nodes
+        # What was only just placed here is taken back at once: nobody waits for it.
+        self._gone[workload.key] = nodes if workload.admission is not None else set()
+
+    def leaving(self) -> dict[int, tuple[str, ...]]:
+        """Node → running workloads that were taken off it, so that their room is free only once they are gone."""
+        found: dict[int, list[str]] = {}
+        for key in sorted(self._gone):
+            for node in self._gone[key]:
+                found.setdefault(node, []).append(key)
+        return {node: tuple(keys) for node, keys in found.items()}
 
     def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlaceResult:
         return self.place_around(workload, choices, Obstacles())

@@ -43,6 +43,7 @@ class Book:
         self._now = now
         self._decided: dict[str, Admitted | Evicted] = {}
         self._held: dict[str, Held] = {}
+        self._round = 0
         self._turns: dict[str, int] = {}
         self.leaving: dict[str, Running] = {}
         """Victims of this round; still on the tree."""
@@ -60,7 +61,8 @@ class Book:
         self._held[key] = Held(key, code, message, self._turn(key))
 
     def _turn(self, key: str) -> int:
-        return self._turns.setdefault(key, len(self._turns))
+        """The round in which the workload was first decided."""
+        return self._turns.setdefault(key, self._round)
 
     def drain(self, running: Running, reason: str, message: str) -> None:
         """Its queue was stopped."""
@@ -159,6 +161,9 @@ class Book:
             QUOTA_INSUFFICIENT,
             f"fits only in quota that {pending.key} of ClusterQueue {pending.node.name} has a claim to",
         )
+
+    def begin_round(self) -> None:
+        self._round += 1
 
     def end_round(self) -> None:
         for running in self.leaving.values():

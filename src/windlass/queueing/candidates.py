@@ -6,6 +6,7 @@ the quota that they borrow; those whom only priority makes victims; those of its
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 
 from windlass.queueing.node import QuotaNode, Running, Usage
@@ -14,7 +15,10 @@ from windlass.queueing.outcome import (
     IN_COHORT_RECLAIM_WHILE_BORROWING,
     IN_COHORT_RECLAMATION,
 )
-from windlass.queueing.victims import Ask, in_order
+from windlass.queueing.victims import Ask, Target, in_order
+
+Class = tuple[bool, int, int]
+"""Not on its way out yet, the place of its group, and its priority: who is lower goes first."""
 
 
 class Variant(Enum):
@@ -43,8 +47,23 @@ class Candidates:
         self.any_by_position = bool(by_position)
         self.any_of_others = bool(by_position or by_priority)
         classes = [in_order(members, ask) for members in (by_position, by_priority, own)]
+        self._classes = {
+            running.key: (not running.is_evicting, number, running.priority)
+            for number, members in enumerate(classes)
+            for running in members
+        }
         self.ordered = [running for members in classes for running in members if running.is_evicting]
         self.ordered += [running for members in classes for running in members if not running.is_evicting]
+
+    def cost(self, targets: Sequence[Target]) -> list[tuple[Class, list[int]]]:
+        """What a set of victims loses, the class that should go last first; lists compare as sets do."""
+        sums: dict[Class, list[int]] = {}
+        for target in targets:
+            running = target.running
+            total = sums.setdefault(self._classes[running.key], [0, 0, 0])
+            for part, amount in enumerate((*running.loss, running.pods)):
+                total[part] += amount
+        return [(key, sums[key]) for key in sorted(sums, reverse=True)]
 
     def reason(self, running: Running) -> str:
         return self._found[running.key][0].reason

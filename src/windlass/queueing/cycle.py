@@ -74,6 +74,7 @@ class Cycle:
         self._claims: list[tuple[QuotaNode, Usage]] = []
 
     def run(self, heads: list[tuple[Pending, Line]]) -> list[Entry]:
+        self._book.begin_round()
         entries = [Entry(pending, line, self._planner.nominate(pending)) for pending, line in heads]
         for entry in self._order(entries):
             self._take(entry)

@@ -32,7 +32,7 @@ class Admitted(msgspec.Struct, frozen=True):
     """Per pod set, in the order of the choices."""
     after: tuple[str, ...] = ()
     turn: int = 0
-    """Its place in the order in which workloads were decided; see `Held.turn`."""
+    """The round in which it was first decided; see `Held.turn`."""
 
 
 class Evicted(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class Held(msgspec.Struct, frozen=True):
     code: str
     message: str
     turn: int = 0
-    """Its place in the order in which workloads were first decided: who was looked at before whom."""
+    """The round in which it was first decided: what is further back in its queue comes in a later one."""
 
 
 Outcome = Admitted | Evicted | Held

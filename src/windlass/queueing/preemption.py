@@ -10,6 +10,9 @@ from __future__ import annotations
 from windlass.queueing.candidates import Candidates
 from windlass.queueing.victims import Ask, Target, fill_back, restore
 
+MOST_CANDIDATES = 64
+"""With more of them, the first set that is found stands."""
+
 
 def find_victims(ask: Ask) -> list[Target]:
     """Empty where nobody may go or it wouldn't help. The quota tree is left as it was."""
@@ -17,8 +20,34 @@ def find_victims(ask: Ask) -> list[Target]:
     for allow_borrowing in _attempts(ask, candidates):
         targets = _attempt(ask, candidates, allow_borrowing)
         if targets:
-            return targets
+            return _cheaper(ask, candidates, targets, allow_borrowing)
     return []
+
+
+def _cheaper(ask: Ask, candidates: Candidates, targets: list[Target], allow_borrowing: bool) -> list[Target]:
+    """The same without each victim in turn, as long as that loses less.
+
+    Taking the cheapest first is not always the cheapest set once places matter: two that are cheap may make room on
+    one node where a single dearer one would do on another. No class of victims is touched that was spared before.
+    """
+    overlay = ask.overlay
+    if overlay is None or ask.rules.ledger is not None or len(candidates.ordered) > MOST_CANDIDATES:
+        return targets
+    if not any(any(target.running.loss) for target in targets):
+        return targets
+    spared: frozenset[str] = frozenset()
+    cost = candidates.cost(targets)
+    again = True
+    while again:
+        again = False
+        for target in sorted(targets, key=lambda one: one.running.loss, reverse=True):
+            overlay.start_over()
+            other = _attempt(ask, candidates, allow_borrowing, spared | {target.running.key})
+            if other and candidates.cost(other) < cost:
+                targets, cost, again = other, candidates.cost(other), True
+                spared |= {target.running.key}
+                break
+    return targets
 
 
 def _attempts(ask: Ask, candidates: Candidates) -> tuple[bool, ...]:
@@ -35,10 +64,12 @@ def _under_nominal(ask: Ask) -> bool:
     return all(node.quota(cell).nominal > node.usage.get(cell, 0) for cell in ask.contested)
 
 
-def _attempt(ask: Ask, candidates: Candidates, allow_borrowing: bool) -> list[Target]:
+def _attempt(
+    ask: Ask, candidates: Candidates, allow_borrowing: bool, spared: frozenset[str] = frozenset()
+) -> list[Target]:
     targets: list[Target] = []
     for running in candidates.ordered:
-        if not candidates.is_valid(running, allow_borrowing):
+        if running.key in spared or not candidates.is_valid(running, allow_borrowing):
             continue
         running.leave()
         targets.append(Target(running, candidates.reason(running)))

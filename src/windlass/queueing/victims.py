@@ -65,6 +65,10 @@ class Overlay:
         """Where the last placement that succeeded went."""
         self.failure: PlaceResult | None = None
 
+    def start_over(self) -> None:
+        """A new search begins: its first tries are not skipped."""
+        self._skips = self._attempts = 0
+
     def fits_by_now(self, targets: Sequence[Target]) -> bool:
         """Tries only now and then once many tries have failed."""
         if self._skips:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from windlass.cluster.workloads.build import build
+from windlass.cluster.workloads.build import build, build_leaving
 from windlass.cluster.workloads.inputs import Inputs, inputs_of
 from windlass.cluster.workloads.submitted import with_quota_holds
 from windlass.cluster.workloads.units import find_units
@@ -29,6 +29,7 @@ class Grouping(msgspec.Struct, frozen=True):
 def group(inputs: Inputs) -> Grouping:
     """All workloads there are: waiting, running, and not submitted yet."""
     units, notes = find_units(inputs)
-    made = [workload for workload in (build(unit, inputs) for unit in units) if workload is not None]
+    found = (workload for unit in units for workload in (build(unit, inputs), build_leaving(unit, inputs)))
+    made = [workload for workload in found if workload is not None]
     made.sort(key=lambda workload: (workload.created, workload.key, workload.kind))
     return Grouping(with_quota_holds(made, inputs.resource_quotas), tuple(notes))

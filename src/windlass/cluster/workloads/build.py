@@ -38,6 +38,8 @@ from windlass.model.topology_request import topology_of_annotations
 from windlass.model.workload import Admission, PodSet, Workload
 
 TOTAL_COUNT = "kueue.x-k8s.io/pod-group-total-count"
+LEAVING = "#leaving"
+"""After the name of a workload: the part of it that is being deleted."""
 NO_HOLD = ("", "")
 Hold = tuple[str, str]
 """Message and code; empty where nothing holds it."""
@@ -89,6 +91,21 @@ def build(unit: Unit, inputs: Inputs) -> Workload | None:
     if parts is None or not any(one.count for one in parts.sets):
         return None
     return _assembled(parts, members, inputs)
+
+
+def build_leaving(unit: Unit, inputs: Inputs) -> Workload | None:
+    """Pods of a queued unit that are on their way out while others stay: they hold quota until they are gone."""
+    staying = any(not pod.metadata.deletion_timestamp for pod in unit.pods)
+    leaving = [pod for pod in unit.pods if pod.metadata.deletion_timestamp and pod.is_bound]
+    if not staying or not leaving or unit.key.source == "workload":
+        return None
+    made = build(Unit(unit.key, leaving, unit.succeeded), inputs)
+    if made is None or not made.queue or made.admission is None:
+        return None
+    sets = [msgspec.structs.replace(one, count=len(one.pods), min_count=None) for one in made.pod_sets]
+    return msgspec.structs.replace(
+        made, key=made.key + LEAVING, pod_sets=tuple(one for one in sets if one.count), minimum=None
+    )
 
 
 def _members(unit: Unit) -> Members:

@@ -136,12 +136,22 @@ class UnhealthyNode(KubeStruct, frozen=True):
     name: str = ""
 
 
+class EvictionCount(KubeStruct, frozen=True):
+    reason: str = ""
+    count: int = 0
+
+
+class SchedulingStats(KubeStruct, frozen=True):
+    evictions: tuple[EvictionCount, ...] = ()
+
+
 class WorkloadStatus(KubeStruct, frozen=True):
     admission: AdmissionStatus | None = None
     conditions: tuple[Condition, ...] = ()
     reclaimable_pods: tuple[ReclaimablePod, ...] = ()
     requeue_state: RequeueState | None = None
     unhealthy_nodes: tuple[UnhealthyNode, ...] = ()
+    scheduling_stats: SchedulingStats = SchedulingStats()
     accumulated_past_execution_time_seconds: int | None = None
     accumulated_past_exexcution_time_seconds: int | None = None
     """The same in v1beta1, which spells it so."""

@@ -21,6 +21,7 @@ from windlass.model.times import seconds_of
 from windlass.model.topology_request import MOST_PODS, slice_layers, topology_of_annotations, topology_request
 from windlass.model.workload import PodSet, TopologyRequest, Workload
 
+PREEMPTED = "Preempted"
 LAST_CHECKPOINT = "windlass.dev/last-checkpoint"
 NO_HOLD = ("", "")
 _REQUEUES_AT_EVICTION = ("PodsReadyTimeout", "AdmissionCheck")
@@ -57,6 +58,7 @@ def kueue_workload(
         max_run_seconds=_run_time_left(wire),
         started_at=seconds_of(admitted.last_transition_time) if admitted and admission else 0,
         checkpoint_at=seconds_of(wire.metadata.annotations.get(LAST_CHECKPOINT, "")),
+        evictions=sum(one.count for one in wire.status.scheduling_stats.evictions if one.reason == PREEMPTED),
         owner=_owner(wire),
     )
 

@@ -2,6 +2,7 @@
 
     movable     which pods may be moved, what that costs, where they may go
     demand      what waits, as pods that need a place
+    shares      which device a share goes to
     clearing    which pods have to leave a node so that another fits there
     search      which moves, by branch and bound with a budget of steps
     bound       what no set of moves can stay below

@@ -6,7 +6,8 @@ input gives the same answer. First the lost work is minimised, then the number o
 
 In the model: every resource of every node, every device and share, flavors and topology as sets of nodes, disruption
 budgets, gangs that lose their work once. Not in it: MIG instances made on demand, time-sliced replicas, and rules
-between pods; where the waiting pods have such, the question is refused, and running pods that have them stay.
+between pods; where the waiting pods have such, the question is refused, and running pods that have them stay. The order
+of the moves comes in (`exact_order`) once an answer turns out to have none.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import msgspec
 import numpy as np
 
 from windlass.cluster.facts import Bools
-from windlass.cluster.ledger import milli_on
 from windlass.cluster.shape import Shape
-from windlass.cluster.state import FREE, MODEL, REPLICAS
+from windlass.cluster.state import FREE, REPLICAS
 from windlass.model.errors import InputError
-from windlass.placement.arrays import MODELS
-from windlass.placement.defrag.terms import Found, Item, Limits, Park, Relocation
+from windlass.placement.defrag.exact_order import Guest, Linear, put_in_turn
+from windlass.placement.defrag.shares import has_choice, usable_devices
+from windlass.placement.defrag.terms import ANY, Found, Item, Limits, Park, Relocation
 from windlass.placement.overlay import Overlay
 
 Accept = Callable[[tuple[Relocation, ...]], int | None]
@@ -33,7 +34,8 @@ REFUSALS = 8
 """Answers that may turn out not to be carried out before it gives up."""
 WORK = 30.0
 """Limit of one solve in the solver's deterministic time."""
-Linear = Any
+MOST_PAIRS = 100_000
+"""Pairs of pods times nodes up to which the order of the moves is put to the solver as well."""
 
 
 def solve(
@@ -52,15 +54,6 @@ def load_solver() -> Any:
             remedy="pip install 'windlass[exact]', or leave --exact out",
         ) from error
     return cp_model
-
-
-class _Guest(msgspec.Struct):
-    """A pod that may be put on nodes: a waiting one, or one that may be moved."""
-
-    shape: Shape
-    row: int
-    at: dict[int, Linear]
-    """Node → whether it goes there."""
 
 
 class _Model:
@@ -84,6 +77,7 @@ class _Model:
                 "for the exact answer",
                 remedy="leave --exact out, or ask on a part of the cluster",
             )
+        self._in_turn = False
         self._stays = {number: self._model.new_bool_var("") for number in self._mobile}
         self._movers = {number: self._mover(number) for number in self._mobile}
         self._waiting = [self._guest(item.shape, item.row, item.allowed) for item in items]
@@ -94,7 +88,7 @@ class _Model:
 
     # Variables
 
-    def _guest(self, shape: Shape, row: int, allowed: Bools | None) -> _Guest:
+    def _guest(self, shape: Shape, row: int, allowed: Bools | None) -> Guest:
         overlay = self._overlay
         possible: Bools = overlay.table.cells.static[row] == 0
         if allowed is not None:
@@ -102,9 +96,9 @@ class _Model:
         if shape.gpu is not None:
             possible = possible & (overlay.state.node[:, REPLICAS] == 1)
         nodes = np.flatnonzero(possible).tolist()
-        return _Guest(shape, row, {node: self._model.new_bool_var("") for node in nodes})
+        return Guest(shape, row, {node: self._model.new_bool_var("") for node in nodes})
 
-    def _mover(self, number: int) -> _Guest:
+    def _mover(self, number: int) -> Guest:
         one = self._park.movables[number]
         allowed = one.allowed
         if not one.within:
@@ -138,7 +132,7 @@ class _Model:
         for node in range(self._overlay.snapshot.facts.size):
             self._constrain_node(node)
 
-    def _guests(self, node: int) -> Iterator[tuple[_Guest, Linear]]:
+    def _guests(self, node: int) -> Iterator[tuple[Guest, Linear]]:
         for guest in (*self._waiting, *self._movers.values()):
             if node in guest.at:
                 yield guest, guest.at[node]
@@ -166,7 +160,7 @@ class _Model:
         self._constrain_devices(node, guests, leaving)
 
     def _constrain_devices(
-        self, node: int, guests: Sequence[tuple[_Guest, Linear]], leaving: Sequence[int]
+        self, node: int, guests: Sequence[tuple[Guest, Linear]], leaving: Sequence[int]
     ) -> None:
         state = self._overlay.state
         devices = list(state.devices(node))
@@ -181,15 +175,13 @@ class _Model:
             gpu = guest.shape.gpu
             if gpu is None:
                 continue
-            models = int(self._overlay.table.shapes[guest.row, MODELS])
-            uses = []
-            for i, device in enumerate(devices):
-                milli = milli_on(state, device, gpu, 1)
-                if milli <= most[i] and models >> int(state.device[device, MODEL]) & 1:
-                    use = self._model.new_bool_var("")
-                    taken[i] += milli * use
-                    uses.append(use)
-            self._model.add(sum(uses) == gpu.count * here)
+            uses = {}
+            for i, milli, _ in usable_devices(self._overlay, guest.shape, guest.row, node):
+                if milli <= most[i]:
+                    uses[i] = self._model.new_bool_var("")
+                    taken[i] += milli * uses[i]
+            self._model.add(sum(uses.values()) == gpu.count * here)
+            guest.on[node] = uses
         for i in range(len(devices)):
             if not isinstance(taken[i], int):
                 self._model.add(taken[i] <= room[i])
@@ -212,10 +204,17 @@ class _Model:
                 best = Found(relocations, accepted, 0)
             if accepted == weight:
                 break
-            self._exclude(relocations)
+            if accepted is None and not self._in_turn and self._order_size() <= MOST_PAIRS:
+                self._in_turn = True
+                put_in_turn(self._model, self._overlay, self._park, self._stays, self._movers)
+            else:
+                self._exclude(relocations)
         if best is None or bound is None:
             return None
         return msgspec.structs.replace(best, bound=min(bound, best.weight) if self._is_whole else 0)
+
+    def _order_size(self) -> int:
+        return len(self._mobile) ** 2 * self._overlay.snapshot.facts.size
 
     def _lightest(self) -> tuple[tuple[Relocation, ...], int] | None:
         park = self._park
@@ -232,13 +231,14 @@ class _Model:
         model.minimize(pods)
         solver = self._run(model) or solver
         moved = [number for number, stays in self._stays.items() if not solver.value(stays)]
-        relocations = tuple(
-            Relocation(number, node)
-            for number in moved
-            for node, here in self._movers[number].at.items()
-            if solver.value(here)
-        )
-        return relocations, park.weigh(set(moved))
+        return tuple(self._goal(number, solver) for number in moved), park.weigh(set(moved))
+
+    def _goal(self, number: int, solver: Any) -> Relocation:
+        guest = self._movers[number]
+        node = next(node for node, here in guest.at.items() if solver.value(here))
+        if not has_choice(guest.shape):
+            return Relocation(number, node)
+        return Relocation(number, node, next(i for i, used in guest.on[node].items() if solver.value(used)))
 
     def _run(self, model: Any) -> Any | None:
         solver = self._solver.CpSolver()
@@ -251,6 +251,10 @@ class _Model:
 
     def _exclude(self, relocations: Sequence[Relocation]) -> None:
         """Not exactly these moves again."""
-        chosen = {one.movable: self._movers[one.movable].at[one.node] for one in relocations}
-        others = [~stays for number, stays in self._stays.items() if number not in chosen]
-        self._model.add_bool_or([~here for here in chosen.values()] + others)
+        chosen = []
+        for one in relocations:
+            guest = self._movers[one.movable]
+            chosen.append(guest.at[one.node] if one.device == ANY else guest.on[one.node][one.device])
+        moved = {one.movable for one in relocations}
+        others = [~stays for number, stays in self._stays.items() if number not in moved]
+        self._model.add_bool_or([~here for here in chosen] + others)

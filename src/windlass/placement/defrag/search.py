@@ -16,7 +16,8 @@ import numpy as np
 from windlass.cluster.facts import Bools
 from windlass.cluster.state import Ints
 from windlass.placement.defrag.clearing import Clearing, Subset
-from windlass.placement.defrag.terms import DEMAND, LOSS, Found, Item, Limits, Park, Relocation
+from windlass.placement.defrag.shares import has_choice, other_devices, put
+from windlass.placement.defrag.terms import ANY, DEMAND, LOSS, Found, Item, Limits, Park, Relocation
 from windlass.placement.overlay import Overlay
 
 NOTHING_FOUND = 1 << 100
@@ -30,6 +31,7 @@ class Option(msgspec.Struct, frozen=True, order=True):
     rank: int
     node: int
     leave: Subset
+    device: int = ANY
 
 
 class _OutOfSteps(Exception):
@@ -54,8 +56,8 @@ class Search:
         self._deadline = 0
         self._most = 0
         self._cut = self._cut_by_moves = False
-        self._moved: dict[int, int] = {}
-        """Pod → where it was put; -1 while it has no place."""
+        self._moved: dict[int, Relocation | None] = {}
+        """Pod → where it was put; None while it has no place."""
         self._refused: set[frozenset[Relocation]] = set()
 
     def run(self, items: Sequence[Item], enough: int = 0) -> None:
@@ -123,7 +125,7 @@ class Search:
         if item.movable == DEMAND:
             placed.pop()
         else:
-            self._moved[item.movable] = -1
+            self._moved[item.movable] = None
         for number in frame.left:
             del self._moved[number]
 
@@ -132,15 +134,14 @@ class Search:
         movables = self._park.movables
         for number in option.leave:
             self._overlay.remove(movables[number].pod_row)
-            self._moved[number] = -1
+            self._moved[number] = None
         self._step()
-        self._overlay.refresh(item.row)
-        self._overlay.take(item.pod, item.row, option.node)
+        put(self._overlay, item.pod, item.row, option.node, option.device)
         frame.applied, frame.left = True, option.leave
         if item.movable == DEMAND:
             placed.append((item.part, option.node))
         else:
-            self._moved[item.movable] = option.node
+            self._moved[item.movable] = Relocation(item.movable, option.node, option.device)
         rest = frame.queue[1:]
         if option.leave:
             rest = [one for one in rest if one.movable == DEMAND] + sorted(
@@ -175,8 +176,14 @@ class Search:
         best = nodes[np.lexsort((nodes, -score[nodes]))]
         if len(best) > self._limits.nodes:
             self._cut = True
-        for rank, node in enumerate(best[: self._limits.nodes].tolist()):
+        chosen: list[int] = best[: self._limits.nodes].tolist()
+        for rank, node in enumerate(chosen):
             yield Option(0, rank, node, ())
+        if item.movable == DEMAND or not has_choice(item.shape):
+            return
+        for rank, node in enumerate(chosen):
+            for device in other_devices(self._overlay, item.shape, item.row, node):
+                yield Option(0, len(chosen) + rank, node, (), device)
 
     def _there(self, node: int) -> Subset:
         return tuple(number for number in self._park.on_node.get(node, ()) if number not in self._moved)
@@ -222,7 +229,7 @@ class Search:
         return all(count <= self._park.budgets[budget] for budget, count in used.items())
 
     def _answer(self) -> None:
-        relocations = tuple(Relocation(number, node) for number, node in self._moved.items())
+        relocations = tuple(goal for goal in self._moved.values() if goal is not None)
         if frozenset(relocations) in self._refused:
             return
         weight = self._accept(relocations)

@@ -2,8 +2,7 @@
 
 `search` and `exact` say who goes where in the end; here each pod is taken off its node and put on the next, one after
 another, and only where there is room when its turn comes. Pods that stand in each other's way get out of it by a stop
-on a third node, where one has room. Then the waiting workload is placed as the engine would place it. What comes out
-is what is printed, with the devices that were found on the way.
+on a third node, where one has room. What comes out is what is printed, with the devices that were found on the way.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from windlass.placement.defrag.terms import LOSS, POD, Movable, Park, Relocation
+from windlass.placement.defrag.shares import put, usable_devices
+from windlass.placement.defrag.terms import ANY, LOSS, POD, Movable, Park, Relocation
 from windlass.placement.overlay import Overlay, Placing
-from windlass.placement.site import OverlaySite
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -28,8 +27,8 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Stage:
-    def __init__(self, overlay: Overlay, site: OverlaySite, park: Park) -> None:
-        self.overlay, self.site, self._park = overlay, site, park
+    def __init__(self, overlay: Overlay, park: Park) -> None:
+        self.overlay, self._park = overlay, park
         self._seats: dict[int, Placing] = {}
 
     def carry_out(self, relocations: Sequence[Relocation]) -> list[Step] | None:
@@ -53,11 +52,18 @@ class Stage:
         before = self.overlay.checkpoint()
         self._take_off(one)
         row = self.overlay.table.row(one.shape, self.overlay.snapshot)
-        if self.overlay.reasons(one.pod, row)[goal.node] != 0:
+        if self.overlay.reasons(one.pod, row)[goal.node] != 0 or not self._has_room(one, row, goal):
             self.overlay.rollback(before)
             return False
-        self._put(one, row, goal.node, steps, charged)
+        self._put(one, row, goal, steps, charged)
         return True
+
+    def _has_room(self, one: Movable, row: int, goal: Relocation) -> bool:
+        """On the very device that it is meant for, if any."""
+        if goal.device == ANY:
+            return True
+        usable = usable_devices(self.overlay, one.shape, row, goal.node)
+        return any(index == goal.device and milli <= free for index, milli, free in usable)
 
     def _step_aside(self, left: Sequence[Relocation], steps: list[Step], charged: set[int]) -> bool:
         """One of those that block each other waits on a node that has room for it; the cheapest to move again."""
@@ -70,7 +76,7 @@ class Stage:
             why[one.node] = 1
             node = self.overlay.best(one.pod, row, why, 0, one.allowed)
             if node >= 0:
-                self._put(one, row, node, steps, charged)
+                self._put(one, row, Relocation(one.number, node), steps, charged)
                 return True
             self.overlay.rollback(before)
         return False
@@ -82,9 +88,9 @@ class Stage:
         else:
             self.overlay.unseat(seat)
 
-    def _put(self, one: Movable, row: int, node: int, steps: list[Step], charged: set[int]) -> None:
+    def _put(self, one: Movable, row: int, goal: Relocation, steps: list[Step], charged: set[int]) -> None:
         seat = self._seats.get(one.number)
-        placing = self.overlay.take(one.pod, row, node)
+        placing = put(self.overlay, one.pod, row, goal.node, goal.device)
         self._seats[one.number] = placing
         if seat is not None:
             loss = one.restart

@@ -17,6 +17,7 @@ LOSS = 1 << 20
 """Weights are one number: lost milli-GPU-seconds times LOSS plus moved pods times POD, so that lost work counts first
 and the number of pods breaks ties (there are fewer than 2^20 of them)."""
 
+ANY = -1
 DEMAND = -1
 """`Item.movable` of a pod that waits."""
 
@@ -100,6 +101,8 @@ class Relocation(msgspec.Struct, frozen=True):
 
     movable: int
     node: int
+    device: int = ANY
+    """Which device of the node, for a share; ANY: as placement picks it."""
 
 
 class Limits(msgspec.Struct, frozen=True):

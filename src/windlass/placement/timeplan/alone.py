@@ -55,29 +55,20 @@ def keep_free(room: Room, walls: Sequence[Wall]) -> Obstacles:
         for wall in walls
         if wall.overlaps(room.now, None) and wall.binds_at(room.now, lead) and wall.seats
     ]
+    ends = {one.workload.key: one.end for one in room.occupants()}
+    free = room.forecast.free(room.now, ends)
+    needed = np.any(room.spare(room.now, None, walls) < free, axis=1).tolist()
     seats, closed = [], set()
     for wall in walls:
         mark = room.mark()
         missing = {seat.node for seat in wall.seats if try_seat(room.overlay, seat) is None}
         room.rewind(mark)
-        seats += [seat for seat in wall.seats if seat.node not in missing]
-        closed |= {node for node in missing if _is_needed(room, node, wall, walls)}
+        seats += [seat for seat in wall.seats if seat.node not in missing and needed[seat.node]]
+        # Those who leave by then free too little: what is free on the node now is needed as well.
+        closed |= {node for node in missing if needed[node]}
     obstacles = Obstacles(seats, sorted(closed))
     obstacles.put_up(room.overlay)
     return obstacles
-
-
-def _is_needed(room: Room, node: int, wall: Wall, walls: Sequence[Wall]) -> bool:
-    """Whether what is free on the node now is needed when the wall begins: those who leave by then free too little."""
-    free = room.overlay.state.free[node].copy()
-    mark = room.mark()
-    room.release(wall.start)
-    standing = [seat for one in walls if one.stands_at(wall.start) for seat in one.seats if seat.node == node]
-    for seat in standing:
-        try_seat(room.overlay, seat)
-    needed = bool((room.overlay.state.free[node] < free).any())
-    room.rewind(mark)
-    return needed
 
 
 def note_reserved(overlay: Overlay, queue: Queue, placed: Placed, obstacles: Obstacles) -> None:

@@ -7,18 +7,22 @@ started since the reservation began counts as taken from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import msgspec
+import numpy as np
 
 from windlass.cluster.shape import make_shape
+from windlass.cluster.state import Ints
 from windlass.model.quota import quota_requests
 from windlass.model.reservation import Reservation
-from windlass.model.workload import PodSet, Workload
-from windlass.placement.obstacles import Obstacles, Seat, try_seat
+from windlass.model.workload import Workload
+from windlass.placement.gang import Part
+from windlass.placement.obstacles import Seat
+from windlass.placement.timeplan.fitting import Fitting
 from windlass.placement.timeplan.room import Room
 from windlass.placement.timeplan.walls import Wall
-from windlass.queueing.site import PodSetChoice
 
 UNIT = "unit"
 
@@ -40,18 +44,11 @@ def reservation_walls(
     for one in sorted(reservations, key=lambda one: (one.start, one.name)):
         if one.until <= room.now:
             continue
-        moment = max(room.now, one.start)
-        mark = room.mark()
-        room.release(moment)
-        for wall in walls:
-            if wall.overlaps(one.start, one.until):
-                for seat in wall.seats:
-                    try_seat(room.overlay, seat)
         used = _used_by_holders(room, one, workloads)
         left = max(0, one.count - sum(used.values()))
-        seats = _stay(room, one, used, left)
-        seats += _find(room, one, left - len(seats), [*used, *(seat.node for seat in seats)])
-        room.rewind(mark)
+        spare = room.spare(max(room.now, one.start), one.until, walls)
+        seats = _stay(room, one, used, left, spare)
+        seats += _find(room, one, left - len(seats), [*used, *(seat.node for seat in seats)], spare)
         walls.append(Wall(one.key, one.start, one.until, tuple(seats), who=one.who))
         if len(seats) < left:
             short.append(Shortfall(one.key, one.count, len(seats) + one.count - left))
@@ -78,60 +75,42 @@ def _used_by_holders(room: Room, one: Reservation, workloads: Sequence[Workload]
     return used
 
 
-def _stay(room: Room, one: Reservation, used: dict[int, int], most: int) -> list[Seat]:
-    """Units where the last plan had them."""
-    facts = room.overlay.snapshot.facts
-    row = room.overlay.table.row(make_shape(one.pod), room.overlay.snapshot)
+def _stay(room: Room, one: Reservation, used: dict[int, int], most: int, spare: Ints) -> list[Seat]:
+    """Units where the last plan had them; `spare` goes down by them."""
+    index = room.overlay.snapshot.facts.index
     seats: list[Seat] = []
     for name, units in sorted(one.nodes.items()):
-        node = facts.index.get(name)
-        for _ in range(0 if node is None else units - used.get(node, 0)):
-            assert node is not None
-            seat = Seat(one.pod, row, node)
-            if len(seats) < most and try_seat(room.overlay, seat) is not None:
-                seats.append(seat)
+        if name in index:
+            node = index[name]
+            wanted = max(0, min(units - used.get(node, 0), most - len(seats)))
+            here = np.zeros(len(spare), dtype=np.bool_)
+            here[node] = True
+            seats += _fitting(room, one, wanted).fill(0, spare, here)
     return seats
 
 
-def _find(room: Room, one: Reservation, units: int, beside: Sequence[int]) -> list[Seat]:
+def _find(room: Room, one: Reservation, units: int, beside: Sequence[int], spare: Ints) -> list[Seat]:
     """Places for units that have none: all in one domain where that is asked for, else as many as there is room for."""
     if units <= 0:
         return []
-    for selector in _domains(room, one, beside):
-        found = _place(room, one, units, selector)
-        if found:
-            return found
-    if one.topology:
-        return []
-    found = []
-    while len(found) < units and (more := _place(room, one, 1, {})):
-        for seat in more:
-            try_seat(room.overlay, seat)
-        found += more
-    return found
-
-
-def _domains(room: Room, one: Reservation, beside: Sequence[int]) -> Iterator[dict[str, str]]:
-    """Node selectors to try: the smallest domain first, or only the one that units lie in already."""
+    fitting = _fitting(room, one, units)
     if not one.topology:
-        yield {}
-        return
-    sizes: dict[str, int] = {}
+        return fitting.fill(0, spare)
+    facts = room.overlay.snapshot.facts
+    for value in _domains(room, one, beside):
+        found = fitting.find(spare, among=facts.matching_labels({one.topology: value}))
+        if found is not None:
+            return found
+    return []
+
+
+def _fitting(room: Room, one: Reservation, units: int) -> Fitting:
+    return Fitting(room.overlay, room.forecast, [Part(UNIT, units, one.pod, make_shape(one.pod))])
+
+
+def _domains(room: Room, one: Reservation, beside: Sequence[int]) -> list[str]:
+    """Values of the label: the smallest domain first, or only the one that units lie in already."""
     nodes = room.overlay.snapshot.facts.nodes
-    for node in [nodes[row] for row in beside] or nodes:
-        value = node.labels.get(one.topology, "")
-        if value:
-            sizes[value] = sizes.get(value, 0) + 1
-    for value in sorted(sizes, key=lambda value: (sizes[value], value)):
-        yield {one.topology: value}
-
-
-def _place(room: Room, one: Reservation, units: int, selector: dict[str, str]) -> list[Seat]:
-    spec = msgspec.structs.replace(one.pod.spec, node_selector={**one.pod.spec.node_selector, **selector})
-    pod = msgspec.structs.replace(one.pod, spec=spec)
-    workload = Workload(one.key, "Reservation", (PodSet(UNIT, units, pod),))
-    before = room.site.checkpoint()
-    found = room.site.place_around(workload, (PodSetChoice(UNIT, units, {}),), Obstacles())
-    seats = list(room.seats_of(one.key)) if found.ok else []
-    room.site.rollback(before)
-    return seats
+    sizes = Counter(node.labels.get(one.topology, "") for node in nodes)
+    there = {nodes[row].labels.get(one.topology, "") for row in beside} or set(sizes)
+    return sorted((value for value in there if value), key=lambda value: (sizes[value], value))

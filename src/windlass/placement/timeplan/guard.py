@@ -48,7 +48,7 @@ class GuardedSite:
         walls = [] if self._site.after_removal else self._binding(workload, choices)
         if not walls:
             return self._noted(workload, choices, self._site.place(workload, choices))
-        found = self._room.settle(workload, choices, self._room.now, walls)
+        found = self._room.settle(workload, choices, walls)
         if found.ok:
             return self._noted(workload, choices, found)
         before = self._site.checkpoint()
@@ -90,6 +90,6 @@ class GuardedSite:
         node = self._room.queue_of(workload)
         if node is None:
             return True
-        self._room.show_quota(())
+        self._room.show_quota(self._room.now, ())
         usage = usage_of(workload, choices, node, self._site)
         return any(node.borrows_with(cell, amount) for cell, amount in usage.items())

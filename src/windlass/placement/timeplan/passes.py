@@ -144,15 +144,22 @@ class _Passes:
         ]
         if not behind or (found is not None and found.start <= self._room.now + 1):
             return found
-        mark = self._room.mark()
-        for other in behind:
-            self._room.site.remove(other)
-        alone = self._starts.earliest(workload, walls, turn, not_before)
-        self._room.rewind(mark)
+        alone = self._starts.earliest(workload, walls, turn, not_before, {other.key for other in behind})
+        if alone is not None and alone.borrows:
+            bound = {other.key for other in behind if self._is_bound(other, alone)}
+            alone = self._starts.earliest(workload, walls, turn, not_before, bound)
         if alone is None or (found is not None and found.start <= alone.start):
             return found
         self._delayed[workload.key] = alone
         return alone
+
+    def _is_bound(self, other: Workload, wall: Wall) -> bool:
+        """A plan on borrowed quota doesn't bind another queue's work that stays within its own; see `guard`."""
+        node = self._room.queue_of(other)
+        if not wall.borrows or node is None or node.name == wall.queue:
+            return True
+        self._room.show_quota(self._room.now, ())
+        return any(node.borrows_with(cell, 0) for cell in node.usage)
 
     def _waiting(self, outcomes: Sequence[Outcome]) -> list[Held]:
         """Those whom time may help, in order."""
@@ -189,7 +196,10 @@ class _Passes:
             walls = [
                 wall
                 for wall in self._delayed.values()
-                if isinstance(one, Admitted) and wall.turn < one.turn and not one.after
+                if isinstance(one, Admitted)
+                and wall.turn < one.turn
+                and not one.after
+                and self._is_bound(self._by_key[one.workload], wall)
             ]
             end = next((at.end for at in self._room.occupants() if at.workload.key == one.workload), None)
             walls = [wall for wall in walls if wall.overlaps(self._room.now, end)]

@@ -1,20 +1,25 @@
-"""The site as it will be at a moment: who has left by then, which walls stand, and what fits beside them.
+"""Who is on the site and until when; what is free then beside the walls; and what may be placed now.
 
-`guard` asks it whether a workload may start now, `starts` whether one could start later. Everything is tried on the one
-overlay and undone.
+`guard` places through it what starts now, `starts` and `calendar` look ahead with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
+import numpy as np
+
+from windlass.cluster.state import Ints
 from windlass.model.queue import QueueSystem
 from windlass.model.workload import Workload
-from windlass.placement.obstacles import Obstacles, Seat, try_seat
+from windlass.placement.obstacles import Obstacles, Seat
 from windlass.placement.overlay import Overlay
 from windlass.placement.site import OverlaySite
 from windlass.placement.timeplan.clock import Holding, QuotaClock, usage_of, usage_of_running
+from windlass.placement.timeplan.fitting import Fitting
+from windlass.placement.timeplan.forecast import Forecast
 from windlass.placement.timeplan.terms import TimeSettings, end_of, limit_of
 from windlass.placement.timeplan.walls import Wall
 from windlass.queueing.node import QuotaNode, Usage
@@ -39,7 +44,9 @@ class Room:
         self.overlay, self.site, self.system = overlay, site, system
         self.now, self.settings = now, settings
         self.clock = QuotaClock(system)
+        self.forecast = Forecast(overlay, site)
         self._occupants: dict[str, Occupant] = {}
+        self._present: tuple[int, list[Occupant]] = (-1, [])
         self._placed: dict[str, tuple[Workload, tuple[PodSetChoice, ...]]] = {}
         """Placed in this decision, and not worked out yet."""
 
@@ -67,11 +74,14 @@ class Room:
 
     def occupants(self) -> list[Occupant]:
         """Those who are on the site as it is now."""
-        for workload, choices in self._placed.values():
-            self._work_out(workload, choices)
-        self._placed.clear()
-        seats = self.site.seats
-        return [one for key, one in self._occupants.items() if key in seats]
+        if self._placed or self._present[0] != self.overlay.log_end:
+            for workload, choices in self._placed.values():
+                self._work_out(workload, choices)
+            self._placed.clear()
+            seats = self.site.seats
+            present = [one for key, one in self._occupants.items() if key in seats]
+            self._present = (self.overlay.log_end, present)
+        return self._present[1]
 
     def queue_of(self, workload: Workload) -> QuotaNode | None:
         local = self.system.local_queues.get(f"{workload.namespace}/{workload.queue}")
@@ -86,8 +96,6 @@ class Room:
         placings = [place.placing for place in self.site.seats[key].placed]
         return tuple(Seat(one.pod, one.row, one.node) for one in placings)
 
-    # Moving in time
-
     def mark(self) -> tuple[int, int]:
         return self.overlay.checkpoint(), self.site.checkpoint()
 
@@ -95,82 +103,104 @@ class Room:
         self.site.rollback(mark[1])
         self.overlay.rollback(mark[0])
 
-    def release(self, moment: int) -> None:
-        """Take off the site whoever has ended by then."""
-        for one in self.occupants():
-            if one.end is not None and one.end <= moment:
-                self.site.remove(one.workload)
+    # Looking ahead
 
-    def show_quota(self, walls: Iterable[Wall]) -> None:
-        """Quota as those hold it who are on the site now, and these walls."""
-        holdings = {one.workload.key: one.holding for one in self.occupants() if one.holding is not None}
+    def spare(
+        self, start: int, end: int | None, walls: Sequence[Wall], without: Collection[str] = ()
+    ) -> Ints:
+        """By node, what is free from the start until the end: the least there is at any moment, walls left alone."""
+        ends = {one.workload.key: one.end for one in self.occupants()}
+        near = sorted((wall for wall in walls if wall.overlaps(start, end)), key=lambda wall: wall.start)
+        least = self.forecast.free(start, ends, without)
+        taken = np.zeros_like(least)
+        standing: list[Wall] = []
+        for moment, group in groupby(near, key=lambda wall: max(start, wall.start)):
+            for wall in standing:
+                if not wall.stands_at(moment):
+                    rows, held = self.forecast.held_by_wall(wall)
+                    taken[rows] -= held
+            standing = [wall for wall in standing if wall.stands_at(moment)]
+            for wall in group:
+                rows, held = self.forecast.held_by_wall(wall)
+                taken[rows] += held
+                standing.append(wall)
+            least = np.minimum(least, self.forecast.free(moment, ends, without) - taken)
+        return least.copy()
+
+    def show_quota(self, moment: int, walls: Iterable[Wall], without: Collection[str] = ()) -> None:
+        """Quota as those hold it who are still there at the moment, and these walls."""
+        holdings = {
+            one.workload.key: one.holding
+            for one in self.occupants()
+            if one.holding is not None
+            and one.workload.key not in without
+            and (one.end is None or one.end > moment)
+        }
         holdings |= {wall.key: (wall.queue, wall.usage) for wall in walls if wall.queue}
         self.clock.show(holdings)
 
-    # What fits
+    def leaves_quota(
+        self, node: QuotaNode, usage: Usage, moment: int, walls: Sequence[Wall], without: Collection[str] = ()
+    ) -> bool:
+        """Whether quota suffices at the moment for this usage and for everybody who has a plan then.
+
+        A plan that quota doesn't suffice for anyway is nobody's fault.
+        """
+        standing = [wall for wall in walls if wall.stands_at(moment) and wall.queue]
+        if not standing:
+            return True
+        self.show_quota(moment, (), without)
+        plans = [(one, wall.usage) for wall in standing if (one := self.clock.queue(wall.queue)) is not None]
+        return _all_fit([(node, usage), *plans]) or not _all_fit(plans)
+
+    # Placing now
 
     def settle(
-        self, workload: Workload, choices: tuple[PodSetChoice, ...], moment: int, walls: Sequence[Wall]
+        self, workload: Workload, choices: tuple[PodSetChoice, ...], walls: Sequence[Wall]
     ) -> PlaceResult:
-        """Place the workload, on the site as it stands for the moment, so that no wall is run into until it ends."""
+        """Place the workload now so that no wall is run into until it ends; what it can't have is closed to it."""
         limit = limit_of(workload, self.settings)
-        end = None if limit is None else moment + limit
-        walls = [wall for wall in walls if wall.overlaps(moment, end)]
-        standing = [seat for wall in walls if wall.stands_at(moment) for seat in wall.seats]
-        starts = sorted({wall.start for wall in walls if wall.start > moment})
-        if any(not self._leaves_quota(workload, choices, at, walls) for at in (moment, *starts)):
-            return PlaceResult(ok=False)
-        closed: set[int] = set()
+        end = None if limit is None else self.now + limit
+        node = self.queue_of(workload)
+        moments = sorted({wall.start for wall in walls if wall.start > self.now})
+        if node is not None:
+            usage = usage_of(workload, choices, node, self.site)
+            if not all(self.leaves_quota(node, usage, moment, walls) for moment in moments):
+                return PlaceResult(ok=False)
+        standing = [seat for wall in walls if wall.stands_at(self.now) for seat in wall.seats]
+        spare = self.spare(self.now, end, walls)
+        closed = self._too_full(workload, choices, spare, walls)
         for _ in range(TRIES):
             before = self.site.checkpoint()
             found = self.site.place_around(workload, choices, Obstacles(standing, sorted(closed)))
             if not found.ok:
                 return found
-            conflicts = self._conflicts(workload.key, starts, walls)
-            if not conflicts:
+            rows, held = self.forecast.of_seats(self.seats_of(workload.key))
+            conflicts = set(rows[(held > np.maximum(spare[rows], 0)).any(axis=1)].tolist())
+            if not conflicts & {row for wall in walls for row in wall.nodes}:
                 return found
             self.site.rollback(before)
             closed |= conflicts
         return PlaceResult(ok=False)
 
-    def _conflicts(self, key: str, moments: Sequence[int], walls: Sequence[Wall]) -> set[int]:
-        """Nodes of the workload at which a wall has no room, at the first of the moments when that is so."""
-        own = self.nodes_of(key)
-        for moment in moments:
-            mark = self.mark()
-            self.release(moment)
-            seats = [seat for wall in walls if wall.stands_at(moment) for seat in wall.seats]
-            full = {seat.node for seat in seats if try_seat(self.overlay, seat) is None}
-            self.rewind(mark)
-            if full & own:
-                return full & own
-        return set()
+    def _too_full(
+        self, workload: Workload, choices: tuple[PodSetChoice, ...], spare: Ints, walls: Sequence[Wall]
+    ) -> set[int]:
+        """Nodes with walls on which not a single pod of any set is left room for."""
+        parts, _, _ = self.site.parts(workload, choices)
+        fitting = Fitting(self.overlay, self.forecast, parts)
+        takes = [fitting.count(i, spare) for i in range(len(parts))]
+        return {row for wall in walls for row in wall.nodes if not any(counts[row] for counts in takes)}
 
-    def _leaves_quota(
-        self, workload: Workload, choices: tuple[PodSetChoice, ...], moment: int, walls: Sequence[Wall]
-    ) -> bool:
-        """Whether quota suffices at the moment for it and for everybody who has a plan then."""
-        standing = [wall for wall in walls if wall.stands_at(moment) and wall.queue]
-        node = self.queue_of(workload)
-        if node is None or not standing:
-            return True
-        mark = self.mark()
-        self.release(moment)
-        usage = usage_of(workload, choices, node, self.site)
-        fits = self._all_fit(standing, (node, usage)) or not self._all_fit(standing, None)
-        self.rewind(mark)
-        return fits
 
-    def _all_fit(self, walls: Sequence[Wall], first: tuple[QuotaNode, Usage] | None) -> bool:
-        self.show_quota(())
-        added = []
-        asked = [first] if first else []
-        asked += [(node, wall.usage) for wall in walls if (node := self.clock.queue(wall.queue)) is not None]
-        for node, usage in asked:
-            if not node.fits(usage):
-                break
-            node.add(usage)
-            added.append((node, usage))
-        for node, usage in added:
-            node.remove(usage)
-        return len(added) == len(asked)
+def _all_fit(asked: Sequence[tuple[QuotaNode, Usage]]) -> bool:
+    """One after the other; the tree is left as it was."""
+    added = []
+    for node, usage in asked:
+        if not node.fits(usage):
+            break
+        node.add(usage)
+        added.append((node, usage))
+    for node, usage in added:
+        node.remove(usage)
+    return len(added) == len(asked)

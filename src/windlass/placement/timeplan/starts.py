@@ -7,9 +7,10 @@ Feasible means quota and a place for all pods, at once, until its limit. Nobody 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from windlass.model.workload import Workload
+from windlass.placement.timeplan.fitting import Fitting
 from windlass.placement.timeplan.room import Room
 from windlass.placement.timeplan.terms import limit_of
 from windlass.placement.timeplan.walls import Wall
@@ -20,8 +21,9 @@ from windlass.queueing.planner import Planner
 from windlass.queueing.site import PodSetChoice
 from windlass.queueing.victims import Rules
 
-MOST_TRIED = 64
-"""So many moments are tried after the first at which it would fit if nobody else were planned."""
+CLOSELY = 48
+"""So many moments are tried after the first at which it would fit if nobody else were planned, and of those that are
+left as many again, evenly spread: a start far off is planned less exactly."""
 
 
 class Starts:
@@ -29,72 +31,110 @@ class Starts:
         self._room = room
         self._planner = Planner(room.system, Rules(config, room.now), room.site)
 
-    def earliest(self, workload: Workload, walls: Sequence[Wall], turn: int, not_before: int) -> Wall | None:
-        """The first planned start after now; None where no known end makes room for it."""
+    def earliest(
+        self,
+        workload: Workload,
+        walls: Sequence[Wall],
+        turn: int,
+        not_before: int,
+        without: Collection[str] = (),
+    ) -> Wall | None:
+        """The first planned start after now, as if those named in `without` were not there; None where no known end
+        makes room for it."""
         room = self._room
-        ends = sorted({one.end for one in room.occupants() if one.end is not None})
-        free = [room.now, *ends]
-        if self.attempt(workload, free[-1], (), turn) is None:
-            return None
-        first = bisect_left(free, True, key=lambda at: self.attempt(workload, at, (), turn) is not None)
+        ends = {one.end for one in room.occupants() if one.end is not None}
         moments = {*ends, *(wall.end for wall in walls if wall.end is not None), not_before}
-        tried = sorted(at for at in moments if at > room.now and at >= max(free[first], not_before))
-        for moment in tried[:MOST_TRIED]:
-            found = self.attempt(workload, moment, walls, turn)
+        later = sorted(moment for moment in moments if moment > room.now and moment >= not_before)
+        if not later:
+            return None
+        parts, _, _ = room.site.parts(workload, _plain(workload))
+        fitting = Fitting(room.overlay, room.forecast, parts)
+
+        # Ends only ever add room and quota: before the first moment at which it would fit with nobody else planned,
+        # nothing has to be tried.
+        def is_possible(moment: int) -> bool:
+            if not fitting.can_fit(room.spare(moment, moment + 1, (), without)):
+                return False
+            room.show_quota(moment, (), without)
+            return not workload.queue or self._assignment(workload) is not None
+
+        first = bisect_left(later, True, key=is_possible)
+        for moment in _some_of(later[first:]):
+            found = self._attempt(workload, fitting, moment, walls, turn, without)
             if found is not None:
                 return found
         return None
 
-    def attempt(self, workload: Workload, moment: int, walls: Sequence[Wall], turn: int) -> Wall | None:
-        """The start at that very moment, if it is possible."""
+    def _attempt(
+        self,
+        workload: Workload,
+        plain: Fitting,
+        moment: int,
+        walls: Sequence[Wall],
+        turn: int,
+        without: Collection[str],
+    ) -> Wall | None:
+        """The start at that very moment, if it is possible; room is looked at first, being cheaper than quota."""
         room = self._room
         limit = limit_of(workload, room.settings)
         end = None if limit is None else moment + limit
         lead = room.settings.reservation_lead
         near = [wall for wall in walls if wall.overlaps(moment, end) and wall.binds_at(moment, lead)]
-        mark = room.mark()
-        room.release(moment)
-        room.show_quota(wall for wall in near if wall.stands_at(moment))
+        spare = room.spare(moment, end, near, without)
+        if not plain.can_fit(spare):
+            return None
+        room.show_quota(moment, [wall for wall in near if wall.stands_at(moment)], without)
         assignment = self._assignment(workload)
-        found = None
-        if assignment is not None or not workload.queue:
-            choices = assignment.choices if assignment else _plain(workload)
-            placed = room.settle(workload, choices, moment, near)
-            if placed.ok:
-                found = self._wall(workload, (moment, end), assignment, turn)
-        room.rewind(mark)
-        return found
-
-    def _assignment(self, workload: Workload) -> Assignment | None:
-        """Flavors by quota; where the pods find no room there, by quota and room."""
-        node = self._room.queue_of(workload)
-        if node is None:
+        if workload.queue and assignment is None:
             return None
-        pending = Pending(workload, node, self._room.site)
-        proposal = self._planner.nominate(pending)
-        if proposal.assignment.mode != Mode.FIT:
+        choices = assignment.choices if assignment is not None else _plain(workload)
+        parts, tree, topology = room.site.parts(workload, choices)
+        fitting = Fitting(room.overlay, room.forecast, parts)
+        seats = fitting.find(spare, tree, topology)
+        if seats is None:
             return None
-        before = self._room.site.checkpoint()
-        fits = self._room.site.place(workload, proposal.assignment.choices).ok
-        self._room.site.rollback(before)
-        if not fits:
-            pending.tried = ()
-            proposal = self._planner.with_room(pending)
-        return None if proposal.assignment.mode != Mode.FIT or proposal.failure else proposal.assignment
-
-    def _wall(
-        self, workload: Workload, span: tuple[int, int | None], assignment: Assignment | None, turn: int
-    ) -> Wall:
-        node = self._room.queue_of(workload)
+        if assignment is not None and not self._keeps_to_quota(workload, assignment, near, moment, without):
+            return None
+        node = room.queue_of(workload)
         return Wall(
             workload.key,
-            *span,
-            self._room.seats_of(workload.key),
+            moment,
+            end,
+            tuple(seats),
             turn,
             queue=node.name if node is not None else "",
             usage=assignment.usage if assignment is not None else {},
             borrows=assignment is not None and assignment.borrowing > 0,
         )
+
+    def _assignment(self, workload: Workload) -> Assignment | None:
+        """Flavors by quota as it is shown."""
+        node = self._room.queue_of(workload)
+        if node is None:
+            return None
+        assignment = self._planner.nominate(Pending(workload, node, self._room.site)).assignment
+        return assignment if assignment.mode == Mode.FIT else None
+
+    def _keeps_to_quota(
+        self,
+        workload: Workload,
+        assignment: Assignment,
+        walls: Sequence[Wall],
+        moment: int,
+        without: Collection[str],
+    ) -> bool:
+        """At the start of every plan that falls into its run."""
+        node = self._room.queue_of(workload)
+        later = sorted({wall.start for wall in walls if wall.start > moment})
+        return node is None or all(
+            self._room.leaves_quota(node, assignment.usage, at, walls, without) for at in later
+        )
+
+
+def _some_of(moments: Sequence[int]) -> list[int]:
+    rest = moments[CLOSELY:]
+    step = -(-len(rest) // CLOSELY) or 1
+    return [*moments[:CLOSELY], *reversed(rest[::-1][::step])]
 
 
 def _plain(workload: Workload) -> tuple[PodSetChoice, ...]:

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from windlass.placement.topology.ask import Ints
+from windlass.placement.topology.ask import Bools, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,6 +81,14 @@ class DomainTree:
     def nodes_below(self) -> bool:
         """The lowest level isn't the node: one more layer holds the nodes of its domains."""
         return len(self.layers) > len(self.levels)
+
+    def domains(self, level: str, nodes: int) -> tuple[Bools, ...]:
+        """The node rows of each domain of the level, as masks over so many nodes; of all of them for no level."""
+        depth = self.levels.index(level) + 1 if level in self.levels else 0
+        masks: dict[tuple[str, ...], Bools] = {}
+        for values, row in zip(self.values, self.rows.tolist(), strict=True):
+            masks.setdefault(values[:depth], np.zeros(nodes, dtype=np.bool_))[row] = True
+        return tuple(masks.values())
 
     def assignment(self, rows: Ints, pods: Ints) -> list[tuple[tuple[str, ...], int]]:
         """Pods per domain of the lowest level, as a Kueue topology assignment lists them."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from windlass.simulate.scenario.load import is_scenario, load_scenarios
 from windlass.simulate.scenario.outcome import Check, Event, Outcome
-from windlass.simulate.scenario.play import play
+from windlass.simulate.scenario.player import play
 from windlass.simulate.scenario.spec import Scenario
 
 __all__ = ["Check", "Event", "Outcome", "Scenario", "is_scenario", "load_scenarios", "play"]

@@ -1,8 +1,8 @@
 """Plans carried out on the simulated objects, as the cluster's controllers would: the simulator's sink.
 
-`play` hands over each plan that `decide` makes. Pods that are bound start at once. What is admitted and has no pods yet
-gets them, on the nodes that the plan says. Who is evicted goes (at once, or after the scenario's termination time); a
-queued owner is suspended again, and any other pod that a controller made comes back and waits.
+`player` hands over each plan that `decide` makes. Pods that are bound start at once. What is admitted and has no pods
+yet gets them, on the nodes that the plan says. Who is evicted goes (at once, or after the scenario's termination
+time); a queued owner is suspended again, and any other pod that a controller made comes back and waits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a scenario expects, held against what is there: one `Check` an expectation, with what was seen instead.
 
-`play` calls `check` once everything that is due at a moment has been decided and carried out. Workloads are seen as the
-engine's own grouping sees them.
+`player` calls `check` once everything that is due at a moment has been decided and carried out. Workloads are seen as
+the engine's own grouping sees them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from windlass.cluster.store import WISHED_DEVICES
 from windlass.model.decision import Evict, Hold
 from windlass.model.quota import MILLI_GPU, quota_requests
 from windlass.model.workload import Workload
@@ -131,6 +132,8 @@ def _where(wanted: RunningCheck) -> str:
         parts.append(f"in slices of {wanted.slices.size} within a {wanted.slices.within}")
     if wanted.flavor:
         parts.append(f"as {wanted.flavor}")
+    if wanted.devices:
+        parts.append(f"on GPU {', '.join(map(str, wanted.devices))}")
     return "".join(f" {part}" for part in parts)
 
 
@@ -158,6 +161,14 @@ def _misplaced(wanted: RunningCheck, workload: Workload, seen: Seen) -> Iterator
         flavors = sorted({flavor for one in assignments for flavor in one.flavors.values()})
         if flavors != [wanted.flavor]:
             yield f"it runs as {', '.join(flavors) or 'no flavor'}"
+    if wanted.devices and _devices(workload, seen) != sorted(wanted.devices):
+        yield f"it has GPU {', '.join(map(str, _devices(workload, seen))) or '(not told)'}"
+
+
+def _devices(workload: Workload, seen: Seen) -> list[int]:
+    pods = [seen.world.get("Pod", key) for one in workload.pod_sets for key in one.pods]
+    wished = [pod["metadata"].get("annotations", {}).get(WISHED_DEVICES, "") for pod in pods]
+    return sorted(int(index) for text in wished for index in text.split(",") if index)
 
 
 def _held(wanted: HeldCheck, seen: Seen) -> Check:

@@ -47,7 +47,7 @@ RULES = (
 """The chapters of the documentation that scenarios are."""
 MOST_COPIES = 10_000
 Kind = TypeVar("Kind")
-_KIND = re.compile(r"^\s*[\"']?kind[\"']?\s*:\s*[\"']?Scenario\b", re.MULTILINE)
+_KIND = re.compile(r"(?:^|[{,])\s*[\"']?kind[\"']?\s*:\s*[\"']?Scenario\b", re.MULTILINE)
 
 
 def is_scenario(argument: str) -> bool:
@@ -135,8 +135,28 @@ def typed(raw: Any, struct: type[Kind], path: str) -> Kind:
     try:
         return msgspec.convert(without_nulls(raw, info), struct)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        fault = find_fault(_without_free_parts(raw, info), info, path)
+        closed = _without_free_parts(raw, info)
+        fault = _fault_in_choice(closed, info, path) or find_fault(closed, info, path)
         raise fault or InputError(str(error), path=path) from None
+
+
+def _fault_in_choice(raw: Any, info: inspect.Type, path: str) -> InputError | None:
+    """Where a name or a mapping may stand and a mapping does, what is wrong with it as a mapping."""
+    if isinstance(info, inspect.UnionType):
+        structs = [one for one in info.types if isinstance(one, inspect.StructType)]
+        if len(structs) != 1 or not isinstance(raw, Mapping):
+            return None
+        return _fault_in_choice(raw, structs[0], path) or find_fault(raw, structs[0], path)
+    if isinstance(info, inspect.StructType) and isinstance(raw, Mapping):
+        parts = [
+            (raw[one.encode_name], one.type, one.encode_name) for one in info.fields if one.encode_name in raw
+        ]
+        inner = (_fault_in_choice(part, kind, f"{path}.{name}".lstrip(".")) for part, kind, name in parts)
+        return next((fault for fault in inner if fault is not None), None)
+    if isinstance(info, inspect.VarTupleType) and isinstance(raw, list | tuple):
+        items = (_fault_in_choice(item, info.item_type, f"{path}[{at}]") for at, item in enumerate(raw))
+        return next((fault for fault in items if fault is not None), None)
+    return None
 
 
 def _without_free_parts(raw: Any, info: inspect.Type) -> Any:

@@ -1,6 +1,6 @@
 """Small changes of objects as plain data: what controllers write into a Job, a Workload, a Node.
 
-Used by `carry` and `play`; every function returns a new object.
+Used by `carry` and `player`; every function returns a new object.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What playing a scenario comes to: events in order, checks with what was seen, and whether all of them held.
 
-Filled by `play` and `expectations`; `report` prints it.
+Filled by `player` and `expectations`; `report` prints it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`kind: Scenario`: what may stand in a scenario file.
 
-Decoded strictly by `load`; `short_park` and `short_work` turn the short forms into Kubernetes objects, `play` walks the
-time line, `expectations` checks what stands under `expect`. Whatever has no short form is written as the Kubernetes
-object that it is.
+Decoded strictly by `load`; `short_park` and `short_work` turn the short forms into Kubernetes objects, `player` walks
+the time line, `expectations` checks what stands under `expect`. Whatever has no short form is written as the
+Kubernetes object that it is.
 """
 
 from __future__ import annotations
@@ -169,6 +169,8 @@ class RunningCheck(Strict, frozen=True):
     slices: ShortSlice | None = None
     """The pods in every domain of the level are a multiple of the size."""
     flavor: str = ""
+    devices: tuple[int, ...] = ()
+    """Indices of the GPUs that its pods were given, where its pods existed when they were bound."""
 
 
 class HeldCheck(Strict, frozen=True):

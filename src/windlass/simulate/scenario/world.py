@@ -1,7 +1,7 @@
 """The simulated cluster: all objects as plain data, and the production store that is told of every change.
 
-`play` and `carry` change objects through here; `decide` sees the store's snapshots. What the API server does on its own
-when something is created (uid, age, the number behind a priority class) is done here too.
+`player` and `carry` change objects through here; `decide` sees the store's snapshots. What the API server does on its
+own when something is created (uid, age, the number behind a priority class) is done here too.
 """
 
 from __future__ import annotations
@@ -39,10 +39,6 @@ CLUSTER_WIDE = frozenset(
         "Reservation",
     }
 )
-DROPPED_BY_STORE = frozenset(
-    {"Pod", "Node", "Namespace", "PersistentVolume", "PersistentVolumeClaim", "StorageClass"}
-)
-"""Kinds whose deletion the store understands; for any other it is filled anew."""
 
 
 class World:
@@ -140,11 +136,7 @@ class World:
         at = _key_of(kind, key)
         self._trees.pop(at, None)
         self._things.pop(at, None)
-        if kind in DROPPED_BY_STORE:
-            self._store.apply([Gone(kind, key)])
-        else:
-            self._store = Store()
-            self._store.apply(Put(thing) for thing in self._things.values())
+        self._store.apply([Gone(kind, key)])
 
     def bind(self, pod: str, node: str, devices: Sequence[DeviceGrant], at: int) -> None:
         """The pod starts on the node, on these devices."""

@@ -63,7 +63,7 @@ class _Play:
 
     def run(self) -> Outcome:
         with _blame("objects"):
-            self._submit(self._scenario.objects, 0)
+            self._submit(self._scenario.objects, 0, "there is")
         if self._scenario.steps[0].at > 0:
             self._settle(0)
         for index, step in enumerate(self._scenario.steps):
@@ -151,9 +151,9 @@ class _Play:
             kind, key = _named(change.object)
             self._world.put(merged(self._world.get(kind, key), change.merge))
             self._log(Event(now, "change", change.object, str(change.merge)))
-        self._submit(step.submit, now)
+        self._submit(step.submit, now, "submit")
 
-    def _submit(self, trees: tuple[Tree, ...], now: int) -> None:
+    def _submit(self, trees: tuple[Tree, ...], now: int, verb: str) -> None:
         for tree in trees:
             key = self._world.create(tree, now)
             kind = tree["kind"]
@@ -163,8 +163,8 @@ class _Play:
                 waits = owner.suspended or QUEUE_NAME in thing.metadata.labels
                 if not waits and not self._world.pods_owned_by(kind, key) and owner.groups == 1:
                     self._carrier.make_pods(self._world.get(kind, key), now)
-            if now or kind in ("Job", "Workload", "Pod"):
-                self._log(Event(now, "there is" if _runs(tree) else "submit", f"{kind} {key}"))
+            if verb == "submit" or kind == "Pod":
+                self._log(Event(now, verb, f"{kind} {key}", tree.get("spec", {}).get("nodeName", "")))
 
     def _end(self, workload: Workload, now: int) -> None:
         self._carrier.end(workload, now)
@@ -309,7 +309,3 @@ def _named(text: str) -> tuple[str, str]:
     if not key:
         raise InputError(f"{text!r} names no object", remedy="write Kind/name")
     return kind, key if kind in CLUSTER_WIDE else full_name(key)
-
-
-def _runs(tree: Tree) -> bool:
-    return bool(tree.get("spec", {}).get("nodeName"))

@@ -1,0 +1,68 @@
+"""Scenarios made in code: random work on a small park, played to its end, and what holds said on the way."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from windlass.model.times import seconds_of
+from windlass.simulate.scenario import Event, Outcome, play
+from windlass.simulate.scenario.clock import START
+from windlass.simulate.scenario.load import read_scenario
+
+PLANNED = re.compile(r"planned to start at (\S+Z)")
+
+
+def scenario(
+    timeline: list[dict[str, Any]],
+    *,
+    nodes: int = 1,
+    queues: list[dict[str, Any]] | None = None,
+    gpus: int = 8,
+    **more: Any,
+) -> Outcome:
+    """Played; by default one queue that owns all GPUs."""
+    tree = {
+        "apiVersion": "windlass.dev/v1",
+        "kind": "Scenario",
+        "title": "made in a test",
+        "story": "made in a test",
+        "rule": "Time",
+        "fleet": [{"name": "n", "count": nodes, "gpus": f"{gpus}xH100"}],
+        "queues": [{"name": "team", "quota": {"gpu": nodes * gpus}}] if queues is None else queues,
+        "timeline": timeline,
+        **more,
+    }
+    return play(read_scenario(tree, "test"))
+
+
+def job(name: str, gpus: int, limit: int | None, **more: Any) -> dict[str, Any]:
+    """Runs exactly to its limit unless a duration is given; for ever without either."""
+    work: dict[str, Any] = {"job": name, "queue": "team", "gpus": gpus, **more}
+    if limit is not None:
+        work.setdefault("duration", f"{limit}s")
+        work["limit"] = f"{limit}s"
+    return work
+
+
+def events(outcome: Outcome, what: str) -> list[Event]:
+    return [one for one in outcome.events if isinstance(one, Event) and one.what == what]
+
+
+def starts(outcome: Outcome) -> dict[str, int]:
+    """Workload → when it was first admitted, in seconds of the scenario."""
+    found: dict[str, int] = {}
+    for event in events(outcome, "admit"):
+        found.setdefault(event.subject.partition("/")[2], event.at)
+    return found
+
+
+def plans(outcome: Outcome) -> dict[str, list[tuple[int, int]]]:
+    """Workload → (when it was said, the planned start), in order."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for event in events(outcome, "hold"):
+        said = PLANNED.search(event.text)
+        if said:
+            start = seconds_of(said[1].replace("Z", "+00:00")) - START
+            found.setdefault(event.subject.partition("/")[2], []).append((event.at, start))
+    return found
