@@ -19,7 +19,8 @@ from windlass.model.decision import DeviceGrant
 from windlass.model.reasons import FIRST_RESOURCE_BIT, insufficient, reason_of_bit
 from windlass.placement.mix import WorkloadMix, mix_arrays
 from windlass.placement.overlay import Overlay
-from windlass.placement.policies import POLICIES, PlacementConfig, make_rule
+from windlass.placement.policies import POLICIES, SCORERS, PlacementConfig, make_rule
+from windlass.placement.strategy import Strategies
 from windlass.placement.table import ScoreTable
 
 
@@ -164,7 +165,9 @@ def test_the_reasons_of_every_node_equal_the_reference(nodes, pod, data):
         replay.rooms[index].charge(each, snapshot.pods.grants[row])
         replay.cluster.placed.append((each, index))
     shape = snapshot.shapes[int(snapshot.pods.shape[len(others)])]
-    table = ScoreTable(snapshot, mix_arrays(WorkloadMix(), snapshot.models, snapshot.state))
+    table = ScoreTable(
+        snapshot, mix_arrays(WorkloadMix(), snapshot.models, snapshot.state), Strategies(SCORERS["windlass"])
+    )
     with np.errstate(over="ignore"):
         rule = make_rule(PlacementConfig("first-fit"), snapshot.state)
         overlay = Overlay(snapshot, table, rule, jit.kernels(small=True))

@@ -16,7 +16,8 @@ from windlass.engine import EngineConfig, Memo, decide
 from windlass.placement.mix import mix_arrays, mix_of
 from windlass.placement.overlay import Overlay
 from windlass.placement.place import Placer
-from windlass.placement.policies import POLICIES, PlacementConfig, make_rule
+from windlass.placement.policies import POLICIES, SCORERS, PlacementConfig, make_rule
+from windlass.placement.strategy import Strategies
 from windlass.placement.table import ScoreTable
 from windlass.queueing.order import order
 
@@ -32,7 +33,9 @@ def mix_from(*pods):
 
 def place(snapshot, policy, mix, kernels):
     """The whole table and the outcome of one pass, by these kernels."""
-    table = ScoreTable(snapshot, mix_arrays(mix, snapshot.models, snapshot.state))
+    table = ScoreTable(
+        snapshot, mix_arrays(mix, snapshot.models, snapshot.state), Strategies(SCORERS[policy])
+    )
     with np.errstate(over="ignore"):
         overlay = Overlay(snapshot, table, make_rule(PlacementConfig(policy), snapshot.state), kernels)
         placed = Placer(overlay, order(snapshot)).run()

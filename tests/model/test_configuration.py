@@ -11,7 +11,9 @@ from tests.model.kueue_samples import changed, decoded
 from tests.model.owner_samples import KUEUE_CONFIGURATION, SCHEDULER_CONFIGURATION
 
 from windlass.model.configuration import (
+    BackfillSettings,
     ResourceRules,
+    SchedulerConfiguration,
     Settings,
     Transformation,
     counted,
@@ -124,3 +126,23 @@ def test_what_is_no_duration(text: str) -> None:
 @given(st.integers(1, 2**33))
 def test_times_go_out_and_in(seconds: int) -> None:
     assert seconds_of(timestamp_of(seconds)) == seconds
+
+
+def test_backfill_is_read_with_its_lead_in_seconds() -> None:
+    wire = SchedulerConfiguration(backfill=BackfillSettings(depth=5, reservation_lead="90m"))
+    settings = scheduler_settings(wire)
+    assert (settings.backfill_depth, settings.reservation_lead_seconds) == (5, 5400)
+    assert (Settings().backfill_depth, Settings().reservation_lead_seconds) == (32, 86_400)
+
+
+@pytest.mark.parametrize(
+    ("backfill", "path"),
+    [
+        (BackfillSettings(depth=-1), "backfill.depth"),
+        (BackfillSettings(reservation_lead="soon"), "backfill.reservationLead"),
+    ],
+)
+def test_a_backfill_that_means_nothing_is_refused(backfill: BackfillSettings, path: str) -> None:
+    with pytest.raises(InputError) as caught:
+        scheduler_settings(SchedulerConfiguration(backfill=backfill))
+    assert caught.value.path == path

@@ -11,13 +11,16 @@ from reference.parks import any_pods, parks, running
 from windlass import jit
 from windlass.placement.mix import WorkloadMix, mix_arrays
 from windlass.placement.overlay import Overlay
-from windlass.placement.policies import POLICIES, PlacementConfig, make_rule
+from windlass.placement.policies import POLICIES, SCORERS, PlacementConfig, make_rule
+from windlass.placement.strategy import Strategies
 from windlass.placement.table import ScoreTable
 
 
 def overlay_of(desk, policy="windlass"):
     snapshot = desk.store.snapshot()
-    table = ScoreTable(snapshot, mix_arrays(WorkloadMix(), snapshot.models, snapshot.state))
+    table = ScoreTable(
+        snapshot, mix_arrays(WorkloadMix(), snapshot.models, snapshot.state), Strategies(SCORERS[policy])
+    )
     with np.errstate(over="ignore"):
         rule = make_rule(PlacementConfig(policy), snapshot.state)
         return Overlay(snapshot, table, rule, jit.kernels(small=True))

@@ -311,20 +311,28 @@ class _Admission:
 
 
 def _with_their_base(outcomes: Sequence[Outcome], pieces: Mapping[str, Workload]) -> list[Outcome]:
-    """Without what was admitted of a gang whose minimum, later in the same decision, had to make room for others."""
+    """Without what was admitted of a gang whose minimum, later in the same decision, had to make room for others.
+
+    Whatever is admitted beside a minimum that waits for somebody to go waits with it.
+    """
     evicted = {one.workload for one in outcomes if isinstance(one, Evicted)}
-    admitted = {one.workload for one in outcomes if isinstance(one, Admitted)}
+    admitted = {one.workload: one for one in outcomes if isinstance(one, Admitted)}
 
     def runs(key: str) -> bool:
         if key not in pieces or key in admitted:
             return True
         return pieces[key].admission is not None and key not in evicted
 
-    return [
-        one
-        for one in outcomes
-        if not isinstance(one, Admitted) or all(runs(key) for key in pieces_before(one.workload))
-    ]
+    kept: list[Outcome] = []
+    for one in outcomes:
+        if isinstance(one, Admitted):
+            before = pieces_before(one.workload)
+            if not all(runs(key) for key in before):
+                continue
+            after = {*one.after, *(name for key in before if key in admitted for name in admitted[key].after)}
+            one = msgspec.structs.replace(one, after=tuple(sorted(after)))
+        kept.append(one)
+    return kept
 
 
 def _held_choices(piece: Workload) -> tuple[PodSetChoice, ...]:

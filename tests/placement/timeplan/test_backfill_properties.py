@@ -83,3 +83,29 @@ def test_without_limits_nothing_changes(timeline: list[dict[str, Any]]) -> None:
     unplanned = scenario(timeline, nodes=2, config={"backfill": {"depth": 0}})
     assert starts(planned) == starts(unplanned)
     assert events(planned, "evict") == events(unplanned, "evict") == []
+
+
+@settings(max_examples=20, deadline=None)
+@given(arrivals(pods=2), st.lists(st.sampled_from(["team", "other"]), min_size=7, max_size=7))
+def test_heads_of_two_queues_start_though_each_other_is_busy(
+    timeline: list[dict[str, Any]], queues: list[str]
+) -> None:
+    """Two queues that each own all the room there is: quota keeps nobody out, so plans have to."""
+    for number, work in enumerate(work for moment in timeline for work in moment.get("submit", [])):
+        work["queue"] = queues[number % len(queues)]
+    both = [{"name": name, "quota": {"gpu": 16}} for name in ("team", "other")]
+    outcome = scenario(timeline, nodes=2, queues=both)
+    assert sorted(starts(outcome)) == sorted(_names(timeline))
+    first = min((event.at for event in events(outcome, "hold")), default=FAR)
+    for event in events(outcome, "hold"):
+        if event.at == first and "ahead of it" not in event.text:
+            name = event.subject.partition("/")[2]
+            told = [start for at, start in plans(outcome)[name] if at == first]
+            if event.subject == _oldest_held(outcome, first, timeline):
+                assert starts(outcome)[name] <= told[-1], name
+
+
+def _oldest_held(outcome: Any, at: int, timeline: list[dict[str, Any]]) -> str:
+    """Of those who were held at the time, the one that came first."""
+    held = {event.subject for event in events(outcome, "hold") if event.at == at}
+    return next(f"default/{name}" for name in _names(timeline) if f"default/{name}" in held)

@@ -45,6 +45,15 @@ class Fitting:
             int(self.count(i, free).sum()) >= part.count for i, part in enumerate(self._parts) if part.count
         )
 
+    def only_in(self, free: Ints, spare: Ints) -> set[int]:
+        """Nodes that would take a pod by what is free, and take none of what is to spare."""
+        takes = np.zeros(len(free), dtype=np.bool_)
+        keeps = np.zeros(len(free), dtype=np.bool_)
+        for i in range(len(self._parts)):
+            takes |= self.count(i, free) > 0
+            keeps |= self.count(i, spare) > 0
+        return set(np.flatnonzero(takes & ~keeps).tolist())
+
     def find(
         self, free: Ints, tree: DomainTree | None = None, topology: str = "", among: Bools | None = None
     ) -> list[Seat] | None:

@@ -20,6 +20,7 @@ from windlass.placement.timeplan.words import in_the_way
 from windlass.queueing.site import PlaceResult, PodSetChoice
 
 LAST = 1 << 60
+Kind = tuple[object, ...]
 
 
 class GuardedSite:
@@ -28,6 +29,8 @@ class GuardedSite:
     def __init__(self, room: Room, walls: Sequence[Wall], turns: Mapping[str, int]) -> None:
         self._room, self._site = room, room.site
         self._walls, self._turns = walls, turns
+        self._refused: dict[Kind, PlaceResult] = {}
+        """What was refused once is refused again while nobody has gone: room only gets less."""
 
     def requests(self, workload: Workload, pod_set: PodSet) -> dict[str, int]:
         return self._site.requests(workload, pod_set)
@@ -42,12 +45,16 @@ class GuardedSite:
         self._site.rollback(to)
 
     def remove(self, workload: Workload) -> None:
+        self._refused.clear()
         self._site.remove(workload)
 
     def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlaceResult:
         walls = [] if self._site.after_removal else self._binding(workload, choices)
         if not walls:
             return self._noted(workload, choices, self._site.place(workload, choices))
+        kind = self._kind(workload, choices)
+        if kind in self._refused:
+            return self._refused[kind]
         found = self._room.settle(workload, choices, walls)
         if found.ok:
             return self._noted(workload, choices, found)
@@ -58,7 +65,16 @@ class GuardedSite:
             return plain
         message = in_the_way(walls, self._room)
         # Not feasible: no eviction would help, since it is not those who run that are in the way.
-        return PlaceResult(ok=False, message=message, code=RESERVED_FOR_OTHERS.code, feasible=False)
+        refused = PlaceResult(ok=False, message=message, code=RESERVED_FOR_OTHERS.code, feasible=False)
+        self._refused[kind] = refused
+        return refused
+
+    def _kind(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> Kind:
+        """The same for workloads that would be refused for the same reason, if the later one is bound by no less."""
+        parts, _, _ = self._site.parts(workload, choices)
+        shapes = tuple((part.shape.key, part.count, part.topology) for part in parts)
+        held = tuple(wall.key for wall in self._walls if wall.who is not None and wall.is_for(workload))
+        return workload.queue, workload.namespace, limit_of(workload, self._room.settings), shapes, held
 
     def _noted(
         self, workload: Workload, choices: tuple[PodSetChoice, ...], found: PlaceResult

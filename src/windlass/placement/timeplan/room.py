@@ -169,7 +169,11 @@ class Room:
                 return PlaceResult(ok=False)
         standing = [seat for wall in walls if wall.stands_at(self.now) for seat in wall.seats]
         spare = self.spare(self.now, end, walls)
-        closed = self._too_full(workload, choices, spare, walls)
+        parts, _, _ = self.site.parts(workload, choices)
+        fitting = Fitting(self.overlay, self.forecast, parts)
+        if not fitting.can_fit(spare):
+            return PlaceResult(ok=False)
+        closed = fitting.only_in(self.spare(self.now, self.now + 1, ()), spare)
         for _ in range(TRIES):
             before = self.site.checkpoint()
             found = self.site.place_around(workload, choices, Obstacles(standing, sorted(closed)))
@@ -182,15 +186,6 @@ class Room:
             self.site.rollback(before)
             closed |= conflicts
         return PlaceResult(ok=False)
-
-    def _too_full(
-        self, workload: Workload, choices: tuple[PodSetChoice, ...], spare: Ints, walls: Sequence[Wall]
-    ) -> set[int]:
-        """Nodes with walls on which not a single pod of any set is left room for."""
-        parts, _, _ = self.site.parts(workload, choices)
-        fitting = Fitting(self.overlay, self.forecast, parts)
-        takes = [fitting.count(i, spare) for i in range(len(parts))]
-        return {row for wall in walls for row in wall.nodes if not any(counts[row] for counts in takes)}
 
 
 def _all_fit(asked: Sequence[tuple[QuotaNode, Usage]]) -> bool:
