@@ -12,7 +12,8 @@ from windlass import jit
 from windlass.model.errors import InputError
 from windlass.placement.mix import MixClass, WorkloadMix, mix_arrays
 from windlass.placement.overlay import Overlay
-from windlass.placement.policies import POLICIES, PlacementConfig, make_rule
+from windlass.placement.policies import POLICIES, SCORERS, PlacementConfig, make_rule
+from windlass.placement.strategy import Strategies
 from windlass.placement.table import ScoreTable
 
 
@@ -23,9 +24,8 @@ def expecting(*classes):
 def scores(desk, name):
     """{node: score} of a waiting pod, and the device that a share would get there, as the table has them."""
     snapshot = desk.store.snapshot()
-    table = ScoreTable(
-        snapshot, mix_arrays(desk.config.mix or WorkloadMix(), snapshot.models, snapshot.state)
-    )
+    mix = mix_arrays(desk.config.mix or WorkloadMix(), snapshot.models, snapshot.state)
+    table = ScoreTable(snapshot, mix, Strategies(SCORERS[desk.config.placement.policy]))
     (at,) = [row for row in snapshot.pods.pending() if snapshot.pods.objects[row].metadata.name == name]
     row = table.row(snapshot.shapes[int(snapshot.pods.shape[at])], snapshot)
     with np.errstate(over="ignore"):
