@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ("tests.cluster.fixtures",)
+
 settings.register_profile(
     "ci",
     derandomize=True,

@@ -39,6 +39,7 @@ def engine_config(settings: Settings) -> EngineConfig:
         history=history,
         ignore_undeclared=settings.ignores_undeclared,
         min_run_seconds=settings.min_run_seconds,
+        budgets_yield_to=settings.budgets_yield_to,
         restart_seconds=settings.restart_seconds,
     )
     placement = PlacementConfig(settings.placement, settings.seed)

@@ -106,7 +106,7 @@ def test_pods_of_a_group_are_one_workload(tree: Tree, mark: dict[str, Any], mini
 def test_a_native_group_brings_topology_priority_and_policy() -> None:
     member = {"spec": {"schedulingGroup": {"podGroupName": "gang"}}}
     workload = only(NATIVE, *(pod(f"p{number}", **member) for number in range(3)))
-    assert workload.pod_sets[0].topology == TopologyRequest("required", "example.com/rack")
+    assert workload.pod_sets[0].topology == TopologyRequest("required", "example.com/rack", of_gang=True)
     assert (workload.priority, workload.preemption_policy) == (11, "Never")
 
 

@@ -10,6 +10,11 @@ import click
 from windlass.cli.lazy import LazyCommand, LazyGroup
 
 BENCHMARKS = {
+    "engine": LazyCommand(
+        "windlass.cli.bench_engine:engine",
+        "The engine's speed: pods, gangs, queues and preemption on 5,000 nodes.",
+        "Benchmarks",
+    ),
     "simulate": LazyCommand(
         "windlass.cli.bench_simulate:simulate",
         "The simulator and its policies against published results: right, better, fast.",

@@ -17,6 +17,11 @@ from windlass.cli.lazy import LazyCommand, LazyGroup
 COMPLETION_VARIABLE = "_WINDLASS_COMPLETE"
 
 COMMANDS = {
+    "why": LazyCommand(
+        "windlass.cli.why:why_command",
+        "Why it is not running, and the smallest change that would help.",
+        "Find out",
+    ),
     "simulate": LazyCommand(
         "windlass.cli.simulate:simulate",
         "Run placement policies on a trace and compare them.",

@@ -13,6 +13,7 @@ import msgspec
 from windlass.cluster.delta import ClusterObject, Gone
 from windlass.cluster.objects import ClusterObjects
 from windlass.cluster.workloads import Grouping, group, inputs_of
+from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.objects import name_of
 from windlass.model.queue import QueueSystem
 from windlass.model.reservation import Reservation, ReservationObject, reservation_of
@@ -68,3 +69,7 @@ class OtherObjects:
             reservation_of(thing) for thing in self._extras.values() if isinstance(thing, ReservationObject)
         )
         return tuple(sorted(found, key=lambda one: one.name))
+
+    def budgets(self) -> tuple[PodDisruptionBudget, ...]:
+        found = [thing for thing in self._extras.values() if isinstance(thing, PodDisruptionBudget)]
+        return tuple(sorted(found, key=lambda one: (one.namespace, one.metadata.name)))

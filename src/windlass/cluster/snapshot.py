@@ -17,6 +17,7 @@ from windlass.cluster.pods import PodRows
 from windlass.cluster.resources import ResourceBook
 from windlass.cluster.shape import ShapeBook
 from windlass.cluster.state import Ints, NodeState
+from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.queue import QueueSystem
 from windlass.model.reservation import Reservation
 from windlass.model.workload import Workload
@@ -51,3 +52,5 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Pods that could not be understood → the error that names the field."""
     reservations: tuple[Reservation, ...] = ()
     """Of the calendar, by name."""
+    budgets: tuple[PodDisruptionBudget, ...] = ()
+    """By namespace and name."""

@@ -113,6 +113,7 @@ class Store:
             notes=grouping.notes,
             unreadable=dict(self._unreadable),
             reservations=self._others.reservations(),
+            budgets=self._others.budgets(),
         )
 
     def _meet_templates(self, grouping: Grouping) -> None:

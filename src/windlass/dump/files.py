@@ -57,17 +57,17 @@ class SourceObject:
 
 def read_objects(path: Path) -> Iterator[SourceObject]:
     """All objects in a file, or in the files of a folder, in order."""
-    for file in _files(path):
-        for document in _documents(file):
-            for item, raw in _raw_objects(document, str(file)):
+    for file in files_of(path):
+        for document in read_documents(file):
+            for item, raw in raw_objects(document, str(file)):
                 yield _decode(raw, str(file), document, item)
 
 
 def read_each(path: Path) -> Iterator[SourceObject]:
     """The same, but an object that can't be read comes as `Unreadable` in its place."""
-    for file in _files(path):
-        for document in _documents(file):
-            for item, raw in _raw_objects(document, str(file)):
+    for file in files_of(path):
+        for document in read_documents(file):
+            for item, raw in raw_objects(document, str(file)):
                 try:
                     yield _decode(raw, str(file), document, item)
                 except InputError as error:
@@ -79,7 +79,7 @@ def read_each(path: Path) -> Iterator[SourceObject]:
 def newest_time(path: Path) -> int:
     """The newest moment, in seconds, that any object in the file or folder says has been; 0 where none does."""
     return max(
-        (seconds_of(stamp) for file in _files(path) for stamp in _PAST.findall(_text(file))), default=0
+        (seconds_of(stamp) for file in files_of(path) for stamp in _PAST.findall(read_text(file))), default=0
     )
 
 
@@ -117,7 +117,7 @@ def _check_quantities(node: Node) -> None:
         raise error.with_context(object=f"Node {node.name}") from error
 
 
-def _files(path: Path) -> list[Path]:
+def files_of(path: Path) -> list[Path]:
     if not path.exists():
         raise InputError("there is no such file", file=str(path))
     if not path.is_dir():
@@ -128,7 +128,7 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _text(file: Path) -> str:
+def read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -137,13 +137,13 @@ def _text(file: Path) -> str:
         raise InputError(f"can't be read: {error.strerror}", file=str(file)) from error
 
 
-def _documents(file: Path) -> Iterator[Document]:
-    text = _text(file)
+def read_documents(file: Path) -> Iterator[Document]:
+    text = read_text(file)
     is_json = file.suffix == ".json" or (file.suffix not in ENDINGS and text.lstrip()[:1] == "{")
     return jsontext.read_documents(text, str(file)) if is_json else yamltext.read_documents(text, str(file))
 
 
-def _raw_objects(document: Document, file: str) -> Iterator[tuple[int | None, dict[str, Any]]]:
+def raw_objects(document: Document, file: str) -> Iterator[tuple[int | None, dict[str, Any]]]:
     """The document's objects as plain data: itself, or the items of a List (with their position)."""
     value = document.value
     if not isinstance(value, dict):

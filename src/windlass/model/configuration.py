@@ -23,6 +23,7 @@ FINAL_SHARE = "LessThanOrEqualToFinalShare"
 INITIAL_SHARE = "LessThanInitialShare"
 STRATEGY_LISTS = ((FINAL_SHARE, INITIAL_SHARE), (FINAL_SHARE,), (INITIAL_SHARE,))
 PLACEMENTS = ("pack", "spread", "balanced")
+BUDGETS_YIELD_TO = ("reclaim", "fairShare", "priority")
 KUEUE_FIELDS_READ = ("fairSharing", "admissionFairSharing", "waitForPodsReady", "resources")
 _IN_THOUSANDTHS = ("cpu", "nvidia.com/gpu")
 
@@ -120,6 +121,8 @@ class SchedulerConfiguration(StrictStruct, frozen=True):
     seed: int = 0
     classes: tuple[WorkloadClass, ...] = ()
     """The first whose selector matches a workload's labels places it."""
+    budgets_yield_to: tuple[str, ...] = ()
+    """What may break a PodDisruptionBudget where nothing else helps: reclaim, fairShare, priority."""
     min_run_time: str = "0s"
     """What runs for less than this is not evicted."""
     restart_cost: str = "0s"
@@ -142,6 +145,7 @@ class Settings(msgspec.Struct, frozen=True):
     placement: str = "windlass"
     seed: int = 0
     classes: tuple[WorkloadClass, ...] = ()
+    budgets_yield_to: tuple[str, ...] = ()
     min_run_seconds: int = 0
     restart_seconds: int = 0
     gang_grace_seconds: int = 300
@@ -175,6 +179,8 @@ def scheduler_settings(wire: SchedulerConfiguration) -> Settings:
     for index, one in enumerate(wire.classes):
         _choice(one.strategy, PLACEMENTS, f"classes[{index}].strategy")
         check_selector(one.selector, f"classes[{index}].selector")
+    for index, word in enumerate(wire.budgets_yield_to):
+        _choice(word, BUDGETS_YIELD_TO, f"budgetsYieldTo[{index}]")
     if wire.defrag.max_moves < 0:
         raise InputError(f"{wire.defrag.max_moves} moves", path="defrag.maxMoves", remedy="use 0 or more")
     if wire.backfill.depth < 0:
@@ -185,6 +191,7 @@ def scheduler_settings(wire: SchedulerConfiguration) -> Settings:
         placement=wire.placement,
         seed=wire.seed,
         classes=wire.classes,
+        budgets_yield_to=wire.budgets_yield_to,
         min_run_seconds=_seconds(wire.min_run_time, "minRunTime"),
         restart_seconds=_seconds(wire.restart_cost, "restartCost"),
         gang_grace_seconds=_seconds(wire.gang_grace, "gangGrace"),

@@ -1,16 +1,22 @@
 """PodDisruptionBudgets: how many pods of a selection may be gone at once.
 
-Decoded by `model.objects`; preemption and defragmentation honour them.
+Decoded by `model.objects`; preemption and defragmentation honour them. `Budgets` says of all budgets at once which pods
+they cover and how many of those may go; `Disruptions` counts who goes in one decision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+import msgspec
 
 from windlass.model.errors import InputError
 from windlass.model.labels import check_selector, matches_selector
 from windlass.model.meta import KubeStruct, LabelSelector, ObjectMeta
 from windlass.model.pod import Pod
+from windlass.model.workload import Workload
 
 
 class BudgetSpec(KubeStruct, frozen=True):
@@ -22,6 +28,8 @@ class BudgetSpec(KubeStruct, frozen=True):
 class BudgetStatus(KubeStruct, frozen=True):
     disruptions_allowed: int | None = None
     expected_pods: int = 0
+    disrupted_pods: dict[str, str] = msgspec.field(default_factory=dict)
+    """Pods whose eviction the API server has granted, by name: their going is counted already."""
 
 
 class PodDisruptionBudget(KubeStruct, frozen=True):
@@ -36,6 +44,85 @@ class PodDisruptionBudget(KubeStruct, frozen=True):
     def covers(self, pod: Pod) -> bool:
         same = (pod.metadata.namespace or "default") == self.namespace
         return same and matches_selector(self.spec.selector, pod.metadata.labels)
+
+
+class Budgets:
+    """All budgets of a cluster, and the pods that they cover; worked out when somebody is first about to go."""
+
+    def __init__(self, budgets: Sequence[PodDisruptionBudget] = (), pods: Iterable[Pod] = ()) -> None:
+        self._budgets, self._pods = tuple(budgets), pods
+        self.names = tuple(f"{one.namespace}/{one.metadata.name}" for one in budgets)
+
+    def __bool__(self) -> bool:
+        return bool(self._budgets)
+
+    @cached_property
+    def _covered(self) -> list[list[Pod]]:
+        """Per budget, its pods."""
+        spaces: dict[str, list[int]] = {}
+        for number, one in enumerate(self._budgets):
+            spaces.setdefault(one.namespace, []).append(number)
+        found: list[list[Pod]] = [[] for _ in self._budgets]
+        for pod in self._pods if self._budgets else ():
+            for number in spaces.get(pod.metadata.namespace or "default", ()):
+                if self._budgets[number].covers(pod):
+                    found[number].append(pod)
+        return found
+
+    @cached_property
+    def allowed(self) -> tuple[int, ...]:
+        """Per budget, how many of its pods may go now."""
+        return tuple(map(disruptions_allowed, self._budgets, self._covered))
+
+    @cached_property
+    def _by_pod(self) -> dict[str, tuple[int, ...]]:
+        found: dict[str, tuple[int, ...]] = {}
+        for number, (budget, pods) in enumerate(zip(self._budgets, self._covered, strict=True)):
+            for pod in pods:
+                if _counts(budget, pod):
+                    found[pod.key] = (*found.get(pod.key, ()), number)
+        return found
+
+    def covering(self, pods: Iterable[str]) -> Counter[int]:
+        """Budget → how many of the pods it covers."""
+        found: Counter[int] = Counter()
+        for key in pods if self._budgets else ():
+            found.update(self._by_pod.get(key, ()))
+        return found
+
+
+NO_BUDGETS = Budgets()
+
+
+class Disruptions:
+    """Who goes in one decision, as the budgets count it."""
+
+    def __init__(
+        self, budgets: Budgets = NO_BUDGETS, with_it: Mapping[str, Iterable[str]] | None = None
+    ) -> None:
+        """`with_it`: workload → pods beside its own that don't stay when it goes."""
+        self.budgets = budgets
+        self._with_it = with_it or {}
+        self._used: Counter[int] = Counter()
+
+    def of(self, *workloads: Workload) -> Counter[int]:
+        """Budget → how many pods of the workloads it covers."""
+        found: Counter[int] = Counter()
+        for workload in workloads:
+            own = (key for pod_set in workload.pod_sets for key in pod_set.pods)
+            found += self.budgets.covering((*own, *self._with_it.get(workload.key, ())))
+        return found
+
+    def allow(self, covered: Mapping[int, int], besides: Mapping[int, int]) -> bool:
+        """Whether so many more pods may go, `besides` others that are about to."""
+        return all(
+            self._used[number] + count + besides.get(number, 0) <= self.budgets.allowed[number]
+            for number, count in covered.items()
+        )
+
+    def note(self, covered: Mapping[int, int]) -> None:
+        """So many go."""
+        self._used.update(covered)
 
 
 def check_budget(budget: PodDisruptionBudget) -> None:
@@ -53,7 +140,10 @@ def check_budget(budget: PodDisruptionBudget) -> None:
 
 
 def disruptions_allowed(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> int:
-    """How many of the pods it covers may go now: as its status says, or counted where the status is empty."""
+    """How many of the pods it covers may go now: as its status says, or counted where the status is empty.
+
+    A budget that names neither a minimum nor a maximum allows none, as the disruption controller has it.
+    """
     if budget.status.disruptions_allowed is not None:
         return max(0, budget.status.disruptions_allowed)
     covered = [pod for pod in pods if budget.covers(pod) and not pod.is_over]
@@ -62,9 +152,17 @@ def disruptions_allowed(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> int
     spec = budget.spec
     if spec.max_unavailable is not None:
         desired = expected - _resolve(spec.max_unavailable, expected)
+    elif spec.min_available is not None:
+        desired = _resolve(spec.min_available, expected)
     else:
-        desired = _resolve(spec.min_available if spec.min_available is not None else 1, expected)
-    return max(0, healthy - desired)
+        return 0
+    return max(0, healthy - max(0, desired))
+
+
+def _counts(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    """Whether the pod's going would take from what the budget allows: it runs, and its going isn't counted yet."""
+    leaves = pod.metadata.deletion_timestamp or pod.metadata.name in budget.status.disrupted_pods
+    return pod.is_bound and not pod.is_over and not leaves
 
 
 def _resolve(value: int | str, total: int) -> int:

@@ -190,6 +190,24 @@ def decode_each(
             yield unreadable(item, error.with_context(file=file, line=line))
 
 
+def decode_known(raw: bytes | msgspec.Raw, kind: str, api_version: str) -> object | Unreadable:
+    """An object of a kind that is known beforehand, as items of typed lists are, which don't say theirs."""
+    struct = _struct_of(kind, api_version)
+    if struct is not None and not issubclass(struct, wire.QueueKind):
+        try:
+            thing: object = _decoder(struct).decode(raw)
+            _check(thing)
+            return thing
+        except (msgspec.MsgspecError, InputError, ValueError, RecursionError):
+            pass  # the slow way says what is wrong, or forgives a null
+    tree: Any = None
+    try:
+        tree = {"apiVersion": api_version, "kind": kind, **_parse(bytes(raw))}
+        return _decode_tree(tree)
+    except InputError as error:
+        return unreadable(tree or {"kind": kind}, error)
+
+
 def encode_object(thing: object) -> bytes:
     """Kubernetes JSON of an object that `decode_object` could have made."""
     return msgspec.json.encode(to_tree(thing))

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from windlass.model.decision import Admit, Bind, Decision, Evict, Hold, Reserve
+
+
+class ExplainableHolds(Sequence[Hold]):
+    """Holds whose verdicts can be asked for more than the decision itself needed to know."""
+
+    @abstractmethod
+    def explained(self, index: int) -> Hold:
+        """The hold with what binds it, what would free it and what would help worked out."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -21,8 +30,30 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def decisions(self) -> Iterator[Decision]:
         """In an order in which they can be carried out: who goes, who comes, where to, what is kept, who waits."""
+        yield from self._carried_out
+        yield from self.holds
+
+    @property
+    def explained_decisions(self) -> Iterator[Decision]:
+        """The same, with the holds explained."""
+        yield from self._carried_out
+        yield from self.explained
+
+    @property
+    def explained(self) -> Iterator[Hold]:
+        """The holds with what would help; see `placement.explain` for what that costs and how far it goes.
+
+        To be read before the next decision with the same memo: after that, the holds are as they were decided.
+        """
+        if not isinstance(self.holds, ExplainableHolds):
+            yield from self.holds
+            return
+        for index in range(len(self.holds)):
+            yield self.holds.explained(index)
+
+    @property
+    def _carried_out(self) -> Iterator[Decision]:
         yield from self.evicts
         yield from self.admits
         yield from self.binds
         yield from self.reserves
-        yield from self.holds

@@ -38,6 +38,35 @@ DEFAULT_TOPOLOGY_KEYS = (
 """Widest first."""
 
 
+_NAMES = {
+    REGION: "region",
+    ZONE: "zone",
+    "network.topology.nvidia.com/spine": "spine",
+    "network.topology.nvidia.com/accelerator": "NVLink domain",
+    CLIQUE: "NVLink domain",
+    HOSTNAME: "node",
+}
+_WORDS = ("subblock", "block", "rack")
+
+GIGABYTES_A_SECOND = {
+    "network.topology.nvidia.com/accelerator": 900,
+    CLIQUE: 900,
+    "cloud.provider.com/topology-rack": 25,
+    RACK: 25,
+}
+"""What two GPUs exchange at the most that have this domain in common and no narrower one, where that is known: NVLink 4
+inside an NVLink domain, one HDR InfiniBand port inside a rack. Closer is faster; across racks it depends on how much the
+network is oversubscribed, and inside a node on its GPUs (NVLink, or 32 GB/s by PCIe 4 x16)."""
+
+
+def level_name(key: str) -> str:
+    """What people call the level: `rack` for `windlass.dev/rack`; the label itself where it is nobody's custom."""
+    if key in _NAMES:
+        return _NAMES[key]
+    last = key.rpartition("/")[2].rpartition("-")[2]
+    return last if last in _WORDS else key
+
+
 def levels_of(node: Node, keys: Sequence[str] = DEFAULT_TOPOLOGY_KEYS) -> tuple[str | None, ...]:
     """The node's domain at each of the levels; None where it has no such label.
 

@@ -1,12 +1,23 @@
 """Why something is not placed, as counted by the pass that decided it.
 
-`placement` fills it, `explain` (here) puts it into words; `simulate --explain`, conditions, events and `why` all read
-the same verdict, so that what people are told can't differ from what was decided.
+`placement` fills it, `message` (here) puts it into words; `simulate --explain`, conditions, events and `why` all read
+the same verdict, so that what people are told can't differ from what was decided. What binds the workload, what would
+free it and what would help is worked out by `placement.explain` when somebody asks (`model.plan.Plan.explained`).
+
+A verdict has two forms. `message` is for the operator and says everything. `public_message` is for whoever owns the
+workload: it holds nothing but what the workload itself asks for, sums over nodes, and its own queue; never the names
+of other tenants' workloads, pods or queues, and never a taint's value.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
+
+from windlass.model.times import timestamp_of
+
+MOST_NAMED = 3
 
 
 class ReasonCount(msgspec.Struct, frozen=True, gc=False):
@@ -27,8 +38,83 @@ class NearMiss(msgspec.Struct, frozen=True, gc=False):
     free: dict[str, str]
 
 
+class Limit(msgspec.Struct, frozen=True, gc=False):
+    """One thing that binds the workload: of this there is too little, or this stands before it."""
+
+    kind: str
+    """`quota`, `fragmentation`, `resource`, `topology`, `model`, `rules`, `size`, `plan`, `order` or `object`."""
+    text: str
+    """In words that the workload's owner may read."""
+    queue: str = ""
+    flavor: str = ""
+    level: str = ""
+    """Node label of the topology level."""
+    resource: str = ""
+    needed: str = ""
+    """Amounts as Kubernetes prints them."""
+    available: str = ""
+    nodes: int | None = None
+    """Nodes that refuse for it."""
+    behind: str = ""
+    """The workload or reservation that comes first. Not public."""
+
+
+class Relief(msgspec.Struct, frozen=True, gc=False):
+    """What would free what it lacks: the end of so many workloads."""
+
+    workloads: int
+    of: dict[str, int] = {}
+    """ClusterQueue, or `namespace/` where they are in no queue → how many of them. Not public."""
+    names: tuple[str, ...] = ()
+    """Not public."""
+    at: int | None = None
+    """When the last of them will have ended, in seconds; None where that is not known."""
+    basis: str = ""
+    """What the time rests on, or why there is none."""
+
+    @property
+    def public_text(self) -> str:
+        verb = "ends" if self.workloads == 1 else "end"
+        when = f", at {timestamp_of(self.at)}" if self.at is not None else ""
+        basis = f" ({self.basis})" if self.basis else ""
+        return f"it could start once {_count(self.workloads, 'running workload')} {verb}{when}{basis}"
+
+    @property
+    def text(self) -> str:
+        more = len(self.names) - MOST_NAMED
+        names = ", ".join(self.names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return f"{self.public_text}: {names}" if names else self.public_text
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """A smaller or looser request that would start now."""
+
+    kind: str
+    """`pods`, `gpus`, `share`, `cpu`, `memory`, `topology`, `model`, `selector` or `toleration`."""
+    text: str
+    """As it goes on from “it would start now”."""
+    pod_set: str = ""
+    before: str = ""
+    after: str = ""
+    loss: int = 0
+    """How much of the request is given up, in thousandths; a change of conditions counts as little. They are ordered
+    by it."""
+    public_text: str = ""
+    """Where the text says more than the owner may read."""
+
+
+class MoveOffer(msgspec.Struct, frozen=True, gc=False):
+    """A running pod that could be moved elsewhere to make room. Not public."""
+
+    pod: str
+    from_node: str
+    to_node: str
+    lost_milli_seconds: int = 0
+    """Milli-GPU-seconds of work that the move loses, restart included."""
+
+
 class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """The count of nodes per reason, and the nearest misses."""
+    """The count of nodes per reason, and the nearest misses; and, where it was asked for, what would help."""
 
     code: str
     """From the closed list of reasons: what binds it most."""
@@ -43,19 +129,70 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     """How many others wait before it in its queue."""
     outlook: str = ""
     """The planned start and what it rests on, or why there is none; in words."""
+    is_infeasible: bool = False
+    """It would not fit even if nothing else ran."""
+    limits: tuple[Limit, ...] = ()
+    """What binds it; the first binds most."""
+    relief: Relief | None = None
+    changes: tuple[Change, ...] = ()
+    """What of its own request would have to change for it to start now, the smallest change first."""
+    moves: tuple[MoveOffer, ...] = ()
+    """Moves of running pods that would make room, the cheapest that were found."""
 
     @property
     def message(self) -> str:
-        """What holds it, and what is planned, in one sentence."""
-        text = self.detail or self.kube_message
-        return f"{text}; {self.outlook}" if self.outlook else text
+        """What holds it, what is planned and what would help, in one sentence."""
+        parts = [self.detail or self.kube_message, self.outlook, *self._help(is_public=False)]
+        return "; ".join(part for part in parts if part)
+
+    @property
+    def public_message(self) -> str:
+        """The same for the workload's owner: nothing in it tells of other tenants."""
+        limits = [limit.text for limit in self.limits]
+        if not limits:
+            limits = [self._counted] if self.counts or not self.detail else [f"it waits ({self.code})"]
+        parts = [*limits, self._public_outlook, *self._help(is_public=True)]
+        return "; ".join(part for part in parts if part)
 
     @property
     def kube_message(self) -> str:
         """kube-scheduler's own form: `0/N nodes are available: …`."""
-        if self.detail:
-            return f"0/{self.nodes} nodes are available: {self.detail}."
+        return f"0/{self.nodes} nodes are available: {self.detail}." if self.detail else self._counted
+
+    @property
+    def _counted(self) -> str:
         if not self.nodes:
             return "no nodes available to schedule pods"
         words = sorted(f"{count.nodes} {count.kube}" for count in self.counts)
         return f"0/{self.nodes} nodes are available: {', '.join(words)}."
+
+    @property
+    def _public_outlook(self) -> str:
+        waits = f"{_count(self.ahead, 'workload')} of its queue before it" if self.ahead else ""
+        if self.planned_start is None:
+            return waits
+        start = f"planned to start at {timestamp_of(self.planned_start)}"
+        return f"{start}, {waits}" if waits else start
+
+    def _help(self, *, is_public: bool) -> Iterator[str]:
+        if self.is_infeasible:
+            yield "it is infeasible: it would not fit even if nothing else ran"
+        # What a plan rests on is said with the plan.
+        if self.relief is not None and self.planned_start is None:
+            yield self.relief.public_text if is_public else self.relief.text
+        if self.moves and not is_public:
+            yield _moves_text(self.moves)
+        if self.changes:
+            change = self.changes[0]
+            yield f"it would start now {change.public_text or change.text if is_public else change.text}"
+
+
+def _moves_text(moves: tuple[MoveOffer, ...]) -> str:
+    words = [f"{move.pod} from {move.from_node} to {move.to_node}" for move in moves[:MOST_NAMED]]
+    more = f" and {len(moves) - MOST_NAMED} more" if len(moves) > MOST_NAMED else ""
+    hours = sum(move.lost_milli_seconds for move in moves) / 3_600_000
+    return f"moving {', '.join(words)}{more} would make room (and lose {hours:.1f} GPU-hours of work)"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -25,6 +25,9 @@ class TopologyRequest(msgspec.Struct, frozen=True):
     """Further layers (label, size) inside a slice, widest first."""
     group: str = ""
     """Pod sets of one group (a leader and its workers) share a domain."""
+    of_gang: bool = False
+    """The level holds for all sets of the workload that ask so, not for each: pods that form a group have one request,
+    however many shapes they come in."""
 
 
 class PodSet(msgspec.Struct, frozen=True):

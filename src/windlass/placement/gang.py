@@ -32,6 +32,9 @@ class Part(msgspec.Struct, frozen=True):
     """As it will be: with the selectors and tolerations of its flavor."""
     shape: Shape
     topology: TopologyRequest | None = None
+    tree: DomainTree | None = None
+    """The domains of its flavor."""
+    topology_name: str = ""
     existing: tuple[Pod, ...] = ()
     """Those of the pods that exist; the rest is placed as if they were like `pod`."""
 
@@ -57,33 +60,32 @@ class Failure(msgspec.Struct, frozen=True):
     """From the nodes, where no topology was asked for."""
 
 
-def place_together(
-    overlay: Overlay, parts: Sequence[Part], tree: DomainTree | None, topology: str
-) -> list[Place] | Failure:
+def place_together(overlay: Overlay, parts: Sequence[Part]) -> list[Place] | Failure:
     """Places for every pod of every part, taken on the overlay; on failure the overlay is as it was."""
     rows = [overlay.table.row(part.shape, overlay.snapshot, part.pod) for part in parts]
-    found = _place_quickly(overlay, parts, rows, tree, topology)
+    found = _place_quickly(overlay, parts, rows)
     if not isinstance(found, Failure):
         return found
-    other = try_combinations(overlay, _crowds(overlay, parts, rows, tree))
+    other = try_combinations(overlay, _crowds(overlay, parts, rows))
     return found if other is None else [Place(*one) for one in other]
 
 
-def _place_quickly(
-    overlay: Overlay, parts: Sequence[Part], rows: Sequence[int], tree: DomainTree | None, topology: str
-) -> list[Place] | Failure:
+def _place_quickly(overlay: Overlay, parts: Sequence[Part], rows: Sequence[int]) -> list[Place] | Failure:
     before = overlay.checkpoint()
-    close = [i for i, part in enumerate(parts) if part.topology is not None and tree is not None]
-    # The largest pods first: they have the fewest places to go.
-    loose = sorted(set(range(len(parts))) - set(close), key=lambda i: (-_size(parts[i].shape), i))
+    by_tree: dict[int, list[int]] = {}
+    for i, part in enumerate(parts):
+        if part.topology is not None and part.tree is not None:
+            by_tree.setdefault(id(part.tree), []).append(i)
     places: list[Place] = []
-    if close and tree is not None:
-        found = _place_close(overlay, [parts[i] for i in close], [rows[i] for i in close], tree, topology)
+    for close in by_tree.values():
+        found = _place_close(overlay, [parts[i] for i in close], [rows[i] for i in close])
         if isinstance(found, Failure):
             overlay.rollback(before)
             return found
         places += [msgspec.structs.replace(place, part=close[place.part]) for place in found]
-    for i in loose:
+    # The largest pods first: they have the fewest places to go.
+    loose = set(range(len(parts))).difference(*by_tree.values())
+    for i in sorted(loose, key=lambda i: (-_size(parts[i].shape), i)):
         for member in range(parts[i].count):
             place = _place_one(overlay, i, parts[i], rows[i], member)
             if isinstance(place, Failure):
@@ -93,18 +95,16 @@ def _place_quickly(
     return places
 
 
-def _crowds(
-    overlay: Overlay, parts: Sequence[Part], rows: Sequence[int], tree: DomainTree | None
-) -> list[Crowd]:
+def _crowds(overlay: Overlay, parts: Sequence[Part], rows: Sequence[int]) -> list[Crowd]:
     """The parts as a plain search sees them; none where slices or leaders say more than which domain is theirs."""
     crowds = []
     for i, part in enumerate(parts):
-        wanted = part.topology if tree is not None else None
+        wanted = part.topology if part.tree is not None else None
         if wanted is not None and (wanted.slice_size or wanted.group):
             return []
         domains: tuple[Bools, ...] = (np.ones(overlay.snapshot.facts.size, dtype=np.bool_),)
-        if tree is not None and wanted is not None:
-            domains = tree.domains(wanted.level if wanted.mode == "required" else "", len(domains[0]))
+        if part.tree is not None and wanted is not None:
+            domains = part.tree.domains(wanted.level if wanted.mode == "required" else "", len(domains[0]))
         if part.count:
             crowds.append(Crowd(i, rows[i], part.count, part.member, domains))
     return crowds
@@ -124,15 +124,16 @@ def _place_one(overlay: Overlay, index: int, part: Part, row: int, member: int) 
     return Place(index, member, overlay.take(pod, row, node))
 
 
-def _place_close(
-    overlay: Overlay, parts: Sequence[Part], rows: Sequence[int], tree: DomainTree, topology: str
-) -> list[Place] | Failure:
+def _place_close(overlay: Overlay, parts: Sequence[Part], rows: Sequence[int]) -> list[Place] | Failure:
+    """Parts of one tree."""
+    tree = parts[0].tree
+    assert tree is not None, "only parts with domains are placed by them"
     room = OverlayRoom(overlay, parts, rows)
     asks = []
     for part, row in zip(parts, rows, strict=True):
         overlay.refresh(row)
         asks.append(TopologyAsk(part.name, part.count, part.topology, overlay.table.cells.score[row].copy()))
-    found = plan_topology(tree, asks, room, topology)
+    found = plan_topology(tree, asks, room, parts[0].topology_name)
     return Failure(found.pod_set, found.message) if isinstance(found, TopologyFailure) else room.places
 
 

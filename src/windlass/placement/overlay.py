@@ -78,6 +78,15 @@ class Overlay:
         table.begin()
         kernels.refresh_all_nodes(self.state, table.memo, table.mix, rule)
 
+    def fork(self) -> Overlay:
+        """A copy with a table of its own, to try things on while this one is in use. Its past can't be undone."""
+        table = ScoreTable(self.snapshot, self.table.mix, self.table.strategies)
+        other = Overlay(self.snapshot, table, self.rule, self.kernels)
+        other.state = self.state.copy()
+        self.kernels.refresh_all_nodes(other.state, table.memo, table.mix, self.rule)
+        other._steps = list(self._steps)
+        return other
+
     # Trying and undoing
 
     def checkpoint(self) -> int:

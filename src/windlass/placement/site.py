@@ -22,8 +22,10 @@ from windlass.model.queue import QueueSystem, ResourceFlavor
 from windlass.model.quota import quota_requests
 from windlass.model.requests import pod_requests
 from windlass.model.workload import PodSet, PodSetAssignment, Workload
+from windlass.placement.domains import place_in_domains
 from windlass.placement.elastic import pieces_before
-from windlass.placement.gang import Failure, Part, Place, place_together
+from windlass.placement.empty import EmptyCluster
+from windlass.placement.gang import Failure, Part, Place
 from windlass.placement.obstacles import Obstacles
 from windlass.placement.overlay import Overlay, Placing
 from windlass.placement.topology import DomainTree
@@ -38,6 +40,8 @@ class Seats(msgspec.Struct):
     """Rows of the snapshot's pods."""
     placed: list[Place]
     """What was placed in this decision."""
+    sets: tuple[str, ...] = ()
+    """Names of the pod sets whose numbers stand in `placed`."""
 
 
 class OverlaySite:
@@ -51,9 +55,12 @@ class OverlaySite:
         """Removed workload → the nodes that it was on."""
         self._undo: list[tuple[int, str, Seats | None, set[int] | None]] = []
         self._covers = _covered_resources(system)
+        self._empty = EmptyCluster(overlay)
         self._trees: dict[tuple[str, str], DomainTree] = {}
         self._flavored: dict[tuple[int, tuple[str, ...]], tuple[Pod, Pod, Shape]] = {}
         self._requests: dict[int, tuple[Pod, dict[str, int]]] = {}
+        self._set_of: dict[int, str] = {}
+        """Row of a running pod → its pod set."""
         workloads = list(workloads)
         self._pieces = {workload.key for workload in workloads}
         for workload in workloads:
@@ -107,6 +114,10 @@ class OverlaySite:
         """The last thing done here was to take somebody off: what is placed next is what others go for."""
         return bool(self._undo) and self._undo[-1][1] in self._gone
 
+    def pod_row(self, key: str) -> int | None:
+        """Row of the snapshot's pods."""
+        return self._pod_row.get(key)
+
     def watch(self, workload: Workload) -> None:
         """Know where a running workload's pods are, though nobody decides on it."""
         if workload.key not in self.seats:
@@ -149,26 +160,43 @@ class OverlaySite:
                 code="GANG_INCOMPLETE",
                 feasible=False,
             )
-        parts, tree, topology = self.parts(workload, choices)
-        if not self._possible(parts):
-            return PlaceResult(
-                ok=False,
-                message="no node is large enough, even empty",
-                code="REQUEST_EXCEEDS_CLUSTER",
-                feasible=False,
-            )
+        parts, _, _ = self.parts(workload, choices)
+        never = self._empty.never_fits(parts)
+        if never is not None:
+            return PlaceResult(ok=False, message=never.message, code=never.code, feasible=False)
         self._remember(workload.key)
         before = self._overlay.checkpoint()
         obstacles.put_up(self._overlay)
-        found = place_together(self._overlay, parts, tree, topology)
+        found = place_in_domains(self._overlay, parts, self._beside(workload, parts))
         if isinstance(found, Failure):
             self._overlay.rollback(before)
             self._undo.pop()
             return self._failed(found)
         obstacles.take_down(self._overlay)
         there = self.seats.get(workload.key, Seats([], []))
-        self.seats[workload.key] = Seats(there.running, [*there.placed, *found])
+        sets = tuple(choice.name for choice in choices)
+        self.seats[workload.key] = Seats(there.running, [*there.placed, *found], sets)
         return PlaceResult(ok=True, nodes=self._nodes(found, len(parts)), after=self._after(found))
+
+    def _beside(self, workload: Workload, parts: Sequence[Part]) -> list[set[int]]:
+        """Per part, the nodes on which pods with the same request are: of its set, or of the whole gang."""
+        if not any(part.topology is not None and part.topology.level for part in parts):
+            return [set() for _ in parts]
+        nodes = self._overlay.snapshot.pods.node
+        by_set: dict[str, set[int]] = {}
+        for key in (*pieces_before(workload.key), workload.key):
+            seats = self.seats.get(key, Seats([], []))
+            for row in seats.running:
+                by_set.setdefault(self._set_of[row], set()).add(int(nodes[row]))
+            for place in seats.placed:
+                by_set.setdefault(seats.sets[place.part], set()).add(place.placing.node)
+        everywhere = set().union(*by_set.values())
+        return [
+            everywhere
+            if part.topology is not None and part.topology.of_gang
+            else by_set.get(part.name, set())
+            for part in parts
+        ]
 
     def _has_base(self, key: str) -> bool:
         """Whether what a piece of a gang goes with is there: its minimum, and what that lacks, before an extra."""
@@ -209,12 +237,14 @@ class OverlaySite:
             if named is not None and named.topology in self._system.topologies:
                 tree, topology = self._tree(named), named.topology
             request = pod_set.topology if named is not None else None
+            own = tree if named is not None else None
             waiting = [self._pod_row[key] for key in pod_set.pods if key in self._pod_row]
             nodes = self._overlay.snapshot.pods.node
             objects = self._overlay.snapshot.pods.objects
             existing = tuple(objects[row] for row in waiting if nodes[row] == PENDING)
             bound = sum(1 for row in waiting if nodes[row] >= 0)
-            parts.append(Part(choice.name, max(0, choice.count - bound), pod, shape, request, existing))
+            left = max(0, choice.count - bound)
+            parts.append(Part(choice.name, left, pod, shape, request, own, topology, existing))
         return parts, tree, topology
 
     def _flavors(self, choice: PodSetChoice) -> list[ResourceFlavor]:
@@ -246,38 +276,21 @@ class OverlaySite:
             found = self._trees[key] = DomainTree.build(levels, values, facts.names)
         return found
 
-    def _possible(self, parts: Sequence[Part]) -> bool:
-        """Whether every part has a node that could hold one of its pods if it were empty."""
-        overlay = self._overlay
-        for part in parts:
-            row = overlay.table.row(part.shape, overlay.snapshot, part.pod)
-            fits = overlay.table.cells.static[row] == 0
-            for name, amount in part.shape.requests:
-                if (
-                    part.shape.gpu is None
-                    or not part.shape.gpu.profile
-                    or not name.startswith("nvidia.com/mig-")
-                ):
-                    column = overlay.snapshot.resources.column(name)
-                    known = column < overlay.state.total.shape[1]
-                    fits &= overlay.state.total[:, column] >= amount if known else amount <= 0
-            if part.count and not fits.any():
-                return False
-        return True
-
     # Those that run
 
     def _seat(self, workload: Workload) -> None:
         """Note where a running workload's pods are; book those that have a place and no pod yet."""
         nodes = self._overlay.snapshot.pods.node
-        rows = [
-            self._pod_row[key]
+        rows = {
+            self._pod_row[key]: pod_set.name
             for pod_set in workload.pod_sets
             for key in pod_set.pods
             if key in self._pod_row
-        ]
+        }
+        self._set_of |= rows
         seats = Seats([row for row in rows if nodes[row] >= 0], [])
         if not rows and workload.admission is not None:
+            seats.sets = tuple(one.name for one in workload.admission.assignments)
             sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
             for i, assignment in enumerate(workload.admission.assignments):
                 if assignment.name in sets:

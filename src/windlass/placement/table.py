@@ -63,6 +63,8 @@ class ScoreTable:
         self._rows: dict[tuple[bytes, int], int] = {}
         self._used: dict[int, None] = {}
         self._in_use: set[int] = set()
+        self.epoch = 0
+        """Counts the decisions that have used the table."""
         size = 16
         self.shapes: Ints = np.zeros((size, _WIDTH), dtype=np.int64)
         self.cells = _empty_cells(size, self._nodes)
@@ -83,6 +85,15 @@ class ScoreTable:
         """A new decision: no row has been compared with the new state yet."""
         self.cells.cursor[:] = -1
         self._in_use.clear()
+        self.epoch += 1
+
+    def rows_in_use(self) -> frozenset[int]:
+        """Rows that the decision has asked about."""
+        return frozenset(self._in_use)
+
+    def keep_only(self, rows: frozenset[int]) -> None:
+        """Rows that were asked about since are not needed any more, and may be dropped."""
+        self._in_use = set(rows)
 
     def row(self, shape: Shape, snapshot: Snapshot, pod: Pod | None = None) -> int:
         """The row of the shape (for this very pod, where its labels put it into a class), made if it is new."""

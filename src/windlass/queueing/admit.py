@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from windlass.model.disruption import Disruptions
 from windlass.model.errors import InputError
 from windlass.model.labels import matches_selector
 from windlass.model.queue import QueueSystem
@@ -42,10 +43,15 @@ NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
 
 def admit(
-    system: QueueSystem, workloads: Sequence[Workload], config: QueueConfig, now: int, site: Site
+    system: QueueSystem,
+    workloads: Sequence[Workload],
+    config: QueueConfig,
+    now: int,
+    site: Site,
+    disruptions: Disruptions | None = None,
 ) -> list[Outcome]:
     """Workloads that are in no queue are none of its business: they get no outcome."""
-    decision = _Decision(system, config, now, site)
+    decision = _Decision(system, config, now, site, disruptions)
     queued = sorted((workload for workload in workloads if workload.queue), key=lambda workload: workload.key)
     for workload in queued:
         if workload.admission is not None:
@@ -59,7 +65,14 @@ def admit(
 
 
 class _Decision:
-    def __init__(self, system: QueueSystem, config: QueueConfig, now: int, site: Site) -> None:
+    def __init__(
+        self,
+        system: QueueSystem,
+        config: QueueConfig,
+        now: int,
+        site: Site,
+        disruptions: Disruptions | None,
+    ) -> None:
         self._system = system
         self._config = config
         self._now = now
@@ -70,7 +83,8 @@ class _Decision:
         self._claimants: list[tuple[Pending, Line]] = []
         """Heads of strict queues that wait for quota and keep their claim to it in every round."""
         self._ran: list[Running] = []
-        self.book = Book(self._ledger, now)
+        self._rules = Rules(config, now, self._ledger, disruptions)
+        self.book = Book(self._rules)
 
     def count(self, workload: Workload) -> None:
         """It holds quota."""
@@ -140,7 +154,7 @@ class _Decision:
         return ""
 
     def run(self) -> None:
-        planner = Planner(self._system, Rules(self._config, self._now, self._ledger), self._site)
+        planner = Planner(self._system, self._rules, self._site)
         cycle = Cycle(planner, self.book, self._site, self._config.fair_sharing)
         waiting = [self._lines[name] for name in sorted(self._lines)]
         for _ in range(self._config.max_cycles):

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from windlass.queueing.assignment import Assignment
-from windlass.queueing.history import Ledger
 from windlass.queueing.node import QuotaNode, Running, Usage
 from windlass.queueing.outcome import (
     IN_CLUSTER_QUEUE,
@@ -20,6 +19,7 @@ from windlass.queueing.outcome import (
     IN_COHORT_RECLAIM_WHILE_BORROWING,
     IN_COHORT_RECLAMATION,
     QUOTA_INSUFFICIENT,
+    YIELDS_TO,
     Admitted,
     Evicted,
     Held,
@@ -27,7 +27,7 @@ from windlass.queueing.outcome import (
 )
 from windlass.queueing.pending import Pending
 from windlass.queueing.site import PlaceResult
-from windlass.queueing.victims import Target
+from windlass.queueing.victims import Rules, Target
 
 _WHY = {
     IN_CLUSTER_QUEUE: "prioritization in the ClusterQueue",
@@ -38,9 +38,10 @@ _WHY = {
 
 
 class Book:
-    def __init__(self, ledger: Ledger | None, now: int) -> None:
-        self._ledger = ledger
-        self._now = now
+    def __init__(self, rules: Rules) -> None:
+        self._ledger = rules.ledger
+        self._disruptions, self._yields = rules.disruptions, rules.config.budgets_yield_to
+        self._now = rules.now
         self._decided: dict[str, Admitted | Evicted] = {}
         self._held: dict[str, Held] = {}
         self._round = 0
@@ -69,9 +70,21 @@ class Book:
         self._decided[running.key] = Evicted(running.key, "", reason, message)
 
     def overlaps(self, targets: list[Target]) -> bool:
-        return any(
+        """Others of this round have evicted the same, or whom a disruption budget now keeps."""
+        return self._breaks_budget(targets) or any(
             target.running.key in self.leaving or target.running.key in self._withdrawn for target in targets
         )
+
+    def _breaks_budget(self, targets: list[Target]) -> bool:
+        if self._disruptions is None:
+            return False
+        bound = [
+            target.running.workload
+            for target in targets
+            if YIELDS_TO[target.reason] not in self._yields
+            and not (target.running.is_evicting or target.running.fresh)
+        ]
+        return not self._disruptions.allow(self._disruptions.of(*bound), {})
 
     def fits_now(self, node: QuotaNode, usage: Usage, without: Iterable[Running] = ()) -> bool:
         """With the victims of all rounds still there, but for those that are named."""
@@ -148,6 +161,8 @@ class Book:
             victims.append(running)
             self.leaving[running.key] = running
             if not running.is_evicting:
+                if self._disruptions is not None:
+                    self._disruptions.note(self._disruptions.of(running.workload))
                 message = _preempted(pending, running, reason)
                 self._decided[running.key] = Evicted(running.key, pending.key, reason, message)
         return victims

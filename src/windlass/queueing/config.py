@@ -41,5 +41,7 @@ class QueueConfig(msgspec.Struct, frozen=True):
     """What starting again costs a victim, added to the run time that it loses."""
     lost_seconds_cap: int = 7 * 86400
     """More lost run time than this counts as this much, whatever a tenant declares."""
+    budgets_yield_to: tuple[str, ...] = ()
+    """`reclaim`, `fairShare`, `priority`: what may break a disruption budget where nothing else helps."""
     max_cycles: int = 1_000_000
     """A bound on the number of rounds; what is undecided then is held."""

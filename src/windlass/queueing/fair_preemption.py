@@ -25,6 +25,14 @@ ShareRank = tuple[bool, int]
 
 def find_victims(ask: Ask) -> list[Target]:
     """Empty where nobody may go or it wouldn't help. The quota tree is left as it was."""
+    found = _find(ask)
+    if not found and ask.may_yield:
+        ask.yielding = True
+        found = _find(ask)
+    return found
+
+
+def _find(ask: Ask) -> list[Target]:
     candidates = _candidates(ask)
     if not candidates:
         return []
@@ -70,6 +78,10 @@ class _FairSearch:
             found = self._initial_share(again)
         return found or self._fits(at_end=True)
 
+    def _is_kept(self, running: Running, reason: str) -> bool:
+        """A disruption budget keeps it."""
+        return self.ask.breaks_budget(running, reason, self.targets)
+
     def _take(self, running: Running, reason: str) -> bool:
         running.leave()
         self.targets.append(Target(running, reason))
@@ -92,13 +104,16 @@ class _FairSearch:
         for queue in givers:
             if queue is ask.node or within_nominal:
                 reason = IN_CLUSTER_QUEUE if queue is ask.node else IN_COHORT_RECLAMATION
-                if self._take(givers.pop(queue), reason):
+                running = givers.pop(queue)
+                if not self._is_kept(running, reason) and self._take(running, reason):
                     return True, spared
                 continue
             asking, giving = _parting(ask.node, queue)
             asking_rank, giving_rank = share_of(asking).rank, share_of(giving).rank
             while givers.has_any(queue):
                 running = givers.pop(queue)
+                if self._is_kept(running, IN_COHORT_FAIR_SHARING):
+                    continue
                 if not self._rule_allows(rule, asking_rank, giving_rank, running, giving):
                     spared.append(running)
                     continue
@@ -126,7 +141,7 @@ class _FairSearch:
             asking, giving = _parting(ask.node, queue)
             asking_rank, giving_rank = share_of(asking).rank, share_of(giving).rank
             running = givers.pop(queue)
-            if asking_rank < giving_rank:
+            if asking_rank < giving_rank and not self._is_kept(running, IN_COHORT_FAIR_SHARING):
                 self._allowed[running.key] = (INITIAL_SHARE, giving_rank)
                 if self._take(running, IN_COHORT_FAIR_SHARING):
                     return True

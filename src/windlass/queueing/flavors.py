@@ -78,6 +78,9 @@ def assign(pending: Pending, counts: tuple[int, ...], rules: Rules) -> Assignmen
             failed = failed or served is None
         if failed:
             break
+    if len(pending.groups) < len(pod_sets):
+        names = [one.name for one in pod_sets]
+        assignment.sets.sort(key=lambda part: names.index(part.name))  # groups may lie across each other
     return assignment.close()
 
 
@@ -190,13 +193,16 @@ class _Walk:
         self._refuse(
             [f"insufficient unused quota for {cell[1]} in flavor {cell[0]}, {lacking} more needed"], WAITING
         )
-        if node.quota(cell).nominal >= amount or may_reclaim or self._may_preempt_while_borrowing():
+        if node.quota(cell).nominal >= amount or may_reclaim or self._may_preempt_while_borrowing(cell):
             return self.rules.oracle(cell, amount)
         return Possibility.NO_FIT, borrowing
 
-    def _may_preempt_while_borrowing(self) -> bool:
+    def _may_preempt_while_borrowing(self, cell: Cell) -> bool:
         policy = self.node.spec.preemption
         if policy.borrow_within_cohort != NEVER:
+            return True
+        if policy.within_queue != NEVER and not self.node.quota(cell).nominal:
+            # All that such a queue has is borrowed; without this its priorities would mean nothing.
             return True
         # By share, and by priority within the queue, borrowed quota may change hands under fair sharing.
         return self.rules.fair_sharing and (policy.reclaim_within_cohort, policy.within_queue) != (

@@ -12,6 +12,17 @@ IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
 IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
 CLUSTER_QUEUE_STOPPED = "ClusterQueueStopped"
 LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
+PRIORITY = "Priority"
+"""Outside queues: a higher PriorityClass."""
+
+YIELDS_TO = {
+    IN_COHORT_RECLAMATION: "reclaim",
+    IN_COHORT_RECLAIM_WHILE_BORROWING: "reclaim",
+    IN_COHORT_FAIR_SHARING: "fairShare",
+    IN_CLUSTER_QUEUE: "priority",
+    PRIORITY: "priority",
+}
+"""Reason of an eviction → the word by which an administrator lets disruption budgets yield to it."""
 
 QUOTA_INSUFFICIENT = "KUEUE_QUOTA_INSUFFICIENT"
 QUOTA_MISCONFIGURED = "KUEUE_QUOTA_MISCONFIGURED"

@@ -88,6 +88,11 @@ class Planner:
             return proposal
         overlay = Overlay(self._site, pending, assignment.choices)
         targets = self._victims(pending, assignment, overlay)
+        if not targets and not assignment.placement_failed:
+            # Who has freed what quota lacks may be no help: what else the pods ask for can lack room as well.
+            assignment.placement_failed = True
+            overlay.start_over()
+            targets = self._victims(pending, assignment, overlay)
         overlay.close()
         return Proposal(assignment, targets, failure or overlay.failure)
 
@@ -121,7 +126,7 @@ class Planner:
 
     def _oracle(self, pending: Pending, cell: Cell, amount: int) -> tuple[Possibility, int]:
         """Would preemption free this much of one cell, and from how far up would the quota come then?"""
-        targets = self._find(Ask(pending, {cell: amount}, frozenset([cell]), self._rules))
+        targets = self._find(Ask(pending, {cell: amount}, frozenset([cell]), self._rules), cheapest=False)
         for target in targets:
             target.running.node.remove(target.running.usage)
         height, _ = flavors.lowest_fitting_height(pending.node, cell, amount)
@@ -133,12 +138,13 @@ class Planner:
         return (Possibility.PREEMPT if own else Possibility.RECLAIM), height
 
     def _victims(self, pending: Pending, assignment: Assignment, overlay: Overlay | None) -> list[Target]:
-        return self._find(Ask(pending, assignment.usage, assignment.contested, self._rules, overlay))
+        ask = Ask(pending, assignment.usage, assignment.contested, self._rules, overlay)
+        return self._find(ask, cheapest=True)
 
-    def _find(self, ask: Ask) -> list[Target]:
+    def _find(self, ask: Ask, *, cheapest: bool) -> list[Target]:
         if self._rules.config.fair_sharing:
             return fair_preemption.find_victims(ask)
-        return preemption.find_victims(ask)
+        return preemption.find_victims(ask, cheapest=cheapest)
 
 
 def _is_found(proposal: Proposal) -> bool:

@@ -14,24 +14,34 @@ MOST_CANDIDATES = 64
 """With more of them, the first set that is found stands."""
 
 
-def find_victims(ask: Ask) -> list[Target]:
-    """Empty where nobody may go or it wouldn't help. The quota tree is left as it was."""
+def find_victims(ask: Ask, *, cheapest: bool = True) -> list[Target]:
+    """Empty where nobody may go or it wouldn't help. The quota tree is left as it was.
+
+    Whoever only wants to know whether there are any doesn't have the cheapest looked for.
+    """
+    found = _find(ask, cheapest)
+    if not found and ask.may_yield:
+        ask.yielding = True
+        found = _find(ask, cheapest)
+    return found
+
+
+def _find(ask: Ask, cheapest: bool) -> list[Target]:
     candidates = Candidates(ask)
     for allow_borrowing in _attempts(ask, candidates):
         targets = _attempt(ask, candidates, allow_borrowing)
         if targets:
-            return _cheaper(ask, candidates, targets, allow_borrowing)
+            return _cheaper(ask, candidates, targets, allow_borrowing) if cheapest else targets
     return []
 
 
 def _cheaper(ask: Ask, candidates: Candidates, targets: list[Target], allow_borrowing: bool) -> list[Target]:
     """The same without each victim in turn, as long as that loses less.
 
-    Taking the cheapest first is not always the cheapest set once places matter: two that are cheap may make room on
-    one node where a single dearer one would do on another. No class of victims is touched that was spared before.
+    Taking the cheapest first is not always the cheapest set: two that are small may make room where a single larger
+    one would do, or on one node where it would do on another. No class of victims is touched that was spared before.
     """
-    overlay = ask.overlay
-    if overlay is None or ask.rules.ledger is not None or len(candidates.ordered) > MOST_CANDIDATES:
+    if ask.rules.ledger is not None or len(candidates.ordered) > MOST_CANDIDATES:
         return targets
     if not any(any(target.running.loss) for target in targets):
         return targets
@@ -41,7 +51,8 @@ def _cheaper(ask: Ask, candidates: Candidates, targets: list[Target], allow_borr
     while again:
         again = False
         for target in sorted(targets, key=lambda one: one.running.loss, reverse=True):
-            overlay.start_over()
+            if ask.overlay is not None:
+                ask.overlay.start_over()
             other = _attempt(ask, candidates, allow_borrowing, spared | {target.running.key})
             if other and candidates.cost(other) < cost:
                 targets, cost, again = other, candidates.cost(other), True
@@ -71,8 +82,11 @@ def _attempt(
     for running in candidates.ordered:
         if running.key in spared or not candidates.is_valid(running, allow_borrowing):
             continue
+        reason = candidates.reason(running)
+        if ask.breaks_budget(running, reason, targets):
+            continue
         running.leave()
-        targets.append(Target(running, candidates.reason(running)))
+        targets.append(Target(running, reason))
         if ask.fits(targets, allow_borrowing):
             return _done(ask, targets, allow_borrowing)
     if ask.fits_after_all(targets, allow_borrowing):

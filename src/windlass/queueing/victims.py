@@ -21,9 +21,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from windlass.model.disruption import Disruptions
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.history import Ledger
 from windlass.queueing.node import Cell, QuotaNode, Running, Usage
+from windlass.queueing.outcome import YIELDS_TO
 from windlass.queueing.pending import Pending
 from windlass.queueing.running import may_be_evicted, uses_any
 from windlass.queueing.site import PlaceResult, PodSetChoice, Site
@@ -46,6 +48,8 @@ class Rules(NamedTuple):
     config: QueueConfig
     now: int
     ledger: Ledger | None = None
+    disruptions: Disruptions | None = None
+    """Of the budgets that cover what runs; None where there are none."""
 
 
 class Overlay:
@@ -108,7 +112,7 @@ class Overlay:
 class Ask:
     """One workload in need of room: how much of what, and which cells are short."""
 
-    __slots__ = ("contested", "may_borrow", "node", "overlay", "pending", "rules", "usage")
+    __slots__ = ("contested", "may_borrow", "node", "overlay", "pending", "rules", "usage", "yielding")
 
     def __init__(
         self,
@@ -125,6 +129,25 @@ class Ask:
         self.rules = rules
         self.overlay = overlay
         self.may_borrow = pending.workload.evictions < rules.config.patience
+        self.yielding = False
+        """Nothing else has helped: budgets yield where the policy lets them."""
+
+    @property
+    def may_yield(self) -> bool:
+        return self.rules.disruptions is not None and bool(self.rules.config.budgets_yield_to)
+
+    def breaks_budget(self, running: Running, reason: str, targets: Sequence[Target]) -> bool:
+        """Whether a disruption budget forbids that it goes, together with those who are to go already."""
+        disruptions = self.rules.disruptions
+        if disruptions is None or running.is_evicting or running.fresh:
+            return False
+        if self.yielding and YIELDS_TO[reason] in self.rules.config.budgets_yield_to:
+            return False
+        covered = disruptions.of(running.workload)
+        if not covered:
+            return False
+        besides = [target.running for target in targets if not target.running.is_evicting]
+        return not disruptions.allow(covered, disruptions.of(*(one.workload for one in besides)))
 
     def quota_fits(self, allow_borrowing: bool) -> bool:
         node = self.node

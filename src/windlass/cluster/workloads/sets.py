@@ -55,8 +55,15 @@ def sets_of_group(pods: Sequence[Pod], topology: TopologyRequest | None) -> tupl
         template = template_of(members[0])
         asked = topology_of_annotations(template.metadata.annotations)
         keys = tuple(pod.key for pod in member_order(members))
-        made.append(PodSet(name, len(members), template, pods=keys, topology=asked or topology))
+        made.append(PodSet(name, len(members), template, pods=keys, topology=_of_gang(asked or topology)))
     return tuple(made)
+
+
+def _of_gang(request: TopologyRequest | None) -> TopologyRequest | None:
+    """Sets are made of shapes here: what their pods ask for is asked of the group."""
+    if request is None or request.group or request.slice_size:
+        return request
+    return msgspec.structs.replace(request, of_gang=True)
 
 
 def sets_of_owner(owner: Owner, pods: Sequence[Pod]) -> tuple[PodSet, ...]:

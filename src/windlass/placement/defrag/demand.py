@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from itertools import islice, product
 
 import msgspec
-import numpy as np
 
-from windlass.cluster.facts import Bools, NodeFacts
+from windlass.cluster.facts import Bools
 from windlass.model.queue import QueueSystem, ResourceGroup
 from windlass.model.workload import Workload
 from windlass.placement.defrag.terms import Item
 from windlass.placement.gang import Part
 from windlass.placement.overlay import Overlay
 from windlass.placement.site import OverlaySite
+from windlass.placement.topology import DomainTree
 from windlass.queueing.site import PodSetChoice
 
 Choices = tuple[PodSetChoice, ...]
@@ -49,19 +49,22 @@ class Demand(msgspec.Struct, frozen=True):
 def demands_of(piece: Workload, site: OverlaySite, overlay: Overlay, system: QueueSystem) -> Iterator[Demand]:
     """The ways in which the piece may be placed, in the order in which its queue would try them."""
     for choices in _choices(piece, site, system):
-        parts, tree, topology = site.parts(piece, choices)
-        items = tuple(
-            Item(part.member(i), part.shape, overlay.table.row(part.shape, overlay.snapshot), part=number)
-            for number, part in enumerate(parts)
-            for i in range(part.count)
-        )
-        close = [i for i, part in enumerate(parts) if part.topology is not None and tree is not None]
-        if not close:
-            yield Demand(piece, choices, items)
-            continue
-        levels = system.topologies[topology].levels
-        domains = _domains(overlay.snapshot.facts, levels, [parts[i] for i in close])
-        yield Demand(piece, choices, items, tuple(domains), frozenset(close))
+        yield demand_of(piece, choices, site, overlay)
+
+
+def demand_of(piece: Workload, choices: Choices, site: OverlaySite, overlay: Overlay) -> Demand:
+    """The piece on these flavors."""
+    parts, tree, _ = site.parts(piece, choices)
+    items = tuple(
+        Item(part.member(i), part.shape, overlay.table.row(part.shape, overlay.snapshot), part=number)
+        for number, part in enumerate(parts)
+        for i in range(part.count)
+    )
+    close = [i for i, part in enumerate(parts) if part.topology is not None and tree is not None]
+    if not close or tree is None:
+        return Demand(piece, choices, items)
+    domains = _domains(tree, [parts[i] for i in close], overlay.snapshot.facts.size)
+    return Demand(piece, choices, items, domains, frozenset(close))
 
 
 def _choices(piece: Workload, site: OverlaySite, system: QueueSystem) -> Iterator[Choices]:
@@ -101,20 +104,13 @@ def _flavored(
     return tuple(choices)
 
 
-def _domains(facts: NodeFacts, levels: tuple[str, ...], parts: list[Part]) -> Iterator[Bools]:
+def _domains(tree: DomainTree, parts: list[Part], nodes: int) -> tuple[Bools, ...]:
     """Masks of nodes: one for every domain of the narrowest level that is required, or one for the whole topology."""
-    inside: Bools = np.ones(facts.size, dtype=np.bool_)
-    for level in levels:
-        inside &= facts.label(level).present
     required = [
-        levels.index(part.topology.level)
+        tree.levels.index(part.topology.level)
         for part in parts
-        if part.topology is not None and part.topology.mode == "required" and part.topology.level in levels
+        if part.topology is not None
+        and part.topology.mode == "required"
+        and part.topology.level in tree.levels
     ]
-    if not required:
-        yield inside
-        return
-    columns = [facts.label(level).codes for level in levels[: max(required) + 1]]
-    codes = np.stack(columns, axis=1)
-    for values in np.unique(codes[inside], axis=0):
-        yield inside & (codes == values).all(axis=1)
+    return tree.domains(tree.levels[max(required)] if required else "", nodes)

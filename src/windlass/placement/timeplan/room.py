@@ -83,6 +83,10 @@ class Room:
             self._present = (self.overlay.log_end, present)
         return self._present[1]
 
+    def workload(self, key: str) -> Workload:
+        """Somebody who is or was on the site."""
+        return self._occupants[key].workload
+
     def queue_of(self, workload: Workload) -> QuotaNode | None:
         local = self.system.local_queues.get(f"{workload.namespace}/{workload.queue}")
         return self.clock.queue(local.cluster_queue) if local is not None else None

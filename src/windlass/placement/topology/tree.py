@@ -65,17 +65,13 @@ class DomainTree:
         rows = [row for row, path in enumerate(node_values) if None not in path]
         order = sorted(range(len(rows)), key=paths.__getitem__)
         values = tuple(tuple(str(value) for value in paths[at][:-1]) for at in order)
-        depths = list(range(1, len(levels) + 1))
-        starts = [_starts(values, depth) for depth in depths]
-        if len(starts[-1]) < len(rows):
-            starts.append(list(range(len(rows))))
-        return DomainTree(
-            levels=tuple(levels),
-            layers=_layers(starts, len(rows)),
-            rows=np.array([rows[at] for at in order], dtype=np.int64),
-            total=len(node_values),
-            values=values,
-        )
+        return _tree(tuple(levels), values, [rows[at] for at in order], len(node_values))
+
+    def within(self, nodes: Bools) -> DomainTree:
+        """The same over fewer nodes; `nodes` is a mask over all of them."""
+        kept = [at for at, row in enumerate(self.rows.tolist()) if nodes[row]]
+        values = tuple(self.values[at] for at in kept)
+        return _tree(self.levels, values, [int(self.rows[at]) for at in kept], self.total)
 
     @property
     def nodes_below(self) -> bool:
@@ -98,6 +94,17 @@ class DomainTree:
             if row in on_row:
                 counts[values] = counts.get(values, 0) + on_row[row]
         return list(counts.items())
+
+
+def _tree(
+    levels: tuple[str, ...], values: tuple[tuple[str, ...], ...], rows: Sequence[int], total: int
+) -> DomainTree:
+    """Over nodes that are in order already."""
+    starts = [_starts(values, depth) for depth in range(1, len(levels) + 1)]
+    if len(starts[-1]) < len(rows):
+        starts.append(list(range(len(rows))))
+    at_rows = np.array(rows, dtype=np.int64)
+    return DomainTree(levels, _layers(starts, len(rows)), at_rows, total, values)
 
 
 def _starts(values: Sequence[tuple[str, ...]], depth: int) -> list[int]:

@@ -1,0 +1,128 @@
+"""Binds carried out, many at a time, each to a known end: it happened, it was refused, or the pod is gone.
+
+The scheduler assumes a bind before it hands it over, and hears from here what became of it. Where the server gave no
+answer, the pod itself is asked, for as long as it takes: a bind whose outcome is not known stays assumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from windlass.cluster.store import WISHED_DEVICES
+from windlass.kube.backoff import Backoff
+from windlass.kube.client import KubeClient
+from windlass.kube.errors import ApiError, NotFound, ServerAway
+from windlass.kube.request import Request
+from windlass.kube.resources import PODS
+from windlass.kube.writes import bind_pod
+from windlass.model.decision import Bind
+
+log = logging.getLogger(__name__)
+
+MOST_IN_FLIGHT = 96
+
+
+class BindEnd(enum.Enum):
+    BOUND = "bound"
+    REFUSED = "refused"
+    """The pod is there, waits, and can be decided on again."""
+    GONE = "gone"
+    """The pod is gone, or somebody else bound it; the watch says what is."""
+
+
+class BindOutcome(msgspec.Struct, frozen=True):
+    bind: Bind
+    uid: str
+    end: BindEnd
+    error: str = ""
+
+
+class NotLeading(Exception):
+    """Nothing may be written any more."""
+
+
+class Binder:
+    def __init__(
+        self, client: KubeClient, may_write: Callable[[], bool], tell: Callable[[BindOutcome], None]
+    ) -> None:
+        self._client, self._may_write, self._tell = client, may_write, tell
+        self._slots = asyncio.Semaphore(MOST_IN_FLIGHT)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._tasks)
+
+    def send(
+        self, bind: Bind, uid: str, before: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """Start it; `before` is awaited first (volumes that have to be there)."""
+        task = asyncio.create_task(self._run(bind, uid, before))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def settle(self) -> None:
+        """Wait until every bind has come to its end."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _run(self, bind: Bind, uid: str, before: Callable[[], Awaitable[None]] | None) -> None:
+        end, error = BindEnd.REFUSED, ""
+        try:
+            if before is not None:
+                await before()
+            async with self._slots:
+                end = await self._bind(bind, uid)
+        except NotLeading:
+            error = "the lease was lost before it was sent"
+        except (ApiError, ServerAway) as failure:
+            error = str(failure)
+            end = BindEnd.GONE if isinstance(failure, ApiError) and failure.code in (404, 409) else end
+        finally:
+            self._tell(BindOutcome(bind, uid, end, error))
+
+    async def _bind(self, bind: Bind, uid: str) -> BindEnd:
+        request = bind_pod(bind.pod, uid, bind.node, annotations_of(bind))
+        if not self._may_write():
+            raise NotLeading
+        try:
+            await self._client.send(request)
+        except ServerAway as error:
+            log.warning("bind of %s to %s: no answer (%s)", bind.pod, bind.node, error)
+            return await self._ask(bind, uid)
+        except ApiError as error:
+            if error.code < 500:
+                raise
+            return await self._ask(bind, uid)
+        return BindEnd.BOUND
+
+    async def _ask(self, bind: Bind, uid: str) -> BindEnd:
+        """Whether a bind that got no answer happened."""
+        backoff = Backoff(most=5.0)
+        while True:
+            try:
+                pod: Any = msgspec.json.decode(await self._client.send(Request("GET", PODS.path(bind.pod))))
+            except NotFound:
+                return BindEnd.GONE
+            except (ApiError, ServerAway):
+                await asyncio.sleep(backoff.next())
+                continue
+            if pod["metadata"]["uid"] != uid:
+                return BindEnd.GONE
+            node = pod["spec"].get("nodeName", "")
+            if not node:
+                return BindEnd.REFUSED
+            return BindEnd.BOUND if node == bind.node else BindEnd.GONE
+
+
+def annotations_of(bind: Bind) -> dict[str, str]:
+    """The engine's wish for devices, for the node agent and for whoever decides next."""
+    if not bind.devices:
+        return {}
+    return {WISHED_DEVICES: ",".join(str(one.index) for one in bind.devices)}

@@ -1,0 +1,52 @@
+"""What a pod is told about its waiting: the condition's reason and message, made from the verdict.
+
+`apply.conditions` writes them. Autoscalers buy nodes for the reason `Unschedulable`, so it is said exactly where the
+cluster lacks something that a node could bring; every other wait has a reason of its own.
+"""
+
+from __future__ import annotations
+
+from windlass.model.verdict import Verdict
+
+UNSCHEDULABLE = "Unschedulable"
+WAITING_FOR_QUOTA = "WaitingForQuota"
+WAITING_FOR_GANG = "WaitingForGang"
+WAITING_BEHIND_PLAN = "WaitingBehindPlan"
+WAITING_FOR_VICTIMS = "WaitingForVictims"
+MISCONFIGURED = "Misconfigured"
+NOT_IMPLEMENTED = "NotImplemented"
+
+_REASONS = {
+    "KUEUE_QUOTA_INSUFFICIENT": WAITING_FOR_QUOTA,
+    "RESOURCE_QUOTA_EXCEEDED": WAITING_FOR_QUOTA,
+    "REQUEUE_BACKOFF": WAITING_FOR_QUOTA,
+    "QUEUE_BEHIND_HEAD": WAITING_FOR_QUOTA,
+    "GANG_INCOMPLETE": WAITING_FOR_GANG,
+    "RESERVED_FOR_OTHERS": WAITING_BEHIND_PLAN,
+    "WAITING_FOR_PREEMPTION": WAITING_FOR_VICTIMS,
+    "KUEUE_QUEUE_MISSING": MISCONFIGURED,
+    "KUEUE_QUOTA_MISCONFIGURED": MISCONFIGURED,
+    "KUEUE_FLAVOR_MISMATCH": MISCONFIGURED,
+    "INVALID_OBJECT": MISCONFIGURED,
+    "POLICY_DENIED": MISCONFIGURED,
+    "JOB_SUSPENDED": WAITING_FOR_QUOTA,
+    "NOT_IMPLEMENTED": NOT_IMPLEMENTED,
+    "NODE_NOT_UNDERSTOOD": MISCONFIGURED,
+}
+"""Code → reason; whatever is not named lacks capacity."""
+GATED = "SCHEDULING_GATED"
+"""The API server itself says of a gated pod that it is gated."""
+LONGEST_MESSAGE = 4096
+
+
+def condition_reason(verdict: Verdict) -> str:
+    return _REASONS.get(verdict.code, UNSCHEDULABLE)
+
+
+def condition_message(verdict: Verdict) -> str:
+    """kube-scheduler's form first, since people and programs look for it, then our own sentence."""
+    said = verdict.public_message
+    form = "nodes are available"
+    if form not in said and "no nodes available" not in said:
+        said = f"0/{verdict.nodes} {form}: {said}"
+    return said[:LONGEST_MESSAGE]

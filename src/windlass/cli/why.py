@@ -1,0 +1,106 @@
+"""`windlass why KIND/NAME`: why it is not running, what is nearest, and the smallest change that would help.
+
+Loads evidence through `diagnose`, prints the diagnosis for people or as a document for scripts. Read-only.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from windlass.cli.output import note, output_option, print_document
+
+if TYPE_CHECKING:
+    from windlass.diagnose.finding import Diagnosis
+
+EXAMPLES = """\b
+Examples:
+  windlass why pod/train-0 --from dump/
+  windlass why pytorchjob/llm -n research --from cluster.json -o json
+  windlass why deploy/server --from dump/ --patch > patch.yaml
+
+Exit codes: 0 nothing is wrong, 1 a cause was found or can't be told, 2 bad input.
+"""
+
+
+@click.command("why", epilog=EXAMPLES)
+@click.argument("question", metavar="KIND/NAME")
+@click.option(
+    "--from",
+    "from_",
+    type=click.Path(path_type=Path, exists=True),
+    required=True,
+    help="The cluster: a dump, as a file or a folder.",
+)
+@click.option("-n", "--namespace", default="", help="Where it is; needed only if several namespaces have it.")
+@click.option("--now", default="", help="Judge as of this RFC 3339 time. [default: the dump's newest]")
+@click.option("--patch", "only_patch", is_flag=True, help="Print only the patch that would help, as YAML.")
+@click.option("--keep-going", is_flag=True, help="Report files that can't be read, and go on without.")
+@output_option("table", "wide", "json", "yaml")
+@click.pass_context
+def why_command(
+    context: click.Context,
+    question: str,
+    from_: Path,
+    namespace: str,
+    now: str,
+    only_patch: bool,
+    keep_going: bool,
+    output: str,
+) -> None:
+    """Why KIND/NAME is not running, and what to do.
+
+    KIND is Pod, Job, Deployment, PyTorchJob, Workload or anything with pods; a name alone will do where it is clear.
+    """
+    from windlass.diagnose.evidence import load_evidence
+    from windlass.diagnose.why import why
+
+    evidence = load_evidence(from_, keep_going=keep_going)
+    for problem in evidence.problems[:20]:
+        note(str(problem))
+    diagnosis = why(evidence, question, namespace, _moment(now, from_))
+    if only_patch:
+        _print_patch(diagnosis)
+    elif output in ("json", "yaml"):
+        print_document(document(diagnosis), output)
+    else:
+        from windlass.cli.why_page import page
+
+        click.echo(page(diagnosis, wide=output == "wide"))
+    context.exit(0 if diagnosis.code == "NONE" else 1)
+
+
+def document(diagnosis: Diagnosis) -> dict[str, Any]:
+    """The answer as scripts read it."""
+    fields: dict[str, Any] = msgspec.to_builtins(diagnosis)
+    waits = fields.pop("is_wait")
+    return {"apiVersion": "windlass.dev/v1", "kind": "Diagnosis", **fields, "wait": waits}
+
+
+def _moment(now: str, dump: Path) -> int:
+    from windlass.dump.files import newest_time
+    from windlass.model.times import seconds_of
+
+    if not now:
+        return newest_time(dump) or int(time.time())
+    seconds = seconds_of(now)
+    if not seconds:
+        raise click.BadParameter(f"'{now}' is not a time such as 2026-01-01T12:00:00Z", param_hint="--now")
+    return seconds
+
+
+def _print_patch(diagnosis: Diagnosis) -> None:
+    if not diagnosis.patches:
+        note(f"No change of {diagnosis.subject} alone would help: {diagnosis.headline}")
+        return
+    import yaml
+
+    best = diagnosis.patches[0]
+    where = f"-n {best.target.namespace} " if best.target.namespace else ""
+    flag = "" if best.type == "strategic" else f" --type={best.type}"
+    note(f"# kubectl patch {where}{best.target.kind.lower()} {best.target.name}{flag} --patch-file FILE")
+    click.echo(yaml.dump(best.patch, Dumper=yaml.CSafeDumper, sort_keys=False), nl=False)

@@ -1,0 +1,96 @@
+"""What the autoscaler said about a pod that waits: cluster-autoscaler's and Karpenter's events and statuses.
+
+Fed by `why` once no present node would do. That there is no event is no evidence: none is written while another
+scale-up runs.
+"""
+
+from __future__ import annotations
+
+import re
+
+from windlass.diagnose import tree
+from windlass.diagnose.evidence import Event, Evidence, Item
+from windlass.diagnose.finding import Finding
+
+COUNTED = re.compile(r"(\d+) ([^,;]+)")
+AT_MAXIMUM = re.compile(
+    r"max node group size reached|max total nodes in cluster reached|max cluster (cpu|memory|gpu) limit", re.I
+)
+OVER_LIMITS = re.compile(
+    r"exceed(s|ed)? limits? for nodepool|limits? (exceeded|reached).{0,40}nodepool", re.I
+)
+NO_CAPACITY = re.compile(
+    r"in backoff after failed scale-up|insufficient ?(instance)? ?capacity|ICE|stockout|out of (resource|capacity)|ZONE_RESOURCE_POOL"
+    r"|quota.{0,30}exceeded|exceeded.{0,30}quota|could not launch|no capacity|scale-up failed|ScaleUpTimedOut|capacity-?block",
+    re.I,
+)
+NO_GROUP = re.compile(
+    r"incompatible with nodepool|no nodepools? found|no instance type|wouldn.t fit if a new node", re.I
+)
+
+
+def autoscaler_finding(evidence: Evidence, pod: Item, device: str) -> Finding | None:
+    """What keeps the autoscaler from adding a node for it; None where it says nothing, or is adding one."""
+    events = evidence.events_of(pod)
+    triggered = [event for event in events if event.reason == "TriggeredScaleUp"]
+    for event in reversed(events):
+        found = _of_event(event, device)
+        if found is not None:
+            return found
+    failed = _failed_claims(evidence)
+    if failed is not None and (triggered or events):
+        return failed
+    return None
+
+
+def _of_event(event: Event, device: str) -> Finding | None:
+    said = event.message
+    proof = (f"{event.source or 'autoscaler'}: {said}",)
+    if event.reason in ("FailedToScaleUpGroup", "ScaleUpTimedOut", "FailedScaleUp"):
+        return Finding("CLOUD_CAPACITY", "the autoscaler's scale-up failed", proof)
+    if event.reason == "NotTriggerScaleUp":
+        return _not_triggered(said, proof, device)
+    if event.reason == "FailedScheduling" and "karpenter" in event.source.lower() + said.lower():
+        if OVER_LIMITS.search(said):
+            return Finding("AUTOSCALER_MAX_SIZE", "the NodePool's limits are reached", proof)
+        if NO_CAPACITY.search(said):
+            return Finding("CLOUD_CAPACITY", "", proof)
+        if NO_GROUP.search(said):
+            return Finding("AUTOSCALER_NO_MATCHING_GROUP", "no NodePool's machines would do", proof)
+    return None
+
+
+def _not_triggered(said: str, proof: tuple[str, ...], device: str) -> Finding | None:
+    """Counts are node groups. A group that is full and would match decides; one whose template lacks the GPU does
+    before it."""
+    if "max total nodes in cluster reached" in said:
+        return Finding("AUTOSCALER_MAX_SIZE", "the cluster's maximum of nodes is reached", proof)
+    reasons = [reason.strip() for _, reason in COUNTED.findall(said.split(": ", 1)[-1])]
+    if device and any(reason.startswith(f"Insufficient {device}") for reason in reasons):
+        why = f"the autoscaler's templates carry no {device}, so no group would ever do"
+        remedy = "tell the group's GPU, labels and taints in its template (node-template tags), or keep one node in it"
+        return Finding("AUTOSCALER_NO_MATCHING_GROUP", why, proof, remedy=remedy)
+    if any("max node group size" in reason for reason in reasons):
+        return Finding("AUTOSCALER_MAX_SIZE", "the one group that would do is at its maximum size", proof)
+    if any("backoff" in reason for reason in reasons):
+        return Finding(
+            "CLOUD_CAPACITY", "the group that would do failed to scale up and is in backoff", proof
+        )
+    if reasons or NO_GROUP.search(said):
+        return Finding("AUTOSCALER_NO_MATCHING_GROUP", "", proof)
+    return None
+
+
+def _failed_claims(evidence: Evidence) -> Finding | None:
+    """Karpenter's NodeClaims, and events of groups and claims, that tell of a provider that gave nothing."""
+    for claim in evidence.of_kind("NodeClaim"):
+        for condition in tree.rows(claim.data, "status", "conditions"):
+            message = f"{tree.text(condition, 'reason')} {tree.text(condition, 'message')}"
+            if tree.text(condition, "status") == "False" and NO_CAPACITY.search(message):
+                return Finding("CLOUD_CAPACITY", "", (f"{claim.title}: {message}",))
+    for event in evidence.events:
+        if event.kind in ("NodeClaim", "ConfigMap", "MachineSet", "NodePool") and NO_CAPACITY.search(
+            event.message
+        ):
+            return Finding("CLOUD_CAPACITY", "", (f"{event.kind} {event.name}: {event.message}",))
+    return None

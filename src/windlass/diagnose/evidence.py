@@ -1,0 +1,326 @@
+"""Everything that is known about a cluster, so that a question can be put to it.
+
+Filled from a dump (objects, events, logs of pods and of hosts); read by every stage of diagnosis. What an object is, who
+owns whom and what was said about whom is looked up here. What is not there is told apart from what is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windlass.diagnose import tree
+from windlass.dump.files import files_of
+from windlass.dump.raw import Header, RawObject, read_raw
+from windlass.model.errors import InputError
+from windlass.model.fleet import expand_fleet
+from windlass.model.fleet_spec import Fleet
+from windlass.model.node import Node
+from windlass.model.objects import Unreadable, decode_object, to_tree, unreadable
+from windlass.model.pod import Pod
+
+CLUSTER_KINDS = frozenset(
+    {
+        "Node",
+        "Namespace",
+        "PersistentVolume",
+        "StorageClass",
+        "PriorityClass",
+        "RuntimeClass",
+        "ClusterQueue",
+        "ResourceFlavor",
+        "Cohort",
+        "Topology",
+        "WorkloadPriorityClass",
+        "DeviceClass",
+        "ResourceSlice",
+        "CustomResourceDefinition",
+    }
+)
+
+
+class Item:
+    """One object: as it was written, and as the model reads it."""
+
+    __slots__ = ("_data", "_raw", "error", "kind", "name", "namespace", "uid", "value")
+
+    def __init__(self, raw: RawObject) -> None:
+        header = raw.header
+        self._raw = raw
+        self._data: dict[str, Any] | None = None
+        self.kind, self.name, self.uid = header.kind, header.metadata.name, header.metadata.uid
+        self.namespace = "" if header.kind in CLUSTER_KINDS else header.metadata.namespace or "default"
+        self.value: object = None
+        self.error: InputError | None = None
+        """Why the model can't read it, where it can't."""
+
+    @property
+    def data(self) -> dict[str, Any]:
+        if self._data is None:
+            self._data = self._raw.data
+        return self._data
+
+    @property
+    def api_version(self) -> str:
+        return self._raw.header.api_version
+
+    @property
+    def created(self) -> str:
+        return self._raw.header.metadata.creation_timestamp
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self._raw.header.metadata.labels
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return self._raw.header.metadata.annotations
+
+    @property
+    def owners(self) -> Sequence[tuple[str, str, str]]:
+        """(kind, name, uid) of its owners, the controlling one first."""
+        references = self._raw.header.metadata.owner_references
+        ordered = sorted(references, key=lambda one: not one.controller)
+        return [(one.kind, one.name, one.uid) for one in ordered]
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+    def decode(self) -> None:
+        """As the model sees it; an object that it refuses is kept with the reason."""
+        raw = self._raw
+        try:
+            body = raw.body
+            self.value = decode_object(body if isinstance(body, dict) else self._as_bytes())
+        except InputError as error:
+            self.error = error.with_context(file=raw.file)
+            self.value = unreadable(self.data, self.error)
+
+    def _as_bytes(self) -> bytes | dict[str, Any]:
+        """JSON that says its own kind: an item of a typed List leaves it out."""
+        body = bytes(self._raw.body)  # type: ignore[arg-type]  # dicts were seen to
+        return body if b'"kind"' in body[:400] else self.data
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something that was said about an object."""
+
+    reason: str
+    message: str
+    kind: str
+    namespace: str
+    name: str
+    source: str
+    count: int = 1
+    last: str = ""
+    warning: bool = False
+
+
+class LogLines(msgspec.Struct, frozen=True):
+    """A log: whose, and what it says."""
+
+    origin: str
+    """As a person would name it: `pod ns/name (container)`, or `host node dmesg`."""
+    lines: list[str]
+
+
+class Evidence:
+    """The objects, events and logs of one cluster."""
+
+    def __init__(self) -> None:
+        self.items: dict[tuple[str, str, str], Item] = {}
+        self.lists: set[str] = set()
+        """Kinds that are known to be complete: the dump has a List of them."""
+        self.problems: list[InputError] = []
+        self._by_uid: dict[str, Item] = {}
+        self._pod_logs: dict[tuple[str, str], list[LogLines]] = {}
+        self._host_logs: dict[str, dict[str, LogLines]] = {}
+        self._events: list[Event] = []
+
+    def add(self, raw: RawObject) -> None:
+        if raw.header.kind == "Event":
+            self._events.append(read_event(raw.data))
+            return
+        item = Item(raw)
+        if not item.name:
+            return
+        item.decode()
+        if isinstance(item.value, Fleet):
+            self._add_fleet(item.value)
+            return
+        self.items[item.kind, item.namespace, item.name] = item
+        if item.uid:
+            self._by_uid[item.uid] = item
+        if item.error is not None:
+            self.problems.append(item.error)
+
+    def _add_fleet(self, fleet: Fleet) -> None:
+        for node in expand_fleet(fleet):
+            header = Header(api_version="v1", kind="Node", metadata=node.metadata)
+            self.add(RawObject(header, "", to_tree(node)))
+
+    def add_pod_log(self, namespace: str, pod: str, container: str, lines: list[str]) -> None:
+        log = LogLines(f"pod {namespace}/{pod} ({container})", lines)
+        self._pod_logs.setdefault((namespace, pod), []).append(log)
+
+    def add_host_log(self, node: str, source: str, lines: list[str]) -> None:
+        self._host_logs.setdefault(node, {})[source] = LogLines(f"host {node} {source}", lines)
+
+    # Looking things up
+
+    def get(self, kind: str, namespace: str, name: str) -> Item | None:
+        return self.items.get((kind, "" if kind in CLUSTER_KINDS else namespace or "default", name))
+
+    def of_kind(self, kind: str) -> list[Item]:
+        return self._kinds.get(kind, [])
+
+    @cached_property
+    def _kinds(self) -> dict[str, list[Item]]:
+        kinds: dict[str, list[Item]] = {}
+        for item in self.items.values():
+            kinds.setdefault(item.kind, []).append(item)
+        return kinds
+
+    def knows(self, kind: str) -> bool:
+        """Whether the dump tells of this kind at all."""
+        return kind in self.lists or bool(self.of_kind(kind))
+
+    @cached_property
+    def nodes(self) -> dict[str, Node]:
+        return {item.name: item.value for item in self.of_kind("Node") if isinstance(item.value, Node)}
+
+    @cached_property
+    def pods(self) -> dict[tuple[str, str], Item]:
+        return {(item.namespace, item.name): item for item in self.of_kind("Pod")}
+
+    @cached_property
+    def objects(self) -> tuple[object, ...]:
+        """Everything that the engine reads."""
+        return tuple(item.value for item in self.items.values() if item.value is not None)
+
+    def owner(self, item: Item) -> Item | None:
+        """The object that controls this one, if it is there."""
+        for kind, name, uid in item.owners:
+            found = self._by_uid.get(uid) if uid else None
+            found = found or self.get(kind, item.namespace, name)
+            if found is not None:
+                return found
+        return None
+
+    def children(self, item: Item) -> list[Item]:
+        return self._children.get((item.kind, item.namespace, item.name), [])
+
+    @cached_property
+    def _children(self) -> dict[tuple[str, str, str], list[Item]]:
+        found: dict[tuple[str, str, str], list[Item]] = {}
+        for item in self.items.values():
+            if not item.owners:
+                continue
+            owner = self.owner(item)
+            kind, name, _ = item.owners[0]
+            key = (owner.kind, owner.namespace, owner.name) if owner else (kind, item.namespace, name)
+            found.setdefault(key, []).append(item)
+        return found
+
+    def events_of(self, item: Item) -> list[Event]:
+        return self._events_by.get((item.kind, item.name), {}).get(item.namespace, [])
+
+    def events_about(self, kind: str, namespace: str, name: str) -> list[Event]:
+        return self._events_by.get((kind, name), {}).get(namespace, [])
+
+    @property
+    def events(self) -> Sequence[Event]:
+        return self._events
+
+    @cached_property
+    def _events_by(self) -> dict[tuple[str, str], dict[str, list[Event]]]:
+        found: dict[tuple[str, str], dict[str, list[Event]]] = {}
+        for event in sorted(self._events, key=lambda one: one.last):
+            namespace = "" if event.kind in CLUSTER_KINDS else event.namespace or "default"
+            found.setdefault((event.kind, event.name), {}).setdefault(namespace, []).append(event)
+        return found
+
+    def logs_of(self, pod: Item) -> list[LogLines]:
+        return self._pod_logs.get((pod.namespace, pod.name), [])
+
+    def host_logs(self, node: str) -> list[LogLines]:
+        return list(self._host_logs.get(node, {}).values())
+
+    @property
+    def has_host_logs(self) -> bool:
+        return bool(self._host_logs)
+
+    def pods_on(self, node: str) -> Iterator[Item]:
+        return iter(self._by_node.get(node, ()))
+
+    @cached_property
+    def _by_node(self) -> dict[str, list[Item]]:
+        found: dict[str, list[Item]] = {}
+        for item in self.of_kind("Pod"):
+            value = item.value
+            node = value.spec.node_name if isinstance(value, Pod) else ""
+            if isinstance(value, Unreadable):
+                node = value.node_name
+            if node:
+                found.setdefault(node, []).append(item)
+        return found
+
+
+def read_event(data: dict[str, Any]) -> Event:
+    """Core and events.k8s.io Events alike."""
+    about = tree.table(data, "involvedObject") or tree.table(data, "regarding")
+    source = tree.text(data, "source", "component") or tree.text(data, "reportingComponent")
+    return Event(
+        reason=tree.text(data, "reason"),
+        message=tree.text(data, "message") or tree.text(data, "note"),
+        kind=tree.text(about, "kind"),
+        namespace=tree.text(about, "namespace"),
+        name=tree.text(about, "name"),
+        source=source or tree.text(data, "reportingController"),
+        count=max(1, tree.number(data, "count"), tree.number(data, "series", "count")),
+        last=tree.text(data, "lastTimestamp")
+        or tree.text(data, "eventTime")
+        or tree.text(data, "firstTimestamp"),
+        warning=tree.text(data, "type") == "Warning",
+    )
+
+
+def load_evidence(dump: Path, *, keep_going: bool = False) -> Evidence:
+    """A dump: a file, or a folder with `logs/` and `hosts/` in it. An unreadable file is an error, unless `keep_going`."""
+    evidence = Evidence()
+    for path in files_of(dump):
+        try:
+            file = read_raw(path)
+        except InputError as error:
+            if not keep_going:
+                raise
+            evidence.problems.append(error)
+            continue
+        evidence.lists |= file.lists
+        for raw in file.objects:
+            evidence.add(raw)
+    if dump.is_dir():
+        _load_logs(evidence, dump)
+    return evidence
+
+
+def _load_logs(evidence: Evidence, dump: Path) -> None:
+    for file in sorted(dump.glob("logs/*.log")):
+        parts = file.stem.split("_")
+        if len(parts) == 3:
+            evidence.add_pod_log(parts[0], parts[1], parts[2], _lines(file))
+    for file in sorted(dump.glob("hosts/*/*.log")):
+        evidence.add_host_log(file.parent.name, file.stem, _lines(file))
+
+
+def _lines(file: Path) -> list[str]:
+    """Logs hold whatever a program wrote; bytes that are no text are shown as such."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise InputError(f"can't be read: {error.strerror}", file=str(file)) from error

@@ -1,0 +1,102 @@
+"""What a stage of diagnosis found, and the answer that is made of it.
+
+Stages return `Finding`s; `why` ranks them into one `Diagnosis`, which the command prints and scripts read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from windlass.diagnose.vocabulary import CAUSES
+
+
+class Target(msgspec.Struct, frozen=True, rename="camel"):
+    """The object that a patch is for."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+
+
+class Patch(msgspec.Struct, frozen=True):
+    """A change that can be applied as it is."""
+
+    target: Target
+    type: str
+    """json, merge or strategic."""
+    patch: Any
+    runs_after: bool
+    """Whether it would run at once with the patch, as the engine says."""
+    what: str = ""
+    """The change in words."""
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """Evidence that would decide, and the command that gets it."""
+
+    what: str
+    command: str
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One cause, with what speaks for it."""
+
+    code: str
+    headline: str = ""
+    """One sentence: the cause in this very case. Empty: the code's own words."""
+    evidence: tuple[str, ...] = ()
+    contributing: tuple[str, ...] = ()
+    remedy: str = ""
+    missing: tuple[Missing, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        cause = CAUSES[self.code]
+        said = self.headline or cause.meaning
+        do = self.remedy or cause.remedy
+        return f"{said[:1].upper()}{said[1:]}{f': {do}' if do else ''}."
+
+
+class NodeAccount(msgspec.Struct, frozen=True):
+    """One node, as the question sees it."""
+
+    name: str
+    codes: tuple[str, ...]
+    lacks: dict[str, str]
+    capacity: dict[str, str]
+    allocatable: dict[str, str]
+    requested: dict[str, str]
+    free: dict[str, str]
+    detail: tuple[str, ...] = ()
+    """The same reasons, in words that name the taint, the label or the pod."""
+    candidate: bool = True
+    """Whether it could ever have been the place: a node without GPUs is none for a pod that asks for them."""
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """Somebody who has GPUs that would do."""
+
+    namespace: str
+    owner: str
+    gpus: int
+    since: str
+    nodes: tuple[str, ...]
+
+
+class Diagnosis(msgspec.Struct, frozen=True):
+    """The answer."""
+
+    subject: str
+    code: str
+    contributing: tuple[str, ...]
+    headline: str
+    is_wait: bool = False
+    evidence: tuple[str, ...] = ()
+    nodes: tuple[NodeAccount, ...] = ()
+    holders: tuple[Holder, ...] = ()
+    patches: tuple[Patch, ...] = ()
+    missing_evidence: tuple[Missing, ...] = ()
+    outlook: str = ""

@@ -1,0 +1,135 @@
+"""The engine's own filters, asked about any pod: which node can't take it, for which reasons, and what is free there.
+
+`why` and `check` build one from the evidence. Nothing of the rules is repeated here; a pod that is only a template, or
+one that a patch would make, is asked about on the same snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+import numpy as np
+
+from windlass import jit
+from windlass.cluster.delta import Put
+from windlass.cluster.store import Store
+from windlass.engine import EngineConfig, Memo
+from windlass.model.errors import InputError
+from windlass.model.pod import Pod
+from windlass.model.reasons import FIRST_RESOURCE_BIT, Reason, insufficient, reason_of_bit
+from windlass.model.requests import node_quantities
+from windlass.placement.filters import pod_holds
+from windlass.placement.mix import WorkloadMix
+from windlass.placement.overlay import Overlay
+from windlass.placement.policies import PlacementConfig, make_rule
+
+SMALL = 300
+"""Nodes up to which plain Python is quicker than loading the compiled kernels."""
+
+CONFIG = EngineConfig(PlacementConfig("best-fit"))
+
+
+class NodeFit(msgspec.Struct, frozen=True):
+    """One node and one pod."""
+
+    node: str
+    reasons: tuple[Reason, ...]
+    """Why the node can't take it; empty where it can."""
+    short: Mapping[str, int]
+    """Resource → how much is lacking now."""
+    too_small: Mapping[str, int]
+    """Resource → how much would be lacking even if the node were empty."""
+
+
+class Fit:
+    """A cluster to try pods on."""
+
+    def __init__(self, objects: Iterable[object], now: int) -> None:
+        store = Store()
+        store.apply(Put(thing) for thing in objects)
+        self.snapshot = store.snapshot(now)
+        table = Memo().table(self.snapshot, CONFIG, WorkloadMix())
+        rule = make_rule(CONFIG.placement, self.snapshot.state)
+        with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
+            self._overlay = Overlay(
+                self.snapshot, table, rule, jit.kernels(self.snapshot.facts.size <= SMALL)
+            )
+        self._total = {node.name: node_quantities(node)[1] for node in self.snapshot.facts.nodes}
+
+    def hold(self, pod: Pod) -> Reason | None:
+        """Why the pod is held before any node is looked at."""
+        return pod_holds(pod, self.snapshot.objects)
+
+    def each(self, pod: Pod) -> list[NodeFit]:
+        """Every node's answer. Raises `InputError` for a pod that can't be read."""
+        why, requests = self._why(pod)
+        return [self._node_fit(row, int(mask), requests) for row, mask in enumerate(why.tolist())]
+
+    def feasible(self, pod: Pod) -> list[str]:
+        why, _ = self._why(pod)
+        names = self.snapshot.facts.names
+        return [names[row] for row in np.flatnonzero(why == 0).tolist()]
+
+    def place_all(self, pods: Iterable[Pod]) -> int:
+        """How many of the pods, in order, find a place together; nothing is left behind."""
+        before = self._overlay.checkpoint()
+        count = 0
+        with np.errstate(over="ignore"):
+            for pod in pods:
+                if not self._place(pod):
+                    break
+                count += 1
+            self._overlay.rollback(before)
+        return count
+
+    def free(self, node: str, resource: str) -> int:
+        """What is allocatable there and not asked for by the node's pods."""
+        row = self.snapshot.facts.index[node]
+        return int(self._overlay.state.free[row, self.snapshot.resources.column(resource)])
+
+    def _place(self, pod: Pod) -> bool:
+        if self.hold(pod) is not None:
+            return False
+        row = self._row(pod)
+        why = self._overlay.reasons(pod, row)
+        node = self._overlay.best(pod, row, why, 0)
+        if node < 0:
+            return False
+        self._overlay.take(pod, row, node)
+        return True
+
+    def _row(self, pod: Pod) -> int:
+        shape, _ = self.snapshot.shapes.of(pod)
+        known = self._overlay.state.free.shape[1]
+        for name, _amount in shape.requests:
+            if self.snapshot.resources.column(name) >= known:
+                raise InputError(
+                    f"no node and no pod of the cluster knows the resource {name}", object=f"Pod {pod.key}"
+                )
+        return self._overlay.table.row(shape, self.snapshot)
+
+    def _why(self, pod: Pod) -> tuple[np.ndarray, tuple[tuple[str, int], ...]]:
+        row = self._row(pod)
+        with np.errstate(over="ignore"):
+            why = self._overlay.reasons(pod, row)
+        return why, self.snapshot.shapes.of(pod)[0].requests
+
+    def _node_fit(self, row: int, mask: int, requests: tuple[tuple[str, int], ...]) -> NodeFit:
+        name = self.snapshot.facts.names[row]
+        short, too_small = {}, {}
+        total = self._total[name]
+        for resource, amount in requests:
+            lacking = amount - self.free(name, resource)
+            if lacking > 0:
+                short[resource] = lacking
+            if amount > total.get(resource, 0):
+                too_small[resource] = amount - total.get(resource, 0)
+        reasons = tuple(_reason(bit, requests) for bit in range(64) if mask >> bit & 1)
+        return NodeFit(name, reasons, short, too_small)
+
+
+def _reason(bit: int, requests: tuple[tuple[str, int], ...]) -> Reason:
+    if bit >= FIRST_RESOURCE_BIT:
+        return insufficient(requests[bit - FIRST_RESOURCE_BIT][0])
+    return reason_of_bit(bit)

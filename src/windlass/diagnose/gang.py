@@ -1,0 +1,109 @@
+"""Groups that start together: incomplete ones, and those that hold each other up.
+
+Fed by `why` with the subject's pods. A pod of a gang that could be placed by itself waits for its siblings, and the
+sibling that can't be placed is the one to explain.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from windlass.diagnose import tree
+from windlass.diagnose.evidence import Evidence, Item
+from windlass.diagnose.finding import Finding
+from windlass.diagnose.subject import Subject, group_names, node_of, phase_of
+
+TRAINING = (
+    "PyTorchJob",
+    "TFJob",
+    "MPIJob",
+    "JobSet",
+    "TrainJob",
+    "RayCluster",
+    "LeaderWorkerSet",
+    "PodGroup",
+)
+"""Owners whose pods only work together."""
+
+
+class Group(msgspec.Struct, frozen=True):
+    """A gang as far as it is known."""
+
+    name: str
+    namespace: str
+    minimum: int
+    running: int
+    waiting: int
+
+    @property
+    def is_partial(self) -> bool:
+        return 0 < self.running < self.minimum and self.waiting > 0
+
+
+def groups(evidence: Evidence) -> list[Group]:
+    """Every gang of the cluster with its members."""
+    members: dict[tuple[str, str], list[Item]] = {}
+    minimum: dict[tuple[str, str], int] = {}
+    for group in evidence.of_kind("PodGroup"):
+        key = (group.namespace, group.name)
+        minimum[key] = _minimum(group)
+        members.setdefault(key, [])
+    for pod in evidence.of_kind("Pod"):
+        for key in _groups_of(evidence, pod):
+            members.setdefault(key, []).append(pod)
+            total = pod.annotations.get("kueue.x-k8s.io/pod-group-total-count", "")
+            if total.isdigit():
+                minimum[key] = max(minimum.get(key, 0), int(total))
+    return [_group(key, pods, minimum.get(key, 0)) for key, pods in members.items()]
+
+
+def _group(key: tuple[str, str], pods: list[Item], minimum: int) -> Group:
+    running = sum(bool(node_of(pod)) and phase_of(pod) in ("Running", "Succeeded", "Pending") for pod in pods)
+    waiting = sum(not node_of(pod) and phase_of(pod) in ("Pending", "") for pod in pods)
+    return Group(key[1], key[0], minimum or len(pods), running, waiting)
+
+
+def _minimum(group: Item) -> int:
+    spec = group.data
+    return (
+        tree.number(spec, "spec", "minMember")
+        or tree.number(spec, "spec", "policy", "gang", "minCount")
+        or tree.number(spec, "spec", "schedulingPolicy", "gang", "minCount")
+        or tree.number(spec, "spec", "gang", "minCount")
+    )
+
+
+def _groups_of(evidence: Evidence, pod: Item) -> list[tuple[str, str]]:
+    named = [(pod.namespace, name) for name in sorted(group_names(pod))]
+    if named:
+        return named
+    owner = evidence.owner(pod)
+    if owner is not None:
+        top = evidence.owner(owner) or owner
+        for one in (owner, top):
+            if one.kind in TRAINING:
+                return [(one.namespace, one.name)]
+        return []
+    kinds = [(pod.namespace, name) for kind, name, _ in pod.owners if kind in TRAINING]
+    return kinds[:1]
+
+
+def gang_finding(evidence: Evidence, subject: Subject) -> Finding | None:
+    """The subject's gang, where the gang itself is what holds it."""
+    known = groups(evidence)
+    names = {(subject.item.namespace, subject.item.name)}
+    names |= {(item.namespace, item.name) for item in subject.family}
+    names |= {key for pod in subject.pods for key in _groups_of(evidence, pod)}
+    mine = [group for group in known if (group.namespace, group.name) in names]
+    partial = [group for group in known if group.is_partial]
+    stuck = [group for group in mine if group.is_partial]
+    if stuck and len(partial) > 1:
+        listed = "; ".join(f"{one.name} has {one.running} of {one.minimum}" for one in partial[:4])
+        said = f"{len(partial)} gangs each hold a part and wait for the rest: {listed}"
+        return Finding("GANG_DEADLOCK", said)
+    for group in mine:
+        there = group.running + group.waiting
+        if group.minimum > there > 0:
+            said = f"gang {group.name} has {there} of {group.minimum} members"
+            return Finding("GANG_INCOMPLETE", said)
+    return None

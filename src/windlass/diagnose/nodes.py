@@ -1,0 +1,188 @@
+"""Nodes as a person looks at them: which look like GPU nodes, what they have, what is asked for, what is free.
+
+Read by the scheduling and the stack stages, and printed as the table under a diagnosis.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from windlass.diagnose.evidence import Evidence
+from windlass.diagnose.finding import NodeAccount
+from windlass.diagnose.fit import Fit, NodeFit
+from windlass.model.errors import InputError
+from windlass.model.node import Node, Taint
+from windlass.model.pod import Pod
+from windlass.model.requests import format_amount, is_extended, node_quantities, pod_requests
+from windlass.model.taints import HARD_EFFECTS, tolerates
+
+GPU_LABELS = (
+    "nvidia.com/gpu.present",
+    "nvidia.com/gpu.product",
+    "nvidia.com/gpu.count",
+    "nvidia.com/gpu.deploy.device-plugin",
+    "feature.node.kubernetes.io/pci-10de.present",
+    "feature.node.kubernetes.io/pci-0300_10de.present",
+    "feature.node.kubernetes.io/pci-0302_10de.present",
+    "cloud.google.com/gke-accelerator",
+    "k8s.amazonaws.com/accelerator",
+    "karpenter.k8s.aws/instance-gpu-count",
+    "eks.amazonaws.com/instance-gpu-count",
+    "kubernetes.azure.com/accelerator",
+    "accelerator",
+)
+"""Labels that only a node with GPUs has, whoever set them."""
+GPU_MACHINES = re.compile(
+    r"^(p[2-6]\w*|g[3-7]\w*|gr6\w*|trn\d\w*|inf\d\w*)\.|^(a[234]|g[24])-|^Standard_N[CDV]", re.ASCII
+)
+"""Machine types with GPUs, as the clouds name them."""
+MACHINE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+LIFECYCLE_TAINTS = (
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+    "node.kubernetes.io/unschedulable",
+    "node.kubernetes.io/network-unavailable",
+    "node.kubernetes.io/out-of-service",
+    "node.cloudprovider.kubernetes.io/uninitialized",
+    "node.cloudprovider.kubernetes.io/shutdown",
+    "ToBeDeletedByClusterAutoscaler",
+)
+"""Taints that say that the node is not well or is going, not who may use it."""
+
+
+def accelerators(requests: Mapping[str, int]) -> dict[str, int]:
+    """What of the request only devices have."""
+    return {name: amount for name, amount in requests.items() if is_extended(name) and amount}
+
+
+def gpu_resources(node: Node) -> dict[str, int]:
+    """Device resources that the node names in its capacity, with how many it has."""
+    try:
+        capacity, _ = node_quantities(node)
+    except InputError:
+        return {}
+    return {name: amount for name, amount in capacity.items() if is_extended(name) and _is_gpu_name(name)}
+
+
+def _is_gpu_name(name: str) -> bool:
+    vendor, _, rest = name.partition("/")
+    return vendor in ("nvidia.com", "amd.com", "gpu.intel.com", "huawei.com", "habana.ai") or "gpu" in rest
+
+
+def looks_like_gpu_node(node: Node) -> bool:
+    """Whether there is reason to expect GPUs in it, advertised or not."""
+    if gpu_resources(node) or any(
+        node.labels.get(label, "false") not in ("false", "0", "") for label in GPU_LABELS
+    ):
+        return True
+    if any(GPU_MACHINES.match(node.labels.get(label, "")) for label in MACHINE_LABELS):
+        return True
+    return any("gpu" in taint.key.lower() for taint in node.spec.taints)
+
+
+def is_down(node: Node) -> str:
+    """Why the node takes no new pods at all; empty where it does."""
+    if node.spec.unschedulable:
+        return "cordoned"
+    for taint in node.spec.taints:
+        if taint.key in LIFECYCLE_TAINTS and taint.effect in HARD_EFFECTS:
+            return taint.key.rpartition("/")[2]
+    ready = next((one.status for one in node.status.conditions if one.type == "Ready"), "True")
+    return "" if ready == "True" else "not ready"
+
+
+def blocking_taints(node: Node, pod: Pod) -> list[Taint]:
+    return [
+        taint
+        for taint in node.spec.taints
+        if taint.effect in HARD_EFFECTS and not tolerates(pod.spec.tolerations, taint)
+    ]
+
+
+def taint_words(taint: Taint) -> str:
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"
+
+
+def selector_misses(node: Node, pod: Pod) -> list[str]:
+    """Which of the pod's wishes for labels the node doesn't meet, in words."""
+    said = []
+    for key, value in pod.spec.node_selector.items():
+        has = node.labels.get(key)
+        if has != value:
+            said.append(f"{key} is {has or 'absent'}, not {value}")
+    for key, values, operator in required_labels(pod):
+        has = node.labels.get(key)
+        if operator == "In" and has not in values:
+            said.append(f"{key} is {has or 'absent'}, not {' or '.join(values)}")
+        elif operator == "Exists" and has is None:
+            said.append(f"{key} is absent")
+        elif operator in ("NotIn", "DoesNotExist") and has is not None and (has in values or not values):
+            said.append(f"{key} is {has}, which is excluded")
+    return said
+
+
+def required_labels(pod: Pod) -> list[tuple[str, tuple[str, ...], str]]:
+    """(key, values, operator) of the required node affinity's expressions, all terms together."""
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    terms = required.node_selector_terms if required else ()
+    return [(one.key, one.values, one.operator) for term in terms for one in term.match_expressions]
+
+
+def account(
+    fit: Fit, found: NodeFit, node: Node, pod: Pod, candidate: bool, codes: Iterable[str]
+) -> NodeAccount:
+    """The node's numbers for what the pod asks, and what it lacks."""
+    capacity, allocatable = node_quantities(node)
+    names = [name for name in pod_requests(pod) if name != "pods" or name in found.short]
+    gpus = [name for name in gpu_resources(node) if name not in names]
+    shown = [*names, *gpus]
+
+    def amounts(numbers: Mapping[str, int]) -> dict[str, str]:
+        return {name: format_amount(name, numbers[name]) for name in shown if name in numbers}
+
+    free = {name: fit.free(node.name, name) for name in shown if name in allocatable}
+    used = {name: allocatable[name] - free[name] for name in free}
+    return NodeAccount(
+        name=node.name,
+        codes=tuple(dict.fromkeys(codes)),
+        lacks={name: format_amount(name, amount) for name, amount in found.short.items()},
+        capacity=amounts(capacity),
+        allocatable=amounts(allocatable),
+        requested=amounts(used),
+        free=amounts(free),
+        detail=_details(found, node, pod),
+        candidate=candidate,
+    )
+
+
+def _details(found: NodeFit, node: Node, pod: Pod) -> tuple[str, ...]:
+    said: list[str] = []
+    for reason in found.reasons:
+        if reason.name == "TAINT":
+            said += [f"taint {taint_words(taint)} is not tolerated" for taint in blocking_taints(node, pod)]
+        elif reason.name == "NODE_AFFINITY":
+            said += selector_misses(node, pod) or [reason.message]
+        elif reason.name == "UNSCHEDULABLE":
+            said.append("cordoned")
+        elif not reason.kube.startswith(("Insufficient ", "Too many pods")):
+            said.append(reason.message)
+    for name, amount in found.short.items():
+        empty = " even when empty" if name in found.too_small else ""
+        said.append(f"lacks {format_amount(name, amount)} {name}{empty}")
+    return tuple(said)
+
+
+def unhealthy(node: Node, resource: str) -> int:
+    """Devices that the node has and does not offer."""
+    try:
+        capacity, allocatable = node_quantities(node)
+    except InputError:
+        return 0
+    return max(0, capacity.get(resource, 0) - allocatable.get(resource, 0))
+
+
+def gpu_nodes(evidence: Evidence) -> list[Node]:
+    return [node for node in evidence.nodes.values() if looks_like_gpu_node(node)]

@@ -1,0 +1,58 @@
+"""Namespace quotas: used up, or written with a key that has no effect.
+
+Fed by `why` where an owner has no pods, or where a namespace's GPU quota doesn't do what it says.
+"""
+
+from __future__ import annotations
+
+from windlass.diagnose import tree
+from windlass.diagnose.evidence import Evidence
+from windlass.diagnose.finding import Finding
+from windlass.diagnose.subject import Subject, template_pods
+from windlass.model.errors import InputError
+from windlass.model.pod import Pod
+from windlass.model.requests import base_units, format_amount, is_extended, pod_requests
+
+
+def quota_finding(evidence: Evidence, subject: Subject) -> Finding | None:
+    """A quota of the namespace that has no room for one of the subject's pods."""
+    pods, _ = template_pods(subject.item)
+    for pod in pods:
+        requests = pod_requests(pod)
+        for quota in evidence.of_kind("ResourceQuota"):
+            if quota.namespace != subject.item.namespace:
+                continue
+            hard, used = tree.table(quota.data, "spec", "hard"), tree.table(quota.data, "status", "used")
+            for key, limit in hard.items():
+                name = key.removeprefix("requests.")
+                if name not in requests or (is_extended(name) and name == key):
+                    continue
+                over = _over(name, requests[name], limit, used.get(key, 0))
+                if over:
+                    return Finding(
+                        "RESOURCE_QUOTA_EXCEEDED", f"quota {quota.name} of the namespace has no room: {over}"
+                    )
+    return None
+
+
+def _over(name: str, asked: int, limit: object, used: object) -> str:
+    try:
+        top, taken = base_units(name, str(limit)), base_units(name, str(used))
+    except InputError:
+        return ""
+    if taken + asked <= top:
+        return ""
+    amounts = [format_amount(name, amount) for amount in (asked, taken, top)]
+    return f"{amounts[0]} {name} asked for, {amounts[1]} of {amounts[2]} used"
+
+
+def quota_key_finding(evidence: Evidence, pod: Pod) -> Finding | None:
+    """`limits.nvidia.com/gpu` and a bare `nvidia.com/gpu` are no quota for a GPU."""
+    for quota in evidence.of_kind("ResourceQuota"):
+        if quota.namespace != (pod.metadata.namespace or "default"):
+            continue
+        for key in tree.table(quota.data, "spec", "hard"):
+            bare = key.removeprefix("limits.")
+            if is_extended(bare) and "/" in bare and not key.startswith("requests."):
+                return Finding("QUOTA_KEY_INVALID", f"key {key} of ResourceQuota {quota.name} has no effect")
+    return None

@@ -1,0 +1,107 @@
+"""Work for which no pod exists because the API server, a quota or a policy refused it, and pods that can't be valid.
+
+Fed by `why` with the subject. The object's own fields come first; events and statuses of its owners say what the API
+server answered when somebody tried.
+"""
+
+from __future__ import annotations
+
+from windlass.diagnose import signs, tree
+from windlass.diagnose.evidence import Evidence, Item, LogLines
+from windlass.diagnose.finding import Finding
+from windlass.diagnose.subject import Subject, template_pods
+from windlass.model.errors import InputError
+
+_CODES = {"FRACTIONAL_GPU_REQUEST", "REQUESTS_NE_LIMITS", "DRA_CLAIM_INVALID"}
+
+
+def object_fault(item: Item) -> Finding | None:
+    """A field of the object, or of the pods that it would make, that no API server takes."""
+    if item.kind == "Pod":
+        error = item.error
+    else:
+        error = item.error if item.error is not None and item.error.code in _CODES else template_pods(item)[1]
+    if error is None:
+        return _claim_fault(item)
+    code = error.code if error.code in _CODES else _code_of(error)
+    said = f"{error.path}: {error.message}" if error.path else error.message
+    return Finding(code, said, remedy=error.remedy)
+
+
+def _code_of(error: InputError) -> str:
+    seen = signs.look_at(error.message, "", signs.API)
+    return seen[0].code if seen else "INVALID_OBJECT"
+
+
+def _claim_fault(item: Item) -> Finding | None:
+    """A resource claim that names neither a claim nor a template, as the first API versions wrote it."""
+    for place, claim in enumerate(tree.rows(item.data, "spec", "resourceClaims")):
+        named = tree.text(claim, "resourceClaimName") or tree.text(claim, "resourceClaimTemplateName")
+        if not named:
+            said = (
+                f"spec.resourceClaims[{place}] names neither resourceClaimName nor resourceClaimTemplateName"
+            )
+            return Finding("DRA_CLAIM_INVALID", said)
+    return None
+
+
+def said_refusal(evidence: Evidence, subject: Subject) -> Finding | None:
+    """What events, conditions and statuses of the subject and its owners repeat of the API server's refusal."""
+    logs = [status_lines(item) for item in subject.family]
+    for item in subject.family:
+        lines = [
+            event.message
+            for event in evidence.events_of(item)
+            if event.reason.startswith(("Failed", "Error", "Quota", "Invalid", "Forbidden")) or event.warning
+        ]
+        logs.append(LogLines(f"event of {item.title}", lines))
+    logs += _controller_logs(evidence, subject)
+    seen = signs.look([log for log in logs if log.lines], signs.API)
+    if not seen:
+        return None
+    first = seen[0]
+    return Finding(
+        first.code,
+        _quota_words(first.line) if "QUOTA" in first.code else "",
+        (f"{first.origin}: {first.line}",),
+    )
+
+
+def status_lines(item: Item) -> LogLines:
+    """Every message in an object's status, wherever its kind keeps it."""
+    found: list[str] = []
+    _collect(tree.table(item.data, "status"), found)
+    return LogLines(f"status of {item.title}", found)
+
+
+def _collect(data: object, found: list[str]) -> None:
+    if isinstance(data, dict):
+        for key, value in data.items():
+            if isinstance(value, str) and key in ("message", "reason", "error", "failureMessage"):
+                found += value.splitlines()
+            else:
+                _collect(value, found)
+    elif isinstance(data, list):
+        for value in data:
+            _collect(value, found)
+
+
+def _controller_logs(evidence: Evidence, subject: Subject) -> list[LogLines]:
+    """Lines of controllers' logs that name the subject, or that tell of a refused pod."""
+    names = {item.name for item in subject.family}
+    found: list[LogLines] = []
+    for pod in evidence.of_kind("Pod"):
+        if pod in subject.pods:
+            continue
+        for log in evidence.logs_of(pod):
+            lines = [line for line in log.lines if "is invalid" in line or "is forbidden" in line]
+            named = [line for line in lines if any(name in line for name in names)]
+            if named or lines:
+                found.append(LogLines(log.origin, named or lines))
+    return found
+
+
+def _quota_words(line: str) -> str:
+    """Which of the quota's limits stands in the way."""
+    place = line.find("exceeded quota:")
+    return line[place:].strip() if place >= 0 else ""

@@ -1,0 +1,310 @@
+"""Why no node takes a pod: the engine's reasons for every node, weighed into one cause.
+
+Fed by `why` with the pods that wait and the `Fit` of the cluster. A node that has no such device at all was never a
+candidate; of the candidates those count most that lack the least.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from windlass.diagnose import nodes
+from windlass.diagnose.evidence import Evidence
+from windlass.diagnose.finding import Finding, NodeAccount
+from windlass.diagnose.fit import Fit, NodeFit
+from windlass.model.node import Node
+from windlass.model.pod import Pod
+from windlass.model.requests import format_amount, pod_requests
+
+ORDER = (
+    "NODE_UNSCHEDULABLE",
+    "TAINT_NOT_TOLERATED",
+    "POD_AFFINITY_CONFLICT",
+    "POD_SPREAD_CONFLICT",
+    "STORAGE_INSUFFICIENT",
+    "HOST_PORT_CONFLICT",
+    "DEVICE_UNHEALTHY",
+    "POD_COUNT_LIMIT",
+    "EPHEMERAL_STORAGE",
+    "CPU_MEM_INSUFFICIENT",
+    "REQUEST_EXCEEDS_CLUSTER",
+    "GPU_FULL",
+    "GPU_FRAGMENTED",
+    "NODE_NOT_UNDERSTOOD",
+    "SELECTOR_MISMATCH",
+)
+"""Among causes that stand alone on a node each, the one to name first. A selector is meant to exclude, so it is last."""
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A node that could be the place, and what keeps the pod off it."""
+
+    node: Node
+    fit: NodeFit
+    fixed: tuple[str, ...]
+    """Causes that no freed room would cure."""
+    room: tuple[str, ...]
+    """Causes that freed room would cure."""
+
+
+class Scheduling(msgspec.Struct, frozen=True):
+    """All nodes' answers for one pod that waits, and for how many of its kind."""
+
+    pod: Pod
+    count: int
+    requests: dict[str, int]
+    devices: dict[str, int]
+    candidates: tuple[Candidate, ...]
+    others: int
+    """Nodes that could never be the place."""
+
+    @property
+    def feasible(self) -> list[str]:
+        return [one.fit.node for one in self.candidates if not one.fixed and not one.room]
+
+
+def look(evidence: Evidence, fit: Fit, pod: Pod, count: int = 1) -> Scheduling:
+    """Raises `InputError` for a pod that can't be read."""
+    requests = pod_requests(pod)
+    devices = nodes.accelerators(requests)
+    answers = [(evidence.nodes[one.node], one) for one in fit.each(pod) if one.node in evidence.nodes]
+    chosen = [(node, one) for node, one in answers if _could_be_the_place(node, one, devices)]
+    if not devices:
+        chosen = [pair for pair in answers if not _excluded(pair[1])] or answers
+    candidates = tuple(Candidate(node, one, *_causes(node, one, pod)) for node, one in chosen)
+    return Scheduling(pod, count, requests, devices, candidates, len(answers) - len(chosen))
+
+
+def _could_be_the_place(node: Node, found: NodeFit, devices: dict[str, int]) -> bool:
+    has = nodes.gpu_resources(node) | dict.fromkeys(node.status.capacity, 1)
+    return all(name in has for name in devices)
+
+
+def _excluded(found: NodeFit) -> bool:
+    return any(reason.name in ("NODE_AFFINITY", "NODE_NAME") for reason in found.reasons)
+
+
+def _causes(node: Node, found: NodeFit, pod: Pod) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What keeps the pod off the node for good, and what for as long as others use it."""
+    fixed: list[str] = []
+    room: list[str] = []
+    for reason in found.reasons:
+        if reason.name == "TAINT":
+            fixed += [_taint_code(taint.key) for taint in nodes.blocking_taints(node, pod)]
+        elif reason.kube.startswith(("Insufficient ", "Too many pods")) or reason.name in _INSIDE_A_GPU:
+            room.append(reason.code)
+        else:
+            fixed.append(reason.code)
+    fixed += [_too_small_code(name) for name in found.too_small]
+    if (
+        fixed
+        and "SELECTOR_MISMATCH" not in fixed
+        and nodes.is_down(node)
+        and "NODE_UNSCHEDULABLE" not in fixed
+    ):
+        fixed.append("NODE_UNSCHEDULABLE")
+    return tuple(dict.fromkeys(fixed)), tuple(dict.fromkeys(room))
+
+
+_INSIDE_A_GPU = ("GPU_DEVICE_ROOM", "MIG_NO_ROOM", "GPU_ISLAND", "GPU_UNHEALTHY")
+
+
+def _taint_code(key: str) -> str:
+    return "NODE_UNSCHEDULABLE" if key in nodes.LIFECYCLE_TAINTS else "TAINT_NOT_TOLERATED"
+
+
+def _too_small_code(resource: str) -> str:
+    if resource in ("cpu", "memory"):
+        return "CPU_MEM_INSUFFICIENT"
+    if resource == "pods":
+        return "POD_COUNT_LIMIT"
+    return "EPHEMERAL_STORAGE" if resource == "ephemeral-storage" else "REQUEST_EXCEEDS_CLUSTER"
+
+
+def weigh(evidence: Evidence, fit: Fit, seen: Scheduling) -> Finding | None:
+    """The cause, or None where a node would take the pod, or where no node could be a candidate."""
+    if seen.feasible or not seen.candidates:
+        return None
+    hopeful = [one for one in seen.candidates if not one.fixed]
+    variant = _product_variant(seen)
+    if variant is not None:
+        return variant
+    if hopeful:
+        return _full(evidence, fit, seen, hopeful)
+    return _refused(seen)
+
+
+# Nodes that would do if they were emptier
+
+
+def _full(evidence: Evidence, fit: Fit, seen: Scheduling, hopeful: list[Candidate]) -> Finding:
+    with_devices = [one for one in hopeful if not any(name in one.fit.short for name in seen.devices)]
+    with_devices = [one for one in with_devices if not set(one.room) & {"GPU_FULL", "GPU_FRAGMENTED"}]
+    others = _others(seen)
+    if with_devices:
+        return _taken_by_others(evidence, seen, with_devices, others)
+    name, need = max(seen.devices.items(), key=lambda pair: pair[1], default=("", 0))
+    if not name:
+        return _taken_by_others(evidence, seen, hopeful, others)
+    free = {one.node.name: max(0, fit.free(one.node.name, name)) for one in hopeful}
+    sick = [one for one in hopeful if fit.free(one.node.name, name) + nodes.unhealthy(one.node, name) >= need]
+    sick = [one for one in sick if nodes.unhealthy(one.node, name)]
+    if sick:
+        return _unhealthy(sick, name, others)
+    total, most = sum(free.values()), max(free.values(), default=0)
+    wanted = need * seen.count
+    codes = Counter(code for one in hopeful for code in one.room)
+    if total >= wanted and (most < need or seen.count > 1):
+        said = f"{total} {name} are free, but at most {most} on one node, and each of {seen.count} pod(s) needs {need}"
+        return Finding("GPU_FRAGMENTED", said, _free_words(free, name), others)
+    if codes["GPU_FRAGMENTED"] and not codes["GPU_FULL"]:
+        return Finding("GPU_FRAGMENTED", "no GPU has room for the MIG profile where it may start", (), others)
+    said = f"all {name} that would do are in use: {total} free on {len(hopeful)} node(s), {wanted} needed"
+    return Finding("GPU_FULL", said, _free_words(free, name), others)
+
+
+def _free_words(free: dict[str, int], name: str) -> tuple[str, ...]:
+    listed = ", ".join(
+        f"{node} {amount}" for node, amount in sorted(free.items(), key=lambda one: -one[1])[:6]
+    )
+    return (f"free {name}: {listed}",)
+
+
+def _unhealthy(sick: list[Candidate], name: str, others: tuple[str, ...]) -> Finding:
+    node = sick[0].node
+    count = nodes.unhealthy(node, name)
+    said = (
+        f"node {node.name} has {count} unhealthy {name} (capacity above allocatable); the pods on them still count, so "
+        "no healthy one is left"
+    )
+    remedy = (
+        "delete the pod on the unhealthy GPU or drain the node, then look for Xid messages in its kernel log"
+    )
+    return Finding("DEVICE_UNHEALTHY", said, (), others, remedy)
+
+
+def _taken_by_others(
+    evidence: Evidence, seen: Scheduling, near: list[Candidate], others: tuple[str, ...]
+) -> Finding:
+    """The devices would do; something else of the node is used up."""
+    best = min(near, key=lambda one: (len(one.fit.short), sum(one.fit.short.values()), one.node.name))
+    short = {name: amount for name, amount in best.fit.short.items() if name not in seen.devices}
+    if not short:
+        code = min(best.room, key=_rank, default="GPU_FULL")
+        return Finding(code, contributing=others)
+    name = next(iter(short))
+    what = ", ".join(f"{format_amount(one, amount)} {one}" for one, amount in short.items())
+    code = _too_small_code(name) if name in ("pods", "ephemeral-storage") else "CPU_MEM_INSUFFICIENT"
+    if code == "CPU_MEM_INSUFFICIENT" and seen.devices and _by_strangers(evidence, best, name) >= short[name]:
+        said = f"GPUs are free on {best.node.name}, but pods without GPUs use its {name}; {what} more needed"
+        return Finding("GPU_STRANDED", said, contributing=others)
+    where = f"node {best.node.name} has the GPUs, but" if seen.devices else f"node {best.node.name}"
+    return Finding(code, f"{where} lacks {what}", contributing=others)
+
+
+def _by_strangers(evidence: Evidence, candidate: Candidate, resource: str) -> int:
+    """How much of the resource pods without devices use there."""
+    total = 0
+    for item in evidence.pods_on(candidate.node.name):
+        pod = item.value
+        if (
+            isinstance(pod, Pod)
+            and not pod.is_over
+            and "DaemonSet" not in [kind for kind, _, _ in item.owners]
+        ):
+            requests = pod_requests(pod)
+            total += 0 if nodes.accelerators(requests) else requests.get(resource, 0)
+    return total
+
+
+def _others(seen: Scheduling) -> tuple[str, ...]:
+    """Causes that keep the pod off further nodes that have room."""
+    with_room = [one for one in seen.candidates if one.fixed and not one.fit.short]
+    downs = [one for one in seen.candidates if "NODE_UNSCHEDULABLE" in one.fixed]
+    codes = [code for one in [*with_room, *downs] for code in one.fixed if code in ORDER]
+    return tuple(sorted(set(codes), key=_rank))
+
+
+# Nodes that would not do however empty they were
+
+
+def _refused(seen: Scheduling) -> Finding:
+    fewest = min(len(set(one.fixed)) for one in seen.candidates)
+    nearest = [one for one in seen.candidates if len(set(one.fixed)) == fewest]
+    with_room = [one for one in nearest if not one.fit.short or set(one.fit.short) <= set(one.fit.too_small)]
+    near = with_room or nearest
+    code = min((code for one in near for code in one.fixed), key=_rank)
+    example = next(one for one in near if code in one.fixed)
+    all_codes = {code for one in seen.candidates for code in (*one.fixed, *one.room)} - {code, "GPU_FULL"}
+    others = tuple(sorted(all_codes, key=_rank))
+    return Finding(code, _words(code, example, seen), (), others, _remedy(code, example, seen))
+
+
+def _rank(code: str) -> int:
+    return ORDER.index(code) if code in ORDER else len(ORDER)
+
+
+def _words(code: str, example: Candidate, seen: Scheduling) -> str:
+    node = example.node.name
+    if code == "TAINT_NOT_TOLERATED":
+        taints = ", ".join(nodes.taint_words(one) for one in nodes.blocking_taints(example.node, seen.pod))
+        return f"the pod does not tolerate the taint {taints} of {_how_many(code, seen)} (nearest: {node})"
+    if code == "SELECTOR_MISMATCH":
+        misses = "; ".join(nodes.selector_misses(example.node, seen.pod)) or "its labels differ"
+        return f"no node matches the pod's selector or affinity; on {node}, {misses}"
+    if code == "NODE_UNSCHEDULABLE":
+        return f"{_how_many(code, seen)} that would do take no pods: {node} is {nodes.is_down(example.node)}"
+    if code in ("REQUEST_EXCEEDS_CLUSTER", "CPU_MEM_INSUFFICIENT"):
+        what = ", ".join(
+            f"{format_amount(name, seen.requests[name])} {name} (the node has "
+            f"{format_amount(name, seen.requests[name] - amount)})"
+            for name, amount in example.fit.too_small.items()
+        )
+        return f"no node that would do is big enough even when empty; nearest is {node}, asked for {what}"
+    return ""
+
+
+def _remedy(code: str, example: Candidate, seen: Scheduling) -> str:
+    if code == "REQUEST_EXCEEDS_CLUSTER":
+        return "ask for no more per pod than the largest node has, and use more pods"
+    if code == "CPU_MEM_INSUFFICIENT":
+        return "ask for no more than the matching nodes have"
+    return ""
+
+
+def _how_many(code: str, seen: Scheduling) -> str:
+    count = sum(code in one.fixed for one in seen.candidates)
+    return f"{count} node(s)"
+
+
+def _product_variant(seen: Scheduling) -> Finding | None:
+    """A label value that sharing or MIG has lengthened: `Tesla-T4` is `Tesla-T4-SHARED` there."""
+    for one in seen.candidates:
+        if one.fixed != ("SELECTOR_MISMATCH",) or one.fit.short:
+            continue
+        wishes = [*seen.pod.spec.node_selector.items()]
+        wishes += [
+            (key, value)
+            for key, values, how in nodes.required_labels(seen.pod)
+            if how == "In"
+            for value in values
+        ]
+        for key, value in wishes:
+            has = one.node.labels.get(key, "")
+            if has != value and has.startswith((f"{value}-SHARED", f"{value}-MIG-")):
+                said = f"the selector asks for {key}={value}, and node {one.node.name} is labelled {has}"
+                why = "sharing and MIG lengthen the product label; list both values, or select by gpu.family or memory"
+                return Finding("SELECTOR_MISMATCH", said, remedy=why)
+    return None
+
+
+def accounts(fit: Fit, seen: Scheduling) -> tuple[NodeAccount, ...]:
+    """Every candidate with its numbers, those first that lack the least."""
+    ordered = sorted(
+        seen.candidates, key=lambda one: (len(one.fixed) + len(one.room), len(one.fixed), one.node.name)
+    )
+    return tuple(
+        nodes.account(fit, one.fit, one.node, seen.pod, True, (*one.fixed, *one.room)) for one in ordered
+    )

@@ -1,0 +1,279 @@
+"""What the question is about: `KIND/NAME` or a name alone, its owners and its pods.
+
+`why` asks for the subject first. Often no pod exists (a quota refused it, a queue holds it), so the subject may be
+anything with a pod template, and owners are followed both ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from windlass.diagnose import tree
+from windlass.diagnose.evidence import Evidence, Item
+from windlass.model.errors import InputError
+from windlass.model.meta import ObjectMeta
+from windlass.model.objects import decode_object
+from windlass.model.pod import Pod
+
+ALIASES = {
+    "po": "Pod",
+    "pod": "Pod",
+    "pods": "Pod",
+    "job": "Job",
+    "jobs": "Job",
+    "deploy": "Deployment",
+    "deployment": "Deployment",
+    "deployments": "Deployment",
+    "rs": "ReplicaSet",
+    "replicaset": "ReplicaSet",
+    "replicasets": "ReplicaSet",
+    "sts": "StatefulSet",
+    "statefulset": "StatefulSet",
+    "statefulsets": "StatefulSet",
+    "ds": "DaemonSet",
+    "daemonset": "DaemonSet",
+    "daemonsets": "DaemonSet",
+    "cj": "CronJob",
+    "cronjob": "CronJob",
+    "jobset": "JobSet",
+    "pytorchjob": "PyTorchJob",
+    "tfjob": "TFJob",
+    "mpijob": "MPIJob",
+    "trainjob": "TrainJob",
+    "rayjob": "RayJob",
+    "raycluster": "RayCluster",
+    "rayservice": "RayService",
+    "lws": "LeaderWorkerSet",
+    "leaderworkerset": "LeaderWorkerSet",
+    "wl": "Workload",
+    "workload": "Workload",
+    "workloads": "Workload",
+    "podgroup": "PodGroup",
+    "node": "Node",
+    "no": "Node",
+    "nodes": "Node",
+}
+PREFERRED = (
+    "Pod",
+    "Job",
+    "JobSet",
+    "PyTorchJob",
+    "RayJob",
+    "Deployment",
+    "StatefulSet",
+    "DaemonSet",
+    "Workload",
+)
+"""Among things of one name, the one that a person most likely means."""
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """The thing asked about, with what hangs together with it."""
+
+    item: Item
+    owners: tuple[Item, ...]
+    """Those above it, the nearest first."""
+    pods: tuple[Item, ...]
+    """The pods under it (or itself), the ones that are not running first."""
+    family: tuple[Item, ...]
+    """Everything between: objects whose events and statuses speak of it."""
+
+    @property
+    def title(self) -> str:
+        return self.item.title
+
+    @property
+    def pending(self) -> tuple[Item, ...]:
+        """Pods that wait for a node."""
+        return tuple(pod for pod in self.pods if phase_of(pod) in ("Pending", "") and not node_of(pod))
+
+
+def find_subject(evidence: Evidence, question: str, namespace: str) -> Subject:
+    """Raises `InputError` where nothing, or more than one thing, has the name."""
+    item = _named(evidence, question, namespace)
+    owners = tuple(_upwards(evidence, item))
+    below = list(_downwards(evidence, item))
+    pods = [one for one in (item, *below) if one.kind == "Pod"]
+    pods.sort(key=lambda pod: (_RANK.get(phase_of(pod), 1), pod.name))
+    family = [item, *(one for one in below if one.kind != "Pod"), *owners]
+    family += [one for owner in owners for one in evidence.children(owner) if one.kind == "Workload"]
+    unique = {(one.kind, one.namespace, one.name): one for one in family}
+    return Subject(item, owners, tuple(pods), tuple(unique.values()))
+
+
+_RANK = {"Failed": 0, "Pending": 0, "": 0, "Unknown": 1, "Running": 2, "Succeeded": 3}
+
+
+def phase_of(pod: Item) -> str:
+    return tree.text(pod.data, "status", "phase")
+
+
+def node_of(pod: Item) -> str:
+    return tree.text(pod.data, "spec", "nodeName")
+
+
+def _named(evidence: Evidence, question: str, namespace: str) -> Item:
+    kind, _, name = question.rpartition("/")
+    name = name.strip()
+    if not name:
+        raise InputError(f"'{question}' names nothing", remedy="ask for KIND/NAME, such as pod/train-0")
+    wanted = _kind(evidence, kind)
+    found = [
+        item
+        for item in evidence.items.values()
+        if item.name == name
+        and (not wanted or item.kind == wanted)
+        and (not namespace or not item.namespace or item.namespace == namespace)
+    ]
+    if not found:
+        raise InputError(
+            f"there is no {question}{_where(namespace)} in the evidence", remedy=_near(evidence, name)
+        )
+    places = {item.namespace for item in found}
+    if len(places) > 1:
+        raise InputError(
+            f"{question} is in several namespaces: {', '.join(sorted(places))}", remedy="say which with -n"
+        )
+    rank = {kind: place for place, kind in enumerate(PREFERRED)}
+    return min(found, key=lambda item: (rank.get(item.kind, len(rank)), item.kind))
+
+
+def _kind(evidence: Evidence, kind: str) -> str:
+    """The kind as objects write it; `pytorchjobs.kubeflow.org` and `po` are names of kinds, too."""
+    short = kind.split(".")[0].lower()
+    if not short:
+        return ""
+    if short in ALIASES:
+        return ALIASES[short]
+    kinds = {item.kind for item in evidence.items.values()} | set(ALIASES.values())
+    for one in sorted(kinds):
+        if short in (one.lower(), one.lower() + "s", one.lower() + "es"):
+            return one
+    raise InputError(
+        f"there is no kind '{kind}' in the evidence", remedy=f"there are {', '.join(sorted(kinds))}"
+    )
+
+
+def _where(namespace: str) -> str:
+    return f" in namespace {namespace}" if namespace else ""
+
+
+def _near(evidence: Evidence, name: str) -> str:
+    import difflib
+
+    names = {item.name: item for item in evidence.items.values()}
+    close = difflib.get_close_matches(name, names, 3, 0.6)
+    return "did you mean " + ", ".join(f"{names[one].kind.lower()}/{one}" for one in close) if close else ""
+
+
+def _upwards(evidence: Evidence, item: Item) -> list[Item]:
+    found: list[Item] = []
+    here: Item | None = item
+    while here is not None and len(found) < 16:
+        here = evidence.owner(here)
+        if here is not None and here not in found and here is not item:
+            found.append(here)
+        else:
+            break
+    return found
+
+
+def _downwards(evidence: Evidence, item: Item) -> list[Item]:
+    """Everything owned by it, and the pods of a group that only a label ties to it."""
+    found: dict[int, Item] = {}
+    queue: list[Item] = [item]
+    while queue:
+        for child in evidence.children(queue.pop()):
+            if id(child) not in found and child is not item:
+                found[id(child)] = child
+                queue.append(child)
+    if item.kind in ("PodGroup", "Workload"):
+        owner = evidence.owner(item)
+        if owner is not None and item.kind == "Workload":
+            found |= {id(one): one for one in _downwards_plain(evidence, owner) if one is not item}
+        for pod in evidence.of_kind("Pod"):
+            if pod.namespace == item.namespace and item.name in group_names(pod):
+                found[id(pod)] = pod
+    return list(found.values())
+
+
+def _downwards_plain(evidence: Evidence, item: Item) -> list[Item]:
+    found: list[Item] = []
+    queue = [item]
+    while queue:
+        for child in evidence.children(queue.pop()):
+            if child not in found:
+                found.append(child)
+                queue.append(child)
+    return found
+
+
+def group_names(pod: Item) -> set[str]:
+    """The groups that a pod says it belongs to."""
+    labels, annotations = pod.labels, pod.annotations
+    names = {
+        labels.get("kueue.x-k8s.io/pod-group-name", ""),
+        labels.get("scheduling.x-k8s.io/pod-group", ""),
+        labels.get("pod-group.scheduling.sigs.k8s.io", ""),
+        annotations.get("scheduling.k8s.io/group-name", ""),
+        annotations.get("scheduling.volcano.sh/group-name", ""),
+        tree.text(pod.data, "spec", "schedulingGroup", "podGroupName"),
+    }
+    return names - {""}
+
+
+def template_pods(item: Item) -> tuple[list[Pod], InputError | None]:
+    """The pods that an object would make, one a template, where they can be read; else the error that says why not."""
+    pods: list[Pod] = []
+    for path, template in templates_of(item.data):
+        data = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**tree.table(template, "metadata"), "name": item.name, "namespace": item.namespace},
+            "spec": tree.table(template, "spec"),
+        }
+        try:
+            pod = decode_object(data)
+        except InputError as error:
+            where = error.path.removeprefix("spec.") if error.path else ""
+            return pods, InputError(
+                error.message,
+                object=item.title,
+                path=f"{path}.spec.{where}" if where else path,
+                remedy=error.remedy,
+                code=error.code,
+            )
+        assert isinstance(pod, Pod), data["kind"]
+        pods.append(pod)
+    return pods, None
+
+
+def templates_of(data: object, path: str = "") -> Sequence[tuple[str, dict[str, object]]]:
+    """Pod templates anywhere in an object: (path, template). Known kinds nest them in different places."""
+    if isinstance(data, dict):
+        spec = data.get("spec")
+        holds_pods = isinstance(spec, dict) and isinstance(spec.get("containers"), list)
+        if holds_pods and path:
+            return [(path, data)]
+        found: list[tuple[str, dict[str, object]]] = []
+        for key, value in data.items():
+            if key != "status" and isinstance(value, dict | list):
+                found += templates_of(value, f"{path}.{key}" if path else str(key))
+        return found
+    if isinstance(data, list):
+        return [one for place, value in enumerate(data) for one in templates_of(value, f"{path}[{place}]")]
+    return []
+
+
+def bare_template(pod: Pod) -> Pod:
+    """The pod as if it had not been placed: what a new one of its kind would be."""
+    spec = msgspec.structs.replace(pod.spec, node_name="")
+    metadata = ObjectMeta(
+        name=pod.metadata.name,
+        namespace=pod.metadata.namespace,
+        labels=pod.metadata.labels,
+        annotations=pod.metadata.annotations,
+    )
+    return Pod(metadata=metadata, spec=spec)

@@ -1,0 +1,268 @@
+"""The vocabulary of causes: every code that a diagnosis may name, what it means, and what to do.
+
+The closed list that `why` answers from. A code is a contract with scripts: it may be added to, and never renamed.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """One way to be stuck."""
+
+    meaning: str
+    remedy: str
+    is_wait: bool = False
+    """Nothing is broken: time, or other people's work ending, cures it."""
+
+
+CAUSES: dict[str, Cause] = {
+    # The manifest
+    "FRACTIONAL_GPU_REQUEST": Cause(
+        "an extended resource is asked for in a fraction",
+        "ask for a whole number, or for a shared resource (nvidia.com/gpu.shared, a MIG profile)",
+    ),
+    "REQUESTS_NE_LIMITS": Cause(
+        "request and limit of an extended resource differ, or the limit is missing",
+        "set the same number in requests and limits, or only in limits",
+    ),
+    "RESOURCE_NAME_MISMATCH": Cause(
+        "the resource that is asked for is advertised by no node",
+        "ask for a resource that the nodes advertise",
+    ),
+    "SHM_TOO_SMALL": Cause(
+        "/dev/shm is the 64 MiB default, and the program needs more shared memory",
+        "mount an emptyDir with medium: Memory at /dev/shm",
+    ),
+    "POLICY_DENIED": Cause(
+        "an admission policy refuses the pod", "change what the policy's message names, or ask its owner"
+    ),
+    "DRA_CLAIM_INVALID": Cause(
+        "the pod's resource claim is not written as this API version wants it",
+        "name resourceClaimName or resourceClaimTemplateName directly under the entry",
+    ),
+    "DRA_CLASS_MISSING": Cause(
+        "the device class that the claim asks for does not exist",
+        "install the part of the DRA driver that makes the class, or use one that exists",
+    ),
+    # Quota and queues
+    "RESOURCE_QUOTA_EXCEEDED": Cause(
+        "the namespace's ResourceQuota is used up", "free some of it, ask for less, or have the quota raised"
+    ),
+    "QUOTA_KEY_INVALID": Cause(
+        "a GPU quota key other than requests.<resource> has no effect",
+        "write requests.nvidia.com/gpu in the ResourceQuota",
+    ),
+    "KUEUE_QUEUE_MISSING": Cause(
+        "the queue does not exist, is inactive or is stopped",
+        "create the queue, or use one that exists; see the queue's conditions",
+    ),
+    "KUEUE_QUOTA_INSUFFICIENT": Cause(
+        "the queue's quota is used up or too small",
+        "wait for quota to be freed, ask for less, or have the quota raised",
+        is_wait=True,
+    ),
+    "KUEUE_QUOTA_MISCONFIGURED": Cause(
+        "the queue's quota does not cover the resource, or promises more than the nodes have",
+        "add the resource to the queue's flavors, and make quota and hardware agree",
+    ),
+    "KUEUE_FLAVOR_MISMATCH": Cause(
+        "no flavor of the queue matches the pod's tolerations and node affinity",
+        "add the flavor's toleration or label to the pod",
+    ),
+    "KUEUE_TOPOLOGY_NOFIT": Cause(
+        "the topology that the job asks for has no room for it",
+        "ask for a wider topology level, or for a preferred instead of a required one",
+    ),
+    "PREEMPTION_LOOP": Cause(
+        "workloads evict one another without end",
+        "give the winning queue nominal quota that can't be borrowed away, or stop one of the two",
+    ),
+    "PREEMPTION_INEFFECTIVE": Cause(
+        "preemption frees resources that the preemptor can't use",
+        "ask for whole nodes, or let the scheduler choose victims together with a placement",
+    ),
+    "GANG_DEADLOCK": Cause(
+        "partial gangs hold resources and wait for one another",
+        "delete one of the gangs; admit gangs whole (a queue with all-or-nothing)",
+    ),
+    "GANG_INCOMPLETE": Cause(
+        "the gang lacks members, or one member can't be placed", "see why the missing member can't start"
+    ),
+    # Scheduling
+    "TAINT_NOT_TOLERATED": Cause(
+        "the nodes that would do have a taint that the pod does not tolerate",
+        "add the toleration to the pod, or remove the taint",
+    ),
+    "SELECTOR_MISMATCH": Cause(
+        "the pod's node selector or affinity matches no node that would do",
+        "compare the selector with the nodes' labels, letter by letter",
+    ),
+    "POD_AFFINITY_CONFLICT": Cause(
+        "pod affinity or anti-affinity keeps it off every node that would do",
+        "make the rule preferred, or move the pod that it refers to",
+    ),
+    "POD_SPREAD_CONFLICT": Cause(
+        "a topology spread constraint keeps it off every node that would do",
+        "count only nodes that would do (node affinity, nodeTaintsPolicy), raise maxSkew, or use ScheduleAnyway",
+    ),
+    "GPU_FULL": Cause("every GPU that would do is in use", "wait, or free GPUs", is_wait=True),
+    "GPU_FRAGMENTED": Cause(
+        "enough GPUs are free in all, but not together",
+        "move smaller pods away (windlass plan defrag), or ask for fewer GPUs a pod",
+    ),
+    "GPU_STRANDED": Cause(
+        "GPUs are free, but other pods have taken the CPU, memory or pod slots of their nodes",
+        "keep CPU-only pods off GPU nodes (a taint), or move them",
+    ),
+    "REQUEST_EXCEEDS_CLUSTER": Cause(
+        "no node is big enough, even when empty", "ask for no more than the largest node has"
+    ),
+    "CPU_MEM_INSUFFICIENT": Cause(
+        "GPUs are free, but the CPU or memory of their nodes is not enough", "ask for less CPU or memory"
+    ),
+    "POD_COUNT_LIMIT": Cause("the node's limit of pods is reached", "raise max-pods, or move pods away"),
+    "EPHEMERAL_STORAGE": Cause(
+        "local disk is used up",
+        "write to a volume instead of the container's disk, and request ephemeral-storage",
+    ),
+    "STORAGE_INSUFFICIENT": Cause(
+        "a volume can't be bound or reached from the nodes that would do",
+        "see the claim's events; use a class that waits for its first consumer",
+    ),
+    "NODE_UNSCHEDULABLE": Cause(
+        "the nodes that would do are cordoned, not ready or unreachable",
+        "bring the node back (kubectl uncordon, or its kubelet)",
+    ),
+    "KUBELET_ADMISSION_RACE": Cause(
+        "the kubelet refused a pod that the scheduler had placed",
+        "delete the failed pod; if it repeats, restart the device plugin and the kubelet of the node",
+    ),
+    # Autoscaling and cloud
+    "AUTOSCALER_MAX_SIZE": Cause(
+        "the node group that would match is at its maximum size", "raise the group's maximum, or free nodes"
+    ),
+    "AUTOSCALER_NO_MATCHING_GROUP": Cause(
+        "the autoscaler knows no node group whose nodes would do",
+        "give a group the GPU, label and taint in its template (scale from zero needs them told)",
+    ),
+    "GPU_NOT_YET_ADVERTISED": Cause(
+        "the node is new and its device plugin has not registered yet", "wait a few minutes", is_wait=True
+    ),
+    "CLOUD_CAPACITY": Cause(
+        "the cloud provider has no such machine, or the account's quota is used up",
+        "use another zone or machine type, or raise the provider's quota",
+    ),
+    # The node's stack
+    "DEVICE_PLUGIN_ABSENT": Cause(
+        "no device plugin runs on the GPU node, so its GPUs are not advertised",
+        "make the plugin's DaemonSet match the node (labels, tolerations)",
+    ),
+    "DEVICE_PLUGIN_FAILING": Cause(
+        "the device plugin runs, or restarts, without advertising GPUs", "read the plugin's log on that node"
+    ),
+    "GFD_LABELS_MISSING": Cause(
+        "feature discovery did not label the GPU node",
+        "restart the gpu-feature-discovery (or NFD worker) pod on the node",
+    ),
+    "RUNTIME_NOT_CONFIGURED": Cause(
+        "the container runtime does not know how to hand GPUs to containers",
+        "configure the nvidia runtime (nvidia-ctk runtime configure) and restart the container runtime",
+    ),
+    "DRIVER_MISSING": Cause(
+        "the NVIDIA driver is not installed or not loaded on the node",
+        "install a driver for the running kernel; see the driver pod's log",
+    ),
+    "DRIVER_LIB_MISMATCH": Cause(
+        "kernel module and user library of the driver have different versions",
+        "reboot the node, or reload the kernel modules",
+    ),
+    "DRIVER_UPGRADE_BLOCKED": Cause(
+        "a driver upgrade waits for GPU clients to leave the node", "drain the node's GPU pods"
+    ),
+    "CUDA_DRIVER_TOO_OLD": Cause(
+        "the image needs a newer CUDA than the node's driver offers",
+        "use an image for an older CUDA, or upgrade the driver",
+    ),
+    "CGROUP_DEVICE_ACCESS_LOST": Cause(
+        "the running container has lost access to its GPU device",
+        "recreate the pod; make /dev/char links or use CDI, so that a daemon-reload no longer matters",
+    ),
+    "DEVICE_NODES_MISSING": Cause(
+        "device nodes of the GPU were absent when the container's CDI spec was made",
+        "create the device nodes (nvidia-modprobe), then write the CDI spec again",
+    ),
+    "DEVICE_ID_STALE": Cause(
+        "the GPU that the pod was given no longer exists under that id",
+        "delete the pod so that the kubelet allocates anew; restart the device plugin",
+    ),
+    "DEVICE_PERMISSION": Cause(
+        "the container may not open the GPU device (SELinux, seccomp or MIG permissions)",
+        "use the vendor's SELinux policy, or the container_use_devices boolean",
+    ),
+    "DEVICE_UNHEALTHY": Cause(
+        "the node has GPUs that are marked unhealthy",
+        "look for Xid messages in the node's kernel log; drain and reset, or replace the GPU",
+    ),
+    "GPU_HW_FAULT": Cause(
+        "the GPU has a hardware fault",
+        "cordon the node, reset or power-cycle it; replace the GPU if it returns",
+    ),
+    "FABRIC_NOT_READY": Cause(
+        "the NVLink fabric is not up, so CUDA can't initialise",
+        "start the fabric manager in the driver's version; see its log",
+    ),
+    "MIG_CONFIG_NOT_APPLIED": Cause(
+        "the MIG layout that the node should have was not applied",
+        "see nvidia.com/mig.config.state and the MIG manager's log; a mode change may need a reboot",
+    ),
+    "SHARING_CONFIG_NOT_APPLIED": Cause(
+        "the sharing configuration (time-slicing, MPS) is not in force as written",
+        "put the fields where the plugin reads them, and restart it",
+    ),
+    "MPS_NOT_READY": Cause(
+        "the MPS control daemon does not run, or the plugin can't reach it",
+        "deploy the MPS daemon with the plugin (its chart does)",
+    ),
+    # Image and program
+    "IMAGE_PULL_SLOW": Cause(
+        "the image is still being pulled", "pre-pull large images, or raise the deadline", is_wait=True
+    ),
+    "IMAGE_PULL_FAILED": Cause("the image can't be pulled", "check its name, tag and pull secret"),
+    "CONTAINER_OOM": Cause("the container was killed for its memory limit", "raise the memory limit"),
+    "GPU_OOM": Cause("the GPU's memory is used up", "use a smaller batch or model, or a GPU of one's own"),
+    "GPU_VISIBLE_UNREQUESTED": Cause(
+        "the pod sees GPUs that it did not ask for", "remove NVIDIA_VISIBLE_DEVICES=all, and request GPUs"
+    ),
+    "TOPOLOGY_MANAGER_REFUSED": Cause(
+        "the kubelet's topology manager found no aligned set of devices and CPUs",
+        "ask for numbers that fit one NUMA node, or relax the topology manager's policy",
+    ),
+    "NCCL_TRANSPORT_FALLBACK": Cause(
+        "the job runs over a slower network transport than the hardware has",
+        "see NCCL's log for what it missed (IB devices, GPUDirect, NCCL_IB_HCA)",
+    ),
+    "APP_ERROR": Cause("the program itself failed; nothing points at GPUs or the cluster", "read its log"),
+    # Waits and states
+    "SCHEDULING_GATED": Cause(
+        "the pod's scheduling gates are not lifted", "see who owns the gate", is_wait=True
+    ),
+    "WRONG_SCHEDULER": Cause(
+        "no scheduler of that name is running", "use the name of a scheduler that runs, or start that one"
+    ),
+    "HOST_PORT_CONFLICT": Cause("a host port is taken on every node that would do", "drop hostPort"),
+    "QUEUE_BEHIND_HEAD": Cause(
+        "its quota would do, but a workload ahead of it in a strict queue waits",
+        "wait, or let the queue be BestEffortFIFO",
+        is_wait=True,
+    ),
+    "RESERVED_FOR_OTHERS": Cause("what is free is reserved for others", "wait", is_wait=True),
+    "WAITING_FOR_PREEMPTION": Cause("its victims are still going", "wait", is_wait=True),
+    "JOB_SUSPENDED": Cause("it is suspended by its owner", "set spec.suspend to false"),
+    "NONE": Cause("nothing is wrong", ""),
+    "UNKNOWN": Cause("the evidence can't carry a cause", ""),
+    "INVALID_OBJECT": Cause("the object can't be read", "repair the field that the message names"),
+    "NODE_NOT_UNDERSTOOD": Cause("a node can't be read", "repair the field that the message names"),
+    "NOT_IMPLEMENTED": Cause("the pod needs something that Windlass does not implement", ""),
+}

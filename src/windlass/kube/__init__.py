@@ -1,0 +1,1 @@
+"""Talking to an API server: credentials, list and watch, informers, writes, events, leases."""

@@ -1,0 +1,149 @@
+"""Which API server, and as whom: from a kubeconfig as kubectl finds it, or from inside a pod.
+
+The command line hands its options in; `kube.client` takes what comes out.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windlass.kube.credentials import Credentials, FixedCredentials, Identity, TokenFile, basic, bearer
+from windlass.kube.exec_plugin import ExecCredentials
+from windlass.kube.kubeconfig import Chosen, ClusterEntry, UserEntry, choose, kubeconfig_files, load_merged
+from windlass.model.errors import ClusterUnreachable, InputError
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class Access(msgspec.Struct, frozen=True):
+    """All that a client needs to know of a cluster."""
+
+    server: str
+    """Base address, without a slash at its end."""
+    credentials: Credentials
+    ca: bytes = b""
+    """PEM; empty: the machine's own list."""
+    insecure: bool = False
+    tls_server_name: str = ""
+    proxy: str = ""
+    namespace: str = "default"
+    headers: tuple[tuple[str, str], ...] = ()
+    """Impersonation; a name may come several times."""
+    name: str = ""
+    """The context, for messages."""
+
+
+def find_access(
+    kubeconfig: str = "", context: str = "", environment: Mapping[str, str] = os.environ
+) -> Access:
+    """As kubectl: `--kubeconfig`, then KUBECONFIG, then the home folder, then the pod's service account."""
+    merged = load_merged(kubeconfig_files(kubeconfig, environment))
+    if merged.files and (merged.contexts or merged.clusters):
+        return access_of(choose(merged, context))
+    if context:
+        raise InputError(f"there is no context {context!r}", remedy="no kubeconfig was found")
+    if environment.get("KUBERNETES_SERVICE_HOST"):
+        return in_cluster(environment)
+    raise ClusterUnreachable("no kubeconfig was found (set KUBECONFIG or use --kubeconfig)")
+
+
+def in_cluster(environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Access:
+    """From inside a pod, by its service account, whose token the kubelet keeps fresh."""
+    host, port = environment["KUBERNETES_SERVICE_HOST"], environment.get("KUBERNETES_SERVICE_PORT", "443")
+    try:
+        ca = (folder / "ca.crt").read_bytes()
+    except OSError as error:
+        raise ClusterUnreachable(f"{folder / 'ca.crt'}: {error.strerror}") from None
+    namespace = folder / "namespace"
+    return Access(
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        credentials=TokenFile(folder / "token"),
+        ca=ca,
+        namespace=namespace.read_text().strip() if namespace.is_file() else "default",
+        name="in-cluster",
+    )
+
+
+def access_of(chosen: Chosen) -> Access:
+    cluster = chosen.cluster
+    if not cluster.server:
+        raise InputError("the cluster has no server", object=f"context {chosen.name}", path="server")
+    return Access(
+        server=cluster.server.rstrip("/"),
+        credentials=_credentials(chosen),
+        ca=_data(cluster.certificate_authority_data, cluster.certificate_authority, "certificate-authority"),
+        insecure=cluster.insecure_skip_tls_verify,
+        tls_server_name=cluster.tls_server_name,
+        proxy=cluster.proxy_url,
+        namespace=chosen.namespace,
+        headers=_impersonation(chosen.user),
+        name=chosen.name,
+    )
+
+
+def _credentials(chosen: Chosen) -> Credentials:
+    user = chosen.user
+    identity = Identity(
+        _data(user.client_certificate_data, user.client_certificate, "client-certificate"),
+        _data(user.client_key_data, user.client_key, "client-key"),
+    )
+    if user.token_file:
+        return TokenFile(Path(user.token_file), identity)
+    if user.token:
+        return FixedCredentials(bearer(user.token), identity)
+    if user.username:
+        return FixedCredentials(basic(user.username, user.password), identity)
+    if user.exec is not None and not identity.certificate:
+        return ExecCredentials(user.exec, cluster_info(chosen.cluster))
+    if user.auth_provider is not None:
+        raise InputError(
+            f"auth provider {user.auth_provider.get('name', '')!r} is no longer part of Kubernetes",
+            object=f"context {chosen.name}",
+            path="users[].user.auth-provider",
+            remedy="use an exec plugin",
+        )
+    return FixedCredentials({}, identity)
+
+
+def cluster_info(cluster: ClusterEntry) -> dict[str, Any]:
+    """What an exec plugin is told of the cluster."""
+    ca = _data(cluster.certificate_authority_data, cluster.certificate_authority, "certificate-authority")
+    info = {
+        "server": cluster.server,
+        "certificate-authority-data": base64.b64encode(ca).decode(),
+        "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
+        "tls-server-name": cluster.tls_server_name,
+        "proxy-url": cluster.proxy_url,
+    }
+    return {key: value for key, value in info.items() if value}
+
+
+def _impersonation(user: UserEntry) -> tuple[tuple[str, str], ...]:
+    headers = [("Impersonate-User", user.as_), ("Impersonate-Uid", user.as_uid)]
+    headers += [("Impersonate-Group", group) for group in user.as_groups]
+    headers += [
+        (f"Impersonate-Extra-{key}", one) for key, values in user.as_user_extra.items() for one in values
+    ]
+    return tuple((name, value) for name, value in headers if value)
+
+
+def _data(inline: str, path: str, field: str) -> bytes:
+    """What stands in the file itself comes before what it points to."""
+    if inline:
+        try:
+            return base64.b64decode(inline, validate=True)
+        except binascii.Error:
+            raise InputError("is not base64", path=f"{field}-data") from None
+    if not path:
+        return b""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(str(error.strerror), file=path, path=field) from None

@@ -1,0 +1,162 @@
+"""The HTTP client of one API server: sends requests, streams watches, and knows when to try again.
+
+Takes an `Access`; everything in `kube` and `apply` that talks to a server does it through here. 401 leads to fresh
+credentials and one more try; 429 is waited out as the server asks; any other answer is the caller's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator
+from types import TracebackType
+from typing import Any
+
+import aiohttp
+import msgspec
+from multidict import CIMultiDict
+
+from windlass import __version__
+from windlass.kube.access import Access
+from windlass.kube.credentials import Identity
+from windlass.kube.errors import ServerAway, TooMany, Unauthorized, api_error
+from windlass.kube.request import Request
+from windlass.kube.tls import tls_context
+
+CHUNK = 1 << 20
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 30.0
+LONGEST_WAIT = 30.0
+"""The most that one `Retry-After` is obeyed for."""
+MOST_TRIES = 6
+
+
+class KubeClient:
+    def __init__(self, access: Access, connections: int = 128) -> None:
+        self.access = access
+        self._connections = connections
+        self._session: aiohttp.ClientSession | None = None
+        self._identity: Identity | None = None
+        self._opening = asyncio.Lock()
+
+    async def __aenter__(self) -> KubeClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def send(self, request: Request) -> bytes:
+        """The body of a good answer; `ApiError` for any other, `ServerAway` for none."""
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return await self._answer(request)
+            except Unauthorized:
+                if tries > 1 or not self.access.credentials.refused():
+                    raise
+            except TooMany as error:
+                if not request.waits or tries >= MOST_TRIES:
+                    raise
+                await asyncio.sleep(min(error.retry_after or 1.0, LONGEST_WAIT) * random.uniform(1.0, 1.25))
+
+    async def get(self, path: str, **query: str) -> Any:
+        """A document, untyped."""
+        return msgspec.json.decode(await self.send(Request("GET", path, tuple(query.items()))))
+
+    async def lines(self, request: Request, silence: float) -> AsyncGenerator[bytes, None]:
+        """A watch, line by line, however long the lines are; ends when the server ends it.
+
+        After `silence` seconds without a byte the connection counts as lost.
+        """
+        session, headers = await self._ready()
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence)
+        try:
+            async with session.request(
+                request.method,
+                self.access.server + request.path,
+                params=list(request.query),
+                headers=headers,
+                timeout=timeout,
+                **self._options(),
+            ) as response:
+                await self._check(response, request)
+                rest = b""
+                async for chunk in response.content.iter_any():
+                    *whole, rest = (rest + chunk if rest else chunk).split(b"\n")
+                    for line in whole:
+                        if line:
+                            yield line
+        except Unauthorized:
+            self.access.credentials.refused()
+            raise
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _away(self.access.server, error) from None
+
+    async def _answer(self, request: Request) -> bytes:
+        session, headers = await self._ready()
+        body = request.encoded
+        if body is not None:
+            headers["Content-Type"] = request.content_type
+        try:
+            async with session.request(
+                request.method,
+                self.access.server + request.path,
+                params=list(request.query),
+                data=body,
+                headers=headers,
+                **self._options(),
+            ) as response:
+                await self._check(response, request)
+                return await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _away(self.access.server, error) from None
+
+    async def _check(self, response: aiohttp.ClientResponse, request: Request) -> None:
+        if response.status >= 400:
+            after = response.headers.get("Retry-After", "")
+            where = f"{request.method} {request.path}"
+            raise api_error(response.status, await response.read(), where, after)
+
+    def _options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {}
+        if self.access.tls_server_name:
+            options["server_hostname"] = self.access.tls_server_name
+        if self.access.proxy:
+            options["proxy"] = self.access.proxy
+        return options
+
+    async def _ready(self) -> tuple[aiohttp.ClientSession, CIMultiDict[str]]:
+        """A session with the identity of now, and the headers of now."""
+        credentials = self.access.credentials
+        headers = CIMultiDict({"User-Agent": f"windlass/{__version__}", "Accept": "application/json"})
+        headers.update(await credentials.headers())
+        for name, value in self.access.headers:
+            headers.add(name, value)
+        identity = await credentials.identity()
+        async with self._opening:
+            if self._session is None or identity != self._identity:
+                await self.close()
+                self._session, self._identity = self._open(identity), identity
+        return self._session, headers
+
+    def _open(self, identity: Identity) -> aiohttp.ClientSession:
+        secure = self.access.server.startswith("https")
+        tls = tls_context(self.access.ca, self.access.insecure, identity) if secure else True
+        connector = aiohttp.TCPConnector(limit=self._connections, ssl=tls, keepalive_timeout=60)
+        timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS)
+        return aiohttp.ClientSession(
+            connector=connector, timeout=timeout, trust_env=True, read_bufsize=CHUNK, auto_decompress=True
+        )
+
+
+def _away(server: str, error: BaseException) -> ServerAway:
+    return ServerAway(f"{server}: {error or type(error).__name__}")
+

@@ -1,0 +1,99 @@
+"""Who we are to the API server: headers that may change while we run, and a TLS identity that may too.
+
+Made by `kube.access`; `kube.client` asks for headers before each request, and says when the server refused them.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from windlass.model.errors import ClusterUnreachable
+
+REREAD_SECONDS = 60.0
+"""A token file is read again after this long; the kubelet rewrites a service account's token well before it ends."""
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """A client certificate and its key, in PEM."""
+
+    certificate: bytes = b""
+    key: bytes = b""
+
+
+class Credentials(Protocol):
+    async def headers(self) -> dict[str, str]:
+        """To send with the next request."""
+        ...
+
+    async def identity(self) -> Identity:
+        """For the TLS handshake; empty where there is none."""
+        ...
+
+    def refused(self) -> bool:
+        """The server said 401: forget what is cached. False where another try can't help."""
+        ...
+
+
+class FixedCredentials:
+    """What stands in a kubeconfig: a token, a user name and password, a certificate, or nothing."""
+
+    def __init__(self, headers: dict[str, str] | None = None, identity: Identity = Identity()) -> None:  # noqa: B008  # frozen
+        self._headers, self._identity = headers or {}, identity
+
+    async def headers(self) -> dict[str, str]:
+        return self._headers
+
+    async def identity(self) -> Identity:
+        return self._identity
+
+    def refused(self) -> bool:
+        return False
+
+
+class TokenFile:
+    """A token in a file that somebody rewrites."""
+
+    def __init__(
+        self,
+        path: Path,
+        identity: Identity = Identity(),  # noqa: B008  # frozen
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._path, self._identity, self._clock = path, identity, clock
+        self._token, self._read_at = "", float("-inf")
+
+    async def headers(self) -> dict[str, str]:
+        if self._clock() - self._read_at > REREAD_SECONDS:
+            self._read()
+        return bearer(self._token)
+
+    async def identity(self) -> Identity:
+        return self._identity
+
+    def refused(self) -> bool:
+        before, self._read_at = self._token, float("-inf")
+        self._read()
+        return self._token != before
+
+    def _read(self) -> None:
+        try:
+            self._token = self._path.read_text().strip()
+        except OSError as error:
+            if not self._token:
+                raise ClusterUnreachable(f"{self._path}: the token can't be read: {error.strerror}") from None
+        self._read_at = self._clock()  # where it can't be read just now, the last one is still the best guess
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def basic(username: str, password: str) -> dict[str, str]:
+    pair = base64.b64encode(f"{username}:{password}".encode()).decode()
+    return {"Authorization": f"Basic {pair}"}

@@ -1,0 +1,72 @@
+"""Which of the kinds that we read the server has, and in which version. Kinds come with a CRD and go with it.
+
+Asked by `kube.informers` at the start and from time to time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from windlass.kube.client import KubeClient
+from windlass.kube.errors import ApiError, NotFound
+from windlass.kube.request import Request
+from windlass.kube.resources import Kind, Resource
+
+
+class _Version(msgspec.Struct, frozen=True):
+    version: str
+
+
+class _Group(msgspec.Struct, frozen=True):
+    name: str
+    versions: tuple[_Version, ...] = ()
+
+
+class _GroupList(msgspec.Struct, frozen=True):
+    groups: tuple[_Group, ...] = ()
+
+
+class _ApiResource(msgspec.Struct, frozen=True):
+    name: str
+    kind: str
+
+
+class _ResourceList(msgspec.Struct, frozen=True):
+    resources: tuple[_ApiResource, ...] = ()
+
+
+async def discover(client: KubeClient, kinds: Sequence[Kind]) -> list[Resource]:
+    """Those of the kinds that the server has now, in their order."""
+    answer = msgspec.json.decode(await client.send(Request("GET", "/apis")), type=_GroupList)
+    served = {group.name: {one.version for one in group.versions} for group in answer.groups}
+    served[""] = {"v1"}
+    wanted = dict.fromkeys(
+        (kind.group, version)
+        for kind in kinds
+        for version in kind.versions
+        if version in served.get(kind.group, ())
+    )
+    lists = await asyncio.gather(*(_plurals(client, group, version) for group, version in wanted))
+    there = dict(zip(wanted, lists, strict=True))
+    found = []
+    for kind in kinds:
+        versions = [one for one in kind.versions if kind.plural in there.get((kind.group, one), ())]
+        if versions:
+            found.append(kind.at(versions[0]))
+    return found
+
+
+async def _plurals(client: KubeClient, group: str, version: str) -> frozenset[str]:
+    path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+    try:
+        answer = msgspec.json.decode(await client.send(Request("GET", path)), type=_ResourceList)
+    except NotFound:
+        return frozenset()  # the group went away between two questions
+    except ApiError as error:
+        if error.code == 503 and group:
+            return frozenset()  # an aggregated API whose own server is away is nobody else's problem
+        raise
+    return frozenset(one.name for one in answer.resources)

@@ -1,0 +1,90 @@
+"""What an API server can answer instead of what was asked, as a tree of exceptions.
+
+    ClusterUnreachable
+    ├── ServerAway          no answer: connection refused, reset, timed out
+    └── ApiError            an answer with a status
+        ├── Unauthorized    401
+        ├── Forbidden       403
+        ├── NotFound        404
+        ├── Conflict        409
+        ├── Expired         410: the resourceVersion is too old
+        └── TooMany         429
+
+Raised by `kube.client`; what to do about it is carried by the type. A `ServerAway` says nothing about whether a write
+happened.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from windlass.model.errors import ClusterUnreachable
+
+
+class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
+    retry_after_seconds: int = 0
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The `Status` object that API servers answer with."""
+
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: StatusDetails | None = None
+
+
+class ServerAway(ClusterUnreachable):
+    """There was no answer."""
+
+
+class ApiError(ClusterUnreachable):
+    def __init__(self, code: int, status: Status, where: str = "", retry_after: float = 0.0) -> None:
+        message = status.message or status.reason or "no reason given"
+        super().__init__(f"{where}: {code} {message}" if where else f"{code} {message}")
+        self.code, self.status = code, status
+        self.retry_after = retry_after or float(status.details.retry_after_seconds if status.details else 0)
+
+    @property
+    def is_final(self) -> bool:
+        """Sending the same again would bring the same answer."""
+        return 400 <= self.code < 500 and self.code not in (401, 408, 429)
+
+
+class Unauthorized(ApiError): ...
+
+
+class Forbidden(ApiError): ...
+
+
+class NotFound(ApiError): ...
+
+
+class Conflict(ApiError): ...
+
+
+class Expired(ApiError): ...
+
+
+class TooMany(ApiError): ...
+
+
+_BY_CODE: dict[int, type[ApiError]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Expired,
+    429: TooMany,
+}
+_STATUS = msgspec.json.Decoder(Status)
+
+
+def api_error(code: int, body: bytes, where: str = "", retry_after: str = "") -> ApiError:
+    """The exception for an answer; `retry_after` is the header of that name."""
+    try:
+        status = _STATUS.decode(body)
+    except msgspec.MsgspecError:
+        status = Status(message=body[:200].decode("utf-8", "replace").strip())
+    seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0
+    return _BY_CODE.get(code, ApiError)(code, status, where, seconds)

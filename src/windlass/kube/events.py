@@ -1,0 +1,174 @@
+"""Events, through events.k8s.io: at most so many a second, and one that comes again is counted instead of repeated.
+
+`apply` and `scheduler` hand in what happened; a few workers send it. Nothing waits for an event: where more come than
+may be sent, those that only repeat a wait are dropped, and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from datetime import UTC, datetime
+
+import msgspec
+
+from windlass.kube.client import KubeClient
+from windlass.kube.errors import ApiError, NotFound, ServerAway
+from windlass.kube.request import MERGE_PATCH, Request
+from windlass.kube.resources import EVENTS
+
+log = logging.getLogger(__name__)
+
+CONTROLLER = "windlass.dev/scheduler"
+MOST_QUEUED = 20_000
+WORKERS = 16
+RATE, BURST = 50.0, 500.0
+"""A second, and at once, of events that only say that something still waits."""
+REPEATS_AFTER = 60.0
+"""The same event again within this time is counted; after it, the count is sent."""
+REMEMBERED = 50_000
+LONGEST_NOTE = 1024
+
+
+class Regarding(msgspec.Struct, frozen=True):
+    """The object that an event is about."""
+
+    kind: str
+    key: str
+    uid: str = ""
+    api_version: str = "v1"
+
+    @property
+    def namespace(self) -> str:
+        return self.key.partition("/")[0] if "/" in self.key else "default"
+
+    @property
+    def name(self) -> str:
+        return self.key.rpartition("/")[2]
+
+    @property
+    def reference(self) -> dict[str, str]:
+        found = {"apiVersion": self.api_version, "kind": self.kind, "name": self.name, "uid": self.uid}
+        if "/" in self.key:
+            found["namespace"] = self.namespace
+        return {key: value for key, value in found.items() if value}
+
+
+class Event(msgspec.Struct, frozen=True):
+    regarding: Regarding
+    reason: str
+    note: str
+    action: str
+    type: str = "Normal"
+    related: Regarding | None = None
+
+
+class _Sent(msgspec.Struct):
+    path: str
+    sent_at: float
+    count: int = 1
+
+
+class Recorder:
+    def __init__(self, client: KubeClient, instance: str) -> None:
+        self._client, self._instance = client, instance
+        self._queue: asyncio.Queue[Request] = asyncio.Queue(MOST_QUEUED)
+        self._sent: OrderedDict[tuple[str, str, str, str], _Sent] = OrderedDict()
+        self._tokens, self._filled_at = BURST, time.monotonic()
+        self._serial = 0
+        self.dropped = 0
+
+    def record(self, event: Event, *, droppable: bool = False) -> None:
+        """To be sent soon. `droppable`: it may be left out where there are too many."""
+        identity = (event.regarding.kind, event.regarding.key, event.reason, event.note)
+        known = self._sent.get(identity)
+        now = time.monotonic()
+        if known is not None and known.sent_at + REPEATS_AFTER > now:
+            known.count += 1
+            return
+        if droppable and not self._may_send(now):
+            self.dropped += 1
+            return
+        if known is not None:
+            known.count, known.sent_at = known.count + 1, now
+            self._push(_series(known))
+            return
+        name, request = self._request(event)
+        self._sent[identity] = _Sent(EVENTS.path(f"{event.regarding.namespace}/{name}"), now)
+        if len(self._sent) > REMEMBERED:
+            self._sent.popitem(last=False)
+        self._push(request)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(WORKERS):
+                group.create_task(self._work())
+
+    async def drain(self, seconds: float) -> None:
+        """Wait for what is queued, as long as that."""
+        try:
+            await asyncio.wait_for(self._queue.join(), seconds)
+        except TimeoutError:
+            self.dropped += self._queue.qsize()
+
+    async def _work(self) -> None:
+        while True:
+            request = await self._queue.get()
+            try:
+                await self._client.send(request)
+            except NotFound:
+                pass  # the namespace, or the event whose count was to grow, is gone
+            except (ApiError, ServerAway) as error:
+                self.dropped += 1
+                log.debug("an event was not taken: %s", error)
+            finally:
+                self._queue.task_done()
+
+    def _push(self, request: Request) -> None:
+        try:
+            self._queue.put_nowait(request)
+        except asyncio.QueueFull:
+            self.dropped += 1
+
+    def _may_send(self, now: float) -> bool:
+        self._tokens = min(BURST, self._tokens + (now - self._filled_at) * RATE)
+        self._filled_at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def _request(self, event: Event) -> tuple[str, Request]:
+        self._serial += 1
+        about = event.regarding
+        name = f"{about.name[:200]}.{time.time_ns() // 1000:x}{self._serial & 0xFFFF:04x}"
+        body = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": about.namespace},
+            "eventTime": micro_time(),
+            "regarding": about.reference,
+            "reason": event.reason,
+            "note": event.note[:LONGEST_NOTE],
+            "action": event.action,
+            "type": event.type,
+            "reportingController": CONTROLLER,
+            "reportingInstance": self._instance[:128],
+        }
+        if event.related is not None:
+            body["related"] = event.related.reference
+        return name, Request("POST", EVENTS.within(about.namespace), body=body)
+
+
+def _series(sent: _Sent) -> Request:
+    body = {"series": {"count": sent.count, "lastObservedTime": micro_time()}}
+    return Request("PATCH", sent.path, body=body, content_type=MERGE_PATCH)
+
+
+def micro_time(seconds: float | None = None) -> str:
+    """Now, or that time, as Kubernetes' MicroTime."""
+    at = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,196 @@
+"""One kind, listed and then watched: every change comes out as a delta, in order, for as long as it runs.
+
+    list (in chunks) ─► Put …, Gone for what is no longer there ─► synced ─► watch ─► Put, Gone …
+
+`kube.informers` runs one for each kind; the sink is the scheduler's. A broken watch goes on from the last
+resourceVersion it has seen; one that is too old (410) leads to a new list. Whoever is away is asked again after a
+pause that grows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from windlass.cluster.delta import Delta, Gone, Put
+from windlass.kube.backoff import Backoff
+from windlass.kube.client import KubeClient
+from windlass.kube.errors import ApiError, Expired, Forbidden, NotFound, ServerAway, Status, api_error
+from windlass.kube.request import Request
+from windlass.kube.resources import Resource
+from windlass.model.objects import Unreadable, decode_known
+
+log = logging.getLogger(__name__)
+
+PAGE = 1000
+WATCH_SECONDS = 300
+"""The server ends a watch after this long or twice that; it goes on where it was."""
+SILENCE_SECONDS = 2 * WATCH_SECONDS + 60.0
+QUICK_END = 1.0
+"""A watch that ends sooner than this counts as a failure, so that a server that hangs up at once isn't hammered."""
+
+Sink = Callable[[Sequence[Delta]], None]
+
+
+class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Page(msgspec.Struct, frozen=True):
+    metadata: _ListMeta = _ListMeta()
+    items: list[msgspec.Raw] | None = None
+
+
+class _Name(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class _Named(msgspec.Struct, frozen=True):
+    metadata: _Name = _Name()
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+_PAGES = msgspec.json.Decoder(_Page)
+_NAMES = msgspec.json.Decoder(_Named)
+_EVENTS = msgspec.json.Decoder(_Event)
+
+
+class Informer:
+    def __init__(
+        self, client: KubeClient, resource: Resource, sink: Sink, *, required: bool = True, page: int = PAGE
+    ) -> None:
+        self._required = required
+        self._client, self.resource, self._sink, self._page = client, resource, sink, page
+        self._known: dict[str, str] = {}
+        """Key → resourceVersion of what the sink was told of."""
+        self._version = ""
+        self._backoff = Backoff()
+        self.synced = asyncio.Event()
+        """Set once the first list is through."""
+        self.restarts = 0
+        """Watches that had to begin again for another reason than their time being up."""
+        self.relists = -1
+        self.heard_at = 0.0
+        """When the server last said something, by the loop's clock."""
+
+    async def run(self) -> None:
+        """Until cancelled, or until the kind is gone from the server."""
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+                self._backoff.reset()
+                continue
+            except NotFound:
+                self.clear()
+                return
+            except Expired:
+                log.info("%s: the watch is too far behind; listing again", self.resource.plural)
+                self._version = ""
+                pause = 0.0 if self.relists < 1 else self._backoff.next()
+            except (ApiError, ServerAway) as error:
+                if isinstance(error, Forbidden) and not self._required:
+                    self.synced.set()  # what we may not see doesn't count, and nobody waits for it
+                pause = self._backoff.next(getattr(error, "retry_after", 0.0))
+                log.warning("%s: %s; trying again in %.1f s", self.resource.plural, error, pause)
+            self.restarts += 1
+            await asyncio.sleep(pause)
+
+    def clear(self) -> None:
+        """Nothing of this kind is left."""
+        self._sink([self._gone(key) for key in self._known])
+        self._known, self._version = {}, ""
+
+    async def _list(self) -> None:
+        """All of it, a page at a time; what was known and is not there any more has gone."""
+        found: dict[str, str] = {}
+        token, limit = "", self._page
+        while True:
+            query = [("limit", str(limit))] if limit else []
+            query += [("continue", token)] if token else []
+            request = Request("GET", self.resource.collection, tuple(query))
+            try:
+                page = _PAGES.decode(await self._client.send(request))
+            except Expired:
+                if not token:
+                    raise
+                token, limit, found = "", 0, {}  # the list outlived its token: all of it in one piece, then
+                continue
+            self._sink([delta for raw in page.items or () if (delta := self._put(raw, found)) is not None])
+            token = page.metadata.continue_
+            if not token:
+                break
+        self._sink([self._gone(key) for key in self._known.keys() - found.keys()])
+        self._known, self._version = found, page.metadata.resource_version
+        self.relists += 1
+        self._heard()
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        """Until the server ends it."""
+        began = asyncio.get_running_loop().time()
+        query = (
+            ("watch", "1"),
+            ("allowWatchBookmarks", "true"),
+            ("resourceVersion", self._version),
+            ("timeoutSeconds", str(random.randint(WATCH_SECONDS, 2 * WATCH_SECONDS))),
+        )
+        request = Request("GET", self.resource.collection, query)
+        async with contextlib.aclosing(self._client.lines(request, SILENCE_SECONDS)) as lines:
+            async for line in lines:
+                self._heard()
+                self._take(_EVENTS.decode(line))
+        if self._heard() - began < QUICK_END:
+            raise ServerAway(f"{self.resource.plural}: the watch ended at once")
+
+    def _take(self, event: _Event) -> None:
+        if event.type == "ERROR":
+            status = msgspec.json.decode(event.object, type=Status)
+            raise api_error(status.code, bytes(event.object), f"watch {self.resource.plural}")
+        named = _NAMES.decode(event.object).metadata
+        if event.type == "DELETED":
+            key = self._key(named)
+            self._known.pop(key, None)
+            self._sink([self._gone(key)])
+        elif event.type != "BOOKMARK":
+            delta = self._put(event.object, self._known)
+            if delta is not None:
+                self._sink([delta])
+        self._version = named.resource_version or self._version
+        self._backoff.reset()
+
+    def _put(self, raw: msgspec.Raw, known: dict[str, str]) -> Delta | None:
+        """The change that an object means; None where the sink has been told of this version."""
+        named = _NAMES.decode(raw).metadata
+        key = self._key(named)
+        told = self._known.get(key)
+        known[key] = named.resource_version
+        if told == named.resource_version and told:
+            return None
+        thing = decode_known(raw, self.resource.kind, self.resource.api_version)
+        if isinstance(thing, Unreadable) and not thing.name:
+            thing = msgspec.structs.replace(thing, name=named.name, namespace=named.namespace)
+        return Put(thing)
+
+    def _gone(self, key: str) -> Gone:
+        return Gone(self.resource.kind, key, self.resource.group)
+
+    def _key(self, named: _Name) -> str:
+        return f"{named.namespace}/{named.name}" if self.resource.namespaced else named.name
+
+    def _heard(self) -> float:
+        self.heard_at = asyncio.get_running_loop().time()
+        return self.heard_at

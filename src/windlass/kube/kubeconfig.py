@@ -1,0 +1,177 @@
+"""Kubeconfig files as kubectl reads them: several files merged, one context chosen, paths made absolute.
+
+Read by `kube.access`, which makes credentials of the outcome. Of entries of the same name the first file's wins, whole;
+a path in a file is relative to that file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from windlass.model.errors import InputError
+
+DEFAULT_FILE = Path("~/.kube/config")
+_PATHS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+
+
+class ExecEnv(msgspec.Struct, frozen=True):
+    name: str = ""
+    value: str = ""
+
+
+class ExecSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """A program that prints credentials."""
+
+    command: str
+    args: list[str] | None = None
+    env: list[ExecEnv] | None = None
+    api_version: str = ""
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+    interactive_mode: str = "IfAvailable"
+
+
+class ClusterEntry(msgspec.Struct, frozen=True, rename="kebab"):
+    server: str = ""
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str = ""
+    proxy_url: str = ""
+
+
+class UserEntry(msgspec.Struct, frozen=True, rename="kebab"):
+    client_certificate: str = ""
+    client_certificate_data: str = ""
+    client_key: str = ""
+    client_key_data: str = ""
+    token: str = ""
+    token_file: str = msgspec.field(default="", name="tokenFile")
+    username: str = ""
+    password: str = ""
+    exec: ExecSpec | None = None
+    auth_provider: dict[str, Any] | None = None
+    as_: str = msgspec.field(default="", name="as")
+    as_uid: str = ""
+    as_groups: list[str] = msgspec.field(default_factory=list)
+    as_user_extra: dict[str, list[str]] = msgspec.field(default_factory=dict)
+
+
+class ContextEntry(msgspec.Struct, frozen=True):
+    cluster: str = ""
+    user: str = ""
+    namespace: str = ""
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """One context, with its cluster and user."""
+
+    name: str
+    cluster: ClusterEntry
+    user: UserEntry
+    namespace: str
+
+
+class Merged(msgspec.Struct):
+    """All files together."""
+
+    current: str = ""
+    clusters: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    users: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    contexts: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    files: list[Path] = msgspec.field(default_factory=list)
+
+
+def kubeconfig_files(explicit: str, environment: Mapping[str, str]) -> list[Path]:
+    """The files that count: the one that is named, else those of KUBECONFIG, else the one in the home folder."""
+    if explicit:
+        path = Path(explicit).expanduser()
+        if not path.is_file():
+            raise InputError("there is no such kubeconfig", file=explicit, remedy="check --kubeconfig")
+        return [path]
+    named = environment.get("KUBECONFIG", "")
+    if named:
+        return [Path(one).expanduser() for one in named.split(os.pathsep) if one]
+    return [Path(environment["HOME"]) / ".kube" / "config"] if environment.get("HOME") else []
+
+
+def load_merged(files: Sequence[Path]) -> Merged:
+    """Files that don't exist are passed over, as kubectl does."""
+    merged = Merged()
+    for path in files:
+        if path.is_file():
+            _merge(merged, path)
+    return merged
+
+
+def choose(merged: Merged, context: str = "") -> Chosen:
+    """The context of that name, or the current one."""
+    files = ", ".join(str(path) for path in merged.files)
+    name = context or merged.current
+    if not name:
+        raise InputError("no context is chosen", file=files, path="current-context", remedy="use --context")
+    entry = merged.contexts.get(name)
+    if entry is None:
+        known = ", ".join(sorted(merged.contexts)) or "none"
+        raise InputError(f"there is no context {name!r}", file=files, remedy=f"known: {known}")
+    chosen = _read(entry, ContextEntry, f"contexts[{name}]", files)
+    cluster = _named(merged.clusters, chosen.cluster, "clusters", files)
+    user = _named(merged.users, chosen.user, "users", files) if chosen.user else {}
+    return Chosen(
+        name,
+        _read(cluster, ClusterEntry, f"clusters[{chosen.cluster}]", files),
+        _read(user, UserEntry, f"users[{chosen.user}]", files),
+        chosen.namespace or "default",
+    )
+
+
+def _merge(merged: Merged, path: Path) -> None:
+    try:
+        document = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader) or {}
+    except yaml.YAMLError as error:
+        raise InputError(f"is not YAML: {error}", file=str(path)) from None
+    if not isinstance(document, dict):
+        raise InputError("is no kubeconfig", file=str(path), remedy="a kubeconfig is a mapping")
+    merged.files.append(path)
+    merged.current = merged.current or str(document.get("current-context") or "")
+    for field, into, inner in (
+        ("clusters", merged.clusters, "cluster"),
+        ("users", merged.users, "user"),
+        ("contexts", merged.contexts, "context"),
+    ):
+        for entry in document.get(field) or []:
+            name, value = entry.get("name", ""), entry.get(inner) or {}
+            into.setdefault(name, _absolute(value, path.absolute().parent))
+
+
+def _absolute(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
+    made = {key: value for key, value in entry.items() if value is not None}
+    for field in _PATHS:
+        if made.get(field):
+            made[field] = str(folder / made[field])
+    program = (made.get("exec") or {}).get("command", "")
+    if "/" in program:
+        made["exec"] = {**made["exec"], "command": str(folder / program)}
+    return made
+
+
+def _named(entries: dict[str, dict[str, Any]], name: str, field: str, files: str) -> dict[str, Any]:
+    if name not in entries:
+        raise InputError(f"there is no entry {name!r}", file=files, path=field)
+    return entries[name]
+
+
+T = TypeVar("T", ClusterEntry, UserEntry, ContextEntry)
+
+
+def _read(entry: dict[str, Any], struct: type[T], path: str, files: str) -> T:
+    try:
+        return msgspec.convert(entry, struct)
+    except msgspec.ValidationError as error:
+        raise InputError(str(error), file=files, path=path) from None

@@ -1,0 +1,77 @@
+"""Every write that Windlass sends to an API server, as a `Request`: what stands here is what its role needs.
+
+`apply` decides when; nothing else in the project writes. Objects are named by key (`namespace/name`), and by uid where
+a new object of the same name must not be taken for the old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windlass.kube.request import MERGE_PATCH, STRATEGIC_PATCH, Request, dry_run
+from windlass.kube.resources import CLAIMS, JOBS, PODS, Resource
+
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+
+
+def bind_pod(key: str, uid: str, node: str, annotations: Mapping[str, str]) -> Request:
+    """The `binding` subresource; its annotations end up on the pod."""
+    namespace, _, name = key.partition("/")
+    metadata: dict[str, Any] = {"name": name, "namespace": namespace, "uid": uid}
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+    return Request("POST", PODS.path(key, "binding"), body=body)
+
+
+def pod_condition(
+    key: str, uid: str, condition: Mapping[str, Any], nominated_node: str | None = None
+) -> Request:
+    """One condition of a pod's status, the others as they are; and where it will go, if that is to be said."""
+    status: dict[str, Any] = {"conditions": [dict(condition)]}
+    if nominated_node is not None:
+        status["nominatedNodeName"] = nominated_node or None
+    body = {"metadata": {"uid": uid}, "status": status}
+    return Request("PATCH", PODS.path(key, "status"), body=body, content_type=STRATEGIC_PATCH)
+
+
+def evict_pod(key: str, uid: str, *, asks_only: bool = False) -> Request:
+    """The Eviction API: budgets are heeded, and the pod gets its `DisruptionTarget` condition."""
+    namespace, _, name = key.partition("/")
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+        "deleteOptions": {"preconditions": {"uid": uid}},
+    }
+    request = Request("POST", PODS.path(key, "eviction"), body=body, waits=False)
+    return dry_run(request) if asks_only else request
+
+
+def lift_gates(key: str, uid: str, kept: Sequence[str]) -> Request:
+    """The pod's scheduling gates, all but those."""
+    body = {"metadata": {"uid": uid}, "spec": {"schedulingGates": [{"name": name} for name in kept]}}
+    return Request("PATCH", PODS.path(key), body=body, content_type=MERGE_PATCH)
+
+
+def select_node(claim: str, node: str) -> Request:
+    """Tells the volume's provisioner where its first consumer will be."""
+    body = {"metadata": {"annotations": {SELECTED_NODE: node}}}
+    return Request("PATCH", CLAIMS.path(claim), body=body, content_type=MERGE_PATCH)
+
+
+def suspend_job(key: str, uid: str, suspended: bool) -> Request:
+    body = {"metadata": {"uid": uid}, "spec": {"suspend": suspended}}
+    return Request("PATCH", JOBS.path(key), body=body, content_type=MERGE_PATCH)
+
+
+def create(resource: Resource, namespace: str, body: Mapping[str, Any]) -> Request:
+    return Request("POST", resource.within(namespace), body=dict(body))
+
+
+def patch_status(resource: Resource, key: str, status: Mapping[str, Any]) -> Request:
+    """Fields of a custom object's status; lists are replaced whole."""
+    body = {"status": dict(status)}
+    return Request("PATCH", resource.path(key, "status"), body=body, content_type=MERGE_PATCH)

@@ -1,0 +1,257 @@
+"""One pass over a GPU's counters through NVML, under dcgm-exporter's names.
+
+Called by `nvml.NvmlBackend`; what comes out goes to the exporter and to health. Each source is a line of a table: a
+name and how to ask. What the device doesn't answer is left out. The profiling metrics need GPM (Hopper and later) and
+two samples: the first pass has none, every later one covers the time since the pass before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pynvml as nv
+
+from windlass.node.backend import protocol
+
+_MIB = 1 << 20
+_ALL_LINKS = 0xFFFFFFFF
+_PERCENT = {
+    1: "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
+    2: "DCGM_FI_PROF_SM_ACTIVE",
+    3: "DCGM_FI_PROF_SM_OCCUPANCY",
+    5: "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
+    10: "DCGM_FI_PROF_DRAM_ACTIVE",
+    11: "DCGM_FI_PROF_PIPE_FP64_ACTIVE",
+    12: "DCGM_FI_PROF_PIPE_FP32_ACTIVE",
+    13: "DCGM_FI_PROF_PIPE_FP16_ACTIVE",
+}
+_MIB_PER_SECOND = {
+    20: "DCGM_FI_PROF_PCIE_TX_BYTES",
+    21: "DCGM_FI_PROF_PCIE_RX_BYTES",
+    60: "DCGM_FI_PROF_NVLINK_RX_BYTES",
+    61: "DCGM_FI_PROF_NVLINK_TX_BYTES",
+}
+_FIELDS = {
+    nv.NVML_FI_DEV_MEMORY_TEMP: "DCGM_FI_DEV_MEMORY_TEMP",
+    nv.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: protocol.RECOVERY_ACTION,
+    nv.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL: "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
+    nv.NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL: "DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL",
+    nv.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL: "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
+    nv.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL: "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
+    nv.NVML_FI_DEV_RETIRED_SBE: "DCGM_FI_DEV_RETIRED_SBE",
+    nv.NVML_FI_DEV_RETIRED_DBE: "DCGM_FI_DEV_RETIRED_DBE",
+    nv.NVML_FI_DEV_RETIRED_PENDING: "DCGM_FI_DEV_RETIRED_PENDING",
+}
+_POLICIES = {
+    0: "DCGM_FI_DEV_POWER_VIOLATION",
+    1: "DCGM_FI_DEV_THERMAL_VIOLATION",
+    2: "DCGM_FI_DEV_SYNC_BOOST_VIOLATION",
+    3: "DCGM_FI_DEV_BOARD_LIMIT_VIOLATION",
+    4: "DCGM_FI_DEV_LOW_UTIL_VIOLATION",
+    5: "DCGM_FI_DEV_RELIABILITY_VIOLATION",
+}
+_VALUE_OF_TYPE = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
+
+Pairs = Iterable[tuple[str, float]]
+
+
+def _clocks(handle: Any) -> Pairs:
+    yield "DCGM_FI_DEV_SM_CLOCK", nv.nvmlDeviceGetClockInfo(handle, nv.NVML_CLOCK_SM)
+    yield "DCGM_FI_DEV_MEM_CLOCK", nv.nvmlDeviceGetClockInfo(handle, nv.NVML_CLOCK_MEM)
+
+
+def _temperature(handle: Any) -> Pairs:
+    yield "DCGM_FI_DEV_GPU_TEMP", nv.nvmlDeviceGetTemperature(handle, nv.NVML_TEMPERATURE_GPU)
+
+
+def _power(handle: Any) -> Pairs:
+    yield "DCGM_FI_DEV_POWER_USAGE", nv.nvmlDeviceGetPowerUsage(handle) / 1000
+
+
+def _energy(handle: Any) -> Pairs:
+    yield "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", nv.nvmlDeviceGetTotalEnergyConsumption(handle)
+
+
+def _pcie(handle: Any) -> Pairs:
+    yield "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", nv.nvmlDeviceGetPcieReplayCounter(handle)
+
+
+def _utilization(handle: Any) -> Pairs:
+    rates = nv.nvmlDeviceGetUtilizationRates(handle)
+    yield "DCGM_FI_DEV_GPU_UTIL", rates.gpu
+    yield "DCGM_FI_DEV_MEM_COPY_UTIL", rates.memory
+
+
+def _encoder(handle: Any) -> Pairs:
+    yield "DCGM_FI_DEV_ENC_UTIL", nv.nvmlDeviceGetEncoderUtilization(handle)[0]
+
+
+def _decoder(handle: Any) -> Pairs:
+    yield "DCGM_FI_DEV_DEC_UTIL", nv.nvmlDeviceGetDecoderUtilization(handle)[0]
+
+
+def _memory(handle: Any) -> Pairs:
+    memory = nv.nvmlDeviceGetMemoryInfo(handle, version=nv.nvmlMemory_v2)
+    yield "DCGM_FI_DEV_FB_TOTAL", memory.total // _MIB
+    yield "DCGM_FI_DEV_FB_FREE", memory.free // _MIB
+    yield "DCGM_FI_DEV_FB_USED", memory.used // _MIB
+    yield "DCGM_FI_DEV_FB_RESERVED", memory.reserved // _MIB
+
+
+def _rows(handle: Any) -> Pairs:
+    correctable, uncorrectable, pending, failure = nv.nvmlDeviceGetRemappedRows(handle)
+    yield "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", correctable
+    yield "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", uncorrectable
+    yield protocol.ROW_REMAP_PENDING, pending
+    yield protocol.ROW_REMAP_FAILURE, failure
+
+
+def _ecc(handle: Any) -> Pairs:
+    for kind, word in (
+        (nv.NVML_MEMORY_ERROR_TYPE_CORRECTED, "SBE"),
+        (nv.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, "DBE"),
+    ):
+        for counter, span in ((nv.NVML_VOLATILE_ECC, "VOL"), (nv.NVML_AGGREGATE_ECC, "AGG")):
+            yield (
+                f"DCGM_FI_DEV_ECC_{word}_{span}_TOTAL",
+                nv.nvmlDeviceGetTotalEccErrors(handle, kind, counter),
+            )
+
+
+def _throttling(handle: Any) -> Pairs:
+    yield protocol.THROTTLE_REASONS, nv.nvmlDeviceGetCurrentClocksEventReasons(handle)
+
+
+def _violations(handle: Any) -> Pairs:
+    for policy, name in _POLICIES.items():
+        yield name, nv.nvmlDeviceGetViolationStatus(handle, policy).violationTime
+
+
+def _fields(handle: Any) -> Pairs:
+    wanted = list(_FIELDS)
+    for value in nv.nvmlDeviceGetFieldValues(handle, wanted):
+        if value.nvmlReturn == nv.NVML_SUCCESS:
+            yield _FIELDS[value.fieldId], _field_value(value)
+
+
+def _link_traffic(handle: Any) -> Pairs:
+    asked = [
+        (nv.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _ALL_LINKS),
+        (nv.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, _ALL_LINKS),
+    ]
+    sent = [
+        _field_value(value)
+        for value in nv.nvmlDeviceGetFieldValues(handle, asked)
+        if value.nvmlReturn == nv.NVML_SUCCESS
+    ]
+    if len(sent) == len(asked):
+        yield "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", sum(sent)
+
+
+_SOURCES: tuple[Callable[[Any], Pairs], ...] = (
+    _clocks,
+    _temperature,
+    _power,
+    _energy,
+    _pcie,
+    _utilization,
+    _encoder,
+    _decoder,
+    _memory,
+    _rows,
+    _ecc,
+    _throttling,
+    _violations,
+    _fields,
+    _link_traffic,
+)
+
+
+class NvmlReader:
+    """Keeps what lies between two passes: GPM samples, and how far processes were read."""
+
+    def __init__(self) -> None:
+        self._samples: dict[str, Any] = {}
+        self._seen: dict[str, int] = {}
+
+    def read(self, handle: Any, uuid: str) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for source in _SOURCES:
+            pairs = iter(source(handle))
+            while True:
+                try:
+                    name, value = next(pairs)
+                except (StopIteration, nv.NVMLError):
+                    break
+                found[name] = float(value)
+        found.update(self._profiling(handle, uuid))
+        return found
+
+    def process_utilization(self, handle: Any, uuid: str) -> dict[int, int]:
+        """SM percent by process, from the driver's samples since the last time."""
+        since = self._seen.get(uuid, 0) or int((time.time() - 2) * 1e6)
+        try:
+            samples = nv.nvmlDeviceGetProcessUtilization(handle, since)
+        except nv.NVMLError:
+            return {}
+        sums: dict[int, list[int]] = {}
+        for sample in samples:
+            if sample.pid:
+                sums.setdefault(sample.pid, []).append(sample.smUtil)
+            self._seen[uuid] = max(self._seen.get(uuid, 0), sample.timeStamp)
+        return {pid: round(sum(values) / len(values)) for pid, values in sums.items()}
+
+    def _profiling(self, handle: Any, uuid: str) -> dict[str, float]:
+        try:
+            device, instance = handle, None
+            if uuid.startswith("MIG-"):
+                instance = nv.nvmlDeviceGetGpuInstanceId(handle)
+                device = nv.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+            if not nv.nvmlGpmQueryDeviceSupport(device).isSupportedDevice:
+                return {}
+            sample = nv.nvmlGpmSampleAlloc()
+        except nv.NVMLError:
+            return {}
+        try:
+            if instance is None:
+                nv.nvmlGpmSampleGet(device, sample)
+            else:
+                nv.nvmlGpmMigSampleGet(device, instance, sample)
+        except nv.NVMLError:
+            nv.nvmlGpmSampleFree(sample)
+            return {}
+        before = self._samples.get(uuid)
+        self._samples[uuid] = sample
+        if before is None:
+            return {}
+        try:
+            return dict(_gpm_values(before, sample))
+        except nv.NVMLError:
+            return {}
+        finally:
+            nv.nvmlGpmSampleFree(before)
+
+
+def _gpm_values(before: Any, after: Any) -> Iterator[tuple[str, float]]:
+    wanted = [*_PERCENT, *_MIB_PER_SECOND]
+    request = nv.c_nvmlGpmMetricsGet_t()
+    request.version = nv.NVML_GPM_METRICS_GET_VERSION
+    request.numMetrics = len(wanted)
+    request.sample1, request.sample2 = before, after
+    for at, number in enumerate(wanted):
+        request.metrics[at].metricId = number
+    nv.nvmlGpmMetricsGet(request)
+    for metric in request.metrics[: len(wanted)]:
+        if metric.nvmlReturn != nv.NVML_SUCCESS or metric.value != metric.value:
+            continue
+        if metric.metricId in _PERCENT:
+            yield _PERCENT[metric.metricId], metric.value / 100
+        else:
+            yield _MIB_PER_SECOND[metric.metricId], metric.value * _MIB
+
+
+def _field_value(field: Any) -> float:
+    name = _VALUE_OF_TYPE.get(field.valueType, "ullVal")
+    return float(getattr(field.value, name, 0))

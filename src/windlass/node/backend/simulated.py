@@ -1,0 +1,345 @@
+"""GPUs that don't exist: a Fleet entry played as a node's hardware, with true MIG arithmetic and faults on command.
+
+Made from a `FleetPool`; implements `protocol.DeviceBackend`. What can be cut where is `sharing.mig`'s, clocks and
+temperatures are functions of the clock that is handed in (`simulated_reading`), what changes is in `simulated_state`,
+and the files that a machine would show (`/dev`, `/proc`, `/sys`) are written by `simulated_surfaces`.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid as identifiers
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from windlass.model.catalogue import find_model, geometry_of_model
+from windlass.model.fleet_spec import FleetGpus, FleetPool, gpu_memory_mib, gpu_product
+from windlass.model.mig import MigGeometry, MigProfile, place_layout
+from windlass.node.backend.protocol import DeviceError, Fault, ModeChange, ProcessUse, Reading
+from windlass.node.backend.simulated_reading import read_gpu, read_instance
+from windlass.node.backend.simulated_state import Cut, GpuState, Machine, StateStore
+from windlass.node.backend.simulated_surfaces import write_surfaces
+from windlass.node.backend.simulated_tables import (
+    Board,
+    board_of,
+    instance_engines,
+    instance_memory_mib,
+    instance_multiprocessors,
+)
+from windlass.sharing.inventory import Driver, Gpu, Instance, Inventory
+
+DRIVER = Driver("580.159.04", (13, 0))
+NAMESPACE = identifiers.UUID("6d1c1a0e-6b0f-4d8e-9f0a-2f5f5a0f6a10")
+STATE_FILE = "run/windlass/simulated-gpus.json"
+_POLL_SECONDS = 0.02
+
+
+class SimulatedBackend:
+    def __init__(
+        self,
+        pool: FleetPool,
+        number: int = 0,
+        *,
+        folder: Path | None = None,
+        clock: Callable[[], float] = time.time,
+        driver: Driver = DRIVER,
+    ) -> None:
+        self.folder = folder
+        self._clock = clock
+        self._driver = driver
+        self._plain = tuple(_plain_gpus(pool, number))
+        self._groups = [group for group in pool.gpus for _ in range(group.count)]
+        path = folder / STATE_FILE if folder is not None else None
+        self.store = StateStore(_first_state(self._plain, self._groups, pool, number), path)
+        self._read_faults = len(self.store.read().faults)
+        self._surfaces_of = -1
+        self._write_surfaces()
+
+    def inventory(self) -> Inventory:
+        self._write_surfaces()
+        return Inventory(self._driver, self._gpus())
+
+    def _gpus(self) -> tuple[Gpu, ...]:
+        states = self.store.read().gpus
+        return tuple(_current(gpu, state) for gpu, state in zip(self._plain, states, strict=True))
+
+    def reading(self, uuid: str) -> Reading:
+        for gpu, state in zip(self._gpus(), self.store.read().gpus, strict=True):
+            if state.is_lost:
+                continue
+            if gpu.uuid == uuid:
+                return read_gpu(gpu, state, self._board(gpu), self._clock())
+            for instance in gpu.instances:
+                if instance.uuid == uuid:
+                    return read_instance(gpu, instance, state, self._board(gpu), self._clock())
+        return {}
+
+    def processes(self, uuid: str) -> tuple[ProcessUse, ...]:
+        for gpu, state in zip(self._gpus(), self.store.read().gpus, strict=True):
+            if gpu.uuid == uuid:
+                return tuple(state.processes)
+            for instance in gpu.instances:
+                if instance.uuid == uuid:
+                    inside = instance.gpu_instance
+                    return tuple(each for each in state.processes if each.gpu_instance == inside)
+        return ()
+
+    def wait_for_faults(self, seconds: float) -> tuple[Fault, ...]:
+        until = time.monotonic() + seconds
+        while True:
+            faults = self.store.read().faults
+            if len(faults) > self._read_faults:
+                new = tuple(faults[self._read_faults :])
+                self._read_faults = len(faults)
+                return new
+            left = until - time.monotonic()
+            if left <= 0:
+                return ()
+            time.sleep(min(_POLL_SECONDS, left))
+
+    def set_mig_mode(self, uuid: str, enabled: bool) -> ModeChange:
+        with self.store.change() as machine:
+            gpu, state = self._find(machine, uuid)
+            _refuse(state, "mig-mode", f"MIG mode of {uuid}")
+            if not gpu.mig_capable:
+                raise DeviceError(f"MIG mode of {uuid}: Not Supported")
+            if state.processes or (state.cuts and not enabled):
+                raise DeviceError(f"MIG mode of {uuid}: In use by another client")
+            state.mig_pending = enabled
+            if state.needs_reset:
+                return ModeChange.NEEDS_RESET
+            state.mig_enabled = enabled
+        return ModeChange.DONE
+
+    def create_instance(self, uuid: str, profile: str, start: int) -> None:
+        with self.store.change() as machine:
+            gpu, state = self._find(machine, uuid)
+            what = f"{profile} at slice {start} of {uuid}"
+            _refuse(state, "create", what)
+            _refuse(state, f"create {profile}", what)
+            if not state.mig_enabled:
+                raise DeviceError(f"{what}: Not Supported")
+            geometry, found = _known_profile(gpu, profile)
+            taken = _taken(geometry, state.cuts)
+            if start not in found.starts or taken & geometry.mask(found, start):
+                raise DeviceError(f"{what}: Insufficient Resources")
+            name = f"{uuid}/{profile}/{start}/{machine.generation}"
+            state.cuts.append(
+                Cut(
+                    gpu_instance=state.next_instance,
+                    profile=profile,
+                    start=start,
+                    uuid=f"MIG-{identifiers.uuid5(NAMESPACE, name)}",
+                )
+            )
+            state.next_instance += 1
+            state.cuts.sort(key=lambda cut: cut.start)
+        self._write_surfaces()
+
+    def destroy_instance(self, uuid: str, gpu_instance: int) -> None:
+        with self.store.change() as machine:
+            _, state = self._find(machine, uuid)
+            what = f"instance {gpu_instance} of {uuid}"
+            _refuse(state, "destroy", what)
+            if not any(cut.gpu_instance == gpu_instance for cut in state.cuts):
+                raise DeviceError(f"{what}: Not Found")
+            if any(process.gpu_instance == gpu_instance for process in state.processes):
+                raise DeviceError(f"{what}: In use by another client")
+            state.cuts = [cut for cut in state.cuts if cut.gpu_instance != gpu_instance]
+        self._write_surfaces()
+
+    def reset(self, uuid: str) -> None:
+        with self.store.change() as machine:
+            _, state = self._find(machine, uuid)
+            _refuse(state, "reset", f"reset of {uuid}")
+            if state.processes:
+                raise DeviceError(f"reset of {uuid}: In use by another client")
+            heal(state)
+            state.mig_enabled = state.mig_pending
+            state.cuts = []
+        self._write_surfaces()
+
+    def set_exclusive(self, uuid: str, exclusive: bool) -> None:
+        with self.store.change() as machine:
+            _, state = self._find(machine, uuid)
+            _refuse(state, "exclusive", f"compute mode of {uuid}")
+
+    def set_time_slice(self, uuid: str, interval: str) -> None:
+        if interval not in ("default", "short", "medium", "long"):
+            raise DeviceError(f"time slice of {uuid}: {interval!r} is none")
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def inject(self, index: int, xid: int = 0, *, gpu_instance: int = -1, **facts: object) -> None:
+        """A fault on command: an Xid as the driver would report it, and facts of `GpuState` that change with it."""
+        with self.store.change() as machine:
+            state = machine.gpus[index]
+            for name, value in facts.items():
+                setattr(state, name, value)
+            if xid:
+                state.xids.append(xid)
+                machine.faults.append(Fault(uuid=self._plain[index].uuid, xid=xid, gpu_instance=gpu_instance))
+
+    def recover(self, index: int) -> None:
+        """The GPU is as new."""
+        with self.store.change() as machine:
+            heal(machine.gpus[index])
+
+    def _find(self, machine: Machine, uuid: str) -> tuple[Gpu, GpuState]:
+        for gpu, state in zip(self._plain, machine.gpus, strict=True):
+            if gpu.uuid == uuid:
+                if state.is_lost:
+                    raise DeviceError(f"GPU {uuid}: GPU is lost")
+                return gpu, state
+        raise DeviceError(f"GPU {uuid}: Not Found")
+
+    def _board(self, gpu: Gpu) -> Board:
+        return board_of(gpu.name.replace(" ", "-"), gpu.geometry)
+
+    def _write_surfaces(self) -> None:
+        if self.folder is None:
+            return
+        generation = self.store.read().generation
+        if generation != self._surfaces_of:
+            write_surfaces(self.folder, self._driver, self._gpus())
+            self._surfaces_of = generation
+
+
+def heal(state: GpuState) -> None:
+    """What a reset, or a repair, leaves behind: nothing wrong."""
+    state.is_lost = state.remap_pending = state.remap_failure = False
+    state.xids = []
+    state.double_bit_errors = state.single_bit_errors = 0
+    state.throttle = state.links_down = state.link_errors = state.recovery_action = state.pcie_replays = 0
+
+
+def _plain_gpus(pool: FleetPool, number: int) -> list[Gpu]:
+    """The GPUs before anything is cut or broken."""
+    gpus: list[Gpu] = []
+    first_island = 0
+    islands: list[int] = []
+    for group in pool.gpus:
+        for at in range(group.count):
+            gpus.append(_plain_gpu(pool, number, group, len(gpus)))
+            islands.append(first_island + at * group.islands // group.count)
+        first_island += group.islands
+    return [_wire(gpu, at, gpus, islands) for at, gpu in enumerate(gpus)]
+
+
+def _plain_gpu(pool: FleetPool, number: int, group: FleetGpus, index: int) -> Gpu:
+    product, memory = gpu_product(group), gpu_memory_mib(group)
+    geometry = geometry_of_model(product, memory)
+    known = find_model(product)
+    board = board_of(product, geometry)
+    major, minor = (known.compute if known else "8.0").split(".")
+    numa = index * pool.numa // pool.gpu_count if pool.numa > 1 else 0
+    return Gpu(
+        index=index,
+        minor=index,
+        uuid=f"GPU-{identifiers.uuid5(NAMESPACE, f'{pool.name}/{number}/{index}')}",
+        name=product.replace("-", " ") if known is None else _driver_name(product),
+        memory_mib=memory,
+        compute=(int(major), int(minor)),
+        bus_id=f"0000:{0x18 + 0x10 * (index % 8) + index // 8:02x}:00.0",
+        pci_id=f"0x{board.device_id}10DE",
+        numa=numa,
+        multiprocessors=board.multiprocessors,
+        mig_capable=geometry is not None,
+        clique=f"{identifiers.uuid5(NAMESPACE, pool.clique)}.1" if pool.clique else "",
+    )
+
+
+def _driver_name(product: str) -> str:
+    """`NVIDIA-A100-SXM4-80GB` → `NVIDIA A100-SXM4-80GB`; the label has lost which dashes were blanks."""
+    return product.replace("NVIDIA-H100-80GB-HBM3", "NVIDIA H100 80GB HBM3").replace("-", " ", 1)
+
+
+def _wire(gpu: Gpu, at: int, gpus: list[Gpu], islands: list[int]) -> Gpu:
+    """NVSwitch where a whole board of SXM GPUs is one island, else links between the members of an island."""
+    board = board_of(gpu.name.replace(" ", "-"), gpu.geometry)
+    mates = [other for other, island in enumerate(islands) if island == islands[at] and other != at]
+    if not board.links or not mates:
+        return msgspec.structs.replace(gpu, peers=(0,) * len(gpus))
+    if len(set(islands)) == 1 and len(gpus) >= 8:
+        return msgspec.structs.replace(gpu, peers=(0,) * len(gpus), switch_links=board.links)
+    each = max(1, board.links // len(mates))
+    peers = tuple(each if other in mates else 0 for other in range(len(gpus)))
+    return msgspec.structs.replace(gpu, peers=peers)
+
+
+def _first_state(gpus: tuple[Gpu, ...], groups: list[FleetGpus], pool: FleetPool, number: int) -> Machine:
+    ill = {index for fault in pool.faults if fault.node == number for index in fault.devices}
+    states = []
+    for gpu, group in zip(gpus, groups, strict=True):
+        board = board_of(gpu.name.replace(" ", "-"), gpu.geometry)
+        state = GpuState(minor=gpu.minor, needs_reset=board.resets_for_mig)
+        if group.mig and not isinstance(group.mig, str) and gpu.geometry is not None:
+            state.mig_enabled = state.mig_pending = True
+            for profile, start in place_layout(gpu.geometry, group.mig) or ():
+                name = f"{gpu.uuid}/{profile}/{start}/0"
+                state.cuts.append(
+                    Cut(
+                        gpu_instance=state.next_instance,
+                        profile=profile,
+                        start=start,
+                        uuid=f"MIG-{identifiers.uuid5(NAMESPACE, name)}",
+                    )
+                )
+                state.next_instance += 1
+        if gpu.index in ill:
+            state.recovery_action = 1
+        states.append(state)
+    return Machine(gpus=states)
+
+
+def _current(gpu: Gpu, state: GpuState) -> Gpu:
+    return msgspec.structs.replace(
+        gpu,
+        minor=state.minor,
+        mig_enabled=state.mig_enabled,
+        mig_pending=state.mig_pending,
+        is_lost=state.is_lost,
+        instances=tuple(_instance(gpu, cut, at) for at, cut in enumerate(state.cuts)),
+    )
+
+
+def _instance(gpu: Gpu, cut: Cut, index: int) -> Instance:
+    geometry, profile = _known_profile(gpu, cut.profile)
+    return Instance(
+        uuid=cut.uuid,
+        index=index,
+        gpu_instance=cut.gpu_instance,
+        profile=cut.profile,
+        start=cut.start,
+        size=profile.size,
+        memory_mib=instance_memory_mib(geometry, profile, gpu.memory_mib),
+        multiprocessors=instance_multiprocessors(geometry, profile),
+        compute_slices=profile.compute,
+        instance_slices=profile.compute,
+        engines=instance_engines(profile),
+    )
+
+
+def _known_profile(gpu: Gpu, name: str) -> tuple[MigGeometry, MigProfile]:
+    geometry = gpu.geometry
+    profile = geometry.profile(name) if geometry else None
+    if geometry is None or profile is None:
+        raise DeviceError(f"the driver knows no profile {name} on {gpu.uuid}")
+    return geometry, profile
+
+
+def _taken(geometry: MigGeometry, cuts: list[Cut]) -> int:
+    taken = 0
+    for cut in cuts:
+        profile = geometry.profile(cut.profile)
+        assert profile is not None, "only known profiles are ever cut"
+        taken |= geometry.mask(profile, cut.start)
+    return taken
+
+
+def _refuse(state: GpuState, operation: str, what: str) -> None:
+    if operation in state.refuses:
+        raise DeviceError(f"{what}: Unknown Error")

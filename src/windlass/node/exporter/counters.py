@@ -1,0 +1,63 @@
+"""dcgm-exporter's counters file: which metrics, of which type, with which help text.
+
+Fed with the text of the file by the exporter's start; a wrong line is an `InputError` with its number, as the original
+refuses it. A field that DCGM has and Windlass doesn't is no error here: it is reported once and left out.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from windlass.model.errors import InputError
+from windlass.node.exporter.fields import DEFAULT_COUNTERS, FIELD_IDS, MADE_HERE
+
+TYPES = ("gauge", "counter", "histogram", "summary", "label")
+
+
+class Counter(msgspec.Struct, frozen=True):
+    """One line of the file."""
+
+    field: str
+    type: str
+    help: str
+
+
+def read_counters(text: str, file: str = "") -> tuple[tuple[Counter, ...], list[str]]:
+    """The counters, and which of them are left out because Windlass can't measure them."""
+    counters: list[Counter] = []
+    left_out: list[str] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.strip().startswith("#"):
+            continue
+        counter = _counter(line, number, file)
+        known = counter.field in FIELD_IDS or counter.field in MADE_HERE
+        if known:
+            counters.append(counter)
+        elif counter.field.startswith(("DCGM_FI_", "DCGM_EXP_")):
+            left_out.append(counter.field)
+        else:
+            raise InputError(
+                f"unknown field {counter.field[:64]!r}",
+                file=file,
+                line=number,
+                remedy="fields begin with DCGM_FI_",
+            )
+    return tuple(counters), left_out
+
+
+def default_counters() -> tuple[Counter, ...]:
+    return read_counters(DEFAULT_COUNTERS, "the default counters")[0]
+
+
+def _counter(line: str, number: int, file: str) -> Counter:
+    parts = [part.strip() for part in line.split(",")]
+    if len(parts) != 3:
+        raise InputError(
+            f"has {len(parts)} fields and not 3", file=file, line=number, remedy="write: field, type, help"
+        )
+    field, kind, text = parts
+    if kind not in TYPES:
+        raise InputError(
+            f"unknown type {kind[:64]!r}", file=file, line=number, remedy=f"use one of {', '.join(TYPES)}"
+        )
+    return Counter(field, kind, text)

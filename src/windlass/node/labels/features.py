@@ -1,0 +1,211 @@
+"""The complete label set of GPU Feature Discovery for one node, out of the inventory and the plugin's configuration.
+
+A pure function; `sinks` writes what comes out. Where a node has several models, the labels speak of the one that most
+of its GPUs are, the larger and then the first on a draw, so they don't flip from run to run as the original's do; the
+whole truth goes into our own annotation (`layout`), which the scheduler reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from windlass.model.catalogue import product_label
+from windlass.model.device import DeviceGroup, encode_layout
+from windlass.sharing.inventory import Gpu, Instance, Inventory
+from windlass.sharing.plugin_config import PluginConfig
+from windlass.sharing.resources import GPU, single_refusal
+
+DOMAIN = "nvidia.com/"
+_FAMILIES = ((1, "tesla"), (2, "fermi"), (3, "kepler"), (5, "maxwell"), (6, "pascal"), (9, "hopper"))
+_LATER_FAMILIES = ((10, "blackwell"), (12, "blackwell"), (13, "rubin"))
+_VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
+_INVALID_VALUE = re.compile(r"[^A-Za-z0-9\-_.]")
+
+
+def node_labels(
+    inventory: Inventory, config: PluginConfig, *, machine: str = "", timestamp: int | None = None
+) -> dict[str, str]:
+    """Every label; empty for a node without GPUs. `timestamp` is left out where the configuration says so."""
+    if not inventory.gpus:
+        return {}
+    labels = {**_versions(inventory), **_gpu_labels(inventory, config)}
+    labels["gpu.machine"] = _value(machine) or "unknown"
+    labels["vgpu.present"] = "false"
+    if timestamp is not None and not config.no_timestamp:
+        labels["gfd.timestamp"] = str(timestamp)
+    return {DOMAIN + name: value for name, value in labels.items()}
+
+
+def family_of(compute: tuple[int, int]) -> str:
+    major, minor = compute
+    if major == 7:
+        return "turing" if minor >= 5 else "volta"
+    if major == 8:
+        return "ada-lovelace" if minor >= 9 else "ampere"
+    return dict((*_FAMILIES, *_LATER_FAMILIES)).get(major, "undefined")
+
+
+def layout(inventory: Inventory, unhealthy: frozenset[str] = frozenset()) -> tuple[str, str]:
+    """The values of our annotations: every device with island and NUMA node, and the indices that are unhealthy."""
+    islands = inventory.islands()
+    numbers = {island: number for number, island in enumerate(dict.fromkeys(islands))}
+    groups = [
+        DeviceGroup(
+            model=product_label(gpu.name),
+            count=1,
+            memory=gpu.memory_mib,
+            island=numbers[islands[at]],
+            numa=max(0, gpu.numa),
+            mig="static" if gpu.mig_enabled else "",
+        )
+        for at, gpu in enumerate(inventory.gpus)
+    ]
+    ill = [str(at) for at, gpu in enumerate(inventory.gpus) if gpu.uuid in unhealthy or gpu.is_lost]
+    return encode_layout(tuple(groups)), ",".join(ill)
+
+
+def _versions(inventory: Inventory) -> dict[str, str]:
+    labels = {}
+    driver = inventory.driver
+    match = _VERSION.fullmatch(driver.version)
+    if match:
+        major, minor, revision = match[1], match[2], match[3] or ""
+        labels |= {
+            "cuda.driver.major": major,
+            "cuda.driver.minor": minor,
+            "cuda.driver.rev": revision,
+            "cuda.driver-version.major": major,
+            "cuda.driver-version.minor": minor,
+            "cuda.driver-version.revision": revision,
+            "cuda.driver-version.full": driver.version,
+        }
+    cuda_major, cuda_minor = map(str, driver.cuda)
+    return labels | {
+        "cuda.runtime.major": cuda_major,
+        "cuda.runtime.minor": cuda_minor,
+        "cuda.runtime-version.major": cuda_major,
+        "cuda.runtime-version.minor": cuda_minor,
+        "cuda.runtime-version.full": f"{cuda_major}.{cuda_minor}",
+    }
+
+
+def _gpu_labels(inventory: Inventory, config: PluginConfig) -> dict[str, str]:
+    gpus = inventory.gpus
+    chosen = speaking_for(gpus)
+    first = chosen[0]
+    labels = {
+        "mig.capable": _yes(any(gpu.mig_capable for gpu in gpus)),
+        "mps.capable": _yes(config.sharing_strategy == "mps"),
+        "gpu.compute.major": str(first.compute[0]),
+        "gpu.compute.minor": str(first.compute[1]),
+        "gpu.family": family_of(first.compute),
+        "gpu.mode": _mode(gpus),
+        **_resource_labels("gpu", product_label(first.name), len(chosen), first, None, config, GPU),
+        "gpu.memory": str(first.memory_mib),
+    }
+    cliques = {gpu.clique for gpu in gpus}
+    if len(cliques) == 1 and "" not in cliques:
+        labels["gpu.clique"] = cliques.pop()
+    if config.mig_strategy != "none":
+        labels["mig.strategy"] = config.mig_strategy
+    if config.mig_strategy == "single":
+        labels |= _single_labels(inventory, config)
+    if config.mig_strategy == "mixed":
+        labels |= _mixed_labels(inventory, config)
+    return labels
+
+
+def speaking_for(gpus: Sequence[Gpu]) -> list[Gpu]:
+    """The GPUs of the model that the labels describe."""
+    counts = Counter(gpu.name for gpu in gpus)
+    name = max(gpus, key=lambda gpu: (counts[gpu.name], gpu.memory_mib, -gpu.index)).name
+    return [gpu for gpu in gpus if gpu.name == name]
+
+
+def _single_labels(inventory: Inventory, config: PluginConfig) -> dict[str, str]:
+    cut = [gpu for gpu in inventory.gpus if gpu.mig_enabled]
+    if not cut:
+        return {}
+    if single_refusal(inventory):
+        return {
+            "gpu.product": f"{product_label(cut[0].name)}-MIG-INVALID",
+            "gpu.count": "0",
+            "gpu.replicas": "0",
+            "gpu.memory": "0",
+            "gpu.sharing-strategy": "",
+        }
+    pairs = [(gpu, instance) for gpu in cut for instance in gpu.instances]
+    return _instance_labels("gpu", pairs, config, GPU)
+
+
+def _mixed_labels(inventory: Inventory, config: PluginConfig) -> dict[str, str]:
+    by_profile: dict[str, list[tuple[Gpu, Instance]]] = {}
+    for gpu in inventory.gpus:
+        for instance in gpu.instances if gpu.mig_enabled else ():
+            if instance.whole:
+                by_profile.setdefault(instance.profile, []).append((gpu, instance))
+    labels: dict[str, str] = {}
+    for profile, pairs in sorted(by_profile.items()):
+        name = f"mig-{profile.replace('+', '.')}"
+        labels |= _instance_labels(name, pairs, config, DOMAIN + name)
+    return labels
+
+
+def _instance_labels(
+    name: str, pairs: Sequence[tuple[Gpu, Instance]], config: PluginConfig, resource: str
+) -> dict[str, str]:
+    gpu, instance = pairs[0]
+    engines = instance.engines
+    product = f"{product_label(gpu.name)}-MIG-{_value(instance.profile.replace('+', '.'))}"
+    return {
+        **_resource_labels(name, product, len(pairs), gpu, instance, config, resource),
+        f"{name}.memory": str(instance.memory_mib),
+        f"{name}.multiprocessors": str(instance.multiprocessors),
+        f"{name}.slices.gi": str(instance.instance_slices),
+        f"{name}.slices.ci": str(instance.compute_slices),
+        f"{name}.engines.copy": str(engines.copy),
+        f"{name}.engines.decoder": str(engines.decoder),
+        f"{name}.engines.encoder": str(engines.encoder),
+        f"{name}.engines.jpeg": str(engines.jpeg),
+        f"{name}.engines.ofa": str(engines.ofa),
+    }
+
+
+def _resource_labels(
+    name: str,
+    product: str,
+    count: int,
+    gpu: Gpu,
+    instance: Instance | None,
+    config: PluginConfig,
+    resource: str,
+) -> dict[str, str]:
+    sharing = config.sharing
+    entry = sharing.entry_for(resource, gpu, instance, 0) if sharing else None
+    # A MIG-enabled GPU is not what a full GPU's sharing is about, unless the strategy says that it counts as one.
+    disabled = instance is None and gpu.mig_enabled and config.mig_strategy != "none"
+    replicas = 0 if disabled else entry.replicas if entry else 1
+    renamed = entry is not None and entry.shared_name != resource
+    return {
+        f"{name}.product": f"{product}-SHARED" if entry and not renamed and not disabled else product,
+        f"{name}.count": str(count),
+        f"{name}.replicas": str(replicas),
+        f"{name}.sharing-strategy": config.sharing_strategy if entry and not disabled else "none",
+    }
+
+
+def _mode(gpus: Sequence[Gpu]) -> str:
+    modes = {gpu.pci_class[:6] for gpu in gpus}
+    if modes == {"0x0302"}:
+        return "compute"
+    return "graphics" if modes == {"0x0300"} else "unknown"
+
+
+def _value(text: str) -> str:
+    return _INVALID_VALUE.sub("", text.strip().replace(" ", "-"))[:63].strip("-_.")
+
+
+def _yes(truth: bool) -> str:
+    return "true" if truth else "false"

@@ -1,0 +1,235 @@
+"""The acceptance checks of a GPU node, each with its evidence.
+
+Asks the device back end and the file surfaces; `windlass node validate` prints what comes out, and the gate opens when
+nothing failed. A check that doesn't apply says so and passes; a warning is told and passes too.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from windlass.model.catalogue import find_model, product_label
+from windlass.node.backend import protocol
+from windlass.node.backend.protocol import DeviceBackend, DeviceError
+from windlass.node.root import HostRoot
+from windlass.node.validator.compute import Computed
+from windlass.sharing.inventory import Gpu, Inventory
+
+PASS, FAIL, NONE = "pass", "fail", "does not apply"
+MEMORY_TOLERANCE = 0.02
+SLOWED = 0x8 | 0x20 | 0x40 | 0x80
+"""Hardware slowdown, thermal slowdown of either kind, power brake."""
+
+Compute = Callable[[str], Computed]
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One check on one GPU, or on the node."""
+
+    name: str
+    outcome: str
+    evidence: str
+    gpu: int | None = None
+    remedy: str = ""
+
+
+class Validation(msgspec.Struct, frozen=True):
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(check.outcome != FAIL for check in self.checks)
+
+    def failures(self, gpu: int) -> tuple[Check, ...]:
+        """What keeps one GPU from being used: its own failures and the node's."""
+        return tuple(each for each in self.checks if each.outcome == FAIL and each.gpu in (None, gpu))
+
+
+def validate(
+    backend: DeviceBackend, root: HostRoot, compute: Compute | None = None, *, expected_driver: str = ""
+) -> Validation:
+    """All checks. `compute` runs the computation on a device; None leaves it out."""
+    try:
+        inventory = backend.inventory()
+    except DeviceError as error:
+        return Validation(
+            (Check(name="driver", outcome=FAIL, evidence=str(error), remedy="load the NVIDIA driver"),)
+        )
+    checks = [_driver(inventory, root, expected_driver), _on_bus(inventory, root)]
+    for gpu in inventory.gpus:
+        checks += _gpu_checks(backend, gpu, inventory)
+        if compute is not None:
+            checks += _computations(gpu, compute)
+    return Validation(tuple(checks))
+
+
+def _driver(inventory: Inventory, root: HostRoot, expected: str) -> Check:
+    version = inventory.driver.version
+    module = root.read("/proc/driver/nvidia/version")
+    if expected and version != expected:
+        return Check(
+            name="driver",
+            outcome=FAIL,
+            evidence=f"library {version}, expected {expected}",
+            remedy="bring the node to the driver of the others",
+        )
+    if module and version not in module:
+        return Check(
+            name="driver",
+            outcome=FAIL,
+            evidence=f"library {version}, kernel module: {module.splitlines()[0]}",
+            remedy="reboot, or reload the kernel modules: library and module differ",
+        )
+    return Check(name="driver", outcome=PASS, evidence=f"{version}, CUDA {_dotted(inventory.driver.cuda)}")
+
+
+def _on_bus(inventory: Inventory, root: HostRoot) -> Check:
+    on_bus = {gpu.bus_id for gpu in root.pci_gpus()}
+    seen = {gpu.bus_id for gpu in inventory.gpus if not gpu.is_lost}
+    missing = sorted(on_bus - seen)
+    lost = sorted(gpu.bus_id for gpu in inventory.gpus if gpu.is_lost)
+    if missing or lost:
+        return Check(
+            name="visible",
+            outcome=FAIL,
+            evidence=f"on the PCI bus but not with the driver: {', '.join(sorted({*missing, *lost}))}",
+            remedy="reboot; if it stays away, have the board looked at",
+        )
+    if not seen:
+        return Check(name="visible", outcome=FAIL, evidence="no GPU", remedy="is this a GPU node?")
+    return Check(name="visible", outcome=PASS, evidence=f"{len(seen)} of {len(on_bus) or len(seen)} GPUs")
+
+
+def _gpu_checks(backend: DeviceBackend, gpu: Gpu, inventory: Inventory) -> list[Check]:
+    if gpu.is_lost:
+        return [_check(gpu, "answers", FAIL, "the GPU is lost", "reset the GPU or reboot the node")]
+    reading = backend.reading(gpu.uuid)
+    return [
+        _memory(gpu),
+        _links(gpu, inventory, reading),
+        _remap(gpu, reading),
+        _throttling(gpu, reading),
+        _recovery(gpu, reading),
+    ]
+
+
+def _memory(gpu: Gpu) -> Check:
+    known = find_model(product_label(gpu.name))
+    if known is None:
+        return _check(gpu, "memory", NONE, f"{gpu.memory_mib} MiB; {gpu.name} is not in the catalogue")
+    off = abs(gpu.memory_mib - known.memory_mib) / known.memory_mib
+    evidence = f"{gpu.memory_mib} MiB of {known.memory_mib}"
+    if off > MEMORY_TOLERANCE:
+        return _check(gpu, "memory", FAIL, evidence, "memory is missing: reset the GPU, else replace it")
+    return _check(gpu, "memory", PASS, evidence)
+
+
+def _links(gpu: Gpu, inventory: Inventory, reading: protocol.Reading) -> Check:
+    down = int(reading.get(protocol.LINKS_DOWN, 0))
+    active = gpu.switch_links + sum(gpu.peers)
+    if not active and not down:
+        return _check(gpu, "nvlink", NONE, "no NVLink in use")
+    if down:
+        return _check(gpu, "nvlink", FAIL, f"{down} links are down", "check cables and the fabric manager")
+    mates = [other for other in inventory.gpus if other.switch_links or sum(other.peers)]
+    most = max(other.switch_links + sum(other.peers) for other in mates)
+    if active < most:
+        return _check(
+            gpu, "nvlink", FAIL, f"{active} links, {most} on its neighbours", "check the fabric manager"
+        )
+    return _check(gpu, "nvlink", PASS, f"{active} links active")
+
+
+def _remap(gpu: Gpu, reading: protocol.Reading) -> Check:
+    if reading.get(protocol.ROW_REMAP_FAILURE):
+        return _check(gpu, "row remapping", FAIL, "a row could not be remapped", "replace the GPU")
+    if reading.get(protocol.ROW_REMAP_PENDING):
+        return _check(gpu, "row remapping", FAIL, "a remapping is pending", "reset the GPU")
+    if protocol.ROW_REMAP_PENDING not in reading:
+        return _check(gpu, "row remapping", NONE, "the driver doesn't say (MIG mode, or an older GPU)")
+    return _check(gpu, "row remapping", PASS, "nothing pending")
+
+
+def _throttling(gpu: Gpu, reading: protocol.Reading) -> Check:
+    reasons = int(reading.get(protocol.THROTTLE_REASONS, 0))
+    if reasons & SLOWED:
+        return _check(
+            gpu, "throttling", FAIL, f"slowed down, reasons {reasons:#x}", "look at cooling and power"
+        )
+    return _check(gpu, "throttling", PASS, f"reasons {reasons:#x}")
+
+
+def _recovery(gpu: Gpu, reading: protocol.Reading) -> Check:
+    action = int(reading.get(protocol.RECOVERY_ACTION, 0))
+    words = RECOVERY_WORDS.get(action, f"action {action}")
+    if action:
+        return _check(gpu, "recovery", FAIL, f"the driver asks for: {words}", words)
+    return _check(gpu, "recovery", PASS, "no action asked for")
+
+
+RECOVERY_WORDS = {
+    0: "nothing",
+    1: "reset the GPU",
+    2: "reboot the node",
+    3: "drain peer-to-peer work",
+    4: "drain, then reset the GPU",
+    5: "recover the IMEX domain",
+    6: "reset the bus",
+    7: "reboot the system",
+}
+
+
+def _computations(gpu: Gpu, compute: Compute) -> list[Check]:
+    """On the GPU, or on each of its instances."""
+    if gpu.is_lost:
+        return []
+    devices = [instance.uuid for instance in gpu.instances] if gpu.mig_enabled else [gpu.uuid]
+    if not devices:
+        return [_check(gpu, "computation", NONE, "MIG is on and there are no instances")]
+    checks = []
+    for uuid in devices:
+        result = compute(uuid)
+        if result.right:
+            evidence = f"right on {result.device} ({result.multiprocessors} SMs), {result.milliseconds} ms"
+            checks.append(_check(gpu, "computation", PASS, evidence))
+        else:
+            checks.append(_check(gpu, "computation", FAIL, f"{uuid}: {result.error}", "reset the GPU"))
+    return checks
+
+
+def compute_in_process(
+    uuid: str, *, seconds: float = 60, environment: Mapping[str, str] | None = None
+) -> Computed:
+    """Runs `compute` in a process that sees this device only."""
+    source = Path(__file__).parents[3]
+    inherited = {**os.environ, **(environment or {})}
+    paths = os.pathsep.join(filter(None, [str(source), inherited.get("PYTHONPATH", "")]))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "windlass.node.validator.compute"],
+            env={**inherited, "CUDA_VISIBLE_DEVICES": uuid, "PYTHONPATH": paths},
+            capture_output=True,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Computed(right=False, error=f"no answer within {seconds:g} s")
+    try:
+        return msgspec.json.decode(done.stdout, type=Computed)
+    except msgspec.DecodeError:
+        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no output"]
+        return Computed(right=False, error=f"exit code {done.returncode}: {last[0]}")
+
+
+def _check(gpu: Gpu, name: str, outcome: str, evidence: str, remedy: str = "") -> Check:
+    return Check(name=name, outcome=outcome, evidence=evidence, gpu=gpu.index, remedy=remedy)
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"

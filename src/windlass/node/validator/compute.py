@@ -1,0 +1,73 @@
+"""A computation with a known answer, run in a process of its own: `python -m windlass.node.validator.compute`.
+
+The validator starts it with `CUDA_VISIBLE_DEVICES` set to one GPU or MIG device, since CUDA chooses devices once per
+process and a broken context must not outlive the check. Prints one JSON line.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+import time
+
+import msgspec
+
+from windlass.node.validator.cuda import Cuda, CudaError
+from windlass.node.validator.ptx import SAXPY
+
+COUNT = 1 << 20
+FACTOR = 7
+_MASK = 0xFFFFFFFF
+
+
+class Computed(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What came of it."""
+
+    right: bool
+    device: str = ""
+    multiprocessors: int = 0
+    memory_mib: int = 0
+    milliseconds: float = 0.0
+    error: str = ""
+
+
+def compute(cuda: Cuda) -> Computed:
+    """`7 x + y` over a million numbers, every one of them compared."""
+    xs = [(position * 2654435761) & _MASK for position in range(COUNT)]
+    ys = [(position * 40503) & _MASK for position in range(COUNT)]
+    size = 4 * COUNT
+    kernel = cuda.kernel(SAXPY, "saxpy")
+    at_x, at_y = cuda.allocate(size), cuda.allocate(size)
+    cuda.to_device(at_x, struct.pack(f"{COUNT}I", *xs))
+    cuda.to_device(at_y, struct.pack(f"{COUNT}I", *ys))
+    begun = time.perf_counter()
+    cuda.launch(kernel, COUNT // 256, 256, (at_x, at_y, ctypes.c_uint32(FACTOR), ctypes.c_uint32(COUNT)))
+    cuda.wait()
+    took = time.perf_counter() - begun
+    answer = struct.unpack(f"{COUNT}I", cuda.from_device(at_y, size))
+    wrong = sum(got != (FACTOR * x + y) & _MASK for got, x, y in zip(answer, xs, ys, strict=True))
+    cuda.free(at_x)
+    cuda.free(at_y)
+    return Computed(
+        right=not wrong,
+        device=cuda.name(),
+        multiprocessors=cuda.multiprocessors(),
+        memory_mib=cuda.memory()[1] >> 20,
+        milliseconds=round(1000 * took, 3),
+        error=f"{wrong} of {COUNT} numbers are wrong" if wrong else "",
+    )
+
+
+def main() -> int:
+    try:
+        with Cuda() as cuda:
+            result = compute(cuda)
+    except CudaError as error:
+        result = Computed(right=False, error=str(error))
+    sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
+    return 0 if result.right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""Moves for one waiting workload, found within a decision: on its overlay, with a small budget.
+
+`explain.offers` names them in a verdict, and `defrag.proactive` has them made. A set of moves counts only if they can be
+carried out one after another and the workload then has its place; that is tried on a copy of the overlay, since the
+search's own is in the middle of something whenever it comes to an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from windlass.model.configuration import ResourceRules
+from windlass.model.workload import Workload
+from windlass.placement.defrag.bound import NEVER, lower_bound
+from windlass.placement.defrag.demand import Demand, demand_of
+from windlass.placement.defrag.search import NOTHING_FOUND, Search
+from windlass.placement.defrag.stage import Stage, Step, weight_of
+from windlass.placement.defrag.terms import Found, Item, Limits, Park, Relocation
+from windlass.placement.overlay import Overlay
+from windlass.placement.site import OverlaySite
+from windlass.queueing.site import PodSetChoice
+
+MOST_DOMAINS = 64
+
+
+class Rescue(msgspec.Struct, frozen=True):
+    """Moves that make room."""
+
+    steps: tuple[Step, ...]
+    """In an order in which they can be carried out."""
+    relocations: tuple[Relocation, ...]
+    weight: int
+
+
+class QuickMoves:
+    """Searches on the overlay of a decision, and leaves it as it was."""
+
+    def __init__(self, overlay: Overlay, site: OverlaySite, park: Park, limits: Limits) -> None:
+        self._overlay, self._site, self._park, self._limits = overlay, site, park, limits
+        self._copy: tuple[Overlay, OverlaySite] | None = None
+
+    def find(self, piece: Workload, choices: tuple[PodSetChoice, ...]) -> Rescue | None:
+        """The cheapest moves that were found after which the piece, so chosen, starts."""
+        demand = demand_of(piece, choices, self._site, self._overlay)
+        best: Rescue | None = None
+        steps = 0
+        for domain in demand.domains[:MOST_DOMAINS]:
+            items = demand.within(domain)
+            bound = lower_bound(self._overlay, self._park, items)
+            if bound >= NEVER or steps >= self._limits.steps or (best is not None and best.weight <= bound):
+                continue
+            ceiling = best.weight if best is not None else NOTHING_FOUND
+            found, used = self._search(demand, items, bound, ceiling, self._limits.steps - steps)
+            steps += used
+            if found is not None:
+                best = Rescue(self._staged(found.relocations), found.relocations, found.weight)
+        return best
+
+    def _search(
+        self, demand: Demand, items: Sequence[Item], bound: int, ceiling: int, steps: int
+    ) -> tuple[Found | None, int]:
+        limits = msgspec.structs.replace(self._limits, steps=steps)
+
+        def accept(relocations: tuple[Relocation, ...]) -> int | None:
+            return self._weigh(demand, relocations)
+
+        search = Search(self._overlay, self._park, limits, accept, ceiling)
+        search.run(items, bound)
+        return search.found(bound), search.steps
+
+    def _weigh(self, demand: Demand, relocations: tuple[Relocation, ...]) -> int | None:
+        overlay, site = self._stage()
+        before, site_before = overlay.checkpoint(), site.checkpoint()
+        steps = Stage(overlay, self._park).carry_out(relocations)
+        weight = None
+        if steps is not None and len(steps) <= self._limits.max_moves:
+            weight = weight_of(steps) if site.place(demand.piece, demand.choices).ok else None
+        site.rollback(site_before)
+        overlay.rollback(before)
+        return weight
+
+    def _staged(self, relocations: tuple[Relocation, ...]) -> tuple[Step, ...]:
+        overlay, _ = self._stage()
+        before = overlay.checkpoint()
+        steps = Stage(overlay, self._park).carry_out(relocations)
+        overlay.rollback(before)
+        assert steps is not None, "it was tried"
+        return tuple(steps)
+
+    def _stage(self) -> tuple[Overlay, OverlaySite]:
+        """The copy on which answers are tried."""
+        if self._copy is None:
+            overlay = self._overlay.fork()
+            site = OverlaySite(overlay, overlay.snapshot.system, (), ResourceRules())
+            self._copy = overlay, site
+        return self._copy

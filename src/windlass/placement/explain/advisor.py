@@ -1,0 +1,117 @@
+"""Verdicts with what would help in them, worked out when they are read.
+
+Made by `engine` with every plan, for `ExplainedHolds`. Two questions: `refined` tells full from fragmented and is cheap;
+`explained` works out everything else, for the first holds of a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+
+from windlass.model.decision import Hold
+from windlass.model.reasons import POD_REASONS, RESERVED_FOR_OTHERS
+from windlass.model.verdict import Verdict
+from windlass.model.workload import Workload
+from windlass.placement.explain.aftermath import Aftermath
+from windlass.placement.explain.case import Case
+from windlass.placement.explain.changes import changes_of
+from windlass.placement.explain.codes import GPU_FRAGMENTED, GPU_FULL, GpuSums
+from windlass.placement.empty import TOO_LARGE, EmptyCluster
+from windlass.placement.explain.limits import exceeds_quota, limits_of
+from windlass.placement.explain.offers import Offers
+from windlass.placement.explain.relief import relief_of
+from windlass.queueing.outcome import BEHIND_HEAD, QUEUE_MISSING, TOPOLOGY_NOFIT
+from windlass.queueing.site import PodSetChoice
+
+MOST_EXPLAINED = 32
+"""Holds of one plan that are explained; those behind them have their code and their counts."""
+NOT_ITS_REQUEST = frozenset(
+    {QUEUE_MISSING, BEHIND_HEAD, "GANG_INCOMPLETE", "JOB_SUSPENDED", "RESOURCE_QUOTA_EXCEEDED"}
+    | {reason.code for reason in POD_REASONS if reason is not RESERVED_FOR_OTHERS}
+)
+"""Codes of holds that no other request and nobody's end lifts."""
+IN_PIECES = frozenset({GPU_FRAGMENTED, GPU_FULL, TOPOLOGY_NOFIT, "CPU_MEM_INSUFFICIENT"})
+"""Codes of holds that moves may lift."""
+
+replace = msgspec.structs.replace
+
+
+class Advisor:
+    def __init__(self, make: Callable[[], Aftermath]) -> None:
+        self._make = make
+        self._made: Aftermath | None = None
+        self._offers: Offers | None = None
+        self._by_shape: dict[int, bool] = {}
+        self._by_request: dict[tuple[object, ...], bool] = {}
+
+    @property
+    def _after(self) -> Aftermath:
+        if self._made is None:
+            self._made = self._make()
+            self._offers = Offers(self._made)
+        return self._made
+
+    def refined(self, hold: Hold) -> Hold:
+        """GPUs that are free in pieces are another matter than GPUs that are in use."""
+        if hold.verdict.code != GPU_FULL:
+            return hold
+        if not self._is_fragmented(hold.workload):
+            return hold
+        return replace(hold, verdict=replace(hold.verdict, code=GPU_FRAGMENTED))
+
+    def _is_fragmented(self, key: str) -> bool:
+        """Asked once for pods of one shape, and for workloads that ask for the same."""
+        shape = self._after.shape_of_pod(key)
+        if shape is not None and shape in self._by_shape:
+            return self._by_shape[shape]
+        piece = self._after.piece(key)
+        found = piece is not None and self._is_in_pieces(piece)
+        if shape is not None:
+            self._by_shape[shape] = found
+        return found
+
+    def _is_in_pieces(self, piece: Workload) -> bool:
+        plain = tuple(PodSetChoice(one.name, one.count, {}) for one in piece.pod_sets)
+        parts, _, _ = self._after.site.parts(piece, plain)
+        asked = (piece.namespace, piece.queue, *((part.shape.key, part.count) for part in parts))
+        if asked not in self._by_request:
+            among = self._after.nodes_of_queue(piece)
+            self._by_request[asked] = GpuSums(self._after.overlay, parts, among).are_fragmented
+        return self._by_request[asked]
+
+    def explained(self, hold: Hold) -> Hold:
+        """With everything that was asked for in the verdict."""
+        piece = self._after.piece(hold.workload)
+        if piece is None or not self._after.is_current:
+            return hold
+        with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
+            return replace(hold, verdict=self._verdict(piece, hold.verdict))
+
+    def _verdict(self, piece: Workload, verdict: Verdict) -> Verdict:
+        case = Case(self._after, piece, verdict)
+        limits = limits_of(case)
+        if verdict.code in NOT_ITS_REQUEST:
+            return replace(verdict, limits=limits)
+        infeasible = self._is_infeasible(case)
+        assert self._offers is not None
+        moves = self._offers.moves(case) if verdict.code in IN_PIECES and not infeasible else ()
+        return replace(
+            verdict,
+            limits=limits,
+            is_infeasible=infeasible,
+            relief=None if infeasible else relief_of(case),
+            changes=changes_of(case),
+            moves=moves,
+        )
+
+    @staticmethod
+    def _is_infeasible(case: Case) -> bool:
+        if case.verdict.code == TOO_LARGE or exceeds_quota(case):
+            return True
+        empty = EmptyCluster(case.after.overlay)
+        if empty.never_fits(case.parts) is not None:
+            return True
+        return case.tree is not None and empty.never_fits_close(case.parts, case.tree) is not None

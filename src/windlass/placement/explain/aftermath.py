@@ -1,0 +1,133 @@
+"""A decision as it was left: what explanations are worked out on.
+
+`placement.admission` makes one at the end of its decision, `engine` one for lone pods where there are no workloads. It
+lives as long as the plan. The score table is the memo's, and the next decision uses it: from then on `is_current` is
+false, and nothing may be tried here any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from windlass.cluster.facts import Bools
+from windlass.cluster.pods import UNREADABLE
+from windlass.model.configuration import ResourceRules
+from windlass.model.pod import Pod
+from windlass.model.times import seconds_of
+from windlass.model.workload import Admission, PodSet, Workload
+from windlass.placement.overlay import Overlay
+from windlass.placement.site import OverlaySite
+from windlass.placement.timeplan.room import Room
+from windlass.placement.timeplan.terms import TimeSettings
+from windlass.placement.timeplan.walls import Wall
+from windlass.queueing.config import QueueConfig
+from windlass.queueing.outcome import Admitted, Evicted, Held, Outcome
+
+
+class Aftermath:
+    def __init__(
+        self,
+        room: Room,
+        queues: QueueConfig,
+        pieces: Mapping[str, Workload],
+        outcomes: Sequence[Outcome] = (),
+        walls: Sequence[Wall] = (),
+        basis: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self.room, self.queues, self.walls = room, queues, walls
+        self.pieces = pieces
+        self.basis = basis or {}
+        """Workload with a planned start → those whose end makes room for it."""
+        self._outcomes = outcomes
+        self.turns = {one.workload: one.turn for one in outcomes if isinstance(one, Admitted | Held)}
+        self.evicted = frozenset(one.workload for one in outcomes if isinstance(one, Evicted))
+        self._epoch = room.overlay.table.epoch
+        self._is_counted = False
+
+    @property
+    def overlay(self) -> Overlay:
+        return self.room.overlay
+
+    @property
+    def site(self) -> OverlaySite:
+        return self.room.site
+
+    @property
+    def now(self) -> int:
+        return self.room.now
+
+    @property
+    def is_current(self) -> bool:
+        """Nobody has used the table since."""
+        return self._epoch == self.room.overlay.table.epoch
+
+    def count_everybody(self) -> None:
+        """Whoever was admitted in this decision holds quota from now on."""
+        if self._is_counted:
+            return
+        self._is_counted = True
+        for one in self._outcomes:
+            if isinstance(one, Admitted) and one.workload in self.pieces:
+                self.room.add_placed(self.pieces[one.workload], one.choices)
+
+    def pods_leaving(self) -> frozenset[str]:
+        """Pods of workloads that this decision evicts."""
+        gone = [self.pieces[key] for key in self.evicted if key in self.pieces]
+        return frozenset(pod for one in gone for pod_set in one.pod_sets for pod in pod_set.pods)
+
+    def piece(self, key: str) -> Workload | None:
+        """The workload that waits, or the part of it that does; a pod on its own is one, too."""
+        found = self.pieces.get(key)
+        if found is not None:
+            return found
+        snapshot = self.overlay.snapshot
+        row = self.site.pod_row(key)
+        if row is None or int(snapshot.pods.shape[row]) == UNREADABLE:
+            return None
+        return lone_workload(snapshot.pods.objects[row])
+
+    def shape_of_pod(self, key: str) -> int | None:
+        """The number of its shape, for a pod that is on its own."""
+        row = None if key in self.pieces else self.site.pod_row(key)
+        return None if row is None else int(self.overlay.snapshot.pods.shape[row])
+
+    def nodes_of_queue(self, piece: Workload) -> Bools:
+        """Nodes of the flavors that its queue has; all nodes where it is in none."""
+        facts, node = self.overlay.snapshot.facts, self.room.queue_of(piece)
+        if node is None:
+            return np.ones(facts.size, dtype=np.bool_)
+        names = {quotas.flavor for group in node.spec.groups for quotas in group.flavors}
+        inside: Bools = np.zeros(facts.size, dtype=np.bool_)
+        for name in names & self.room.system.flavors.keys():
+            inside |= facts.matching_labels(self.room.system.flavors[name].node_labels)
+        return inside
+
+
+def lone_workload(pod: Pod) -> Workload:
+    one = PodSet("main", 1, pod, pods=(pod.key,))
+    return Workload(pod.key, "Pod", (one,), priority=pod.spec.priority)
+
+
+def lone_room(overlay: Overlay, config: QueueConfig, settings: TimeSettings, now: int) -> Aftermath:
+    """Of a decision on nothing but pods on their own."""
+    system = overlay.snapshot.system
+    site = OverlaySite(overlay, system, (), ResourceRules())
+    room = Room(overlay, site, system, now, settings)
+    pods = overlay.snapshot.pods
+    rows = np.flatnonzero((pods.alive == 1) & (pods.node >= 0) & (pods.shape != UNREADABLE)).tolist()
+    room.add_running(_running(pods.objects[row]) for row in rows)
+    return Aftermath(room, config, {})
+
+
+def _running(pod: Pod) -> Workload:
+    started = seconds_of(pod.status.start_time) or seconds_of(pod.metadata.creation_timestamp)
+    return msgspec.structs.replace(
+        lone_workload(pod),
+        admission=Admission(""),
+        started_at=started,
+        max_run_seconds=pod.spec.active_deadline_seconds,
+        evicted=bool(pod.metadata.deletion_timestamp),
+    )

@@ -1,0 +1,53 @@
+"""The holds of a plan, made as they are read, and explained where that is asked for.
+
+`engine` chains here what lone pods and workloads are held for; `Plan.holds` is one of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import overload
+
+from windlass.model.decision import Hold
+from windlass.model.plan import ExplainableHolds
+from windlass.placement.explain.advisor import MOST_EXPLAINED, Advisor
+
+
+class ExplainedHolds(ExplainableHolds):
+    def __init__(self, parts: Sequence[Sequence[Hold]], advisor: Advisor) -> None:
+        self._parts, self._advisor = parts, advisor
+        self._explained: dict[int, Hold] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    @overload
+    def __getitem__(self, index: int) -> Hold: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Hold]: ...
+    def __getitem__(self, index: int | slice) -> Hold | Sequence[Hold]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        return self._advisor.refined(self._plain(index % len(self)))
+
+    def explained(self, index: int) -> Hold:
+        known = self._explained.get(index)
+        if known is None:
+            known = self[index]
+            if index < MOST_EXPLAINED:
+                known = self._explained[index] = self._advisor.explained(known)
+        return known
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # like any other list
+
+    def _plain(self, index: int) -> Hold:
+        for part in self._parts:
+            if index < len(part):
+                return part[index]
+            index -= len(part)
+        raise IndexError(index)

@@ -1,0 +1,310 @@
+"""What binds a workload that waits, as numbers and in words that its owner may read.
+
+Quota of its own queue, the topology level, the resource and on how many nodes, the work or the plan before it. Read by
+`advisor`; the numbers are those of the state after the decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from windlass.model.quota import MILLI_GPU
+from windlass.model.reasons import (
+    FIRST_RESOURCE_BIT,
+    POD_REASONS,
+    RESERVED_FOR_OTHERS,
+    WHY_GPU_DEVICE_ROOM,
+    WHY_GPU_MODEL,
+    WHY_NODE_AFFINITY,
+)
+from windlass.model.requests import format_amount
+from windlass.model.topology import level_name
+from windlass.model.verdict import Limit
+from windlass.placement.explain.case import Case
+from windlass.placement.explain.space import WHOLE, Space, free_gpus
+from windlass.placement.gang import OverlayRoom, Part
+from windlass.placement.topology import TopologyAsk, TopologyFailure, plan_topology
+from windlass.placement.verdicts import reason_of
+from windlass.queueing.node import QuotaNode
+from windlass.queueing.outcome import (
+    BEHIND_HEAD,
+    FLAVOR_MISMATCH,
+    QUEUE_MISSING,
+    QUOTA_INSUFFICIENT,
+    QUOTA_MISCONFIGURED,
+)
+from windlass.queueing.running import GPU
+
+MOST_LIMITS = 4
+MOST_PIECES = 6
+PIN_BITS = WHY_GPU_MODEL | WHY_NODE_AFFINITY
+PRODUCT = "nvidia.com/gpu.product"
+_QUEUE_TEXTS = {
+    QUEUE_MISSING: "its queue is missing, inactive or stopped",
+    FLAVOR_MISMATCH: "no flavor of its queue may be used by its pods (taints, node selector or topology)",
+    QUOTA_MISCONFIGURED: "its queue has no quota for a resource that it asks for",
+    "GANG_INCOMPLETE": "its group lacks members",
+    "JOB_SUSPENDED": "its owner has suspended it",
+    "RESOURCE_QUOTA_EXCEEDED": "the ResourceQuota of its namespace is used up",
+}
+
+
+def limits_of(case: Case) -> tuple[Limit, ...]:
+    """The first binds most."""
+    return tuple(limit for limit, _ in zip(_limits(case), range(MOST_LIMITS), strict=False))
+
+
+def _limits(case: Case) -> Iterator[Limit]:
+    code = case.verdict.code
+    if code == BEHIND_HEAD:
+        queue = case.after.room.queue_of(case.piece)
+        name = queue.name if queue is not None else ""
+        text = f"quota would do, but work ahead of it in queue {name} waits, and the queue is strict"
+        yield Limit("order", text, queue=name, behind=_head(case.verdict.detail))
+    elif code == RESERVED_FOR_OTHERS.code:
+        yield Limit("plan", RESERVED_FOR_OTHERS.message, behind=_first_plan(case))
+    elif code in _QUEUE_TEXTS:
+        yield Limit("object", _QUEUE_TEXTS[code], queue=case.piece.queue)
+        if code == QUOTA_MISCONFIGURED:
+            yield from quota_limits(case)
+    elif text := next((reason.message for reason in POD_REASONS if reason.code == code), ""):
+        yield Limit("object", text)
+    elif code == QUOTA_INSUFFICIENT:
+        yield from quota_limits(case)
+    else:
+        yield from room_limits(case)
+
+
+def _head(detail: str) -> str:
+    """Queueing names the head of the queue in its sentence."""
+    return detail.removeprefix("waits behind ").partition(",")[0] if detail.startswith("waits behind ") else ""
+
+
+def _first_plan(case: Case) -> str:
+    turn = case.after.turns.get(case.piece.key, 1 << 60)
+    ahead = [wall for wall in case.after.walls if wall.turn < turn and not wall.is_for(case.piece)]
+    return min(ahead, key=lambda wall: (wall.start, wall.turn, wall.key)).key if ahead else ""
+
+
+# Quota
+
+
+def quota_limits(case: Case) -> Iterator[Limit]:
+    """Per resource of which the queue has too little left: the flavor that comes closest."""
+    node = case.after.room.queue_of(case.piece)
+    if node is None:
+        return
+    case.after.room.show_quota(case.after.now, ())
+    for resource, needed in sorted(asked_of_quota(case).items()):
+        cells = [
+            (quotas.flavor, resource)
+            for group in node.spec.groups
+            if resource in group.resources
+            for quotas in group.flavors
+        ]
+        if not cells:
+            if not case.after.queues.ignore_undeclared:
+                yield Limit(
+                    "quota", f"queue {node.name} has no quota for {resource}", node.name, resource=resource
+                )
+            continue
+        best = max(cells, key=node.available)
+        if node.available(best) < needed:
+            yield _quota_limit(node, best, resource, needed)
+
+
+def asked_of_quota(case: Case) -> dict[str, int]:
+    asked: dict[str, int] = {}
+    for one in case.piece.pod_sets:
+        for resource, amount in case.after.site.requests(case.piece, one).items():
+            asked[resource] = asked.get(resource, 0) + amount * one.count
+    return asked
+
+
+def _quota_limit(node: QuotaNode, cell: tuple[str, str], resource: str, needed: int) -> Limit:
+    left, most = node.available(cell), node.maximum(cell)
+    text = (
+        f"queue {node.name} has {quota_amount(resource, left)} {resource} left in flavor {cell[0]}, "
+        f"and it asks for {quota_amount(resource, needed)}"
+    )
+    if needed > most:
+        text += f"; more than {quota_amount(resource, most)} the queue can never have"
+    return Limit(
+        "quota",
+        text,
+        queue=node.name,
+        flavor=cell[0],
+        resource=resource,
+        needed=quota_amount(resource, needed),
+        available=quota_amount(resource, left),
+    )
+
+
+def exceeds_quota(case: Case) -> bool:
+    """Whether its queue could not give it that much even if nobody else held any."""
+    node = case.after.room.queue_of(case.piece)
+    if node is None:
+        return False
+    for resource, needed in asked_of_quota(case).items():
+        cells = [
+            (quotas.flavor, resource)
+            for group in node.spec.groups
+            if resource in group.resources
+            for quotas in group.flavors
+        ]
+        if cells and all(node.maximum(cell) < needed for cell in cells):
+            return True
+    return False
+
+
+def quota_amount(resource: str, amount: int) -> str:
+    """GPUs are counted in thousandths there."""
+    return f"{amount / MILLI_GPU:g}" if resource == GPU else format_amount(resource, amount)
+
+
+# Room
+
+
+def room_limits(case: Case) -> Iterator[Limit]:
+    if case.is_close:
+        yield from _topology_limit(case)
+    index = case.tightest()
+    part, space = case.parts[index], case.space(index)
+    if part.shape.gpu is not None and not part.shape.gpu.profile:
+        yield from _gpu_limits(case, part, space)
+    yield from _node_limits(part, space)
+
+
+def _topology_limit(case: Case) -> Iterator[Limit]:
+    """Asks the search again, on what is free after the decision."""
+    assert case.tree is not None
+    overlay = case.after.overlay
+    close = [part for part in case.parts if part.topology is not None]
+    rows = [overlay.table.row(part.shape, overlay.snapshot, part.pod) for part in close]
+    before = overlay.checkpoint()
+    asks = [TopologyAsk(part.name, part.count, part.topology) for part in close]
+    found = plan_topology(case.tree, asks, OverlayRoom(overlay, close, rows), case.topology)
+    overlay.rollback(before)
+    if not isinstance(found, TopologyFailure):
+        return
+    level = found.level or next(part.topology.level for part in close if part.topology is not None)
+    what = "slices" if found.unit == "slice" else "pods"
+    text = found.message
+    if found.level and found.needed:
+        where = f"one {level_name(level)}" if level else "the topology"
+        text = f"no place for its {found.needed} {what} within {where}: {found.fits} would fit at the most"
+    yield Limit(
+        "topology", text, level=level, needed=str(found.needed or ""), available=str(found.fits)
+    )
+
+
+def _gpu_limits(case: Case, part: Part, space: Space) -> Iterator[Limit]:
+    gpu = part.shape.gpu
+    assert gpu is not None
+    sums = case.sums()
+    unit = 1 if gpu.milli == WHOLE else WHOLE
+    free = sum(sums.pieces)
+    bits = {bit for bit, _ in space.refusals()}
+    # Without any reason, each node takes pods: just not enough of them.
+    if (_lacks_gpus(part, bits) or not bits) and gpu.milli and space.fitting < part.count:
+        pieces = ", ".join(f"{piece / unit:g}" for piece in sums.pieces[:MOST_PIECES])
+        more = f" and {len(sums.pieces) - MOST_PIECES} more" if len(sums.pieces) > MOST_PIECES else ""
+        each = f"{gpu.count * gpu.milli / WHOLE:g}"
+        if sums.are_fragmented and space.part.count:
+            text = (
+                f"fragmentation: {free / unit:g} GPUs are free ({pieces}{more} by node), but only {space.fitting} of "
+                f"its {_pods(part.count)} {'finds' if space.fitting == 1 else 'find'} {each} on one node"
+            )
+            kind = "fragmentation"
+        else:
+            text = (
+                f"{free / unit:g} GPUs are free on nodes that it may use, and it asks for {sums.asked / WHOLE:g}"
+            )
+            kind = "resource"
+        needed, nodes = f"{sums.asked / WHOLE:g}", int(np.count_nonzero(space.fits == 0))
+        yield Limit(kind, text, resource=GPU, needed=needed, available=f"{free / unit:g}", nodes=nodes)
+    yield from _pinned(part, space)
+
+
+def _lacks_gpus(part: Part, bits: set[int]) -> bool:
+    room = WHY_GPU_DEVICE_ROOM.bit_length() - 1
+    names = [part.shape.requests[bit - FIRST_RESOURCE_BIT][0] for bit in bits if bit >= FIRST_RESOURCE_BIT]
+    return room in bits or any(name.startswith(GPU) for name in names)
+
+
+def _pinned(part: Part, space: Space) -> Iterator[Limit]:
+    """GPUs that are free and that nothing but the pod's own wish for a model or a kind of node keeps it from."""
+    other = other_models(part, space)
+    if not other:
+        return
+    total = sum(other.values())
+    named = ", ".join(f"{count} {name}" for name, count in sorted(other.items(), key=lambda one: (-one[1], one[0])))
+    wish = pinned_to(part)
+    text = f"its pin to {wish or 'certain nodes'} strands {total} free GPUs of other models or nodes: {named}"
+    nodes = int(np.count_nonzero(space.why & np.uint64(PIN_BITS)))
+    yield Limit("model", text, resource=GPU, available=str(total), nodes=nodes)
+
+
+def other_models(part: Part, space: Space) -> dict[str, int]:
+    """Model → whole free GPUs that the pod's pin keeps it from."""
+    overlay, gpu = space.overlay, part.shape.gpu
+    if gpu is None or gpu.profile or not (gpu.models or pinned_to(part)):
+        return {}
+    blocked = np.uint64((1 << 16) - 1) & ~np.uint64(PIN_BITS)
+    reachable = (space.why & blocked) == 0
+    affine = (overlay.table.cells.static[space.row] & np.uint64(WHY_NODE_AFFINITY)) == 0
+    allowed = overlay.snapshot.models.mask(gpu.models)
+    found: dict[str, int] = {}
+    for code, name in enumerate(overlay.snapshot.models.names):
+        free = free_gpus(overlay, part.shape, (name,))
+        refused = reachable & ~affine if allowed >> code & 1 else reachable
+        count = int(free[refused].sum())
+        if count:
+            found[name or "of no known model"] = count
+    return found
+
+
+def pinned_to(part: Part) -> str:
+    """The model or the labels that the pod insists on."""
+    spec, gpu = part.pod.spec, part.shape.gpu
+    if gpu is not None and gpu.models:
+        return " or ".join(dict.fromkeys(gpu.models))
+    if PRODUCT in spec.node_selector:
+        return spec.node_selector[PRODUCT]
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    for term in required.node_selector_terms if required is not None else ():
+        for one in term.match_expressions:
+            if one.key == PRODUCT and one.operator == "In":
+                return " or ".join(one.values)
+    return ", ".join(f"{key}={value}" for key, value in sorted(spec.node_selector.items()))
+
+
+def _node_limits(part: Part, space: Space) -> Iterator[Limit]:
+    """One for every other reason that nodes have."""
+    for bit, nodes in space.refusals():
+        name = part.shape.requests[bit - FIRST_RESOURCE_BIT][0] if bit >= FIRST_RESOURCE_BIT else ""
+        if name.startswith(GPU) or bit == WHY_GPU_DEVICE_ROOM.bit_length() - 1:
+            continue
+        if name and name != "pods":
+            most = format_amount(name, int(space.free(name)[space.is_open].max(initial=0)))
+            asked = format_amount(name, dict(part.shape.requests)[name])
+            text = (
+                f"{_nodes(nodes)} too little {name} free: it asks for {asked} a pod, and a node that it may use has "
+                f"{most} at the most"
+            )
+            yield Limit("resource", text, resource=name, needed=asked, available=most, nodes=nodes)
+        else:
+            reason = reason_of(part.shape, bit)
+            kind = "resource" if name == "pods" else "rules"
+            yield Limit(kind, f"{nodes} {reason.kube}", resource=name, nodes=nodes)
+
+
+def _nodes(count: int) -> str:
+    return "1 node has" if count == 1 else f"{count} nodes have"
+
+
+def _pods(count: int) -> str:
+    return "1 pod" if count == 1 else f"{count} pods"

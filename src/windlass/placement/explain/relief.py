@@ -1,0 +1,190 @@
+"""What would free what a workload lacks: whose end, how many they are, and when that will be.
+
+Where a start is planned, those whose end the plan rests on. Otherwise the fewest running workloads that were found
+which would have to end: on the nodes where the fewest stand in the way, or of those who hold the quota. What is found is
+tried before it is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from windlass.cluster.facts import Bools
+from windlass.cluster.state import Ints
+from windlass.model.verdict import Relief
+from windlass.placement.elastic import whole_key
+from windlass.placement.explain.case import Case
+from windlass.placement.explain.space import open_nodes
+from windlass.placement.timeplan.room import Occupant
+from windlass.queueing.node import QuotaNode
+
+MOST_NODES = 512
+"""Nodes that are looked at, those that lack least first."""
+MOST_DOMAINS = 64
+MOST_HOLDERS = 24
+"""Holders of quota that are counted up."""
+
+
+def relief_of(case: Case) -> Relief | None:
+    basis = case.after.basis.get(case.piece.key)
+    if basis:
+        return _told(case, basis)
+    if case.lacks_quota:
+        return _of_quota(case)
+    return _of_room(case)
+
+
+def _told(case: Case, keys: Iterable[str]) -> Relief | None:
+    """The workloads by name, with what is known of their ends."""
+    present = {one.workload.key: one for one in case.after.room.occupants()}
+    found = [present[key] for key in dict.fromkeys(keys) if key in present]
+    if not found:
+        return None
+    of: dict[str, int] = {}
+    for key, one in {whole_key(one.workload.key): one for one in found}.items():
+        queue = one.holding[0] if one.holding is not None else f"{key.partition('/')[0]}/"
+        of[queue] = of.get(queue, 0) + 1
+    names = tuple(dict.fromkeys(whole_key(one.workload.key) for one in found))
+    ends = [one.end for one in found]
+    known = [end for end in ends if end is not None]
+    if len(known) == len(ends):
+        at, basis = max(known), "by run-time limits"
+    else:
+        at, basis = None, f"{len(ends) - len(known)} of {len(ends)} run without a known limit"
+    return Relief(len(names), of, names, at, basis)
+
+
+# Quota
+
+
+def _of_quota(case: Case) -> Relief | None:
+    """Those who hold most of what it lacks, its own queue first, as many as it takes."""
+    node = case.after.room.queue_of(case.piece)
+    assignment = case.trials.assignment(case.piece)
+    if node is None or assignment is None:
+        return None
+    cells = set(assignment.usage) or {
+        (quotas.flavor, name) for group in node.spec.groups for quotas in group.flavors for name in group.resources
+    }
+    holders = [one for one in case.after.room.occupants() if one.holding is not None and _holds(one, cells)]
+    near = [one for one in holders if _is_near(case, one, node)]
+    near.sort(key=lambda one: _holder_rank(one, node.name, cells))
+    gone: list[str] = []
+    for one in near[:MOST_HOLDERS]:
+        gone.append(one.workload.key)
+        if case.trials.choices(case.piece, gone) is not None:
+            return _told(case, gone)
+    return None
+
+
+def _holds(one: Occupant, cells: set[tuple[str, str]]) -> bool:
+    return one.holding is not None and any(one.holding[1].get(cell) for cell in cells)
+
+
+def _is_near(case: Case, one: Occupant, node: QuotaNode) -> bool:
+    """In the same queue or the same cohort tree."""
+    assert one.holding is not None
+    other = case.after.room.clock.queue(one.holding[0])
+    return other is not None and other.root is node.root
+
+
+def _holder_rank(one: Occupant, queue: str, cells: set[tuple[str, str]]) -> tuple[object, ...]:
+    assert one.holding is not None
+    held = max(one.holding[1].get(cell, 0) for cell in cells)
+    return (one.holding[0] != queue, -held, one.end is None, one.end or 0, one.workload.key)
+
+
+# Room
+
+
+def _of_room(case: Case) -> Relief | None:
+    """For each part that lacks places, the nodes that are cleared by the fewest."""
+    stands = _who_stands_where(case)
+    best: list[str] | None = None
+    for domain in _domains(case)[:MOST_DOMAINS]:
+        gone: dict[str, None] = {}
+        for index in range(len(case.parts)):
+            found = _clear(case, index, domain, stands, gone)
+            if found is None:
+                break
+            gone.update(dict.fromkeys(found))
+        else:
+            if gone and (best is None or len(gone) < len(best)):
+                best = list(gone)
+    if best is None or not case.trials.starts(case.piece, best):
+        return None
+    return _told(case, best)
+
+
+def _domains(case: Case) -> Sequence[Bools | None]:
+    """The sets of nodes that a required topology leaves to choose from."""
+    for part in case.parts:
+        wanted = part.topology
+        if case.tree is not None and wanted is not None and wanted.mode == "required":
+            return case.tree.domains(wanted.level, case.after.overlay.snapshot.facts.size)
+    return (None,)
+
+
+Standing = dict[int, list[tuple[str, Ints]]]
+"""Node → who stands there, and what each would give back."""
+
+
+def _who_stands_where(case: Case) -> Standing:
+    room = case.after.room
+    found: Standing = {}
+    for one in room.occupants():
+        if not one.workload.evicted:
+            rows, held = room.forecast.held_by(one.workload.key)
+            for at, node in enumerate(rows.tolist()):
+                found.setdefault(node, []).append((one.workload.key, held[at]))
+    return found
+
+
+def _clear(
+    case: Case, index: int, domain: Bools | None, stands: Standing, gone: dict[str, None]
+) -> list[str] | None:
+    """Who has to go for the part to have all its places in the domain; None where that is not enough."""
+    part, space, room = case.parts[index], case.space(index), case.after.room
+    inside = open_nodes(case.after.overlay, space.row)
+    if domain is not None and part.topology is not None:
+        inside = inside & domain
+    missing = part.count - int(space.fits[inside].sum())
+    if missing <= 0:
+        return []
+    need = room.forecast.of_row(space.row)
+    free = room.forecast.free(room.now, {})
+    lack = np.maximum(0, need - free).astype(np.float64) / np.maximum(1, need)
+    order = np.lexsort((np.arange(len(lack)), lack.max(axis=1)))
+    ways: list[tuple[int, int, list[str]]] = []
+    for node in [at for at in order.tolist() if inside[at]][:MOST_NODES]:
+        left = free[node] - need * int(space.fits[node])
+        leave = _fewest(left, need, stands.get(node, []), gone)
+        if leave is not None:
+            ways.append((len(leave), node, leave))
+    if len(ways) < missing:
+        return None
+    return [key for _, _, keys in sorted(ways)[:missing] for key in keys]
+
+
+def _fewest(
+    free: Ints, need: Ints, standing: Sequence[tuple[str, Ints]], gone: dict[str, None]
+) -> list[str] | None:
+    """The largest holders first, until one more pod fits."""
+    left = free.copy()
+    for key, held in standing:
+        if key in gone:
+            left += held
+    short = [(key, held) for key, held in standing if key not in gone]
+    leave: list[str] = []
+    while (left < need).any():
+        lacking = left < need
+        helpful = [(key, held) for key, held in short if (held[lacking] > 0).any()]
+        if not helpful:
+            return None
+        key, held = max(helpful, key=lambda one: (int(one[1][lacking].sum()), one[0]))
+        short = [one for one in short if one[0] != key]
+        left += held
+        leave.append(key)
+    return leave

@@ -1,0 +1,87 @@
+"""Would this request start now? Tried on the decision's own overlay, with quota and planned starts, and undone.
+
+`changes` asks for smaller and looser requests, `relief` for what is there once others have gone. Trials are counted, so
+that a plan can be explained in bounded time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from windlass.model.errors import InputError
+from windlass.model.workload import Workload
+from windlass.placement.explain.aftermath import Aftermath
+from windlass.placement.timeplan.guard import GuardedSite
+from windlass.queueing.assignment import Assignment, Mode
+from windlass.queueing.pending import Pending
+from windlass.queueing.planner import Planner
+from windlass.queueing.site import PlaceResult, PodSetChoice
+from windlass.queueing.victims import Rules
+
+MOST_TRIALS = 40
+"""Requests that are tried for one hold."""
+MOST_PODS = 4096
+"""Pods that are placed for one hold, all trials together."""
+
+Choices = tuple[PodSetChoice, ...]
+
+
+class Trials:
+    """The trials of one hold."""
+
+    def __init__(self, after: Aftermath) -> None:
+        self.after = after
+        after.count_everybody()
+        self._planner = Planner(after.room.system, Rules(after.queues, after.now), after.site)
+        self._trials, self._pods = 0, 0
+
+    @property
+    def are_spent(self) -> bool:
+        return self._trials >= MOST_TRIALS or self._pods >= MOST_PODS
+
+    def starts(self, piece: Workload, without: Collection[str] = ()) -> bool:
+        """Whether quota, planned starts and nodes would let it start now, once those named have gone."""
+        if self.are_spent:
+            return False
+        with self._undone():
+            try:
+                for key in without:
+                    self.after.site.remove(self.after.room.workload(key))
+                choices = self.choices(piece, without)
+                return choices is not None and self._place(piece, choices, bool(without)).ok
+            except InputError:
+                return False  # a request that nobody could make
+
+    def choices(self, piece: Workload, without: Collection[str] = ()) -> Choices | None:
+        """Flavors by quota as it is now; None where quota doesn't suffice."""
+        if not piece.queue:
+            return tuple(PodSetChoice(one.name, one.count, {}) for one in piece.pod_sets)
+        assignment = self.assignment(piece, without)
+        return assignment.choices if assignment is not None and assignment.mode == Mode.FIT else None
+
+    def assignment(self, piece: Workload, without: Collection[str] = ()) -> Assignment | None:
+        node = self.after.room.queue_of(piece)
+        if node is None:
+            return None
+        self.after.room.show_quota(self.after.now, (), without)
+        return self._planner.nominate(Pending(piece, node, self.after.site)).assignment
+
+    def _place(self, piece: Workload, choices: Choices, others_go: bool) -> PlaceResult:
+        self._trials += 1
+        self._pods += sum(choice.count for choice in choices)
+        if others_go:
+            return self.after.site.place(piece, choices)
+        guard = GuardedSite(self.after.room, self.after.walls, self.after.turns)
+        return guard.place(piece, choices)
+
+    @contextmanager
+    def _undone(self) -> Iterator[None]:
+        """Everything is as it was afterwards, the rows of the table that only the trial needed included."""
+        room, table = self.after.room, self.after.overlay.table
+        mark, rows = room.mark(), table.rows_in_use()
+        try:
+            yield
+        finally:
+            room.rewind(mark)
+            table.keep_only(rows)

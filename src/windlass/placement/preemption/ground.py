@@ -1,0 +1,139 @@
+"""Freed-resource vectors: what every unit that may go would free on every node it is on.
+
+Made once by `context` for the highest priority that asks; `slots` asks which nodes could take a pod, and what that
+would roughly cost, before anything is tried on the overlay. Sums over whole nodes reject the impossible first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from windlass.cluster.facts import Bools
+from windlass.cluster.shape import Shape
+from windlass.cluster.snapshot import Snapshot
+from windlass.cluster.state import FREE, Ints, NodeState
+from windlass.placement.preemption.units import Unit
+
+
+class Need(NamedTuple):
+    """What a pod asks for, as far as vectors know."""
+
+    columns: Ints
+    amounts: Ints
+    """The last column of the ground is milli-GPU."""
+
+
+class Ground:
+    def __init__(self, snapshot: Snapshot, units: Sequence[Unit]) -> None:
+        self.units = list(units)
+        self._snapshot = snapshot
+        self._columns = snapshot.state.free.shape[1]
+        rows = [(unit.number, row) for unit in units for row in unit.rows]
+        owner = np.array([number for number, _ in rows], dtype=np.int64)
+        pods = np.array([row for _, row in rows], dtype=np.int64)
+        nodes = snapshot.pods.node[pods] if len(pods) else pods
+        # Entries: one for each unit and node, by node and then in the order in which units would go.
+        pairs, entry = np.unique(nodes * max(1, len(units)) + owner, return_inverse=True)
+        self.unit = pairs % max(1, len(units))
+        self.node = pairs // max(1, len(units))
+        self.freed: Ints = np.zeros((len(pairs), self._columns + 1), dtype=np.int64)
+        np.add.at(self.freed, entry.reshape(-1), self._vectors(pods))
+        self.priority = np.array([unit.priority for unit in units], dtype=np.int64)
+        levels = {
+            level: place for place, level in enumerate(sorted({unit.priority for unit in units}), start=1)
+        }
+        ranks = [0 if unit.leaving else levels[unit.priority] for unit in units]
+        self._rank = np.array(ranks, dtype=np.int64)
+        """Of its priority among all there are; 0 for what is leaving anyway."""
+        self._since = np.array([unit.since for unit in units], dtype=np.int64)
+        self._loss = np.array([unit.loss for unit in units], dtype=np.int64).reshape(-1, 2)
+        self._pods = np.array([0 if unit.leaving else len(unit.pods) for unit in units], dtype=np.int64)
+        self.there: Bools = np.ones(len(units), dtype=np.bool_)
+        """Units that are on the overlay."""
+
+    def _vectors(self, pods: Ints) -> Ints:
+        table = self._snapshot.pods
+        found = np.zeros((len(pods), self._columns + 1), dtype=np.int64)
+        known: dict[int, Ints] = {}
+        for i, row in enumerate(pods.tolist()):
+            number = int(table.shape[row])
+            vector = known.get(number)
+            if vector is None:
+                vector = np.zeros(self._columns + 1, dtype=np.int64)
+                for name, amount in self._snapshot.shapes[number].requests:
+                    vector[self._snapshot.resources.column(name)] = amount
+                known[number] = vector
+            found[i] = vector
+            found[i, -1] = sum(grant.milli for grant in table.grants[row] if not grant.profile)
+        return found
+
+    def need(self, shape: Shape) -> Need:
+        """Instances that a GPU is cut into on demand are no resource of the node, so they are not counted here."""
+        cut = shape.gpu is not None and bool(shape.gpu.profile)
+        asked = [
+            (self._snapshot.resources.column(name), amount)
+            for name, amount in shape.requests
+            if not (cut and name.startswith("nvidia.com/mig-"))
+        ]
+        asked += [(self._columns, shape.gpu_milli)] if shape.gpu_milli else []
+        columns, amounts = zip(*asked, strict=True) if asked else ((), ())
+        return Need(np.array(columns, dtype=np.int64), np.array(amounts, dtype=np.int64))
+
+    def free(self, state: NodeState, need: Need) -> Ints:
+        """[node, what is needed] free now."""
+        return _wide(state)[:, need.columns]
+
+    def usable(self, below: int) -> Bools:
+        """Entries of units that are there and of lower priority."""
+        return (self.there & (self.priority < below))[self.unit]
+
+    def all_freed(self, need: Need, usable: Bools, nodes: int) -> Ints:
+        """[node, what is needed] freed if everybody went who may."""
+        total = np.zeros((nodes, len(need.columns)), dtype=np.int64)
+        np.add.at(total, self.node[usable], self.freed[usable][:, need.columns])
+        return total
+
+    def estimates(self, free: Ints, wanted: Ints, need: Need, usable: Bools, feasible: Bools) -> Ints:
+        """Feasible nodes with somebody on them who may go, the cheapest first.
+
+        Estimated by what goes if units go in order until `wanted[node]` is there.
+        """
+        here = usable & feasible[self.node]
+        entries = np.flatnonzero(here)
+        if not len(entries):
+            return entries
+        node, unit = self.node[entries], self.unit[entries]
+        starts = np.flatnonzero(np.diff(node, prepend=-1))
+        counts = np.diff(np.append(starts, len(entries)))
+        sums = np.cumsum(self.freed[entries][:, need.columns], axis=0)
+        before = np.repeat(sums[starts] - self.freed[entries[starts]][:, need.columns], counts, axis=0)
+        lacks = np.any(free[node] + sums - before < wanted[node], axis=1)
+        # Who goes: as long as it lacks something, and the one that makes it enough; somebody at any rate, since the pod
+        # was refused, and if not for a lack that vectors know, then for another.
+        goes = np.append(True, lacks[:-1])
+        goes[starts] = True
+        enough = np.repeat(np.all(free[node[starts]] >= wanted[node[starts]], axis=1), counts)
+        goes[enough] = False
+        goes[starts] = True
+        top = np.maximum.reduceat(np.where(goes, self._rank[unit], -1), starts)
+        lost = [np.add.reduceat(np.where(goes, self._loss[unit, part], 0), starts) for part in range(2)]
+        pods = np.add.reduceat(np.where(goes, self._pods[unit], 0), starts)
+        newest = np.minimum.reduceat(np.where(goes, self._since[unit], np.iinfo(np.int64).max), starts)
+        order = np.lexsort((node[starts], -newest, pods, lost[1], lost[0], top))
+        return node[starts][order]
+
+    def on(self, node: int, usable: Bools) -> tuple[list[Unit], Ints]:
+        """The units on a node in the order of going, and what each frees there."""
+        first, end = np.searchsorted(self.node, [node, node + 1]).tolist()
+        entries = [entry for entry in range(first, end) if usable[entry]]
+        return [self.units[int(self.unit[entry])] for entry in entries], self.freed[entries]
+
+
+def _wide(state: NodeState) -> Ints:
+    """Free resources with milli-GPU as the last column."""
+    devices = np.concatenate([[0], np.cumsum(np.maximum(0, state.room[:, FREE]))])
+    milli = devices[state.node[:, 1]] - devices[state.node[:, 0]]
+    return np.concatenate([state.free, milli[:, None]], axis=1)

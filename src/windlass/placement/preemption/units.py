@@ -1,0 +1,218 @@
+"""Who may have to go by priority: running pods in the units in which they go, with what that would lose.
+
+Read from a snapshot by `context`; `ground` spreads the units over nodes. A unit is a lone pod, a gang with all its
+members, or one member above a gang's minimum. What is leaving already costs nothing and is told to nobody again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from windlass.cluster.pods import ALONE, UNREADABLE
+from windlass.cluster.snapshot import Snapshot
+from windlass.cluster.workloads.holding import started
+from windlass.model.kueue.workloads import LAST_CHECKPOINT
+from windlass.model.pod import Pod
+from windlass.model.times import seconds_of
+from windlass.model.workload import Admission, PodSet, Workload
+from windlass.placement.defrag.movable import gpu_milli
+from windlass.placement.elastic import is_extra, pieces_of, whole_key
+from windlass.queueing.config import QueueConfig
+
+MIRROR = "kubernetes.io/config.mirror"
+"""The annotation by which a kubelet marks a static pod."""
+_PARTS = 1_000_000
+
+Loss = tuple[int, int]
+"""Milli-GPU seconds; and, for what has no GPUs, millionths of its dominant resource times seconds."""
+
+
+class Unit(msgspec.Struct, frozen=True, eq=False):
+    number: int
+    key: str
+    """Of the piece that goes; `whole` is the workload that it belongs to."""
+    rows: tuple[int, ...]
+    """Its pods on nodes, as rows of the snapshot."""
+    pods: tuple[str, ...]
+    """The same by name, with those that don't stay when it goes."""
+    priority: int
+    loss: Loss
+    since: int
+    uid: str
+    leaving: bool = False
+    drags: tuple[str, ...] = ()
+    """Pieces that go with it: the extra members of a gang that loses its minimum."""
+    workload: Workload | None = None
+    """As the site knows it; None where the cluster has no workloads but pods."""
+
+    @property
+    def whole(self) -> str:
+        return whole_key(self.key)
+
+    @property
+    def rank(self) -> tuple[object, ...]:
+        """In this order they would go."""
+        return (
+            not self.leaving,
+            self.priority,
+            *self.loss,
+            len(self.pods),
+            -self.since,
+            self.uid,
+            self.key,
+        )
+
+
+def find_units(snapshot: Snapshot, below: int, config: QueueConfig, now: int) -> list[Unit]:
+    """All that may go for somebody of that priority, those first that would go first."""
+    finder = _Finder(snapshot, below, config, now)
+    found = finder.of_workloads() if snapshot.workloads else finder.of_pods()
+    ordered = sorted(found, key=lambda unit: unit.rank)
+    return [msgspec.structs.replace(unit, number=number) for number, unit in enumerate(ordered)]
+
+
+class _Finder:
+    def __init__(self, snapshot: Snapshot, below: int, config: QueueConfig, now: int) -> None:
+        self._snapshot, self._pods = snapshot, snapshot.pods
+        self._below, self._config, self._now = below, config, now
+        self._bound = np.flatnonzero((snapshot.pods.alive == 1) & (snapshot.pods.node >= 0)).tolist()
+        self._totals = snapshot.state.total.sum(axis=0).tolist()
+
+    def of_pods(self) -> Iterator[Unit]:
+        """Where nothing but labels says which pods belong together."""
+        groups: dict[int, list[int]] = {}
+        for row in self._bound:
+            group = int(self._pods.group[row])
+            if group != ALONE:
+                groups.setdefault(group, []).append(row)
+            elif self._pods.priority[row] < self._below:
+                yield from self._unit(self._objects([row])[0].key, [row])
+        for group, rows in groups.items():
+            yield from self._unit(self._snapshot.gangs[group].key, rows)
+
+    def of_workloads(self) -> Iterator[Unit]:
+        row_of = {self._pods.objects[row].key: row for row in self._bound}
+        known: set[int] = set()
+        for workload in self._snapshot.workloads:
+            rows = [row_of[key] for one in workload.pod_sets for key in one.pods if key in row_of]
+            known.update(rows)
+            if not rows or workload.admission is None or workload.priority >= self._below:
+                continue
+            if workload.all_or_nothing or workload.kind == "Pod":
+                yield from self._pieces(workload, row_of)
+            else:
+                for row in rows:
+                    yield from self._stray(row, workload)
+        for row in set(self._bound) - known:
+            if self._pods.objects[row].metadata.deletion_timestamp:
+                yield from self._stray(row, None)
+
+    def _pieces(self, workload: Workload, row_of: dict[str, int]) -> Iterator[Unit]:
+        pieces = [one for one in pieces_of(workload) if one.admission is not None]
+        extras = [one for one in pieces if is_extra(one.key)]
+        for piece in pieces:
+            rows = [row_of[key] for one in piece.pod_sets for key in one.pods if key in row_of]
+            drags = extras if piece.key == workload.key else []
+            yield from self._unit(piece.key, rows, piece, drags)
+
+    def _stray(self, row: int, workload: Workload | None) -> Iterator[Unit]:
+        """A pod that goes alone, though it is no workload of its own; the site has to be told of it."""
+        pod = self._pods.objects[row]
+        made = Workload(
+            key=pod.key,
+            kind="Pod",
+            pod_sets=(PodSet("main", 1, pod, pods=(pod.key,)),),
+            uid=pod.metadata.uid,
+            priority=max(pod.spec.priority, workload.priority if workload is not None else pod.spec.priority),
+            admission=Admission(""),
+            evicted=bool(pod.metadata.deletion_timestamp),
+            started_at=started(pod),
+            checkpoint_at=workload.checkpoint_at if workload is not None else 0,
+            evictable=workload is None or workload.evictable,
+        )
+        yield from self._unit(made.key, [row], made)
+
+    def _unit(
+        self,
+        key: str,
+        rows: Sequence[int],
+        workload: Workload | None = None,
+        drags: Sequence[Workload] = (),
+    ) -> Iterator[Unit]:
+        """The unit, if it may go."""
+        objects = self._objects(rows)
+        priority = max((pod.spec.priority for pod in objects), default=0)
+        if workload is not None:
+            priority = max(priority, workload.priority)
+        leaving = all(pod.metadata.deletion_timestamp for pod in objects)
+        since = workload.started_at if workload is not None else 0
+        since = since or max((started(pod) for pod in objects), default=0)
+        if not rows or priority >= self._below or any(not _may_go(pod) for pod in objects):
+            return
+        if not leaving and not self._is_old_enough(workload, since):
+            return
+        if any(int(self._pods.shape[row]) == UNREADABLE for row in rows):
+            return
+        own = [pod.key for pod in objects]
+        dragged = [name for one in drags for part in one.pod_sets for name in part.pods]
+        uid = workload.uid if workload is not None else objects[0].metadata.uid
+        loss = (0, 0) if leaving else self._loss([*rows, *self._rows_of(drags)], workload)
+        yield Unit(
+            0,
+            key,
+            tuple(rows),
+            tuple(dict.fromkeys([*own, *dragged])),
+            priority,
+            loss,
+            since,
+            uid or key,
+            leaving,
+            tuple(one.key for one in drags),
+            workload,
+        )
+
+    def _rows_of(self, workloads: Iterable[Workload]) -> list[int]:
+        names = {name for one in workloads for part in one.pod_sets for name in part.pods}
+        return [row for row in self._bound if self._pods.objects[row].key in names] if names else []
+
+    def _objects(self, rows: Sequence[int]) -> list[Pod]:
+        return [self._pods.objects[row] for row in rows]
+
+    def _is_old_enough(self, workload: Workload | None, since: int) -> bool:
+        if workload is not None and not workload.evictable:
+            return False
+        least = self._config.min_run_seconds
+        return not least or self._now - since >= least
+
+    def _loss(self, rows: Sequence[int], workload: Workload | None) -> Loss:
+        """Work since the last checkpoint or the start, plus the restart."""
+        gpus, shares = 0, 0
+        for row in rows:
+            seconds = self._seconds(self._pods.objects[row], workload)
+            shape = self._snapshot.shapes[int(self._pods.shape[row])]
+            held = gpu_milli(shape, self._pods.grants[row])
+            gpus += held * seconds
+            if not held:
+                shares += self._largest_share(shape.requests) * seconds
+        return (gpus, 0) if gpus else (0, shares)
+
+    def _seconds(self, pod: Pod, workload: Workload | None) -> int:
+        checkpoint = workload.checkpoint_at if workload is not None else 0
+        checkpoint = checkpoint or seconds_of(pod.metadata.annotations.get(LAST_CHECKPOINT, ""))
+        since = max(checkpoint, started(pod))
+        return min(max(0, self._now - since), self._config.lost_seconds_cap) + self._config.restart_seconds
+
+    def _largest_share(self, requests: Iterable[tuple[str, int]]) -> int:
+        columns = self._snapshot.resources
+        totals = ((amount, self._totals[columns.column(name)]) for name, amount in requests)
+        return max((amount * _PARTS // total for amount, total in totals if total > 0), default=0)
+
+
+def _may_go(pod: Pod) -> bool:
+    """A kubelet starts its static pods again at once, and a DaemonSet's pods come back to the same node."""
+    if MIRROR in pod.metadata.annotations:
+        return False
+    return not any(one.controller and one.kind == "DaemonSet" for one in pod.metadata.owner_references)

@@ -1,0 +1,1 @@
+"""The live loop: informers → store → decide → apply."""

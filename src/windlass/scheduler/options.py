@@ -1,0 +1,32 @@
+"""What the live scheduler is told: by its command line, and by its configuration file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from windlass.model.configuration import Settings
+
+DEFAULT_NAME = "windlass"
+
+
+class Options(msgspec.Struct, frozen=True):
+    settings: Settings = Settings()
+    scheduler_names: frozenset[str] = frozenset({DEFAULT_NAME})
+    """Pods that name one of these are ours."""
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
+    """Nodes without these labels are not looked at."""
+    shadow: bool = False
+    record: Path | None = None
+    leader_elect: bool = True
+    lease_namespace: str = "windlass-system"
+    lease_name: str = "windlass-scheduler"
+    lease_seconds: float = 15.0
+    identity: str = ""
+    listen: tuple[str, int] | None = None
+    """Address of /healthz, /readyz and /metrics."""
+    take_over: frozenset[str] = frozenset()
+    """LocalQueues (`namespace/name`) or ClusterQueues that are ours although Kueue is live."""
+    pause: float = 0.02
+    """Seconds between the first change and the decision on it, so that changes that come together are one batch."""

@@ -1,0 +1,258 @@
+"""The cluster as the loop sees it: what the informers say, what of it the engine is told, and what it needs to act.
+
+Informers push deltas in here at any time; the loop takes them over between two decisions. Pods that wait for another
+scheduler are not the engine's business; all that are on nodes are. Kinds that only matter where there are queues or
+gangs are kept back until there are some, so that a plain cluster costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from windlass.cluster.delta import Assume, Delta, Forget, Gone, Put
+from windlass.cluster.store import Store
+from windlass.model.disruption import PodDisruptionBudget
+from windlass.model.kueue import WorkloadObject
+from windlass.model.node import Node
+from windlass.model.objects import Unreadable, name_of
+from windlass.model.owners import OwnerObject, owner_of
+from windlass.model.owners.normalise import QUEUE_NAME
+from windlass.model.pod import Pod
+from windlass.model.priority import PriorityClass
+from windlass.model.times import timestamp_of
+from windlass.model.volume import Namespace, PersistentVolume, PersistentVolumeClaim, StorageClass
+from windlass.scheduler.options import Options
+
+_NO_GROUPING = (Namespace, PersistentVolume, PersistentVolumeClaim, StorageClass)
+_ASIDE = (PriorityClass, PodDisruptionBudget)
+"""Read where workloads are grouped, and no reason to group."""
+
+Key = tuple[str, str]
+"""Kind and `namespace/name`."""
+
+
+class Settled(NamedTuple):
+    told: list[Delta]
+    """What the store was told, in order."""
+    is_news: bool
+    """Something of it is more than a bind of ours that was confirmed."""
+
+
+class World:
+    def __init__(self, options: Options, report: Callable[[Unreadable], None]) -> None:
+        self._options, self._report = options, report
+        self.store = Store()
+        self.pods: dict[str, Pod] = {}
+        self.nodes: set[str] = set()
+        self.things: dict[tuple[str, str, str], Any] = {}
+        """API group, kind and key → everything but pods and nodes."""
+        self.assumed: dict[str, str] = {}
+        """Pod → node of binds that were sent and have not been seen on the watch."""
+        self.changed = asyncio.Event()
+        self.kueue_is_live = False
+        self._inbox: list[Delta] = []
+        self._told: set[Key] = set()
+        """What the store knows of that may have to be taken back."""
+        self._grouping = False
+        self._now = self._news = 0
+        self._resting: set[str] = set()
+        """Pods that are not to be decided on for a while."""
+
+    # Informers and outcomes push
+
+    def push(self, deltas: Sequence[Delta]) -> None:
+        self._inbox.extend(deltas)
+        if deltas:
+            self.changed.set()
+
+    def assume(self, assumed: Sequence[Assume]) -> None:
+        """Binds that are about to be sent; in the store at once."""
+        self.assumed.update((one.pod, one.node) for one in assumed)
+        self.store.apply(assumed)
+
+    def rest(self, key: str) -> None:
+        """Leave the pod out of decisions until `wake`."""
+        self._resting.add(key)
+        pod = self.pods.get(key)
+        self.push([Forget(key), *([Put(pod)] if pod is not None else [])])
+
+    def wake(self, key: str) -> None:
+        self._resting.discard(key)
+        pod = self.pods.get(key)
+        if pod is not None:
+            self.push([Put(pod)])
+
+    # The loop takes
+
+    def settle(self, now: int) -> Settled:
+        """Bring the store up to date with everything that was pushed."""
+        self.changed.clear()
+        inbox, self._inbox = self._inbox, []
+        self._now, self._news = now, 0
+        told = [delta for one in inbox for delta in self._taken(one)]
+        self.store.apply(told)
+        return Settled(told, self._news > 0)
+
+    def look(self, kind: str, key: str, group: str = "") -> Any:
+        return self.things.get((group, kind, key))
+
+    def claim(self, key: str) -> PersistentVolumeClaim | None:
+        found: PersistentVolumeClaim | None = self.look("PersistentVolumeClaim", key)
+        return found
+
+    def is_ours(self, pod: Pod) -> bool:
+        return pod.spec.scheduler_name in self._options.scheduler_names
+
+    def is_taken_over(self, namespace: str, queue: str) -> bool:
+        names = self._options.take_over
+        if f"{namespace}/{queue}" in names:
+            return True
+        local = self.look("LocalQueue", f"{namespace}/{queue}", "kueue.x-k8s.io")
+        return local is not None and local.spec.cluster_queue in names
+
+    def reconsider(self) -> None:
+        """Who decides on queues has changed: everything that depends on it is judged again."""
+        self.push([Put(thing) for thing in self.things.values() if isinstance(thing, WorkloadObject | OwnerObject)])
+
+    def _taken(self, delta: Delta) -> list[Delta]:
+        match delta:
+            case Put(object=Pod() as pod):
+                return self._pod(pod)
+            case Put(object=Node() as node):
+                return self._node(node)
+            case Put(object=Unreadable() as odd):
+                return self._odd(odd)
+            case Put(object=thing):
+                return self._other(thing)
+            case Gone():
+                return self._gone(delta)
+            case Forget():
+                self.assumed.pop(delta.pod, None)
+                return self._news_of([delta])
+            case _:
+                return self._news_of([delta])
+
+    def _news_of(self, deltas: list[Delta]) -> list[Delta]:
+        self._news += len(deltas)
+        return deltas
+
+    def _pod(self, pod: Pod) -> list[Delta]:
+        known = self.pods.get(pod.key)
+        self.pods[pod.key] = pod
+        waits = not pod.is_bound and not pod.is_over
+        if waits and (not self.is_ours(pod) or pod.metadata.deletion_timestamp or pod.key in self._resting):
+            return self._untold("Pod", pod.key)
+        told = ("Pod", pod.key) in self._told
+        if told and known is not None and _same(known, pod):
+            return []
+        if pod.is_bound and self.assumed.pop(pod.key, None) == pod.spec.node_name and not pod.is_over:
+            return [Put(_dated(pod, self._now))]
+        return self._tell("Pod", pod.key, _dated(pod, self._now))
+
+    def _node(self, node: Node) -> list[Delta]:
+        wanted = self._options.node_selector.items()
+        if not wanted <= node.labels.items():
+            self.nodes.discard(node.name)
+            return self._untold("Node", node.name)
+        known = self.things.get(("", "Node", node.name))
+        self.things["", "Node", node.name] = node
+        self.nodes.add(node.name)
+        if known is not None and ("Node", node.name) in self._told and _same(known, node):
+            return []
+        return self._tell("Node", node.name, node)
+
+    def _odd(self, odd: Unreadable) -> list[Delta]:
+        self._report(odd)
+        if odd.kind != "Pod" or not odd.node_name:
+            return []
+        key = f"{odd.namespace or 'default'}/{odd.name}"
+        self.pods.pop(key, None)
+        return self._tell("Pod", key, odd)
+
+    def _other(self, thing: Any) -> list[Delta]:
+        group, kind, key = name_of(thing)
+        known = self.things.get((group, kind, key))
+        self.things[group, kind, key] = thing
+        if not self._matters(thing):
+            return self._untold(f"{kind}.{group}", key, Gone(kind, key, group))
+        if (f"{kind}.{group}", key) in self._told and known is not None and _same(known, thing):
+            return []
+        more: list[Delta] = []
+        if not self._grouping and not isinstance(thing, _NO_GROUPING):
+            self._grouping = True
+            more = [Put(one) for one in self.things.values() if isinstance(one, _ASIDE)]
+        return [*more, *self._tell(f"{kind}.{group}", key, thing)]
+
+    def _matters(self, thing: Any) -> bool:
+        """Whether the engine has to see it."""
+        if isinstance(thing, _ASIDE):
+            return self._grouping
+        if isinstance(thing, WorkloadObject):
+            namespace = thing.metadata.namespace or "default"
+            if not self.kueue_is_live or self.is_taken_over(namespace, thing.spec.queue_name):
+                return True
+            return thing.status.admission is not None
+        if isinstance(thing, OwnerObject):
+            return self._owner_matters(thing)
+        return True
+
+    def _owner_matters(self, thing: OwnerObject) -> bool:
+        """Owners whose pods have nothing to do with one another, or are another scheduler's, don't."""
+        owner = owner_of(thing)
+        queue = owner.metadata.labels.get(QUEUE_NAME, "")
+        namespace = owner.metadata.namespace or "default"
+        if queue and self.kueue_is_live and not self.is_taken_over(namespace, queue):
+            return False
+        names = {one.template.spec.scheduler_name for one in owner.sets}
+        if names and not names & self._options.scheduler_names:
+            return False
+        return owner.together or any(one.controller for one in owner.metadata.owner_references)
+
+    def _gone(self, gone: Gone) -> list[Delta]:
+        if gone.kind == "Pod":
+            self.pods.pop(gone.key, None)
+            self._resting.discard(gone.key)
+            self.assumed.pop(gone.key, None)
+            return self._untold("Pod", gone.key)
+        self.things.pop((gone.group, gone.kind, gone.key), None)
+        if gone.kind == "Node":
+            self.nodes.discard(gone.key)
+            return self._untold("Node", gone.key)
+        return self._untold(f"{gone.kind}.{gone.group}", gone.key, gone)
+
+    def _tell(self, kind: str, key: str, thing: object) -> list[Delta]:
+        self._told.add((kind, key))
+        return self._news_of([Put(thing)])
+
+    def _untold(self, kind: str, key: str, gone: Gone | None = None) -> list[Delta]:
+        if (kind, key) not in self._told:
+            return []
+        self._told.discard((kind, key))
+        return self._news_of([gone or Gone(kind, key)])
+
+
+def _same(old: Any, new: Any) -> bool:
+    """Equal as far as the engine reads it. Of a pod's status only its end counts."""
+    if isinstance(old, Pod) and isinstance(new, Pod):
+        return old.is_over == new.is_over and old.spec == new.spec and _same_meta(old, new)
+    return _same_meta(old, new) and all(
+        getattr(old, field) == getattr(new, field) for field in old.__struct_fields__ if field != "metadata"
+    )
+
+
+def _same_meta(old: Any, new: Any) -> bool:
+    before = msgspec.structs.replace(old.metadata, resource_version="")
+    return bool(before == msgspec.structs.replace(new.metadata, resource_version=""))
+
+
+def _dated(pod: Pod, now: int) -> Pod:
+    """A pod on a node whose kubelet has not said yet when it started: as of now, and not as of its creation, so that
+    a gang which waited for long still has its grace."""
+    if not pod.is_bound or pod.status.start_time:
+        return pod
+    status = msgspec.structs.replace(pod.status, start_time=timestamp_of(now))
+    return msgspec.structs.replace(pod, status=status)

@@ -1,0 +1,134 @@
+"""What a node advertises under a configuration: resource names, and the devices of each.
+
+Reads an `Inventory` and a `PluginConfig`; feeds the device plugin, labels, `explain-config` and the exporter's join.
+The names and the refusals are the original's (`migStrategy` none, single, mixed; time-slicing and MPS multiply).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from windlass.model.errors import InputError
+from windlass.model.mig import mig_resource_name
+from windlass.sharing.inventory import Gpu, Instance, Inventory
+from windlass.sharing.plugin_config import PluginConfig
+from windlass.sharing.replicas import PREFIX
+
+GPU = f"{PREFIX}gpu"
+MPS_CLIENTS, OLD_MPS_CLIENTS = 48, 16
+"""Clients that one GPU serves from compute capability 7.5 on, and before."""
+
+
+class PluginDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """One device as the kubelet sees it: a GPU, a MIG device, or a replica of one."""
+
+    id: str
+    """A UUID, with `::<n>` behind it where the device is shared."""
+    uuid: str
+    """Of the GPU or MIG device."""
+    gpu: Gpu
+    instance: Instance | None = None
+    replicas: int = 1
+
+    @property
+    def index(self) -> str:
+        """As `deviceIDStrategy: index` hands it out: `0`, `0:3`."""
+        return str(self.gpu.index) if self.instance is None else f"{self.gpu.index}:{self.instance.index}"
+
+
+class Resource(msgspec.Struct, frozen=True, kw_only=True):
+    """What one plugin socket serves."""
+
+    name: str
+    devices: tuple[PluginDevice, ...]
+    is_shared: bool = False
+    fail_above_one: bool = False
+
+
+def resources_of(inventory: Inventory, config: PluginConfig) -> tuple[Resource, ...]:
+    """Every resource, by name; an `InputError` where the hardware and the configuration don't go together."""
+    plain = _physical(inventory, config)
+    found: dict[str, list[PluginDevice]] = {}
+    shared: dict[str, bool] = {}
+    for base, members in plain.items():
+        for position, (gpu, instance) in enumerate(members):
+            entry = config.sharing.entry_for(base, gpu, instance, position) if config.sharing else None
+            replicas = entry.replicas if entry else 1
+            if entry and config.sharing and config.sharing.strategy == "mps":
+                _check_mps(gpu, instance, replicas)
+            name = entry.shared_name if entry else base
+            uuid = instance.uuid if instance else gpu.uuid
+            ids = [f"{uuid}::{n}" for n in range(replicas)] if entry else [uuid]
+            if shared.setdefault(name, entry is not None) != (entry is not None):
+                raise InputError(
+                    f"{name} would be made of shared and of whole devices",
+                    path="sharing",
+                    remedy="give the shared ones a name of their own (rename)",
+                )
+            found.setdefault(name, []).extend(
+                PluginDevice(id=each, uuid=uuid, gpu=gpu, instance=instance, replicas=replicas)
+                for each in ids
+            )
+    strict = config.sharing is not None and config.sharing.fail_requests_greater_than_one
+    return tuple(
+        Resource(
+            name=name, devices=tuple(devices), is_shared=shared[name], fail_above_one=strict and shared[name]
+        )
+        for name, devices in sorted(found.items())
+    )
+
+
+def _physical(inventory: Inventory, config: PluginConfig) -> dict[str, list[tuple[Gpu, Instance | None]]]:
+    """GPUs and MIG devices by resource, before sharing."""
+    if config.mig_strategy == "single":
+        return _single(inventory)
+    found: dict[str, list[tuple[Gpu, Instance | None]]] = {}
+    for gpu in inventory.gpus:
+        if config.mig_strategy == "none" or not gpu.mig_enabled:
+            found.setdefault(GPU, []).append((gpu, None))
+            continue
+        for instance in gpu.instances:
+            if instance.whole:
+                found.setdefault(mig_resource_name(instance.profile), []).append((gpu, instance))
+    return found
+
+
+def _single(inventory: Inventory) -> dict[str, list[tuple[Gpu, Instance | None]]]:
+    cut = [gpu for gpu in inventory.gpus if gpu.mig_enabled]
+    if not cut:
+        return {GPU: [(gpu, None) for gpu in inventory.gpus]} if inventory.gpus else {}
+    reason = single_refusal(inventory)
+    if reason:
+        raise InputError(reason, path="flags.migStrategy", remedy="use mixed, or cut every GPU alike")
+    return {GPU: [(gpu, instance) for gpu in cut for instance in gpu.instances]}
+
+
+def single_refusal(inventory: Inventory) -> str:
+    """Why the strategy single can't serve this node; empty where it can."""
+    cut = [gpu for gpu in inventory.gpus if gpu.mig_enabled]
+    if cut and len(cut) != len(inventory.gpus):
+        return "the MIG strategy single needs MIG on all GPUs or on none"
+    if any(not gpu.instances for gpu in cut):
+        return "the MIG strategy single needs instances on every GPU with MIG enabled"
+    if any(not each.whole for gpu in cut for each in gpu.instances):
+        return "the MIG strategy single needs instances whose compute is not cut further"
+    profiles = sorted({each.profile for gpu in cut for each in gpu.instances})
+    if len(profiles) > 1:
+        return f"the MIG strategy single needs instances of one profile, not {', '.join(profiles)}"
+    return ""
+
+
+def _check_mps(gpu: Gpu, instance: Instance | None, replicas: int) -> None:
+    if instance is not None or gpu.mig_enabled:
+        raise InputError(
+            f"sharing using MPS is not supported for MIG devices (GPU {gpu.index} is cut)",
+            path="sharing.mps",
+            remedy="turn MIG off on it, or use time-slicing",
+        )
+    most = MPS_CLIENTS if gpu.compute >= (7, 5) else OLD_MPS_CLIENTS
+    if replicas > most:
+        raise InputError(
+            f"{gpu.name} serves at most {most} MPS clients, not {replicas}",
+            path="sharing.mps.resources",
+            remedy=f"use at most {most} replicas",
+        )

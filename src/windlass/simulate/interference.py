@@ -1,0 +1,83 @@
+"""What sharing a GPU does to latency: a stated model, fitted to one measurement.
+
+The measurement (an H200; each tenant runs 20 small half-precision products over and over, in a closed loop; medians):
+alone 249 µs; seven tenants 1,860 µs with time-slicing, 1,090 µs under MPS, 570 µs in seven 1g MIG instances.
+
+The model says how much longer a piece of work takes than alone on a whole GPU:
+
+    time-slicing   a·(1 + s) with a ≥ 2 tenants at work: they take turns, and a turn costs s of its length
+    MPS            1 + c·(a − 1): they run side by side, and each of the others takes c of the work's own time
+    MIG            1 + p·(7/g − 1) in an instance of g compute slices, whatever the neighbours do: the part p of
+                   the work is spread over the whole GPU and takes longer on a part of it, the rest is not
+
+Each has one constant, which the measurement gives: s = 0.067, c = 0.563, p = 0.215. What it can't know: other kernels
+(work that fills a GPU has p near 1, so that 1g takes seven times as long; and MPS then is no better than turns), and
+numbers of tenants between one and seven, which are interpolated. `WIDE` is that other end. Read by `simulate.measures`
+and by the claims of `bench`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+EXCLUSIVE, TIME_SLICING, MPS, MIG = "exclusive", "time-slicing", "mps", "mig"
+WAYS = (EXCLUSIVE, TIME_SLICING, MPS, MIG)
+SLICES = 7
+"""Compute slices of a GPU that can be partitioned."""
+ALONE_US = 249
+SEVEN_TENANTS_US = {TIME_SLICING: 1_860, MPS: 1_090, MIG: 570}
+
+
+class Interference(msgspec.Struct, frozen=True):
+    """The three constants."""
+
+    switch: float
+    crowding: float
+    width: float
+
+    def slowdown(self, way: str, active: int, slices: int = SLICES) -> float:
+        """How many times as long work takes with so many tenants at work on the GPU, itself included."""
+        if way == MIG:
+            return 1 + self.width * (SLICES / slices - 1)
+        if way == EXCLUSIVE or active <= 1:
+            return 1.0
+        return active * (1 + self.switch) if way == TIME_SLICING else 1 + self.crowding * (active - 1)
+
+    def capacity(self, way: str, tenants: int, slices: int = SLICES) -> float:
+        """Work done per second by so many tenants that never pause, in seconds of work alone on a whole GPU."""
+        return tenants / self.slowdown(way, tenants, slices)
+
+
+def fitted(alone_us: float, seven_us: dict[str, float]) -> Interference:
+    """The constants that give exactly the measured medians."""
+    others = SLICES - 1
+    return Interference(
+        switch=seven_us[TIME_SLICING] / (SLICES * alone_us) - 1,
+        crowding=(seven_us[MPS] / alone_us - 1) / others,
+        width=(seven_us[MIG] / alone_us - 1) / others,
+    )
+
+
+MEASURED = fitted(ALONE_US, {way: float(us) for way, us in SEVEN_TENANTS_US.items()})
+WIDE = Interference(switch=MEASURED.switch, crowding=1.0, width=1.0)
+"""Work that fills a whole GPU by itself: nothing runs side by side with it for free."""
+
+
+def expected_slowdown(way: str, shares: Sequence[float], model: Interference = MEASURED) -> list[float]:
+    """Each tenant's mean slow-down where tenant i is at work for the part `shares[i]` of the time, independently.
+
+    Exact over the number of others at work, which is a sum of independent draws.
+    """
+    means = []
+    for index in range(len(shares)):
+        chance = [1.0]
+        for other, share in enumerate(shares):
+            if other != index:
+                busy = min(1.0, share)
+                chance = [
+                    a * (1 - busy) + b * busy for a, b in zip([*chance, 0.0], [0.0, *chance], strict=True)
+                ]
+        means.append(sum(part * model.slowdown(way, many + 1) for many, part in enumerate(chance)))
+    return means

@@ -1,0 +1,108 @@
+"""The cluster fixtures, for every test that wants a real control plane. Loaded by `tests/conftest.py`.
+
+`control_plane` is the machine room (one per test process, wiped before each test that uses `cluster`); `cluster` is
+what scenario tests ask for: a kubeconfig and a way to make users, and nothing that says which server is behind it.
+Where the programs can't be built or started the tests are skipped with one loud line; with CI=true they fail.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.cluster.api import Api
+from tests.cluster.binaries import Binaries, NotAvailable
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.fake_kubelet import FakeKubelet, Refuse
+from tests.cluster.recipes import CONTROL_PLANE
+from tests.cluster.service import StartFailed
+
+SERVERS = ("real",)
+"""The servers that scenario tests run on; the embedded one joins here when it exists."""
+
+
+class Cluster(Protocol):
+    """What a scenario test may use, on every server."""
+
+    kubeconfig: Path
+    api: Api
+
+    def user(self, name: str, groups: Sequence[str] = ()) -> Path: ...
+
+
+def unavailable(reason: str) -> None:
+    """End a test that has no cluster: loudly, and with CI=true as a failure."""
+    line = f"NO REAL CLUSTER: {reason}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(line, pytrace=False)
+    warnings.warn(pytest.PytestWarning(line), stacklevel=2)
+    pytest.skip(line)
+
+
+@pytest.fixture(scope="session")
+def binaries(pytestconfig: pytest.Config) -> Binaries:
+    """The cluster's programs; building one shows its progress even where pytest captures output."""
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+
+    def tell(line: str) -> None:
+        with capture.global_and_fixture_disabled():
+            os.write(2, f"{line}\n".encode())
+
+    return Binaries(tell=tell)
+
+
+@pytest.fixture(scope="session")
+def _room(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane | str]:
+    """The control plane, or why there is none: a failed start is tried once, not once per test."""
+    plane = None
+    try:
+        binaries.build(CONTROL_PLANE)
+        plane = ControlPlane(binaries, tmp_path_factory.mktemp("cluster"))
+        plane.start()
+        yield plane
+    except (NotAvailable, StartFailed) as problem:
+        yield str(problem)
+    finally:
+        if plane is not None:
+            plane.stop()
+
+
+@pytest.fixture
+def control_plane(_room: ControlPlane | str) -> ControlPlane:
+    """A running real control plane without anything of an earlier test; see `ControlPlane` for what can be broken."""
+    if isinstance(_room, str):
+        unavailable(_room)
+    assert isinstance(_room, ControlPlane)
+    for service in (_room.etcd.service, _room.apiserver, _room.controllers):
+        if not service.running:
+            service.start()
+    _room.wipe()
+    return _room
+
+
+@pytest.fixture(params=SERVERS)
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    """A cluster for a scenario, once for every server there is."""
+    assert request.param == "real"
+    plane: ControlPlane = request.getfixturevalue("control_plane")
+    return plane
+
+
+@pytest.fixture
+def kubelets(cluster: Cluster) -> Iterator[Callable[..., FakeKubelet]]:
+    """Starts the loop that plays kubelet: `kubelets()`, or `kubelets(refuse=…)` for nodes that say no."""
+    started: list[FakeKubelet] = []
+
+    def start(refuse: Refuse = lambda pod: "") -> FakeKubelet:
+        started.append(FakeKubelet(cluster.api, refuse).__enter__())
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.__exit__()
+        assert not each.problems, each.problems
