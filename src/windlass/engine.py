@@ -23,16 +23,19 @@ from windlass.model.plan import Plan
 from windlass.model.verdict import Verdict
 from windlass.model.workload import Workload
 from windlass.placement.admission import GangSettings, admit_workloads, is_alone
+from windlass.placement.explain import Advisor, ExplainedHolds, lone_room
 from windlass.placement.grants import GrantReader
 from windlass.placement.mix import WorkloadMix, mix_arrays, mix_of
 from windlass.placement.overlay import Overlay
-from windlass.placement.place import Placed, Placer
+from windlass.placement.place import Placed
 from windlass.placement.policies import SCORERS, USES_MIX, PlacementConfig, make_rule
+from windlass.placement.preemption.alone import place_alone
+from windlass.placement.preemption.context import Preemption, merged
 from windlass.placement.strategy import Strategies
 from windlass.placement.table import ScoreTable
 from windlass.placement.timeplan.alone import decided_in_time, note_reserved
 from windlass.queueing.config import QueueConfig
-from windlass.queueing.order import Queue, order
+from windlass.queueing.order import Queue, Turn, before_all, between, order, waiting_turns
 
 SMALL = 8_000
 """Cells (nodes times shapes) up to which plain Python is quicker than loading the compiled kernels."""
@@ -79,46 +82,62 @@ def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | No
     """What to do now: every pending pod is bound to a node or held with a verdict."""
     together = [workload for workload in snapshot.workloads if not is_alone(workload)]
     pods = [workload for workload in snapshot.workloads if is_alone(workload)]
-    in_time = decided_in_time(snapshot, together, pods, config.gangs.time)
-    urgent, loose = _alone(snapshot, together, in_time)
+    turns = waiting_turns(together)
+    timed = decided_in_time(snapshot, together, pods, config.gangs.time)
+    one_by_one = list({one.key: one for one in (*timed, *between(turns, pods))}.values())
+    urgent, loose = _alone(snapshot, together, one_by_one, turns)
     table = (memo or Memo()).table(snapshot, config, _expected(snapshot, config))
     rule = make_rule(config.placement, snapshot.state)
     small = snapshot.facts.size * min(len(loose.rows), len(snapshot.shapes)) <= SMALL
     with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
         overlay = Overlay(snapshot, table, rule, jit.kernels(small))
+        preemption = Preemption(overlay, config.queues, int(now))
         if not together and not snapshot.reservations:
-            placed = Placer(overlay, loose).run()
-            return Plan(binds=_binds(snapshot, loose, placed), holds=Holds(snapshot, loose, placed))
-        first = Placer(overlay, urgent).run()
+            placed = place_alone(overlay, loose, preemption)
+            advisor = Advisor(lambda: lone_room(overlay, config.queues, config.gangs.time, int(now)))
+            holds = ExplainedHolds([Holds(snapshot, loose, placed)], advisor)
+            binds = _binds(snapshot, loose, placed, preemption.leaving)
+            return Plan(binds=binds, holds=holds, evicts=preemption.evicts())
+        first = place_alone(overlay, urgent, preemption)
+        urgent_binds = _binds(snapshot, urgent, first, preemption.leaving)
         decided = admit_workloads(
-            overlay, snapshot.system, [*together, *in_time], config.queues, int(now), config.gangs
+            overlay,
+            snapshot.system,
+            [*together, *one_by_one],
+            config.queues,
+            int(now),
+            config.gangs,
+            preemption,
         )
-        last = Placer(overlay, loose).run()
+        preemption.note_gone(decided.evicts)
+        last = place_alone(overlay, loose, preemption)
         note_reserved(overlay, loose, last, decided.kept)
+    leaving = {
+        node: tuple(dict.fromkeys((*decided.leaving.get(node, ()), *preemption.leaving.get(node, ()))))
+        for node in {**decided.leaving, **preemption.leaving}
+    }
     return Plan(
-        binds=[
-            *_binds(snapshot, urgent, first),
-            *decided.binds,
-            *_binds(snapshot, loose, last, decided.leaving),
-        ],
-        holds=[*Holds(snapshot, urgent, first), *decided.holds, *Holds(snapshot, loose, last)],
+        binds=[*urgent_binds, *decided.binds, *_binds(snapshot, loose, last, leaving)],
+        holds=ExplainedHolds(
+            [Holds(snapshot, urgent, first), decided.holds, Holds(snapshot, loose, last)],
+            Advisor(lambda: decided.after),
+        ),
         admits=decided.admits,
-        evicts=decided.evicts,
+        evicts=merged([*decided.evicts, *preemption.evicts()]),
         reserves=decided.reserves,
     )
 
 
 def _alone(
-    snapshot: Snapshot, together: Sequence[Workload], in_time: Sequence[Workload]
+    snapshot: Snapshot, together: Sequence[Workload], one_by_one: Sequence[Workload], turns: Sequence[Turn]
 ) -> tuple[Queue, Queue]:
-    """Pending pods that are on their own: those more urgent than all that waits in queues and gangs, and the rest."""
+    """Pending pods that are on their own: those before all that waits in queues and gangs, and the rest."""
     if not together and not snapshot.reservations:
         return order(snapshot, np.zeros(len(snapshot.pods.node), dtype=np.bool_)), order(snapshot)
-    members = {key for one in (*together, *in_time) for pod_set in one.pod_sets for key in pod_set.pods}
+    members = {key for one in (*together, *one_by_one) for pod_set in one.pod_sets for key in pod_set.pods}
     objects = snapshot.pods.objects[: len(snapshot.pods.node)]
     alone = np.array([pod.key not in members for pod in objects], dtype=np.bool_)
-    waiting = [workload.priority for workload in together if workload.admission is None]
-    urgent = snapshot.pods.priority > max(waiting, default=0)
+    urgent = before_all(snapshot, turns)
     if snapshot.reservations:
         urgent &= False  # they are decided in time, with the gangs
     return order(snapshot, alone & urgent), order(snapshot, alone & ~urgent)

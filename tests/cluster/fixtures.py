@@ -19,7 +19,8 @@ from tests.cluster.api import Api
 from tests.cluster.binaries import Binaries, NotAvailable
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_kubelet import FakeKubelet, Refuse
-from tests.cluster.recipes import CONTROL_PLANE
+from tests.cluster.node import RealNode, real_node_on
+from tests.cluster.recipes import CONTROL_PLANE, NODE
 from tests.cluster.service import StartFailed
 
 SERVERS = ("real",)
@@ -106,3 +107,14 @@ def kubelets(cluster: Cluster) -> Iterator[Callable[..., FakeKubelet]]:
     for each in started:
         each.__exit__()
         assert not each.problems, each.problems
+
+
+@pytest.fixture
+def real_node(control_plane: ControlPlane) -> Iterator[RealNode]:
+    """A real kubelet with containerd and runc, joined to `control_plane`. Starting it takes some seconds."""
+    try:
+        control_plane.binaries.build(NODE)
+        with real_node_on(control_plane) as node:
+            yield node
+    except (NotAvailable, StartFailed) as problem:
+        unavailable(str(problem))

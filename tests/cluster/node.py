@@ -124,7 +124,7 @@ class RealNode:
 
     def import_image(self, archive: Path) -> None:
         """Make an image known to the node from a Docker or OCI archive."""
-        self.ctr("images", "import", "--snapshotter=native", str(archive))
+        self.ctr("images", "import", "--local", "--snapshotter=native", str(archive))
 
     def _import_images(self) -> None:
         archive = self.folder / "images.tar"

@@ -6,7 +6,6 @@ from reference.matching import (
     has_untolerated_hard_taint,
     is_tolerated,
     label_requirement_holds,
-    node_selector_matches,
     pod_accepts_node_labels,
     selector_matches,
 )
@@ -55,7 +54,14 @@ def _claims(pod, cluster):
 
 def _volume_reaches(volume, node):
     affinity = volume.spec.node_affinity
-    return affinity is None or affinity.required is None or node_selector_matches(affinity.required, node)
+    if affinity is None or affinity.required is None:
+        return True
+    # Kubernetes holds a volume's terms against a node's labels and passes over fields.
+    terms = [t for t in affinity.required.node_selector_terms if t.match_expressions or t.match_fields]
+    labels = node.metadata.labels
+    return any(
+        all(label_requirement_holds(r.key, r.operator, r.values, labels) for r in t.match_expressions) for t in terms
+    )
 
 
 def _in_volume_zone(volume, node):

@@ -59,9 +59,7 @@ class Binder:
     def in_flight(self) -> int:
         return len(self._tasks)
 
-    def send(
-        self, bind: Bind, uid: str, before: Callable[[], Awaitable[None]] | None = None
-    ) -> None:
+    def send(self, bind: Bind, uid: str, before: Callable[[], Awaitable[None]] | None = None) -> None:
         """Start it; `before` is awaited first (volumes that have to be there)."""
         task = asyncio.create_task(self._run(bind, uid, before))
         self._tasks.add(task)

@@ -56,7 +56,11 @@ class ConditionWriter:
         if last is not None and last.waiting == waiting:
             self._wanted.pop(waiting.key, None)
             return
-        if last is not None and _same_reason(last.waiting, waiting) and time.monotonic() - last.at < AT_MOST_EVERY:
+        if (
+            last is not None
+            and _same_reason(last.waiting, waiting)
+            and time.monotonic() - last.at < AT_MOST_EVERY
+        ):
             return  # the next decision asks again
         self._wanted[waiting.key] = waiting
         self._work.set()

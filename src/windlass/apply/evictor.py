@@ -41,7 +41,11 @@ class Victim(msgspec.Struct, frozen=True):
 
 class Evictor:
     def __init__(
-        self, client: KubeClient, recorder: Recorder, may_write: Callable[[], bool], done: Callable[[int], None]
+        self,
+        client: KubeClient,
+        recorder: Recorder,
+        may_write: Callable[[], bool],
+        done: Callable[[int], None],
     ) -> None:
         self._client, self._recorder, self._may_write, self._done = client, recorder, may_write, done
         self._busy: dict[str, asyncio.Task[None]] = {}
@@ -79,7 +83,9 @@ class Evictor:
         """Why one of the victims may not go; empty where all may."""
         pods = [pod for victim in victims for pod in victim.pods]
         questions = (self._client.send(evict_pod(key, uid, asks_only=True)) for key, uid in pods)
-        for (key, _), answer in zip(pods, await asyncio.gather(*questions, return_exceptions=True), strict=True):
+        for (key, _), answer in zip(
+            pods, await asyncio.gather(*questions, return_exceptions=True), strict=True
+        ):
             if isinstance(answer, NotFound | Conflict):
                 continue  # gone already
             if isinstance(answer, TooMany):

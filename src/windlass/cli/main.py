@@ -32,6 +32,11 @@ COMMANDS = {
         "What would be decided; nothing is carried out.",
         "Try things out",
     ),
+    "scheduler": LazyCommand(
+        "windlass.cli.scheduler:scheduler",
+        "Schedule a real cluster.",
+        "Run it",
+    ),
     "bench": LazyCommand(
         "windlass.cli.bench:bench",
         "Run the project's benchmarks.",

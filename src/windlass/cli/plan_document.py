@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from windlass.cli.hold_document import hold_document
 from windlass.model.decision import Admit, Bind, Decision, DeviceGrant, Evict, Hold, Reserve
 from windlass.model.plan import Plan
 from windlass.model.times import timestamp_of
@@ -26,7 +27,7 @@ def plan_document(plan: Plan, now: int, notes: Iterable[str] = ()) -> dict[str, 
         "apiVersion": "windlass.dev/v1",
         "kind": "Plan",
         "now": timestamp_of(now),
-        "decisions": [decision_document(decision) for decision in plan.decisions],
+        "decisions": [decision_document(decision) for decision in plan.explained_decisions],
         "notes": list(notes),
     }
 
@@ -71,12 +72,7 @@ def decision_document(decision: Decision) -> dict[str, Any]:
                 "nodes": decision.nodes,
             }
         case Hold():
-            return {
-                "decision": "hold",
-                "workload": decision.workload,
-                "code": decision.verdict.code,
-                "message": hold_message(decision),
-            }
+            return hold_document(decision)
 
 
 def hold_message(hold: Hold) -> str:
@@ -92,7 +88,7 @@ def plan_table(plan: Plan) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("DECISION", "WORKLOAD OR POD", "WHERE OR WHY"):
         table.add_column(heading, overflow="fold")
-    for decision in plan.decisions:
+    for decision in plan.explained_decisions:
         table.add_row(*map(Text, _cells(decision)))  # as text: names may hold what rich takes for markup
     return table
 
@@ -132,7 +128,11 @@ def _cells(decision: Decision) -> tuple[str, str, str]:
                 f"{decision.domain} from {timestamp_of(decision.start)}{until}",
             )
         case Hold():
-            return "hold", decision.workload, f"{decision.verdict.code}: {hold_message(decision)}"
+            return (
+                "hold",
+                decision.workload,
+                f"{decision.verdict.code}: " + "\n".join(decision.verdict.sentences),
+            )
 
 
 def _admit_text(admit: Admit) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from windlass.cli.hold_document import STRUCTS as PLAN_STRUCTS
 from windlass.cli.lazy import LazyGroup
 from windlass.cli.main import cli
 from windlass.model import decision, fleet_spec, node, verdict
@@ -66,6 +67,10 @@ REPORT_STRUCTS = (
     verdict.Verdict,
     verdict.ReasonCount,
     verdict.NearMiss,
+    verdict.Limit,
+    verdict.Relief,
+    verdict.Change,
+    verdict.MoveOffer,
     compare.PolicySummary,
     compare.Spread,
     compare.Paired,
@@ -103,7 +108,32 @@ FLEET_STRUCTS = (
     fleet_spec.FleetFault,
 )
 
-LINKED = {struct.__name__ for struct in (*REPORT_STRUCTS, *FLEET_STRUCTS)}
+PLAN_INTRODUCTION = """\
+# Plan
+
+What `windlass plan schedule … -o json` (or `-o yaml`) prints. Fields are only ever added.
+
+| field | |
+| --- | --- |
+| `apiVersion` | `windlass.dev/v1` |
+| `kind` | `Plan` |
+| `now` | the time as of which was decided |
+| `decisions` | in an order in which they can be carried out |
+| `notes` | what has to be said about the input |
+
+| decision | fields |
+| --- | --- |
+| `evict` | `workload`, `pods`, `for` (the workload that needs the room), `reason` |
+| `admit` | `workload`, `kind`, `queue`, `podSets` (`name`, `count`, `flavors`, `nodes`: node → pods), `after` |
+| `bind` | `pod`, `node`, `devices` (`index`, `milli` of a share, `profile` of a MIG instance), `after` |
+| `reserve` | `workload`, `domain`, `from`, `until`, `nodes`: room that is kept for a planned start or a reservation |
+| `hold` | see [HoldDocument](#holddocument) |
+
+`after` names the workloads that have to be gone first. Of what is held, the first ones are explained: what binds them,
+whose end would help, and which smaller request would start now. The rest has its code and its message.
+"""
+
+LINKED = {struct.__name__ for struct in (*REPORT_STRUCTS, *FLEET_STRUCTS, *PLAN_STRUCTS)}
 
 
 def cli_reference() -> str:
@@ -125,7 +155,17 @@ def fleet_reference() -> str:
     return GENERATED + "\n".join([FLEET_INTRODUCTION, *map(_struct_section, FLEET_STRUCTS)])
 
 
-PAGES = {"cli.md": cli_reference, "fleet.md": fleet_reference, "simulation-report.md": report_reference}
+def plan_reference() -> str:
+    """The fields of a plan as one page."""
+    return GENERATED + "\n".join([PLAN_INTRODUCTION, *map(_struct_section, PLAN_STRUCTS)])
+
+
+PAGES = {
+    "cli.md": cli_reference,
+    "fleet.md": fleet_reference,
+    "plan.md": plan_reference,
+    "simulation-report.md": report_reference,
+}
 
 
 def main(folder: Path) -> None:

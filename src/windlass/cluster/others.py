@@ -5,16 +5,18 @@ The store's own; it puts and drops objects here, and asks for the workloads when
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from windlass.cluster.delta import ClusterObject, Gone
+from windlass.cluster.grouped import Cluster, GroupedWorkloads, Name
+from windlass.cluster.likeness import is_same
 from windlass.cluster.objects import ClusterObjects
-from windlass.cluster.workloads import Grouping, group, inputs_of
+from windlass.cluster.workloads import Grouping
 from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.objects import name_of
+from windlass.model.pod import Pod
 from windlass.model.queue import QueueSystem
 from windlass.model.reservation import Reservation, ReservationObject, reservation_of
 
@@ -25,51 +27,89 @@ _LOOKED_UP = {
     "Namespace": "namespaces",
 }
 """Kind → where `ClusterObjects` keeps it."""
-_NO_QUEUES = QueueSystem()
-_NO_WORKLOADS = Grouping(())
 
 
 class OtherObjects:
     def __init__(self) -> None:
-        self.looked_up = ClusterObjects()
-        self._extras: dict[tuple[str, str, str], Any] = {}
+        self._looked_up = ClusterObjects()
+        self._fields: dict[str, dict[str, Any]] = {field: {} for field in _LOOKED_UP.values()}
+        self._stale: set[str] = set()
+        """Fields of `ClusterObjects` that have changed since somebody looked."""
+        self._extras: dict[Name, Any] = {}
         """API group, kind and key → queues, pod groups, owners, reservations."""
+        self._by_kind: dict[tuple[str, str], list[Name]] = {}
+        """Kind and key → the extras of that name, one an API group."""
+        self._changed: dict[Name, None] = {}
+        self._workloads = GroupedWorkloads()
+        self._reservations: tuple[Reservation, ...] | None = None
+        self._budgets: tuple[PodDisruptionBudget, ...] | None = None
 
     def put(self, obj: ClusterObject) -> None:
-        api, kind, key = name_of(obj)
+        name = name_of(obj)
+        _, kind, key = name
         field = _LOOKED_UP.get(kind)
-        if field is None:
-            self._extras[api, kind, key] = obj
-        else:
-            self._replace(field, {**getattr(self.looked_up, field), key: obj})
+        known = self._extras.get(name) if field is None else self._fields[field].get(key)
+        if known is not None and is_same(known, obj):
+            return
+        if field is not None:
+            self._fields[field][key] = obj
+            self._stale.add(field)
+            return
+        if name not in self._extras:
+            self._by_kind.setdefault((kind, key), []).append(name)
+        self._extras[name] = obj
+        self._change(name)
 
     def drop(self, gone: Gone) -> None:
         field = _LOOKED_UP.get(gone.kind)
         if field is not None:
-            entries = getattr(self.looked_up, field)
-            self._replace(field, {key: obj for key, obj in entries.items() if key != gone.key})
+            if self._fields[field].pop(gone.key, None) is not None:
+                self._stale.add(field)
             return
-        for name in [name for name in self._extras if name[1:] == (gone.kind, gone.key)]:
-            if gone.group in ("", name[0]):
-                del self._extras[name]
+        named = self._by_kind.get((gone.kind, gone.key), [])
+        for name in [name for name in named if gone.group in ("", name[0])]:
+            named.remove(name)
+            del self._extras[name]
+            self._change(name)
 
-    def _replace(self, field: str, entries: dict[str, Any]) -> None:
-        self.looked_up = msgspec.structs.replace(self.looked_up, **{field: entries})
+    def _change(self, name: Name) -> None:
+        self._changed[name] = None
+        self._reservations = self._budgets = None
 
-    def group(self, nodes_and_pods: Iterable[object], now: int) -> tuple[QueueSystem, Grouping]:
+    @property
+    def looked_up(self) -> ClusterObjects:
+        """What filters look up; the very same object until something in it changes."""
+        if self._stale:
+            fresh = {field: dict(self._fields[field]) for field in self._stale}
+            self._looked_up = msgspec.structs.replace(self._looked_up, **fresh)
+            self._stale = set()
+        return self._looked_up
+
+    def pod_changed(self, key: str) -> None:
+        self._workloads.pod_changed(key)
+
+    def node_changed(self, name: str) -> None:
+        self._workloads.node_changed(name)
+
+    def group(self, cluster: Cluster, now: int) -> tuple[QueueSystem, Grouping]:
         """Queues and workloads, where any object says that there are some."""
-        if not self._extras:
-            return _NO_QUEUES, _NO_WORKLOADS
-        objects = [*self.looked_up.namespaces.values(), *nodes_and_pods, *self._extras.values()]
-        inputs = inputs_of(objects, now)
-        return inputs.system, group(inputs)
+        changed, self._changed = self._changed, {}
+        namespaces = self.looked_up.namespaces
+        return self._workloads.group(cluster, self._extras, changed, namespaces, now)
+
+    def new_templates(self) -> list[Pod]:
+        """Templates of pods that don't exist yet, of workloads that the last grouping worked out."""
+        return self._workloads.new_templates()
 
     def reservations(self) -> tuple[Reservation, ...]:
-        found = (
-            reservation_of(thing) for thing in self._extras.values() if isinstance(thing, ReservationObject)
-        )
-        return tuple(sorted(found, key=lambda one: one.name))
+        if self._reservations is None:
+            things = self._extras.values()
+            found = [reservation_of(thing) for thing in things if isinstance(thing, ReservationObject)]
+            self._reservations = tuple(sorted(found, key=lambda one: one.name))
+        return self._reservations
 
     def budgets(self) -> tuple[PodDisruptionBudget, ...]:
-        found = [thing for thing in self._extras.values() if isinstance(thing, PodDisruptionBudget)]
-        return tuple(sorted(found, key=lambda one: (one.namespace, one.metadata.name)))
+        if self._budgets is None:
+            found = [thing for thing in self._extras.values() if isinstance(thing, PodDisruptionBudget)]
+            self._budgets = tuple(sorted(found, key=lambda one: (one.namespace, one.metadata.name)))
+        return self._budgets

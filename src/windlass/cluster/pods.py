@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from windlass.cluster.state import Ints
@@ -38,6 +39,23 @@ class PodTraits(NamedTuple):
     """Seconds since 1970."""
     group: int
     """Number of the gang that it belongs to, or ALONE."""
+
+
+class Kept(NamedTuple):
+    """What was known of a bound pod before it changed."""
+
+    node: str
+    shape: int
+    grants: tuple[DeviceGrant, ...]
+    guessed: bool = False
+
+
+NOTHING_KEPT = Kept("", UNREADABLE, ())
+
+
+def on_node(pod: Pod, node: str) -> Pod:
+    """The pod as it is once it is bound."""
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
 
 
 class PodRows(NamedTuple):

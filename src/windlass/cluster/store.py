@@ -7,7 +7,6 @@ A bind that was sent off is assumed, and counts, until the pod comes back bound 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,13 +16,23 @@ from windlass.cluster.facts import NodeFacts
 from windlass.cluster.gangs import GangBook
 from windlass.cluster.history import History
 from windlass.cluster.ledger import book, guess_grants
+from windlass.cluster.likeness import same_node, same_pod
 from windlass.cluster.others import OtherObjects
-from windlass.cluster.pods import ALONE, ELSEWHERE, PENDING, UNREADABLE, PodTable, PodTraits
+from windlass.cluster.pods import (
+    ALONE,
+    ELSEWHERE,
+    NOTHING_KEPT,
+    PENDING,
+    UNREADABLE,
+    Kept,
+    PodTable,
+    PodTraits,
+    on_node,
+)
 from windlass.cluster.resources import ResourceBook
 from windlass.cluster.shape import ShapeBook, bears_on_others
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import BLOCKED, Ints, NodeState
-from windlass.cluster.workloads import Grouping
 from windlass.model.decision import DeviceGrant
 from windlass.model.errors import InputError
 from windlass.model.meta import ObjectMeta
@@ -35,18 +44,6 @@ from windlass.model.times import seconds_of
 
 ALLOCATED_DEVICES = "windlass.dev/allocated-devices"
 WISHED_DEVICES = "windlass.dev/devices"
-
-
-class Kept(NamedTuple):
-    """What was known of a bound pod before it changed."""
-
-    node: str
-    shape: int
-    grants: tuple[DeviceGrant, ...]
-    guessed: bool = False
-
-
-_NOTHING = Kept("", UNREADABLE, ())
 
 
 class Store:
@@ -90,9 +87,8 @@ class Store:
     def snapshot(self, now: int = 0) -> Snapshot:
         """The cluster as it is. `now` dates what has been handed in and not submitted yet."""
         self._settle()
-        pods = (self._pods.object(row) for row in self._pods.row_of.values())
-        system, grouping = self._others.group([*self._nodes.values(), *self._over.values(), *pods], now)
-        self._meet_templates(grouping)
+        system, grouping = self._others.group(self, now)
+        self._meet_templates()
         self._widen()
         self._state_shared = True
         return Snapshot(
@@ -116,12 +112,9 @@ class Store:
             budgets=self._others.budgets(),
         )
 
-    def _meet_templates(self, grouping: Grouping) -> None:
+    def _meet_templates(self) -> None:
         """Resources that only pods ask for which don't exist yet have columns, too."""
-        templates = {
-            id(one.pod): one.pod for work in grouping.workloads for one in work.pod_sets if not one.pods
-        }
-        for pod in templates.values():
+        for pod in self._others.new_templates():
             try:
                 for name in pod_requests(pod):
                     self._resources.column(name)
@@ -133,6 +126,27 @@ class Store:
         self._generation += 1
         shapes = self._pods.rows.shape[self._pods.mark_decided(rows)]
         self._history.add(shapes[shapes != UNREADABLE], len(self._shapes))
+
+    # As the grouping of workloads reads it
+
+    def grouped_pod(self, key: str) -> Pod | None:
+        """The pod as it will be once its bind is confirmed: what is assumed to run holds its quota."""
+        row = self._pods.row_of.get(key)
+        if row is None:
+            return self._over.get(key)
+        pod, node = self._pods.object(row), self._assumed.get(key)
+        return pod if node is None or pod.is_bound else on_node(pod, node)
+
+    def grouped_pods(self) -> Iterable[str]:
+        return (*self._over, *self._pods.row_of)
+
+    def pod_place(self, key: str) -> int:
+        """Those that have ended first, the others in the order of their rows."""
+        return self._pods.row_of.get(key, -1)
+
+    @property
+    def grouped_nodes(self) -> Mapping[str, Node]:
+        return self._nodes
 
     @property
     def next_lesson(self) -> int:
@@ -156,6 +170,7 @@ class Store:
         meta = ObjectMeta(name=obj.name, namespace=obj.namespace)
         pod = Pod(metadata=meta, spec=PodSpec(node_name=obj.node_name))
         self._drop_pod(pod.key)
+        self._others.pod_changed(pod.key)
         self._unreadable[pod.key] = str(obj.error)
         self._settle()
         node = self._facts.index.get(obj.node_name, ELSEWHERE) if obj.node_name else PENDING
@@ -165,10 +180,12 @@ class Store:
     def _gone(self, delta: Gone) -> None:
         if delta.kind == "Pod":
             self._drop_pod(delta.key)
-            self._over.pop(delta.key, None)
+            if self._over.pop(delta.key, None) is not None:
+                self._others.pod_changed(delta.key)
         elif delta.kind == "Node":
             self._nodes_changed |= self._nodes.pop(delta.key, None) is not None
             self._node_rows.pop(delta.key, None)
+            self._others.node_changed(delta.key)
         else:
             self._others.drop(delta)
 
@@ -176,11 +193,12 @@ class Store:
 
     def _put_node(self, node: Node) -> None:
         known = self._nodes.get(node.name)
-        if known is not None and _alike(known, node):
+        if known is not None and same_node(known, node):
             return
         self._node_rows[node.name] = read_node(node)
         self._nodes[node.name] = node
         self._nodes_changed = True
+        self._others.node_changed(node.name)
 
     def _settle(self) -> None:
         """After nodes came, changed or went: new arrays, with every bound pod booked again."""
@@ -229,16 +247,18 @@ class Store:
 
     def _put_pod(self, pod: Pod) -> None:
         key = pod.key
-        self._over.pop(key, None)
+        if self._over.pop(key, None) is not None:
+            self._others.pod_changed(key)
         if pod.is_over:
+            self._others.pod_changed(key)
             self._drop_pod(key)
             self._over[key] = pod
             return
-        kept = _NOTHING
+        kept = NOTHING_KEPT
         row = self._pods.row_of.get(key)
         if row is not None:
             old = self._pods.object(row)
-            if _same_for_us(old, pod):
+            if same_pod(old, pod):
                 return
             if self._pods.node(row) != PENDING and not pod.is_bound and old.metadata.uid == pod.metadata.uid:
                 return  # an older state of a pod whose bind is under way
@@ -249,6 +269,7 @@ class Store:
         self._add_pod(key, pod, kept)
 
     def _add_pod(self, key: str, pod: Pod, kept: Kept) -> None:
+        self._others.pod_changed(key)
         traits = self._traits(key, pod)
         if not pod.is_bound:
             self._pods.append(key, pod, traits, PENDING, ())
@@ -256,7 +277,7 @@ class Store:
         self._settle()
         node = self._facts.index.get(pod.spec.node_name, ELSEWHERE)
         if kept.node != pod.spec.node_name or not self._same_devices(kept.shape, traits.shape):
-            kept = _NOTHING
+            kept = NOTHING_KEPT
         name = pod.spec.node_name
         if self._is_guess(pod, traits.shape, kept):
             self._lift_guesses(name)
@@ -331,6 +352,7 @@ class Store:
         row = self._pods.row_of.get(key)
         if row is None:
             return
+        self._others.pod_changed(key)
         self._settle()
         self._book(row, -1)
         self._guessed.get(self._node_name(key, row), set()).discard(key)
@@ -342,6 +364,7 @@ class Store:
         row = self._pods.row_of.get(delta.pod)
         if row is None or self._pods.node(row) != PENDING:
             return
+        self._others.pod_changed(delta.pod)
         self._settle()
         self._assumed[delta.pod] = delta.node
         self._pods.bind(row, self._facts.index.get(delta.node, ELSEWHERE), delta.devices)
@@ -351,6 +374,7 @@ class Store:
         row = self._pods.row_of.get(key)
         if row is None or self._pods.object(row).is_bound:
             return
+        self._others.pod_changed(key)
         self._settle()
         self._book(row, -1)
         self._pods.bind(row, PENDING, ())
@@ -367,21 +391,6 @@ class Store:
         else:
             book(state, node, self._shapes[shape], self._pods.grants(row), self._resources, sign)
         self._tied += sign * int(bears_on_others(self._pods.object(row)))
-
-
-def _alike(old: Node, new: Node) -> bool:
-    def part(node: Node) -> object:
-        return node.spec, node.status, node.labels, node.metadata.annotations
-
-    return part(old) == part(new)
-
-
-def _same_for_us(old: Pod, new: Pod) -> bool:
-    def part(pod: Pod) -> object:
-        meta = pod.metadata
-        return pod.spec, meta.uid, meta.labels, meta.annotations, meta.deletion_timestamp
-
-    return part(old) == part(new)
 
 
 def _indices(text: str | None) -> tuple[int, ...]:

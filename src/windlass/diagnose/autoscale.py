@@ -20,8 +20,9 @@ OVER_LIMITS = re.compile(
     r"exceed(s|ed)? limits? for nodepool|limits? (exceeded|reached).{0,40}nodepool", re.I
 )
 NO_CAPACITY = re.compile(
-    r"in backoff after failed scale-up|insufficient ?(instance)? ?capacity|ICE|stockout|out of (resource|capacity)|ZONE_RESOURCE_POOL"
-    r"|quota.{0,30}exceeded|exceeded.{0,30}quota|could not launch|no capacity|scale-up failed|ScaleUpTimedOut|capacity-?block",
+    r"in backoff after failed scale-up|insufficient ?(instance)? ?capacity|stockout|out of (resource|capacity)"
+    r"|ZONE_RESOURCE_POOL|quota.{0,30}exceeded|exceeded.{0,30}quota|could not launch|no capacity|scale-up failed"
+    r"|ScaleUpTimedOut|capacity-?block",
     re.I,
 )
 NO_GROUP = re.compile(

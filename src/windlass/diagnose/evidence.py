@@ -1,7 +1,7 @@
 """Everything that is known about a cluster, so that a question can be put to it.
 
-Filled from a dump (objects, events, logs of pods and of hosts); read by every stage of diagnosis. What an object is, who
-owns whom and what was said about whom is looked up here. What is not there is told apart from what is empty.
+Filled from a dump (objects, events, logs of pods and of hosts); read by every stage of diagnosis. What an object is,
+who owns whom and what was said about whom is looked up here. What is not there is told apart from what is empty.
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ def read_event(data: dict[str, Any]) -> Event:
 
 
 def load_evidence(dump: Path, *, keep_going: bool = False) -> Evidence:
-    """A dump: a file, or a folder with `logs/` and `hosts/` in it. An unreadable file is an error, unless `keep_going`."""
+    """A dump: a file, or a folder with `logs/` and `hosts/`. An unreadable file is an error, unless `keep_going`."""
     evidence = Evidence()
     for path in files_of(dump):
         try:

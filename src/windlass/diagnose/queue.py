@@ -21,7 +21,8 @@ MESSAGES = (
     (
         "KUEUE_TOPOLOGY_NOFIT",
         re.compile(
-            r"topology .*(allows to fit only|doesn't allow to fit)|no topology domains at level|topology.{0,40}not found",
+            r"topology .*(allows to fit only|doesn't allow to fit)|no topology domains at level"
+            r"|topology.{0,40}not found",
             re.I,
         ),
     ),
@@ -39,7 +40,8 @@ MESSAGES = (
     (
         "KUEUE_QUEUE_MISSING",
         re.compile(
-            r"(LocalQueue|ClusterQueue) \S* ?(doesn't exist|is inactive|not found|is stopped)|doesn't exist or inactive|queue.{0,20}(inactive|stopped|doesn't exist)",
+            r"(LocalQueue|ClusterQueue) \S* ?(doesn't exist|is inactive|not found|is stopped)"
+            r"|doesn't exist or inactive|queue.{0,20}(inactive|stopped|doesn't exist)",
             re.I,
         ),
     ),

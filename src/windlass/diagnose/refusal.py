@@ -11,21 +11,35 @@ from windlass.diagnose.evidence import Evidence, Item, LogLines
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.subject import Subject, template_pods
 from windlass.model.errors import InputError
+from windlass.model.gpu import gpu_request
+from windlass.model.pod import Pod
+from windlass.model.requests import pod_requests
 
 _CODES = {"FRACTIONAL_GPU_REQUEST", "REQUESTS_NE_LIMITS", "DRA_CLAIM_INVALID"}
 
 
 def object_fault(item: Item) -> Finding | None:
     """A field of the object, or of the pods that it would make, that no API server takes."""
-    if item.kind == "Pod":
-        error = item.error
-    else:
-        error = item.error if item.error is not None and item.error.code in _CODES else template_pods(item)[1]
+    error = item.error
+    if item.kind != "Pod" and (error is None or error.code not in _CODES):
+        pods, error = template_pods(item)
+        error = error or next((fault for pod in pods if (fault := _request_fault(pod)) is not None), None)
+    elif error is None and isinstance(item.value, Pod):
+        error = _request_fault(item.value)
     if error is None:
         return _claim_fault(item)
     code = error.code if error.code in _CODES else _code_of(error)
     said = f"{error.path}: {error.message}" if error.path else error.message
     return Finding(code, said, remedy=error.remedy)
+
+
+def _request_fault(pod: Pod) -> InputError | None:
+    """What the pod asks for, as the API server would check it."""
+    try:
+        gpu_request(pod, pod_requests(pod))
+    except InputError as error:
+        return error
+    return None
 
 
 def _code_of(error: InputError) -> str:

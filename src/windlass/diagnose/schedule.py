@@ -35,7 +35,7 @@ ORDER = (
     "NODE_NOT_UNDERSTOOD",
     "SELECTOR_MISMATCH",
 )
-"""Among causes that stand alone on a node each, the one to name first. A selector is meant to exclude, so it is last."""
+"""Among causes that stand alone on a node each, the one to name first. A selector means to exclude: it is last."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ class Scheduling(msgspec.Struct, frozen=True):
     requests: dict[str, int]
     devices: dict[str, int]
     candidates: tuple[Candidate, ...]
-    others: int
+    others: tuple[Candidate, ...]
     """Nodes that could never be the place."""
 
     @property
@@ -73,8 +73,16 @@ def look(evidence: Evidence, fit: Fit, pod: Pod, count: int = 1) -> Scheduling:
     chosen = [(node, one) for node, one in answers if _could_be_the_place(node, one, devices)]
     if not devices:
         chosen = [pair for pair in answers if not _excluded(pair[1])] or answers
-    candidates = tuple(Candidate(node, one, *_causes(node, one, pod)) for node, one in chosen)
-    return Scheduling(pod, count, requests, devices, candidates, len(answers) - len(chosen))
+    names = {node.name for node, _ in chosen}
+    judged = [Candidate(node, one, *_causes(node, one, pod)) for node, one in answers]
+    return Scheduling(
+        pod,
+        count,
+        requests,
+        devices,
+        tuple(one for one in judged if one.node.name in names),
+        tuple(one for one in judged if one.node.name not in names),
+    )
 
 
 def _could_be_the_place(node: Node, found: NodeFit, devices: dict[str, int]) -> bool:
@@ -237,8 +245,8 @@ def _refused(seen: Scheduling) -> Finding:
     near = with_room or nearest
     code = min((code for one in near for code in one.fixed), key=_rank)
     example = next(one for one in near if code in one.fixed)
-    all_codes = {code for one in seen.candidates for code in (*one.fixed, *one.room)} - {code, "GPU_FULL"}
-    others = tuple(sorted(all_codes, key=_rank))
+    elsewhere = {code for one in seen.candidates for code in (*one.fixed, *one.room)} - {"GPU_FULL"}
+    others = tuple(sorted({*example.fixed, *example.room, *elsewhere} - {code}, key=_rank))
     return Finding(code, _words(code, example, seen), (), others, _remedy(code, example, seen))
 
 

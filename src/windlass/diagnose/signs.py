@@ -150,8 +150,8 @@ SIGNS = (
     _sign(
         "DEVICE_PERMISSION",
         r"avc:\s+denied|failed to initialize nvml: insufficient permissions|/proc/driver/nvidia\S*: permission denied"
-        r"|/dev/nvidia\S*:? (permission denied|operation not permitted)|(permission denied|operation not permitted).{0,40}/dev/nvidia"
-        r"|insufficient permissions",
+        r"|/dev/nvidia\S*:? (permission denied|operation not permitted)"
+        r"|(permission denied|operation not permitted).{0,40}/dev/nvidia|insufficient permissions",
         KUBELET,
         CONTAINER,
         STACK,
@@ -200,7 +200,8 @@ SIGNS = (
         "DRIVER_MISSING",
         r"could not resolve linux kernel version|(kernel headers|kernel-devel|linux-headers).{0,60}(not|unable|could)"
         r"|module nvidia not found|modprobe:.*nvidia|couldn.t communicate with the nvidia driver|driver not loaded"
-        r"|nvidia driver (is not|was not|not) (installed|loaded|found|ready)|failed to (install|build|compile).{0,30}(driver|kernel module)"
+        r"|nvidia driver (is not|was not|not) (installed|loaded|found|ready)"
+        r"|failed to (install|build|compile).{0,30}(driver|kernel module)"
         r"|no nvidia driver|waiting for .{0,20}driver|precompiled .{0,40}not found|key was rejected by service",
         STACK,
         HOST,
@@ -208,7 +209,8 @@ SIGNS = (
     ),
     _sign(
         "RUNTIME_NOT_CONFIGURED",
-        r"could not load nvml library|load library failed: libnvidia-ml|ERROR_LIBRARY_NOT_FOUND|incompatible (platform|strategy) detected"
+        r"could not load nvml library|load library failed: libnvidia-ml|ERROR_LIBRARY_NOT_FOUND"
+        r"|incompatible (platform|strategy) detected"
         r"|did you configure the nvidia container toolkit|libnvidia-ml\.so\S* .{0,40}(not found|cannot open|no such)",
         STACK,
         KUBELET,
@@ -217,8 +219,10 @@ SIGNS = (
     _sign("CGROUP_DEVICE_ACCESS_LOST", r"failed to initialize nvml: unknown error", CONTAINER, KUBELET),
     _sign(
         "SHM_TOO_SMALL",
-        r"insufficient shared memory|killed by signal: bus error|unexpected bus error|unable to (open|write to) (file|shared).{0,40}(shm|shared memory)"
-        r"|/dev/shm.{0,60}(no space|too small|full)|shm.{0,20}size.{0,30}(increase|insufficient)|bus error \(core dumped\)"
+        r"insufficient shared memory|killed by signal: bus error|unexpected bus error"
+        r"|unable to (open|write to) (file|shared).{0,40}(shm|shared memory)"
+        r"|/dev/shm.{0,60}(no space|too small|full)"
+        r"|shm.{0,20}size.{0,30}(increase|insufficient)|bus error \(core dumped\)"
         r"|error while creating shared memory segment",
         CONTAINER,
     ),
@@ -234,7 +238,8 @@ SIGNS = (
     ),
     _sign(
         "RUNTIME_NOT_CONFIGURED",
-        r"no cuda gpus are available|nvidia-smi: (command )?not found|libcuda\.so\S* .{0,40}(not found|cannot open|no such)"
+        r"no cuda gpus are available|nvidia-smi: (command )?not found"
+        r"|libcuda\.so\S* .{0,40}(not found|cannot open|no such)"
         r"|no cuda-capable device is detected",
         CONTAINER,
     ),

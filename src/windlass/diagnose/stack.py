@@ -95,7 +95,8 @@ def _by_labels(node: Node) -> list[Finding]:
     upgrade = labels.get("nvidia.com/gpu-driver-upgrade-state", "")
     found = []
     if state in ("failed", "pending", "rebooting") or any("mig" in value for value in paused):
-        said = f"MIG layout {labels.get('nvidia.com/mig.config', '?')} of node {node.name} is in state {state or 'paused'}"
+        layout = labels.get("nvidia.com/mig.config", "?")
+        said = f"MIG layout {layout} of node {node.name} is in state {state or 'paused'}"
         found.append(Finding("MIG_CONFIG_NOT_APPLIED", said, tuple(paused)))
     if upgrade in UPGRADING or any("driver" in value for value in paused):
         said = f"the driver upgrade of node {node.name} is in state {upgrade or 'paused'}"
@@ -182,7 +183,7 @@ def _misplaced(item: Item, name: str, text: str, node: Node, resource: str) -> F
     why = f"ConfigMap {item.name}, key {name}, asks for sharing, and node {node.name} advertises {has}, not {resource}"
     remedy = ""
     if "renameByDefault" in before_sharing:
-        remedy = "renameByDefault belongs under sharing.timeSlicing (or sharing.mps), not under flags, where it is ignored"
+        remedy = "move renameByDefault under sharing.timeSlicing (or sharing.mps); under flags it is ignored"
     elif "renameByDefault" not in text:
         remedy = "set renameByDefault: true under sharing.timeSlicing, or ask for nvidia.com/gpu"
     return Finding("SHARING_CONFIG_NOT_APPLIED", why, (), (), remedy)

@@ -1,4 +1,4 @@
-"""A pod that has a node and does not run as it should: refused by the kubelet, not pulled, not started, killed, failing.
+"""A pod that has a node and does not run as it should: refused by the kubelet, not pulled, not started, killed.
 
 Fed by `why`. The pod's status and events come first, then what its program wrote, then the node's stack and kernel.
 """
@@ -60,7 +60,8 @@ def running_note(evidence: Evidence, pod: Item) -> Finding | None:
                 and tree.text(variable, "value") == "all"
                 and not asks
             ):
-                said = f"container {tree.text(container, 'name')} sets NVIDIA_VISIBLE_DEVICES=all without asking for a GPU"
+                name = tree.text(container, "name")
+                said = f"container {name} sets NVIDIA_VISIBLE_DEVICES=all without asking for a GPU"
                 return Finding("GPU_VISIBLE_UNREQUESTED", said)
     return None
 

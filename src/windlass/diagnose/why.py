@@ -228,14 +228,18 @@ class Inquiry:
             if found:
                 first = found[0]
                 more = [one.code for one in found[1:]]
+                more += _besides(seen, node.name)
                 return msgspec.structs.replace(first, contributing=(*first.contributing, *more))
         advertised = sorted(
             {key for node in self.evidence.nodes.values() for key in nodes.gpu_resources(node)}
         )
-        if advertised:
-            said = f"no node advertises {name}; the cluster has {', '.join(advertised)}"
-            return Finding("RESOURCE_NAME_MISMATCH", said)
-        return Finding("RESOURCE_NAME_MISMATCH", f"no node advertises {name}, and none looks like a GPU node")
+        said = (
+            f"; the cluster has {', '.join(advertised)}" if advertised else ", and none looks like a GPU node"
+        )
+        besides = min((_besides(seen, one.node.name) for one in seen.others), key=len, default=[])
+        return Finding(
+            "RESOURCE_NAME_MISMATCH", f"no node advertises {name}{said}", contributing=tuple(besides)
+        )
 
     def _overruled(self, finding: Finding, seen: Scheduling, item: Item | None) -> Finding:
         """Causes that stand behind the one that the nodes show."""
@@ -264,7 +268,8 @@ class Inquiry:
         silent = [node for node in nodes.gpu_nodes(self.evidence) if not nodes.gpu_resources(node)]
         for node in silent:
             for found in stack.node_findings(self.evidence, node, self.now, name):
-                return msgspec.structs.replace(found, contributing=(*found.contributing, finding.code))
+                more = (finding.code, *_besides(seen, node.name))
+                return msgspec.structs.replace(found, contributing=(*found.contributing, *more))
         return None
 
     def _by_events(self, item: Item) -> Answer:
@@ -298,6 +303,14 @@ SCALABLE = (
     "NODE_UNSCHEDULABLE",
 )
 """Causes that a new node would cure, so that the autoscaler's word stands before them."""
+
+
+def _besides(seen: Scheduling, node: str) -> list[str]:
+    """What would keep the pod off the node even if it advertised its GPUs."""
+    for one in seen.others:
+        if one.node.name == node:
+            return [code for code in one.fixed if code != "REQUEST_EXCEEDS_CLUSTER"]
+    return []
 
 
 def _alike(pod: Pod, pods: Sequence[Pod]) -> int:

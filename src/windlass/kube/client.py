@@ -159,4 +159,3 @@ class KubeClient:
 
 def _away(server: str, error: BaseException) -> ServerAway:
     return ServerAway(f"{server}: {error or type(error).__name__}")
-

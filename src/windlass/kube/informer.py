@@ -77,6 +77,7 @@ class Informer:
         """Key → resourceVersion of what the sink was told of."""
         self._version = ""
         self._backoff = Backoff()
+        self._stale, self._fresh = asyncio.Event(), asyncio.Event()
         self.synced = asyncio.Event()
         """Set once the first list is through."""
         self.restarts = 0
@@ -91,7 +92,7 @@ class Informer:
             try:
                 if not self._version:
                     await self._list()
-                await self._watch()
+                await self._watch_unless_stale()
                 self._backoff.reset()
                 continue
             except NotFound:
@@ -114,8 +115,30 @@ class Informer:
         self._sink([self._gone(key) for key in self._known])
         self._known, self._version = {}, ""
 
+    async def refresh(self) -> None:
+        """List again, and return when that is through: what the sink knows then is no older than this call."""
+        self._stale.set()
+        self._fresh.clear()
+        await self._fresh.wait()
+
+    async def _watch_unless_stale(self) -> None:
+        """The watch, or as much of it as there is time for before a refresh is wanted."""
+        watch = asyncio.create_task(self._watch())
+        stale = asyncio.create_task(self._stale.wait())
+        try:
+            await asyncio.wait((watch, stale), return_when=asyncio.FIRST_COMPLETED)
+            if watch.done():
+                watch.result()
+            else:
+                self._version = ""
+        finally:
+            watch.cancel()
+            stale.cancel()
+            await asyncio.gather(watch, stale, return_exceptions=True)
+
     async def _list(self) -> None:
         """All of it, a page at a time; what was known and is not there any more has gone."""
+        self._stale.clear()
         found: dict[str, str] = {}
         token, limit = "", self._page
         while True:
@@ -138,6 +161,8 @@ class Informer:
         self.relists += 1
         self._heard()
         self.synced.set()
+        if not self._stale.is_set():
+            self._fresh.set()
 
     async def _watch(self) -> None:
         """Until the server ends it."""

@@ -49,6 +49,10 @@ class Informers:
     def all_synced(self) -> bool:
         return self.synced.is_set() and all(informer.synced.is_set() for informer in self.informers)
 
+    async def refresh(self, *kinds: str) -> None:
+        """List these kinds again, so that what the sink knows of them is no older than this call."""
+        await asyncio.gather(*(one.refresh() for one in self.informers if one.resource.kind in kinds))
+
     async def run(self) -> None:
         """Until cancelled."""
         backoff = Backoff()

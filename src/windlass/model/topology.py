@@ -54,9 +54,9 @@ GIGABYTES_A_SECOND = {
     "cloud.provider.com/topology-rack": 25,
     RACK: 25,
 }
-"""What two GPUs exchange at the most that have this domain in common and no narrower one, where that is known: NVLink 4
-inside an NVLink domain, one HDR InfiniBand port inside a rack. Closer is faster; across racks it depends on how much the
-network is oversubscribed, and inside a node on its GPUs (NVLink, or 32 GB/s by PCIe 4 x16)."""
+"""What two GPUs exchange at the most that have this domain in common and no narrower one, where that is known: NVLink
+4 inside an NVLink domain, one HDR InfiniBand port inside a rack. Closer is faster; across racks it depends on how much
+the network is oversubscribed, and inside a node on its GPUs (NVLink, or 32 GB/s by PCIe 4 x16)."""
 
 
 def level_name(key: str) -> str:

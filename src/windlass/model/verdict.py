@@ -18,6 +18,8 @@ import msgspec
 from windlass.model.times import timestamp_of
 
 MOST_NAMED = 3
+SAID_FIRST = ("fragmentation", "model")
+"""Kinds of limits that the count of nodes doesn't tell."""
 
 
 class ReasonCount(msgspec.Struct, frozen=True, gc=False):
@@ -142,8 +144,14 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     @property
     def message(self) -> str:
         """What holds it, what is planned and what would help, in one sentence."""
-        parts = [self.detail or self.kube_message, self.outlook, *self._help(is_public=False)]
-        return "; ".join(part for part in parts if part)
+        return "; ".join(self.sentences)
+
+    @property
+    def sentences(self) -> list[str]:
+        """The parts of the message, what holds it first."""
+        said = [limit.text for limit in self.limits if limit.kind in SAID_FIRST]
+        parts = [*said, self.detail or self.kube_message, self.outlook, *self._help(is_public=False)]
+        return [part for part in parts if part]
 
     @property
     def public_message(self) -> str:

@@ -1,8 +1,9 @@
 """Workloads decided on the overlay: quota, place and eviction in one step, for the whole of each or not at all.
 
 `engine.decide` calls it where the cluster has queues, gangs or owners. Gangs that are in no queue are placed in order
-of priority and age; queued work goes through `queueing.admit`, with the overlay as its site. `timeplan` sees to it that
-nobody runs ahead at the cost of those before it.
+of priority and age, and may take the place of lower priorities (`preemption`); queued work goes through
+`queueing.admit`, with the overlay as its site. `timeplan` sees to it that nobody runs ahead at the cost of those before
+it.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from windlass.model.queue import QueueSystem
 from windlass.model.verdict import Verdict
 from windlass.model.workload import TopologyRequest, Workload
 from windlass.placement.elastic import is_extra, missing_key, pieces_before, pieces_of, whole_key
+from windlass.placement.explain.aftermath import Aftermath
 from windlass.placement.grants import GrantReader
 from windlass.placement.obstacles import Obstacles
 from windlass.placement.overlay import Overlay
+from windlass.placement.preemption.context import Preemption
+from windlass.placement.preemption.together import preempt_together
 from windlass.placement.site import OverlaySite
 from windlass.placement.timeplan.alone import keep_free
 from windlass.placement.timeplan.passes import InTime, decide_in_time
@@ -30,7 +34,7 @@ from windlass.placement.timeplan.walls import Wall, counts_by_node, domain_of
 from windlass.queueing.admit import admit
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.node import queue_time
-from windlass.queueing.outcome import Admitted, Evicted, Held, Outcome
+from windlass.queueing.outcome import PRIORITY, Admitted, Evicted, Held, Outcome
 from windlass.queueing.site import PodSetChoice, Site
 
 GANG_BELOW_MINIMUM = "GangBelowMinimum"
@@ -47,6 +51,8 @@ class GangSettings(msgspec.Struct, frozen=True):
 
 
 class WorkloadDecisions(msgspec.Struct, frozen=True):
+    after: Aftermath
+    """What explanations of the holds are worked out on."""
     admits: tuple[Admit, ...] = ()
     binds: tuple[Bind, ...] = ()
     evicts: tuple[Evict, ...] = ()
@@ -65,9 +71,11 @@ def admit_workloads(
     config: QueueConfig,
     now: int,
     settings: GangSettings,
+    preemption: Preemption | None = None,
 ) -> WorkloadDecisions:
-    """Decide on every workload that is handed in."""
-    return _Admission(overlay, system, workloads, config, now, settings).run()
+    """Decide on every workload that is handed in; `preemption` knows who goes already, for lone pods."""
+    preemption = preemption or Preemption(overlay, config, now)
+    return _Admission(overlay, system, workloads, config, now, settings, preemption).run()
 
 
 class _Admission:
@@ -79,13 +87,20 @@ class _Admission:
         config: QueueConfig,
         now: int,
         settings: GangSettings,
+        preemption: Preemption,
     ) -> None:
         self._overlay, self._system, self._config, self._now = overlay, system, config, now
         self._grace = settings.grace_seconds
+        self._preemption = preemption
         self._whole = {workload.key: workload for workload in workloads}
-        self._pieces = pieces_to_decide(system, self._whole.values())
+        self._pieces = [
+            msgspec.structs.replace(piece, evicted=True) if piece.key in preemption.gone else piece
+            for piece in pieces_to_decide(system, self._whole.values())
+        ]
         self._by_key = {piece.key: piece for piece in self._pieces}
-        self._site = OverlaySite(overlay, system, self._pieces, settings.resources)
+        self._site = OverlaySite(
+            overlay, system, self._pieces, settings.resources, preemption.nodes_of_gone()
+        )
         self._reader = GrantReader(overlay.snapshot)
         self._pod_row = overlay.pod_rows()
         self._room = Room(overlay, self._site, system, now, settings.time)
@@ -119,6 +134,7 @@ class _Admission:
             if whole_key(piece.key) not in self._evicted:
                 self._bind_seats(piece, ())
         return WorkloadDecisions(
+            Aftermath(self._room, self._config, self._by_key, found),
             tuple(self._admit(key, parts) for key, parts in self._admits.items() if not self._is_pod(key)),
             tuple(self._binds),
             tuple(self._evict(key, parts) for key, parts in self._evicted.items()),
@@ -132,20 +148,36 @@ class _Admission:
         )
 
     def _decide(self, site: Site) -> list[Outcome]:
-        """Gangs that are in no queue, then what is queued, then pods on their own that time matters for."""
-        waiting, alone = self._unqueued()
-        outcomes = [self._place_unqueued(piece, turn, site) for turn, piece in enumerate(waiting)]
+        """What is in no queue and comes before all that is queued, then what is queued, then the rest."""
+        before, behind = self._unqueued()
+        disruptions = self._preemption.begin_pass(self._dragged())
+        outcomes = [
+            one for turn, piece in enumerate(before) for one in self._place_unqueued(piece, turn, site)
+        ]
         queued = [piece for piece in self._pieces if piece.queue]
-        found = admit(self._system, queued, self._config, self._now, site)
+        found = admit(self._system, queued, self._config, self._now, site, disruptions)
         outcomes += [one for one in found if isinstance(one, Evicted)]
         decided = sorted((one for one in found if not isinstance(one, Evicted)), key=self._rank)
         outcomes += [
-            msgspec.structs.replace(one, turn=turn) for turn, one in enumerate(decided, start=len(waiting))
+            msgspec.structs.replace(one, turn=turn) for turn, one in enumerate(decided, start=len(before))
         ]
-        first = len(waiting) + len(queued)
+        first = len(before) + len(queued)
         return outcomes + [
-            self._place_unqueued(piece, turn, site) for turn, piece in enumerate(alone, start=first)
+            one
+            for turn, piece in enumerate(behind, start=first)
+            for one in self._place_unqueued(piece, turn, site)
         ]
+
+    def _dragged(self) -> dict[str, tuple[str, ...]]:
+        """Gang → the pods of its extra members, which don't stay without its minimum."""
+        if not self._preemption.budgets:
+            return {}
+        found: dict[str, tuple[str, ...]] = {}
+        for piece in self._pieces:
+            if is_extra(piece.key):
+                names = tuple(name for one in piece.pod_sets for name in one.pods)
+                found[whole_key(piece.key)] = (*found.get(whole_key(piece.key), ()), *names)
+        return found
 
     def _rank(self, outcome: Admitted | Held) -> tuple[object, ...]:
         """Who comes before whom: by the round, which keeps each queue's own order, then by priority and age."""
@@ -175,29 +207,33 @@ class _Admission:
     # Work that is in no queue
 
     def _unqueued(self) -> tuple[list[Workload], list[Workload]]:
-        """Gangs, with the lone pods that are more urgent than all that waits; and the other lone pods."""
+        """Gangs and lone pods: those that come before the first that is queued, and the rest, extra members last."""
         waiting = [piece for piece in self._pieces if piece.admission is None]
-        urgent = max((piece.priority for piece in waiting if not is_alone(piece)), default=0)
-        ordered = sorted(
-            (piece for piece in waiting if not piece.queue),
-            key=lambda piece: (is_extra(piece.key), -piece.priority, piece.queued_at, piece.key),
-        )
-        first = [piece for piece in ordered if not is_alone(piece) or piece.priority > urgent]
-        return first, [piece for piece in ordered if is_alone(piece) and piece.priority <= urgent]
+        ordered = sorted((piece for piece in waiting if not piece.queue), key=_turn)
+        head = min((_turn(piece)[:4] for piece in waiting if piece.queue), default=None)
+        before = [piece for piece in ordered if head is None or _turn(piece)[:4] <= head]
+        return before, ordered[len(before) :]
 
     def _is_pod(self, key: str) -> bool:
         return is_alone(self._whole[key])
 
-    @staticmethod
-    def _place_unqueued(piece: Workload, turn: int, site: Site) -> Outcome:
+    def _place_unqueued(self, piece: Workload, turn: int, site: Site) -> list[Outcome]:
         if piece.hold or not piece.active:
             code, message = piece.hold_code or "JOB_SUSPENDED", piece.hold or "it is not active"
-            return Held(piece.key, code, message, turn)
+            return [Held(piece.key, code, message, turn)]
         choices = tuple(PodSetChoice(one.name, one.count, {}) for one in piece.pod_sets)
         found = site.place(piece, choices)
         if found.ok:
-            return Admitted(piece.key, "", choices, found.nodes, found.after, turn)
-        return Held(piece.key, found.code, found.message, turn)
+            return [Admitted(piece.key, "", choices, found.nodes, found.after, turn)]
+        way = None
+        if found.feasible and not is_extra(piece.key):
+            way = preempt_together(piece, choices, site, self._site, self._preemption)
+        if way is None:
+            return [Held(piece.key, found.code, found.message, turn)]
+        self._preemption.note(way.victims)
+        gone = [Evicted(unit.key, piece.key, PRIORITY) for unit in way.victims if not unit.leaving]
+        after = {*way.result.after, *(unit.key for unit in way.victims)}
+        return [*gone, Admitted(piece.key, "", choices, way.result.nodes, tuple(sorted(after)), turn)]
 
     def _stop_broken_gangs(self) -> None:
         """A gang that has run below its minimum for longer than its grace, and can't be completed now, is stopped."""
@@ -295,10 +331,15 @@ class _Admission:
         after = self._wholes(name for part in parts for name in part.after)
         return Admit(key, whole.kind, parts[0].queue, tuple(sets.values()), after)
 
+    def _running(self, key: str) -> Workload:
+        """Also one that nobody decides on here: a lone pod, or a pod that is alone in leaving."""
+        known = self._by_key.get(key) or self._whole.get(key)
+        return known or self._preemption.workload(key)
+
     def _evict(self, key: str, parts: Sequence[tuple[str, Evicted]]) -> Evict:
-        pieces = [self._by_key[piece] for piece, _ in parts]
+        pieces = [self._running(piece) for piece, _ in parts]
         if any(piece == key for piece, _ in parts):
-            pieces = [self._whole[key]]  # without its minimum nothing of it stays
+            pieces = [self._whole.get(key) or self._running(key)]  # without its minimum nothing of it stays
         pods = [
             name
             for piece in pieces
@@ -333,6 +374,12 @@ def _with_their_base(outcomes: Sequence[Outcome], pieces: Mapping[str, Workload]
             one = msgspec.structs.replace(one, after=tuple(sorted(after)))
         kept.append(one)
     return kept
+
+
+def _turn(piece: Workload) -> tuple[bool, int, bool, int, str]:
+    """The order of what is in no queue: extra members last, then by priority and age; before its equals comes for whom
+    others went."""
+    return is_extra(piece.key), -piece.priority, not piece.promised, queue_time(piece), piece.key
 
 
 def _held_choices(piece: Workload) -> tuple[PodSetChoice, ...]:

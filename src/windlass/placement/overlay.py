@@ -22,6 +22,7 @@ from windlass.placement.arrays import IMPOSSIBLE, MAX_REQUESTS, SCORER, Rule
 from windlass.placement.kernels.scores import RANDOM, WINDLASS
 from windlass.placement.neighbours import Neighbours
 from windlass.placement.preferences import preference_scores
+from windlass.placement.recall import Recall
 from windlass.placement.table import ScoreTable
 from windlass.placement.verdicts import Accounts, Refusal
 
@@ -67,8 +68,18 @@ class Closing(NamedTuple):
 
 
 class Overlay:
-    def __init__(self, snapshot: Snapshot, table: ScoreTable, rule: Rule, kernels: jit.Kernels) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        table: ScoreTable,
+        rule: Rule,
+        kernels: jit.Kernels,
+        recall: Recall | None = None,
+    ) -> None:
+        """`recall`: what earlier decisions worked out."""
         self.snapshot, self.table, self.rule, self.kernels = snapshot, table, rule, kernels
+        self.recall = recall or Recall()
+        self.recall.begin(snapshot)
         self.state = snapshot.state.copy()
         self.log: Ints = np.zeros(64, dtype=np.int64)
         self.log_end = 0
@@ -125,8 +136,7 @@ class Overlay:
 
     def pod_rows(self) -> dict[str, int]:
         """Pod key → row of the snapshot's pods."""
-        pods = self.snapshot.pods
-        return {pods.objects[row].key: row for row in np.flatnonzero(pods.alive).tolist()}
+        return self.recall.pod_rows(self.snapshot.pods)
 
     def remove(self, pod_row: int) -> None:
         """Take a running pod off its node, as if it had been evicted."""

@@ -7,7 +7,7 @@ no pods yet (its topology assignment says where they will be) is seated at the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -42,30 +42,41 @@ class Seats(msgspec.Struct):
     """What was placed in this decision."""
     sets: tuple[str, ...] = ()
     """Names of the pod sets whose numbers stand in `placed`."""
+    set_of: dict[int, str] = {}
+    """Row of a pod → its pod set."""
 
 
 class OverlaySite:
     def __init__(
-        self, overlay: Overlay, system: QueueSystem, workloads: Iterable[Workload], rules: ResourceRules
+        self,
+        overlay: Overlay,
+        system: QueueSystem,
+        workloads: Iterable[Workload],
+        rules: ResourceRules,
+        gone: Mapping[str, set[int]] | None = None,
     ) -> None:
+        """`gone`: workloads that were taken off the overlay before → the nodes that they were on."""
         self._overlay, self._system, self._rules = overlay, system, rules
         self._pod_row = overlay.pod_rows()
         self.seats: dict[str, Seats] = {}
-        self._gone: dict[str, set[int]] = {}
+        self._gone: dict[str, set[int]] = dict(gone or {})
         """Removed workload → the nodes that it was on."""
         self._undo: list[tuple[int, str, Seats | None, set[int] | None]] = []
         self._covers = _covered_resources(system)
         self._empty = EmptyCluster(overlay)
-        self._trees: dict[tuple[str, str], DomainTree] = {}
-        self._flavored: dict[tuple[int, tuple[str, ...]], tuple[Pod, Pod, Shape]] = {}
+        self._trees = overlay.recall.trees
+        self._flavored = overlay.recall.flavored
         self._requests: dict[int, tuple[Pod, dict[str, int]]] = {}
-        self._set_of: dict[int, str] = {}
-        """Row of a running pod → its pod set."""
         workloads = list(workloads)
         self._pieces = {workload.key for workload in workloads}
+        known = overlay.recall.seats.known
         for workload in workloads:
-            if workload.admission is not None:
-                self._seat(workload)
+            if workload.admission is not None and workload.key not in self._gone:
+                kept = known.get(id(workload))
+                if kept is None:
+                    self._seat(workload)
+                else:
+                    self.seats[workload.key] = kept[1]
 
     # What a pod asks for
 
@@ -120,8 +131,11 @@ class OverlaySite:
 
     def watch(self, workload: Workload) -> None:
         """Know where a running workload's pods are, though nobody decides on it."""
-        if workload.key not in self.seats:
+        if workload.key not in self.seats and workload.key not in self._gone:
             self._seat(workload)
+
+    def is_seated(self, key: str) -> bool:
+        return key in self.seats
 
     def _remember(self, key: str) -> None:
         self._undo.append((self._overlay.checkpoint(), key, self.seats.get(key), self._gone.get(key)))
@@ -136,6 +150,7 @@ class OverlaySite:
             self._overlay.unseat(place.placing)
             nodes.add(place.placing.node)
         # What was only just placed here is taken back at once: nobody waits for it.
+        nodes |= self._gone.get(workload.key, set())
         self._gone[workload.key] = nodes if workload.admission is not None else set()
 
     def leaving(self) -> dict[int, tuple[str, ...]]:
@@ -175,7 +190,7 @@ class OverlaySite:
         obstacles.take_down(self._overlay)
         there = self.seats.get(workload.key, Seats([], []))
         sets = tuple(choice.name for choice in choices)
-        self.seats[workload.key] = Seats(there.running, [*there.placed, *found], sets)
+        self.seats[workload.key] = Seats(there.running, [*there.placed, *found], sets, there.set_of)
         return PlaceResult(ok=True, nodes=self._nodes(found, len(parts)), after=self._after(found))
 
     def _beside(self, workload: Workload, parts: Sequence[Part]) -> list[set[int]]:
@@ -187,7 +202,7 @@ class OverlaySite:
         for key in (*pieces_before(workload.key), workload.key):
             seats = self.seats.get(key, Seats([], []))
             for row in seats.running:
-                by_set.setdefault(self._set_of[row], set()).add(int(nodes[row]))
+                by_set.setdefault(seats.set_of[row], set()).add(int(nodes[row]))
             for place in seats.placed:
                 by_set.setdefault(seats.sets[place.part], set()).add(place.placing.node)
         everywhere = set().union(*by_set.values())
@@ -287,8 +302,9 @@ class OverlaySite:
             for key in pod_set.pods
             if key in self._pod_row
         }
-        self._set_of |= rows
-        seats = Seats([row for row in rows if nodes[row] >= 0], [])
+        seats = Seats([row for row in rows if nodes[row] >= 0], [], set_of=rows)
+        if rows:
+            self._overlay.recall.seats.keep(workload, seats)
         if not rows and workload.admission is not None:
             seats.sets = tuple(one.name for one in workload.admission.assignments)
             sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}

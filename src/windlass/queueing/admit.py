@@ -17,6 +17,7 @@ from windlass.model.workload import Workload
 from windlass.queueing.assignment import Mode
 from windlass.queueing.book import Book
 from windlass.queueing.config import QueueConfig
+from windlass.queueing.counted import Counted
 from windlass.queueing.cycle import Cycle, Entry
 from windlass.queueing.history import Ledger
 from windlass.queueing.lines import Line
@@ -31,7 +32,6 @@ from windlass.queueing.outcome import (
 )
 from windlass.queueing.pending import Pending
 from windlass.queueing.planner import Planner
-from windlass.queueing.running import running_workload
 from windlass.queueing.site import Site
 from windlass.queueing.tree import QuotaTree
 from windlass.queueing.victims import Rules
@@ -49,58 +49,51 @@ def admit(
     now: int,
     site: Site,
     disruptions: Disruptions | None = None,
+    counted: Counted | None = None,
 ) -> list[Outcome]:
     """Workloads that are in no queue are none of its business: they get no outcome."""
-    decision = _Decision(system, config, now, site, disruptions)
-    queued = sorted((workload for workload in workloads if workload.queue), key=lambda workload: workload.key)
-    for workload in queued:
-        if workload.admission is not None:
-            decision.count(workload)
+    running: list[Workload] = []
+    waiting: list[Workload] = []
+    for workload in workloads:
+        if workload.queue:
+            (waiting if workload.admission is None else running).append(workload)
+    tree = (counted or Counted()).tree(system, config, now, running)
+    decision = _Decision(system, tree, Rules(config, now, disruptions=disruptions), site)
     decision.drain()
-    for workload in queued:
-        if workload.admission is None:
-            decision.enqueue(workload)
+    for workload in sorted(waiting, key=lambda workload: workload.key):
+        decision.enqueue(workload)
     decision.run()
     return decision.book.outcomes()
 
 
 class _Decision:
-    def __init__(
-        self,
-        system: QueueSystem,
-        config: QueueConfig,
-        now: int,
-        site: Site,
-        disruptions: Disruptions | None,
-    ) -> None:
+    def __init__(self, system: QueueSystem, tree: QuotaTree, rules: Rules, site: Site) -> None:
+        """`tree`: with all that runs counted on it."""
+        config = rules.config
         self._system = system
         self._config = config
-        self._now = now
         self._site = site
-        self._tree = QuotaTree(system)
-        self._ledger = Ledger(config.history, system.local_queues, now) if config.history else None
+        self._tree = tree
+        self._ledger = Ledger(config.history, system.local_queues, rules.now) if config.history else None
         self._lines: dict[str, Line] = {}
         self._claimants: list[tuple[Pending, Line]] = []
         """Heads of strict queues that wait for quota and keep their claim to it in every round."""
-        self._ran: list[Running] = []
-        self._rules = Rules(config, now, self._ledger, disruptions)
+        self._rules = rules._replace(ledger=self._ledger)
         self.book = Book(self._rules)
-
-    def count(self, workload: Workload) -> None:
-        """It holds quota."""
-        assert workload.admission is not None
-        node = self._tree.queues.get(workload.admission.queue)
-        if node is None:
-            return
-        running = running_workload(workload, node, self._config, self._now)
-        running.join()
-        self._ran.append(running)
         if self._ledger is not None:
-            self._ledger.add_running(running)
+            for running in self._running():
+                self._ledger.add_running(running)
+
+    def _running(self) -> list[Running]:
+        return [running for queue in self._tree.queues.values() for running in queue.running.values()]
 
     def drain(self) -> None:
         """What runs in a queue that is to be emptied goes."""
-        for running in self._ran:
+        policies = {queue.stop_policy for queue in self._system.queues.values()}
+        policies |= {queue.stop_policy for queue in self._system.local_queues.values()}
+        if DRAIN not in policies:
+            return
+        for running in sorted(self._running(), key=lambda running: running.key):
             local = self._system.local_queues.get(running.local_queue)
             if running.is_evicting:
                 continue

@@ -68,13 +68,17 @@ class Candidates:
     def reason(self, running: Running) -> str:
         return self._found[running.key][0].reason
 
+    def is_eligible(self, running: Running, allow_borrowing: bool) -> bool:
+        """By what it is, whoever else has gone before."""
+        return not (allow_borrowing and self._found[running.key][0] is Variant.WITHOUT_BORROWING)
+
     def is_valid(self, running: Running, allow_borrowing: bool) -> bool:
         """Earlier removals may have brought its queue, or a cohort below the common one, back within quota."""
         if running.node is self._ask.node:
             return True
-        variant, common = self._found[running.key]
-        if allow_borrowing and variant is Variant.WITHOUT_BORROWING:
+        if not self.is_eligible(running, allow_borrowing):
             return False
+        common = self._found[running.key][1]
         contested = self._ask.contested
         if running.node.within_nominal(contested):
             return False

@@ -18,7 +18,17 @@ from windlass.queueing.config import FINAL_SHARE, INITIAL_SHARE
 from windlass.queueing.node import QuotaNode, Running
 from windlass.queueing.outcome import IN_CLUSTER_QUEUE, IN_COHORT_FAIR_SHARING, IN_COHORT_RECLAMATION
 from windlass.queueing.share import LOWEST, share_of
-from windlass.queueing.victims import Ask, Target, fill_back, in_order, rank, restore
+from windlass.queueing.victims import (
+    MOST_CANDIDATES,
+    Ask,
+    Target,
+    Trial,
+    fill_back,
+    find_by_sparing,
+    in_order,
+    rank,
+    restore,
+)
 
 ShareRank = tuple[bool, int]
 
@@ -33,18 +43,32 @@ def find_victims(ask: Ask) -> list[Target]:
 
 
 def _find(ask: Ask) -> list[Target]:
-    candidates = _candidates(ask)
+    candidates = in_order(_candidates(ask), ask)
+    found = _search(ask, candidates).targets
+    if found or ask.overlay is None or len(candidates) > MOST_CANDIDATES:
+        return found
+
+    def attempt(spared: frozenset[str]) -> Trial:
+        if ask.overlay is not None:
+            ask.overlay.start_over()
+        return _search(ask, [running for running in candidates if running.key not in spared])
+
+    return find_by_sparing(attempt)
+
+
+def _search(ask: Ask, candidates: list[Running]) -> Trial:
     if not candidates:
-        return []
+        return Trial([], (), passed_over=False)
     search = _FairSearch(ask)
     ask.node.add(ask.usage)
-    found = search.run(in_order(candidates, ask))
+    found = search.run(candidates)
     ask.node.remove(ask.usage)
     targets = search.targets
+    taken = tuple(target.running.key for target in targets)
     if found:
         targets = fill_back(ask, targets, True, search.stays_fair)
     restore(targets)
-    return targets if found else []
+    return Trial(targets if found else [], taken, len(taken) < len(candidates))
 
 
 def _candidates(ask: Ask) -> list[Running]:

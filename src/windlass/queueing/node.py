@@ -8,6 +8,7 @@ adding and removing usage are exact inverses in any order and no copy is ever ne
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 from windlass.model.queue import ClusterQueue, QuotaCell
 from windlass.model.workload import Workload
@@ -154,6 +155,11 @@ class QuotaNode:
             self.parent._remove(cell, min(amount, shown_above))
 
 
+class Losses(Protocol):
+    def of(self, running: Running) -> tuple[int, int]:
+        """What evicting it now would lose."""
+
+
 class Running:
     """A workload that holds quota, as preemption sees it."""
 
@@ -162,7 +168,7 @@ class Running:
         "fresh",
         "key",
         "local_queue",
-        "loss",
+        "losses",
         "node",
         "nodes",
         "pods",
@@ -187,10 +193,15 @@ class Running:
         self.local_queue = local_queue_key(workload)
         self.fresh = False
         """Admitted in this very decision: taking it back costs nothing."""
-        self.loss = (0, 0)
+        self.losses: Losses | None = None
+        """Who knows what evicting it would lose; None: nothing."""
         self.pods = 0
         self.nodes: frozenset[str] = frozenset()
         """Where its pods are, as far as is known."""
+
+    @property
+    def loss(self) -> tuple[int, int]:
+        return self.losses.of(self) if self.losses is not None else (0, 0)
 
     @property
     def is_evicting(self) -> bool:

@@ -1,11 +1,13 @@
 """The order in which what waits is looked at, and what stands or falls together.
 
 Reads a snapshot's pending pods; feeds `engine.decide`. Higher priority first, then older, then as they came. The
-members of a gang form one unit at the place of its first member.
+members of a gang form one unit at the place of its first member. Between lone pods and gangs the same order holds:
+lone pods before all gangs and behind all gangs are placed in one fast loop each, those in between one by one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +16,13 @@ from windlass.cluster.facts import Bools
 from windlass.cluster.pods import ALONE, PENDING, PodRows
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import Ints
+from windlass.model.workload import Workload
+from windlass.queueing.node import queue_time
+
+MOST_BETWEEN = 2_000
+"""So many lone pods between gangs are looked at one by one; more of them go behind all gangs."""
+Turn = tuple[int, int]
+"""Priority, the higher the earlier, and since when it waits."""
 
 
 class Queue(NamedTuple):
@@ -38,11 +47,44 @@ def order(snapshot: Snapshot, wanted: Bools | None = None) -> Queue:
     return _gangs_together(snapshot, rows, groups)
 
 
+def waiting_turns(together: Iterable[Workload]) -> list[Turn]:
+    """When the gangs that are in no queue have their turn, and, all at once, what is queued."""
+    waiting = [one for one in together if one.admission is None and not one.hold]
+    turns = [_turn(one) for one in waiting if not one.queue]
+    queued = [_turn(one) for one in waiting if one.queue]
+    return sorted([*turns, *([min(queued)] if queued else [])])
+
+
+def before_all(snapshot: Snapshot, turns: Sequence[Turn]) -> Bools:
+    """Which pods have their turn before all of those."""
+    priority, created = snapshot.pods.priority, snapshot.pods.created
+    first, since = turns[0] if turns else (0, 0)
+    before: Bools = (-priority < first) | ((-priority == first) & (created < since))
+    return before
+
+
+def between(turns: Sequence[Turn], alone: Iterable[Workload]) -> list[Workload]:
+    """Lone pods that wait and have their turn behind the first of those and before the last."""
+    if len(turns) < 2:
+        return []
+    waiting = (one for one in alone if one.admission is None)
+    found = [one for one in waiting if turns[0] <= _turn(one) < turns[-1]]
+    return sorted(found, key=lambda one: (_turn(one), one.key))[:MOST_BETWEEN]
+
+
+def _turn(workload: Workload) -> Turn:
+    return -workload.priority, queue_time(workload)
+
+
 def _ranking(pods: PodRows, rows: Ints) -> Ints:
+    """Before its equals comes a pod for which others went (`nominatedNodeName`)."""
     priority, created = pods.priority[rows], pods.created[rows]
     if len(rows) and (priority == priority[0]).all() and (created == created[0]).all():
         return np.arange(len(rows), dtype=np.int64)
-    return np.lexsort((rows, created, -priority)).astype(np.int64)
+    unnamed = np.ones(len(rows), dtype=np.bool_)
+    if len(rows) and priority.max() > pods.priority[pods.alive == 1].min():
+        unnamed[:] = [not pods.objects[row].status.nominated_node_name for row in rows.tolist()]
+    return np.lexsort((rows, created, unnamed, -priority)).astype(np.int64)
 
 
 def _gangs_together(snapshot: Snapshot, rows: Ints, groups: Ints) -> Queue:

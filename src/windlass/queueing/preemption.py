@@ -7,11 +7,18 @@ attempts, since without it more candidates are allowed.
 
 from __future__ import annotations
 
-from windlass.queueing.candidates import Candidates
-from windlass.queueing.victims import Ask, Target, fill_back, restore
+from functools import partial
 
-MOST_CANDIDATES = 64
-"""With more of them, the first set that is found stands."""
+from windlass.queueing.candidates import Candidates
+from windlass.queueing.victims import (
+    MOST_CANDIDATES,
+    Ask,
+    Target,
+    Trial,
+    fill_back,
+    find_by_sparing,
+    restore,
+)
 
 
 def find_victims(ask: Ask, *, cheapest: bool = True) -> list[Target]:
@@ -30,6 +37,12 @@ def _find(ask: Ask, cheapest: bool) -> list[Target]:
     candidates = Candidates(ask)
     for allow_borrowing in _attempts(ask, candidates):
         targets = _attempt(ask, candidates, allow_borrowing)
+        if targets:
+            return _cheaper(ask, candidates, targets, allow_borrowing) if cheapest else targets
+    if ask.overlay is None or len(candidates.ordered) > MOST_CANDIDATES:
+        return []
+    for allow_borrowing in _attempts(ask, candidates):
+        targets = find_by_sparing(partial(_all_but, ask, candidates, allow_borrowing))
         if targets:
             return _cheaper(ask, candidates, targets, allow_borrowing) if cheapest else targets
     return []
@@ -93,6 +106,28 @@ def _attempt(
         return _done(ask, targets, allow_borrowing)
     restore(targets)
     return []
+
+
+def _all_but(ask: Ask, candidates: Candidates, allow_borrowing: bool, spared: frozenset[str]) -> Trial:
+    """Everybody who may go is taken off at once, and whoever isn't needed comes back."""
+    targets: list[Target] = []
+    passed_over = False
+    for running in candidates.ordered:
+        if running.key in spared or not candidates.is_eligible(running, allow_borrowing):
+            continue
+        reason = candidates.reason(running)
+        if not candidates.is_valid(running, allow_borrowing) or ask.breaks_budget(running, reason, targets):
+            passed_over = True
+            continue
+        running.leave()
+        targets.append(Target(running, reason))
+    taken = tuple(target.running.key for target in targets)
+    if targets and ask.fits_at_once(targets, allow_borrowing):
+        targets = fill_back(ask, targets, allow_borrowing, last_is_needed=False)
+        restore(targets)
+        return Trial(targets, taken, passed_over)
+    restore(targets)
+    return Trial([], taken, passed_over)
 
 
 def _done(ask: Ask, targets: list[Target], allow_borrowing: bool) -> list[Target]:

@@ -13,7 +13,19 @@ GPU = "nvidia.com/gpu"
 _PARTS = 1_000_000
 
 
-def running_workload(workload: Workload, node: QuotaNode, config: QueueConfig, now: int) -> Running:
+class Losses:
+    """What evictions would lose at one moment; worked out for whoever is asked about."""
+
+    __slots__ = ("config", "now")
+
+    def __init__(self, config: QueueConfig, now: int) -> None:
+        self.config, self.now = config, now
+
+    def of(self, running: Running) -> tuple[int, int]:
+        return _loss(running, self.config, self.now)
+
+
+def running_workload(workload: Workload, node: QuotaNode, losses: Losses) -> Running:
     """With what its eviction would lose; nothing is lost where no pod of it exists yet."""
     assert workload.admission is not None, "only a workload that holds quota runs"
     usage: Usage = {}
@@ -25,7 +37,7 @@ def running_workload(workload: Workload, node: QuotaNode, config: QueueConfig, n
     running.nodes = frozenset(name for part in workload.admission.assignments for name in part.nodes)
     running.pods = sum(len(pod_set.pods) for pod_set in workload.pod_sets)
     if running.pods:
-        running.loss = _loss(running, config, now)
+        running.losses = losses
     return running
 
 

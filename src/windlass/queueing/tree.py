@@ -1,6 +1,6 @@
 """The quota tree of a system: queues as leaves, cohorts above them.
 
-Built once per decision from a `QueueSystem`; `admit` hangs the running workloads into it. A cohort exists as soon as
+Built from a `QueueSystem`; `counted` hangs the running workloads into it and keeps it. A cohort exists as soon as
 anybody names it; a tree of cohorts that is below itself is switched off as a whole.
 """
 
@@ -29,6 +29,9 @@ class QuotaTree:
         for node in self.queues.values():
             if node.parent is None:
                 _accumulate(node)
+
+    def nodes(self) -> list[QuotaNode]:
+        return [*self._cohorts.values(), *self.queues.values()]
 
     def _cohort(self, name: str) -> QuotaNode:
         """A cohort exists as soon as anybody names it."""

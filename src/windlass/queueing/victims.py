@@ -18,6 +18,7 @@ workloads the sum of the rights left is a potential that only decreases.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -31,6 +32,9 @@ from windlass.queueing.running import may_be_evicted, uses_any
 from windlass.queueing.site import PlaceResult, PodSetChoice, Site
 
 Rank = tuple[bool, bool, int, int, int, int, int, str]
+MOST_CANDIDATES = 64
+"""With more of them, the first set that is found stands, and nobody is spared for the sake of others."""
+MOST_TRIALS = 256
 _PATIENCE = 16
 """So many times a placement is tried after every single removal; then ever more removals lie between two tries."""
 
@@ -164,6 +168,12 @@ class Ask:
             return False
         return self.overlay is None or self.overlay.fits_by_now(targets)
 
+    def fits_at_once(self, targets: Sequence[Target], allow_borrowing: bool) -> bool:
+        """As `fits`, without regard to how many tries have failed."""
+        if not self.quota_fits(allow_borrowing):
+            return False
+        return self.overlay is None or self.overlay.fits([target.running for target in targets])
+
     def fits_after_all(self, targets: Sequence[Target], allow_borrowing: bool) -> bool:
         """At the end of the candidates, where the last removals were not followed by a try."""
         overlay = self.overlay
@@ -222,14 +232,49 @@ def _heavier_users_first(candidates: list[Running], asking: QuotaNode, ledger: L
     return ordered
 
 
+class Trial(NamedTuple):
+    """What came of taking off everybody who may go, but for some who were spared."""
+
+    targets: list[Target]
+    """Empty where it doesn't fit even so."""
+    taken: tuple[str, ...]
+    passed_over: bool
+    """Somebody could no longer go, since others had gone before."""
+
+
+def find_by_sparing(attempt: Callable[[frozenset[str]], Trial]) -> list[Target]:
+    """The first set that fits, with the fewest spared.
+
+    Taking candidates in their order can end in nothing though there is a way: once a queue has given what it borrows,
+    or a budget is used up, the one who really stands in the way may no longer go. So those who went are spared in turn.
+    """
+    waiting = deque([frozenset[str]()])
+    seen = set(waiting)
+    for _ in range(MOST_TRIALS):
+        if not waiting:
+            break
+        spared = waiting.popleft()
+        trial = attempt(spared)
+        if trial.targets:
+            return trial.targets
+        for key in trial.taken if trial.passed_over else ():
+            more = spared | {key}
+            if more not in seen:
+                seen.add(more)
+                waiting.append(more)
+    return []
+
+
 def fill_back(
     ask: Ask,
     targets: list[Target],
     allow_borrowing: bool,
     stays_fair: Callable[[list[Target]], bool] = lambda targets: True,
+    *,
+    last_is_needed: bool = True,
 ) -> list[Target]:
-    """Puts back, last removed first, whoever isn't needed; the last one made it fit and is."""
-    for index in range(len(targets) - 2, -1, -1):
+    """Puts back, last removed first, whoever isn't needed; the last one is, where it made it fit."""
+    for index in range(len(targets) - (2 if last_is_needed else 1), -1, -1):
         running = targets[index].running
         running.join()
         if ask.quota_fits(allow_borrowing):

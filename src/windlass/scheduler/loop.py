@@ -1,6 +1,6 @@
 """One decision after another: what has changed, what to do about it, and that carried out.
 
-    world.settle ─► store.snapshot ─► decide (in a thread) ─► assume ─► binder, evictor, conditions, admission
+    world.settle ─► store.snapshot ─► decide (in a thread) ─► carry out
 
 Owned by `scheduler.run`. It sleeps until something changes that could change a decision, waits a moment for more of the
 kind, and decides on all of it at once. Nothing here looks at nodes or quotas: that is `decide`'s.
@@ -11,29 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from windlass.apply.binder import Binder, BindEnd, BindOutcome
-from windlass.apply.conditions import ConditionWriter, Waiting
-from windlass.apply.evictor import Evictor, Victim
-from windlass.apply.volumes import provide_volumes, unbound_claims
-from windlass.apply.words import GATED, WAITING_FOR_VICTIMS, condition_message, condition_reason
-from windlass.cluster.delta import Assume, Forget
+from windlass.cluster.delta import Delta
 from windlass.cluster.snapshot import Snapshot
 from windlass.engine import Memo, decide
-from windlass.kube.backoff import Backoff
-from windlass.kube.client import KubeClient
-from windlass.kube.events import Event, Recorder, Regarding
-from windlass.model.decision import Bind, Evict
 from windlass.model.plan import Plan
-from windlass.model.pod import Pod
-from windlass.model.times import seconds_of
 from windlass.planner import engine_config
-from windlass.scheduler.admission import LiveAdmission
 from windlass.scheduler.metrics import Metrics
 from windlass.scheduler.options import Options
-from windlass.scheduler.record import Record
-from windlass.scheduler.shadow import Shadow
 from windlass.scheduler.world import World
 
 log = logging.getLogger(__name__)
@@ -42,16 +29,74 @@ TICK_SECONDS = 10.0
 """Time alone can change a decision (a grace, a planned start, a reservation), so it is looked at this often."""
 
 
-class Loop:
-    """The parts of one scheduler, and the cycle that drives them."""
+class Sink(Protocol):
+    def carry_out(self, plan: Plan, snapshot: Snapshot) -> None: ...
 
+
+class Witness(Protocol):
+    """Sees everything that went into a decision, and the decision."""
+
+    def cycle(self, now: int, told: Sequence[Delta], plan: Plan | None) -> None: ...
+
+
+class Loop:
     def __init__(
-        self,
-        client: KubeClient,
-        options: Options,
-        world: World,
-        recorder: Recorder,
-        metrics: Metrics,
-        may_write: asyncio.Event | None = None,
+        self, options: Options, world: World, sink: Sink, metrics: Metrics, witness: Witness | None = None
     ) -> None:
-        raise NotImplementedError
+        self._options, self._world, self._sink, self._metrics = options, world, sink, metrics
+        self._witness = witness
+        self._config = engine_config(options.settings)
+        self._memo = Memo()
+        self.alive_at = time.monotonic()
+        """When the loop last got round."""
+
+    async def run(self, may_decide: Callable[[], bool]) -> None:
+        """Until nothing may be decided any more, or cancelled."""
+        must = True
+        while may_decide():
+            await self._cycle(must)
+            must = await self._wait()
+
+    async def follow(self) -> None:
+        """Keep the store up to date without deciding, until cancelled: for a replica that doesn't lead."""
+        while True:
+            now = int(time.time())
+            settled = self._world.settle(now)
+            self._note(now, settled.told, None)
+            self.alive_at = time.monotonic()
+            await self._wait()
+
+    async def _wait(self) -> bool:
+        """For news, or the next tick; true if it was the tick."""
+        try:
+            await asyncio.wait_for(self._world.changed.wait(), TICK_SECONDS)
+        except TimeoutError:
+            return True
+        await asyncio.sleep(self._options.pause)
+        return False
+
+    async def _cycle(self, must: bool) -> None:
+        """Decide, if there is news or time has passed."""
+        self.alive_at = time.monotonic()
+        now = int(time.time())
+        settled = self._world.settle(now)
+        if not settled.is_news and not must:
+            self._note(now, settled.told, None)
+            return
+        snapshot = self._world.store.snapshot(now)
+        started = time.perf_counter()
+        plan = await asyncio.to_thread(decide, snapshot, self._config, now, self._memo)
+        self._metrics.algorithm.observe(time.perf_counter() - started)
+        self._metrics.cycles.inc()
+        self._world.store.learn(snapshot.pods.pending())
+        self._note(now, settled.told, plan)
+        self._sink.carry_out(plan, snapshot)
+        self._count(plan)
+
+    def _note(self, now: int, told: Sequence[Delta], plan: Plan | None) -> None:
+        if self._witness is not None:
+            self._witness.cycle(now, told, plan)
+
+    def _count(self, plan: Plan) -> None:
+        self._metrics.pending.labels("active").set(len(plan.binds))
+        self._metrics.pending.labels("unschedulable").set(len(plan.holds))

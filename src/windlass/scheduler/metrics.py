@@ -22,7 +22,10 @@ class Metrics:
             registry=registry,
         )
         self.pending = Gauge(
-            "scheduler_pending_pods", "Number of pending pods, by the queue type.", ("queue",), registry=registry
+            "scheduler_pending_pods",
+            "Number of pending pods, by the queue type.",
+            ("queue",),
+            registry=registry,
         )
         self.algorithm = Histogram(
             "scheduler_scheduling_algorithm_duration_seconds",
@@ -40,22 +43,32 @@ class Metrics:
             "windlass_evicted_pods_total", "Pods that were evicted to make room.", registry=registry
         )
         self.binds = Counter(
-            "windlass_binds_total", "Binds that were sent, by what became of them.", ("end",), registry=registry
+            "windlass_binds_total",
+            "Binds that were sent, by what became of them.",
+            ("end",),
+            registry=registry,
         )
         self.in_flight = Gauge("windlass_binds_in_flight", "Binds without an answer yet.", registry=registry)
         self.cycles = Counter("windlass_cycles_total", "Decisions made.", registry=registry)
         self.cache_age = Gauge(
-            "windlass_cache_age_seconds", "Seconds since the server was last heard of, at the worst kind.", registry=registry
+            "windlass_cache_age_seconds",
+            "Seconds since the server was last heard of, at the worst kind.",
+            registry=registry,
         )
         self.watch_restarts = Gauge(
-            "windlass_watch_restarts", "Watches that had to begin again, by kind.", ("resource",), registry=registry
+            "windlass_watch_restarts",
+            "Watches that had to begin again, by kind.",
+            ("resource",),
+            registry=registry,
         )
         self.leading = Gauge("windlass_leading", "1 if this replica decides.", registry=registry)
         self.unreadable = Counter(
             "windlass_unreadable_objects_total", "Objects that could not be read.", registry=registry
         )
         self.dropped_events = Gauge(
-            "windlass_dropped_events", "Events that were not sent, since there were too many.", registry=registry
+            "windlass_dropped_events",
+            "Events that were not sent, since there were too many.",
+            registry=registry,
         )
 
     def text(self) -> bytes:

@@ -15,12 +15,16 @@ import msgspec
 
 from windlass.cluster.delta import Assume, Delta, Forget, Gone, Put
 from windlass.cluster.store import Store
+from windlass.cluster.workloads.facts import PRIORITY_CLASS
+from windlass.cluster.workloads.units import COSCHEDULING_GROUPS, KUEUE_GROUP, VOLCANO_GROUP
+from windlass.kube.resources import KUEUE
 from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.kueue import WorkloadObject
 from windlass.model.node import Node
 from windlass.model.objects import Unreadable, name_of
 from windlass.model.owners import OwnerObject, owner_of
 from windlass.model.owners.normalise import QUEUE_NAME
+from windlass.model.owners.wire import JobObject
 from windlass.model.pod import Pod
 from windlass.model.priority import PriorityClass
 from windlass.model.times import timestamp_of
@@ -59,6 +63,7 @@ class World:
         """What the store knows of that may have to be taken back."""
         self._grouping = False
         self._now = self._news = 0
+        self._queued_jobs: dict[str, JobObject] = {}
         self._resting: set[str] = set()
         """Pods that are not to be decided on for a while."""
 
@@ -104,6 +109,22 @@ class World:
         found: PersistentVolumeClaim | None = self.look("PersistentVolumeClaim", key)
         return found
 
+    def queued_jobs(self) -> list[JobObject]:
+        """Jobs that wait in a queue or run by its leave, and whose pods are ours."""
+        return list(self._queued_jobs.values())
+
+    def priority_of(self, job: JobObject) -> int:
+        """By its queue's class, or its pods'; the classes may be of either kind."""
+        labels, spec = job.metadata.labels, job.spec.template.spec
+        for group, kind, name in (
+            (KUEUE, "WorkloadPriorityClass", labels.get(PRIORITY_CLASS, "")),
+            ("scheduling.k8s.io", "PriorityClass", spec.priority_class_name),
+        ):
+            found = self.look(kind, name, group) if name else None
+            if found is not None:
+                return int(found.value)
+        return spec.priority
+
     def is_ours(self, pod: Pod) -> bool:
         return pod.spec.scheduler_name in self._options.scheduler_names
 
@@ -111,12 +132,14 @@ class World:
         names = self._options.take_over
         if f"{namespace}/{queue}" in names:
             return True
-        local = self.look("LocalQueue", f"{namespace}/{queue}", "kueue.x-k8s.io")
+        local = self.look("LocalQueue", f"{namespace}/{queue}", KUEUE)
         return local is not None and local.spec.cluster_queue in names
 
     def reconsider(self) -> None:
         """Who decides on queues has changed: everything that depends on it is judged again."""
-        self.push([Put(thing) for thing in self.things.values() if isinstance(thing, WorkloadObject | OwnerObject)])
+        self.push(
+            [Put(thing) for thing in self.things.values() if isinstance(thing, WorkloadObject | OwnerObject)]
+        )
 
     def _taken(self, delta: Delta) -> list[Delta]:
         match delta:
@@ -146,6 +169,8 @@ class World:
         waits = not pod.is_bound and not pod.is_over
         if waits and (not self.is_ours(pod) or pod.metadata.deletion_timestamp or pod.key in self._resting):
             return self._untold("Pod", pod.key)
+        if not self._grouping and waits and _names_a_group(pod):
+            return [*self._begin_grouping(), *self._pod(pod)]
         told = ("Pod", pod.key) in self._told
         if told and known is not None and _same(known, pod):
             return []
@@ -177,15 +202,22 @@ class World:
         group, kind, key = name_of(thing)
         known = self.things.get((group, kind, key))
         self.things[group, kind, key] = thing
+        if isinstance(thing, JobObject):
+            self._queued_jobs.pop(key, None)
+            if QUEUE_NAME in thing.metadata.labels and self._owner_matters(thing):
+                self._queued_jobs[key] = thing
         if not self._matters(thing):
             return self._untold(f"{kind}.{group}", key, Gone(kind, key, group))
         if (f"{kind}.{group}", key) in self._told and known is not None and _same(known, thing):
             return []
-        more: list[Delta] = []
-        if not self._grouping and not isinstance(thing, _NO_GROUPING):
-            self._grouping = True
-            more = [Put(one) for one in self.things.values() if isinstance(one, _ASIDE)]
+        groups = not self._grouping and not isinstance(thing, _NO_GROUPING)
+        more = self._begin_grouping() if groups else []
         return [*more, *self._tell(f"{kind}.{group}", key, thing)]
+
+    def _begin_grouping(self) -> list[Delta]:
+        """From now on the engine puts pods together to workloads, and needs what was kept back."""
+        self._grouping = True
+        return [Put(one) for one in self.things.values() if isinstance(one, _ASIDE)]
 
     def _matters(self, thing: Any) -> bool:
         """Whether the engine has to see it."""
@@ -219,6 +251,8 @@ class World:
             self.assumed.pop(gone.key, None)
             return self._untold("Pod", gone.key)
         self.things.pop((gone.group, gone.kind, gone.key), None)
+        if gone.kind == "Job":
+            self._queued_jobs.pop(gone.key, None)
         if gone.kind == "Node":
             self.nodes.discard(gone.key)
             return self._untold("Node", gone.key)
@@ -233,6 +267,15 @@ class World:
             return []
         self._told.discard((kind, key))
         return self._news_of([gone or Gone(kind, key)])
+
+
+def _names_a_group(pod: Pod) -> bool:
+    labels, annotations = pod.metadata.labels, pod.metadata.annotations
+    return (
+        any(label in labels for label in (KUEUE_GROUP, *COSCHEDULING_GROUPS))
+        or any(name in annotations for name in (KUEUE_GROUP, VOLCANO_GROUP))
+        or pod.spec.scheduling_group is not None
+    )
 
 
 def _same(old: Any, new: Any) -> bool:

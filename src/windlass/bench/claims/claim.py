@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -47,9 +48,7 @@ OnProgress = Callable[[float], None]
 """Told the part of the work that is done, 0 to 1."""
 
 
-def percentile(values: list[float], percent: float) -> float:
+def percentile(values: Iterable[float], percent: float) -> float:
     """The smallest value that so many percent of them don't exceed; 0 of nothing."""
-    if not values:
-        return 0.0
     ordered = sorted(values)
-    return ordered[max(0, -(-len(ordered) * percent // 100).__int__() - 1)]
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)] if ordered else 0.0

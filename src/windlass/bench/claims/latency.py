@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from windlass.bench.claims.services import REQUEST_S, Floats
-from windlass.simulate.interference import MEASURED, MIG, SLICES, Interference
+from windlass.simulate.interference import MEASURED, MIG, Interference
 
 
 def alone(arrivals: Floats, slowdown: float = 1.0, work: float = REQUEST_S) -> Floats:
@@ -66,5 +66,3 @@ def together(
         waiting[tenant].append(at)
     return [np.array(times) for times in done]
 
-
-__all__ = ["SLICES", "alone", "in_instance", "together"]

@@ -1,7 +1,7 @@
 """One pass over the hardware, turned into metric families.
 
-Reads the device back end once per interval, joins what `pods` knows about who holds which device, and hands the families
-to `server`. A device that is shared by several pods has one sample a pod: utilisation and memory are the pod's own
+Reads the device back end once per interval, joins what `pods` knows about who holds which device, and hands the
+families to `server`. A device that several pods share has one sample a pod: utilisation and memory are the pod's own
 where the driver counts by process, and the device's where it doesn't. Nothing that the device doesn't give is exported.
 """
 

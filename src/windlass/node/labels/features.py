@@ -67,7 +67,7 @@ def layout(inventory: Inventory, unhealthy: frozenset[str] = frozenset()) -> tup
 
 
 def _versions(inventory: Inventory) -> dict[str, str]:
-    labels = {}
+    labels: dict[str, str] = {}
     driver = inventory.driver
     match = _VERSION.fullmatch(driver.version)
     if match:

@@ -1,7 +1,7 @@
 """Moves for one waiting workload, found within a decision: on its overlay, with a small budget.
 
-`explain.offers` names them in a verdict, and `defrag.proactive` has them made. A set of moves counts only if they can be
-carried out one after another and the workload then has its place; that is tried on a copy of the overlay, since the
+`explain.offers` names them in a verdict, and `defrag.proactive` has them made. A set of moves counts only if they can
+be carried out one after another and the workload then has its place; that is tried on a copy of the overlay, since the
 search's own is in the middle of something whenever it comes to an answer.
 """
 
@@ -39,7 +39,8 @@ class QuickMoves:
 
     def __init__(self, overlay: Overlay, site: OverlaySite, park: Park, limits: Limits) -> None:
         self._overlay, self._site, self._park, self._limits = overlay, site, park, limits
-        self._copy: tuple[Overlay, OverlaySite] | None = None
+        self._stage_overlay = overlay.fork()
+        self._stage_site = OverlaySite(self._stage_overlay, overlay.snapshot.system, (), ResourceRules())
 
     def find(self, piece: Workload, choices: tuple[PodSetChoice, ...]) -> Rescue | None:
         """The cheapest moves that were found after which the piece, so chosen, starts."""
@@ -71,7 +72,7 @@ class QuickMoves:
         return search.found(bound), search.steps
 
     def _weigh(self, demand: Demand, relocations: tuple[Relocation, ...]) -> int | None:
-        overlay, site = self._stage()
+        overlay, site = self._stage_overlay, self._stage_site
         before, site_before = overlay.checkpoint(), site.checkpoint()
         steps = Stage(overlay, self._park).carry_out(relocations)
         weight = None
@@ -82,17 +83,8 @@ class QuickMoves:
         return weight
 
     def _staged(self, relocations: tuple[Relocation, ...]) -> tuple[Step, ...]:
-        overlay, _ = self._stage()
-        before = overlay.checkpoint()
-        steps = Stage(overlay, self._park).carry_out(relocations)
-        overlay.rollback(before)
+        before = self._stage_overlay.checkpoint()
+        steps = Stage(self._stage_overlay, self._park).carry_out(relocations)
+        self._stage_overlay.rollback(before)
         assert steps is not None, "it was tried"
         return tuple(steps)
-
-    def _stage(self) -> tuple[Overlay, OverlaySite]:
-        """The copy on which answers are tried."""
-        if self._copy is None:
-            overlay = self._overlay.fork()
-            site = OverlaySite(overlay, overlay.snapshot.system, (), ResourceRules())
-            self._copy = overlay, site
-        return self._copy

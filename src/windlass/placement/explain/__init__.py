@@ -9,7 +9,7 @@ each, and so many pods placed for them at the most. The README beside this file 
 """
 
 from windlass.placement.explain.advisor import Advisor
-from windlass.placement.explain.aftermath import Aftermath
+from windlass.placement.explain.aftermath import Aftermath, lone_room
 from windlass.placement.explain.holds import ExplainedHolds
 
-__all__ = ["Advisor", "Aftermath", "ExplainedHolds"]
+__all__ = ["Advisor", "Aftermath", "ExplainedHolds", "lone_room"]

@@ -1,7 +1,7 @@
 """Verdicts with what would help in them, worked out when they are read.
 
-Made by `engine` with every plan, for `ExplainedHolds`. Two questions: `refined` tells full from fragmented and is cheap;
-`explained` works out everything else, for the first holds of a plan.
+Made by `engine` with every plan, for `ExplainedHolds`. Two questions: `refined` tells full from fragmented and is
+cheap; `explained` works out everything else, for the first holds of a plan.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from windlass.model.decision import Hold
 from windlass.model.reasons import POD_REASONS, RESERVED_FOR_OTHERS
 from windlass.model.verdict import Verdict
 from windlass.model.workload import Workload
+from windlass.placement.empty import TOO_LARGE, EmptyCluster
 from windlass.placement.explain.aftermath import Aftermath
 from windlass.placement.explain.case import Case
 from windlass.placement.explain.changes import changes_of
 from windlass.placement.explain.codes import GPU_FRAGMENTED, GPU_FULL, GpuSums
-from windlass.placement.empty import TOO_LARGE, EmptyCluster
 from windlass.placement.explain.limits import exceeds_quota, limits_of
 from windlass.placement.explain.offers import Offers
 from windlass.placement.explain.relief import relief_of
+from windlass.placement.verdicts import reason_of
 from windlass.queueing.outcome import BEHIND_HEAD, QUEUE_MISSING, TOPOLOGY_NOFIT
 from windlass.queueing.site import PodSetChoice
 
@@ -100,6 +101,7 @@ class Advisor:
         moves = self._offers.moves(case) if verdict.code in IN_PIECES and not infeasible else ()
         return replace(
             verdict,
+            detail=_counted_before(case),
             limits=limits,
             is_infeasible=infeasible,
             relief=None if infeasible else relief_of(case),
@@ -115,3 +117,18 @@ class Advisor:
         if empty.never_fits(case.parts) is not None:
             return True
         return case.tree is not None and empty.never_fits_close(case.parts, case.tree) is not None
+
+
+def _counted_before(case: Case) -> str:
+    """The count of nodes by reason as it was before any pod of a gang was placed, where the decision counted after."""
+    detail, nodes = case.verdict.detail, case.after.overlay.snapshot.facts.size
+    if not detail.startswith(f"0/{nodes} nodes are available") or not case.parts:
+        return detail
+    index = case.tightest()
+    part, space = case.parts[index], case.space(index)
+    if part.count < 2 or not space.fitting:
+        return detail
+    words = [f"{count} {reason_of(part.shape, bit).kube}" for bit, count in space.refusals()]
+    verb = "finds" if space.fitting == 1 else "find"
+    reasons = f": {', '.join(sorted(words))}" if words else ""
+    return f"{space.fitting} of {part.count} pods {verb} a node{reasons}"

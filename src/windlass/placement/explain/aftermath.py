@@ -18,13 +18,16 @@ from windlass.model.configuration import ResourceRules
 from windlass.model.pod import Pod
 from windlass.model.times import seconds_of
 from windlass.model.workload import Admission, PodSet, Workload
+from windlass.placement.elastic import is_extra, whole_key
 from windlass.placement.overlay import Overlay
 from windlass.placement.site import OverlaySite
+from windlass.placement.timeplan.passes import InTime
 from windlass.placement.timeplan.room import Room
 from windlass.placement.timeplan.terms import TimeSettings
-from windlass.placement.timeplan.walls import Wall
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.outcome import Admitted, Evicted, Held, Outcome
+
+NOTHING_FOUND = InTime([], [], {}, [])
 
 
 class Aftermath:
@@ -33,17 +36,16 @@ class Aftermath:
         room: Room,
         queues: QueueConfig,
         pieces: Mapping[str, Workload],
-        outcomes: Sequence[Outcome] = (),
-        walls: Sequence[Wall] = (),
-        basis: Mapping[str, Sequence[str]] | None = None,
+        found: InTime = NOTHING_FOUND,
     ) -> None:
-        self.room, self.queues, self.walls = room, queues, walls
+        self.room, self.queues, self.walls = room, queues, found.walls
         self.pieces = pieces
-        self.basis = basis or {}
+        self.basis = {key: outlook.basis for key, outlook in found.outlooks.items() if outlook.basis}
         """Workload with a planned start → those whose end makes room for it."""
-        self._outcomes = outcomes
-        self.turns = {one.workload: one.turn for one in outcomes if isinstance(one, Admitted | Held)}
-        self.evicted = frozenset(one.workload for one in outcomes if isinstance(one, Evicted))
+        self._outcomes = found.outcomes
+        self.turns = {one.workload: one.turn for one in found.outcomes if isinstance(one, Admitted | Held)}
+        self.evicted = frozenset(one.workload for one in found.outcomes if isinstance(one, Evicted))
+        self._waiting = _waiting_pieces(found.outcomes)
         self._epoch = room.overlay.table.epoch
         self._is_counted = False
 
@@ -80,9 +82,9 @@ class Aftermath:
 
     def piece(self, key: str) -> Workload | None:
         """The workload that waits, or the part of it that does; a pod on its own is one, too."""
-        found = self.pieces.get(key)
+        found = self.pieces.get(self._waiting.get(key, key))
         if found is not None:
-            return found
+            return found if found.admission is None else None
         snapshot = self.overlay.snapshot
         row = self.site.pod_row(key)
         if row is None or int(snapshot.pods.shape[row]) == UNREADABLE:
@@ -104,6 +106,15 @@ class Aftermath:
         for name in names & self.room.system.flavors.keys():
             inside |= facts.matching_labels(self.room.system.flavors[name].node_labels)
         return inside
+
+
+def _waiting_pieces(outcomes: Sequence[Outcome]) -> dict[str, str]:
+    """Workload → the piece of it that waits: what its minimum lacks before a member above it."""
+    found: dict[str, str] = {}
+    for one in outcomes:
+        if isinstance(one, Held) and (not is_extra(one.workload) or whole_key(one.workload) not in found):
+            found[whole_key(one.workload)] = one.workload
+    return found
 
 
 def lone_workload(pod: Pod) -> Workload:

@@ -106,7 +106,11 @@ def _amount(case: Case, index: int, resource: str) -> Change | None:
     asked = dict(part.shape.requests)[resource]
     step = CPU_STEP if resource == "cpu" else MEMORY_STEP
     free = space.free(resource)[space.is_open]
-    shares = {int(one) // pods // step * step for one in np.unique(free)[-32:] for pods in range(1, min(part.count, 8) + 1)}
+    shares = {
+        int(one) // pods // step * step
+        for one in np.unique(free)[-32:]
+        for pods in range(1, min(part.count, 8) + 1)
+    }
     if case.lacks_quota:
         shares |= {asked * tenth // 10 // step * step for tenth in range(1, 10)}
     values = sorted(value for value in shares if 0 < value < asked)[-MOST_VALUES:]

@@ -1,4 +1,4 @@
-"""Looser conditions on where pods may run: a toleration, another GPU model, a node selector less, a wider topology level.
+"""Looser conditions on where pods may run: a toleration, another GPU model, one selector less, a wider level.
 
 `changes` tries them, each kind in the order in which it comes here. Nothing is given up but a wish, so such a change
 counts as small.
@@ -49,9 +49,12 @@ def _tolerations(case: Case, index: int) -> Iterator[Variant]:
     one = case.piece.pod_sets[index]
     for taints in _untolerated(case, index)[:MOST_VARIANTS]:
         more = tuple(
-            Toleration(taint.key, "Equal" if taint.value else "Exists", taint.value, taint.effect) for taint in taints
+            Toleration(taint.key, "Equal" if taint.value else "Exists", taint.value, taint.effect)
+            for taint in taints
         )
-        full = " and ".join(f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}" for taint in taints)
+        full = " and ".join(
+            f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}" for taint in taints
+        )
         keys = " and ".join(dict.fromkeys(taint.key for taint in taints))
         change = Change(
             "toleration",
@@ -132,7 +135,12 @@ def _topologies(case: Case, index: int) -> Iterator[Variant]:
     """The next wider levels, then only a wish for the level."""
     one = case.piece.pod_sets[index]
     wanted = one.topology
-    if wanted is None or wanted.mode != "required" or case.tree is None or wanted.level not in case.tree.levels:
+    if (
+        wanted is None
+        or wanted.mode != "required"
+        or case.tree is None
+        or wanted.level not in case.tree.levels
+    ):
         return
     at = case.tree.levels.index(wanted.level)
     for steps, level in enumerate(reversed(case.tree.levels[:at]), start=1):

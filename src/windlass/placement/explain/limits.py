@@ -79,7 +79,9 @@ def _limits(case: Case) -> Iterator[Limit]:
 
 def _head(detail: str) -> str:
     """Queueing names the head of the queue in its sentence."""
-    return detail.removeprefix("waits behind ").partition(",")[0] if detail.startswith("waits behind ") else ""
+    return (
+        detail.removeprefix("waits behind ").partition(",")[0] if detail.startswith("waits behind ") else ""
+    )
 
 
 def _first_plan(case: Case) -> str:
@@ -179,9 +181,9 @@ def room_limits(case: Case) -> Iterator[Limit]:
 
 def _topology_limit(case: Case) -> Iterator[Limit]:
     """Asks the search again, on what is free after the decision."""
-    assert case.tree is not None
     overlay = case.after.overlay
-    close = [part for part in case.parts if part.topology is not None]
+    close = [part for part in case.parts if part.topology is not None and part.tree is case.tree]
+    assert case.tree is not None
     rows = [overlay.table.row(part.shape, overlay.snapshot, part.pod) for part in close]
     before = overlay.checkpoint()
     asks = [TopologyAsk(part.name, part.count, part.topology) for part in close]
@@ -195,9 +197,7 @@ def _topology_limit(case: Case) -> Iterator[Limit]:
     if found.level and found.needed:
         where = f"one {level_name(level)}" if level else "the topology"
         text = f"no place for its {found.needed} {what} within {where}: {found.fits} would fit at the most"
-    yield Limit(
-        "topology", text, level=level, needed=str(found.needed or ""), available=str(found.fits)
-    )
+    yield Limit("topology", text, level=level, needed=str(found.needed or ""), available=str(found.fits))
 
 
 def _gpu_limits(case: Case, part: Part, space: Space) -> Iterator[Limit]:
@@ -219,9 +219,7 @@ def _gpu_limits(case: Case, part: Part, space: Space) -> Iterator[Limit]:
             )
             kind = "fragmentation"
         else:
-            text = (
-                f"{free / unit:g} GPUs are free on nodes that it may use, and it asks for {sums.asked / WHOLE:g}"
-            )
+            text = f"{free / unit:g} GPUs are free on nodes that it may use, and it asks for {sums.asked / WHOLE:g}"
             kind = "resource"
         needed, nodes = f"{sums.asked / WHOLE:g}", int(np.count_nonzero(space.fits == 0))
         yield Limit(kind, text, resource=GPU, needed=needed, available=f"{free / unit:g}", nodes=nodes)
@@ -240,7 +238,9 @@ def _pinned(part: Part, space: Space) -> Iterator[Limit]:
     if not other:
         return
     total = sum(other.values())
-    named = ", ".join(f"{count} {name}" for name, count in sorted(other.items(), key=lambda one: (-one[1], one[0])))
+    named = ", ".join(
+        f"{count} {name}" for name, count in sorted(other.items(), key=lambda one: (-one[1], one[0]))
+    )
     wish = pinned_to(part)
     text = f"its pin to {wish or 'certain nodes'} strands {total} free GPUs of other models or nodes: {named}"
     nodes = int(np.count_nonzero(space.why & np.uint64(PIN_BITS)))

@@ -1,7 +1,7 @@
 """Moves of running pods that would make room for a workload that waits, as an offer in its verdict.
 
-`advisor` asks for them where GPUs are free in pieces. The search is that of `windlass plan defrag`, with a small budget;
-what it finds is an offer: nothing is carried out (see `placement.defrag.proactive` for the policy that does).
+`advisor` asks for them where GPUs are free in pieces. The search is that of `windlass plan defrag`, with a small
+budget; what it finds is an offer: nothing is carried out (see `placement.defrag.proactive` for the policy that does).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What would free what a workload lacks: whose end, how many they are, and when that will be.
 
 Where a start is planned, those whose end the plan rests on. Otherwise the fewest running workloads that were found
-which would have to end: on the nodes where the fewest stand in the way, or of those who hold the quota. What is found is
-tried before it is said.
+which would have to end: on the nodes where the fewest stand in the way, or of those who hold the quota. What is found
+is tried before it is said.
 """
 
 from __future__ import annotations
@@ -52,7 +52,11 @@ def _told(case: Case, keys: Iterable[str]) -> Relief | None:
     if len(known) == len(ends):
         at, basis = max(known), "by run-time limits"
     else:
-        at, basis = None, f"{len(ends) - len(known)} of {len(ends)} run without a known limit"
+        at, basis = (
+            None,
+            "when is not known: no run-time limit bounds " + ("all of them" if known else "them"),
+        )
+        basis = basis if len(names) > 1 else "when is not known: no run-time limit bounds it"
     return Relief(len(names), of, names, at, basis)
 
 
@@ -66,7 +70,10 @@ def _of_quota(case: Case) -> Relief | None:
     if node is None or assignment is None:
         return None
     cells = set(assignment.usage) or {
-        (quotas.flavor, name) for group in node.spec.groups for quotas in group.flavors for name in group.resources
+        (quotas.flavor, name)
+        for group in node.spec.groups
+        for quotas in group.flavors
+        for name in group.resources
     }
     holders = [one for one in case.after.room.occupants() if one.holding is not None and _holds(one, cells)]
     near = [one for one in holders if _is_near(case, one, node)]

@@ -52,7 +52,8 @@ def with_amount(pod: Pod, resource: str, total: int) -> Pod | None:
     containers = list(pod.spec.containers)
     containers[largest] = _with(containers[largest], resource, rest)
     init = tuple(
-        _with(one, resource, total) if _asked(one, resource) > total else one for one in pod.spec.init_containers
+        _with(one, resource, total) if _asked(one, resource) > total else one
+        for one in pod.spec.init_containers
     )
     return _respecified(pod, containers=tuple(containers), init_containers=init)
 

@@ -41,7 +41,9 @@ class Space:
 
     def refusals(self) -> list[tuple[int, int]]:
         """(bit, nodes) for every reason, the most frequent first."""
-        counts = [(bit, int(np.count_nonzero(self.why >> np.uint64(bit) & np.uint64(1)))) for bit in range(64)]
+        counts = [
+            (bit, int(np.count_nonzero(self.why >> np.uint64(bit) & np.uint64(1)))) for bit in range(64)
+        ]
         return sorted(((bit, nodes) for bit, nodes in counts if nodes), key=lambda one: (-one[1], one[0]))
 
     def codes(self) -> set[str]:
@@ -52,7 +54,11 @@ class Space:
         """By node."""
         column = self.overlay.snapshot.resources.column(resource)
         state = self.overlay.state
-        return state.free[:, column] if column < state.free.shape[1] else np.zeros(len(state.free), dtype=np.int64)
+        return (
+            state.free[:, column]
+            if column < state.free.shape[1]
+            else np.zeros(len(state.free), dtype=np.int64)
+        )
 
     def gpus(self, models: Collection[str] | None = None) -> Ints:
         return free_gpus(self.overlay, self.part.shape, models)

@@ -15,7 +15,7 @@ from windlass.cluster.facts import Bools, NodeFacts
 from windlass.cluster.objects import ClusterObjects
 from windlass.model.errors import InputError
 from windlass.model.labels import matches_selector
-from windlass.model.pod import Pod, RawQuantity
+from windlass.model.pod import NodeSelectorTerm, Pod, RawQuantity
 from windlass.model.quantity import parse_quantity
 from windlass.model.volume import PersistentVolume, PersistentVolumeClaim
 from windlass.placement.filters.claims import bound_volumes, class_name, volume_class_name, waiting_claims
@@ -42,10 +42,18 @@ def refused_by_volume_binding(pod: Pod, facts: NodeFacts, objects: ClusterObject
 
 
 def _reachable(volume: PersistentVolume, facts: NodeFacts) -> Bools:
+    """Nodes whose labels the volume's affinity matches. Labels alone, as Kubernetes has it for volumes: it passes
+    over fields, and a term that has nothing else matches every node."""
     affinity = volume.spec.node_affinity
     if affinity is None or affinity.required is None:
         return np.ones(facts.size, dtype=np.bool_)
-    return facts.matching(affinity.required)
+    mask = np.zeros(facts.size, dtype=np.bool_)
+    for term in affinity.required.node_selector_terms:
+        if term.match_expressions:
+            mask |= facts.matching_term(NodeSelectorTerm(match_expressions=term.match_expressions))
+        elif term.match_fields:
+            mask[:] = True
+    return mask
 
 
 def _bindable(claims: list[PersistentVolumeClaim], facts: NodeFacts, objects: ClusterObjects) -> Bools:

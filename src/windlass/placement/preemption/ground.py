@@ -88,7 +88,8 @@ class Ground:
 
     def usable(self, below: int) -> Bools:
         """Entries of units that are there and of lower priority."""
-        return (self.there & (self.priority < below))[self.unit]
+        usable: Bools = (self.there & (self.priority < below))[self.unit]
+        return usable
 
     def all_freed(self, need: Need, usable: Bools, nodes: int) -> Ints:
         """[node, what is needed] freed if everybody went who may."""
@@ -123,7 +124,8 @@ class Ground:
         pods = np.add.reduceat(np.where(goes, self._pods[unit], 0), starts)
         newest = np.minimum.reduceat(np.where(goes, self._since[unit], np.iinfo(np.int64).max), starts)
         order = np.lexsort((node[starts], -newest, pods, lost[1], lost[0], top))
-        return node[starts][order]
+        ordered: Ints = node[starts][order]
+        return ordered
 
     def on(self, node: int, usable: Bools) -> tuple[list[Unit], Ints]:
         """The units on a node in the order of going, and what each frees there."""

@@ -31,6 +31,11 @@ Permits = Callable[[Sequence[Unit]], bool]
 """Whether disruption budgets let these go together, beside all who go already."""
 
 
+def anybody(units: Sequence[Unit]) -> bool:
+    """There are no budgets."""
+    return True
+
+
 class Ask(NamedTuple):
     """One pod, or the next of several equal ones."""
 
@@ -83,9 +88,9 @@ class Slots:
         overlay, ground = self._overlay, self._ground
         need = ground.need(ask.shape)
         usable = ground.usable(ask.priority)
-        if usable.any():
-            wanted = np.unique(ground.unit[usable])
-            kept = [number for number in wanted.tolist() if not self._permits([ground.units[number]])]
+        if self._permits is not anybody and usable.any():
+            asked = np.unique(ground.unit[usable]).tolist()
+            kept = [number for number in asked if not self._permits([ground.units[number]])]
             usable &= ~np.isin(ground.unit, kept)
         free = ground.free(overlay.state, need)
         most = free + ground.all_freed(need, usable, len(free))

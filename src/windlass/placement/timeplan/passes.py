@@ -49,6 +49,8 @@ class Outlook(msgspec.Struct, frozen=True):
     start: int | None
     ahead: int
     text: str
+    basis: tuple[str, ...] = ()
+    """Those whose end the start rests on."""
 
 
 class InTime(msgspec.Struct, frozen=True):
@@ -231,7 +233,8 @@ class _Passes:
                 text = words.beyond_depth(depth, ahead)
             else:
                 text = words.not_planned(unbounded, bool(self._strict_queue(workload)), ahead)
-            found[hold.workload] = Outlook(wall.start if wall is not None else None, ahead, text)
+            start, basis = (wall.start, tuple(self._basis[wall.key])) if wall is not None else (None, ())
+            found[hold.workload] = Outlook(start, ahead, text, basis)
         return found
 
     def _without_end(self) -> Iterator[str]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import heapq
 
+import msgspec
+
 from windlass.engine import Memo, decide
 from windlass.model.decision import Hold
 from windlass.model.errors import InputError
@@ -241,7 +243,7 @@ class _Play:
         return None
 
     def _note_holds(self, now: int) -> None:
-        for hold in self._plan.holds:
+        for hold in self._plan.explained:
             text = hold_words(hold)
             if self._said.get(hold.workload) != text:
                 self._said[hold.workload] = text
@@ -272,7 +274,9 @@ class _Play:
 
     def _check(self, step: Step) -> None:
         assert step.expect is not None
-        self._log(*check(step.expect, self._seen(step.at)))
+        seen = self._seen(step.at)
+        holds = {hold.workload: hold for hold in self._plan.explained}
+        self._log(*check(step.expect, msgspec.structs.replace(seen, holds=holds)))
         self._carrier.evictions.clear()
         if step.expect.rest:
             self._log(self._rests(step.at, step.expect.rest))

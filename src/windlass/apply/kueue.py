@@ -1,0 +1,177 @@
+"""Kueue's objects as Windlass writes them: Workloads of Jobs, what they hold, and what their conditions say.
+
+Used by `scheduler.admission`; everything here is data in, data out. Names, reasons and fields are Kueue's interface
+(Apache-2.0), so that whoever knows Kueue finds what he looks for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from windlass.model.decision import Admit
+from windlass.model.kueue import WorkloadObject
+from windlass.model.kueue.workload_wire import Condition
+from windlass.model.quota import format_quota, quota_requests
+from windlass.model.times import timestamp_of
+from windlass.model.topology import HOSTNAME
+from windlass.model.workload import Workload
+
+Tree = dict[str, Any]
+LONGEST_NAME = 63
+MANAGED_BY = {"app.kubernetes.io/managed-by": "windlass"}
+
+
+def workload_name(kind: str, name: str, uid: str) -> str:
+    """Of the Workload that stands for an owner: the same on every replica, and another for a new owner of the name."""
+    digest = hashlib.sha1(f"{kind}/{name}/{uid}".encode(), usedforsecurity=False).hexdigest()[:5]
+    stem = f"{kind.lower()}-{name}"
+    return f"{stem[: LONGEST_NAME - 6].rstrip('-.')}-{digest}"
+
+
+def workload_of_job(job: Tree, version: str, queue: str, priority: int) -> Tree:
+    """The Workload of a Job as the API server has it."""
+    meta, spec = job["metadata"], job["spec"]
+    count = min(spec.get("parallelism", 1), spec.get("completions") or spec.get("parallelism", 1))
+    pod_set: Tree = {"name": "main", "count": count, "template": spec["template"]}
+    least = (meta.get("annotations") or {}).get("kueue.x-k8s.io/job-min-parallelism", "")
+    if least.isdigit() and 0 < int(least) < count:
+        pod_set["minCount"] = int(least)
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+    }
+    return {
+        "apiVersion": f"kueue.x-k8s.io/{version}",
+        "kind": "Workload",
+        "metadata": {
+            "name": workload_name("Job", meta["name"], meta["uid"]),
+            "namespace": meta["namespace"],
+            "labels": {**MANAGED_BY, "kueue.x-k8s.io/job-uid": meta["uid"]},
+            "ownerReferences": [owner],
+        },
+        "spec": {"podSets": [pod_set], "queueName": queue, "priority": priority, "active": True},
+    }
+
+
+def admission_status(
+    wire: WorkloadObject,
+    admit: Admit,
+    workload: Workload,
+    hostnames: Mapping[str, str],
+    version: str,
+    now: int,
+) -> Tree:
+    """The status of a Workload that has got its quota and its place."""
+    pods = {one.name: one.pod for one in workload.pod_sets}
+    assignments = []
+    for one in admit.pod_sets:
+        asked = quota_requests(pods[one.name])
+        assignment: Tree = {"name": one.name, "count": one.count, "flavors": dict(one.flavors)}
+        usage = {name: format_quota(name, asked.get(name, 0) * one.count) for name in one.flavors}
+        assignment["resourceUsage"] = usage
+        if one.nodes:
+            assignment["topologyAssignment"] = _hosts(one.nodes, hostnames, version)
+        assignments.append(assignment)
+    admitted = f"The workload is admitted in ClusterQueue {admit.queue}"
+    changes = [
+        _condition(
+            "QuotaReserved", "True", "QuotaReserved", f"Quota reserved in ClusterQueue {admit.queue}", now
+        ),
+        _condition("Admitted", "True", "Admitted", admitted, now),
+    ]
+    gone = ("Evicted", "Preempted", "Requeued")
+    return {
+        "admission": {"clusterQueue": admit.queue, "podSetAssignments": assignments},
+        "conditions": _merged((one for one in wire.status.conditions if one.type not in gone), changes),
+    }
+
+
+def eviction_status(wire: WorkloadObject, reason: str, message: str, now: int) -> Tree:
+    """The status of a Workload that had to give way: it queues again where it was."""
+    changes = [
+        _condition("QuotaReserved", "False", "Pending", message, now),
+        _condition("Admitted", "False", "NoReservation", "The workload has no reservation", now),
+        _condition("Evicted", "True", "Preempted", message, now),
+        _condition("Preempted", "True", reason, message, now),
+        _condition("Requeued", "True", "Preempted", "It waits in its queue again", now),
+    ]
+    counts = {one.reason: one.count for one in wire.status.scheduling_stats.evictions}
+    counts["Preempted"] = counts.get("Preempted", 0) + 1
+    return {
+        "admission": None,
+        "conditions": _merged(wire.status.conditions, changes),
+        "schedulingStats": {"evictions": [{"reason": one, "count": count} for one, count in counts.items()]},
+    }
+
+
+def waiting_status(wire: WorkloadObject, reason: str, message: str, now: int) -> Tree:
+    change = _condition("QuotaReserved", "False", reason, message, now)
+    return {"conditions": _merged(wire.status.conditions, [change])}
+
+
+def finished_status(wire: WorkloadObject, reason: str, now: int) -> Tree:
+    change = _condition("Finished", "True", reason, "The Job has ended", now)
+    return {"conditions": _merged(wire.status.conditions, [change])}
+
+
+def says(wire: WorkloadObject, kind: str, status: str, reason: str, message: str) -> bool:
+    """Whether the Workload's condition is that already."""
+    return any(
+        (one.type, one.status, one.reason, one.message) == (kind, status, reason, message)
+        for one in wire.status.conditions
+    )
+
+
+def _hosts(nodes: Mapping[str, int], hostnames: Mapping[str, str], version: str) -> Tree:
+    names = [hostnames.get(node, node) for node in nodes]
+    if version == "v1beta1":
+        domains = [
+            {"values": [name], "count": count} for name, count in zip(names, nodes.values(), strict=True)
+        ]
+        return {"levels": [HOSTNAME], "domains": domains}
+    slice_ = {
+        "domainCount": len(names),
+        "valuesPerLevel": [{"individual": {"roots": names}}],
+        "podCounts": {"individual": list(nodes.values())},
+    }
+    return {"levels": [HOSTNAME], "slices": [slice_]}
+
+
+def _condition(kind: str, status: str, reason: str, message: str, now: int) -> Condition:
+    return Condition(
+        type=kind, status=status, reason=reason, message=message, last_transition_time=timestamp_of(now)
+    )
+
+
+def _merged(known: Iterable[Condition], changes: Iterable[Condition]) -> list[Tree]:
+    """The conditions with the changes; one that keeps its status keeps the time since when it has it."""
+    merged = {one.type: one for one in known}
+    for change in changes:
+        old = merged.get(change.type)
+        since = old.last_transition_time if old is not None and old.status == change.status else ""
+        merged[change.type] = change if not since else _since(change, since)
+    return [
+        {
+            "type": one.type,
+            "status": one.status,
+            "reason": one.reason or "Unknown",
+            "message": one.message,
+            "lastTransitionTime": one.last_transition_time,
+        }
+        for one in merged.values()
+    ]
+
+
+def _since(condition: Condition, time: str) -> Condition:
+    return Condition(
+        type=condition.type,
+        status=condition.status,
+        reason=condition.reason,
+        message=condition.message,
+        last_transition_time=time,
+    )

@@ -1,0 +1,151 @@
+"""A hold as scripts read it: the fields of the `Plan` document that say why something waits and what would help.
+
+`cli.plan_document` writes them, `cli.reference` documents them from these structs. Fields are only ever added.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from windlass.model.decision import Hold
+from windlass.model.times import timestamp_of
+from windlass.model.verdict import Change, Limit, MoveOffer, Relief
+
+
+class Document(msgspec.Struct, frozen=True, rename="camel"):
+    """Base of the parts."""
+
+
+class HoldLimit(Document, frozen=True):
+    """One thing that binds the workload."""
+
+    kind: str
+    """`quota`, `fragmentation`, `resource`, `topology`, `model`, `rules`, `size`, `plan`, `order` or `object`."""
+    text: str
+    queue: str = ""
+    """ClusterQueue whose quota binds."""
+    flavor: str = ""
+    level: str = ""
+    """Node label of the topology level that binds."""
+    resource: str = ""
+    needed: str = ""
+    available: str = ""
+    nodes: int | None = None
+    """Nodes that refuse for it."""
+    behind: str = ""
+    """The workload or reservation that comes first."""
+
+
+class HoldRelief(Document, frozen=True):
+    """What would free what it lacks: the end of so many running workloads."""
+
+    workloads: int
+    of: dict[str, int]
+    """ClusterQueue, or `namespace/` for work in no queue → how many of them."""
+    names: tuple[str, ...]
+    at: str | None
+    """When the last of them will have ended; null where that is not known."""
+    basis: str
+    """What the time rests on, or why there is none."""
+
+
+class HoldChange(Document, frozen=True):
+    """A smaller or looser request that would start now; the engine has tried it."""
+
+    kind: str
+    """`pods`, `gpus`, `share`, `cpu`, `memory`, `topology`, `model`, `selector` or `toleration`."""
+    text: str
+    """As it goes on from “it would start now”."""
+    pod_set: str
+    before: str
+    after: str
+    loss: int
+    """How much of the request is given up, in thousandths: the list is in this order."""
+
+
+class HoldMove(Document, frozen=True):
+    """A running pod whose move would help to make room."""
+
+    pod: str
+    from_: str = msgspec.field(name="from")
+    to: str
+    lost_milli_seconds: int
+    """Milli-GPU-seconds of work that the move loses, restart included."""
+
+
+class HoldEstimate(Document, frozen=True):
+    """When it will start."""
+
+    start: str | None
+    """The planned start; null where none can be planned."""
+    ahead: int
+    """How many wait before it in its queue."""
+    basis: str
+    """What the start rests on, or why there is none."""
+
+
+class HoldDocument(Document, frozen=True):
+    """A decision to let something wait."""
+
+    decision: str
+    """`hold`"""
+    workload: str
+    code: str
+    """From the closed list of root causes: what binds it most."""
+    message: str
+    """Everything, in one sentence."""
+    public_message: str
+    """The same for the workload's owner: without names of others' workloads and without values of taints."""
+    infeasible: bool
+    """It would not fit even if nothing else ran."""
+    limits: tuple[HoldLimit, ...]
+    """What binds it; the first binds most. Filled for the first holds of a plan, as all that follows."""
+    relief: HoldRelief | None
+    changes: tuple[HoldChange, ...]
+    """The smallest change first; empty where no single change was found that helps."""
+    moves: tuple[HoldMove, ...]
+    estimate: HoldEstimate
+
+
+STRUCTS = (HoldDocument, HoldLimit, HoldRelief, HoldChange, HoldMove, HoldEstimate)
+
+
+def hold_document(hold: Hold) -> dict[str, Any]:
+    verdict = hold.verdict
+    start = None if verdict.planned_start is None else timestamp_of(verdict.planned_start)
+    made = HoldDocument(
+        decision="hold",
+        workload=hold.workload,
+        code=verdict.code,
+        message=verdict.message,
+        public_message=verdict.public_message,
+        infeasible=verdict.is_infeasible,
+        limits=tuple(map(_limit, verdict.limits)),
+        relief=None if verdict.relief is None else _relief(verdict.relief),
+        changes=tuple(map(_change, verdict.changes)),
+        moves=tuple(map(_move, verdict.moves)),
+        estimate=HoldEstimate(start, verdict.ahead, verdict.outlook),
+    )
+    document: dict[str, Any] = msgspec.to_builtins(made)
+    return document
+
+
+def _limit(one: Limit) -> HoldLimit:
+    return HoldLimit(**msgspec.structs.asdict(one))
+
+
+def _relief(one: Relief) -> HoldRelief:
+    at = None if one.at is None else timestamp_of(one.at)
+    return HoldRelief(one.workloads, one.of, one.names, at, one.basis)
+
+
+def _change(one: Change) -> HoldChange:
+    return HoldChange(one.kind, one.text, one.pod_set, one.before, one.after, one.loss)
+
+
+def _move(one: MoveOffer) -> HoldMove:
+    return HoldMove(
+        pod=one.pod, from_=one.from_node, to=one.to_node, lost_milli_seconds=one.lost_milli_seconds
+    )

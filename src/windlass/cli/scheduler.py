@@ -1,0 +1,156 @@
+"""`windlass scheduler`: the live loop on a real cluster, until SIGTERM or Ctrl-C.
+
+Reads the command line into `scheduler.options.Options`; everything else happens in `windlass.scheduler`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import socket
+import uuid
+from pathlib import Path
+from typing import Any
+
+import click
+
+from windlass.cli.output import note
+from windlass.model.configuration import Settings
+
+EXAMPLES = """\b
+Examples:
+  windlass scheduler
+  windlass scheduler --scheduler-name default-scheduler --node-selector pool=gpu
+  windlass scheduler --shadow --context production
+"""
+LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?")
+
+
+class Labels(click.ParamType[dict[str, str]]):
+    """`key=value,key=value`."""
+
+    name = "KEY=VALUE,…"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, str]:
+        if isinstance(value, dict):
+            return value
+        labels = {}
+        for part in str(value).split(","):
+            key, equals, wanted = part.strip().partition("=")
+            if not equals or not LABEL.fullmatch(key):
+                self.fail(f"'{part}' is not a label such as pool=gpu", param, ctx)
+            labels[key] = wanted
+        return labels
+
+
+class Address(click.ParamType[tuple[str, int]]):
+    """`HOST:PORT`, or `:PORT` for all addresses."""
+
+    name = "HOST:PORT"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        host, colon, port = str(value).rpartition(":")
+        if not colon or not port.isdigit() or int(port) > 65535:
+            self.fail(f"'{value}' is not an address such as 127.0.0.1:10259", param, ctx)
+        return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def cluster_options(command: Any) -> Any:
+    """`--kubeconfig` and `--context`, as kubectl has them."""
+    command = click.option(
+        "--context", default="", help="The kubeconfig's context. [default: the current one]"
+    )(command)
+    return click.option("--kubeconfig", default="", help="The kubeconfig. [default: as kubectl finds it]")(
+        command
+    )
+
+
+@click.command("scheduler", epilog=EXAMPLES)
+@cluster_options
+@click.option(
+    "--scheduler-name",
+    "scheduler_names",
+    multiple=True,
+    help="Take pods that name this scheduler; may be repeated. [default: the configuration's, windlass]",
+)
+@click.option("--node-selector", type=Labels(), default={}, help="Use only nodes with these labels.")
+@click.option("--config", type=click.Path(path_type=Path, exists=True), help="A SchedulerConfiguration.")
+@click.option("--shadow", is_flag=True, help="Decide on every pod, write nothing, and log both.")
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write every event and decision into this folder, for `windlass simulate`.",
+)
+@click.option(
+    "--take-over",
+    multiple=True,
+    metavar="QUEUE",
+    help="Admit this queue (namespace/name, or a ClusterQueue) although Kueue runs; may be repeated.",
+)
+@click.option(
+    "--leader-elect/--no-leader-elect", default=True, show_default=True, help="Several replicas, one leader."
+)
+@click.option("--lease-namespace", default="windlass-system", show_default=True, help="Where the lease is.")
+@click.option("--lease-name", default="windlass-scheduler", show_default=True, help="What it is called.")
+@click.option("--lease-seconds", default=15.0, show_default=True, help="How long a silent leader stays one.")
+@click.option("--listen", type=Address(), help="Serve /healthz, /readyz and /metrics here.")
+@click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True)
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+def scheduler(**given: Any) -> None:
+    """Schedule a real cluster: place pods, whole gangs at once, and say why the others wait.
+
+    Runs until SIGTERM or Ctrl-C; every replica may be killed at any moment. Exit code 3 where the cluster can't be
+    found at all; a server that is away later is waited for.
+    """
+    from windlass.kube.access import find_access
+    from windlass.scheduler.logs import set_up_logs
+    from windlass.scheduler.options import Options
+
+    if given["lease_seconds"] < 1:
+        raise click.BadParameter("must be at least a second", param_hint="--lease-seconds")
+    access = find_access(given["kubeconfig"], given["context"])
+    settings = _settings(given["config"])
+    options = Options(
+        settings=settings,
+        scheduler_names=frozenset(given["scheduler_names"] or settings.scheduler_names),
+        node_selector=given["node_selector"],
+        shadow=given["shadow"],
+        record=given["record"],
+        leader_elect=given["leader_elect"] and not given["shadow"],
+        lease_namespace=given["lease_namespace"],
+        lease_name=given["lease_name"],
+        lease_seconds=given["lease_seconds"],
+        identity=f"{socket.gethostname()}_{uuid.uuid4().hex[:12]}",
+        listen=given["listen"],
+        take_over=frozenset(given["take_over"]),
+    )
+    set_up_logs(given["log_format"], given["log_level"])
+    asyncio.run(_until_stopped(access, options))
+
+
+async def _until_stopped(access: Any, options: Any) -> None:
+    from windlass.scheduler.run import run_scheduler
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await run_scheduler(access, options, stop)
+
+
+def _settings(path: Path | None) -> Settings:
+    from windlass.cli.plan_schedule import left_alone, read_settings
+
+    if path is None:
+        return Settings()
+    settings = read_settings(path)
+    for text in left_alone(settings):
+        note(text)
+    return settings

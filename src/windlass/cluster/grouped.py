@@ -1,0 +1,152 @@
+"""The store's workloads: what changed since the last snapshot goes into the book, and the grouping comes out.
+
+Fed by the store, which says which pods and nodes changed, and by `others`, which has the objects that say what belongs
+together. Where there are none of those, there are no workloads and no book is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from windlass.cluster.workloads import Grouping, WorkloadBook
+from windlass.model.kueue import WorkloadObject, queue_system
+from windlass.model.namespace_rules import LimitRange, ResourceQuota
+from windlass.model.node import Node
+from windlass.model.owners import OwnerObject, owner_of
+from windlass.model.pod import Pod
+from windlass.model.podgroup import PodGroupObject, pod_group
+from windlass.model.queue import QueueSystem
+
+Name = tuple[str, str, str]
+"""API group, kind and key of an object."""
+Place = tuple[str, Any]
+"""Where an object is in the book: the kind of entry, and its key."""
+WORKLOAD, OWNER, GROUP = "workload", "owner", "group"
+_NO_QUEUES = QueueSystem()
+_NO_WORKLOADS = Grouping(())
+
+
+class Cluster(Protocol):
+    """The store, as this reads it."""
+
+    def grouped_pod(self, key: str) -> Pod | None: ...
+    def grouped_pods(self) -> Iterable[str]: ...
+    def pod_place(self, key: str) -> int: ...
+    @property
+    def grouped_nodes(self) -> Mapping[str, Node]: ...
+
+
+class GroupedWorkloads:
+    def __init__(self) -> None:
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._book: WorkloadBook | None = None
+        self._pods: set[str] = set()
+        self._nodes: set[str] = set()
+        self._places: dict[Name, Place] = {}
+        """Object → its entry in the book; those that have none are rules for all."""
+        self._entries: dict[Place, dict[Name, Any]] = {}
+        """Entry → the objects that claim it; the last one has it."""
+        self._rules: dict[Name, Any] = {}
+        self._namespaces: Mapping[str, object] = {}
+        self._rules_changed = True
+
+    def pod_changed(self, key: str) -> None:
+        if self._book is not None:
+            self._pods.add(key)
+
+    def node_changed(self, name: str) -> None:
+        if self._book is not None:
+            self._nodes.add(name)
+
+    def group(
+        self,
+        cluster: Cluster,
+        extras: dict[Name, Any],
+        changed: Iterable[Name],
+        namespaces: Mapping[str, object],
+        now: int,
+    ) -> tuple[QueueSystem, Grouping]:
+        """Queues and workloads, where any object says that there are some. `changed` are names of extras."""
+        if not extras:
+            self._start_over()
+            return _NO_QUEUES, _NO_WORKLOADS
+        if self._book is None:
+            self._book = WorkloadBook()
+            changed = extras
+            self._pods, self._nodes = set(cluster.grouped_pods()), set(cluster.grouped_nodes)
+        if namespaces is not self._namespaces:
+            self._namespaces, self._rules_changed = namespaces, True
+        for name in changed:
+            self._enter(self._book, name, extras.get(name))
+        if self._rules_changed:
+            self._set_rules(self._book)
+        for node in self._nodes:
+            self._book.put_node(node, cluster.grouped_nodes.get(node))
+        for key in sorted(self._pods):
+            self._book.put_pod(key, cluster.grouped_pod(key))
+        self._pods, self._nodes = set(), set()
+        return self._book.system, self._book.grouping(now, cluster.pod_place)
+
+    def new_templates(self) -> list[Pod]:
+        return self._book.new_templates() if self._book is not None else []
+
+    def _enter(self, book: WorkloadBook, name: Name, thing: Any) -> None:
+        """An object came, changed, or is gone (None)."""
+        place, entry = self._entry(thing)
+        known = self._places.pop(name, None)
+        if known is not None and known != place:
+            self._claim(book, known, name, None)
+        if place is None:
+            gone = self._rules.pop(name, None)
+            if thing is not None:
+                self._rules[name] = thing
+            self._rules_changed |= gone is not None or thing is not None
+            return
+        self._places[name] = place
+        self._claim(book, place, name, entry)
+
+    def _entry(self, thing: Any) -> tuple[Place | None, Any]:
+        match thing:
+            case WorkloadObject():
+                return (WORKLOAD, thing.key), thing
+            case OwnerObject():
+                owner = owner_of(thing)
+                return (OWNER, (owner.kind, owner.key)), owner
+            case PodGroupObject():
+                group = pod_group(thing)
+                return (GROUP, (group.api, group.key)), group
+            case _:
+                return None, None
+
+    def _claim(self, book: WorkloadBook, place: Place, name: Name, entry: Any) -> None:
+        """Objects of one kind and name in several API groups claim one entry."""
+        claimants = self._entries.setdefault(place, {})
+        before = next(reversed(claimants.values()), None)
+        if entry is None:
+            claimants.pop(name, None)
+        else:
+            claimants[name] = entry
+        after = next(reversed(claimants.values()), None)
+        if after is None:
+            del self._entries[place]
+        if after == before:
+            return
+        kind, key = place
+        if kind == WORKLOAD:
+            book.put_workload(key, after)
+        elif kind == OWNER:
+            book.put_owner(key, after)
+        else:
+            book.put_group(key, after)
+
+    def _set_rules(self, book: WorkloadBook) -> None:
+        things = list(self._rules.values())
+        book.set_rules(
+            queue_system([*self._namespaces.values(), *things]),
+            [thing for thing in things if isinstance(thing, LimitRange)],
+            [thing for thing in things if isinstance(thing, ResourceQuota)],
+        )
+        self._rules_changed = False

@@ -1,0 +1,38 @@
+"""Whether an object that came again says anything new. Most watch events don't, and the store drops those here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from windlass.model.node import Node
+from windlass.model.pod import Pod
+
+
+def is_same(old: Any, new: Any) -> bool:
+    """Equal but for the version that the API server counts."""
+    if type(old) is not type(new):
+        return False
+    version = old.metadata.resource_version
+    if new.metadata.resource_version != version:
+        metadata = msgspec.structs.replace(new.metadata, resource_version=version)
+        new = msgspec.structs.replace(new, metadata=metadata)
+    return bool(old == new)
+
+
+def same_node(old: Node, new: Node) -> bool:
+    def part(node: Node) -> object:
+        return node.spec, node.status, node.labels, node.metadata.annotations
+
+    return part(old) == part(new)
+
+
+def same_pod(old: Pod, new: Pod) -> bool:
+    """As far as placement and grouping read it."""
+
+    def part(pod: Pod) -> object:
+        meta = pod.metadata
+        return pod.spec, meta.uid, meta.labels, meta.annotations, meta.deletion_timestamp
+
+    return part(old) == part(new)

@@ -1,0 +1,142 @@
+"""Leadership by a `coordination.k8s.io` Lease, as client-go's leader election does it.
+
+`scheduler.run` competes through here. A leader counts as one only for `renew_seconds` after it sent its last renewal
+that succeeded; others wait for the whole of `lease_seconds` without a renewal. The clock that counts is monotonic and
+goes on while a process is stopped, so one that wakes up late knows at once that it leads no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from typing import Any
+
+import msgspec
+
+from windlass.kube.client import KubeClient
+from windlass.kube.errors import ApiError, Conflict, NotFound, ServerAway
+from windlass.kube.events import micro_time
+from windlass.kube.request import Request
+from windlass.kube.resources import LEASES
+from windlass.kube.writes import create
+
+log = logging.getLogger(__name__)
+
+
+class LeaseTerms(msgspec.Struct, frozen=True):
+    namespace: str
+    name: str
+    identity: str
+    lease_seconds: float = 15.0
+
+    @property
+    def renew_seconds(self) -> float:
+        """A leader that could not renew for so long has lost, well before anybody else may take over."""
+        return self.lease_seconds * 2 / 3
+
+    @property
+    def retry_seconds(self) -> float:
+        return self.lease_seconds * 2 / 15
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class Lease:
+    def __init__(self, client: KubeClient, terms: LeaseTerms) -> None:
+        self._client, self._terms = client, terms
+        self._held_until = 0.0
+        self._seen: tuple[str, str] = ("", "")
+        """Holder and renewal as last observed, and when that was."""
+        self._seen_at = 0.0
+
+    @property
+    def is_held(self) -> bool:
+        return time.monotonic() < self._held_until
+
+    async def acquire(self) -> None:
+        """Returns when we lead."""
+        while not await self._try():
+            await asyncio.sleep(self._terms.retry_seconds * random.uniform(1.0, 1.2))
+        log.info("leading as %s", self._terms.identity)
+
+    async def keep(self) -> None:
+        """Renews until that has failed for too long, then returns: nothing may be written after it."""
+        while self.is_held:
+            await asyncio.sleep(self._terms.retry_seconds)
+            if self.is_held:
+                await self._try()
+        log.warning("the lease is lost")
+
+    async def release(self) -> None:
+        """Lets the next one begin at once."""
+        if not self.is_held:
+            return
+        self._held_until = 0.0
+        try:
+            lease = await self._get()
+            if lease is not None and lease["spec"].get("holderIdentity") == self._terms.identity:
+                await self._put(lease, {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1})
+        except (ApiError, ServerAway) as error:
+            log.info("the lease was not released: %s", error)
+
+    async def _try(self) -> bool:
+        """One attempt to get or keep it."""
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(self._terms.renew_seconds):
+                won = await self._compete()
+        except (ApiError, ServerAway, TimeoutError) as error:
+            if not isinstance(error, Conflict):
+                log.warning("lease %s: %s", self._terms.key, error or "no answer in time")
+            return self.is_held
+        self._held_until = began + self._terms.renew_seconds if won else 0.0
+        return won
+
+    async def _compete(self) -> bool:
+        terms = self._terms
+        lease = await self._get()
+        spec: dict[str, Any] = {
+            "holderIdentity": terms.identity,
+            "leaseDurationSeconds": max(1, round(terms.lease_seconds)),
+            "acquireTime": micro_time(),
+            "renewTime": micro_time(),
+            "leaseTransitions": 0,
+        }
+        if lease is None:
+            body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": terms.name}}
+            await self._client.send(create(LEASES, terms.namespace, {**body, "spec": spec}))
+            return True
+        known = lease.get("spec") or {}
+        holder = known.get("holderIdentity") or ""
+        if holder == terms.identity:
+            spec |= {key: known[key] for key in ("acquireTime", "leaseTransitions") if key in known}
+        elif holder and not self._is_over(known):
+            return False
+        else:
+            spec["leaseTransitions"] = int(known.get("leaseTransitions") or 0) + 1
+        await self._put(lease, spec)
+        return True
+
+    def _is_over(self, spec: dict[str, Any]) -> bool:
+        """Whether its holder has let it lapse, by our own clock: others' clocks may be wrong."""
+        now = time.monotonic()
+        seen = (str(spec.get("holderIdentity")), str(spec.get("renewTime")))
+        if seen != self._seen:
+            self._seen, self._seen_at = seen, now
+        return now > self._seen_at + float(spec.get("leaseDurationSeconds") or self._terms.lease_seconds)
+
+    async def _get(self) -> dict[str, Any] | None:
+        try:
+            found = await self._client.send(Request("GET", LEASES.path(self._terms.key)))
+        except NotFound:
+            return None
+        lease: dict[str, Any] = msgspec.json.decode(found)
+        return lease
+
+    async def _put(self, lease: dict[str, Any], spec: dict[str, Any]) -> None:
+        body = {**lease, "spec": spec}
+        await self._client.send(Request("PUT", LEASES.path(self._terms.key), body=body))

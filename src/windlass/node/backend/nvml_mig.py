@@ -1,0 +1,136 @@
+"""MIG through NVML: which profiles a GPU has, which instances exist, how to make and unmake them.
+
+Used by `nvml.NvmlBackend`. NVML numbers a profile in two ways (an enum to ask with, an id to create with) and names it
+in neither; names come from `sharing.mig`'s formula, with the suffix that the enum stands for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import msgspec
+import pynvml as nv
+
+from windlass.node.backend.nvml_calls import ask, must, text
+from windlass.node.backend.protocol import DeviceError
+from windlass.sharing.inventory import Engines, Instance
+from windlass.sharing.mig import profile_name
+
+_SUFFIXES = {7: "+me", 8: "+me", 0xA: "+gfx", 0xB: "+gfx", 0xC: "+gfx", 0x11: "+gfx"}
+_SUFFIXES |= {0xD: "-me", 0xE: "-me", 0xF: "+me.all", 0x10: "+me.all"}
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """A GPU instance profile as this driver numbers it."""
+
+    name: str
+    id: int
+    slices: int
+
+
+def profiles_of(handle: Any) -> tuple[Profile, ...]:
+    total = nv.nvmlDeviceGetMemoryInfo(handle).total >> 20
+    found = []
+    for number in range(nv.NVML_GPU_INSTANCE_PROFILE_COUNT):
+        info = ask(nv.nvmlDeviceGetGpuInstanceProfileInfo, handle, number)
+        if info is not None and info.memorySizeMB:
+            name = profile_name(info.sliceCount, min(info.memorySizeMB, total), total)
+            found.append(Profile(name + _SUFFIXES.get(number, ""), info.id, info.sliceCount))
+    return tuple(found)
+
+
+def instances_of(handle: Any, profiles: tuple[Profile, ...]) -> tuple[Instance, ...]:
+    """The MIG devices of a GPU, by their index."""
+    found = []
+    for index in range(ask(nv.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        device = ask(nv.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
+        instance = ask(_instance, handle, device, index, profiles) if device is not None else None
+        if instance is not None:
+            found.append(instance)
+    return tuple(found)
+
+
+def _instance(handle: Any, device: Any, index: int, profiles: tuple[Profile, ...]) -> Instance:
+    attributes = nv.nvmlDeviceGetAttributes_v2(device)
+    gpu_instance = nv.nvmlDeviceGetGpuInstanceId(device)
+    info = nv.nvmlGpuInstanceGetInfo(nv.nvmlDeviceGetGpuInstanceById(handle, gpu_instance))
+    slices, cut = attributes.gpuInstanceSliceCount, attributes.computeInstanceSliceCount
+    total = nv.nvmlDeviceGetMemoryInfo(handle).total >> 20
+    plain = profile_name(slices, attributes.memorySizeMB, total)
+    name = next((profile.name for profile in profiles if profile.id == info.profileId), plain)
+    return Instance(
+        uuid=text(nv.nvmlDeviceGetUUID(device)),
+        index=index,
+        gpu_instance=gpu_instance,
+        compute_instance=nv.nvmlDeviceGetComputeInstanceId(device),
+        profile=name if cut == slices else f"{cut}c.{name}",
+        start=info.placement.start,
+        size=info.placement.size,
+        memory_mib=attributes.memorySizeMB,
+        multiprocessors=attributes.multiprocessorCount,
+        compute_slices=cut,
+        instance_slices=slices,
+        engines=Engines(
+            attributes.sharedCopyEngineCount,
+            attributes.sharedDecoderCount,
+            attributes.sharedEncoderCount,
+            attributes.sharedJpegCount,
+            attributes.sharedOfaCount,
+        ),
+    )
+
+
+def create(handle: Any, profile: Profile, start: int, what: str) -> None:
+    """A GPU instance at this slice with one compute instance over all of it; nothing where either fails."""
+    place = nv.c_nvmlGpuInstancePlacement_t(start, _size_at(handle, profile, start, what))
+    instance = must(
+        what, nv.nvmlDeviceCreateGpuInstanceWithPlacement, handle, profile.id, ctypes.byref(place)
+    )
+    try:
+        must(f"compute instance of {what}", _create_compute, instance, profile.slices)
+    except DeviceError:
+        ask(nv.nvmlGpuInstanceDestroy, instance)
+        raise
+
+
+def destroy(handle: Any, gpu_instance: int, what: str) -> None:
+    instance = must(what, nv.nvmlDeviceGetGpuInstanceById, handle, gpu_instance)
+    for compute in _compute_instances(instance):
+        must(f"compute instance of {what}", nv.nvmlComputeInstanceDestroy, compute)
+    must(what, nv.nvmlGpuInstanceDestroy, instance)
+
+
+def _size_at(handle: Any, profile: Profile, start: int, what: str) -> int:
+    count = ctypes.c_uint(0)
+    possible = nv.nvmlDeviceGetGpuInstancePossiblePlacements
+    must(what, possible, handle, profile.id, None, ctypes.byref(count))
+    places = (nv.c_nvmlGpuInstancePlacement_t * max(1, count.value))()
+    must(what, possible, handle, profile.id, places, ctypes.byref(count))
+    for place in places[: count.value]:
+        if place.start == start:
+            return int(place.size)
+    starts = ", ".join(str(place.start) for place in places[: count.value])
+    raise DeviceError(f"{what}: the driver allows the starts {starts or 'none'}")
+
+
+def _create_compute(instance: Any, slices: int) -> Any:
+    for number in range(nv.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
+        info = ask(nv.nvmlGpuInstanceGetComputeInstanceProfileInfo, instance, number, 0)
+        if info is not None and info.sliceCount == slices:
+            return nv.nvmlGpuInstanceCreateComputeInstance(instance, info.id)
+    raise DeviceError(f"the driver offers no compute instance of {slices} slices")
+
+
+def _compute_instances(instance: Any) -> list[Any]:
+    found = []
+    for number in range(nv.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
+        info = ask(nv.nvmlGpuInstanceGetComputeInstanceProfileInfo, instance, number, 0)
+        if info is None:
+            continue
+        count = ctypes.c_uint(0)
+        handles = (nv.c_nvmlComputeInstance_t * max(1, info.instanceCount))()
+        listing = nv.nvmlGpuInstanceGetComputeInstances
+        if ask(listing, instance, info.id, handles, ctypes.byref(count)) is not None:
+            found += list(handles[: count.value])
+    return found

@@ -1,0 +1,103 @@
+"""The MPS control daemon of a shared resource: started, given its limits, watched, stopped.
+
+Set up by the agent where the configuration shares by MPS; the device plugin hands its pipe folder to containers and
+asks here whether it still answers. Folders, limits and commands are those of NVIDIA's mps-control-daemon.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from windlass.node.backend.protocol import DeviceBackend, DeviceError
+from windlass.sharing.inventory import Gpu
+
+CONTROL = "nvidia-cuda-mps-control"
+_SECONDS = 20
+
+
+class MpsDaemon:
+    def __init__(
+        self, backend: DeviceBackend, root: Path, resource: str, gpus: Sequence[Gpu], replicas: int
+    ) -> None:
+        self.backend = backend
+        self.gpus = tuple(gpus)
+        self.replicas = replicas
+        self.folder = root / resource
+        self.shm = root / "shm"
+
+    @property
+    def pipe(self) -> Path:
+        return self.folder / "pipe"
+
+    def start(self, *, with_limits: bool = True) -> None:
+        """Exclusive mode, the daemon, then an equal share of memory and threads for each client."""
+        for folder in (self.pipe, self.folder / "log", self.shm):
+            folder.mkdir(parents=True, exist_ok=True)
+        for gpu in self.gpus:
+            self.backend.set_exclusive(gpu.uuid, True)
+        try:
+            self._run(["-d"])
+            if with_limits:
+                for command in self.limits():
+                    self.command(command)
+        except DeviceError:
+            self.stop()
+            raise
+        (self.folder / ".started").touch()
+
+    def limits(self) -> list[str]:
+        """The commands that give every client its share; whole numbers, rounded down as the original does."""
+        commands = [
+            f"set_default_device_pinned_mem_limit {gpu.index} {gpu.memory_mib // self.replicas}M"
+            for gpu in self.gpus
+        ]
+        return [*commands, f"set_default_active_thread_percentage {100 // self.replicas}"]
+
+    def is_alive(self) -> bool:
+        try:
+            return self.command("get_default_active_thread_percentage") != ""
+        except DeviceError:
+            return False
+
+    def stop(self) -> None:
+        """Ends the daemon and gives the GPUs back their default mode, whatever state either is in."""
+        (self.folder / ".started").unlink(missing_ok=True)
+        with contextlib.suppress(DeviceError):  # it was not running, which is what is wanted
+            self.command("quit")
+        for gpu in self.gpus:
+            self.backend.set_exclusive(gpu.uuid, False)
+
+    def command(self, text: str) -> str:
+        """What the control daemon answers."""
+        return self._run([], text + "\n")
+
+    def environment(self) -> dict[str, str]:
+        """For the daemon, and for clients on this host."""
+        return {
+            "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe),
+            "CUDA_MPS_LOG_DIRECTORY": str(self.folder / "log"),
+        }
+
+    def _run(self, arguments: list[str], text: str = "") -> str:
+        visible = ",".join(gpu.uuid for gpu in self.gpus)
+        environment = {**os.environ, **self.environment(), "CUDA_VISIBLE_DEVICES": visible}
+        try:
+            done = subprocess.run(
+                [CONTROL, *arguments],
+                input=text,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise DeviceError(f"{CONTROL}: {error}") from None
+        if done.returncode != 0:
+            words = " ".join((done.stdout + done.stderr).split())
+            raise DeviceError(f"{CONTROL} {text.strip() or ' '.join(arguments)}: {words}")
+        return done.stdout.strip()

@@ -1,0 +1,90 @@
+"""What NVIDIA's driver means by an Xid: how bad it is, and what to do.
+
+Asked by `health`. Severity follows the public Xid catalogue: an application's own mistake, or something that the driver
+has already dealt with, doesn't make the device unhealthy; what needs a reset, a reboot or NVIDIA's support does. Codes
+that the catalogue doesn't name count as serious: a healthy device doesn't report what nobody has written down.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+
+class Action(Enum):
+    """What to do about it."""
+
+    IGNORE = "nothing to do"
+    RESTART_APP = "restart the application"
+    CHECK_LINKS = "check NVLink and the fabric manager"
+    RESET_GPU = "drain the GPU and reset it"
+    RESTART_VM = "restart the virtual machine"
+    RESTART_NODE = "drain the node and reboot it"
+    CONTACT_SUPPORT = "have the GPU looked at; contact NVIDIA support"
+
+
+class Xid(msgspec.Struct, frozen=True):
+    code: int
+    action: Action
+    words: str
+
+    @property
+    def is_fatal(self) -> bool:
+        """Whether the device can't be given to anybody until it has recovered."""
+        return self.action not in (Action.IGNORE, Action.RESTART_APP)
+
+
+def _codes(text: str) -> frozenset[int]:
+    found: set[int] = set()
+    for part in text.split():
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return frozenset(found)
+
+
+_ACTIONS = {
+    Action.RESET_GPU: _codes("46 48 62 64 95 109 110 119 120 136 140 143 155 156 158"),
+    Action.RESTART_NODE: _codes("79"),
+    Action.RESTART_VM: _codes("151"),
+    Action.IGNORE: _codes("14 37 38 43 44 45 63 66 67 92 93 106-108 121 137 141 152 153 157 160 161"),
+    Action.RESTART_APP: _codes("8 11 13 25 31 32 39-41 60 68-72 75-77 80 82-86 88 89 94 96-105 126-135 139"),
+    Action.CHECK_LINKS: _codes("74 144-150"),
+}
+_WORDS = {
+    13: "graphics engine exception",
+    31: "GPU memory page fault",
+    32: "corrupted push buffer",
+    43: "GPU stopped processing a channel",
+    45: "preemptive cleanup of a channel",
+    46: "GPU stopped processing",
+    48: "double-bit ECC error",
+    61: "internal micro-controller breakpoint",
+    62: "internal micro-controller halt",
+    63: "row remapping or page retirement recorded",
+    64: "row remapping or page retirement failed",
+    68: "NVDEC exception",
+    69: "graphics engine class error",
+    74: "NVLink error",
+    79: "GPU has fallen off the bus",
+    92: "high rate of single-bit ECC errors",
+    94: "contained memory error",
+    95: "uncontained memory error",
+    109: "context switch timeout",
+    119: "GSP RPC timeout",
+    120: "GSP error",
+    121: "C2C link corrected error",
+    140: "unrecovered ECC error",
+    143: "GPU initialisation failed",
+    154: "GPU recovery action changed",
+}
+_BY_CODE = {code: action for action, codes in _ACTIONS.items() for code in codes}
+RECOVERY_CHANGED = 154
+"""Carries no verdict of its own: the recovery action, which is read anyway, says what to do."""
+
+
+def xid(code: int) -> Xid:
+    if code == RECOVERY_CHANGED:
+        return Xid(code, Action.IGNORE, _WORDS[code])
+    action = _BY_CODE.get(code, Action.CONTACT_SUPPORT)
+    return Xid(code, action, _WORDS.get(code, f"Xid {code}"))

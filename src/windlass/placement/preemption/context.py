@@ -1,0 +1,198 @@
+"""Preemption by priority in one decision: who may go, who goes already and for whom.
+
+`engine.decide` makes one; `alone` takes units off the overlay for lone pods, before and after `placement.admission`
+does so for gangs on its site. Units are found, and spread over nodes, only once somebody is refused who may preempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+import msgspec
+import numpy as np
+
+from windlass.model.decision import Evict
+from windlass.model.disruption import Budgets, Disruptions
+from windlass.model.pod import Pod
+from windlass.model.workload import Workload
+from windlass.placement.overlay import Overlay
+from windlass.placement.preemption.ground import Ground
+from windlass.placement.preemption.slots import Ask, Slots, anybody
+from windlass.placement.preemption.units import Unit, find_units
+from windlass.queueing.config import QueueConfig
+from windlass.queueing.outcome import PRIORITY, YIELDS_TO
+
+NEVER = "Never"
+
+
+class Preemption:
+    def __init__(self, overlay: Overlay, config: QueueConfig, now: int) -> None:
+        self.overlay, self._config, self._now = overlay, config, now
+        snapshot = overlay.snapshot
+        pods = snapshot.pods
+        running = pods.priority[(pods.alive == 1) & (pods.node >= 0)]
+        self._lowest = int(running.min()) if len(running) else None
+        waiting = pods.priority[pods.pending()]
+        gangs = (one.priority for one in snapshot.workloads if one.admission is None)
+        self._top = max([*gangs, int(waiting.max()) if len(waiting) else 0], default=0)
+        alive = np.flatnonzero(pods.alive) if snapshot.budgets else np.zeros(0, dtype=np.int64)
+        self.budgets = Budgets(snapshot.budgets, [pods.objects[row] for row in alive.tolist()])
+        self.disruptions = Disruptions(self.budgets)
+        self._yields = YIELDS_TO[PRIORITY] in config.budgets_yield_to
+        self._yielding = False
+        self._besides: list[Unit] = []
+        self._gone: dict[str, tuple[Unit, str]] = {}
+        """Unit → for whom it goes."""
+        self._evicted: set[str] = set()
+        """Pods that others have taken off the overlay."""
+        self.leaving: dict[int, tuple[str, ...]] = {}
+        """Node → workloads that have to be gone before their room there is free."""
+
+    def possible(self, priority: int, policy: str) -> bool:
+        """Whether anybody of lower priority runs at all."""
+        return self._lowest is not None and policy != NEVER and priority > self._lowest
+
+    @cached_property
+    def ground(self) -> Ground:
+        units = find_units(self.overlay.snapshot, self._top, self._config, self._now)
+        made = Ground(self.overlay.snapshot, units)
+        made.there[:] = [self._evicted.isdisjoint(unit.pods) for unit in units]
+        return made
+
+    @cached_property
+    def slots(self) -> Slots:
+        return Slots(self.overlay, self.ground, self._permits if self.budgets else anybody)
+
+    def _permits(self, units: Sequence[Unit]) -> bool:
+        if self._yielding:
+            return True
+        names = [name for unit in units if not unit.leaving for name in unit.pods]
+        others = [name for unit in self._besides if not unit.leaving for name in unit.pods]
+        covered = self.budgets.covering(names)
+        return not covered or self.disruptions.allow(covered, self.budgets.covering(others))
+
+    def attempts(self) -> Iterable[None]:
+        """Once with every budget honoured; then, where the policy says so, with none."""
+        yield
+        if self._yields and self.budgets:
+            self._yielding = True
+            yield
+        self._yielding = False
+
+    # A search that takes several steps
+
+    def begin(self, there: Iterable[bool] | None = None) -> None:
+        """`there`: which units are on the overlay, in their order, where not this class has taken them off."""
+        self._besides = []
+        if there is not None:
+            self.ground.there[:] = list(there)
+
+    def goes(self, victims: Sequence[Unit]) -> list[Unit]:
+        """For now: what is chosen next is chosen besides them. Returns them with whom they drag along."""
+        all_of = self.slots.all_of(victims)
+        for unit in all_of:
+            self.ground.there[unit.number] = False
+        self._besides += all_of
+        return all_of
+
+    def comes_back(self, units: Iterable[Unit]) -> None:
+        for unit in units:
+            self.ground.there[unit.number] = True
+        self._besides = []
+
+    # Gangs, on a site, in passes that may be undone
+
+    def begin_pass(self, dragged: Mapping[str, Iterable[str]]) -> Disruptions | None:
+        """Those who go by now are those who go for good; nothing where there are no budgets."""
+        self.disruptions = Disruptions(self.budgets, dragged)
+        self.note(unit for unit, _ in self._gone.values())
+        return self.disruptions if self.budgets else None
+
+    def note(self, units: Iterable[Unit]) -> None:
+        """They go, as far as budgets are concerned."""
+        for unit in units:
+            if not unit.leaving:
+                self.disruptions.note(self.budgets.covering(unit.pods))
+        self._besides = []
+
+    def nodes_of_gone(self) -> dict[str, set[int]]:
+        nodes = self.overlay.snapshot.pods.node
+        return {key: {int(nodes[row]) for row in unit.rows} for key, (unit, _) in self._gone.items()}
+
+    def workload(self, key: str) -> Workload:
+        """A unit, as the site knows it."""
+        found = next(unit.workload for unit in self.ground.units if unit.key == key)
+        assert found is not None, "sites are for clusters with workloads"
+        return found
+
+    # Lone pods, straight on the overlay
+
+    def make_room(self, ask: Ask) -> tuple[int, list[Unit]] | None:
+        """A node for the pod, and who goes for it; they are off the overlay then."""
+        slot = self.slots.find(ask)
+        if slot is None:
+            return None
+        units = self.slots.all_of(slot.victims)
+        self.slots.take_off(slot.victims)
+        self.goes(units)
+        return slot.node, units
+
+    def settle(self, units: Iterable[Unit], for_: str) -> None:
+        """They are to go for good."""
+        nodes = self.overlay.snapshot.pods.node
+        units = list(units)
+        self.note(units)
+        for unit in units:
+            self._gone[unit.key] = (unit, for_)
+            self.ground.there[unit.number] = False
+            for node in {int(nodes[row]) for row in unit.rows}:
+                known = self.leaving.get(node, ())
+                self.leaving[node] = tuple(dict.fromkeys((*known, unit.whole)))
+
+    def note_gone(self, evicts: Iterable[Evict]) -> None:
+        """Others have taken these off the overlay."""
+        self._evicted |= {pod for evict in evicts for pod in evict.pods}
+        if "ground" in self.__dict__:
+            there = [
+                unit.key not in self._gone and self._evicted.isdisjoint(unit.pods)
+                for unit in self.ground.units
+            ]
+            self.ground.there[:] = there
+
+    @property
+    def gone(self) -> Mapping[str, tuple[Unit, str]]:
+        return self._gone
+
+    def evicts(self) -> list[Evict]:
+        """One decision a workload, for the first of those who need the room."""
+        by_whole: dict[str, list[tuple[Unit, str]]] = {}
+        for unit, for_ in self._gone.values():
+            if not unit.leaving:
+                by_whole.setdefault(unit.whole, []).append((unit, for_))
+        return [
+            Evict(whole, self._bound_pods(unit for unit, _ in parts), parts[0][1], PRIORITY)
+            for whole, parts in by_whole.items()
+        ]
+
+    def _bound_pods(self, units: Iterable[Unit]) -> tuple[str, ...]:
+        objects = self.overlay.snapshot.pods.objects
+        rows = dict.fromkeys(row for unit in units for row in unit.rows)
+        return tuple(objects[row].key for row in rows)
+
+
+def merged(evicts: Iterable[Evict]) -> list[Evict]:
+    """One decision a workload, where several have reasons to evict parts of it; the first reason is the one told."""
+    found: dict[str, Evict] = {}
+    for evict in evicts:
+        known = found.get(evict.workload)
+        if known is not None:
+            pods = tuple(dict.fromkeys((*known.pods, *evict.pods)))
+            evict = msgspec.structs.replace(known, pods=pods)
+        found[evict.workload] = evict
+    return list(found.values())
+
+
+def preemption_policy(pod: Pod, never: Iterable[str]) -> str:
+    """Of a lone pod; `never` are the classes that don't preempt."""
+    return NEVER if pod.spec.priority_class_name in never else pod.spec.preemption_policy

@@ -1,0 +1,186 @@
+"""A plan carried out on the live cluster: who leaves, who is bound where, and what those are told who wait.
+
+`scheduler.loop` hands over each plan with the snapshot that it was made on. Binds are assumed in the store before they
+are sent, so that the next decision counts them; what became of them comes back as deltas.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from windlass.apply.binder import BindEnd, Binder, BindOutcome
+from windlass.apply.conditions import ConditionWriter, Waiting
+from windlass.apply.evictor import Evictor, Victim
+from windlass.apply.volumes import provide_volumes, unbound_claims
+from windlass.apply.words import GATED, WAITING_FOR_VICTIMS, condition_message, condition_reason
+from windlass.cluster.delta import Assume, Forget
+from windlass.cluster.pods import ALONE
+from windlass.cluster.snapshot import Snapshot
+from windlass.kube.backoff import Backoff
+from windlass.kube.client import KubeClient
+from windlass.kube.events import Event, Recorder, Regarding
+from windlass.kube.resources import Resource
+from windlass.model.decision import Bind, Evict, Hold
+from windlass.model.plan import Plan
+from windlass.model.pod import Pod
+from windlass.model.times import seconds_of
+from windlass.scheduler.admission import Admissions
+from windlass.scheduler.metrics import Metrics
+from windlass.scheduler.world import World
+
+log = logging.getLogger(__name__)
+
+FIRST_REST, LONGEST_REST = 1.0, 10.0
+"""Seconds that a pod is left alone after its bind was refused; as kube-scheduler's back-off."""
+
+
+class Carrier:
+    def __init__(
+        self,
+        client: KubeClient,
+        world: World,
+        recorder: Recorder,
+        metrics: Metrics,
+        may_write: Callable[[], bool],
+        workloads: Callable[[], Resource | None],
+    ) -> None:
+        self._client, self._world, self._recorder, self._metrics = client, world, recorder, metrics
+        self._may_write = may_write
+        self.binder = Binder(client, may_write, self._ended)
+        self.evictor = Evictor(client, recorder, may_write, self._metrics.victims.inc)
+        self.conditions = ConditionWriter(client, recorder)
+        self.admissions = Admissions(client, world, may_write, workloads)
+        self._rests: dict[str, Backoff] = {}
+
+    def carry_out(self, plan: Plan, snapshot: Snapshot) -> None:
+        """Starts everything that the plan says; returns at once."""
+        self._evict(plan.evicts)
+        self.admissions.carry_out(plan, snapshot)
+        nominated = self._bind(plan.binds)
+        self._tell_waiting(plan.holds, _members(snapshot))
+        self._tell_nominated(nominated, snapshot)
+
+    async def settle(self) -> None:
+        await self.binder.settle()
+        await self.evictor.settle()
+        await self.admissions.settle()
+
+    # Binds
+
+    def _bind(self, binds: Iterable[Bind]) -> dict[str, str]:
+        """Sends those that can be sent; returns pod → node of those that wait for others to leave."""
+        nominated: dict[str, str] = {}
+        ready: list[tuple[Bind, Pod]] = []
+        for bind in binds:
+            pod = self._world.pods.get(bind.pod)
+            if pod is None or pod.is_bound or bind.node not in self._world.nodes:
+                continue  # the world moved on while it was decided
+            if bind.after:
+                nominated[bind.pod] = bind.node
+            elif pod.spec.scheduling_gates:
+                self.admissions.lift(pod)
+            else:
+                ready.append((bind, pod))
+        self._world.assume([Assume(bind.pod, bind.node, bind.devices) for bind, _ in ready])
+        for bind, pod in ready:
+            self.binder.send(bind, pod.metadata.uid, self._volumes(pod, bind.node))
+        return nominated
+
+    def _volumes(self, pod: Pod, node: str) -> Callable[[], Awaitable[None]] | None:
+        claims = unbound_claims(pod, self._world.claim) if pod.spec.volumes else []
+        if not claims:
+            return None
+        return functools.partial(provide_volumes, self._client, claims, node, self._world.claim)
+
+    def _ended(self, outcome: BindOutcome) -> None:
+        """What became of a bind."""
+        key, node = outcome.bind.pod, outcome.bind.node
+        self._metrics.binds.labels(outcome.end.value).inc()
+        pod = self._world.pods.get(key)
+        if outcome.end is BindEnd.BOUND:
+            self._rests.pop(key, None)
+            self.conditions.forget(key)
+            self._note_bound(key, outcome.uid, node, pod)
+            return
+        log.info("bind of %s to %s: %s", key, node, outcome.error or outcome.end.value)
+        if outcome.end is BindEnd.GONE:
+            self._world.push([Forget(key)])
+            return
+        pause = self._rests.setdefault(key, Backoff(FIRST_REST, LONGEST_REST)).next()
+        self._world.rest(key)
+        asyncio.get_running_loop().call_later(pause, self._world.wake, key)
+        if pod is not None:
+            profile = pod.spec.scheduler_name
+            self._metrics.attempts.labels("error", profile).inc()
+            about = Regarding("Pod", key, outcome.uid)
+            note = f"binding to {node} failed: {outcome.error}"
+            self._recorder.record(
+                Event(about, "FailedScheduling", note, "Binding", "Warning"), droppable=True
+            )
+
+    def _note_bound(self, key: str, uid: str, node: str, pod: Pod | None) -> None:
+        note = f"Successfully assigned {key} to {node}"
+        self._recorder.record(Event(Regarding("Pod", key, uid), "Scheduled", note, "Binding"))
+        if pod is not None:
+            self._metrics.attempts.labels("scheduled", pod.spec.scheduler_name).inc()
+            waited = time.time() - seconds_of(pod.metadata.creation_timestamp)
+            self._metrics.sli.observe(max(0.0, waited))
+
+    # Evictions
+
+    def _evict(self, evicts: Sequence[Evict]) -> None:
+        causes: dict[str, list[Victim]] = {}
+        for evict in evicts:
+            pods = [(key, self._world.pods[key]) for key in evict.pods if key in self._world.pods]
+            leaving = tuple(
+                (key, pod.metadata.uid) for key, pod in pods if not pod.metadata.deletion_timestamp
+            )
+            stop = self.admissions.stopper(evict)
+            if leaving or stop is not None:
+                victim = Victim(evict.workload, leaving, evict.reason, stop)
+                causes.setdefault(evict.for_workload or evict.workload, []).append(victim)
+        for cause, victims in causes.items():
+            self.evictor.send(cause, victims)
+
+    # Words
+
+    def _tell_waiting(self, holds: Iterable[Hold], by_workload: Mapping[str, Sequence[str]]) -> None:
+        for hold in holds:
+            verdict = hold.verdict
+            if verdict.code == GATED:
+                continue
+            reason, message = condition_reason(verdict), condition_message(verdict)
+            for key in by_workload.get(hold.workload, (hold.workload,)):
+                self._tell(key, reason, message)
+
+    def _tell_nominated(self, nominated: Mapping[str, str], snapshot: Snapshot) -> None:
+        total = snapshot.facts.size
+        message = f"0/{total} nodes are available: its place is being cleared of others; it starts when they have gone."
+        for key, node in nominated.items():
+            self._tell(key, WAITING_FOR_VICTIMS, message, node)
+
+    def _tell(self, key: str, reason: str, message: str, node: str | None = None) -> None:
+        pod = self._world.pods.get(key)
+        if pod is None or pod.is_bound or not self._world.is_ours(pod):
+            return
+        if node is None and pod.status.nominated_node_name:
+            node = ""
+        self._metrics.attempts.labels("unschedulable", pod.spec.scheduler_name).inc()
+        self.conditions.want(Waiting(key, pod.metadata.uid, reason, message, node))
+
+
+def _members(snapshot: Snapshot) -> dict[str, list[str]]:
+    """Workload → its pods; gangs that only their labels make too."""
+    found = {one.key: [key for part in one.pod_sets for key in part.pods] for one in snapshot.workloads}
+    pods = snapshot.pods
+    if not found:
+        for row in np.flatnonzero((pods.group != ALONE) & (pods.alive == 1)).tolist():
+            gang = snapshot.gangs[int(pods.group[row])].key
+            found.setdefault(gang, []).append(pods.objects[row].key)
+    return found

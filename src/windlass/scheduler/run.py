@@ -1,0 +1,158 @@
+"""The whole live scheduler put together: informers, loop, sinks, leadership, status pages; and taken down again.
+
+`windlass scheduler` calls `run_scheduler`; tests do too, with a server of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import time
+
+from windlass.kube.access import Access
+from windlass.kube.client import KubeClient
+from windlass.kube.events import Event, Recorder, Regarding
+from windlass.kube.informers import Informers
+from windlass.kube.lease import Lease, LeaseTerms
+from windlass.kube.resources import KUEUE
+from windlass.model.objects import Unreadable
+from windlass.scheduler.carry import Carrier
+from windlass.scheduler.loop import Loop
+from windlass.scheduler.metrics import Metrics
+from windlass.scheduler.options import Options
+from windlass.scheduler.server import StatusServer
+from windlass.scheduler.world import World
+
+log = logging.getLogger(__name__)
+
+STUCK_SECONDS = 120.0
+"""A loop that has not got round for so long is restarted by its kubelet."""
+SETTLE_SECONDS = 10.0
+
+
+class Scheduler:
+    def __init__(self, client: KubeClient, options: Options) -> None:
+        self._client, self._options = client, options
+        self.metrics = Metrics()
+        self.recorder = Recorder(client, options.identity)
+        self.world = World(options, self._report)
+        self.informers = Informers(client, self.world.push)
+        terms = LeaseTerms(
+            options.lease_namespace, options.lease_name, options.identity, options.lease_seconds
+        )
+        self.lease = Lease(client, terms)
+        self.carrier = Carrier(
+            client,
+            self.world,
+            self.recorder,
+            self.metrics,
+            self._may_write,
+            lambda: self.informers.served("Workload", KUEUE),
+        )
+        self.loop = Loop(options, self.world, self.carrier, self.metrics)
+        self.server = StatusServer(self._sick, self._not_ready, self._metrics_text)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set; then everything that was begun is brought to its end."""
+        if self._options.listen is not None:
+            await self.server.start(*self._options.listen)
+        tasks = [
+            asyncio.create_task(work, name=name)
+            for name, work in (
+                ("informers", self.informers.run()),
+                ("events", self.recorder.run()),
+                ("conditions", self.carrier.conditions.run()),
+                ("lead", self._lead()),
+            )
+        ]
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait((*tasks, stopped), return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()  # none of them ends by itself: this raises what went wrong
+        finally:
+            tasks[-1].cancel()
+            await self._wind_down()
+            for task in (*tasks, stopped):
+                task.cancel()
+            await asyncio.gather(*tasks, stopped, return_exceptions=True)
+            await self.server.stop()
+
+    async def _lead(self) -> None:
+        """Decide while we may, follow while we may not."""
+        await self.informers.synced.wait()
+        gc.collect()
+        gc.freeze()  # what is known by now mostly stays: the collector need not walk it again and again
+        log.info("in step with the cluster: %d nodes, %d pods", len(self.world.nodes), len(self.world.pods))
+        if not self._options.leader_elect:
+            await self.loop.run(lambda: True)
+        while True:
+            follower = asyncio.create_task(self.loop.follow())
+            try:
+                await self.lease.acquire()
+            finally:
+                follower.cancel()
+                await asyncio.gather(follower, return_exceptions=True)
+            await self._reign()
+
+    async def _reign(self) -> None:
+        keeper = asyncio.create_task(self.lease.keep())
+        try:
+            # What the last leader bound must be known before the first decision.
+            await self.informers.refresh("Pod", "Node")
+            self.metrics.leading.set(1)
+            await self.loop.run(lambda: self.lease.is_held)
+            await self.carrier.settle()
+        finally:
+            self.metrics.leading.set(0)
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
+
+    async def _wind_down(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_SECONDS):
+                await self.carrier.settle()
+        await self.recorder.drain(SETTLE_SECONDS / 2)
+        if self._options.leader_elect:
+            await self.lease.release()
+
+    def _may_write(self) -> bool:
+        return not self._options.leader_elect or self.lease.is_held
+
+    def _report(self, odd: Unreadable) -> None:
+        """Once for each object and what is wrong with it: the recorder counts repeats."""
+        key = f"{odd.namespace}/{odd.name}" if odd.namespace else odd.name
+        self.metrics.unreadable.inc()
+        log.warning("%s %s can't be read: %s", odd.kind, key, odd.error)
+        event = Event(Regarding(odd.kind, key), "Unreadable", str(odd.error), "Reading", "Warning")
+        if self._may_write() and not self._options.shadow:
+            self.recorder.record(event, droppable=True)
+
+    def _sick(self) -> str:
+        silent = time.monotonic() - self.loop.alive_at
+        leads = self._may_write() and self.informers.synced.is_set()
+        return f"no decision for {silent:.0f} s" if leads and silent > STUCK_SECONDS else ""
+
+    def _not_ready(self) -> str:
+        if self.informers.synced.is_set():
+            return ""
+        waiting = [one.resource.plural for one in self.informers.informers if not one.synced.is_set()]
+        return f"not in step yet: {', '.join(waiting) or 'looking for kinds'}"
+
+    def _metrics_text(self) -> bytes:
+        now = asyncio.get_running_loop().time()
+        ages = [now - one.heard_at for one in self.informers.informers if one.synced.is_set()]
+        self.metrics.cache_age.set(max(ages, default=0.0))
+        for one in self.informers.informers:
+            self.metrics.watch_restarts.labels(one.resource.plural).set(one.restarts)
+        self.metrics.in_flight.set(self.carrier.binder.in_flight)
+        self.metrics.dropped_events.set(self.recorder.dropped)
+        return self.metrics.text()
+
+
+async def run_scheduler(access: Access, options: Options, stop: asyncio.Event) -> None:
+    async with KubeClient(access) as client:
+        await Scheduler(client, options).run(stop)
