@@ -15,11 +15,11 @@ export WINDLASS_TRACES ?= $(abspath ../shared/traces)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env test stranger lint format bench docs up lock clean
+.PHONY: help env test test-feasibility test-matrix cluster stranger lint format bench docs up lock clean
 
 help: ## list what can be done
 	@echo 'make TARGET, where TARGET is one of'
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo 'New here? `make env`, then `$(BIN)/windlass --help`.'
 
 env: $(STAMP) ## make .venv from requirements.lock (at once, if nothing changed)
@@ -35,8 +35,21 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
 
-test: lint ## everything that must hold: lint, types, layers, tests
+test: lint cluster ## everything that must hold: lint, types, layers, tests
 	$(BIN)/pytest -n $(WORKERS)
+
+test-feasibility: env cluster ## thousands of random pods: the same nodes feasible as kube-scheduler finds
+	WINDLASS_FEASIBILITY_PODS=$${WINDLASS_FEASIBILITY_PODS:-5000} $(BIN)/pytest tests/cluster/test_feasibility.py
+
+# The newest minor is what `make test` runs on; this adds the oldest that Windlass supports.
+test-matrix: env cluster ## the cluster tests on Kubernetes 1.36 and 1.34
+	$(BIN)/pytest -n $(WORKERS) tests/cluster $(wildcard tests/live)
+	WINDLASS_TEST_KUBERNETES=1.34 $(BIN)/python -m tests.cluster.binaries
+	WINDLASS_TEST_KUBERNETES=1.34 $(BIN)/pytest -n $(WORKERS) tests/cluster $(wildcard tests/live)
+
+cluster: env ## the programs of the test cluster, built once (minutes) and kept in the user's cache
+	@tools/test-packages
+	@$(BIN)/python -m tests.cluster.binaries
 
 # The README's commands are among the tests. Nothing is taken along but what is committed.
 stranger: ## make test on a clean clone of what is committed, from nothing

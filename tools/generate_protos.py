@@ -16,7 +16,12 @@ from grpc_tools import protoc
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 FOLDER = SOURCE / "windlass" / "node" / "protos"
-HEADING = '"""Made by `python tools/generate_protos.py` from {name}: change it there."""\n\n# ruff: noqa\n'
+HEADING = '''\
+"""Made by `python tools/generate_protos.py` from {name}: change it there."""
+
+# ruff: noqa
+# mypy: ignore-errors
+'''
 
 
 def generate(target: Path) -> list[Path]:

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from windlass import jit
+from windlass.cluster.pods import ALONE
 from windlass.cluster.snapshot import Snapshot
 from windlass.model.configuration import WorkloadClass
 from windlass.model.decision import Bind, Hold
@@ -31,6 +32,7 @@ from windlass.placement.place import Placed
 from windlass.placement.policies import SCORERS, USES_MIX, PlacementConfig, make_rule
 from windlass.placement.preemption.alone import place_alone
 from windlass.placement.preemption.context import Preemption, merged
+from windlass.placement.recall import Recall
 from windlass.placement.strategy import Strategies
 from windlass.placement.table import ScoreTable
 from windlass.placement.timeplan.alone import decided_in_time, note_reserved
@@ -60,6 +62,7 @@ class Memo:
     def __init__(self) -> None:
         self._table: ScoreTable | None = None
         self._key: tuple[object, ...] = ()
+        self.recall = Recall()
 
     def table(self, snapshot: Snapshot, config: EngineConfig, expected: WorkloadMix) -> ScoreTable:
         key = (
@@ -80,17 +83,20 @@ class Memo:
 
 def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | None = None) -> Plan:
     """What to do now: every pending pod is bound to a node or held with a verdict."""
-    together = [workload for workload in snapshot.workloads if not is_alone(workload)]
-    pods = [workload for workload in snapshot.workloads if is_alone(workload)]
+    memo = memo or Memo()
+    together: list[Workload] = []
+    pods: list[Workload] = []
+    for workload in snapshot.workloads:
+        (pods if is_alone(workload) else together).append(workload)
     turns = waiting_turns(together)
     timed = decided_in_time(snapshot, together, pods, config.gangs.time)
     one_by_one = list({one.key: one for one in (*timed, *between(turns, pods))}.values())
     urgent, loose = _alone(snapshot, together, one_by_one, turns)
-    table = (memo or Memo()).table(snapshot, config, _expected(snapshot, config))
+    table = memo.table(snapshot, config, _expected(snapshot, config))
     rule = make_rule(config.placement, snapshot.state)
-    small = snapshot.facts.size * min(len(loose.rows), len(snapshot.shapes)) <= SMALL
+    small = snapshot.facts.size * _shapes_to_look_at(snapshot) <= SMALL
     with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
-        overlay = Overlay(snapshot, table, rule, jit.kernels(small))
+        overlay = Overlay(snapshot, table, rule, jit.kernels(small), memo.recall)
         preemption = Preemption(overlay, config.queues, int(now))
         if not together and not snapshot.reservations:
             placed = place_alone(overlay, loose, preemption)
@@ -109,7 +115,7 @@ def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | No
             config.gangs,
             preemption,
         )
-        preemption.note_gone(decided.evicts)
+        preemption.note_decided(decided.evicts, decided.admits)
         last = place_alone(overlay, loose, preemption)
         note_reserved(overlay, loose, last, decided.kept)
     leaving = {
@@ -128,6 +134,13 @@ def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | No
     )
 
 
+def _shapes_to_look_at(snapshot: Snapshot) -> int:
+    """At the most: of pods that wait, and of workloads that have no pods yet."""
+    podless = sum(1 for one in snapshot.workloads if one.admission is None and not one.pod_sets[0].pods)
+    pending = snapshot.pods.pending()
+    return podless + min(len(pending), len(np.unique(snapshot.pods.shape[pending])))
+
+
 def _alone(
     snapshot: Snapshot, together: Sequence[Workload], one_by_one: Sequence[Workload], turns: Sequence[Turn]
 ) -> tuple[Queue, Queue]:
@@ -135,8 +148,9 @@ def _alone(
     if not together and not snapshot.reservations:
         return order(snapshot, np.zeros(len(snapshot.pods.node), dtype=np.bool_)), order(snapshot)
     members = {key for one in (*together, *one_by_one) for pod_set in one.pod_sets for key in pod_set.pods}
-    objects = snapshot.pods.objects[: len(snapshot.pods.node)]
-    alone = np.array([pod.key not in members for pod in objects], dtype=np.bool_)
+    pending, objects = snapshot.pods.pending(), snapshot.pods.objects
+    alone = np.zeros(len(snapshot.pods.node), dtype=np.bool_)
+    alone[pending] = [objects[row].key not in members for row in pending.tolist()]
     urgent = before_all(snapshot, turns)
     if snapshot.reservations:
         urgent &= False  # they are decided in time, with the gangs
@@ -176,7 +190,10 @@ class Holds(Sequence[Hold]):
 
     def __init__(self, snapshot: Snapshot, queue: Queue, placed: Placed) -> None:
         self._snapshot, self._queue, self._placed = snapshot, queue, placed
-        self._waiting = np.flatnonzero(placed.node < 0)
+        waiting = np.flatnonzero(placed.node < 0)
+        gangs = snapshot.pods.group[queue.rows[waiting]] != ALONE
+        self._waiting = waiting[~gangs | np.isin(waiting, queue.units)]
+        """Queue positions: of a gang, which waits as one, that of its first member."""
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._queue.incomplete)
@@ -197,8 +214,10 @@ class Holds(Sequence[Hold]):
         if index >= len(self._waiting):
             return self._incomplete(*self._queue.incomplete[index - len(self._waiting)])
         position = int(self._waiting[index])
-        pod = self._snapshot.pods.objects[int(self._queue.rows[position])]
-        return Hold(pod.key, self._verdict(pod.key, position))
+        row = int(self._queue.rows[position])
+        pods, gang = self._snapshot.pods, int(self._snapshot.pods.group[row])
+        name = pods.objects[row].key if gang == ALONE else self._snapshot.gangs[gang].key
+        return Hold(name, self._verdict(pods.objects[row].key, position))
 
     def _verdict(self, key: str, position: int) -> Verdict:
         held = self._placed.held.get(position)

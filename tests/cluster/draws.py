@@ -31,6 +31,8 @@ class Draws:
         self.random = random
         self.namespaces = list(namespaces)
         self.comparing = comparing
+        self.roomy = self.sometimes(0.4)
+        """Whether nodes are large and open, so that rules between pods decide rather than room and taints."""
 
     def sometimes(self, share: float) -> bool:
         return self.random.random() < share
@@ -44,22 +46,22 @@ class Draws:
     # ---- nodes
 
     def node(self, name: str) -> Object:
-        labels = {key: self.one(VALUES) for key in LABELS if self.sometimes(0.8)}
-        if self.sometimes(0.9):
+        labels = {key: self.one(VALUES) for key in LABELS if self.sometimes(0.85)}
+        if self.sometimes(0.95):
             labels[HOST] = name
         room = {
-            "cpu": self.one(("2", "4", "3500m")),
-            "memory": self.one(("2Gi", "4Gi", "5000M")),
+            "cpu": "40" if self.roomy else self.one(("2", "4", "7500m")),
+            "memory": "80Gi" if self.roomy else self.one(("2Gi", "4Gi", "9000M")),
             "ephemeral-storage": self.one(("4Gi", "10Gi")),
-            "pods": self.one(("2", "4", "10", "30")),
+            "pods": "110" if self.roomy else self.one(("3", "10", "30", "110")),
         }
         if self.sometimes(0.5):
             room[GPU] = self.one(("0", "1", "4", "8"))
             labels["nvidia.com/gpu.product"] = "NVIDIA-H100-80GB-HBM3"
         if self.sometimes(0.3):
             room[NIC] = self.one(("1", "2"))
-        spec: Object = {"taints": self.taints()} if self.sometimes(0.45) else {}
-        if self.sometimes(0.12):
+        spec: Object = {"taints": self.taints()} if self.sometimes(0.1 if self.roomy else 0.4) else {}
+        if self.sometimes(0.08):
             spec["unschedulable"] = True
         ready = [{"type": "Ready", "status": "True"}]
         status = {"capacity": room, "allocatable": room, "conditions": ready}
@@ -78,11 +80,15 @@ class Draws:
         if self.sometimes(0.3):
             spec["containers"].append(self.container("second"))
         if self.sometimes(0.3):
-            spec["initContainers"] = [self.init_container(f"init{i}") for i in range(self.random.randint(1, 3))]
+            spec["initContainers"] = [
+                self.init_container(f"init{i}") for i in range(self.random.randint(1, 3))
+            ]
         if self.sometimes(0.15):
             spec["runtimeClassName"] = "heavy"
         if self.sometimes(0.1):
-            spec["resources"] = {"requests": {"cpu": self.one(("1", "2")), "memory": self.one(("1Gi", "2Gi"))}}
+            spec["resources"] = {
+                "requests": {"cpu": self.one(("1", "2")), "memory": self.one(("1Gi", "2Gi"))}
+            }
         if self.sometimes(0.1):
             spec["hostNetwork"] = True
         if self.sometimes(0.2):
@@ -94,10 +100,12 @@ class Draws:
         affinity = self.affinity()
         if affinity:
             spec["affinity"] = affinity
-        if claims and self.sometimes(0.35):
+        if claims and self.sometimes(0.25):
             spec["volumes"] = [
                 {"name": f"v{i}", "persistentVolumeClaim": {"claimName": claim}}
-                for i, claim in enumerate(self.some(claims, 2))
+                for i, claim in enumerate(
+                    sorted({self.one(claims) for _ in range(self.random.randint(1, 2))})
+                )
             ]
         if self.sometimes(0.04):
             spec["schedulingGates"] = [{"name": "windlass.test/gate"}]
@@ -129,7 +137,7 @@ class Draws:
         ):
             if self.sometimes(share):
                 asked[resource] = self.one(amounts)
-        limits = {GPU: self.one(("1", "1", "2", "4"))} if self.sometimes(0.15) else {}
+        limits = {GPU: self.one(("1", "1", "2", "4"))} if self.sometimes(0.1) else {}
         if self.sometimes(0.05):
             limits[NIC] = "1"
         if self.sometimes(0.2):
@@ -155,7 +163,9 @@ class Draws:
             made["key"] = self.one(("", "a", "b", CORDON))
         else:
             made["key"] = self.one(("a", "b"))
-            made["value"] = self.one(("1", "3", "9")) if operator in ("Lt", "Gt") else self.one(("", "1", "5", "word"))
+            made["value"] = (
+                self.one(("1", "3", "9")) if operator in ("Lt", "Gt") else self.one(("", "1", "5", "word"))
+            )
         return made
 
     # ---- rules
@@ -166,15 +176,15 @@ class Draws:
             made["nodeAffinity"] = self.required_and_preferred(self.node_selector, self.preferred_node_term)
         if self.sometimes(0.2):
             made["podAffinity"] = self.required_and_preferred(self.pod_terms, self.preferred_pod_term)
-        if self.sometimes(0.25):
+        if self.sometimes(0.2):
             made["podAntiAffinity"] = self.required_and_preferred(self.pod_terms, self.preferred_pod_term)
         return made
 
     def required_and_preferred(self, required: Any, preferred: Any) -> Object:
         made: Object = {}
-        if self.sometimes(0.6):
+        if self.sometimes(0.4):
             made["requiredDuringSchedulingIgnoredDuringExecution"] = required()
-        if self.sometimes(0.6):
+        if self.sometimes(0.7):
             made["preferredDuringSchedulingIgnoredDuringExecution"] = [
                 preferred() for _ in range(self.random.randint(1, 2))
             ]
@@ -192,7 +202,9 @@ class Draws:
             made["matchExpressions"] = [self.node_requirement() for _ in range(self.random.randint(1, 2))]
         if self.sometimes(0.12):
             name = self.one(self.node_names)
-            made["matchFields"] = [{"key": "metadata.name", "operator": self.one(("In", "NotIn")), "values": [name]}]
+            made["matchFields"] = [
+                {"key": "metadata.name", "operator": self.one(("In", "NotIn")), "values": [name]}
+            ]
         return made
 
     node_names: Sequence[str] = ("nobody",)
@@ -229,7 +241,7 @@ class Draws:
     def selector(self) -> Object:
         made: Object = {}
         if self.sometimes(0.7):
-            made["matchLabels"] = {key: self.one(("1", "2")) for key in self.some(("app", "job"))}
+            made["matchLabels"] = {key: self.one(("1", "2")) for key in self.some(("app", "app", "job"), 1)}
         if self.sometimes(0.3):
             made["matchExpressions"] = [self.label_requirement()]
         return made
@@ -246,7 +258,7 @@ class Draws:
         made = []
         for key, when in self.some(pairs, 2):
             constraint: Object = {
-                "maxSkew": self.random.randint(1, 3),
+                "maxSkew": self.one((1, 1, 1, 2, 5)),
                 "topologyKey": key,
                 "whenUnsatisfiable": when,
                 "labelSelector": self.selector(),

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 import msgspec
 import numpy as np
-
 from tests.cluster.api import Object
+
 from windlass import jit
 from windlass.cluster.delta import Put
 from windlass.cluster.store import Store
@@ -35,7 +35,9 @@ class EngineView:
         self.snapshot = snapshot = self.store.snapshot()
         self.names = snapshot.facts.names
         table = ScoreTable(
-            snapshot, mix_arrays(WorkloadMix(), snapshot.models, snapshot.state), Strategies(SCORERS["first-fit"])
+            snapshot,
+            mix_arrays(WorkloadMix(), snapshot.models, snapshot.state),
+            Strategies(SCORERS["first-fit"]),
         )
         rule = make_rule(PlacementConfig("first-fit"), snapshot.state)
         with np.errstate(over="ignore"):
@@ -59,7 +61,7 @@ class EngineView:
         held = self.held(key)
         if held:
             return {name: [held] for name in self.names}
-        pod, why = self._look(key)
+        _, why = self._look(key)
         requests = self.snapshot.shapes[int(self.snapshot.pods.shape[self._rows[key]])].requests
 
         def words(mask: int) -> list[str]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import urllib3
-
 from tests.cluster.service import Service, free_ports
 
 _BATCH = 2000
@@ -64,7 +63,9 @@ class Etcd:
         left = sorted(keys)
         while left:
             batch, left = left[:_BATCH], left[_BATCH:]
-            self._call("txn", {"success": [{"request_delete_range": {"key": _encoded(key)}} for key in batch]})
+            self._call(
+                "txn", {"success": [{"request_delete_range": {"key": _encoded(key)}} for key in batch]}
+            )
 
     def keep_only(self, keys: set[str]) -> None:
         """Delete everything but these and what API servers keep about themselves."""

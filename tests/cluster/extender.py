@@ -48,9 +48,9 @@ class Extender:
         self.seen[f"{meta['namespace']}/{meta['name']}"] = frozenset(names)
         if self.lets_through:
             return {"NodeNames": names}
-        return {"NodeNames": [], "FailedNodes": {name: "only asking" for name in names}}
+        return {"NodeNames": [], "FailedNodes": dict.fromkeys(names, "only asking")}
 
-    def _handler(extender) -> type[BaseHTTPRequestHandler]:  # noqa: N805 - the handler's own self is another one
+    def _handler(extender) -> type[BaseHTTPRequestHandler]:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-
 from tests.cluster.api import Api
 from tests.cluster.binaries import Binaries, NotAvailable
 from tests.cluster.control_plane import ControlPlane

@@ -16,7 +16,22 @@ from pathlib import Path
 
 BUSYBOX = "windlass.test/busybox:1"
 PAUSE = "windlass.test/pause:1"
-_APPLETS = ("sh", "sleep", "true", "false", "echo", "cat", "env", "ls", "id", "date", "wget", "nc", "test", "kill")
+_APPLETS = (
+    "sh",
+    "sleep",
+    "true",
+    "false",
+    "echo",
+    "cat",
+    "env",
+    "ls",
+    "id",
+    "date",
+    "wget",
+    "nc",
+    "test",
+    "kill",
+)
 
 
 def write_images(archive: Path) -> None:

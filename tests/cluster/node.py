@@ -18,7 +18,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import yaml
-
 from tests.cluster.api import until
 from tests.cluster.binaries import NotAvailable
 from tests.cluster.certificates import write_kubeconfig
@@ -239,7 +238,10 @@ def _answers(port: int) -> bool:
 def _processes() -> Iterator[tuple[int, str]]:
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            yield int(folder.name), (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            yield (
+                int(folder.name),
+                (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"),
+            )
 
 
 def _children(pid: int) -> list[int]:

@@ -35,8 +35,10 @@ RUNTIME_CLASS = {
 class Scene:
     """One random cluster. `tag` makes its names its own, so that nothing of an earlier scene is mistaken for it."""
 
-    def __init__(self, api: Api, random: Random, tag: str, *, comparing: bool) -> None:
-        self.api, self.tag = api, tag
+    def __init__(
+        self, api: Api, random: Random, tag: str, *, comparing: bool, claims: Sequence[str] = CLAIMS
+    ) -> None:
+        self.api, self.tag, self.claims = api, tag, claims
         self.namespaces = [f"red-{tag}", f"blue-{tag}"]
         self.draws = Draws(random, [*self.namespaces, "nowhere"], comparing=comparing)
         self.draws.node_names = self.nodes = [f"{tag}-n{i}" for i in range(random.randint(6, 16))]
@@ -56,7 +58,7 @@ class Scene:
         self._create(storage_classes(draws, self.tag))
         made = self._create(claim for ns in self.namespaces for claim in claims(draws, self.tag, ns))
         self._create(volumes(draws, self.tag, made))
-        for _ in range(draws.random.randint(0, 3 * len(self.nodes))):
+        for _ in range(draws.random.randint(0, (4 if draws.roomy else 2) * len(self.nodes))):
             self._running_pod()
 
     def pods(self, count: int) -> list[str]:
@@ -69,7 +71,11 @@ class Scene:
         for key in keys:
             path = self.path(key)
             pod = self.api.get(path)
-            meta = {name: pod["metadata"][name] for name in ("name", "namespace", "labels") if name in pod["metadata"]}
+            meta = {
+                name: pod["metadata"][name]
+                for name in ("name", "namespace", "labels")
+                if name in pod["metadata"]
+            }
             self.api.delete(path, gracePeriodSeconds=0)
             self.api.post(path.rpartition("/")[0], {**pod, "metadata": meta, "status": {}})
 
@@ -83,7 +89,7 @@ class Scene:
 
     def _draw_pod(self) -> Object:
         self._count += 1
-        return self.draws.pod(self.draws.one(self.namespaces), f"p{self._count}", CLAIMS)
+        return self.draws.pod(self.draws.one(self.namespaces), f"p{self._count}", self.claims)
 
     def _running_pod(self) -> None:
         """A pod on a node, there by somebody else's decision; some are on their way out, some have ended."""

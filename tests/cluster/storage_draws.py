@@ -16,8 +16,8 @@ OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 BOUND = ("bound-a", "bound-b", "bound-alone")
 WAITING = ("local", "local-too", "kept", "cloud", "picked", "alone")
 BROKEN = ("immediate", "half-bound", "lost", "no-class")
-CLAIMS = (*BOUND, *WAITING, *BROKEN, "missing")
-"""Names that pods may ask for; nobody makes the last one."""
+CLAIMS = (*3 * BOUND, *3 * WAITING, *BROKEN, "missing")
+"""Names that pods may ask for, the sound ones more often; nobody makes the last one."""
 
 
 def storage_classes(draws: Draws, tag: str) -> Iterable[Object]:
@@ -83,7 +83,7 @@ def volumes(draws: Draws, tag: str, made: Iterable[Mapping[str, Object]]) -> Ite
             yield _volume(draws, volume_name(namespace, name), _class_of(name, tag), modes, owner, "Bound")
         elif name == "kept" and draws.sometimes(0.7):
             yield _volume(draws, volume_name(namespace, name), f"local-{tag}", modes, owner, "Available")
-    for index in range(draws.random.randint(0, 5)):
+    for index in range(draws.random.randint(2, 10)):
         modes = draws.one((["ReadWriteOnce"], ["ReadWriteOnce", "ReadOnlyMany"], ["ReadWriteOncePod"]))
         phase = draws.one(("Available", "Available", "Available", "Released"))
         yield _volume(draws, f"free-{tag}-{index}", f"local-{tag}", modes, None, phase)
@@ -100,7 +100,7 @@ def _volume(
     if draws.sometimes(0.3):
         labels[draws.one((ZONE, OLD_ZONE, REGION))] = draws.one(("1", "2", "1__2"))
     spec: Object = {
-        "capacity": {"storage": draws.one(("600Mi", "1Gi", "1600Mi", "2Gi"))},
+        "capacity": {"storage": draws.one(("600Mi", "1Gi", "1600Mi", "2Gi", "3Gi"))},
         "accessModes": modes,
         "storageClassName": storage_class,
         "hostPath": {"path": "/nowhere"},

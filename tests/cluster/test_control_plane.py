@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.cluster.api import Api, ApiError, until
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_kubelet import node

@@ -49,8 +49,9 @@ def check_evictions(world: World, plan: Plan) -> None:
         if evict.reason in NOBODYS:
             assert evict.for_workload == ""
             continue
-        assert evict.for_workload in admits, f"{evict.workload} goes for nobody"
-        waits = admits[evict.for_workload].after
+        comes = admits.get(evict.for_workload) or binds.get(evict.for_workload)
+        assert comes is not None, f"{evict.workload} goes for nobody"
+        waits = comes.after
         assert evict.workload in waits, f"{evict.for_workload} doesn't wait for {evict.workload}"
     leaving = {one.workload for one in plan.evicts}
     for admit in plan.admits:

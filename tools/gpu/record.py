@@ -39,7 +39,8 @@ from windlass.node.labels.features import node_labels  # noqa: E402
 from windlass.node.mig_apply import apply_plans, words  # noqa: E402
 from windlass.node.mps import MpsDaemon  # noqa: E402
 from windlass.node.root import HostRoot  # noqa: E402
-from windlass.node.validator.checks import compute_in_process, validate  # noqa: E402
+from windlass.node.validator.checks import validate  # noqa: E402
+from windlass.node.validator.compute import compute_in_process  # noqa: E402
 from windlass.node.xid import xid  # noqa: E402
 from windlass.sharing.inventory import Gpu  # noqa: E402
 from windlass.sharing.mig_plan import plan_gpu  # noqa: E402

@@ -128,7 +128,7 @@ def hold_document(hold: Hold) -> dict[str, Any]:
         moves=tuple(map(_move, verdict.moves)),
         estimate=HoldEstimate(start, verdict.ahead, verdict.outlook),
     )
-    document: dict[str, Any] = msgspec.to_builtins(made)
+    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(made))
     return document
 
 

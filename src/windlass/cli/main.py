@@ -22,6 +22,11 @@ COMMANDS = {
         "Why it is not running, and the smallest change that would help.",
         "Find out",
     ),
+    "check": LazyCommand(
+        "windlass.cli.check:check",
+        "Will this manifest run: rules offline, and against a cluster's dump.",
+        "Find out",
+    ),
     "simulate": LazyCommand(
         "windlass.cli.simulate:simulate",
         "Run placement policies on a trace and compare them.",

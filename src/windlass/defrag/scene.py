@@ -85,7 +85,9 @@ class Scene:
         table = Memo().table(snapshot, config, config.mix or WorkloadMix())
         small = snapshot.facts.size * max(1, len(snapshot.shapes)) <= SMALL
         overlay = Overlay(snapshot, table, make_rule(config.placement, snapshot.state), jit.kernels(small))
-        site = OverlaySite(overlay, snapshot.system, self.pieces, config.gangs.resources)
+        site = OverlaySite(
+            overlay, snapshot.system, self.pieces, config.gangs.resources, levels=config.gangs.levels
+        )
         self._seat_starters(overlay)
         return overlay, site
 

@@ -139,8 +139,19 @@ def read_text(file: Path) -> str:
 
 def read_documents(file: Path) -> Iterator[Document]:
     text = read_text(file)
-    is_json = file.suffix == ".json" or (file.suffix not in ENDINGS and text.lstrip()[:1] == "{")
-    return jsontext.read_documents(text, str(file)) if is_json else yamltext.read_documents(text, str(file))
+    if file.suffix == ".json":
+        return jsontext.read_documents(text, str(file))
+    return (
+        documents_of(text, str(file))
+        if file.suffix not in ENDINGS
+        else yamltext.read_documents(text, str(file))
+    )
+
+
+def documents_of(text: str, file: str) -> Iterator[Document]:
+    """Of a text that doesn't say what it is."""
+    is_json = text.lstrip()[:1] == "{"
+    return jsontext.read_documents(text, file) if is_json else yamltext.read_documents(text, file)
 
 
 def raw_objects(document: Document, file: str) -> Iterator[tuple[int | None, dict[str, Any]]]:

@@ -56,8 +56,8 @@ class YamlDocument:
 
         `item` is the position in a List's `items`; None means the document itself.
         """
-        node = self._node if item is None else _follow(self._node, f"items[{item}]")
-        mark = _follow(node, path).start_mark
+        node = self._node if item is None else follow(self._node, f"items[{item}]")[0]
+        mark = follow(node, path)[0].start_mark
         return mark.line + 1, mark.column + 1
 
 
@@ -133,23 +133,26 @@ def _check_keys(node: MappingNode, file: str) -> None:
         seen.add(key.value)
 
 
-def _follow(node: Node, path: str) -> Node:
-    """The node that a path leads to, or the last one on the way that exists. Keys may contain dots themselves."""
+def follow(node: Node, path: str) -> tuple[Node, str]:
+    """The node that a path leads to, or the last one on the way that exists, and what is left of the path.
+
+    Keys may contain dots themselves.
+    """
     while path:
         if isinstance(node, MappingNode):
             fits = [(key, value) for key, value in node.value if _begins_with_key(path, key.value)]
             if not fits:
-                return node
+                return node, path
             key, node = max(fits, key=lambda pair: len(pair[0].value))
             path = path[len(key.value) :].removeprefix(".")
         elif isinstance(node, SequenceNode) and (match := re.match(r"\[(\d+)\]\.?", path)):
             index = int(match[1])
             if index >= len(node.value):
-                return node
+                return node, path
             node, path = node.value[index], path[match.end() :]
         else:
-            return node
-    return node
+            return node, path
+    return node, ""
 
 
 def _begins_with_key(path: str, key: str) -> bool:

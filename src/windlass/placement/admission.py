@@ -25,6 +25,7 @@ from windlass.placement.obstacles import Obstacles
 from windlass.placement.overlay import Overlay
 from windlass.placement.preemption.context import Preemption
 from windlass.placement.preemption.together import preempt_together
+from windlass.placement.recall import Recall
 from windlass.placement.site import OverlaySite
 from windlass.placement.timeplan.alone import keep_free
 from windlass.placement.timeplan.passes import InTime, decide_in_time
@@ -48,6 +49,8 @@ class GangSettings(msgspec.Struct, frozen=True):
     """How requests become what is counted against quota."""
     time: TimeSettings = TimeSettings()
     """Planned starts and reservations."""
+    levels: tuple[str, ...] = ()
+    """Topology levels (node labels) where no Topology object names them; empty: the default list."""
 
 
 class WorkloadDecisions(msgspec.Struct, frozen=True):
@@ -95,11 +98,11 @@ class _Admission:
         self._whole = {workload.key: workload for workload in workloads}
         self._pieces = [
             msgspec.structs.replace(piece, evicted=True) if piece.key in preemption.gone else piece
-            for piece in pieces_to_decide(system, self._whole.values())
+            for piece in pieces_to_decide(system, self._whole.values(), overlay.recall)
         ]
         self._by_key = {piece.key: piece for piece in self._pieces}
         self._site = OverlaySite(
-            overlay, system, self._pieces, settings.resources, preemption.nodes_of_gone()
+            overlay, system, self._pieces, settings.resources, preemption.nodes_of_gone(), settings.levels
         )
         self._reader = GrantReader(overlay.snapshot)
         self._pod_row = overlay.pod_rows()
@@ -155,7 +158,8 @@ class _Admission:
             one for turn, piece in enumerate(before) for one in self._place_unqueued(piece, turn, site)
         ]
         queued = [piece for piece in self._pieces if piece.queue]
-        found = admit(self._system, queued, self._config, self._now, site, disruptions)
+        counted = self._overlay.recall.counted
+        found = admit(self._system, queued, self._config, self._now, site, disruptions, counted)
         outcomes += [one for one in found if isinstance(one, Evicted)]
         decided = sorted((one for one in found if not isinstance(one, Evicted)), key=self._rank)
         outcomes += [
@@ -192,7 +196,7 @@ class _Admission:
         late = [
             piece
             for piece in self._pieces
-            if piece.admission is not None and not piece.evicted and any(self._waiting_pods(piece))
+            if piece.admission is not None and not piece.evicted and self._is_late(piece)
         ]
         seated = []
         for piece in sorted(late, key=lambda one: (-one.priority, one.queued_at, one.key)):
@@ -203,6 +207,9 @@ class _Admission:
                 verdict = Verdict(found.code, self._overlay.snapshot.facts.size, detail=found.message)
                 self._holds[whole_key(piece.key)] = Hold(whole_key(piece.key), verdict)
         return seated
+
+    def _is_late(self, piece: Workload) -> bool:
+        return self._overlay.recall.late.of(piece, lambda piece: any(self._waiting_pods(piece)))
 
     # Work that is in no queue
 
@@ -398,12 +405,17 @@ def is_alone(workload: Workload) -> bool:
     return workload.kind == "Pod" and not workload.queue and not workload.hold
 
 
-def pieces_to_decide(system: QueueSystem, workloads: Iterable[Workload]) -> list[Workload]:
+def pieces_to_decide(
+    system: QueueSystem, workloads: Iterable[Workload], recall: Recall | None = None
+) -> list[Workload]:
     """The workloads in the pieces that are decided for themselves, with the topology that their queue implies."""
     implied = _topology_queues(system)
-    return [
-        _implied_topology(piece, system, implied) for workload in workloads for piece in pieces_of(workload)
-    ]
+    known = (recall or Recall()).pieces
+
+    def pieces(workload: Workload) -> tuple[Workload, ...]:
+        return tuple(_implied_topology(piece, system, implied) for piece in pieces_of(workload))
+
+    return [piece for workload in workloads for piece in known.of(workload, pieces)]
 
 
 def _topology_queues(system: QueueSystem) -> set[str]:

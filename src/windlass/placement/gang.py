@@ -17,9 +17,10 @@ from windlass.cluster.state import Ints
 from windlass.model.pod import Pod
 from windlass.model.workload import TopologyRequest
 from windlass.placement.combinations import Crowd, try_combinations
-from windlass.placement.neighbours import needs_neighbours
+from windlass.placement.neighbours import may_refuse_its_like, needs_neighbours
 from windlass.placement.overlay import Overlay, Placing
 from windlass.placement.topology import DomainTree, TopologyAsk, TopologyFailure, plan_topology
+from windlass.placement.topology.affinity import request_of_affinity
 from windlass.placement.verdicts import Refusal
 
 
@@ -189,7 +190,11 @@ class OverlayRoom:
         if not neighbours.constrains(pod):
             return counts
         static = self._overlay.table.cells.static[self._rows[ask]]
-        most = 1 if needs_neighbours(pod) else np.iinfo(np.int64).max
+        wanted = self._parts[ask].topology
+        # Pods that are drawn to one another stay together by the request that was made of it.
+        drawn = wanted is not None and wanted == request_of_affinity(pod, [part.pod for part in self._parts])
+        alone = may_refuse_its_like(pod) if drawn else needs_neighbours(pod)
+        most = 1 if alone else np.iinfo(np.int64).max
         return np.where(neighbours.reasons(pod, static) == 0, np.minimum(counts, most), 0)
 
     def _empty(self) -> Ints:

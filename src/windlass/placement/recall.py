@@ -16,6 +16,7 @@ from windlass.cluster.pods import PodRows
 from windlass.cluster.shape import Shape
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import Ints
+from windlass.model.configuration import ResourceRules
 from windlass.model.pod import Pod
 from windlass.model.workload import Workload
 from windlass.placement.topology.tree import DomainTree
@@ -48,6 +49,7 @@ class Recall:
     def __init__(self) -> None:
         self._basis: tuple[object, ...] = ()
         self._rows = PodIndex()
+        self._rules = ResourceRules()
         self.counted = Counted()
         self._forget()
 
@@ -58,6 +60,10 @@ class Recall:
         """Piece → where its pods are, for those that have some (`site.Seats`)."""
         self.late: ByWorkload[bool] = ByWorkload()
         """Piece that holds quota → whether a pod of it waits for a node."""
+        self.requests: dict[int, tuple[Pod, dict[str, int]]] = {}
+        """Identity of a template → the template, and what of it counts against quota."""
+        self.asked: dict[int, tuple[Pod, tuple[str, ...]]] = {}
+        """The same, and the names of all that it asks for."""
         self.trees: dict[tuple[str, str], DomainTree] = {}
         """Topology and flavor → the domains of its nodes."""
         self.flavored: dict[tuple[int, tuple[str, ...]], tuple[Pod, Pod, Shape]] = {}
@@ -70,9 +76,15 @@ class Recall:
         basis = (snapshot.facts, snapshot.system, snapshot.pods.objects)
         same = len(basis) == len(self._basis) and all(map(_is, basis, self._basis))
         most = 2 * len(snapshot.workloads) + _SPARE
-        if not same or max(len(self.pieces.known), len(self.seats.known), len(self.flavored)) > most:
+        if not same or max(map(len, (self.pieces.known, self.seats.known, self.flavored, self.asked))) > most:
             self._basis = basis
             self._forget()
+
+    def requests_by(self, rules: ResourceRules) -> dict[int, tuple[Pod, dict[str, int]]]:
+        """`requests`, of these very rules."""
+        if rules != self._rules:
+            self._rules, self.requests = rules, {}
+        return self.requests
 
     def pod_rows(self, pods: PodRows) -> dict[str, int]:
         """Pod key → row of these pods. Not to be written to, and good for this decision only."""

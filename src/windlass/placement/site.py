@@ -20,8 +20,9 @@ from windlass.model.node import Node
 from windlass.model.pod import Pod, PodSpec
 from windlass.model.queue import QueueSystem, ResourceFlavor
 from windlass.model.quota import quota_requests
+from windlass.model.reasons import WHY_POD_AFFINITY
 from windlass.model.requests import pod_requests
-from windlass.model.workload import PodSet, PodSetAssignment, Workload
+from windlass.model.workload import PodSet, PodSetAssignment, TopologyRequest, Workload
 from windlass.placement.domains import place_in_domains
 from windlass.placement.elastic import pieces_before
 from windlass.placement.empty import EmptyCluster
@@ -29,6 +30,9 @@ from windlass.placement.gang import Failure, Part, Place
 from windlass.placement.obstacles import Obstacles
 from windlass.placement.overlay import Overlay, Placing
 from windlass.placement.topology import DomainTree
+from windlass.placement.topology.affinity import request_of_affinity
+from windlass.placement.topology.default import NAME as DEFAULT_NAME
+from windlass.placement.topology.default import DefaultTopology
 from windlass.queueing.eligibility import refusal
 from windlass.queueing.site import PlaceResult, PodSetChoice
 
@@ -54,9 +58,11 @@ class OverlaySite:
         workloads: Iterable[Workload],
         rules: ResourceRules,
         gone: Mapping[str, set[int]] | None = None,
+        levels: Sequence[str] = (),
     ) -> None:
-        """`gone`: workloads that were taken off the overlay before → the nodes that they were on."""
-        self._overlay, self._system, self._rules = overlay, system, rules
+        """`gone`: workloads that were taken off the overlay before → the nodes that they were on. `levels` are the
+        topology's where no Topology object names them; empty: the default list."""
+        self._overlay, self._system, self._rules, self._levels = overlay, system, rules, tuple(levels)
         self._pod_row = overlay.pod_rows()
         self.seats: dict[str, Seats] = {}
         self._gone: dict[str, set[int]] = dict(gone or {})
@@ -64,19 +70,30 @@ class OverlaySite:
         self._undo: list[tuple[int, str, Seats | None, set[int] | None]] = []
         self._covers = _covered_resources(system)
         self._empty = EmptyCluster(overlay)
+        self._default: DefaultTopology | None = None
         self._trees = overlay.recall.trees
         self._flavored = overlay.recall.flavored
-        self._requests: dict[int, tuple[Pod, dict[str, int]]] = {}
+        self._requests = overlay.recall.requests_by(rules)
         workloads = list(workloads)
         self._pieces = {workload.key for workload in workloads}
-        known = overlay.recall.seats.known
         for workload in workloads:
             if workload.admission is not None and workload.key not in self._gone:
-                kept = known.get(id(workload))
-                if kept is None:
-                    self._seat(workload)
-                else:
-                    self.seats[workload.key] = kept[1]
+                self._seat_again(workload)
+
+    def twin(self, overlay: Overlay) -> OverlaySite:
+        """A site on a copy of the overlay, on which nobody can be removed."""
+        return OverlaySite(overlay, self._system, (), self._rules, levels=self._levels)
+
+    def remembered(self) -> tuple[int, int]:
+        """How much is known of templates; for `forget`."""
+        return len(self._flavored), len(self._requests)
+
+    def forget(self, since: tuple[int, int]) -> None:
+        """What was learnt of templates since then: they were only tried, and nobody will ask again."""
+        while len(self._flavored) > since[0]:
+            self._flavored.popitem()
+        while len(self._requests) > since[1]:
+            self._requests.popitem()
 
     # What a pod asks for
 
@@ -88,9 +105,16 @@ class OverlaySite:
             known = self._requests[id(pod_set.pod)] = (pod_set.pod, asked)
         return dict(known[1])
 
+    def _asked(self, pod: Pod) -> Iterable[str]:
+        """The resources that a pod asks for."""
+        known = self._overlay.recall.asked.get(id(pod))
+        if known is None:
+            known = self._overlay.recall.asked[id(pod)] = (pod, tuple(pod_requests(pod)))
+        return known[1]
+
     def eligible(self, pod_set: PodSet, flavor: ResourceFlavor) -> str:
         found = refusal(pod_set.pod.spec, flavor)
-        if found or not self._covers.get(flavor.name, set()) & pod_requests(pod_set.pod).keys():
+        if found or self._covers.get(flavor.name, set()).isdisjoint(self._asked(pod_set.pod)):
             return found  # a flavor of made-up resources only says nothing about nodes
         if pod_set.topology is None:
             return f"Flavor {flavor.name!r} supports only TopologyAwareScheduling" if flavor.topology else ""
@@ -132,7 +156,7 @@ class OverlaySite:
     def watch(self, workload: Workload) -> None:
         """Know where a running workload's pods are, though nobody decides on it."""
         if workload.key not in self.seats and workload.key not in self._gone:
-            self._seat(workload)
+            self._seat_again(workload)
 
     def is_seated(self, key: str) -> bool:
         return key in self.seats
@@ -253,6 +277,9 @@ class OverlaySite:
                 tree, topology = self._tree(named), named.topology
             request = pod_set.topology if named is not None else None
             own = tree if named is not None else None
+            if named is None:
+                request, own = self._without_topology(workload, pod_set, pod, shape)
+                tree, topology = (own, DEFAULT_NAME) if own is not None else (tree, topology)
             waiting = [self._pod_row[key] for key in pod_set.pods if key in self._pod_row]
             nodes = self._overlay.snapshot.pods.node
             objects = self._overlay.snapshot.pods.objects
@@ -261,6 +288,30 @@ class OverlaySite:
             left = max(0, choice.count - bound)
             parts.append(Part(choice.name, left, pod, shape, request, own, topology, existing))
         return parts, tree, topology
+
+    def _without_topology(
+        self, workload: Workload, pod_set: PodSet, pod: Pod, shape: Shape
+    ) -> tuple[TopologyRequest | None, DomainTree | None]:
+        """The request and the domains of a set, where no flavor names a topology."""
+        request = pod_set.topology
+        if request is None and sum(one.count for one in workload.pod_sets) > 1:
+            request = request_of_affinity(pod, [one.pod for one in workload.pod_sets])
+            if request is not None and self._is_drawn_elsewhere(pod, shape):
+                request = None  # it has to go where others are already
+        own = self._default_topology().tree(request) if request is not None else None
+        return (request, own) if own is not None else (None, None)
+
+    def _default_topology(self) -> DefaultTopology:
+        if self._default is None:
+            facts = self._overlay.snapshot.facts
+            self._default = DefaultTopology(facts, [is_ready(node) for node in facts.nodes], self._levels)
+        return self._default
+
+    def _is_drawn_elsewhere(self, pod: Pod, shape: Shape) -> bool:
+        overlay = self._overlay
+        static = overlay.table.cells.static[overlay.table.row(shape, overlay.snapshot, pod)]
+        why = overlay.neighbours().reasons(pod, static)
+        return bool((why & np.uint64(WHY_POD_AFFINITY)).any())
 
     def _flavors(self, choice: PodSetChoice) -> list[ResourceFlavor]:
         names = dict.fromkeys(choice.flavors.values())
@@ -292,6 +343,14 @@ class OverlaySite:
         return found
 
     # Those that run
+
+    def _seat_again(self, workload: Workload) -> None:
+        """Where earlier decisions found it, if nothing has changed since."""
+        kept = self._overlay.recall.seats.known.get(id(workload))
+        if kept is None:
+            self._seat(workload)
+        else:
+            self.seats[workload.key] = kept[1]
 
     def _seat(self, workload: Workload) -> None:
         """Note where a running workload's pods are; book those that have a place and no pod yet."""

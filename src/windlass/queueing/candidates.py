@@ -123,7 +123,7 @@ class Candidates:
     def _of_queue(
         self, queue: QuotaNode, policy: str, common: QuotaNode | None, *, by_position: bool
     ) -> list[Running]:
-        members = [running for running in queue.running.values() if self._ask.may_evict(running, policy)]
+        members = self._ask.evictable(queue, policy)
         for running in members:
             self._found[running.key] = (self._variant(running, by_position), common)
         return members

@@ -1,7 +1,8 @@
 """The quota tree with all that runs counted on it, kept from one decision to the next.
 
 `admit` asks for it at the start and leaves it changed; the next time it is put back as it was counted, and only
-workloads that came, changed or ended since are counted anew. It belongs to the engine's memo: a new one gives the same tree.
+workloads that came, changed or ended since are counted anew. It belongs to the engine's memo: a new
+one gives the same tree.
 """
 
 from __future__ import annotations

@@ -73,16 +73,12 @@ def _search(ask: Ask, candidates: list[Running]) -> Trial:
 
 def _candidates(ask: Ask) -> list[Running]:
     node, policy = ask.node, ask.node.spec.preemption
-    found = [running for running in node.running.values() if ask.may_evict(running, policy.within_queue)]
+    found = ask.evictable(node, policy.within_queue)
     if node.parent is None or policy.reclaim_within_cohort == "Never":
         return found
     for queue in node.root.subtree_queues():
         if queue is not node and not queue.within_nominal(ask.contested):
-            found += [
-                running
-                for running in queue.running.values()
-                if ask.may_evict(running, policy.reclaim_within_cohort)
-            ]
+            found += ask.evictable(queue, policy.reclaim_within_cohort)
     return found
 
 

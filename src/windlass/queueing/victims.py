@@ -19,7 +19,7 @@ workloads the sum of the rights left is a potential that only decreases.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from windlass.model.disruption import Disruptions
@@ -180,6 +180,16 @@ class Ask:
         if overlay is None or not overlay.is_untried or not self.quota_fits(allow_borrowing):
             return False
         return overlay.fits([target.running for target in targets])
+
+    def evictable(self, queue: QuotaNode, policy: str) -> list[Running]:
+        """Whom of a queue it may evict. Most of those that run are told apart by priority alone."""
+        members: Iterable[Running] = queue.running.values()
+        if policy == "Never":
+            return []
+        if policy != "Any":
+            highest = self.pending.priority - (policy == "LowerPriority")
+            members = [running for running in members if running.priority <= highest]
+        return [running for running in members if self.may_evict(running, policy)]
 
     def may_evict(self, running: Running, policy: str) -> bool:
         """By the queue's policy and by what the candidate itself allows."""

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 10.0
 """Time alone can change a decision (a grace, a planned start, a reservation), so it is looked at this often."""
+FAILED_SECONDS = 5.0
 
 
 class Sink(Protocol):
@@ -54,7 +55,13 @@ class Loop:
         """Until nothing may be decided any more, or cancelled."""
         must = True
         while may_decide():
-            await self._cycle(must)
+            try:
+                await self._cycle(must)
+            except Exception:  # a task boundary: one bad decision must not take the next one with it
+                log.exception("a decision failed; deciding again in %.0f s", FAILED_SECONDS)
+                self._metrics.failures.inc()
+                self._memo = Memo()
+                await asyncio.sleep(FAILED_SECONDS)
             must = await self._wait()
 
     async def follow(self) -> None:

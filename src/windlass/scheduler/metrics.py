@@ -50,6 +50,11 @@ class Metrics:
         )
         self.in_flight = Gauge("windlass_binds_in_flight", "Binds without an answer yet.", registry=registry)
         self.cycles = Counter("windlass_cycles_total", "Decisions made.", registry=registry)
+        self.failures = Counter(
+            "windlass_failed_decisions_total",
+            "Decisions that ended in an error of our own.",
+            registry=registry,
+        )
         self.cache_age = Gauge(
             "windlass_cache_age_seconds",
             "Seconds since the server was last heard of, at the worst kind.",

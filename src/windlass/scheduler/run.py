@@ -11,6 +11,7 @@ import gc
 import logging
 import time
 
+from windlass.cluster.snapshot import Snapshot
 from windlass.kube.access import Access
 from windlass.kube.client import KubeClient
 from windlass.kube.events import Event, Recorder, Regarding
@@ -18,10 +19,13 @@ from windlass.kube.informers import Informers
 from windlass.kube.lease import Lease, LeaseTerms
 from windlass.kube.resources import KUEUE
 from windlass.model.objects import Unreadable
+from windlass.model.plan import Plan
 from windlass.scheduler.carry import Carrier
+from windlass.scheduler.kueue_watch import watch_kueue
 from windlass.scheduler.loop import Loop
 from windlass.scheduler.metrics import Metrics
 from windlass.scheduler.options import Options
+from windlass.scheduler.queue_status import QueueStatusWriter
 from windlass.scheduler.server import StatusServer
 from windlass.scheduler.world import World
 
@@ -51,7 +55,9 @@ class Scheduler:
             self._may_write,
             lambda: self.informers.served("Workload", KUEUE),
         )
-        self.loop = Loop(options, self.world, self.carrier, self.metrics)
+        self._kueue_known = asyncio.Event()
+        self.queue_status = QueueStatusWriter(client, self.world, self.informers.served)
+        self.loop = Loop(options, self.world, self, self.metrics)
         self.server = StatusServer(self._sick, self._not_ready, self._metrics_text)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -64,6 +70,8 @@ class Scheduler:
                 ("informers", self.informers.run()),
                 ("events", self.recorder.run()),
                 ("conditions", self.carrier.conditions.run()),
+                ("queue status", self.queue_status.run()),
+                ("kueue", watch_kueue(self._client, self.world, self._kueue_known)),
                 ("lead", self._lead()),
             )
         ]
@@ -76,17 +84,24 @@ class Scheduler:
         finally:
             tasks[-1].cancel()
             await self._wind_down()
-            for task in (*tasks, stopped):
+            stopped.cancel()
+            for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, stopped, return_exceptions=True)
             await self.server.stop()
 
+    def carry_out(self, plan: Plan, snapshot: Snapshot) -> None:
+        """The loop's sink."""
+        self.carrier.carry_out(plan, snapshot)
+        self.queue_status.see(snapshot)
+
     async def _lead(self) -> None:
         """Decide while we may, follow while we may not."""
         await self.informers.synced.wait()
+        await self._kueue_known.wait()
         gc.collect()
         gc.freeze()  # what is known by now mostly stays: the collector need not walk it again and again
-        log.info("in step with the cluster: %d nodes, %d pods", len(self.world.nodes), len(self.world.pods))
+        log.info("in step with the cluster")
         if not self._options.leader_elect:
             await self.loop.run(lambda: True)
         while True:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class StatusServer:
@@ -30,7 +32,7 @@ class StatusServer:
         await self._runner.cleanup()
 
 
-def _check(question: Callable[[], str]) -> Callable[[web.Request], object]:
+def _check(question: Callable[[], str]) -> Handler:
     async def answer(_: web.Request) -> web.Response:
         wrong = question()
         return web.Response(text=wrong or "ok", status=503 if wrong else 200)
@@ -38,7 +40,7 @@ def _check(question: Callable[[], str]) -> Callable[[web.Request], object]:
     return answer
 
 
-def _shown(metrics: Callable[[], bytes]) -> Callable[[web.Request], object]:
+def _shown(metrics: Callable[[], bytes]) -> Handler:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(
             body=metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}

@@ -165,7 +165,9 @@ class Run:
             placement = Placement(found.pod, found.node, found.devices, now)
             self.explanation = Explanation(found.pod, now, placement=placement)
         elif self._explain in self._waiting:
-            hold = next(hold for hold in plan.holds if hold.workload == self._explain)
+            namespace = self._explain.partition("/")[0]
+            names = {self._explain, f"{namespace}/{self._waiting[self._explain].job.name}"}
+            hold = next(hold for hold in plan.holds if hold.workload in names)  # a gang waits as one
             self.explanation = Explanation(self._explain, now, verdict=hold.verdict)
 
     def _start(self, key: str, now: int) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from windlass import jit
 from windlass.bench.claims.tasks import Record, Task, gpus_of_tasks
 from windlass.cluster.delta import Assume, Gone, Put
 from windlass.cluster.snapshot import Snapshot
@@ -74,6 +75,7 @@ Event = Ending | Outage | None
 
 class Stage:
     def __init__(self, settings: Settings, tasks: Iterable[Task], on_look: OnLook | None = None) -> None:
+        jit.compiled()  # a park this small would be decided by interpreted kernels, thousands of times
         self._settings, self._on_look = settings, on_look
         ordered = tuple(sorted(tasks, key=lambda task: (task.arrival, task.name)))
         self.records = [

@@ -16,8 +16,9 @@ import pynvml as nv
 from windlass.node.backend import nvml_mig
 from windlass.node.backend.nvml_calls import ask, must, nvidia_smi, short_bus_id, text
 from windlass.node.backend.nvml_reading import NvmlReader
-from windlass.node.backend.protocol import DeviceError, Fault, ModeChange, ProcessUse, Reading
+from windlass.node.backend.protocol import Computed, DeviceError, Fault, ModeChange, ProcessUse, Reading
 from windlass.node.root import HostRoot
+from windlass.node.validator.compute import compute_in_process
 from windlass.sharing.inventory import Driver, Gpu, Inventory
 
 EVERYWHERE = 0xFFFFFFFF
@@ -158,6 +159,9 @@ class NvmlBackend:
     def set_time_slice(self, uuid: str, interval: str) -> None:
         number = ("default", "short", "medium", "long").index(interval)
         nvidia_smi("compute-policy", "-i", uuid, f"--set-timeslice={number}")
+
+    def compute(self, uuid: str) -> Computed:
+        return compute_in_process(uuid)
 
     def close(self) -> None:
         if self._events is not None:

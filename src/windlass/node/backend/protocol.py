@@ -57,6 +57,17 @@ class ProcessUse(msgspec.Struct, frozen=True, kw_only=True):
     gpu_instance: int = -1
 
 
+class Computed(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What came of a computation with a known answer."""
+
+    right: bool
+    device: str = ""
+    multiprocessors: int = 0
+    memory_mib: int = 0
+    milliseconds: float = 0.0
+    error: str = ""
+
+
 class DeviceBackend(Protocol):
     def inventory(self) -> Inventory:
         """The GPUs as they are now; a lost one stays in the list, marked. Raises `DeviceError` without a driver."""
@@ -96,6 +107,10 @@ class DeviceBackend(Protocol):
 
     def set_time_slice(self, uuid: str, interval: str) -> None:
         """`default`, `short`, `medium` or `long`."""
+        ...
+
+    def compute(self, uuid: str) -> Computed:
+        """Runs a computation with a known answer on a GPU or MIG device; it may take seconds."""
         ...
 
     def close(self) -> None: ...

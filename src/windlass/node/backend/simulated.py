@@ -17,7 +17,7 @@ import msgspec
 from windlass.model.catalogue import find_model, geometry_of_model
 from windlass.model.fleet_spec import FleetGpus, FleetPool, gpu_memory_mib, gpu_product
 from windlass.model.mig import MigGeometry, MigProfile, place_layout
-from windlass.node.backend.protocol import DeviceError, Fault, ModeChange, ProcessUse, Reading
+from windlass.node.backend.protocol import Computed, DeviceError, Fault, ModeChange, ProcessUse, Reading
 from windlass.node.backend.simulated_reading import read_gpu, read_instance
 from windlass.node.backend.simulated_state import Cut, GpuState, Machine, StateStore
 from windlass.node.backend.simulated_surfaces import write_surfaces
@@ -169,6 +169,18 @@ class SimulatedBackend:
     def set_time_slice(self, uuid: str, interval: str) -> None:
         if interval not in ("default", "short", "medium", "long"):
             raise DeviceError(f"time slice of {uuid}: {interval!r} is none")
+
+    def compute(self, uuid: str) -> Computed:
+        for gpu, state in zip(self._gpus(), self.store.read().gpus, strict=True):
+            if uuid == gpu.uuid or any(each.uuid == uuid for each in gpu.instances):
+                if state.is_lost:
+                    return Computed(right=False, error="cuInit: no CUDA-capable device is detected (100)")
+                if "compute" in state.refuses:
+                    return Computed(right=False, error="17 of 1048576 numbers are wrong")
+                return Computed(
+                    right=True, device=gpu.name, multiprocessors=gpu.multiprocessors, milliseconds=0.1
+                )
+        return Computed(right=False, error="cuDeviceGet: invalid device ordinal (101)")
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -1,6 +1,7 @@
 """Made by `python tools/generate_protos.py` from podresources.proto: change it there."""
 
 # ruff: noqa
+# mypy: ignore-errors
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message

@@ -6,19 +6,14 @@ nothing failed. A check that doesn't apply says so and passes; a warning is told
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 
 import msgspec
 
 from windlass.model.catalogue import find_model, product_label
 from windlass.node.backend import protocol
-from windlass.node.backend.protocol import DeviceBackend, DeviceError
+from windlass.node.backend.protocol import Computed, DeviceBackend, DeviceError
 from windlass.node.root import HostRoot
-from windlass.node.validator.compute import Computed
 from windlass.sharing.inventory import Gpu, Inventory
 
 PASS, FAIL, NONE = "pass", "fail", "does not apply"
@@ -201,30 +196,6 @@ def _computations(gpu: Gpu, compute: Compute) -> list[Check]:
         else:
             checks.append(_check(gpu, "computation", FAIL, f"{uuid}: {result.error}", "reset the GPU"))
     return checks
-
-
-def compute_in_process(
-    uuid: str, *, seconds: float = 60, environment: Mapping[str, str] | None = None
-) -> Computed:
-    """Runs `compute` in a process that sees this device only."""
-    source = Path(__file__).parents[3]
-    inherited = {**os.environ, **(environment or {})}
-    paths = os.pathsep.join(filter(None, [str(source), inherited.get("PYTHONPATH", "")]))
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "windlass.node.validator.compute"],
-            env={**inherited, "CUDA_VISIBLE_DEVICES": uuid, "PYTHONPATH": paths},
-            capture_output=True,
-            timeout=seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return Computed(right=False, error=f"no answer within {seconds:g} s")
-    try:
-        return msgspec.json.decode(done.stdout, type=Computed)
-    except msgspec.DecodeError:
-        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no output"]
-        return Computed(right=False, error=f"exit code {done.returncode}: {last[0]}")
 
 
 def _check(gpu: Gpu, name: str, outcome: str, evidence: str, remedy: str = "") -> Check:

@@ -7,29 +7,22 @@ process and a broken context must not outlive the check. Prints one JSON line.
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import msgspec
 
+from windlass.node.backend.protocol import Computed
 from windlass.node.validator.cuda import Cuda, CudaError
 from windlass.node.validator.ptx import SAXPY
 
 COUNT = 1 << 20
 FACTOR = 7
 _MASK = 0xFFFFFFFF
-
-
-class Computed(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What came of it."""
-
-    right: bool
-    device: str = ""
-    multiprocessors: int = 0
-    memory_mib: int = 0
-    milliseconds: float = 0.0
-    error: str = ""
 
 
 def compute(cuda: Cuda) -> Computed:
@@ -57,6 +50,27 @@ def compute(cuda: Cuda) -> Computed:
         milliseconds=round(1000 * took, 3),
         error=f"{wrong} of {COUNT} numbers are wrong" if wrong else "",
     )
+
+
+def compute_in_process(uuid: str, *, seconds: float = 60) -> Computed:
+    """Runs this module in a process that sees one device only."""
+    source = Path(__file__).parents[3]
+    paths = os.pathsep.join(filter(None, [str(source), os.environ.get("PYTHONPATH", "")]))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "windlass.node.validator.compute"],
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": uuid, "PYTHONPATH": paths},
+            capture_output=True,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Computed(right=False, error=f"no answer within {seconds:g} s")
+    try:
+        return msgspec.json.decode(done.stdout, type=Computed)
+    except msgspec.DecodeError:
+        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no output"]
+        return Computed(right=False, error=f"exit code {done.returncode}: {last[0]}")
 
 
 def main() -> int:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from windlass.model.configuration import ResourceRules
 from windlass.model.workload import Workload
 from windlass.placement.defrag.bound import NEVER, lower_bound
 from windlass.placement.defrag.demand import Demand, demand_of
@@ -40,7 +39,7 @@ class QuickMoves:
     def __init__(self, overlay: Overlay, site: OverlaySite, park: Park, limits: Limits) -> None:
         self._overlay, self._site, self._park, self._limits = overlay, site, park, limits
         self._stage_overlay = overlay.fork()
-        self._stage_site = OverlaySite(self._stage_overlay, overlay.snapshot.system, (), ResourceRules())
+        self._stage_site = site.twin(self._stage_overlay)
 
     def find(self, piece: Workload, choices: tuple[PodSetChoice, ...]) -> Rescue | None:
         """The cheapest moves that were found after which the piece, so chosen, starts."""

@@ -79,9 +79,10 @@ class Trials:
     def _undone(self) -> Iterator[None]:
         """Everything is as it was afterwards, the rows of the table that only the trial needed included."""
         room, table = self.after.room, self.after.overlay.table
-        mark, rows = room.mark(), table.rows_in_use()
+        mark, rows, known = room.mark(), table.rows_in_use(), room.site.remembered()
         try:
             yield
         finally:
             room.rewind(mark)
             table.keep_only(rows)
+            room.site.forget(known)

@@ -45,12 +45,18 @@ Words = npt.NDArray[np.uint64]
 
 def needs_neighbours(pod: Pod) -> bool:
     """Whether the pod itself has a hard rule about other pods, or wants something that only one can have."""
+    affinity = pod.spec.affinity.pod_affinity if pod.spec.affinity else None
+    if affinity is not None and affinity.required_during_scheduling_ignored_during_execution:
+        return True
+    return may_refuse_its_like(pod)
+
+
+def may_refuse_its_like(pod: Pod) -> bool:
+    """Whether the pod, once it is on a node, may keep another one like it from going there."""
     spec = pod.spec
-    affinity = spec.affinity
-    if affinity is not None:
-        for rules in (affinity.pod_affinity, affinity.pod_anti_affinity):
-            if rules is not None and rules.required_during_scheduling_ignored_during_execution:
-                return True
+    repelled = spec.affinity.pod_anti_affinity if spec.affinity else None
+    if repelled is not None and repelled.required_during_scheduling_ignored_during_execution:
+        return True
     if any((c.when_unsatisfiable or HARD) == HARD for c in spec.topology_spread_constraints):
         return True
     return bool(claim_names(pod)) or bool(host_ports(pod))

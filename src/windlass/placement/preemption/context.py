@@ -12,7 +12,7 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
-from windlass.model.decision import Evict
+from windlass.model.decision import Admit, Evict
 from windlass.model.disruption import Budgets, Disruptions
 from windlass.model.pod import Pod
 from windlass.model.workload import Workload
@@ -46,6 +46,7 @@ class Preemption:
         """Unit → for whom it goes."""
         self._evicted: set[str] = set()
         """Pods that others have taken off the overlay."""
+        self._admitted: frozenset[str] = frozenset()
         self.leaving: dict[int, tuple[str, ...]] = {}
         """Node → workloads that have to be gone before their room there is free."""
 
@@ -57,7 +58,7 @@ class Preemption:
     def ground(self) -> Ground:
         units = find_units(self.overlay.snapshot, self._top, self._config, self._now)
         made = Ground(self.overlay.snapshot, units)
-        made.there[:] = [self._evicted.isdisjoint(unit.pods) for unit in units]
+        made.there[:] = [self._is_there(unit) for unit in units]
         return made
 
     @cached_property
@@ -150,15 +151,16 @@ class Preemption:
                 known = self.leaving.get(node, ())
                 self.leaving[node] = tuple(dict.fromkeys((*known, unit.whole)))
 
-    def note_gone(self, evicts: Iterable[Evict]) -> None:
-        """Others have taken these off the overlay."""
+    def note_decided(self, evicts: Iterable[Evict], admits: Iterable[Admit]) -> None:
+        """Others have taken these off the overlay; and who is just being completed is not stopped at once."""
         self._evicted |= {pod for evict in evicts for pod in evict.pods}
+        self._admitted = frozenset(admit.workload for admit in admits)
         if "ground" in self.__dict__:
-            there = [
-                unit.key not in self._gone and self._evicted.isdisjoint(unit.pods)
-                for unit in self.ground.units
-            ]
-            self.ground.there[:] = there
+            self.ground.there[:] = [self._is_there(unit) for unit in self.ground.units]
+
+    def _is_there(self, unit: Unit) -> bool:
+        busy = unit.key in self._gone or unit.whole in self._admitted
+        return not busy and self._evicted.isdisjoint(unit.pods)
 
     @property
     def gone(self) -> Mapping[str, tuple[Unit, str]]:

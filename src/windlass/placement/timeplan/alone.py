@@ -55,6 +55,8 @@ def keep_free(room: Room, walls: Sequence[Wall]) -> Obstacles:
         for wall in walls
         if wall.overlaps(room.now, None) and wall.binds_at(room.now, lead) and wall.seats
     ]
+    if not walls:
+        return Obstacles()
     ends = {one.workload.key: one.end for one in room.occupants()}
     free = room.forecast.free(room.now, ends)
     needed = np.any(room.spare(room.now, None, walls) < free, axis=1).tolist()

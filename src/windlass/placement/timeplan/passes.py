@@ -113,8 +113,11 @@ class _Passes:
 
     def _can_plan(self) -> bool:
         settings = self._room.settings
-        bounded = any(limit_of(workload, settings) is not None for workload in self._by_key.values())
-        return bounded or bool(self._reserved)
+        if self._reserved:
+            return True
+        if not settings.history:
+            return any(workload.max_run_seconds is not None for workload in self._by_key.values())
+        return any(limit_of(workload, settings) is not None for workload in self._by_key.values())
 
     # Planned starts
 
@@ -216,7 +219,7 @@ class _Passes:
     # What holds say
 
     def _outlooks(self, outcomes: Sequence[Outcome]) -> dict[str, Outlook]:
-        unbounded = sorted(self._without_end())
+        unbounded: list[str] | None = None
         depth = self._room.settings.depth
         counts: dict[str, int] = {}
         found: dict[str, Outlook] = {}
@@ -232,15 +235,19 @@ class _Passes:
             elif place >= depth:
                 text = words.beyond_depth(depth, ahead)
             else:
+                unbounded = sorted(self._without_end()) if unbounded is None else unbounded
                 text = words.not_planned(unbounded, bool(self._strict_queue(workload)), ahead)
             start, basis = (wall.start, tuple(self._basis[wall.key])) if wall is not None else (None, ())
             found[hold.workload] = Outlook(start, ahead, text, basis)
         return found
 
     def _without_end(self) -> Iterator[str]:
+        known = self._room.settings.history
         for key in self._room.site.seats:
             workload = self._by_key.get(key)
-            if workload is not None and workload.admission is not None:
+            if workload is not None and workload.max_run_seconds is None and not known:
+                yield key
+            elif workload is not None and workload.admission is not None:
                 if end_of(workload, self._room.settings, self._room.now) is None:
                     yield key
             elif workload is not None and limit_of(workload, self._room.settings) is None:

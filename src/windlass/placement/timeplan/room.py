@@ -45,6 +45,8 @@ class Room:
         self.now, self.settings = now, settings
         self.clock = QuotaClock(system)
         self.forecast = Forecast(overlay, site)
+        self._running: list[Workload] = []
+        """Those that run, and have not been worked out yet."""
         self._occupants: dict[str, Occupant] = {}
         self._present: tuple[int, list[Occupant]] = (-1, [])
         self._placed: dict[str, tuple[Workload, tuple[PodSetChoice, ...]]] = {}
@@ -56,10 +58,16 @@ class Room:
         for workload in workloads:
             if workload.admission is not None:
                 self.site.watch(workload)
-                queue = workload.admission.queue
-                holding = (queue, usage_of_running(workload)) if queue else None
-                end = end_of(workload, self.settings, self.now)
-                self._occupants[workload.key] = Occupant(workload, end, holding)
+                self._running.append(workload)
+
+    def _work_out_running(self) -> None:
+        usage = self.overlay.recall.usage
+        for workload in self._running:
+            queue = workload.admission.queue if workload.admission is not None else ""
+            holding = (queue, usage.of(workload, usage_of_running)) if queue else None
+            end = end_of(workload, self.settings, self.now)
+            self._occupants[workload.key] = Occupant(workload, end, holding)
+        self._running.clear()
 
     def add_placed(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> None:
         """It starts now, if it stays placed."""
@@ -74,7 +82,8 @@ class Room:
 
     def occupants(self) -> list[Occupant]:
         """Those who are on the site as it is now."""
-        if self._placed or self._present[0] != self.overlay.log_end:
+        if self._running or self._placed or self._present[0] != self.overlay.log_end:
+            self._work_out_running()
             for workload, choices in self._placed.values():
                 self._work_out(workload, choices)
             self._placed.clear()
@@ -85,6 +94,7 @@ class Room:
 
     def workload(self, key: str) -> Workload:
         """Somebody who is or was on the site."""
+        self._work_out_running()
         return self._occupants[key].workload
 
     def queue_of(self, workload: Workload) -> QuotaNode | None:

@@ -1,0 +1,132 @@
+"""`windlass check -f FILE…`: will this manifest run, said before it is submitted.
+
+Reads manifests, runs the rules of `diagnose.check`, alone or against a dump of the cluster, and prints what they found.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from windlass import __version__
+from windlass.cli.output import check_writable, note, output_option, print_document, replaced_file
+
+if TYPE_CHECKING:
+    from windlass.diagnose.check.rule import CheckFinding
+    from windlass.diagnose.evidence import Evidence
+
+EXAMPLES = """\b
+Examples:
+  windlass check -f job.yaml
+  windlass check -f manifests/ --from dump/ --fail-on warning
+  helm template chart/ | windlass check -f - -o sarif > findings.sarif
+  windlass check -f job.yaml --fix
+  windlass check --list
+
+A rule is silenced for one object by the annotation windlass.dev/ignore: RULE,RULE.
+Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 bad input.
+"""
+COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
+
+
+@click.command("check", epilog=EXAMPLES)
+@click.option(
+    "-f",
+    "--filename",
+    type=click.Path(path_type=Path, exists=True, allow_dash=True),
+    multiple=True,
+    help="A manifest, a folder of them, or - for stdin.",
+)
+@click.option(
+    "--from",
+    "from_",
+    type=click.Path(path_type=Path, exists=True),
+    help="Check against this cluster, too: a dump, as a file or a folder.",
+)
+@click.option("--rule", "rules", multiple=True, metavar="NAME", help="Only this rule; may be given again.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["error", "warning", "info"]),
+    default="error",
+    show_default=True,
+    help="The least level that makes the exit code 1.",
+)
+@click.option("--fix", "mend", is_flag=True, help="Write the changes that findings propose into the files.")
+@click.option("--list", "list_rules", is_flag=True, help="List the rules.")
+@output_option("table", "json", "yaml", "sarif", "github")
+@click.pass_context
+def check(
+    context: click.Context,
+    filename: tuple[Path, ...],
+    from_: Path | None,
+    rules: tuple[str, ...],
+    fail_on: str,
+    mend: bool,
+    list_rules: bool,
+    output: str,
+) -> None:
+    """Will these manifests run: rules that need no cluster, and with --from those that do."""
+    from windlass.diagnose.check.all_rules import RULES
+    from windlass.diagnose.check.manifest import read_manifests
+    from windlass.diagnose.check.report import fails
+    from windlass.diagnose.check.rule import check_all
+    from windlass.diagnose.evidence import load_evidence
+
+    if list_rules:
+        for one in RULES.values():
+            click.echo(f"{one.name:<34} {one.level:<8} {one.summary}")
+        return
+    if not filename:
+        raise click.UsageError("there is nothing to check: give -f FILE")
+    unknown = [name for name in rules if name not in RULES]
+    if unknown:
+        raise click.BadParameter(f"there is no rule '{unknown[0]}' (see --list)", param_hint="--rule")
+    only = frozenset(rules)
+    evidence = load_evidence(from_) if from_ is not None else None
+    stdin = sys.stdin.read() if Path("-") in filename else ""
+    manifests = read_manifests(list(filename), stdin)
+    findings = check_all(manifests, evidence, int(time.time()), only)
+    if mend:
+        _mend(filename, evidence, only)
+        findings = check_all(read_manifests(list(filename), stdin), evidence, int(time.time()), only)
+    _print(findings, output, len(manifests))
+    context.exit(1 if fails(findings, fail_on) else 0)
+
+
+def _mend(paths: tuple[Path, ...], evidence: Evidence | None, only: frozenset[str]) -> None:
+    from windlass.diagnose.check.fixing import fixed_text
+    from windlass.dump.files import files_of
+
+    for path in paths:
+        if path == Path("-"):
+            raise click.UsageError("what comes from stdin can't be mended in place")
+        for file in files_of(path):
+            text, mended = fixed_text(file, evidence, int(time.time()), only)
+            if mended:
+                check_writable(file)
+                with replaced_file(file) as temporary:
+                    temporary.write_text(text, encoding="utf-8")
+            for finding in mended:
+                note(f"{file}:{finding.line}: mended {finding.rule}: {finding.fix}")
+
+
+def _print(found: list[CheckFinding], output: str, checked: int) -> None:
+    from windlass.diagnose.check import report
+
+    if output in ("json", "yaml"):
+        print_document(report.document(found), output)
+    elif output == "sarif":
+        print_document(report.sarif(found, __version__), "json")
+    elif output == "github":
+        for line in report.github(found):
+            click.echo(line)
+    else:
+        for one in found:
+            level = click.style(one.level.upper(), fg=COLOURS[one.level], bold=True)
+            click.echo(f"{one.file}:{one.line}: {level} {one.rule}: {report.sentence(one)}")
+        counts = {level: sum(one.level == level for one in found) for level in ("error", "warning", "info")}
+        note(f"{checked} objects: " + ", ".join(f"{number} {level}" for level, number in counts.items()))

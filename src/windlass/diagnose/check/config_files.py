@@ -1,0 +1,64 @@
+"""Rules about configuration files of the GPU stack: the device plugin's and mig-parted's, alone or in a ConfigMap.
+
+The same readers that the node agent uses read them here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from windlass.diagnose import tree
+from windlass.diagnose.check.manifest import Manifest
+from windlass.diagnose.check.rule import ERROR, WARNING, Around, Said, rule
+from windlass.model.errors import InputError
+from windlass.sharing.mig_config import read_mig_configs
+from windlass.sharing.plugin_config import resolve_config
+
+
+def _configs(manifest: Manifest) -> Iterator[tuple[str, Any]]:
+    """(path, configuration) of whatever in the manifest looks like one."""
+    if not manifest.kind and manifest.data:
+        yield "", manifest.data
+    if manifest.kind != "ConfigMap":
+        return
+    for key, text in tree.table(manifest.data, "data").items():
+        if isinstance(text, str) and ("sharing:" in text or "mig-configs:" in text or "migStrategy" in text):
+            try:
+                yield f"data.{key}", yaml.load(text, Loader=yaml.CSafeLoader)
+            except yaml.YAMLError as error:
+                yield f"data.{key}", InputError(f"is no YAML: {error}")
+
+
+def _is_plugin_config(config: object) -> bool:
+    return isinstance(config, dict) and bool({"flags", "sharing", "resources", "imex"} & set(config))
+
+
+@rule("plugin-config", ERROR, "A device plugin configuration means what it says")
+def plugin_config(manifest: Manifest, around: Around) -> Iterator[Said]:
+    for path, config in _configs(manifest):
+        if isinstance(config, InputError):
+            yield Said(config.message, path)
+            continue
+        if not _is_plugin_config(config):
+            continue
+        try:
+            resolved = resolve_config(config)
+        except InputError as error:
+            yield Said(error.message, f"{path}.{error.path}".strip("."), error.remedy)
+            continue
+        for warning in resolved.warnings:
+            yield Said(warning, path, level=WARNING)
+
+
+@rule("mig-config", ERROR, "A mig-parted configuration can be read")
+def mig_config(manifest: Manifest, around: Around) -> Iterator[Said]:
+    for path, config in _configs(manifest):
+        if not isinstance(config, dict) or "mig-configs" not in config:
+            continue
+        try:
+            read_mig_configs(config)
+        except InputError as error:
+            yield Said(error.message, f"{path}.{error.path}".strip("."), error.remedy)

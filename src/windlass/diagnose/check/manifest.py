@@ -1,0 +1,128 @@
+"""A manifest: one object of a file, where each of its fields stands, and the pods that it would make.
+
+Read by `read_manifests` from files, folders, stdin and templating output; looked at by every rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from windlass.diagnose import tree
+from windlass.diagnose.subject import templates_of
+from windlass.dump.files import Document, documents_of, files_of, raw_objects, read_documents
+from windlass.model.errors import InputError
+from windlass.model.objects import decode_object
+from windlass.model.pod import Pod
+
+STDIN = Path("-")
+SILENCED = "windlass.dev/ignore"
+"""Annotation that names rules (comma-separated) which don't apply to the object, or `all`."""
+
+
+class PodView:
+    """A pod that a manifest makes: as it is written, and as the model reads it."""
+
+    def __init__(self, path: str, template: dict[str, Any], name: str, namespace: str) -> None:
+        self.path, self.template = path, template
+        """`path` of the template in the object; empty for a Pod itself."""
+        data = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**tree.table(template, "metadata"), "name": name, "namespace": namespace},
+            "spec": tree.table(template, "spec"),
+        }
+        self.pod: Pod | None = None
+        self.error: InputError | None = None
+        try:
+            decoded = decode_object(data)
+            self.pod = decoded if isinstance(decoded, Pod) else None
+        except InputError as error:
+            self.error = error
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return tree.table(self.template, "spec")
+
+    def at(self, path: str) -> str:
+        """The path of a field of the pod, from the object that it is in."""
+        return f"{self.path}.{path}" if self.path else path
+
+    def containers(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """(path, container), init containers too."""
+        for group in ("initContainers", "containers"):
+            for place, container in enumerate(tree.rows(self.spec, group)):
+                yield self.at(f"spec.{group}[{place}]"), container
+
+
+class Manifest:
+    """One object, with its place."""
+
+    def __init__(
+        self, data: dict[str, Any], file: str, document: Document, number: int, item: int | None = None
+    ) -> None:
+        self.data, self.file = data, file
+        self._document = document
+        self.number, self.item = number, item
+        """Which document of the file, and which item of its List."""
+
+    @property
+    def kind(self) -> str:
+        return tree.text(self.data, "kind")
+
+    @property
+    def name(self) -> str:
+        return tree.text(self.data, "metadata", "name") or tree.text(self.data, "metadata", "generateName")
+
+    @property
+    def namespace(self) -> str:
+        return tree.text(self.data, "metadata", "namespace") or "default"
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind} {self.name}" if self.name else self.kind
+
+    def line_of(self, path: str = "") -> int:
+        return self._document.place_of(self.item, path)[0]
+
+    @cached_property
+    def pods(self) -> tuple[PodView, ...]:
+        """One a template; a Pod is its own."""
+        if self.kind == "Pod":
+            return (PodView("", self.data, self.name or "pod", self.namespace),)
+        return tuple(
+            PodView(path, template, self.name or "pod", self.namespace)
+            for path, template in templates_of(self.data)
+        )
+
+    def silences(self, rule: str) -> bool:
+        said = tree.text(self.data, "metadata", "annotations", SILENCED)
+        names = {name.strip() for name in said.split(",")}
+        return rule in names or "all" in names
+
+
+def read_manifests(paths: list[Path], stdin: str = "") -> list[Manifest]:
+    """Everything in the files, in order. Raises `InputError` with file and line for what is no JSON or YAML."""
+    found: list[Manifest] = []
+    for path in paths:
+        if path == STDIN:
+            found += _of_documents(documents_of(stdin, "<stdin>"), "<stdin>")
+            continue
+        for file in files_of(path):
+            found += _of_documents(read_documents(file), str(file))
+    return found
+
+
+def _of_documents(documents: Iterator[Document], file: str) -> list[Manifest]:
+    found = []
+    for number, document in enumerate(documents):
+        if not isinstance(document.value, dict):
+            found.append(Manifest({}, file, document, number))
+        elif "kind" not in document.value:
+            found.append(Manifest(document.value, file, document, number))
+        else:
+            objects = raw_objects(document, file)
+            found += [Manifest(data, file, document, number, item) for item, data in objects]
+    return found

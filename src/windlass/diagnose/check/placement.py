@@ -1,0 +1,142 @@
+"""Rules about where a pod may go: taints, selectors, runtime classes, drivers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from windlass.diagnose import nodes, tree
+from windlass.diagnose.check.manifest import Manifest, PodView
+from windlass.diagnose.check.requests import asks_for_gpus, readable
+from windlass.diagnose.check.rule import ERROR, WARNING, Around, Fix, Said, rule
+from windlass.model.node import Node, Taint
+from windlass.model.taints import tolerates
+
+GPU_TAINT = Taint(key="nvidia.com/gpu", effect="NoSchedule")
+CUDA_TAG = re.compile(
+    r"cuda[-_:]?v?(\d{1,2})\.(\d{1,2})|cu(\d{2})(\d)\b|(?<![\d.])(\d{2})\.(\d{1,2})(?:\.\d+)?-(?:cudnn|devel|base|runtime)"
+)
+
+
+@rule("tolerates-gpu-taints", WARNING, "The pod tolerates the taints of the nodes that it needs")
+def tolerates_gpu_taints(manifest: Manifest, around: Around) -> Iterator[Said]:
+    for view in manifest.pods:
+        read = readable(view)
+        if read is None or not asks_for_gpus(view):
+            continue
+        tolerations = read[0].spec.tolerations
+        if not around.nodes:
+            if not tolerates(tolerations, GPU_TAINT) and not any(
+                one.key == GPU_TAINT.key for one in tolerations
+            ):
+                yield Said(
+                    "asks for GPUs without tolerating nvidia.com/gpu, the usual taint of GPU nodes (an "
+                    "admission plugin may add it)",
+                    view.at("spec.tolerations"),
+                    "add {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}",
+                    change=_tolerate(view, GPU_TAINT),
+                )
+            continue
+        devices = set(nodes.accelerators(read[1]))
+        having = [node for node in around.nodes if devices <= set(node.status.capacity)]
+        blocked = [node for node in having if nodes.blocking_taints(node, read[0])]
+        if having and len(blocked) == len(having):
+            taint = nodes.blocking_taints(blocked[0], read[0])[0]
+            yield Said(
+                f"no node with {', '.join(sorted(devices))} takes it: taint {nodes.taint_words(taint)} of "
+                f"{blocked[0].name} is not tolerated",
+                view.at("spec.tolerations"),
+                f"tolerate {nodes.taint_words(taint)}",
+                ERROR,
+                _tolerate(view, taint),
+            )
+
+
+def _tolerate(view: PodView, taint: Taint) -> Fix:
+    new = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
+    if taint.value:
+        new = {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
+    return Fix(view.at("spec.tolerations"), [*tree.rows(view.spec, "tolerations"), new])
+
+
+@rule("selector-matches", ERROR, "Labels that the pod selects by exist on some node")
+def selector_matches(manifest: Manifest, around: Around) -> Iterator[Said]:
+    for view in manifest.pods:
+        read = readable(view)
+        if read is None or not around.nodes:
+            continue
+        wishes: list[tuple[str, tuple[str, ...]]] = [
+            (key, (value,)) for key, value in read[0].spec.node_selector.items()
+        ]
+        wishes += [(key, values) for key, values, how in nodes.required_labels(read[0]) if how == "In"]
+        for key, values in wishes:
+            there = sorted({node.labels[key] for node in around.nodes if key in node.labels})
+            if not set(values) & set(there):
+                where = view.at(
+                    f"spec.nodeSelector.{key}" if key in read[0].spec.node_selector else "spec.affinity"
+                )
+                wanted = " or ".join(values)
+                yield Said(f"no node has {key}={wanted}", where, _near(values, there, key))
+
+
+def _near(values: tuple[str, ...], there: list[str], key: str) -> str:
+    longer = [
+        one for one in there for value in values if one.startswith((f"{value}-SHARED", f"{value}-MIG-"))
+    ]
+    if longer:
+        return f"nodes say {longer[0]}: sharing and MIG lengthen the label; name that value, too"
+    return f"there are {', '.join(there[:6])}" if there else f"no node has the label {key}"
+
+
+@rule("runtime-class-exists", ERROR, "The pod's runtime class exists")
+def runtime_class_exists(manifest: Manifest, around: Around) -> Iterator[Said]:
+    if around.evidence is None or not around.evidence.knows("RuntimeClass"):
+        return
+    known = {item.name for item in around.evidence.of_kind("RuntimeClass")}
+    for view in manifest.pods:
+        name = tree.text(view.spec, "runtimeClassName")
+        if name and name not in known:
+            there = ", ".join(sorted(known)) or "none"
+            yield Said(
+                f"runtime class {name} does not exist",
+                view.at("spec.runtimeClassName"),
+                f"there are: {there}",
+            )
+
+
+@rule("cuda-not-newer-than-driver", WARNING, "The image's CUDA is not newer than the nodes' drivers offer")
+def cuda_not_newer(manifest: Manifest, around: Around) -> Iterator[Said]:
+    for view in manifest.pods:
+        if not asks_for_gpus(view) or not around.nodes:
+            continue
+        offered = max((_driver_cuda(node) for node in around.nodes), default=(0, 0))
+        for path, container in view.containers():
+            needed = image_cuda(tree.text(container, "image"))
+            if needed and offered > (0, 0) and needed > offered:
+                yield Said(
+                    f"the image is for CUDA {needed[0]}.{needed[1]}, and the newest driver of the cluster offers "
+                    f"{offered[0]}.{offered[1]}",
+                    f"{path}.image",
+                    "use an image for an older CUDA, or upgrade the driver",
+                )
+
+
+def image_cuda(image: str) -> tuple[int, int] | None:
+    """The CUDA release that an image's name tells, where it does."""
+    found = CUDA_TAG.search(image)
+    if not found:
+        return None
+    major, minor = next((a, b) for a, b in zip(found.groups()[::2], found.groups()[1::2], strict=True) if a)
+    return int(major), int(minor)
+
+
+def _driver_cuda(node: Node) -> tuple[int, int]:
+    """The CUDA release that the node's driver offers, as feature discovery labels it."""
+    labels = node.labels
+    major = labels.get("nvidia.com/cuda.runtime-version.major") or labels.get(
+        "nvidia.com/cuda.runtime.major", ""
+    )
+    minor = labels.get("nvidia.com/cuda.runtime-version.minor") or labels.get(
+        "nvidia.com/cuda.runtime.minor", ""
+    )
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)

@@ -1,0 +1,85 @@
+"""Findings as documents for machines: our own, SARIF, and GitHub's annotations.
+
+Fed by the command with what the rules found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from windlass.diagnose.check.rule import LEVELS, RULES, CheckFinding
+
+_SARIF = {"error": "error", "warning": "warning", "info": "note"}
+_GITHUB = {"error": "error", "warning": "warning", "info": "notice"}
+
+
+def document(findings: Sequence[CheckFinding]) -> dict[str, Any]:
+    """`CheckReport`."""
+    rows = []
+    for finding in findings:
+        row = msgspec.to_builtins(finding)
+        row.pop("change")
+        rows.append(row)
+    return {"apiVersion": "windlass.dev/v1", "kind": "CheckReport", "findings": rows}
+
+
+def sarif(findings: Sequence[CheckFinding], version: str) -> dict[str, Any]:
+    """SARIF 2.1.0, one run."""
+    rules = [
+        {
+            "id": rule.name,
+            "shortDescription": {"text": rule.summary},
+            "defaultConfiguration": {"level": _SARIF[rule.level]},
+        }
+        for rule in RULES.values()
+    ]
+    results = [
+        {
+            "ruleId": finding.rule,
+            "level": _SARIF[finding.level],
+            "message": {"text": sentence(finding)},
+            "locations": [
+                {
+                    "physicalLocation": {
+                        "artifactLocation": {"uri": finding.file},
+                        "region": {"startLine": max(1, finding.line)},
+                    }
+                }
+            ],
+        }
+        for finding in findings
+    ]
+    driver = {"name": "windlass", "version": version, "rules": rules}
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": results}],
+    }
+
+
+def github(findings: Sequence[CheckFinding]) -> list[str]:
+    """Workflow commands that annotate the changed lines."""
+    return [
+        f"::{_GITHUB[one.level]} file={_escaped(one.file, True)},line={one.line},title={one.rule}::"
+        f"{_escaped(sentence(one), False)}"
+        for one in findings
+    ]
+
+
+def _escaped(text: str, is_property: bool) -> str:
+    text = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return text.replace(":", "%3A").replace(",", "%2C") if is_property else text
+
+
+def sentence(finding: CheckFinding) -> str:
+    where = f" {finding.path}:" if finding.path else ""
+    fix = f" ({finding.fix})" if finding.fix else ""
+    return f"{finding.object}:{where} {finding.message}{fix}"
+
+
+def fails(findings: Sequence[CheckFinding], at: str) -> bool:
+    """Whether any finding is as grave as that."""
+    return any(LEVELS.index(one.level) >= LEVELS.index(at) for one in findings)

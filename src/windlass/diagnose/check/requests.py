@@ -1,0 +1,192 @@
+"""Rules about what a pod asks for: whole numbers, equal requests and limits, resources that exist, sizes that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from windlass.diagnose import nodes, tree
+from windlass.diagnose.check.manifest import Manifest, PodView
+from windlass.diagnose.check.rule import ERROR, INFO, WARNING, Around, Fix, Said, rule
+from windlass.model.errors import InputError
+from windlass.model.gpu import gpu_request
+from windlass.model.node import Node
+from windlass.model.pod import Pod
+from windlass.model.requests import format_amount, node_quantities, pod_requests
+
+WHOLE = "nvidia.com/gpu"
+
+
+def readable(view: PodView) -> tuple[Pod, dict[str, int]] | None:
+    """The pod and its requests; None where another rule has said that it can't be read."""
+    if view.pod is None:
+        return None
+    try:
+        return view.pod, pod_requests(view.pod)
+    except InputError:
+        return None
+
+
+def asks_for_gpus(view: PodView) -> bool:
+    read = readable(view)
+    return read is not None and bool(nodes.accelerators(read[1]))
+
+
+def _fault(view: PodView) -> InputError | None:
+    if view.error is not None:
+        return view.error
+    try:
+        assert view.pod is not None, view.path
+        gpu_request(view.pod, pod_requests(view.pod))
+    except InputError as error:
+        return error
+    return None
+
+
+@rule("gpu-whole-number", ERROR, "GPUs are asked for in whole numbers")
+def gpu_whole_number(manifest: Manifest, around: Around) -> Iterator[Said]:
+    for view in manifest.pods:
+        fault = _fault(view)
+        if fault is not None and fault.code == "FRACTIONAL_GPU_REQUEST":
+            yield Said(fault.message, view.at(fault.path), fault.remedy)
+
+
+@rule("gpu-request-equals-limit", ERROR, "A device's request equals its limit")
+def gpu_request_equals_limit(manifest: Manifest, around: Around) -> Iterator[Said]:
+    for view in manifest.pods:
+        fault = _fault(view)
+        if fault is None or fault.code != "REQUESTS_NE_LIMITS":
+            continue
+        name = fault.path.partition(".requests.")[2]
+        limit = _limit(view, fault.path, name)
+        change = Fix(view.at(fault.path), limit) if limit is not None else None
+        yield Said(fault.message, view.at(fault.path), fault.remedy, change=change)
+
+
+def _limit(view: PodView, path: str, name: str) -> object:
+    for place, container in view.containers():
+        if view.at(path).startswith(f"{place}."):
+            return tree.at(container, "resources", "limits", name)
+    return None
+
+
+@rule("readable", ERROR, "The object can be read: fields have their types, quantities their grammar")
+def is_readable(manifest: Manifest, around: Around) -> Iterator[Said]:
+    if not manifest.data:
+        yield Said("is no Kubernetes object", fix="an object has apiVersion, kind and metadata")
+    for view in manifest.pods:
+        fault = _fault(view)
+        if fault is not None and fault.code not in ("FRACTIONAL_GPU_REQUEST", "REQUESTS_NE_LIMITS"):
+            yield Said(fault.message, view.at(fault.path) if fault.path else view.path, fault.remedy)
+
+
+@rule("mig-and-whole-gpu", WARNING, "A container asks for a MIG slice and a whole GPU at once")
+def mig_and_whole_gpu(manifest: Manifest, around: Around) -> Iterator[Said]:
+    for view in manifest.pods:
+        for path, container in view.containers():
+            limits = tree.table(container, "resources", "limits")
+            slices = [name for name in limits if name.startswith("nvidia.com/mig-")]
+            if WHOLE not in limits or not slices:
+                continue
+            both = [node for node in around.nodes if {WHOLE, *slices} <= set(node.status.allocatable)]
+            none = bool(around.nodes) and not both
+            said = f"asks for {WHOLE} and {slices[0]}: only a node with both kinds (strategy mixed) has them"
+            more = ", and no node of the cluster does" if none else ", and one of the two is likely wasted"
+            yield Said(said + more, f"{path}.resources.limits", "keep one of the two", ERROR if none else "")
+
+
+@rule("resource-advertised", ERROR, "Some node advertises the resource")
+def resource_advertised(manifest: Manifest, around: Around) -> Iterator[Said]:
+    for view in manifest.pods:
+        read = readable(view)
+        if read is None or not around.nodes:
+            continue
+        known = {name for node in around.nodes for name in node.status.capacity}
+        for name in nodes.accelerators(read[1]):
+            if name not in known:
+                gpus = sorted(one for one in known if one.startswith("nvidia.com/"))
+                yield Said(
+                    f"no node advertises {name}",
+                    view.at("spec"),
+                    f"the cluster has {', '.join(gpus) or 'no GPU resource'}",
+                )
+
+
+@rule("fits-a-node", ERROR, "The pod fits the largest node when that is empty")
+def fits_a_node(manifest: Manifest, around: Around) -> Iterator[Said]:
+    for view in manifest.pods:
+        read = readable(view)
+        if read is None or not around.nodes:
+            continue
+        misses = [_missing(node, read[1]) for node in around.nodes]
+        if all(misses) and not any("*" in miss for miss in misses):
+            nearest = min(misses, key=lambda miss: (len(miss), sum(miss.values())))
+            lacks = ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in nearest.items())
+            yield Said(
+                f"no node is big enough even when empty; the nearest lacks {lacks}",
+                view.at("spec"),
+                "ask for less",
+            )
+
+
+def _missing(node: Node, requests: dict[str, int]) -> dict[str, int]:
+    """What the empty node lacks; `*` where it doesn't have the device at all, which another rule says."""
+    try:
+        _, allocatable = node_quantities(node)
+    except InputError:
+        return {"*": 1}
+    absent = [name for name in nodes.accelerators(requests) if name not in allocatable]
+    if absent:
+        return {absent[0]: requests[absent[0]]}
+    return {
+        name: amount - allocatable.get(name, 0)
+        for name, amount in requests.items()
+        if amount > allocatable.get(name, 0)
+    }
+
+
+@rule("fits-now", INFO, "A node would take the pod now")
+def fits_now(manifest: Manifest, around: Around) -> Iterator[Said]:
+    for view in manifest.pods:
+        read = readable(view)
+        if read is None or around.fit is None:
+            continue
+        try:
+            free = around.fit.feasible(read[0])
+        except InputError:
+            continue
+        if not free:
+            yield Said(
+                "no node would take it now; it would wait", view.at("spec"), "windlass why says for what"
+            )
+
+
+@rule("cpu-and-memory-in-proportion", WARNING, "CPU and memory don't exceed the node's share per GPU")
+def in_proportion(manifest: Manifest, around: Around) -> Iterator[Said]:
+    for view in manifest.pods:
+        read = readable(view)
+        gpus = nodes.accelerators(read[1]) if read is not None else {}
+        if read is None or not gpus or not around.nodes:
+            continue
+        name, asked = next(iter(gpus.items()))
+        shares = [_share(node, name, asked) for node in around.nodes]
+        fitting = [share for share in shares if share]
+        for resource in ("cpu", "memory"):
+            most = max((share.get(resource, 0) for share in fitting), default=0)
+            if fitting and read[1].get(resource, 0) > most:
+                yield Said(
+                    f"asks for {format_amount(resource, read[1][resource])} {resource} with {asked} {name}, more than "
+                    f"any node's share of {format_amount(resource, most)}: GPUs beside it would be stranded",
+                    view.at("spec"),
+                    f"ask for at most {format_amount(resource, most)} {resource}",
+                )
+
+
+def _share(node: Node, name: str, asked: int) -> dict[str, int]:
+    try:
+        _, allocatable = node_quantities(node)
+    except InputError:
+        return {}
+    total = allocatable.get(name, 0)
+    if total < asked:
+        return {}
+    return {resource: allocatable.get(resource, 0) * asked // total for resource in ("cpu", "memory")}

@@ -1,0 +1,129 @@
+"""What a container is given with its devices: environment, mounts, device nodes, annotations, CDI names.
+
+Called by `resource_server` for each container of an Allocate request. Names, values and orders are NVIDIA's, for every
+`deviceListStrategy`; several strategies add up, and where only CDI ones are on, nothing else is returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from windlass.node.plugin.rpc import Refused
+from windlass.node.protos import deviceplugin_pb2 as dp
+from windlass.node.root import HostRoot
+from windlass.sharing.plugin_config import PluginConfig
+from windlass.sharing.resources import PluginDevice, Resource
+
+VISIBLE, IMEX_CHANNELS = "NVIDIA_VISIBLE_DEVICES", "NVIDIA_IMEX_CHANNELS"
+MOUNTS = "/var/run/nvidia-container-devices"
+CDI_VENDOR = "k8s.device-plugin.nvidia.com"
+CONTAINER_MPS = "/mps"
+_COMMON_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+
+
+class Allocator:
+    """Answers for one resource."""
+
+    def __init__(
+        self, resource: Resource, config: PluginConfig, root: HostRoot, new_id: Callable[[], str]
+    ) -> None:
+        self._resource = resource
+        self._devices = {device.id: device for device in resource.devices}
+        self._config = config
+        self._root = root
+        self._new_id = new_id
+
+    def container(self, ids: Sequence[str]) -> dp.ContainerAllocateResponse:
+        devices = self._known(ids)
+        config = self._config
+        strategies = config.device_list_strategy
+        names = self._names(devices)
+        response = dp.ContainerAllocateResponse()
+        if "cdi-cri" in strategies:
+            response.cdi_devices.extend(dp.CDIDevice(name=name) for name in self._cdi_names(names))
+        if "cdi-annotations" in strategies:
+            key = f"{config.cdi_annotation_prefix}nvidia-device-plugin_{self._new_id()}"
+            response.annotations[key] = ",".join(self._cdi_names(names))
+        if all(strategy.startswith("cdi-") for strategy in strategies):
+            return response
+        if "envvar" in strategies:
+            response.envs[VISIBLE] = ",".join(names)
+            if config.imex_channel_ids:
+                response.envs[IMEX_CHANNELS] = ",".join(map(str, config.imex_channel_ids))
+        if "volume-mounts" in strategies:
+            self._add_volume_mounts(response, names)
+        if config.pass_device_specs:
+            response.devices.extend(self._device_specs(devices))
+        for enabled, name in (
+            (config.gdrcopy_enabled, "NVIDIA_GDRCOPY"),
+            (config.gds_enabled, "NVIDIA_GDS"),
+            (config.mofed_enabled, "NVIDIA_MOFED"),
+        ):
+            if enabled:
+                response.envs[name] = "enabled"
+        if config.sharing_strategy == "mps" and self._resource.is_shared:
+            self._add_mps(response)
+        return response
+
+    def _known(self, ids: Sequence[str]) -> list[PluginDevice]:
+        name = self._resource.name
+        if self._resource.fail_above_one and len(ids) > 1:
+            raise Refused(
+                f"request for '{name}: {len(ids)}' too large: maximum request size for shared resources is 1"
+            )
+        unknown = [each for each in ids if each not in self._devices]
+        if unknown:
+            raise Refused(f"invalid allocation request for '{name}': unknown device: {unknown[0]}")
+        return [self._devices[each] for each in ids]
+
+    def _names(self, devices: Sequence[PluginDevice]) -> list[str]:
+        """Physical devices, each once, as the ID strategy calls them."""
+        by_index = self._config.device_id_strategy == "index"
+        return list(dict.fromkeys(device.index if by_index else device.uuid for device in devices))
+
+    def _cdi_names(self, names: Sequence[str]) -> list[str]:
+        config = self._config
+        found = [f"{CDI_VENDOR}/gpu={name}" for name in names]
+        for enabled, kind in (
+            (config.gds_enabled, "gds"),
+            (config.mofed_enabled, "mofed"),
+            (config.gdrcopy_enabled, "gdrcopy"),
+        ):
+            if enabled:
+                found.append(f"{CDI_VENDOR}/{kind}=all")
+        return found + [f"{CDI_VENDOR}/imex-channel={channel}" for channel in config.imex_channel_ids]
+
+    def _add_volume_mounts(self, response: dp.ContainerAllocateResponse, names: Sequence[str]) -> None:
+        response.envs[VISIBLE] = MOUNTS
+        targets = [f"{MOUNTS}/{name}" for name in names]
+        targets += [f"{MOUNTS}/imex/{channel}" for channel in self._config.imex_channel_ids]
+        response.mounts.extend(dp.Mount(host_path="/dev/null", container_path=target) for target in targets)
+
+    def _device_specs(self, devices: Sequence[PluginDevice]) -> list[dp.DeviceSpec]:
+        paths = [path for path in _COMMON_NODES if self._root.exists(path)]
+        for device in devices:
+            paths.append(f"/dev/nvidia{device.gpu.minor}")
+            if device.instance is not None:
+                for compute in (None, device.instance.compute_instance):
+                    number = self._root.capability_minor(
+                        device.gpu.minor, device.instance.gpu_instance, compute
+                    )
+                    paths.append(f"/dev/nvidia-caps/nvidia-cap{number}")
+        outside = self._config.nvidia_dev_root or self._config.nvidia_driver_root
+        return [
+            dp.DeviceSpec(container_path=path, host_path=str(Path(outside) / path[1:]), permissions="rw")
+            for path in dict.fromkeys(paths)
+        ]
+
+    def _add_mps(self, response: dp.ContainerAllocateResponse) -> None:
+        response.envs["CUDA_MPS_PIPE_DIRECTORY"] = f"{CONTAINER_MPS}/{self._resource.name}/pipe"
+        folder = f"{self._config.mps_root}/{self._resource.name}"
+        response.mounts.extend(
+            [
+                dp.Mount(
+                    host_path=f"{folder}/pipe", container_path=f"{CONTAINER_MPS}/{self._resource.name}/pipe"
+                ),
+                dp.Mount(host_path=f"{self._config.mps_root}/shm", container_path="/dev/shm"),
+            ]
+        )

@@ -1,0 +1,156 @@
+"""Keeps what the kubelet is told in step with the hardware, the configuration and health, without restarts.
+
+The plugin process runs `step` in a loop: look at the kubelet's socket, look at the inventory, serve what there is. New
+resources get a server and are registered, resources that are gone get an empty list, changed devices are told over the
+open streams. Failures are told once and tried again; nothing here ends the process.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from windlass.model.errors import InputError
+from windlass.node.backend.protocol import DeviceError
+from windlass.node.plugin.allocate import Allocator
+from windlass.node.plugin.prefer import Chooser
+from windlass.node.plugin.registrar import Registrar
+from windlass.node.plugin.resource_server import Health, ResourceServer, Wish
+from windlass.node.root import HostRoot
+from windlass.sharing.inventory import Inventory
+from windlass.sharing.plugin_config import PluginConfig
+from windlass.sharing.resources import Resource, resources_of
+
+RETRY_SECONDS = 5.0
+
+
+class OtherOwner(InputError):
+    """Another program does this job on the node already."""
+
+    exit_code = 1
+
+
+class PluginManager:
+    def __init__(
+        self,
+        folder: Path,
+        root: HostRoot,
+        log: Callable[[str], None],
+        *,
+        kubelet_socket: Path | None = None,
+        wish: Wish = lambda name, size: (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.registrar = Registrar(folder, kubelet_socket)
+        self._folder = folder
+        self._root = root
+        self._log = log
+        self._wish = wish
+        self._clock = clock
+        self._servers: dict[str, ResourceServer] = {}
+        self._kubelet: tuple[int, int] | None = None
+        self._unregistered: dict[str, float] = {}
+        """Resources that the kubelet doesn't know yet, and when to try again."""
+        self._last_told = ""
+        self._made_from: tuple[Inventory, PluginConfig] | None = None
+        self._resources: tuple[Resource, ...] = ()
+        self._tools: dict[str, tuple[Chooser, Allocator]] = {}
+
+    @property
+    def resources(self) -> tuple[Resource, ...]:
+        return self._resources
+
+    def refuse_second_owner(self, inventory: Inventory, config: PluginConfig) -> None:
+        """Raises where another plugin serves one of our resources."""
+        for resource in resources_of(inventory, config):
+            socket = self.registrar.other_owner(resource.name)
+            if socket:
+                raise OtherOwner(
+                    f"another device plugin serves {resource.name}",
+                    file=socket,
+                    remedy="remove it from this node, or label the node nvidia.com/gpu.deploy.device-plugin=false",
+                )
+
+    def step(self, inventory: Inventory, config: PluginConfig, health: Health) -> None:
+        """One round; what the configuration can't make of the hardware leaves the last good resources in force."""
+        self._follow_kubelet()
+        if self._made_from != (inventory, config):
+            self._remake(inventory, config)
+        for resource in self._resources:
+            self._serve(resource, health)
+        self._register_waiting()
+
+    def stop(self) -> None:
+        for server in self._servers.values():
+            server.stop()
+        self._servers.clear()
+
+    def _follow_kubelet(self) -> None:
+        now = self.registrar.identity()
+        if now is not None and now != self._kubelet:
+            if self._kubelet is not None:
+                self._log("the kubelet has started anew: registering again")
+                for server in self._servers.values():
+                    server.stop()
+                    server.start()
+            self._unregistered = dict.fromkeys(self._servers, 0.0)
+        if now is not None:
+            self._kubelet = now
+
+    def _remake(self, inventory: Inventory, config: PluginConfig) -> None:
+        try:
+            resources = resources_of(inventory, config)
+        except InputError as error:
+            self._tell(f"the last good resources stay: {error}")
+            return
+        self._made_from = (inventory, config)
+        self._resources = resources
+        self._tools = {
+            resource.name: (
+                Chooser(resource, inventory, config.shared_devices_allocation_policy),
+                Allocator(resource, config, self._root, lambda: str(uuid.uuid4())),
+            )
+            for resource in resources
+        }
+        names = {resource.name for resource in resources}
+        for name, server in self._servers.items():
+            if name not in names:
+                server.withdraw()
+        self._log(
+            "advertising "
+            + (", ".join(f"{each.name}: {len(each.devices)}" for each in resources) or "nothing")
+        )
+
+    def _serve(self, resource: Resource, health: Health) -> None:
+        chooser, allocator = self._tools[resource.name]
+        server = self._servers.get(resource.name)
+        if server is not None:
+            server.update(resource, health, chooser, allocator)
+            return
+        server = ResourceServer(resource.name, self._folder, self._wish)
+        server.update(resource, health, chooser, allocator)
+        server.start()
+        self._servers[resource.name] = server
+        self._unregistered[resource.name] = 0.0
+
+    def _register_waiting(self) -> None:
+        if self._kubelet is None:
+            return
+        for name, due in list(self._unregistered.items()):
+            if self._clock() < due:
+                continue
+            try:
+                self.registrar.register(self._servers[name])
+            except DeviceError as error:
+                self._tell(str(error))
+                self._unregistered[name] = self._clock() + RETRY_SECONDS
+            else:
+                del self._unregistered[name]
+                self._log(f"registered {name}")
+
+    def _tell(self, line: str) -> None:
+        if line != self._last_told:
+            self._log(line)
+            self._last_told = line

@@ -1,0 +1,133 @@
+"""The gRPC server of one resource on its Unix socket.
+
+Made and kept by `manager`. The kubelet opens a stream and gets the whole list of devices at once and again after each
+change; preferred allocation and Allocate are answered from what the list was made of.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from windlass.node.plugin.allocate import Allocator
+from windlass.node.plugin.prefer import Chooser
+from windlass.node.plugin.rpc import HEALTHY, UNHEALTHY, plugin_handler
+from windlass.node.protos import deviceplugin_pb2 as dp
+from windlass.sharing.replicas import PREFIX
+from windlass.sharing.resources import Resource
+
+Health = Mapping[str, str]
+"""Why a GPU or MIG device can't be used, by UUID; healthy ones are absent."""
+Wish = Callable[[str, int], Sequence[int]]
+"""The GPUs that the engine wants for the next container that asks for so many of a resource."""
+
+_WORKERS = 6
+
+
+def socket_name(resource: str) -> str:
+    return f"nvidia-{resource.removeprefix(PREFIX)}.sock"
+
+
+class ResourceServer:
+    def __init__(self, name: str, folder: Path, wish: Wish = lambda name, size: ()) -> None:
+        self.name = name
+        self.socket = folder / socket_name(name)
+        self._wish = wish
+        self._changed = threading.Condition()
+        self._generation = 0
+        self._response = dp.ListAndWatchResponse()
+        self._chooser: Chooser | None = None
+        self._allocator: Allocator | None = None
+        self._server: Any = None
+        self._workers: ThreadPoolExecutor | None = None
+        self._is_stopped = False
+
+    def start(self) -> None:
+        self.socket.unlink(missing_ok=True)
+        self._is_stopped = False
+        self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix=self.socket.stem)
+        self._server = grpc.server(self._workers, options=[("grpc.so_reuseport", 0)])
+        self._server.add_generic_rpc_handlers((plugin_handler(self),))
+        self._server.add_insecure_port(f"unix:{self.socket}")
+        self._server.start()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+        if self._server is not None:
+            self._server.stop(grace=0.2).wait()
+            self._server = None
+        if self._workers is not None:
+            self._workers.shutdown(wait=False)
+        self.socket.unlink(missing_ok=True)
+
+    def update(self, resource: Resource, health: Health, chooser: Chooser, allocator: Allocator) -> None:
+        """What the resource consists of now; the kubelet hears of it only if its list changes."""
+        response = dp.ListAndWatchResponse(devices=[_device(each, health) for each in resource.devices])
+        with self._changed:
+            self._chooser, self._allocator = chooser, allocator
+            if response != self._response:
+                self._response = response
+                self._generation += 1
+                self._changed.notify_all()
+
+    def withdraw(self) -> None:
+        """An empty list: the resource has no devices any more, and pods on it are told."""
+        with self._changed:
+            self._response = dp.ListAndWatchResponse()
+            self._generation += 1
+            self._changed.notify_all()
+
+    def options(self) -> dp.DevicePluginOptions:
+        return dp.DevicePluginOptions(get_preferred_allocation_available=True)
+
+    def list_and_watch(self, context: Any) -> Iterator[dp.ListAndWatchResponse]:
+        seen = -1
+        context.add_callback(self._wake)
+        while True:
+            with self._changed:
+                while self._generation == seen and not self._is_stopped and context.is_active():
+                    self._changed.wait()
+                if self._is_stopped or not context.is_active():
+                    return
+                seen, response = self._generation, self._response
+            yield response
+
+    def preferred(self, request: dp.PreferredAllocationRequest) -> dp.PreferredAllocationResponse:
+        answer = dp.PreferredAllocationResponse()
+        chooser = self._chooser
+        for asked in request.container_requests:
+            size = asked.allocation_size
+            chosen: Sequence[str] = list(asked.available_deviceIDs)[:size]
+            if chooser is not None:
+                wish = self._wish(self.name, size)
+                chosen = chooser.choose(asked.available_deviceIDs, asked.must_include_deviceIDs, size, wish)
+            answer.container_responses.add(deviceIDs=chosen)
+        return answer
+
+    def allocate(self, request: dp.AllocateRequest) -> dp.AllocateResponse:
+        allocator = self._allocator
+        assert allocator is not None, "a server is updated before it is started"
+        containers = [allocator.container(list(asked.devices_ids)) for asked in request.container_requests]
+        return dp.AllocateResponse(container_responses=containers)
+
+    def pre_start(self, request: dp.PreStartContainerRequest) -> dp.PreStartContainerResponse:
+        return dp.PreStartContainerResponse()
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+
+def _device(device: Any, health: Health) -> dp.Device:
+    ill = health.get(device.uuid) or health.get(device.gpu.uuid)
+    found = dp.Device(ID=device.id, health=UNHEALTHY if ill else HEALTHY)
+    if device.gpu.numa >= 0:
+        found.topology.nodes.add(ID=device.gpu.numa)
+    return found

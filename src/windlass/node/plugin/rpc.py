@@ -1,0 +1,125 @@
+"""The kubelet's gRPC services by hand: handlers and callers with types, over the generated messages.
+
+Used by `resource_server` and `registrar`, by the PodResources join, and by the tests' own kubelet. gRPC's generated
+service stubs are untyped and load more than is needed; the wire is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import grpc
+
+from windlass.node.protos import deviceplugin_pb2 as dp
+from windlass.node.protos import podresources_pb2 as pr
+
+VERSION = "v1beta1"
+HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
+MOST_BYTES = 64 << 20
+"""A node with many pods answers with more than gRPC's default of 4 MiB."""
+_PLUGIN, _REGISTRATION, _LISTER = "v1beta1.DevicePlugin", "v1beta1.Registration", "v1.PodResourcesLister"
+
+
+class DevicePluginService(Protocol):
+    """What the kubelet calls."""
+
+    def options(self) -> dp.DevicePluginOptions: ...
+
+    def list_and_watch(self, context: Any) -> Iterator[dp.ListAndWatchResponse]: ...
+
+    def preferred(self, request: dp.PreferredAllocationRequest) -> dp.PreferredAllocationResponse: ...
+
+    def allocate(self, request: dp.AllocateRequest) -> dp.AllocateResponse: ...
+
+    def pre_start(self, request: dp.PreStartContainerRequest) -> dp.PreStartContainerResponse: ...
+
+
+class Refused(Exception):
+    """Answered to the kubelet as a failed call with this message."""
+
+
+def plugin_handler(service: DevicePluginService) -> Any:
+    """The service as gRPC takes it."""
+    return grpc.method_handlers_generic_handler(
+        _PLUGIN,
+        {
+            "GetDevicePluginOptions": _unary(lambda request: service.options(), dp.Empty),
+            "ListAndWatch": grpc.unary_stream_rpc_method_handler(
+                lambda request, context: service.list_and_watch(context),
+                request_deserializer=dp.Empty.FromString,
+                response_serializer=_serialize,
+            ),
+            "GetPreferredAllocation": _unary(service.preferred, dp.PreferredAllocationRequest),
+            "Allocate": _unary(service.allocate, dp.AllocateRequest),
+            "PreStartContainer": _unary(service.pre_start, dp.PreStartContainerRequest),
+        },
+    )
+
+
+def registration_handler(register: Callable[[dp.RegisterRequest], dp.Empty]) -> Any:
+    """The kubelet's side, for tests."""
+    return grpc.method_handlers_generic_handler(
+        _REGISTRATION, {"Register": _unary(register, dp.RegisterRequest)}
+    )
+
+
+def lister_handler(answer: Callable[[], pr.ListPodResourcesResponse]) -> Any:
+    """The kubelet's PodResources, for tests."""
+    return grpc.method_handlers_generic_handler(
+        _LISTER, {"List": _unary(lambda request: answer(), pr.ListPodResourcesRequest)}
+    )
+
+
+def unix_channel(socket: str) -> Any:
+    return grpc.insecure_channel(
+        f"unix:{socket}",
+        options=[("grpc.max_receive_message_length", MOST_BYTES), ("grpc.enable_http_proxy", 0)],
+    )
+
+
+class PluginCaller:
+    """The kubelet's view of a plugin."""
+
+    def __init__(self, channel: Any) -> None:
+        self.options = _caller(channel, _PLUGIN, "GetDevicePluginOptions", dp.DevicePluginOptions)
+        self.preferred = _caller(channel, _PLUGIN, "GetPreferredAllocation", dp.PreferredAllocationResponse)
+        self.allocate = _caller(channel, _PLUGIN, "Allocate", dp.AllocateResponse)
+        self.pre_start = _caller(channel, _PLUGIN, "PreStartContainer", dp.PreStartContainerResponse)
+        self.list_and_watch = channel.unary_stream(
+            f"/{_PLUGIN}/ListAndWatch",
+            request_serializer=_serialize,
+            response_deserializer=dp.ListAndWatchResponse.FromString,
+        )
+
+
+def register_caller(channel: Any) -> Callable[..., Any]:
+    return _caller(channel, _REGISTRATION, "Register", dp.Empty)
+
+
+def list_caller(channel: Any) -> Callable[..., Any]:
+    return _caller(channel, _LISTER, "List", pr.ListPodResourcesResponse)
+
+
+def _unary(function: Callable[[Any], Any], request: Any) -> Any:
+    def handle(asked: Any, context: Any) -> Any:
+        try:
+            return function(asked)
+        except Refused as refusal:
+            context.abort(grpc.StatusCode.UNKNOWN, str(refusal))
+
+    return grpc.unary_unary_rpc_method_handler(
+        handle, request_deserializer=request.FromString, response_serializer=_serialize
+    )
+
+
+def _caller(channel: Any, service: str, method: str, response: Any) -> Callable[..., Any]:
+    found: Callable[..., Any] = channel.unary_unary(
+        f"/{service}/{method}", request_serializer=_serialize, response_deserializer=response.FromString
+    )
+    return found
+
+
+def _serialize(message: Any) -> bytes:
+    found: bytes = message.SerializeToString()
+    return found

@@ -1,0 +1,60 @@
+"""Whether a Kueue controller is live here: then quota is its business, and placing what it admitted is ours.
+
+Run by `scheduler.run`. Kueue shows itself by the lease that its leader renews, and by the webhooks through which it
+sees every queued Job. Either is enough: a Kueue that restarts must not find its queues decided by somebody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+import msgspec
+
+from windlass.kube.client import KubeClient
+from windlass.kube.errors import ApiError, Forbidden, NotFound, ServerAway
+from windlass.kube.request import Request
+from windlass.kube.resources import LEASES
+from windlass.model.times import seconds_of
+from windlass.scheduler.world import World
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY = 15.0
+LEASE = "kueue-system/c1f6bfd2.kueue.x-k8s.io"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/kueue-validating-webhook-configuration"
+
+
+async def kueue_is_live(client: KubeClient) -> bool:
+    lease = await _look(client, LEASES.path(LEASE))
+    if lease is not None:
+        spec = lease.get("spec") or {}
+        renewed = seconds_of(spec.get("renewTime", ""))
+        if spec.get("holderIdentity") and time.time() < renewed + 2 * spec.get("leaseDurationSeconds", 15):
+            return True
+    return await _look(client, WEBHOOKS) is not None
+
+
+async def watch_kueue(client: KubeClient, world: World, known: asyncio.Event) -> None:
+    """Tells the world who decides on queues; `known` is set once that is known. Until cancelled."""
+    while True:
+        try:
+            live = await kueue_is_live(client)
+            if live != world.kueue_is_live:
+                log.info("Kueue %s", "is live: it decides on quota" if live else "is not live: quota is ours")
+                world.kueue_is_live = live
+                world.reconsider()
+            known.set()
+        except (ApiError, ServerAway) as error:
+            log.warning("whether Kueue is live can't be told: %s", error)
+        await asyncio.sleep(LOOK_EVERY if known.is_set() else 1.0)
+
+
+async def _look(client: KubeClient, path: str) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = msgspec.json.decode(await client.send(Request("GET", path)))
+    except (NotFound, Forbidden):
+        return None  # where we may not look, nobody has told us to beware of Kueue
+    return found

@@ -1,0 +1,143 @@
+"""The status of queues, as Kueue's users know it: how many wait, how many run, what they use, whether it is active.
+
+Made from each snapshot that a decision was made on, and written when it changed, at most every few seconds a queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from windlass.cluster.snapshot import Snapshot
+from windlass.kube.client import KubeClient
+from windlass.kube.errors import ApiError, NotFound, ServerAway
+from windlass.kube.resources import KUEUE, Resource
+from windlass.kube.writes import patch_status
+from windlass.model.queue import ClusterQueue, QueueSystem
+from windlass.model.quota import format_quota
+from windlass.model.times import timestamp_of
+from windlass.model.workload import Workload
+from windlass.scheduler.world import World
+
+log = logging.getLogger(__name__)
+
+AT_MOST_EVERY = 2.0
+Tree = dict[str, Any]
+Name = tuple[str, str]
+"""Kind and key."""
+
+
+def queue_statuses(system: QueueSystem, workloads: Iterable[Workload]) -> dict[Name, Tree]:
+    """What each queue's status should be, without times."""
+    members: dict[Name, list[Workload]] = {("ClusterQueue", name): [] for name in system.queues}
+    members |= {("LocalQueue", key): [] for key in system.local_queues}
+    for one in workloads:
+        local = system.local_queues.get(f"{one.namespace}/{one.queue}") if one.queue else None
+        if local is not None:
+            members["LocalQueue", local.key].append(one)
+            members.setdefault(("ClusterQueue", local.cluster_queue), []).append(one)
+    statuses = {}
+    for (kind, key), held in members.items():
+        name = key if kind == "ClusterQueue" else system.local_queues[key].cluster_queue
+        queue = system.queues.get(name)
+        statuses[kind, key] = _status(kind, name, queue, held)
+    return statuses
+
+
+def _status(kind: str, name: str, queue: ClusterQueue | None, members: list[Workload]) -> Tree:
+    running = [one for one in members if one.admission is not None]
+    usage = _usage(queue, running)
+    why, message = "", ""
+    if queue is None:
+        why, message = "ClusterQueueDoesNotExist", f"ClusterQueue {name} doesn't exist"
+    elif queue.inactive:
+        why, message = "NotImplemented", queue.inactive
+    elif queue.stop_policy != "None":
+        why, message = "Stopped", f"stopPolicy is {queue.stop_policy}"
+    good = "Can admit new workloads" if kind == "ClusterQueue" else "Can submit new workloads to localQueue"
+    condition = {
+        "type": "Active",
+        "status": "False" if why else "True",
+        "reason": why or "Ready",
+        "message": message or good,
+    }
+    return {
+        "pendingWorkloads": len(members) - len(running),
+        "reservingWorkloads": len(running),
+        "admittedWorkloads": len(running),
+        "flavorsReservation": usage,
+        "flavorsUsage": usage,
+        "conditions": [condition],
+    }
+
+
+def _usage(queue: ClusterQueue | None, running: Iterable[Workload]) -> list[Tree]:
+    used: dict[tuple[str, str], int] = {}
+    for one in running:
+        for part in one.admission.assignments if one.admission is not None else ():
+            for resource, amount in part.usage.items():
+                cell = part.flavors.get(resource, ""), resource
+                used[cell] = used.get(cell, 0) + amount
+    flavors: dict[str, list[Tree]] = {}
+    for group in queue.groups if queue is not None else ():
+        for flavor in group.flavors:
+            for resource, cell in flavor.cells.items():
+                total = used.get((flavor.flavor, resource), 0)
+                borrowed = max(0, total - cell.nominal) if queue is not None and queue.cohort else 0
+                entry = {"name": resource, "total": format_quota(resource, total)}
+                entry["borrowed"] = format_quota(resource, borrowed)
+                flavors.setdefault(flavor.flavor, []).append(entry)
+    return [{"name": name, "resources": resources} for name, resources in flavors.items()]
+
+
+class QueueStatusWriter:
+    def __init__(
+        self, client: KubeClient, world: World, served: Callable[[str, str], Resource | None]
+    ) -> None:
+        self._client, self._world, self._served = client, world, served
+        self._wanted: dict[Name, Tree] = {}
+        self._written: dict[Name, Tree] = {}
+        self._since: dict[Name, tuple[str, str]] = {}
+        """Status of the Active condition, and since when it has it."""
+        self._work = asyncio.Event()
+
+    def see(self, snapshot: Snapshot) -> None:
+        """A decision was made on this."""
+        if self._world.kueue_is_live or not (snapshot.system.queues or snapshot.system.local_queues):
+            return
+        for name, status in queue_statuses(snapshot.system, snapshot.workloads).items():
+            if self._written.get(name) != status:
+                self._wanted[name] = status
+                self._work.set()
+            else:
+                self._wanted.pop(name, None)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while self._wanted:
+                name, status = self._wanted.popitem()
+                await self._write(name, status)
+            await asyncio.sleep(AT_MOST_EVERY)
+
+    async def _write(self, name: Name, status: Tree) -> None:
+        resource = self._served(name[0], KUEUE)
+        if resource is None or self._world.look(name[0], name[1], KUEUE) is None:
+            return
+        self._written[name] = status
+        active = status["conditions"][0]["status"]
+        if self._since.get(name, ("", ""))[0] != active:
+            self._since[name] = active, timestamp_of(int(time.time()))
+        condition = {**status["conditions"][0], "lastTransitionTime": self._since[name][1]}
+        try:
+            await self._client.send(patch_status(resource, name[1], {**status, "conditions": [condition]}))
+        except NotFound:
+            pass
+        except (ApiError, ServerAway) as error:
+            self._written.pop(name, None)
+            log.warning("status of %s %s: %s", *name, error)
