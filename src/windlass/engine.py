@@ -18,12 +18,13 @@ import numpy as np
 from windlass import jit
 from windlass.cluster.pods import ALONE
 from windlass.cluster.snapshot import Snapshot
-from windlass.model.configuration import WorkloadClass
+from windlass.model.configuration import Defragmentation, WorkloadClass
 from windlass.model.decision import Bind, Hold
 from windlass.model.plan import Plan
 from windlass.model.verdict import Verdict
 from windlass.model.workload import Workload
 from windlass.placement.admission import GangSettings, admit_workloads, is_alone
+from windlass.placement.defrag.proactive import with_moves
 from windlass.placement.explain import Advisor, ExplainedHolds, lone_room
 from windlass.placement.grants import GrantReader
 from windlass.placement.mix import WorkloadMix, mix_arrays, mix_of
@@ -54,6 +55,8 @@ class EngineConfig(msgspec.Struct, frozen=True):
     gangs: GangSettings = GangSettings()
     classes: tuple[WorkloadClass, ...] = ()
     """Workloads that are placed by a rule of their own."""
+    defrag: Defragmentation = Defragmentation()
+    """Whether running pods may be moved for what waits."""
 
 
 class Memo:
@@ -103,7 +106,8 @@ def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | No
             advisor = Advisor(lambda: lone_room(overlay, config.queues, config.gangs.time, int(now)))
             holds = ExplainedHolds([Holds(snapshot, loose, placed)], advisor)
             binds = _binds(snapshot, loose, placed, preemption.leaving)
-            return Plan(binds=binds, holds=holds, evicts=preemption.evicts())
+            plan = Plan(binds=binds, holds=holds, evicts=preemption.evicts())
+            return with_moves(plan, advisor.aftermath, config.defrag)
         first = place_alone(overlay, urgent, preemption)
         urgent_binds = _binds(snapshot, urgent, first, preemption.leaving)
         decided = admit_workloads(
@@ -122,16 +126,18 @@ def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | No
         node: tuple(dict.fromkeys((*decided.leaving.get(node, ()), *preemption.leaving.get(node, ()))))
         for node in {**decided.leaving, **preemption.leaving}
     }
-    return Plan(
+    advisor = Advisor(lambda: decided.after)
+    plan = Plan(
         binds=[*urgent_binds, *decided.binds, *_binds(snapshot, loose, last, leaving)],
         holds=ExplainedHolds(
             [Holds(snapshot, urgent, first), decided.holds, Holds(snapshot, loose, last)],
-            Advisor(lambda: decided.after),
+            advisor,
         ),
         admits=decided.admits,
         evicts=merged([*decided.evicts, *preemption.evicts()]),
         reserves=decided.reserves,
     )
+    return with_moves(plan, advisor.aftermath, config.defrag)
 
 
 def _shapes_to_look_at(snapshot: Snapshot) -> int:

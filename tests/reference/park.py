@@ -162,7 +162,13 @@ class Desk:
         ]
 
     def verdict(self, name, namespace="default"):
-        (hold,) = [hold for hold in self.plan().holds if hold.workload == f"{namespace}/{name}"]
+        """Of the pod, or of the gang that it is a member of."""
+        snapshot = self.store.snapshot()
+        key = f"{namespace}/{name}"
+        waiting = [one for one in snapshot.pods.objects if one.key == key]
+        label = "kueue.x-k8s.io/pod-group-name"
+        names = {key, *(f"{namespace}/{one.metadata.labels.get(label)}" for one in waiting)}
+        (hold,) = [hold for hold in self.plan().holds if hold.workload in names]
         return hold.verdict
 
     def room(self, name):

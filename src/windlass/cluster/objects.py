@@ -10,18 +10,27 @@ from collections.abc import Mapping
 
 import msgspec
 
-from windlass.model.volume import Namespace, PersistentVolume, PersistentVolumeClaim, StorageClass
+from windlass.model.volume import (
+    CSINode,
+    Namespace,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 
 
 class ClusterObjects(msgspec.Struct, frozen=True):
-    """Volumes, storage classes and namespaces by name, claims by `namespace/name`."""
+    """Claims by `namespace/name`, everything else by name (CSI drivers by their node's)."""
 
     volumes: Mapping[str, PersistentVolume] = {}
     claims: Mapping[str, PersistentVolumeClaim] = {}
     storage_classes: Mapping[str, StorageClass] = {}
     namespaces: Mapping[str, Namespace] = {}
+    csi_nodes: Mapping[str, CSINode] = {}
+    attachments: Mapping[str, VolumeAttachment] = {}
 
     def namespace_labels(self, name: str) -> dict[str, str]:
         """A namespace's labels. The API server gives every namespace its own name as a label, so a dump

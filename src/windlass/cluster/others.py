@@ -25,6 +25,8 @@ _LOOKED_UP = {
     "PersistentVolumeClaim": "claims",
     "StorageClass": "storage_classes",
     "Namespace": "namespaces",
+    "CSINode": "csi_nodes",
+    "VolumeAttachment": "attachments",
 }
 """Kind → where `ClusterObjects` keeps it."""
 

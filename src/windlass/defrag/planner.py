@@ -13,7 +13,7 @@ import numpy as np
 
 from windlass.cluster.state import MEMORY_MIB
 from windlass.defrag.scene import Scene
-from windlass.model.configuration import Settings
+from windlass.model.configuration import Defragmentation, Settings
 from windlass.model.defrag import DefragPlan, Move, Start, Unmoved
 from windlass.model.errors import InputError
 from windlass.model.quota import quota_requests
@@ -63,7 +63,9 @@ def defrag_plan(
 ) -> DefragPlan:
     """The cheapest moves that were found, and what they bring."""
     with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
-        return _Planner(Scene(objects, engine_config(settings), now), now, request).run()
+        # Moves are what is asked for here: the engine is not to make any of its own beside them.
+        config = msgspec.structs.replace(engine_config(settings), defrag=Defragmentation())
+        return _Planner(Scene(objects, config, now), now, request).run()
 
 
 class _Planner:

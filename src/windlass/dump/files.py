@@ -32,6 +32,9 @@ _PAST = re.compile(
 )
 """Fields that name a moment that has been, in JSON or YAML; times that are to come (deadlines) are others."""
 
+_JSON = re.compile(r'\s*\{\s*["}]')
+"""YAML may begin with a brace, too, but hardly goes on with a quote."""
+
 Document = jsontext.JsonDocument | yamltext.YamlDocument
 
 
@@ -150,7 +153,7 @@ def read_documents(file: Path) -> Iterator[Document]:
 
 def documents_of(text: str, file: str) -> Iterator[Document]:
     """Of a text that doesn't say what it is."""
-    is_json = text.lstrip()[:1] == "{"
+    is_json = _JSON.match(text) is not None
     return jsontext.read_documents(text, file) if is_json else yamltext.read_documents(text, file)
 
 

@@ -57,7 +57,7 @@ def _insert(text: str, parent: Node, key: str, value: Any, path: str) -> str:
         return text[: start + 1] + inner + (", " if parent.value else "") + text[start + 1 :]
     column = parent.value[0][0].start_mark.column
     lines = yaml.safe_dump({key: value}, sort_keys=False).rstrip().splitlines()
-    block: str = ("\n" + " " * column).join(lines)
+    block = f"\n{' ' * column}".join(lines)
     return text[:start] + block + "\n" + " " * column + text[start:]
 
 

@@ -38,7 +38,14 @@ from windlass.model.pod import Pod
 from windlass.model.podgroup import pod_group
 from windlass.model.priority import PriorityClass
 from windlass.model.reservation import ReservationObject, reservation_of
-from windlass.model.volume import Namespace, PersistentVolume, PersistentVolumeClaim, StorageClass
+from windlass.model.volume import (
+    CSINode,
+    Namespace,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 
 
 class OtherObject(KubeStruct, frozen=True):
@@ -80,6 +87,8 @@ _KINDS: dict[str, tuple[tuple[str, type], ...]] = {
     "PersistentVolume": (("v1", PersistentVolume),),
     "PersistentVolumeClaim": (("v1", PersistentVolumeClaim),),
     "StorageClass": (("storage.k8s.io/v1", StorageClass),),
+    "CSINode": (("storage.k8s.io/v1", CSINode),),
+    "VolumeAttachment": (("storage.k8s.io/v1", VolumeAttachment),),
     "PriorityClass": (("scheduling.k8s.io/v1", PriorityClass),),
     "ClusterQueue": (("kueue.x-k8s.io/v1beta2", wire.ClusterQueueObject),),
     "LocalQueue": (("kueue.x-k8s.io/v1beta2", wire.LocalQueueObject),),

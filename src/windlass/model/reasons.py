@@ -28,6 +28,7 @@ WHY_VOLUME_ZONE = 1 << 11
 WHY_NOT_UNDERSTOOD = 1 << 12
 WHY_EXCLUSIVE_CLAIM = 1 << 13
 WHY_VOLUME_BINDING = 1 << 14
+WHY_VOLUME_LIMIT = 1 << 15
 WHY_GPU_DEVICE_ROOM = 1 << 16
 WHY_GPU_MODEL = 1 << 17
 WHY_GPU_UNHEALTHY = 1 << 18
@@ -184,6 +185,14 @@ NODE_REASONS = (
         "no available volume fits the pod's claim here, and its storage class can't make one here",
         "add a volume that this node can reach, or let the class provision in the node's zone",
         14,
+    ),
+    Reason(
+        "VOLUME_LIMIT",
+        "STORAGE_INSUFFICIENT",
+        "node(s) exceed max volume count",
+        "the node can't have more volumes of this driver attached",
+        "wait for pods with volumes to end there, use fewer volumes, or add nodes",
+        15,
     ),
     Reason(
         "GPU_DEVICE_ROOM",

@@ -23,6 +23,13 @@ class ObjectReference(KubeStruct, frozen=True):
     uid: str = ""
 
 
+class CsiVolume(KubeStruct, frozen=True):
+    """The volume as its CSI driver knows it."""
+
+    driver: str = ""
+    volume_handle: str = ""
+
+
 class PersistentVolumeSpec(KubeStruct, frozen=True):
     capacity: dict[str, RawQuantity] = msgspec.field(default_factory=dict)
     node_affinity: VolumeNodeAffinity | None = None
@@ -31,6 +38,7 @@ class PersistentVolumeSpec(KubeStruct, frozen=True):
     claim_ref: ObjectReference | None = None
     volume_mode: str = "Filesystem"
     volume_attributes_class_name: str = ""
+    csi: CsiVolume | None = None
 
 
 class PersistentVolumeStatus(KubeStruct, frozen=True):
@@ -78,6 +86,45 @@ class StorageClass(KubeStruct, frozen=True):
     provisioner: str = ""
     volume_binding_mode: str = "Immediate"
     allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
+
+
+class VolumeLimit(KubeStruct, frozen=True):
+    """How many volumes of a driver can be attached to a node; None: as many as one likes."""
+
+    count: int | None = None
+
+
+class CsiNodeDriver(KubeStruct, frozen=True):
+    name: str = ""
+    allocatable: VolumeLimit | None = None
+
+
+class CsiNodeSpec(KubeStruct, frozen=True):
+    drivers: tuple[CsiNodeDriver, ...] = ()
+
+
+class CSINode(KubeStruct, frozen=True):
+    """The CSI drivers of the node of the same name."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: CsiNodeSpec = CsiNodeSpec()
+
+
+class AttachedVolume(KubeStruct, frozen=True):
+    persistent_volume_name: str | None = None
+
+
+class VolumeAttachmentSpec(KubeStruct, frozen=True):
+    attacher: str = ""
+    node_name: str = ""
+    source: AttachedVolume = AttachedVolume()
+
+
+class VolumeAttachment(KubeStruct, frozen=True):
+    """A volume that is attached to a node, or is to be, whichever pods use it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
 
 
 class Namespace(KubeStruct, frozen=True):

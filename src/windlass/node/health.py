@@ -2,8 +2,8 @@
 
 Fed with faults as they happen, with readings once per round, and with the validator's outcome; feeds the device plugin
 (the kubelet's Healthy or Unhealthy) and the journal (log lines, node Events, metrics). A GPU's fault counts for all its
-replicas and MIG devices, an instance's fault for that instance. Nothing is for ever: a device comes back when the driver
-asks for nothing any more, the readings are clean, some quiet time has passed and the validator has passed again.
+replicas and MIG devices, an instance's fault for that instance. Nothing is for ever: a device comes back when the
+driver asks for nothing any more, the readings are clean, some quiet time has passed and the validator has passed again.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ class HealthBook:
         self._slow_since: dict[str, float] = {}
         self._before: dict[str, tuple[float, Reading]] = {}
         self._last_fatal: dict[str, float] = {}
+        self._most_links: dict[str, int] = {}
         self._changes: list[Change] = []
 
     def unhealthy(self) -> dict[str, str]:
@@ -131,9 +132,20 @@ class HealthBook:
             elif "lost" in self._ills.get(gpu.uuid, {}):
                 self._heal(gpu.uuid, "lost")
                 self.ask_again(gpu.uuid, "it was lost and is back")
+            self._links_lost(gpu)
         present = {gpu.uuid for gpu in inventory.gpus}
         present |= {each.uuid for gpu in inventory.gpus for each in gpu.instances}
         self._ills = {uuid: ills for uuid, ills in self._ills.items() if uuid in present}
+
+    def _links_lost(self, gpu: Gpu) -> None:
+        """NVLinks that were up once and aren't any more."""
+        active = 0 if gpu.is_lost else gpu.switch_links + sum(gpu.peers)
+        most = self._most_links[gpu.uuid] = max(active, self._most_links.get(gpu.uuid, 0))
+        if active < most and not gpu.is_lost:
+            words = f"{most - active} of {most} NVLinks went down"
+            self._strike(gpu.uuid, "links-lost", words, Action.CHECK_LINKS.value)
+        else:
+            self._heal(gpu.uuid, "links-lost")
 
     def on_reading(self, gpu: Gpu, reading: Reading) -> None:
         """One GPU's counters."""

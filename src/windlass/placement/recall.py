@@ -7,7 +7,7 @@ unchanged. An empty one gives the same plans.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -76,7 +76,8 @@ class Recall:
         basis = (snapshot.facts, snapshot.system, snapshot.pods.objects)
         same = len(basis) == len(self._basis) and all(map(_is, basis, self._basis))
         most = 2 * len(snapshot.workloads) + _SPARE
-        if not same or max(map(len, (self.pieces.known, self.seats.known, self.flavored, self.asked))) > most:
+        kept: tuple[Sized, ...] = (self.pieces.known, self.seats.known, self.flavored, self.asked)
+        if not same or max(map(len, kept)) > most:
             self._basis = basis
             self._forget()
 

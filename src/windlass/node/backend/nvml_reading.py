@@ -7,6 +7,7 @@ two samples: the first pass has none, every later one covers the time since the 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -173,6 +174,7 @@ class NvmlReader:
     """Keeps what lies between two passes: GPM samples, and how far processes were read."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()  # two threads must not free one sample
         self._samples: dict[str, Any] = {}
         self._seen: dict[str, int] = {}
 
@@ -186,7 +188,8 @@ class NvmlReader:
                 except (StopIteration, nv.NVMLError):
                     break
                 found[name] = float(value)
-        found.update(self._profiling(handle, uuid))
+        with self._lock:
+            found.update(self._profiling(handle, uuid))
         return found
 
     def process_utilization(self, handle: Any, uuid: str) -> dict[int, int]:

@@ -47,9 +47,14 @@ class Validation(msgspec.Struct, frozen=True):
 
 
 def validate(
-    backend: DeviceBackend, root: HostRoot, compute: Compute | None = None, *, expected_driver: str = ""
+    backend: DeviceBackend,
+    root: HostRoot,
+    compute: Compute | None = None,
+    *,
+    expected_driver: str = "",
+    only: frozenset[str] | None = None,
 ) -> Validation:
-    """All checks. `compute` runs the computation on a device; None leaves it out."""
+    """All checks. `compute` runs the computation on a device; None leaves it out, `only` names devices to keep to."""
     try:
         inventory = backend.inventory()
     except DeviceError as error:
@@ -60,7 +65,7 @@ def validate(
     for gpu in inventory.gpus:
         checks += _gpu_checks(backend, gpu, inventory)
         if compute is not None:
-            checks += _computations(gpu, compute)
+            checks += _computations(gpu, compute, only)
     return Validation(tuple(checks))
 
 
@@ -180,7 +185,7 @@ RECOVERY_WORDS = {
 }
 
 
-def _computations(gpu: Gpu, compute: Compute) -> list[Check]:
+def _computations(gpu: Gpu, compute: Compute, only: frozenset[str] | None) -> list[Check]:
     """On the GPU, or on each of its instances."""
     if gpu.is_lost:
         return []
@@ -188,7 +193,7 @@ def _computations(gpu: Gpu, compute: Compute) -> list[Check]:
     if not devices:
         return [_check(gpu, "computation", NONE, "MIG is on and there are no instances")]
     checks = []
-    for uuid in devices:
+    for uuid in devices if only is None else [each for each in devices if each in only]:
         result = compute(uuid)
         if result.right:
             evidence = f"right on {result.device} ({result.multiprocessors} SMs), {result.milliseconds} ms"

@@ -48,6 +48,9 @@ class Advisor:
         self._by_shape: dict[int, bool] = {}
         self._by_request: dict[tuple[object, ...], bool] = {}
 
+    def aftermath(self) -> Aftermath:
+        return self._after
+
     @property
     def _after(self) -> Aftermath:
         if self._made is None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import overload
 
 from windlass.model.decision import Hold
@@ -39,6 +39,10 @@ class ExplainedHolds(ExplainableHolds):
             if index < MOST_EXPLAINED:
                 known = self._explained[index] = self._advisor.explained(known)
         return known
+
+    def without(self, workloads: Container[str]) -> ExplainedHolds:
+        """Those of other workloads."""
+        return ExplainedHolds([[hold for hold in self if hold.workload not in workloads]], self._advisor)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)

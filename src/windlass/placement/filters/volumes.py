@@ -1,8 +1,8 @@
 """Where a pod's volumes can be reached, or could be made.
 
 A bound volume says by node affinity where it can be mounted. A claim that waits for its first pod needs a
-node where an available volume fits it, or where its class can provision one. Storage capacity objects and CSI
-volume limits are not read: a node that is full of volumes is not refused for that.
+node where an available volume fits it, or where its class can provision one. Storage capacity objects are not
+read. How many volumes a node can have attached is a matter of its other pods: `neighbours.attachments`.
 """
 
 from __future__ import annotations

@@ -179,9 +179,15 @@ def _held(wanted: HeldCheck, seen: Seen) -> Check:
     workload, hold = seen.workloads.get(key), seen.holds.get(key)
     if hold is None or (workload is not None and seen.is_running(workload)):
         return Check(seen.now, what, False, seen.state(key))
-    said = hold_words(hold)
+    said, told = hold_words(hold), hold.verdict.public_message
     ok = wanted.code in ("", hold.verdict.code) and all(fragment in said for fragment in fragments)
-    return _checked(seen, what, ok, seen.state(key))
+    if not wanted.public and not wanted.hidden:
+        return _checked(seen, what, ok, seen.state(key))
+    ok = ok and all(fragment in told for fragment in wanted.public)
+    ok = ok and not any(fragment in told for fragment in wanted.hidden)
+    what += "".join(f", its owner is told “{fragment}”" for fragment in wanted.public)
+    what += "".join(f", its owner isn't told “{fragment}”" for fragment in wanted.hidden)
+    return _checked(seen, what, ok, f"{seen.state(key)}; its owner is told: {told}")
 
 
 def _evicted(wanted: EvictedCheck, seen: Seen) -> Check:

@@ -178,6 +178,10 @@ class HeldCheck(Strict, frozen=True):
     code: str = ""
     message: str | tuple[str, ...] = ()
     """Fragments of what is said."""
+    public: tuple[str, ...] = ()
+    """Fragments of what its owner is told."""
+    hidden: tuple[str, ...] = ()
+    """What its owner is not told."""
 
 
 class EvictedCheck(Strict, frozen=True):

@@ -1,0 +1,245 @@
+"""CDI specs for the node's GPUs: made from the inventory, checked against the format and against the node, then written.
+
+Written by the plugin process before it advertises devices by CDI name, and again whenever MIG, the driver or device
+numbers change. Names, mounts and hooks follow NVIDIA's generator. A path that doesn't exist or a device node with
+another number would break containers one by one later; here it is an error before the spec is in force.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from windlass.model.errors import InputError
+from windlass.node.journal import write_whole
+from windlass.node.root import HostRoot
+from windlass.sharing.inventory import Gpu, Instance, Inventory
+
+COMMON_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
+BINARIES = (
+    "nvidia-smi",
+    "nvidia-debugdump",
+    "nvidia-persistenced",
+    "nvidia-cuda-mps-control",
+    "nvidia-cuda-mps-server",
+)
+SOCKETS = ("/run/nvidia-persistenced/socket", "/run/nvidia-fabricmanager/socket", "/tmp/nvidia-mps")
+_READ_ONLY = ("ro", "nosuid", "nodev", "rbind", "rprivate")
+_KIND = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]/[A-Za-z][A-Za-z0-9_-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]*")
+
+
+class _Strict(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """The format's rule: nothing that it doesn't know."""
+
+
+class CdiNode(_Strict, frozen=True):
+    path: str
+    host_path: str = ""
+    type: str = ""
+    major: int = 0
+    minor: int = 0
+    permissions: str = ""
+
+
+class CdiMount(_Strict, frozen=True):
+    host_path: str
+    container_path: str
+    options: tuple[str, ...] = ()
+    type: str = ""
+
+
+class CdiHook(_Strict, frozen=True):
+    hook_name: str
+    path: str
+    args: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+
+
+class CdiEdits(_Strict, frozen=True):
+    env: tuple[str, ...] = ()
+    device_nodes: tuple[CdiNode, ...] = ()
+    hooks: tuple[CdiHook, ...] = ()
+    mounts: tuple[CdiMount, ...] = ()
+
+
+class CdiDevice(_Strict, frozen=True):
+    name: str
+    container_edits: CdiEdits
+
+
+class CdiSpec(_Strict, frozen=True):
+    cdi_version: str
+    kind: str
+    devices: tuple[CdiDevice, ...]
+    container_edits: CdiEdits = CdiEdits()
+
+
+def make_spec(inventory: Inventory, root: HostRoot, kind: str, *, hook: str = "") -> CdiSpec:
+    """The spec of all devices; `hook` is the path of nvidia-ctk or nvidia-cdi-hook, empty for no hooks."""
+    devices: list[CdiDevice] = []
+    for gpu in inventory.gpus:
+        if gpu.is_lost:
+            continue
+        edits = _edits(_gpu_paths(gpu, root), root)
+        devices += [CdiDevice(name=name, container_edits=edits) for name in (str(gpu.index), gpu.uuid)]
+        for instance in gpu.instances:
+            edits = _edits(_instance_paths(gpu, instance, root), root)
+            names = (f"{gpu.index}:{instance.index}", instance.uuid)
+            devices += [CdiDevice(name=name, container_edits=edits) for name in names]
+    devices.append(CdiDevice(name="all", container_edits=_edits(_all_paths(inventory, root), root)))
+    common = _common(root, inventory.driver.version, hook)
+    return CdiSpec(
+        cdi_version=_version(devices, common), kind=kind, devices=tuple(devices), container_edits=common
+    )
+
+
+def check_spec(spec: CdiSpec, root: HostRoot) -> None:
+    """Raises an `InputError` for the first thing that is wrong, by the format or on this node."""
+    if not _KIND.fullmatch(spec.kind):
+        raise InputError(f"{spec.kind!r} is not vendor/class", path="kind")
+    if not spec.devices:
+        raise InputError("no devices", path="devices")
+    seen = set()
+    for at, device in enumerate(spec.devices):
+        if not _NAME.fullmatch(device.name) or device.name in seen:
+            raise InputError(
+                f"{device.name!r} can't name a device, or is there twice", path=f"devices[{at}].name"
+            )
+        seen.add(device.name)
+        _check_edits(device.container_edits, root, f"devices[{at}].containerEdits")
+    _check_edits(spec.container_edits, root, "containerEdits")
+
+
+def write_spec(spec: CdiSpec, folder: Path) -> Path:
+    """`<vendor>-<class>.json`, replaced as a whole."""
+    path = folder / f"{spec.kind.replace('/', '-')}.json"
+    write_whole(path, msgspec.json.format(msgspec.json.encode(spec), indent=2))
+    return path
+
+
+def read_spec(data: bytes) -> CdiSpec:
+    """A spec as the runtime reads it: strictly."""
+    try:
+        return msgspec.json.decode(data, type=CdiSpec)
+    except msgspec.MsgspecError as error:
+        raise InputError(f"is not a CDI spec: {error}") from None
+
+
+def _gpu_paths(gpu: Gpu, root: HostRoot) -> list[str]:
+    paths = [f"/dev/nvidia{gpu.minor}"]
+    drm = root.path(f"/sys/bus/pci/devices/{gpu.bus_id}/drm")
+    names = sorted(path.name for path in drm.iterdir()) if drm.is_dir() else []
+    return paths + [f"/dev/dri/{name}" for name in names if root.exists(f"/dev/dri/{name}")]
+
+
+def _instance_paths(gpu: Gpu, instance: Instance, root: HostRoot) -> list[str]:
+    caps = [
+        root.capability_minor(gpu.minor, instance.gpu_instance),
+        root.capability_minor(gpu.minor, instance.gpu_instance, instance.compute_instance),
+    ]
+    return [f"/dev/nvidia{gpu.minor}", *(f"/dev/nvidia-caps/nvidia-cap{number}" for number in caps)]
+
+
+def _all_paths(inventory: Inventory, root: HostRoot) -> list[str]:
+    paths: dict[str, None] = {}
+    for gpu in inventory.gpus:
+        if not gpu.is_lost:
+            paths.update(dict.fromkeys(_gpu_paths(gpu, root)))
+            for instance in gpu.instances:
+                paths.update(dict.fromkeys(_instance_paths(gpu, instance, root)))
+    return list(paths)
+
+
+def _edits(paths: list[str], root: HostRoot) -> CdiEdits:
+    nodes, mounts = [], []
+    for path in paths:
+        found = root.device_node(path)
+        outside = str(root.path(path))
+        if found is not None and found.is_stand_in:
+            # A simulated device is a plain file: a container gets the file.
+            mounts.append(CdiMount(host_path=outside, container_path=path, options=("bind", "ro")))
+        else:
+            numbers = {"major": found.major, "minor": found.minor, "type": "c"} if found else {}
+            nodes.append(
+                CdiNode(path=path, host_path=outside if outside != path else "", permissions="rw", **numbers)
+            )
+    return CdiEdits(device_nodes=tuple(nodes), mounts=tuple(mounts))
+
+
+def _common(root: HostRoot, version: str, hook: str) -> CdiEdits:
+    edits = _edits([path for path in COMMON_NODES if root.exists(path)], root)
+    libraries = list(_libraries(root, version))
+    files = [*libraries, *(f"/usr/bin/{name}" for name in BINARIES), *SOCKETS]
+    mounts = tuple(
+        CdiMount(host_path=str(root.path(path)), container_path=path, options=_READ_ONLY)
+        for path in files
+        if root.exists(path)
+    )
+    return CdiEdits(
+        env=("NVIDIA_VISIBLE_DEVICES=void",),
+        device_nodes=edits.device_nodes,
+        mounts=(*edits.mounts, *mounts),
+        hooks=_hooks(hook, libraries, version) if libraries and hook else (),
+    )
+
+
+def _libraries(root: HostRoot, version: str) -> Iterator[str]:
+    """The driver's libraries carry its version in their names."""
+    for folder in LIBRARY_FOLDERS:
+        inside = root.path(folder)
+        for found in sorted(inside.glob(f"*.so.{version}")) if inside.is_dir() else ():
+            yield f"{folder}/{found.name}"
+
+
+def _hooks(hook: str, libraries: list[str], version: str) -> tuple[CdiHook, ...]:
+    program = Path(hook).name
+    first = (program, "hook") if program == "nvidia-ctk" else (program,)
+    links = []
+    for path in libraries:
+        name = Path(path).name.removesuffix(f".so.{version}")
+        if name in ("libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler", "libnvidia-opencl"):
+            links += ["--link", f"{name}.so.{version}::{Path(path).parent}/{name}.so.1"]
+    folders = sorted({str(Path(path).parent) for path in libraries})
+    shared = [part for folder in folders for part in ("--folder", folder)]
+    found = (
+        [CdiHook(hook_name="createContainer", path=hook, args=(*first, "create-symlinks", *links))]
+        if links
+        else []
+    )
+    found.append(CdiHook(hook_name="createContainer", path=hook, args=(*first, "update-ldcache", *shared)))
+    return tuple(found)
+
+
+def _version(devices: list[CdiDevice], common: CdiEdits) -> str:
+    """The lowest that has everything used: old runtimes refuse what is newer than they are."""
+    edits = [*(device.container_edits for device in devices), common]
+    needs_host_path = any(node.host_path for each in edits for node in each.device_nodes)
+    begins_with_digit = any(device.name[0].isdigit() for device in devices)
+    return "0.5.0" if needs_host_path or begins_with_digit else "0.3.0"
+
+
+def _check_edits(edits: CdiEdits, root: HostRoot, path: str) -> None:
+    for at, node in enumerate(edits.device_nodes):
+        found = root.device_node(node.path)
+        where = f"{path}.deviceNodes[{at}]"
+        if found is None:
+            raise InputError(f"there is no device node {node.path}", path=where)
+        if (found.major, found.minor) != (node.major, node.minor):
+            raise InputError(
+                f"{node.path} is {found.major}:{found.minor} and not {node.major}:{node.minor}", path=where
+            )
+    for at, mount in enumerate(edits.mounts):
+        if not Path(mount.host_path).exists():
+            raise InputError(f"there is no {mount.host_path}", path=f"{path}.mounts[{at}].hostPath")
+        if not mount.container_path.startswith("/"):
+            raise InputError("must be absolute", path=f"{path}.mounts[{at}].containerPath")
+    for at, hook in enumerate(edits.hooks):
+        if not root.exists(hook.path):
+            raise InputError(f"there is no {hook.path}", path=f"{path}.hooks[{at}].path")

@@ -1,0 +1,250 @@
+"""Moves that the engine makes on its own, where the policy allows: small pods restart elsewhere, a large job starts.
+
+`engine` calls `with_moves` last, with what is still held. What is decided is an eviction for `Defragmentation` and the
+start of the one that it is for; the moved pods are made again by their controllers and find their place in the next
+decision. Nothing moves but pods on their own whose controller makes them anew (no gang stops for it), within disruption
+budgets, and only if the work that is lost is worth less than the earlier start.
+
+Why it comes to rest: moves are made only where the one that waits asks for more GPUs than all moved pods hold, where it
+goes before them in order (their priority is no higher, and they come back younger), and where nobody else who waits
+could take the room that becomes free. So it does start, and for a fixed set of workloads the GPUs that are waited for
+become strictly fewer with every set of moves. While pods are on their way out, nothing is moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from windlass.cluster.pods import PENDING
+from windlass.model.configuration import Defragmentation
+from windlass.model.decision import Admit, AdmittedPodSet, Bind, Evict, Hold
+from windlass.model.plan import Plan
+from windlass.model.verdict import Verdict
+from windlass.model.workload import Workload
+from windlass.placement.defrag.movable import Costs, find_movable, gpu_milli
+from windlass.placement.defrag.quick import QuickMoves, Rescue
+from windlass.placement.defrag.terms import Limits, Movable, Park
+from windlass.placement.explain.advisor import IN_PIECES
+from windlass.placement.explain.aftermath import Aftermath
+from windlass.placement.explain.holds import ExplainedHolds
+from windlass.placement.explain.trials import Choices, Trials
+from windlass.placement.grants import GrantReader
+from windlass.placement.timeplan.guard import GuardedSite
+from windlass.queueing.site import PodSetChoice
+
+REASON = "Defragmentation"
+MOST_TARGETS = 4
+"""Of those that wait, so many are looked at in one decision."""
+MOST_OTHERS = 64
+"""If more different requests than these wait beside it, nobody can say that none of them takes the room: no moves."""
+HORIZON_SECONDS = 3600
+"""An earlier start counts as so much earlier, where no start is planned."""
+STEPS = 1500
+
+
+class Rearranged(msgspec.Struct, frozen=True):
+    """What was decided beside everything else."""
+
+    evicts: tuple[Evict, ...] = ()
+    admits: tuple[Admit, ...] = ()
+    binds: tuple[Bind, ...] = ()
+    starts: frozenset[str] = frozenset()
+    """Those that are not held any more."""
+
+
+def with_moves(plan: Plan, make: Callable[[], Aftermath], policy: Defragmentation) -> Plan:
+    """The plan, with moves for the first of those who wait that moves help, where the policy allows it."""
+    if not policy.proactive or not plan.holds or plan.evicts:
+        return plan
+    with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
+        after = make()
+        if _is_somebody_leaving(after):
+            return plan
+        found = _Mover(after, list(plan.holds), policy).run()
+    if not found.starts:
+        return plan
+    assert isinstance(plan.holds, ExplainedHolds)
+    return msgspec.structs.replace(
+        plan,
+        binds=[*plan.binds, *found.binds],
+        holds=plan.holds.without(found.starts),
+        admits=[*plan.admits, *found.admits],
+        evicts=[*plan.evicts, *found.evicts],
+    )
+
+
+def _is_somebody_leaving(after: Aftermath) -> bool:
+    pods = after.overlay.snapshot.pods
+    rows = np.flatnonzero((pods.alive == 1) & (pods.node >= 0)).tolist()
+    return any(pods.objects[row].metadata.deletion_timestamp for row in rows)
+
+
+class _Mover:
+    def __init__(self, after: Aftermath, holds: Sequence[Hold], policy: Defragmentation) -> None:
+        self._after, self._holds, self._policy = after, holds, policy
+        snapshot = after.overlay.snapshot
+        self._owner = {
+            pod: workload
+            for workload in snapshot.workloads
+            for pod_set in workload.pod_sets
+            for pod in pod_set.pods
+        }
+        costs = Costs.of(after.queues, after.now)
+        self._park = find_movable(snapshot, snapshot.workloads, snapshot.budgets, costs, after.pods_leaving())
+
+    def run(self) -> Rearranged:
+        for hold in self._targets():
+            piece = self._after.piece(hold.workload)
+            choices = Trials(self._after).choices(piece) if piece is not None else None
+            if piece is None or choices is None:
+                continue
+            park = self._may_move_for(piece)
+            limits = Limits(max_moves=self._policy.max_moves, steps=STEPS)
+            found = QuickMoves(self._after.overlay, self._after.site, park, limits).find(piece, choices)
+            if found is not None and self._is_worth_it(piece, hold.verdict, park, found):
+                made = self._carry_out(piece, choices, park, found)
+                if made is not None:
+                    return made
+        return Rearranged()
+
+    def _targets(self) -> Iterator[Hold]:
+        fitting = [hold for hold in self._holds if hold.verdict.code in IN_PIECES and self._is_whole(hold)]
+        yield from fitting[:MOST_TARGETS]
+
+    def _is_whole(self, hold: Hold) -> bool:
+        """A workload that waits with all its pods, not what a running one lacks."""
+        piece = self._after.piece(hold.workload)
+        return piece is not None and piece.key == hold.workload
+
+    # Who may be moved, and at what price
+
+    def _may_move_for(self, piece: Workload) -> Park:
+        """Pods that stop nobody else, and that come after the piece once they are made again."""
+        kept = [one for one in self._park.movables if one.charge < 0 and self._comes_after(one, piece)]
+        numbered = [msgspec.structs.replace(one, number=number) for number, one in enumerate(kept)]
+        on_node: dict[int, list[int]] = {}
+        for one in numbered:
+            on_node.setdefault(one.node, []).append(one.number)
+        return Park(
+            tuple(numbered),
+            (),
+            self._park.budgets,
+            {node: tuple(numbers) for node, numbers in on_node.items()},
+        )
+
+    def _comes_after(self, one: Movable, piece: Workload) -> bool:
+        owner = self._owner.get(one.pod.key)
+        priority = owner.priority if owner is not None else one.pod.spec.priority
+        if priority > piece.priority:
+            return False
+        return owner is None or not owner.queue or self._queue(owner) == self._queue(piece)
+
+    def _queue(self, workload: Workload) -> str:
+        node = self._after.room.queue_of(workload)
+        return node.name if node is not None else ""
+
+    def _is_worth_it(self, piece: Workload, verdict: Verdict, park: Park, found: Rescue) -> bool:
+        moved = {step.movable for step in found.steps}
+        held = sum(gpu_milli(park.movables[number].shape, park.movables[number].grants) for number in moved)
+        asked = sum(
+            gpu_milli(part.shape, ()) * part.count for part in self._after.site.parts(piece, _plain(piece))[0]
+        )
+        earlier = HORIZON_SECONDS
+        if verdict.planned_start is not None:
+            earlier = min(earlier, max(0, verdict.planned_start - self._after.now))
+        return held < asked and sum(step.loss for step in found.steps) < asked * earlier
+
+    # Making the moves
+
+    def _carry_out(self, piece: Workload, choices: Choices, park: Park, found: Rescue) -> Rearranged | None:
+        """On the overlay: the moved pods are gone, the piece has its place, and so would they."""
+        after, overlay = self._after, self._after.overlay
+        mark = after.room.mark()
+        moved = [park.movables[step.movable] for step in found.steps]
+        moved = list({one.number: one for one in moved}.values())
+        for one in moved:
+            overlay.remove(one.pod_row)
+        if self._is_wanted_by_others(piece):
+            after.room.rewind(mark)
+            return None
+        placed = GuardedSite(after.room, after.walls, after.turns).place(piece, choices)
+        if not placed.ok or not self._find_places_again(moved):
+            after.room.rewind(mark)
+            return None
+        keys = tuple(dict.fromkeys(self._key(one) for one in moved))
+        return Rearranged(
+            self._evicts(moved, piece.key),
+            ()
+            if piece.kind == "Pod" and not piece.queue
+            else (self._admit(piece, choices, placed.nodes, keys),),
+            tuple(self._binds(piece, keys)),
+            frozenset([piece.key]),
+        )
+
+    def _is_wanted_by_others(self, piece: Workload) -> bool:
+        """Whether anybody else who waits could start in the room as it is without the pods that move."""
+        kinds: dict[object, Workload] = {}
+        for hold in self._holds:
+            other = self._after.piece(hold.workload)
+            if other is None or other.key == piece.key or other.hold or not other.active:
+                continue
+            parts, _, _ = self._after.site.parts(other, _plain(other))
+            key = (other.namespace, other.queue, *((part.shape.key, part.count) for part in parts))
+            kinds.setdefault(key, other)
+        if len(kinds) > MOST_OTHERS:
+            return True
+        return any(Trials(self._after).starts(other) for other in kinds.values())
+
+    def _find_places_again(self, moved: Iterable[Movable]) -> bool:
+        """The pods that move, as the next decision would place them; they stay there for this one."""
+        overlay = self._after.overlay
+        for one in sorted(moved, key=lambda one: (-gpu_milli(one.shape, one.grants), one.number)):
+            row = overlay.table.row(one.shape, overlay.snapshot, one.pod)
+            why = overlay.reasons(one.pod, row)
+            node = overlay.best(one.pod, row, why, overlay.snapshot.decisions, one.allowed)
+            if node < 0:
+                return False
+            overlay.take(one.pod, row, node)
+        return True
+
+    # Decisions
+
+    def _key(self, one: Movable) -> str:
+        owner = self._owner.get(one.pod.key)
+        return owner.key if owner is not None else one.pod.key
+
+    def _evicts(self, moved: Sequence[Movable], target: str) -> tuple[Evict, ...]:
+        pods: dict[str, list[str]] = {}
+        for one in moved:
+            pods.setdefault(self._key(one), []).append(one.pod.key)
+        return tuple(Evict(key, tuple(names), target, REASON) for key, names in pods.items())
+
+    def _admit(
+        self, piece: Workload, choices: Choices, nodes: Sequence[dict[str, int]], keys: tuple[str, ...]
+    ) -> Admit:
+        sets = tuple(
+            AdmittedPodSet(choice.name, choice.count, choice.flavors, where)
+            for choice, where in zip(choices, nodes, strict=True)
+        )
+        return Admit(piece.key, piece.kind, self._queue(piece), sets, keys)
+
+    def _binds(self, piece: Workload, keys: tuple[str, ...]) -> Iterator[Bind]:
+        """Of the pods that exist."""
+        snapshot, site = self._after.overlay.snapshot, self._after.site
+        reader = GrantReader(snapshot)
+        for part, pod_set in enumerate(piece.pod_sets):
+            rows = [row for key in pod_set.pods if (row := site.pod_row(key)) is not None]
+            waiting = [row for row in rows if int(snapshot.pods.node[row]) == PENDING]
+            for place in site.seats[piece.key].placed:
+                if place.part == part and place.member < len(waiting):
+                    row, placing = waiting[place.member], place.placing
+                    grants = reader.grants(row, placing.node, placing.grant)
+                    node = snapshot.facts.names[placing.node]
+                    yield Bind(snapshot.pods.objects[row].key, node, grants, keys)
+
+
+def _plain(piece: Workload) -> Choices:
+    return tuple(PodSetChoice(one.name, one.count, {}) for one in piece.pod_sets)
