@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.draws import Draws
-from tests.cluster.storage_draws import CLAIMS, claims, storage_classes, volumes
+from tests.cluster.storage_draws import CLAIMS, attachments, claims, csi_nodes, storage_classes, volumes
 
 LISTS = (
     ("/api/v1/nodes", "Node", "v1"),
@@ -21,6 +21,8 @@ LISTS = (
     ("/apis/storage.k8s.io/v1/storageclasses", "StorageClass", "storage.k8s.io/v1"),
     ("/api/v1/persistentvolumes", "PersistentVolume", "v1"),
     ("/api/v1/persistentvolumeclaims", "PersistentVolumeClaim", "v1"),
+    ("/apis/storage.k8s.io/v1/csinodes", "CSINode", "storage.k8s.io/v1"),
+    ("/apis/storage.k8s.io/v1/volumeattachments", "VolumeAttachment", "storage.k8s.io/v1"),
     ("/api/v1/pods", "Pod", "v1"),
 )
 RUNTIME_CLASS = {
@@ -57,7 +59,8 @@ class Scene:
         self._create(draws.node(name) for name in self.nodes)
         self._create(storage_classes(draws, self.tag))
         made = self._create(claim for ns in self.namespaces for claim in claims(draws, self.tag, ns))
-        self._create(volumes(draws, self.tag, made))
+        self._create(attachments(draws, self._create(volumes(draws, self.tag, made))))
+        self._create(csi_nodes(draws))
         for _ in range(draws.random.randint(0, (4 if draws.roomy else 2) * len(self.nodes))):
             self._running_pod()
 

@@ -16,6 +16,8 @@ OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 BOUND = ("bound-a", "bound-b", "bound-alone")
 WAITING = ("local", "local-too", "kept", "cloud", "picked", "alone")
 BROKEN = ("immediate", "half-bound", "lost", "no-class")
+DRIVER = "windlass.test/cloud"
+"""The CSI driver behind the class that makes its own volumes; some nodes can attach only a few of them."""
 CLAIMS = (*3 * BOUND, *3 * WAITING, *BROKEN, "missing")
 """Names that pods may ask for, the sound ones more often; nobody makes the last one."""
 
@@ -24,8 +26,8 @@ def storage_classes(draws: Draws, tag: str) -> Iterable[Object]:
     """`local` has volumes made by hand, `cloud` makes its own, perhaps not everywhere; `now` doesn't wait for pods."""
     for name, provisioner, mode in (
         ("local", "kubernetes.io/no-provisioner", "WaitForFirstConsumer"),
-        ("cloud", "windlass.test/cloud", "WaitForFirstConsumer"),
-        ("now", "windlass.test/cloud", "Immediate"),
+        ("cloud", DRIVER, "WaitForFirstConsumer"),
+        ("now", DRIVER, "Immediate"),
     ):
         made: Object = {
             "apiVersion": "storage.k8s.io/v1",
@@ -89,6 +91,38 @@ def volumes(draws: Draws, tag: str, made: Iterable[Mapping[str, Object]]) -> Ite
         yield _volume(draws, f"free-{tag}-{index}", f"local-{tag}", modes, None, phase)
 
 
+def csi_nodes(draws: Draws) -> Iterable[Object]:
+    """What nodes say about the driver: some know it without a limit, some with a low one, some don't know it."""
+    for name in draws.node_names:
+        if draws.sometimes(0.6):
+            driver: Object = {"name": DRIVER, "nodeID": name}
+            if draws.sometimes(0.7):
+                driver["allocatable"] = {"count": draws.random.randint(0, 4)}
+            yield {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "CSINode",
+                "metadata": {"name": name},
+                "spec": {"drivers": [driver]},
+            }
+
+
+def attachments(draws: Draws, made: Iterable[Mapping[str, Object]]) -> Iterable[Object]:
+    """Volumes that are attached somewhere, whether or not a pod there uses them."""
+    for volume in made:
+        if draws.sometimes(0.3):
+            name = volume["metadata"]["name"]
+            yield {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "VolumeAttachment",
+                "metadata": {"name": f"at-{name}"},
+                "spec": {
+                    "attacher": draws.one((DRIVER, DRIVER, "windlass.test/other")),
+                    "nodeName": draws.one(draws.node_names),
+                    "source": {"persistentVolumeName": name},
+                },
+            }
+
+
 def volume_name(namespace: str, claim: str) -> str:
     return f"v-{namespace}-{claim}"
 
@@ -103,8 +137,11 @@ def _volume(
         "capacity": {"storage": draws.one(("600Mi", "1Gi", "1600Mi", "2Gi", "3Gi"))},
         "accessModes": modes,
         "storageClassName": storage_class,
-        "hostPath": {"path": "/nowhere"},
     }
+    if draws.sometimes(0.5):
+        spec["csi"] = {"driver": DRIVER, "volumeHandle": f"handle-{name}"}
+    else:
+        spec["hostPath"] = {"path": "/nowhere"}
     if owner is not None:
         spec["claimRef"] = owner
     if draws.sometimes(0.6):

@@ -17,7 +17,7 @@ import msgspec
 from windlass.cluster.store import WISHED_DEVICES
 from windlass.kube.backoff import Backoff
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, NotFound, ServerAway
+from windlass.kube.errors import ApiError, ServerAway
 from windlass.kube.request import Request
 from windlass.kube.resources import PODS
 from windlass.kube.writes import bind_pod
@@ -101,19 +101,20 @@ class Binder:
         return BindEnd.BOUND
 
     async def _ask(self, bind: Bind, uid: str) -> BindEnd:
-        """Whether a bind that got no answer happened."""
+        """Whether a bind that got no answer happened. A list of one, since listing pods is allowed anyway."""
+        namespace, _, name = bind.pod.partition("/")
+        question = Request("GET", PODS.within(namespace), (("fieldSelector", f"metadata.name={name}"),))
         backoff = Backoff(most=5.0)
         while True:
             try:
-                pod: Any = msgspec.json.decode(await self._client.send(Request("GET", PODS.path(bind.pod))))
-            except NotFound:
-                return BindEnd.GONE
+                found: Any = msgspec.json.decode(await self._client.send(question))
             except (ApiError, ServerAway):
                 await asyncio.sleep(backoff.next())
                 continue
-            if pod["metadata"]["uid"] != uid:
+            pods = [pod for pod in found["items"] or () if pod["metadata"]["uid"] == uid]
+            if not pods:
                 return BindEnd.GONE
-            node = pod["spec"].get("nodeName", "")
+            node = pods[0]["spec"].get("nodeName", "")
             if not node:
                 return BindEnd.REFUSED
             return BindEnd.BOUND if node == bind.node else BindEnd.GONE

@@ -47,6 +47,16 @@ COMMANDS = {
         "Run the project's benchmarks.",
         "Try things out",
     ),
+    "install": LazyCommand(
+        "windlass.cli.install:install",
+        "Print the manifests that put Windlass into a cluster.",
+        "Set up",
+    ),
+    "uninstall": LazyCommand(
+        "windlass.cli.install:uninstall",
+        "Remove what `install` made; running pods stay.",
+        "Set up",
+    ),
     "completion": LazyCommand(
         "windlass.cli.completion:completion",
         "Print the completion script for your shell.",

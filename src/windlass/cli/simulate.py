@@ -28,6 +28,7 @@ from windlass.cli.output import (
 )
 from windlass.cli.parameters import PolicyList, SeedList
 from windlass.cli.progress import ProgressBar
+from windlass.cli.replay import run_replay, wants_replay
 from windlass.cli.scenario import run_scenarios, wants_scenarios
 from windlass.model.errors import InputError
 
@@ -128,6 +129,8 @@ def simulate(**given: Any) -> int:
     _check_traces_folder(options.traces)
     if options.list_:
         return _print_traces(options)
+    if wants_replay(options.trace):
+        return run_replay(options.trace)
     if wants_scenarios(options.trace):
         return run_scenarios(options.trace, options.output)
     _refuse_mistakes(options)

@@ -13,6 +13,8 @@ from windlass.model.pod import Pod
 
 GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
 TOTAL_ANNOTATION = "kueue.x-k8s.io/pod-group-total-count"
+TOPOLOGY = "kueue.x-k8s.io/podset-"
+"""How the annotations begin that ask for a topology."""
 
 
 class Gang(msgspec.Struct, frozen=True, gc=False):
@@ -48,3 +50,11 @@ class GangBook:
 
 def _total(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 1
+
+
+def asks_to_be_close(pod: Pod) -> bool:
+    """Whether it is a member of a gang that says how close together its pods have to be."""
+    if GROUP_LABEL not in pod.metadata.labels:
+        return False
+    affinity = pod.spec.affinity.pod_affinity if pod.spec.affinity else None
+    return affinity is not None or any(name.startswith(TOPOLOGY) for name in pod.metadata.annotations)

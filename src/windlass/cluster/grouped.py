@@ -61,6 +61,11 @@ class GroupedWorkloads:
         if self._book is not None:
             self._nodes.add(name)
 
+    def none(self) -> tuple[QueueSystem, Grouping]:
+        """Nothing says that there are any."""
+        self._start_over()
+        return _NO_QUEUES, _NO_WORKLOADS
+
     def group(
         self,
         cluster: Cluster,
@@ -69,10 +74,7 @@ class GroupedWorkloads:
         namespaces: Mapping[str, object],
         now: int,
     ) -> tuple[QueueSystem, Grouping]:
-        """Queues and workloads, where any object says that there are some. `changed` are names of extras."""
-        if not extras:
-            self._start_over()
-            return _NO_QUEUES, _NO_WORKLOADS
+        """Queues and workloads. `changed` are names of extras."""
         if self._book is None:
             self._book = WorkloadBook()
             changed = extras

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from windlass.cluster.delta import ClusterObject, Gone
+from windlass.cluster.gangs import asks_to_be_close
 from windlass.cluster.grouped import Cluster, GroupedWorkloads, Name
 from windlass.cluster.likeness import is_same
 from windlass.cluster.objects import ClusterObjects
@@ -43,6 +44,8 @@ class OtherObjects:
         """Kind and key → the extras of that name, one an API group."""
         self._changed: dict[Name, None] = {}
         self._workloads = GroupedWorkloads()
+        self._close: set[str] = set()
+        """Pods of gangs that want to be close together."""
         self._reservations: tuple[Reservation, ...] | None = None
         self._budgets: tuple[PodDisruptionBudget, ...] | None = None
 
@@ -90,13 +93,24 @@ class OtherObjects:
     def pod_changed(self, key: str) -> None:
         self._workloads.pod_changed(key)
 
+    def pod_came(self, key: str, pod: Pod) -> None:
+        self.pod_changed(key)
+        if asks_to_be_close(pod):
+            self._close.add(key)
+
+    def pod_left(self, key: str) -> None:
+        self.pod_changed(key)
+        self._close.discard(key)
+
     def node_changed(self, name: str) -> None:
         self._workloads.node_changed(name)
 
     def group(self, cluster: Cluster, now: int) -> tuple[QueueSystem, Grouping]:
-        """Queues and workloads, where any object says that there are some."""
+        """Queues and workloads, where any object says that there are some, or a gang wants to be close together."""
         changed, self._changed = self._changed, {}
         namespaces = self.looked_up.namespaces
+        if not self._extras and not self._close:
+            return self._workloads.none()
         return self._workloads.group(cluster, self._extras, changed, namespaces, now)
 
     def new_templates(self) -> list[Pod]:

@@ -269,7 +269,7 @@ class Store:
         self._add_pod(key, pod, kept)
 
     def _add_pod(self, key: str, pod: Pod, kept: Kept) -> None:
-        self._others.pod_changed(key)
+        self._others.pod_came(key, pod)
         traits = self._traits(key, pod)
         if not pod.is_bound:
             self._pods.append(key, pod, traits, PENDING, ())
@@ -352,7 +352,7 @@ class Store:
         row = self._pods.row_of.get(key)
         if row is None:
             return
-        self._others.pod_changed(key)
+        self._others.pod_left(key)
         self._settle()
         self._book(row, -1)
         self._guessed.get(self._node_name(key, row), set()).discard(key)

@@ -105,7 +105,8 @@ def _causes(node: Node, found: NodeFit, pod: Pod) -> tuple[tuple[str, ...], tupl
             room.append(reason.code)
         else:
             fixed.append(reason.code)
-    fixed += [_too_small_code(name) for name in found.too_small]
+    for name, lacking in found.too_small.items():
+        fixed.append("DEVICE_UNHEALTHY" if nodes.unhealthy(node, name) >= lacking else _too_small_code(name))
     if (
         fixed
         and "SELECTOR_MISMATCH" not in fixed
@@ -264,6 +265,9 @@ def _words(code: str, example: Candidate, seen: Scheduling) -> str:
         return f"no node matches the pod's selector or affinity; on {node}, {misses}"
     if code == "NODE_UNSCHEDULABLE":
         return f"{_how_many(code, seen)} that would do take no pods: {node} is {nodes.is_down(example.node)}"
+    if code == "DEVICE_UNHEALTHY":
+        sick = {name: nodes.unhealthy(example.node, name) for name in seen.devices}
+        return f"node {node} has {', '.join(f'{count} unhealthy {name}' for name, count in sick.items())}"
     if code in ("REQUEST_EXCEEDS_CLUSTER", "CPU_MEM_INSUFFICIENT"):
         what = ", ".join(
             f"{format_amount(name, seen.requests[name])} {name} (the node has "

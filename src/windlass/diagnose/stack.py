@@ -13,9 +13,8 @@ from windlass.diagnose import nodes, signs, tree
 from windlass.diagnose.evidence import Evidence, Item, LogLines
 from windlass.diagnose.finding import Finding, Missing
 from windlass.diagnose.signs import Sighting
-from windlass.model.errors import InputError
+from windlass.diagnose.subject import template_pods
 from windlass.model.node import Node
-from windlass.model.objects import decode_object
 from windlass.model.pod import Pod
 from windlass.model.times import seconds_of
 
@@ -261,15 +260,10 @@ def _blocked_discovery(evidence: Evidence, node: Node) -> list[str]:
 
 def _would_run(daemon: Item, node: Node) -> str:
     """Why a DaemonSet has no pod on the node; empty where it should have one."""
-    try:
-        template = tree.table(daemon.data, "spec", "template")
-        pod = decode_object(
-            {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": daemon.name}, **template}
-        )
-    except InputError:
+    pods, _ = template_pods(daemon)
+    if not pods:
         return ""
-    if not isinstance(pod, Pod):
-        return ""
+    pod = pods[0]
     misses = nodes.selector_misses(node, pod)
     if misses:
         return f"label {misses[0]}"

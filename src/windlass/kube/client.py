@@ -7,6 +7,7 @@ credentials and one more try; 429 is waited out as the server asks; any other an
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncGenerator
 from types import TracebackType
@@ -22,6 +23,8 @@ from windlass.kube.credentials import Identity
 from windlass.kube.errors import ServerAway, TooMany, Unauthorized, api_error
 from windlass.kube.request import Request
 from windlass.kube.tls import tls_context
+
+log = logging.getLogger(__name__)
 
 CHUNK = 1 << 20
 CONNECT_SECONDS = 10.0
@@ -120,6 +123,7 @@ class KubeClient:
             raise _away(self.access.server, error) from None
 
     async def _check(self, response: aiohttp.ClientResponse, request: Request) -> None:
+        log.debug("%s %s %s → %d", request.method, request.path, dict(request.query), response.status)
         if response.status >= 400:
             after = response.headers.get("Retry-After", "")
             where = f"{request.method} {request.path}"

@@ -31,6 +31,7 @@ PAGE = 1000
 WATCH_SECONDS = 300
 """The server ends a watch after this long or twice that; it goes on where it was."""
 SILENCE_SECONDS = 2 * WATCH_SECONDS + 60.0
+LONGEST_PAUSE = 10.0
 QUICK_END = 1.0
 """A watch that ends sooner than this counts as a failure, so that a server that hangs up at once isn't hammered."""
 
@@ -76,7 +77,7 @@ class Informer:
         self._known: dict[str, str] = {}
         """Key → resourceVersion of what the sink was told of."""
         self._version = ""
-        self._backoff = Backoff()
+        self._backoff = Backoff(most=LONGEST_PAUSE)
         self._stale, self._fresh = asyncio.Event(), asyncio.Event()
         self.synced = asyncio.Event()
         """Set once the first list is through."""

@@ -1,4 +1,4 @@
-"""CDI specs for the node's GPUs: made from the inventory, checked against the format and against the node, then written.
+"""CDI specs for the node's GPUs: made from the inventory, checked against the format and the node, then written.
 
 Written by the plugin process before it advertises devices by CDI name, and again whenever MIG, the driver or device
 numbers change. Names, mounts and hooks follow NVIDIA's generator. A path that doesn't exist or a device node with
@@ -166,9 +166,15 @@ def _edits(paths: list[str], root: HostRoot) -> CdiEdits:
             # A simulated device is a plain file: a container gets the file.
             mounts.append(CdiMount(host_path=outside, container_path=path, options=("bind", "ro")))
         else:
-            numbers = {"major": found.major, "minor": found.minor, "type": "c"} if found else {}
             nodes.append(
-                CdiNode(path=path, host_path=outside if outside != path else "", permissions="rw", **numbers)
+                CdiNode(
+                    path=path,
+                    host_path=outside if outside != path else "",
+                    type="c",
+                    major=found.major if found else 0,
+                    minor=found.minor if found else 0,
+                    permissions="rw",
+                )
             )
     return CdiEdits(device_nodes=tuple(nodes), mounts=tuple(mounts))
 

@@ -107,7 +107,14 @@ class Admissions:
 
     async def _create(self, job: JobObject) -> None:
         resource = self._resource()
-        raw: Any = msgspec.json.decode(await self._client.send(Request("GET", JOBS.path(job.key))))
+        # The template as it is written, of which the model keeps only what it reads; by list, which is allowed anyway.
+        only = (("fieldSelector", f"metadata.name={job.metadata.name}"),)
+        found: Any = msgspec.json.decode(
+            await self._client.send(Request("GET", JOBS.within(job.metadata.namespace), only))
+        )
+        raw = next((one for one in found["items"] or () if one["metadata"]["uid"] == job.metadata.uid), None)
+        if raw is None:
+            return
         queue = job.metadata.labels[QUEUE_NAME]
         priority = self._world.priority_of(job)
         body = kueue.workload_of_job(raw, resource.version, queue, priority)

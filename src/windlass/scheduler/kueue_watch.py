@@ -16,7 +16,7 @@ import msgspec
 from windlass.kube.client import KubeClient
 from windlass.kube.errors import ApiError, Forbidden, NotFound, ServerAway
 from windlass.kube.request import Request
-from windlass.kube.resources import LEASES
+from windlass.kube.resources import LEASES, Resource
 from windlass.model.times import seconds_of
 from windlass.scheduler.world import World
 
@@ -24,7 +24,13 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY = 15.0
 LEASE = "kueue-system/c1f6bfd2.kueue.x-k8s.io"
-WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/kueue-validating-webhook-configuration"
+WEBHOOKS = Resource(
+    "ValidatingWebhookConfiguration",
+    "validatingwebhookconfigurations",
+    "admissionregistration.k8s.io",
+    "v1",
+    namespaced=False,
+).path("kueue-validating-webhook-configuration")
 
 
 async def kueue_is_live(client: KubeClient) -> bool:

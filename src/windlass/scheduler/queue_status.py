@@ -79,8 +79,8 @@ def _usage(queue: ClusterQueue | None, running: Iterable[Workload]) -> list[Tree
     for one in running:
         for part in one.admission.assignments if one.admission is not None else ():
             for resource, amount in part.usage.items():
-                cell = part.flavors.get(resource, ""), resource
-                used[cell] = used.get(cell, 0) + amount
+                where = part.flavors.get(resource, ""), resource
+                used[where] = used.get(where, 0) + amount
     flavors: dict[str, list[Tree]] = {}
     for group in queue.groups if queue is not None else ():
         for flavor in group.flavors:

@@ -26,7 +26,9 @@ from windlass.scheduler.loop import Loop
 from windlass.scheduler.metrics import Metrics
 from windlass.scheduler.options import Options
 from windlass.scheduler.queue_status import QueueStatusWriter
+from windlass.scheduler.record import Record
 from windlass.scheduler.server import StatusServer
+from windlass.scheduler.shadow import Shadow
 from windlass.scheduler.world import World
 
 log = logging.getLogger(__name__)
@@ -57,24 +59,25 @@ class Scheduler:
         )
         self._kueue_known = asyncio.Event()
         self.queue_status = QueueStatusWriter(client, self.world, self.informers.served)
-        self.loop = Loop(options, self.world, self, self.metrics)
+        self.record = Record(options.record, options.settings) if options.record is not None else None
+        self.world.witness = self.record
+        sink = Shadow(self.world) if options.shadow else self
+        self.loop = Loop(options, self.world, sink, self.metrics, self.record)
         self.server = StatusServer(self._sick, self._not_ready, self._metrics_text)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set; then everything that was begun is brought to its end."""
         if self._options.listen is not None:
             await self.server.start(*self._options.listen)
-        tasks = [
-            asyncio.create_task(work, name=name)
-            for name, work in (
-                ("informers", self.informers.run()),
-                ("events", self.recorder.run()),
-                ("conditions", self.carrier.conditions.run()),
-                ("queue status", self.queue_status.run()),
-                ("kueue", watch_kueue(self._client, self.world, self._kueue_known)),
-                ("lead", self._lead()),
-            )
+        works = [
+            self.informers.run(),
+            self.recorder.run(),
+            self.carrier.conditions.run(),
+            self.queue_status.run(),
+            watch_kueue(self._client, self.world, self._kueue_known),
+            self._lead(),
         ]
+        tasks = [asyncio.create_task(work) for work in works]
         stopped = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait((*tasks, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -89,6 +92,8 @@ class Scheduler:
                 task.cancel()
             await asyncio.gather(*tasks, stopped, return_exceptions=True)
             await self.server.stop()
+            if self.record is not None:
+                self.record.close()
 
     def carry_out(self, plan: Plan, snapshot: Snapshot) -> None:
         """The loop's sink."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -46,6 +46,10 @@ class Settled(NamedTuple):
     """Something of it is more than a bind of ours that was confirmed."""
 
 
+class AssumeWitness(Protocol):
+    def assumed(self, now: int, binds: Sequence[Assume]) -> None: ...
+
+
 class World:
     def __init__(self, options: Options, report: Callable[[Unreadable], None]) -> None:
         self._options, self._report = options, report
@@ -56,6 +60,7 @@ class World:
         """API group, kind and key → everything but pods and nodes."""
         self.assumed: dict[str, str] = {}
         """Pod → node of binds that were sent and have not been seen on the watch."""
+        self.witness: AssumeWitness | None = None
         self.changed = asyncio.Event()
         self.kueue_is_live = False
         self._inbox: list[Delta] = []
@@ -78,6 +83,8 @@ class World:
         """Binds that are about to be sent; in the store at once."""
         self.assumed.update((one.pod, one.node) for one in assumed)
         self.store.apply(assumed)
+        if self.witness is not None:
+            self.witness.assumed(self._now, assumed)
 
     def rest(self, key: str) -> None:
         """Leave the pod out of decisions until `wake`."""
@@ -126,7 +133,7 @@ class World:
         return spec.priority
 
     def is_ours(self, pod: Pod) -> bool:
-        return pod.spec.scheduler_name in self._options.scheduler_names
+        return self._options.shadow or pod.spec.scheduler_name in self._options.scheduler_names
 
     def is_taken_over(self, namespace: str, queue: str) -> bool:
         names = self._options.take_over
@@ -240,7 +247,7 @@ class World:
         if queue and self.kueue_is_live and not self.is_taken_over(namespace, queue):
             return False
         names = {one.template.spec.scheduler_name for one in owner.sets}
-        if names and not names & self._options.scheduler_names:
+        if names and not names & self._options.scheduler_names and not self._options.shadow:
             return False
         return owner.together or any(one.controller for one in owner.metadata.owner_references)
 

@@ -51,10 +51,10 @@ class Scale(msgspec.Struct, frozen=True):
     nodes: int = 64
     days: int = 5
     warm_up_days: int = 1
-    loads: tuple[int, ...] = (30, 50, 70, 85)
+    loads: tuple[int, ...] = (15, 30, 50, 70, 85)
 
 
-QUICK = Scale(nodes=16, days=2, warm_up_days=1, loads=(30, 60))
+QUICK = Scale(nodes=16, days=2, warm_up_days=1, loads=(20, 60))
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ class Look(msgspec.Struct, frozen=True):
 def check_spread(scale: Scale, seed: int, on_progress: OnProgress) -> Claim:
     cases = [(load, policy) for load in scale.loads for policy in POLICIES]
     rows, lines = [], []
-    middle = scale.loads[len(scale.loads) // 2 - 1]
+    middle = scale.loads[len(scale.loads) // 2]
     for done, (load, policy) in enumerate(cases):
         on_progress(done / len(cases))
         looks, records = play(scale, load, policy, seed)

@@ -42,8 +42,12 @@ class Validation(msgspec.Struct, frozen=True):
         return all(check.outcome != FAIL for check in self.checks)
 
     def failures(self, gpu: int) -> tuple[Check, ...]:
-        """What keeps one GPU from being used: its own failures and the node's."""
-        return tuple(each for each in self.checks if each.outcome == FAIL and each.gpu in (None, gpu))
+        """What keeps one GPU from being used: its own failures and the driver's, but no lost neighbour."""
+        return tuple(
+            each
+            for each in self.checks
+            if each.outcome == FAIL and (each.gpu == gpu or (each.gpu is None and each.name == "driver"))
+        )
 
 
 def validate(

@@ -33,7 +33,7 @@ from windlass.placement.explain.holds import ExplainedHolds
 from windlass.placement.explain.trials import Choices, Trials
 from windlass.placement.grants import GrantReader
 from windlass.placement.timeplan.guard import GuardedSite
-from windlass.queueing.site import PodSetChoice
+from windlass.queueing.site import PlaceResult, PodSetChoice
 
 REASON = "Defragmentation"
 MOST_TARGETS = 4
@@ -167,11 +167,11 @@ class _Mover:
         moved = list({one.number: one for one in moved}.values())
         for one in moved:
             overlay.remove(one.pod_row)
-        if self._is_wanted_by_others(piece):
-            after.room.rewind(mark)
-            return None
-        placed = GuardedSite(after.room, after.walls, after.turns).place(piece, choices)
-        if not placed.ok or not self._find_places_again(moved):
+        ahead, behind = self._others(piece)
+        placed = PlaceResult(ok=False)
+        if not self._is_wanted_by(ahead):
+            placed = GuardedSite(after.room, after.walls, after.turns).place(piece, choices)
+        if not placed.ok or self._is_wanted_by(behind) or not self._find_places_again(moved):
             after.room.rewind(mark)
             return None
         keys = tuple(dict.fromkeys(self._key(one) for one in moved))
@@ -184,19 +184,34 @@ class _Mover:
             frozenset([piece.key]),
         )
 
-    def _is_wanted_by_others(self, piece: Workload) -> bool:
-        """Whether anybody else who waits could start in the room as it is without the pods that move."""
-        kinds: dict[object, Workload] = {}
-        for hold in self._holds:
-            other = self._after.piece(hold.workload)
+    def _others(self, piece: Workload) -> tuple[list[Workload], list[Workload]]:
+        """Those who wait and are decided before the piece, and those behind it; one of each kind of request."""
+        waiting = [(self._after.piece(hold.workload), at) for at, hold in enumerate(self._holds)]
+        ranks = {one.key: self._rank(one, at) for one, at in waiting if one is not None}
+        ahead: dict[object, Workload] = {}
+        behind: dict[object, Workload] = {}
+        for other, _ in waiting:
             if other is None or other.key == piece.key or other.hold or not other.active:
                 continue
             parts, _, _ = self._after.site.parts(other, _plain(other))
-            key = (other.namespace, other.queue, *((part.shape.key, part.count) for part in parts))
-            kinds.setdefault(key, other)
-        if len(kinds) > MOST_OTHERS:
+            kind = (other.namespace, other.queue, *((part.shape.key, part.count) for part in parts))
+            side = ahead if ranks[other.key] < ranks[piece.key] else behind
+            side.setdefault(kind, other)
+        return list(ahead.values()), list(behind.values())
+
+    def _rank(self, piece: Workload, at: int) -> tuple[int, int]:
+        """Holds come in the order of the decision: urgent pods, workloads (whose turn is known), other pods."""
+        turn = self._after.turns.get(piece.key)
+        if turn is not None:
+            return 1, turn
+        first = next((i for i, hold in enumerate(self._holds) if hold.workload in self._after.turns), at)
+        return (0 if at < first else 2), at
+
+    def _is_wanted_by(self, others: Sequence[Workload]) -> bool:
+        """Whether any of them could start in the room as it is without the pods that move."""
+        if len(others) > MOST_OTHERS:
             return True
-        return any(Trials(self._after).starts(other) for other in kinds.values())
+        return any(Trials(self._after).starts(other) for other in others)
 
     def _find_places_again(self, moved: Iterable[Movable]) -> bool:
         """The pods that move, as the next decision would place them; they stay there for this one."""

@@ -13,7 +13,9 @@ import msgspec
 import numpy as np
 
 from windlass.cluster.facts import Bools
-from windlass.cluster.pods import UNREADABLE
+from windlass.cluster.pods import PENDING, UNREADABLE
+from windlass.cluster.workloads.facts import Identity, run_limit
+from windlass.cluster.workloads.sets import sets_of_group
 from windlass.model.configuration import ResourceRules
 from windlass.model.pod import Pod
 from windlass.model.times import seconds_of
@@ -87,9 +89,21 @@ class Aftermath:
             return found if found.admission is None else None
         snapshot = self.overlay.snapshot
         row = self.site.pod_row(key)
-        if row is None or int(snapshot.pods.shape[row]) == UNREADABLE:
+        if row is None:
+            return self._gang(key)
+        return (
+            None if int(snapshot.pods.shape[row]) == UNREADABLE else lone_workload(snapshot.pods.objects[row])
+        )
+
+    def _gang(self, key: str) -> Workload | None:
+        """A gang that is nothing but the label on its pods."""
+        snapshot = self.overlay.snapshot
+        numbers = [number for number, gang in enumerate(snapshot.gangs) if gang.key == key]
+        rows = np.flatnonzero(np.isin(snapshot.pods.group, numbers) & (snapshot.pods.node == PENDING))
+        members = [snapshot.pods.objects[row] for row in rows.tolist() if snapshot.pods.alive[row]]
+        if not members:
             return None
-        return lone_workload(snapshot.pods.objects[row])
+        return Workload(key, "PodGroup", sets_of_group(members, None), priority=members[0].spec.priority)
 
     def shape_of_pod(self, key: str) -> int | None:
         """The number of its shape, for a pod that is on its own."""
@@ -129,16 +143,18 @@ def lone_room(overlay: Overlay, config: QueueConfig, settings: TimeSettings, now
     room = Room(overlay, site, system, now, settings)
     pods = overlay.snapshot.pods
     rows = np.flatnonzero((pods.alive == 1) & (pods.node >= 0) & (pods.shape != UNREADABLE)).tolist()
-    room.add_running(_running(pods.objects[row]) for row in rows)
+    known = [one for one in overlay.snapshot.workloads if one.admission is not None]
+    room.add_running(known or [_running(pods.objects[row]) for row in rows])
     return Aftermath(room, config, {})
 
 
 def _running(pod: Pod) -> Workload:
-    started = seconds_of(pod.status.start_time) or seconds_of(pod.metadata.creation_timestamp)
+    """Where nothing says what belongs together, every pod is a workload."""
+    alone = lone_workload(pod)
     return msgspec.structs.replace(
-        lone_workload(pod),
+        alone,
         admission=Admission(""),
-        started_at=started,
-        max_run_seconds=pod.spec.active_deadline_seconds,
+        started_at=seconds_of(pod.status.start_time) or seconds_of(pod.metadata.creation_timestamp),
+        max_run_seconds=run_limit(Identity(pod.key, "Pod", pod.metadata), alone.pod_sets, None),
         evicted=bool(pod.metadata.deletion_timestamp),
     )

@@ -214,8 +214,8 @@ def _gpu_limits(case: Case, part: Part, space: Space) -> Iterator[Limit]:
         each = f"{gpu.count * gpu.milli / WHOLE:g}"
         if sums.are_fragmented and space.part.count:
             text = (
-                f"fragmentation: {free / unit:g} GPUs are free ({pieces}{more} by node), but only {space.fitting} of "
-                f"its {_pods(part.count)} {'finds' if space.fitting == 1 else 'find'} {each} on one node"
+                f"fragmentation: {free / unit:g} GPUs are free ({pieces}{more} by node), but "
+                f"{_finders(space.fitting, part.count)} {each} on one node"
             )
             kind = "fragmentation"
         else:
@@ -306,5 +306,7 @@ def _nodes(count: int) -> str:
     return "1 node has" if count == 1 else f"{count} nodes have"
 
 
-def _pods(count: int) -> str:
-    return "1 pod" if count == 1 else f"{count} pods"
+def _finders(fitting: int, count: int) -> str:
+    if not fitting:
+        return "no pod of it finds" if count > 1 else "it doesn't find"
+    return f"only {fitting} of its {count} pods {'finds' if fitting == 1 else 'find'}"

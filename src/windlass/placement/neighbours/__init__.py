@@ -1,4 +1,5 @@
-"""Rules between pods: inter-pod affinity in both directions, topology spread, host ports, exclusive claims.
+"""Rules between pods: inter-pod affinity in both directions, topology spread, host ports, exclusive claims, and how
+many volumes a node can have attached.
 
 Built from a snapshot's facts and placed pods; `decide` adds and removes pods as it places them and takes
 placements back. It asks `reasons` at choice time and ORs the answer with the node-local mask of the pod's
@@ -9,6 +10,7 @@ shape, since these rules change with every placement and node-local ones don't.
     terms       a pod's affinity terms            spread      a pod's spread constraints, and whom they refuse
     counters    matching pods by node and domain  existing    what placed pods want of pods to come
     affinity    whom required affinity refuses    occupied    host ports and exclusive claims
+    attachments volumes by node and driver
 """
 
 from __future__ import annotations
@@ -29,12 +31,14 @@ from windlass.model.reasons import (
     WHY_PORTS,
     WHY_SPREAD,
     WHY_SPREAD_MISSING_LABEL,
+    WHY_VOLUME_LIMIT,
 )
 from windlass.placement.neighbours.affinity import refused_by_affinity, refused_by_anti_affinity
+from windlass.placement.neighbours.attachments import Attachments
 from windlass.placement.neighbours.counters import Counters, Counts, Population
 from windlass.placement.neighbours.existing import TermBook
 from windlass.placement.neighbours.matchers import namespace_of
-from windlass.placement.neighbours.occupied import ClaimsInUse, HostPorts, claim_names, host_ports
+from windlass.placement.neighbours.occupied import ClaimsInUse, HostPorts, has_claims, host_ports
 from windlass.placement.neighbours.spread import HARD, refused_by_spread
 from windlass.placement.neighbours.terms import preferred_terms, required_anti_affinity, terms_that_pull
 
@@ -59,7 +63,7 @@ def may_refuse_its_like(pod: Pod) -> bool:
         return True
     if any((c.when_unsatisfiable or HARD) == HARD for c in spec.topology_spread_constraints):
         return True
-    return bool(claim_names(pod)) or bool(host_ports(pod))
+    return has_claims(pod) or bool(host_ports(pod))
 
 
 class Neighbours:
@@ -76,6 +80,7 @@ class Neighbours:
         self._pulling = TermBook(facts, objects)
         self._ports = HostPorts(facts)
         self._claims = ClaimsInUse(objects)
+        self._attachments = Attachments(facts, objects)
         for pod, row in placed:
             self.add(pod, row)
 
@@ -94,6 +99,7 @@ class Neighbours:
         self._ports.change(pod, row, by)
         if pod.spec.volumes:
             self._claims.change(pod, by)
+            self._attachments.change(pod, row, by)
         if pod.spec.affinity is None:
             return
         for term in required_anti_affinity(pod):
@@ -123,6 +129,7 @@ class Neighbours:
         if spread is not None:
             _mark(why, WHY_SPREAD, spread.too_skewed)
             _mark(why, WHY_SPREAD_MISSING_LABEL, spread.missing_label)
+        _mark(why, WHY_VOLUME_LIMIT, self._attachments.refused(pod))
         if self._claims.excludes(pod):
             why |= np.uint64(WHY_EXCLUSIVE_CLAIM)
         return why

@@ -52,6 +52,11 @@ def claim_names(pod: Pod) -> tuple[str, ...]:
     )
 
 
+def has_claims(pod: Pod) -> bool:
+    """Whether the pod wants volumes by claim, of its own ones too."""
+    return any(volume.persistent_volume_claim or volume.ephemeral for volume in pod.spec.volumes)
+
+
 class HostPorts:
     """Host ports in use: for each port and address, the node rows and how many pods hold it there."""
 

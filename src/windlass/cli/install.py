@@ -1,0 +1,210 @@
+"""`windlass install` and `windlass uninstall`: what puts Windlass into a cluster, printed; and taken away again.
+
+The objects come from `install_manifests`. Installing is the user's own `kubectl apply`; of the cluster it is only asked
+which CRDs are there already, since those of another release are not ours to touch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from windlass.cli.output import note
+from windlass.cli.scheduler import cluster_options
+from windlass.model.errors import ClusterUnreachable, InputError
+
+if TYPE_CHECKING:
+    from windlass.kube.client import KubeClient
+
+Tree = dict[str, Any]
+CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+MANAGED_LABEL = "app.kubernetes.io/managed-by"
+
+INSTALL_EXAMPLES = """\b
+Examples:
+  windlass install | kubectl apply --server-side -f -
+  windlass install --image registry.example.com/windlass:0.1 --scheduler-name default-scheduler
+"""
+UNINSTALL_EXAMPLES = """\b
+Examples:
+  windlass uninstall
+  windlass uninstall --crds
+"""
+
+
+@click.command("install", epilog=INSTALL_EXAMPLES)
+@cluster_options
+@click.option("-n", "--namespace", default="windlass-system", show_default=True, help="Where it runs.")
+@click.option("--image", default="", help="The container image. [default: windlass:VERSION]")
+@click.option(
+    "--image-pull-policy", type=click.Choice(["IfNotPresent", "Always", "Never"]), default="IfNotPresent"
+)
+@click.option(
+    "--replicas", type=click.IntRange(1, 10), default=2, show_default=True, help="One of them leads."
+)
+@click.option(
+    "--scheduler-name", "names", multiple=True, help="Take pods that name this scheduler. [default: windlass]"
+)
+@click.option("--node-selector", default="", help="Use only nodes with these labels, such as pool=gpu.")
+@click.option("--take-over", multiple=True, metavar="QUEUE", help="Admit this queue although Kueue runs.")
+@click.option(
+    "--crds",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="auto: those that the cluster doesn't have from somebody else.",
+)
+def install(**given: Any) -> None:
+    """Print the manifests that put Windlass into a cluster. Nothing is applied."""
+    from windlass.cli.install_crds import crds
+    from windlass.cli.install_manifests import Choices, everything
+
+    defaults = Choices()
+    choices = Choices(
+        namespace=given["namespace"],
+        image=given["image"] or defaults.image,
+        pull_policy=given["image_pull_policy"],
+        replicas=given["replicas"],
+        scheduler_names=given["names"] or defaults.scheduler_names,
+        node_selector=given["node_selector"],
+        take_over=given["take_over"],
+    )
+    wanted = crds() if given["crds"] != "never" else []
+    if given["crds"] == "auto":
+        wanted = _without_foreign(wanted, given["kubeconfig"], given["context"])
+    click.echo(to_yaml(everything(choices, wanted)), nl=False)
+
+
+@click.command("uninstall", epilog=UNINSTALL_EXAMPLES)
+@cluster_options
+@click.option("-n", "--namespace", default="windlass-system", show_default=True, help="Where it runs.")
+@click.option(
+    "--crds", is_flag=True, help="Remove our CRDs also where objects of their kinds are left, and those too."
+)
+def uninstall(kubeconfig: str, context: str, namespace: str, crds: bool) -> None:
+    """Remove what `windlass install` made. Running pods, Jobs and nodes are left alone.
+
+    CRDs go only if they are ours and no object of their kind is left; `--crds` removes them with their objects.
+    """
+    from windlass.kube.access import find_access
+
+    access = find_access(kubeconfig, context)
+
+    async def run() -> None:
+        from windlass.kube.client import KubeClient
+
+        async with KubeClient(access) as client:
+            await remove(client, namespace, also_used=crds)
+
+    asyncio.run(run())
+
+
+def to_yaml(objects: Iterable[Tree]) -> str:
+    import yaml
+
+    class Plain(yaml.CSafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:
+            return True  # a reader of manifests expects them written out
+
+    text = yaml.dump_all(objects, Dumper=Plain, sort_keys=False, explicit_start=True)
+    return str(text)
+
+
+def _without_foreign(wanted: list[Tree], kubeconfig: str, context: str) -> list[Tree]:
+    """Without those that the cluster has from another release."""
+    from windlass.kube.access import find_access
+
+    async def ask() -> list[Tree]:
+        from windlass.kube.client import KubeClient
+
+        async with KubeClient(access) as client:
+            return list((await client.get(CRD_PATH))["items"] or ())
+
+    try:
+        access = find_access(kubeconfig, context)
+        there = asyncio.run(ask())
+    except (ClusterUnreachable, InputError) as error:
+        if kubeconfig or context:
+            raise
+        note(f"the cluster can't be asked which CRDs it has, so all are printed: {error}")
+        return wanted
+    foreign = {one["metadata"]["name"] for one in there if not _is_ours(one)}
+    left = [one["metadata"]["name"] for one in wanted if one["metadata"]["name"] in foreign]
+    if left:
+        note(f"left out, since the cluster has them from another release: {', '.join(left)}")
+    return [one for one in wanted if one["metadata"]["name"] not in foreign]
+
+
+async def remove(client: KubeClient, namespace: str, *, also_used: bool) -> None:
+    """Takes away what the manifests made, the last first."""
+    from windlass.cli.install_crds import crds
+    from windlass.cli.install_manifests import Choices, manifests
+
+    for one in reversed(manifests(Choices(namespace=namespace))):
+        if one["kind"] != "Namespace":
+            await _delete(client, one)
+    for crd in crds():
+        await _delete_crd(client, crd, also_used)
+    await _delete(client, manifests(Choices(namespace=namespace))[0])
+
+
+async def _delete(client: KubeClient, one: Tree) -> None:
+    from windlass.kube.errors import NotFound
+    from windlass.kube.request import Request
+
+    path = path_of(one)
+    try:
+        if not _is_ours(await client.get(path)):
+            note(f"{one['kind']} {one['metadata']['name']} is not ours, and stays")
+            return
+        await client.send(Request("DELETE", path, body={"propagationPolicy": "Background"}))
+    except NotFound:
+        return
+    note(f"{one['kind']} {one['metadata']['name']} removed")
+
+
+async def _delete_crd(client: KubeClient, crd: Tree, also_used: bool) -> None:
+    spec = crd["spec"]
+    if not also_used:
+        from windlass.kube.errors import NotFound
+
+        version = spec["versions"][0]["name"]
+        try:
+            found = await client.get(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}", limit="1")
+        except NotFound:
+            return
+        if found["items"]:
+            note(
+                f"{crd['metadata']['name']} stays, since there are objects of its kind (--crds removes them too)"
+            )
+            return
+    await _delete(client, crd)
+
+
+def _is_ours(one: Tree) -> bool:
+    return (one["metadata"].get("labels") or {}).get(MANAGED_LABEL) == "windlass"
+
+
+PLURALS = {
+    "Namespace": "namespaces",
+    "ServiceAccount": "serviceaccounts",
+    "ClusterRole": "clusterroles",
+    "ClusterRoleBinding": "clusterrolebindings",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
+    "Deployment": "deployments",
+    "PodDisruptionBudget": "poddisruptionbudgets",
+    "Service": "services",
+    "NetworkPolicy": "networkpolicies",
+    "CustomResourceDefinition": "customresourcedefinitions",
+}
+
+
+def path_of(one: Tree) -> str:
+    version, metadata = one["apiVersion"], one["metadata"]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    inside = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
+    return f"{root}{inside}/{PLURALS[one['kind']]}/{metadata['name']}"

@@ -1,0 +1,177 @@
+"""Everything that puts Windlass into a cluster, as plain objects in the order in which they are applied.
+
+`windlass install` prints them, `windlass uninstall` takes them away again, and the Helm chart in `deploy/chart` is
+written from them (`tools/write_chart.py`), so that all three say the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from windlass import __version__
+from windlass.cli.install_crds import MANAGED, crds
+from windlass.cli.install_role import cluster_rules, lease_rules
+
+Tree = dict[str, Any]
+LEASE = "windlass-scheduler"
+NAME = "windlass-scheduler"
+PORT = 10259
+SELECTOR = {"app.kubernetes.io/name": "windlass", "app.kubernetes.io/component": "scheduler"}
+LABELS = {**MANAGED, **SELECTOR}
+USER = 65532
+RBAC = "rbac.authorization.k8s.io"
+
+
+class Choices(msgspec.Struct, frozen=True):
+    """What may differ from one cluster to the next."""
+
+    namespace: str = "windlass-system"
+    image: str = f"windlass:{__version__}"
+    pull_policy: str = "IfNotPresent"
+    replicas: int = 2
+    scheduler_names: tuple[str, ...] = ("windlass",)
+    node_selector: str = ""
+    take_over: tuple[str, ...] = ()
+
+
+def manifests(choices: Choices) -> list[Tree]:
+    """All but the CRDs, which may be somebody else's."""
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {
+                "name": choices.namespace,
+                "labels": {**MANAGED, "pod-security.kubernetes.io/enforce": "restricted"},
+            },
+        },
+        {**_object("v1", "ServiceAccount", choices), "automountServiceAccountToken": False},
+        *_roles(choices),
+        _deployment(choices),
+        _budget(choices),
+        _service(choices),
+        _network_policy(choices),
+    ]
+
+
+def everything(choices: Choices, with_crds: list[Tree] | None = None) -> list[Tree]:
+    first, *rest = manifests(choices)
+    return [first, *(crds() if with_crds is None else with_crds), *rest]
+
+
+def _object(version: str, kind: str, choices: Choices, *, namespaced: bool = True) -> Tree:
+    metadata: Tree = {"name": NAME, "labels": dict(LABELS)}
+    if namespaced:
+        metadata["namespace"] = choices.namespace
+    return {"apiVersion": version, "kind": kind, "metadata": metadata}
+
+
+def _roles(choices: Choices) -> list[Tree]:
+    subjects = [{"kind": "ServiceAccount", "name": NAME, "namespace": choices.namespace}]
+    made = []
+    for scope, rules in (("Cluster", cluster_rules()), ("", lease_rules(LEASE))):
+        kind = f"{scope}Role"
+        namespaced = not scope
+        made.append({**_object(f"{RBAC}/v1", kind, choices, namespaced=namespaced), "rules": rules})
+        binding = _object(f"{RBAC}/v1", f"{kind}Binding", choices, namespaced=namespaced)
+        made.append(
+            {**binding, "roleRef": {"apiGroup": RBAC, "kind": kind, "name": NAME}, "subjects": subjects}
+        )
+    return made
+
+
+def _arguments(choices: Choices) -> list[str]:
+    return [
+        "scheduler",
+        f"--listen=:{PORT}",
+        f"--lease-namespace={choices.namespace}",
+        f"--lease-name={LEASE}",
+        *(f"--scheduler-name={name}" for name in choices.scheduler_names),
+        *([f"--node-selector={choices.node_selector}"] if choices.node_selector else []),
+        *(f"--take-over={queue}" for queue in choices.take_over),
+    ]
+
+
+def _deployment(choices: Choices) -> Tree:
+    container = {
+        "name": "scheduler",
+        "image": choices.image,
+        "imagePullPolicy": choices.pull_policy,
+        "args": _arguments(choices),
+        "ports": [{"name": "status", "containerPort": PORT}],
+        "livenessProbe": _probe("/healthz", 30),
+        "readinessProbe": _probe("/readyz", 5),
+        "startupProbe": {**_probe("/healthz", 2), "failureThreshold": 60},
+        "resources": {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }
+    pod = {
+        "serviceAccountName": NAME,
+        "automountServiceAccountToken": True,
+        "priorityClassName": "system-cluster-critical",
+        "terminationGracePeriodSeconds": 30,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "affinity": {
+            "podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "weight": 100,
+                        "podAffinityTerm": {
+                            "labelSelector": {"matchLabels": SELECTOR},
+                            "topologyKey": "kubernetes.io/hostname",
+                        },
+                    }
+                ]
+            }
+        },
+        "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "256Mi"}}],
+    }
+    return {
+        **_object("apps/v1", "Deployment", choices),
+        "spec": {
+            "replicas": choices.replicas,
+            "selector": {"matchLabels": SELECTOR},
+            "template": {"metadata": {"labels": LABELS}, "spec": pod},
+        },
+    }
+
+
+def _probe(path: str, period: int) -> Tree:
+    return {"httpGet": {"path": path, "port": "status"}, "periodSeconds": period, "timeoutSeconds": 5}
+
+
+def _budget(choices: Choices) -> Tree:
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": SELECTOR}}
+    return {**_object("policy/v1", "PodDisruptionBudget", choices), "spec": spec}
+
+
+def _service(choices: Choices) -> Tree:
+    port = {"name": "status", "port": PORT, "targetPort": "status"}
+    return {**_object("v1", "Service", choices), "spec": {"selector": SELECTOR, "ports": [port]}}
+
+
+def _network_policy(choices: Choices) -> Tree:
+    """In: the kubelet's probes and Prometheus. Out: the API server, wherever it listens, and names."""
+    spec = {
+        "podSelector": {"matchLabels": SELECTOR},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"ports": [{"protocol": "TCP", "port": PORT}]}],
+        "egress": [
+            {"ports": [{"protocol": "TCP", "port": 443}, {"protocol": "TCP", "port": 6443}]},
+            {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]},
+        ],
+    }
+    return {**_object("networking.k8s.io/v1", "NetworkPolicy", choices), "spec": spec}

@@ -1,0 +1,59 @@
+"""The rights of the live scheduler, as small as they can be: what it lists and watches, and what it writes.
+
+`kube.resources` says what is read, `kube.writes` what is written; `tests/live/test_live_rights.py` holds both against
+what the scheduler really asks for, verb by verb.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from windlass.kube.resources import KINDS, KUEUE
+
+Rule = dict[str, Any]
+READS = ("list", "watch")
+
+WRITES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("", "pods", ("patch",)),  # lifting gates of admitted pods
+    ("", "pods/binding", ("create",)),
+    ("", "pods/status", ("patch",)),
+    ("", "pods/eviction", ("create",)),
+    ("", "persistentvolumeclaims", ("patch",)),  # selected-node
+    ("batch", "jobs", ("patch",)),  # suspend
+    ("events.k8s.io", "events", ("create", "patch")),
+    (KUEUE, "workloads", ("create",)),
+    (KUEUE, "workloads/status", ("patch",)),
+    (KUEUE, "clusterqueues/status", ("patch",)),
+    (KUEUE, "localqueues/status", ("patch",)),
+)
+"""API group, resource, verbs."""
+KUEUE_LEASE = "c1f6bfd2.kueue.x-k8s.io"
+KUEUE_WEBHOOKS = "kueue-validating-webhook-configuration"
+
+
+def cluster_rules() -> list[Rule]:
+    """Of the ClusterRole."""
+    reads: dict[str, list[str]] = {}
+    for kind in KINDS:
+        reads.setdefault(kind.group, []).append(kind.plural)
+    rules = [_rule(group, sorted(set(plurals)), READS) for group, plurals in sorted(reads.items())]
+    rules += [_rule(group, [resource], verbs) for group, resource, verbs in WRITES]
+    return [
+        *rules,
+        _rule("coordination.k8s.io", ["leases"], ("get",), [KUEUE_LEASE]),
+        _rule(
+            "admissionregistration.k8s.io", ["validatingwebhookconfigurations"], ("get",), [KUEUE_WEBHOOKS]
+        ),
+    ]
+
+
+def lease_rules(lease: str) -> list[Rule]:
+    """Of the Role in its own namespace. A name can't be demanded of what is created."""
+    group = "coordination.k8s.io"
+    return [_rule(group, ["leases"], ("create",)), _rule(group, ["leases"], ("get", "update"), [lease])]
+
+
+def _rule(group: str, resources: Iterable[str], verbs: Iterable[str], names: Iterable[str] = ()) -> Rule:
+    rule: Rule = {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
+    return {**rule, "resourceNames": list(names)} if names else rule

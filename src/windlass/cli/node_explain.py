@@ -1,0 +1,96 @@
+"""`windlass node explain-config FILE`: what a device plugin config would advertise on this node."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from windlass.cli.node_options import hardware_options, open_backend
+from windlass.cli.output import note, output_option, print_document, print_table
+from windlass.model.errors import InputError
+from windlass.node.config_source import read_yaml
+from windlass.sharing.plugin_config import PluginConfig, resolve_config
+from windlass.sharing.resources import Resource, resources_of
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@click.command("explain-config")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@hardware_options
+@click.option("--mig-strategy", help="As the plugin's flag, over the file's.")
+@click.option("--honor-renames", is_flag=True, help="Keep per-resource rename and devices.")
+@output_option("table", "json", "yaml")
+def explain_config(
+    file: Path,
+    fleet: Path | None,
+    node_name: str,
+    root: Path,
+    mig_strategy: str | None,
+    honor_renames: bool,
+    output: str,
+) -> None:
+    """What FILE, a device plugin config, would advertise on this node, before it is applied.
+
+    Says for each resource how many devices it would have and how they come about; what the config asks for in vain is
+    told as a warning, and what can't be is refused with the field's path (exit 2).
+    """
+    flags = {"--mig-strategy": mig_strategy} if mig_strategy else {}
+    try:
+        config = resolve_config(read_yaml(file), os.environ, flags, honor_renames=honor_renames)
+        inventory = open_backend(fleet, node_name, root).inventory()
+        resources = resources_of(inventory, config)
+    except InputError as error:
+        raise error.with_context(file=str(file)) from None
+    for warning in config.warnings:
+        note(f"warning: {warning}")
+    rows = [explain(resource, config) for resource in resources]
+    if output == "table":
+        print_table(_table(rows))
+    else:
+        print_document(
+            {
+                "apiVersion": "windlass.dev/v1",
+                "kind": "AdvertisedResources",
+                "resources": rows,
+                "migStrategy": config.mig_strategy,
+                "deviceListStrategy": list(config.device_list_strategy),
+                "warnings": list(config.warnings),
+            },
+            output,
+        )
+
+
+def explain(resource: Resource, config: PluginConfig) -> dict[str, Any]:
+    """One resource in words and numbers."""
+    physical = list(dict.fromkeys(device.uuid for device in resource.devices))
+    models = Counter(
+        device.gpu.name + (f" {device.instance.profile}" if device.instance else "")
+        for device in {device.uuid: device for device in resource.devices}.values()
+    )
+    replicas = sorted({device.replicas for device in resource.devices})
+    return {
+        "name": resource.name,
+        "count": len(resource.devices),
+        "devices": len(physical),
+        "replicas": replicas if len(replicas) != 1 else replicas[0],
+        "sharing": config.sharing_strategy if resource.is_shared else "none",
+        "made_of": ", ".join(f"{count}× {name}" for name, count in models.items()),
+        "at_most_per_pod": 1 if resource.fail_above_one else len(resource.devices),
+    }
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("RESOURCE", "COUNT", "DEVICES", "× REPLICAS", "SHARING", "MADE OF", "AT MOST PER POD"):
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(str(value) for value in row.values()))
+    return table

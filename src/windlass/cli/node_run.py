@@ -1,0 +1,93 @@
+"""`windlass node run`: reads the command line; `windlass.node.agent` runs the processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from windlass.cli.errors import unknown_name
+from windlass.cli.node_options import FILE, FOLDER, hardware_options
+from windlass.cli.parameters import NameList
+from windlass.node.agent import AgentOptions, check_options, children, log_to_stderr
+from windlass.node.owners import PARTS
+from windlass.node.supervisor import Supervisor
+from windlass.sharing.plugin_fields import ALIASES, FIELDS
+
+EXAMPLES = """\b
+Examples:
+  windlass node run --config-file config.yaml
+  windlass node run --parts plugin,exporter --mig-strategy mixed
+  windlass node run --fleet fleet.yaml --root sim --without-api --device-plugins sim/plugins
+"""
+
+
+def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """NVIDIA's own flags, every one of them; each is also its environment variable."""
+    for name in (*[field.flag for field in FIELDS], *ALIASES):
+        field = next(each for each in FIELDS if each.flag == ALIASES.get(name, name))
+        hint = f"As in NVIDIA's device plugin: {field.path} ({field.variable})."
+        command = click.option(name, name.lstrip("-").replace("-", "_"), hidden=name in ALIASES, help=hint)(
+            command
+        )
+    return command
+
+
+@click.command(epilog=EXAMPLES)
+@hardware_options
+@click.option("--parts", type=NameList(), default=",".join(PARTS), show_default=True, help="What to run.")
+@click.option("--config-file", type=FILE, envvar="CONFIG_FILE", help="NVIDIA's device plugin config, v1.")
+@click.option(
+    "--honor-renames", is_flag=True, help="Keep per-resource rename and devices, which the original ignores."
+)
+@click.option(
+    "--mig-config", type=FILE, help="mig-parted's config. [default: layouts made for the GPUs at hand]"
+)
+@click.option("--counters", type=FILE, help="dcgm-exporter's counters file. [default: its default set]")
+@click.option("--listen", default=":9400", show_default=True, help="Address of the exporter.")
+@click.option(
+    "--interval", type=click.FloatRange(0.1), default=30.0, show_default=True, help="Seconds between passes."
+)
+@click.option(
+    "--state", type=FOLDER, default="/run/windlass", show_default=True, help="Where the parts leave word."
+)
+@click.option("--device-plugins", type=FOLDER, default="/var/lib/kubelet/device-plugins", show_default=True)
+@click.option(
+    "--pod-resources", type=click.Path(path_type=Path), default="/var/lib/kubelet/pod-resources/kubelet.sock"
+)
+@click.option("--cdi-folder", type=FOLDER, default="/var/run/cdi", show_default=True)
+@click.option(
+    "--kubeconfig", default="", help="How to reach the API server. [default: as kubectl, or the pod's own]"
+)
+@click.option("--without-api", is_flag=True, help="Talk to no API server: labels go to NFD's file.")
+@click.option(
+    "--label-sink",
+    type=click.Choice(["node-feature", "node", "file"]),
+    default="node-feature",
+    show_default=True,
+    help="Where labels go.",
+)
+@click.option("--namespace", default="windlass-system", show_default=True, help="Of the NodeFeature object.")
+@click.option("--quiet-seconds", type=float, default=30.0, hidden=True)
+@click.option("--reading-seconds", type=float, default=5.0, hidden=True)
+@plugin_flags
+def run(**options: Any) -> int:
+    """Run the agent of this node: two processes under a supervisor, until a signal ends it.
+
+    The plugin alone decides what the kubelet is told; exporter, labels and MIG manager run beside it, and none of them
+    can take the node's GPUs away. Each part can be left out, here or by the node's nvidia.com/gpu.deploy.* labels, and
+    refuses to start where another owner of its job is live. A wrong configuration at the first start is an error
+    (exit 2); later the last good one stays in force.
+    """
+    parts = options.pop("parts")
+    for name in parts:
+        if name not in PARTS:
+            raise unknown_name("part", name, PARTS)
+    names = [flag.lstrip("-").replace("-", "_") for flag in (*[field.flag for field in FIELDS], *ALIASES)]
+    given = {f"--{name.replace('_', '-')}": options.pop(name) for name in names}
+    flags = {name: value for name, value in given.items() if value is not None}
+    agent = AgentOptions(parts=frozenset(parts), flags=flags, **options)
+    check_options(agent)
+    return Supervisor(children(agent), log_to_stderr("agent")).run()

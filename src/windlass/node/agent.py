@@ -1,0 +1,256 @@
+"""Puts the agent together: from the command line's options to the two processes.
+
+`windlass node run` calls `run_plugin` and `run_beside`, each in a process of its own under the supervisor, or one of them
+alone. Nothing heavy is imported before it is needed, so that the plugin doesn't carry the exporter and the other way
+round.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from windlass.model.errors import InputError, WindlassError
+from windlass.node.backend.protocol import DeviceBackend, DeviceError
+from windlass.node.root import HostRoot
+
+BESIDE = ("exporter", "labels", "mig")
+RETRY_SECONDS = 30.0
+
+
+class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The command line of `windlass node run`, read."""
+
+    parts: frozenset[str] = frozenset(("plugin", *BESIDE))
+    fleet: Path | None = None
+    node_name: str = ""
+    root: Path = Path("/")
+    state: Path = Path("/run/windlass")
+    config_file: Path | None = None
+    flags: dict[str, Any] = {}
+    honor_renames: bool = False
+    device_plugins: Path = Path("/var/lib/kubelet/device-plugins")
+    pod_resources: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    cdi_folder: Path = Path("/var/run/cdi")
+    kubeconfig: str = ""
+    without_api: bool = False
+    label_sink: str = "node-feature"
+    namespace: str = "windlass-system"
+    mig_config: Path | None = None
+    counters: Path | None = None
+    listen: str = ":9400"
+    interval: float = 30.0
+    quiet_seconds: float = 30.0
+    reading_seconds: float = 5.0
+
+    @property
+    def node(self) -> str:
+        return self.node_name or os.environ.get("NODE_NAME", "") or socket.gethostname()
+
+
+def log_to_stderr(name: str) -> Callable[[str], None]:
+    def log(line: str) -> None:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        print(f"{stamp} {name}: {line}", file=sys.stderr, flush=True)
+
+    return log
+
+
+def make_backend(options: AgentOptions) -> DeviceBackend:
+    """Real GPUs, or those of a Fleet."""
+    if options.fleet is None:
+        from windlass.node.backend.nvml import NvmlBackend
+
+        return NvmlBackend(HostRoot(options.root))
+    from windlass.node.backend.simulated import SimulatedBackend
+    from windlass.node.backend.simulated_fleet import pool_of_node
+
+    pool, number = pool_of_node(options.fleet, options.node_name)
+    return SimulatedBackend(pool, number, folder=options.root)
+
+
+def check_options(options: AgentOptions) -> None:
+    """What is wrong already before anything runs: the configuration, the counters file, the simulated root."""
+    if options.fleet is not None and options.root == Path("/"):
+        raise InputError("a simulated node needs a folder of its own", remedy="give --root FOLDER")
+    make_config(options, lambda line: None)
+    if "exporter" in options.parts:
+        read_counters_file(options.counters)
+
+
+def make_config(options: AgentOptions, log: Callable[[str], None]) -> Any:
+    from windlass.node.config_source import ConfigSource
+
+    named = options.config_file or os.environ.get("CONFIG_FILE")
+    return ConfigSource(
+        Path(named) if named else None,
+        os.environ,
+        options.flags,
+        honor_renames=options.honor_renames,
+        log=log,
+    )
+
+
+def run_plugin(options: AgentOptions) -> int:
+    """The plugin process; 2 for wrong input, 1 where another plugin is live or there is no driver."""
+    from windlass.node.health import HealthBook, Rules, rules_from
+    from windlass.node.plugin.manager import PluginManager
+    from windlass.node.plugin.process import PluginProcess, Timing
+    from windlass.node.wishes import WishFile
+
+    log = log_to_stderr("plugin")
+    stop = _stop_on_signal()
+    try:
+        config = make_config(options, log)
+        root = HostRoot(options.root)
+        backend = _wait_for_driver(options, config.config.fail_on_init_error, log, stop)
+        if backend is None:
+            return 0
+        wish = WishFile(options.state / "wishes.json")
+        manager = PluginManager(options.device_plugins, root, log, wish=wish)
+        manager.refuse_second_owner(backend.inventory(), config.config)
+        rules = rules_from(os.environ, Rules(quiet_seconds=options.quiet_seconds))
+        process = PluginProcess(
+            backend,
+            root,
+            config,
+            manager,
+            HealthBook(rules, time.monotonic),
+            state=options.state,
+            cdi_folder=options.cdi_folder,
+            log=log,
+            timing=Timing(reading_seconds=options.reading_seconds),
+        )
+        process.run(stop)
+    except WindlassError as error:
+        log(f"error: {error}")
+        return error.exit_code
+    backend.close()
+    return 0
+
+
+def run_beside(options: AgentOptions) -> int:
+    """The process beside the plugin."""
+    from windlass.node.beside import Beside, BesideOptions
+
+    log = log_to_stderr("beside")
+    stop = _stop_on_signal()
+    try:
+        config = make_config(options, log)
+        backend = _wait_for_driver(options, config.config.fail_on_init_error, log, stop)
+        if backend is None:
+            return 0
+        beside = Beside(
+            backend,
+            HostRoot(options.root),
+            config,
+            BesideOptions(parts=options.parts, interval=options.interval, mig_config=options.mig_config),
+            state=options.state,
+            log=log,
+            **_beside_parts(options, backend, config, log),
+        )
+        beside.run(stop)
+    except WindlassError as error:
+        log(f"error: {error}")
+        return error.exit_code
+    backend.close()
+    return 0
+
+
+def _beside_parts(
+    options: AgentOptions, backend: DeviceBackend, config: Any, log: Callable[[str], None]
+) -> dict[str, Any]:
+    from windlass.node.exporter.pods import PodResources
+    from windlass.node.exporter.server import Exporter, MetricsServer
+    from windlass.node.labels.sinks import make_sink
+
+    api = _make_api(options, log)
+    parts: dict[str, Any] = {"api": api, "pods": PodResources(options.pod_resources)}
+    if "exporter" in options.parts:
+        exporter = Exporter(
+            backend,
+            read_counters_file(options.counters, log),
+            hostname=options.node,
+            root=HostRoot(options.root),
+            pods=parts["pods"],
+            journal=options.state / "health.json",
+        )
+        address, _, port = options.listen.rpartition(":")
+        parts |= {"exporter": exporter, "metrics": MetricsServer(exporter, address, int(port))}
+    if "labels" in options.parts:
+        kind = options.label_sink if api is not None else "file"
+        file = Path(config.config.output_file)
+        target = file if options.root == Path("/") else HostRoot(options.root).path(str(file))
+        parts["sink"] = make_sink(kind, file=target, api=api, namespace=options.namespace)
+    return parts
+
+
+def _make_api(options: AgentOptions, log: Callable[[str], None]) -> Any:
+    if options.without_api:
+        return None
+    from windlass.kube.access import find_access
+    from windlass.node.node_api import NodeApi
+
+    return NodeApi(find_access(options.kubeconfig), options.node)
+
+
+def read_counters_file(path: Path | None, log: Callable[[str], None] = lambda line: None) -> Any:
+    from windlass.node.exporter.counters import default_counters, read_counters
+
+    named = path or os.environ.get("DCGM_EXPORTER_COLLECTORS")
+    if not named:
+        return default_counters()
+    try:
+        text = Path(named).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"can't be read: {error}", file=str(named)) from None
+    counters, left_out = read_counters(text, str(named))
+    if left_out:
+        log(f"not measured here and left out: {', '.join(left_out)}")
+    return counters
+
+
+def _wait_for_driver(
+    options: AgentOptions, must: bool, log: Callable[[str], None], stop: threading.Event
+) -> DeviceBackend | None:
+    """The back end; with `failOnInitError: false` a node without a driver is waited on instead of failed."""
+    while not stop.is_set():
+        try:
+            return make_backend(options)
+        except DeviceError as error:
+            if must:
+                raise
+            log(f"{error}; trying again in {RETRY_SECONDS:g} s")
+            stop.wait(RETRY_SECONDS)
+    return None
+
+
+def _stop_on_signal() -> threading.Event:
+    stop = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    return stop
+
+
+def children(options: AgentOptions) -> Mapping[str, Callable[[], int]]:
+    """The processes that the chosen parts need."""
+    found: dict[str, Callable[[], int]] = {}
+    if "plugin" in options.parts:
+        found["plugin"] = lambda: run_plugin(options)
+    if options.parts.intersection(BESIDE):
+        found["beside"] = lambda: run_beside(options)
+    return found

@@ -1,0 +1,72 @@
+"""Where labels go: a feature file that NFD reads, a NodeFeature object, or the node's own labels.
+
+Called by the agent's label part after each change. Labels that were ours and are gone are taken away; labels of others
+are never touched. A sink that belongs to somebody else is left alone, and the part says whose it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from windlass.model.errors import InputError
+from windlass.node.journal import write_whole
+from windlass.node.node_api import NodeApi
+
+OWNED = "windlass.dev/owned-labels"
+
+
+class LabelSink(Protocol):
+    def put(self, labels: Mapping[str, str]) -> None: ...
+
+
+class FileSink:
+    """NFD's feature file: `name=value` lines, replaced as a whole."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def put(self, labels: Mapping[str, str]) -> None:
+        text = "".join(f"{name}={value}\n" for name, value in sorted(labels.items()))
+        write_whole(self._path, text.encode())
+
+
+class NodeFeatureSink:
+    def __init__(self, api: NodeApi, namespace: str) -> None:
+        self._api = api
+        self._namespace = namespace
+
+    def put(self, labels: Mapping[str, str]) -> None:
+        self._api.put_node_feature(self._namespace, labels)
+
+
+class NodeSink:
+    """Labels on the Node itself; which are ours stands in an annotation."""
+
+    def __init__(self, api: NodeApi) -> None:
+        self._api = api
+
+    def put(self, labels: Mapping[str, str]) -> None:
+        metadata = self._api.get_node()["metadata"]
+        now: dict[str, str] = metadata.get("labels") or {}
+        before = (metadata.get("annotations") or {}).get(OWNED, "").split(",")
+        wanted: dict[str, str | None] = {
+            name: value for name, value in labels.items() if now.get(name) != value
+        }
+        wanted |= {name: None for name in before if name in now and name not in labels}
+        owned = ",".join(sorted(labels))
+        if wanted or owned != ",".join(before):
+            self._api.patch_node(labels=wanted, annotations={OWNED: owned})
+
+
+def make_sink(kind: str, *, file: Path, api: NodeApi | None, namespace: str) -> LabelSink:
+    """`file`, `node-feature` or `node`."""
+    if kind == "file":
+        return FileSink(file)
+    if api is None:
+        raise InputError(
+            f"labels as {kind} need an API server",
+            remedy="run inside the cluster, give --kubeconfig, or use file",
+        )
+    return NodeFeatureSink(api, namespace) if kind == "node-feature" else NodeSink(api)

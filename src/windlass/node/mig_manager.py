@@ -1,0 +1,124 @@
+"""Follows the node's label `nvidia.com/mig.config`: cuts the GPUs as it names, and says how that went.
+
+Runs in the process beside the plugin, fed with the node as it changes. The states are NVIDIA's (`pending`, then
+`success` or `failed`); the reason of a failure, or the plan that was carried out, is in an annotation. Pods that hold
+an instance that would have to go are never disturbed: the change fails and names them. The plugin sees new instances
+by itself, so nothing has to be paused, and nothing can stay paused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windlass.model.errors import InputError, WindlassError
+from windlass.node.backend.protocol import DeviceBackend
+from windlass.node.config_source import read_yaml
+from windlass.node.exporter.collect import Holder
+from windlass.node.mig_apply import apply_plans, words
+from windlass.sharing.inventory import Inventory
+from windlass.sharing.mig_config import MigEntry, generated_configs, layout_for, read_mig_configs, select
+from windlass.sharing.mig_plan import GpuPlan, plan_gpu
+
+CONFIG, STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
+REASON = "windlass.dev/mig-config-reason"
+Holders = Callable[[], Mapping[str, Sequence[Holder]]]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    state: str
+    reason: str
+
+
+def plan_node(
+    inventory: Inventory, entries: Sequence[MigEntry], in_use: frozenset[str] = frozenset()
+) -> tuple[GpuPlan, ...]:
+    """What the layout means for each GPU that it names."""
+    plans = []
+    for gpu in inventory.gpus:
+        entry = layout_for(gpu, entries)
+        if entry is None or (not gpu.mig_capable and not entry.wanted):
+            continue
+        plans.append(plan_gpu(gpu, entry.wanted, enabled=entry.enabled, in_use=in_use))
+    return tuple(plans)
+
+
+class MigManager:
+    def __init__(
+        self,
+        backend: DeviceBackend,
+        *,
+        config_file: Path | None,
+        holders: Holders,
+        write: Callable[[str, str], None],
+        log: Callable[[str], None],
+    ) -> None:
+        self._backend = backend
+        self._config_file = config_file
+        self._holders = holders
+        self._write = write
+        self._log = log
+        self._done = ""
+
+    def on_node(self, node: Mapping[str, Any]) -> None:
+        """Acts where the label has changed, or where the agent hasn't seen it yet."""
+        labels = node.get("metadata", {}).get("labels") or {}
+        wanted, state = labels.get(CONFIG, ""), labels.get(STATE, "")
+        if not wanted or wanted == self._done:
+            return
+        self._done = wanted
+        if state == "success" and self._is_applied(wanted):
+            return
+        if state != "pending":
+            self._write("pending", "")
+        outcome = self.apply(wanted)
+        self._write(outcome.state, outcome.reason)
+
+    def _is_applied(self, name: str) -> bool:
+        try:
+            inventory = self._backend.inventory()
+            plans = plan_node(inventory, self.entries(name, inventory))
+        except WindlassError:
+            return False
+        return not any(plan.steps or plan.refusal for plan in plans)
+
+    def apply(self, name: str) -> Outcome:
+        """Cuts the GPUs as the named layout says; never raises."""
+        try:
+            inventory = self._backend.inventory()
+            plans = plan_node(inventory, self.entries(name, inventory), self._in_use(inventory))
+            self._refuse(plans)
+            apply_plans(self._backend, plans, self._log)
+        except WindlassError as error:
+            self._log(f"MIG config {name}: {error}")
+            return Outcome("failed", str(error))
+        changed = [f"GPU {plan.index}: {', '.join(map(words, plan.steps))}" for plan in plans if plan.steps]
+        self._log(f"MIG config {name}: {'; '.join(changed) or 'nothing to change'}")
+        return Outcome("success", "; ".join(changed) or "nothing to change")
+
+    def entries(self, name: str, inventory: Inventory) -> tuple[MigEntry, ...]:
+        if self._config_file is None:
+            return select(generated_configs(inventory.gpus), name)
+        raw = read_yaml(self._config_file)
+        return select(read_mig_configs(raw, str(self._config_file)), name)
+
+    def _in_use(self, inventory: Inventory) -> frozenset[str]:
+        """Devices that a pod holds or a process is on."""
+        busy = {uuid for uuid, holders in self._holders().items() if holders}
+        for gpu in inventory.gpus:
+            for process in self._backend.processes(gpu.uuid):
+                inside = [each.uuid for each in gpu.instances if each.gpu_instance == process.gpu_instance]
+                busy.update(inside or [gpu.uuid])
+        return frozenset(busy)
+
+    def _refuse(self, plans: Sequence[GpuPlan]) -> None:
+        refused = [f"GPU {plan.index}: {plan.refusal}" for plan in plans if plan.refusal]
+        if refused:
+            pods = sorted(
+                {f"{each.namespace}/{each.pod}" for held in self._holders().values() for each in held}
+            )
+            by = f" (pods with devices: {', '.join(pods)})" if pods else ""
+            raise InputError("; ".join(refused) + by)

@@ -1,0 +1,200 @@
+"""The agent's few words with the API server: its own Node, the pods on it, events, and its NodeFeature.
+
+Used by the process beside the plugin. Plain blocking calls over one connection, since an agent on every node has to be
+small; which server and as whom comes from `kube.access`. Whoever calls decides what a failure means: every one is a
+`ClusterUnreachable` with the server's words, or `Conflict`/`Missing` where that matters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import ssl
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from windlass.kube.access import Access
+from windlass.kube.request import JSON, MERGE_PATCH
+from windlass.kube.tls import tls_context
+from windlass.model.errors import ClusterUnreachable
+from windlass.model.times import timestamp_of
+
+SECONDS = 15.0
+WATCH_SECONDS = 300
+
+
+class Missing(ClusterUnreachable):
+    """There is no such object."""
+
+
+class NodeApi:
+    def __init__(self, access: Access, node: str) -> None:
+        self.node = node
+        self._access = access
+        self._lock = threading.Lock()
+        self._connection: http.client.HTTPConnection | None = None
+
+    def get_node(self) -> dict[str, Any]:
+        return self.call("GET", f"/api/v1/nodes/{self.node}")
+
+    def patch_node(
+        self,
+        *,
+        labels: Mapping[str, str | None] | None = None,
+        annotations: Mapping[str, str | None] | None = None,
+    ) -> dict[str, Any]:
+        metadata = {"labels": dict(labels or {}), "annotations": dict(annotations or {})}
+        body = {"metadata": {name: value for name, value in metadata.items() if value}}
+        return self.call("PATCH", f"/api/v1/nodes/{self.node}", body, MERGE_PATCH)
+
+    def pods(self) -> list[dict[str, Any]]:
+        """The pods that are bound to this node."""
+        query = urlencode({"fieldSelector": f"spec.nodeName={self.node}", "resourceVersion": "0"})
+        found: list[dict[str, Any]] = self.call("GET", f"/api/v1/pods?{query}").get("items") or []
+        return found
+
+    def annotate_pod(self, namespace: str, name: str, annotations: Mapping[str, str]) -> None:
+        body = {"metadata": {"annotations": dict(annotations)}}
+        self.call("PATCH", f"/api/v1/namespaces/{namespace}/pods/{name}", body, MERGE_PATCH)
+
+    def event(self, *, reason: str, message: str, warning: bool, now: float, uid: str = "") -> None:
+        """An Event on the node, in the namespace where Kubernetes keeps such."""
+        stamp = timestamp_of(int(now))
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{self.node}.", "namespace": "default"},
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "name": self.node,
+                "uid": uid or self.node,
+            },
+            "reason": reason,
+            "message": message[:1024],
+            "type": "Warning" if warning else "Normal",
+            "source": {"component": "windlass-node", "host": self.node},
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "count": 1,
+        }
+        self.call("POST", "/api/v1/namespaces/default/events", body)
+
+    def put_node_feature(self, namespace: str, labels: Mapping[str, str]) -> None:
+        """NFD's object of ours, made or replaced."""
+        name = f"nvidia-features-for-{self.node}"
+        path = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{namespace}/nodefeatures"
+        metadata: dict[str, Any] = {
+            "name": name,
+            "namespace": namespace,
+            "labels": {
+                "nfd.node.kubernetes.io/node-name": self.node,
+                "app.kubernetes.io/managed-by": "windlass",
+            },
+        }
+        body = {
+            "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
+            "kind": "NodeFeature",
+            "metadata": metadata,
+            "spec": {"labels": dict(labels), "features": {"flags": {}, "attributes": {}, "instances": {}}},
+        }
+        try:
+            found = self.call("GET", f"{path}/{name}")
+        except Missing:
+            self.call("POST", path, body)
+            return
+        if found.get("spec") != body["spec"]:
+            metadata["resourceVersion"] = found["metadata"]["resourceVersion"]
+            self.call("PUT", f"{path}/{name}", body)
+
+    def watch_node(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The node now, and again after each change, until the server ends the watch."""
+        return self._watch("/api/v1/nodes", f"metadata.name={self.node}")
+
+    def watch_pods(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The node's pods now, and each change of one, until the server ends the watch."""
+        return self._watch("/api/v1/pods", f"spec.nodeName={self.node}")
+
+    def _watch(self, path: str, selector: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        listed = self.call("GET", f"{path}?{urlencode({'fieldSelector': selector})}")
+        yield "LISTED", listed
+        query = {
+            "watch": "1",
+            "fieldSelector": selector,
+            "resourceVersion": listed["metadata"]["resourceVersion"],
+            "timeoutSeconds": str(WATCH_SECONDS),
+        }
+        connection = self._connect(timeout=WATCH_SECONDS + SECONDS)
+        try:
+            connection.request("GET", f"{path}?{urlencode(query)}", headers=self._headers())
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise ClusterUnreachable(f"the watch on {path}: {answer.status} {answer.reason}")
+            while line := answer.readline():
+                event = msgspec.json.decode(line)
+                if event.get("type") not in ("ADDED", "MODIFIED", "DELETED"):
+                    return
+                yield event["type"], event["object"]
+        except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
+            raise ClusterUnreachable(f"the watch on {path}: {error}") from None
+        finally:
+            connection.close()
+
+    def call(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> dict[str, Any]:
+        """The answer's document; one more try where a kept connection had died."""
+        with self._lock:
+            for attempt in (1, 2):
+                fresh = self._connection is None
+                try:
+                    return self._send(method, path, body, content_type)
+                except (OSError, http.client.HTTPException) as error:
+                    self._drop()
+                    if fresh or attempt == 2:
+                        raise ClusterUnreachable(f"{self._access.server}: {error}") from None
+        raise AssertionError("the second attempt returns or raises")
+
+    def _send(self, method: str, path: str, body: Any, content_type: str) -> dict[str, Any]:
+        if self._connection is None:
+            self._connection = self._connect(SECONDS)
+        headers = {**self._headers(), "Content-Type": content_type}
+        data = None if body is None else json.dumps(body).encode()
+        self._connection.request(method, path, data, headers)
+        answer = self._connection.getresponse()
+        text = answer.read()
+        if answer.status < 300:
+            found: dict[str, Any] = msgspec.json.decode(text) if text else {}
+            return found
+        words = _words(text) or answer.reason
+        kind = Missing if answer.status == 404 else ClusterUnreachable
+        raise kind(f"{method} {path.partition('?')[0]}: {answer.status} {words}")
+
+    def _connect(self, timeout: float) -> http.client.HTTPConnection:
+        server = urlsplit(self._access.server)
+        host, port = server.hostname or "", server.port
+        if server.scheme == "http":
+            return http.client.HTTPConnection(host, port or 80, timeout=timeout)
+        identity = asyncio.run(self._access.credentials.identity())
+        context: ssl.SSLContext = tls_context(self._access.ca, self._access.insecure, identity)
+        return http.client.HTTPSConnection(host, port or 443, timeout=timeout, context=context)
+
+    def _headers(self) -> dict[str, str]:
+        headers = asyncio.run(self._access.credentials.headers())
+        return {"Accept": JSON, "User-Agent": "windlass-node", **headers, **dict(self._access.headers)}
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _words(text: bytes) -> str:
+    try:
+        found = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text[:200].decode(errors="replace")
+    return str(found.get("message", "")) if isinstance(found, dict) else ""

@@ -1,0 +1,187 @@
+"""Everything that went into the decisions of a live scheduler, and the decisions, as JSON lines; and played again.
+
+`--record DIR` writes `DIR/record.jsonl`: a header with the settings, then a line each time the store was brought up to
+date. `windlass simulate DIR` plays it: the same changes, times and settings through the same store and engine give
+the same decisions byte for byte, or the first difference is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windlass.cluster.delta import Assume, Delta, Forget, Gone, Put
+from windlass.cluster.store import Store
+from windlass.engine import Memo, decide
+from windlass.model.configuration import Settings
+from windlass.model.decision import Decision
+from windlass.model.errors import InputError
+from windlass.model.kueue.wire import QueueKind
+from windlass.model.objects import Unreadable, decode_known, to_tree
+from windlass.model.plan import Plan
+from windlass.planner import engine_config
+
+FILE = "record.jsonl"
+API_VERSION, KIND = "windlass.dev/v1", "SchedulerRecord"
+
+
+class Header(msgspec.Struct, frozen=True, rename="camel"):
+    settings: Settings
+    api_version: str = API_VERSION
+    kind: str = KIND
+
+
+class OddObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """An object that could not be read, as far as it was understood."""
+
+    error: str
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    node_name: str = ""
+
+
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One delta; one of the fields is set."""
+
+    put: dict[str, Any] | None = None
+    odd: OddObject | None = None
+    gone: Gone | None = None
+    assume: Assume | None = None
+    forget: str = ""
+
+
+class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+    now: int
+    changes: tuple[Change, ...] = ()
+    decisions: tuple[dict[str, Any], ...] | None = None
+    """None where nothing was decided."""
+
+
+class Record:
+    """The witness of a loop: writes what it sees."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = (folder / FILE).open("wb")
+        self._write(Header(settings))
+
+    def cycle(self, now: int, told: Sequence[Delta], plan: Plan | None) -> None:
+        if told or plan is not None:
+            decisions = None if plan is None else tuple(map(decision_tree, plan.decisions))
+            self._write(Line(now, tuple(map(_change, told)), decisions))
+
+    def assumed(self, now: int, binds: Sequence[Assume]) -> None:
+        """Binds that the store was told of when they were sent."""
+        if binds:
+            self._write(Line(now, tuple(map(_change, binds))))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, line: Header | Line) -> None:
+        self._file.write(msgspec.json.encode(line) + b"\n")
+        self._file.flush()
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    lines: int
+    decisions: int
+    """How often something was decided."""
+    difference: str = ""
+    """The first decision that came out otherwise; empty where none did."""
+
+
+def replay(folder: Path) -> Replayed:
+    """Play a record; stops at the first difference."""
+    path = folder / FILE
+    store, memo = Store(), Memo()
+    lines = _lines(path)
+    header: Header = _decode(next(lines, b""), Header, path, 1)
+    if header.kind != KIND:
+        raise InputError(f"holds a {header.kind or 'file'} and no {KIND}", file=str(path))
+    config = engine_config(header.settings)
+    number, decided = 1, 0
+    for number, raw in enumerate(lines, start=2):
+        line: Line = _decode(raw, Line, path, number)
+        store.apply(map(_delta, line.changes))
+        if line.decisions is None:
+            continue
+        snapshot = store.snapshot(line.now)
+        plan = decide(snapshot, config, line.now, memo)
+        store.learn(snapshot.pods.pending())
+        decided += 1
+        found = msgspec.json.encode(tuple(map(decision_tree, plan.decisions)))
+        expected = msgspec.json.encode(line.decisions)
+        if found != expected:
+            return Replayed(number, decided, _difference(line.decisions, found, f"{path}:{number}"))
+    return Replayed(number, decided)
+
+
+def decision_tree(decision: Decision) -> dict[str, Any]:
+    """A decision as plain data, with its kind."""
+    return {"decision": type(decision).__name__.lower(), **msgspec.to_builtins(decision)}
+
+
+def is_record(path: Path) -> bool:
+    return (path / FILE).is_file()
+
+
+def _change(delta: Delta) -> Change:
+    match delta:
+        case Put(object=Unreadable() as odd):
+            return Change(odd=OddObject(str(odd.error), odd.kind, odd.namespace, odd.name, odd.node_name))
+        case Put(object=thing):
+            return Change(put=to_tree(thing))
+        case Gone():
+            return Change(gone=delta)
+        case Assume():
+            return Change(assume=delta)
+        case Forget():
+            return Change(forget=delta.pod)
+
+
+def _delta(change: Change) -> Delta:
+    if change.put is not None:
+        return Put(_object(change.put))
+    if change.odd is not None:
+        odd = change.odd
+        error = InputError(odd.error)
+        return Put(Unreadable(error, odd.kind, odd.namespace, odd.name, odd.node_name))
+    return change.gone or change.assume or Forget(change.forget)
+
+
+def _object(tree: dict[str, Any]) -> object:
+    thing = decode_known(msgspec.json.encode(tree), tree["kind"], tree["apiVersion"])
+    if isinstance(thing, QueueKind):
+        # What nobody read of it was noted when it was first decoded, and is not in the record.
+        return msgspec.structs.replace(thing, unread_fields=tuple(tree.get("unreadFields", ())))
+    return thing
+
+
+def _difference(expected: Sequence[dict[str, Any]], found: bytes, where: str) -> str:
+    made: list[dict[str, Any]] = msgspec.json.decode(found)
+    for was, is_ in zip(expected, made, strict=False):
+        if was != is_:
+            return f"{where}: decided {_short(was)}, now {_short(is_)}"
+    return f"{where}: {len(expected)} decisions, now {len(made)}"
+
+
+def _short(tree: dict[str, Any]) -> str:
+    return msgspec.json.encode(tree).decode()[:300]
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield from file
+
+
+def _decode(raw: bytes, struct: type[Any], path: Path, line: int) -> Any:
+    try:
+        return msgspec.json.decode(raw, type=struct)
+    except msgspec.MsgspecError as error:
+        remedy = "the last line of a record may be cut off if the scheduler was killed: delete it"
+        raise InputError(f"can't be read: {error}", file=str(path), line=line, remedy=remedy) from None
