@@ -6,10 +6,9 @@ kube-scheduler by its informers and to the engine by `engine_view`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
-from typing import Any
 
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.draws import Draws
@@ -59,7 +58,7 @@ class Scene:
         self._create(draws.node(name) for name in self.nodes)
         self._create(storage_classes(draws, self.tag))
         made = self._create(claim for ns in self.namespaces for claim in claims(draws, self.tag, ns))
-        self._create(attachments(draws, self._create(volumes(draws, self.tag, made))))
+        self._create(attachments(draws, self._create_valid(volumes(draws, self.tag, made))))
         self._create(csi_nodes(draws))
         for _ in range(draws.random.randint(0, (4 if draws.roomy else 2) * len(self.nodes))):
             self._running_pod()
@@ -67,7 +66,7 @@ class Scene:
     def pods(self, count: int) -> list[str]:
         """New pods that look for a node; their keys."""
         drawn = [self._draw_pod() for _ in range(count)]
-        return [_key(made) for made in self._create(drawn)]
+        return [_key(made) for made in self._create_valid(drawn)]
 
     def again(self, keys: Sequence[str]) -> None:
         """Delete these pods and make them again, as they were: they are looked at once more."""
@@ -117,10 +116,10 @@ class Scene:
             raise
 
     def _create(self, things: Iterable[Object]) -> list[Object]:
-        return [made for made in self._each(self._create_if_valid, list(things)) if made is not None]
+        return list(self._pool.map(lambda thing: self.api.create(thing)[0], things))
 
-    def _each(self, do: Callable[[Object], Any], things: Sequence[Object]) -> list[Any]:
-        return list(self._pool.map(do, things))
+    def _create_valid(self, things: Iterable[Object]) -> list[Object]:
+        return [made for made in self._pool.map(self._create_if_valid, things) if made is not None]
 
 
 def _key(pod: Object) -> str:

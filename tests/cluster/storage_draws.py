@@ -16,7 +16,7 @@ OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 BOUND = ("bound-a", "bound-b", "bound-alone")
 WAITING = ("local", "local-too", "kept", "cloud", "picked", "alone")
 BROKEN = ("immediate", "half-bound", "lost", "no-class")
-DRIVER = "windlass.test/cloud"
+DRIVER = "cloud.windlass.test"
 """The CSI driver behind the class that makes its own volumes; some nodes can attach only a few of them."""
 CLAIMS = (*3 * BOUND, *3 * WAITING, *BROKEN, "missing")
 """Names that pods may ask for, the sound ones more often; nobody makes the last one."""
@@ -116,7 +116,7 @@ def attachments(draws: Draws, made: Iterable[Mapping[str, Object]]) -> Iterable[
                 "kind": "VolumeAttachment",
                 "metadata": {"name": f"at-{name}"},
                 "spec": {
-                    "attacher": draws.one((DRIVER, DRIVER, "windlass.test/other")),
+                    "attacher": draws.one((DRIVER, DRIVER, "other.windlass.test")),
                     "nodeName": draws.one(draws.node_names),
                     "source": {"persistentVolumeName": name},
                 },

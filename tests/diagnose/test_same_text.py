@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytest
-
 from tests.diagnose.objects import (
     GPU,
     GPU_TAINT,
@@ -29,8 +28,8 @@ T4 = {"nvidia.com/gpu.product": "Tesla-T4"}
 class Puzzle(NamedTuple):
     code: str
     objects: Sequence[Tree]
-    logs: dict[str, str] = {}  # noqa: RUF012 - never written to
-    hosts: dict[str, str] = {}  # noqa: RUF012 - never written to
+    logs: dict[str, str] = {}
+    hosts: dict[str, str] = {}
     question: str = "pod/asked"
 
 

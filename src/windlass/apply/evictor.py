@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 TRY_AGAIN_SECONDS = 15.0
 """After a refusal the same cause is left alone for so long."""
+LEAVING_SECONDS = 10.0
+"""A victim that was stopped is not stopped again within this time: its pods take a moment to go."""
 
 Stop = Callable[[], Awaitable[None]]
 
@@ -51,11 +53,18 @@ class Evictor:
         self._busy: dict[str, asyncio.Task[None]] = {}
         """Cause → its evictions under way."""
         self._not_before: dict[str, float] = {}
+        self._stopped: dict[str, float] = {}
+        """Victim → when it was stopped."""
         self.refusals = 0
 
     def send(self, cause: str, victims: Sequence[Victim]) -> None:
         """Start on the victims of one cause, unless that is under way or was just refused."""
-        if cause in self._busy or time.monotonic() < self._not_before.get(cause, 0.0):
+        now = time.monotonic()
+        if cause in self._busy or now < self._not_before.get(cause, 0.0):
+            return
+        self._stopped = {name: at for name, at in self._stopped.items() if at + LEAVING_SECONDS > now}
+        victims = [one for one in victims if one.workload not in self._stopped]
+        if not victims:
             return
         task = asyncio.create_task(self._run(cause, victims))
         self._busy[cause] = task
@@ -99,6 +108,7 @@ class Evictor:
             await victim.stop()
         else:
             await asyncio.gather(*(self._evict(key, uid) for key, uid in victim.pods))
+        self._stopped[victim.workload] = time.monotonic()
         self._done(len(victim.pods))
         for key, uid in victim.pods:
             note = f"Preempted to make room ({victim.reason})"

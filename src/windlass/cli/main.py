@@ -42,6 +42,11 @@ COMMANDS = {
         "Schedule a real cluster.",
         "Run it",
     ),
+    "node": LazyCommand(
+        "windlass.cli.node:node",
+        "The agent of a GPU node, and its tools.",
+        "Run it",
+    ),
     "bench": LazyCommand(
         "windlass.cli.bench:bench",
         "Run the project's benchmarks.",

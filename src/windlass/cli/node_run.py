@@ -11,9 +11,9 @@ import click
 from windlass.cli.errors import unknown_name
 from windlass.cli.node_options import FILE, FOLDER, hardware_options
 from windlass.cli.parameters import NameList
-from windlass.node.agent import AgentOptions, check_options, children, log_to_stderr
+from windlass.node.agent import AgentOptions, check_options, commands
 from windlass.node.owners import PARTS
-from windlass.node.supervisor import Supervisor
+from windlass.node.supervisor import become_supervisor
 from windlass.sharing.plugin_fields import ALIASES, FIELDS
 
 EXAMPLES = """\b
@@ -73,7 +73,7 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--quiet-seconds", type=float, default=30.0, hidden=True)
 @click.option("--reading-seconds", type=float, default=5.0, hidden=True)
 @plugin_flags
-def run(**options: Any) -> int:
+def run(**options: Any) -> None:
     """Run the agent of this node: two processes under a supervisor, until a signal ends it.
 
     The plugin alone decides what the kubelet is told; exporter, labels and MIG manager run beside it, and none of them
@@ -90,4 +90,4 @@ def run(**options: Any) -> int:
     flags = {name: value for name, value in given.items() if value is not None}
     agent = AgentOptions(parts=frozenset(parts), flags=flags, **options)
     check_options(agent)
-    return Supervisor(children(agent), log_to_stderr("agent")).run()
+    become_supervisor(commands(agent))

@@ -15,6 +15,11 @@ QUESTIONS = {
         "What would be decided now on a dump, with manifests added.",
         "Questions",
     ),
+    "mig": LazyCommand(
+        "windlass.cli.plan_mig:mig",
+        "What a MIG layout would change on this node's GPUs.",
+        "Questions",
+    ),
     "defrag": LazyCommand(
         "windlass.cli.plan_defrag:defrag",
         "Which running pods to move so that something that waits can start.",

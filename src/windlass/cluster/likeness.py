@@ -32,7 +32,8 @@ def same_pod(old: Pod, new: Pod) -> bool:
     """As far as placement and grouping read it."""
 
     def part(pod: Pod) -> object:
-        meta = pod.metadata
-        return pod.spec, meta.uid, meta.labels, meta.annotations, meta.deletion_timestamp
+        meta, status = pod.metadata, pod.status
+        times = meta.deletion_timestamp, status.start_time
+        return pod.spec, meta.uid, meta.labels, meta.annotations, times, status.nominated_node_name
 
     return part(old) == part(new)

@@ -27,7 +27,7 @@ WORKERS = 16
 RATE, BURST = 50.0, 500.0
 """A second, and at once, of events that only say that something still waits."""
 REPEATS_AFTER = 60.0
-"""The same event again within this time is counted; after it, the count is sent."""
+"""The count of an event that comes again is sent at most this often."""
 REMEMBERED = 50_000
 LONGEST_NOTE = 1024
 
@@ -96,7 +96,9 @@ class Recorder:
             self._push(_series(known))
             return
         name, request = self._request(event)
-        self._sent[identity] = _Sent(EVENTS.path(f"{event.regarding.namespace}/{name}"), now)
+        # The first repeat is told at once, those after it now and then.
+        path = EVENTS.path(f"{event.regarding.namespace}/{name}")
+        self._sent[identity] = _Sent(path, now - REPEATS_AFTER)
         if len(self._sent) > REMEMBERED:
             self._sent.popitem(last=False)
         self._push(request)

@@ -1,8 +1,8 @@
 """Puts the agent together: from the command line's options to the two processes.
 
-`windlass node run` calls `run_plugin` and `run_beside`, each in a process of its own under the supervisor, or one of them
-alone. Nothing heavy is imported before it is needed, so that the plugin doesn't carry the exporter and the other way
-round.
+`windlass node run` makes `commands` of its options; the supervisor starts them, and each ends up in `run_plugin` or
+`run_beside`. Nothing heavy is imported before it is needed, so that the plugin doesn't carry the exporter and the other
+way round.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -246,11 +246,15 @@ def _stop_on_signal() -> threading.Event:
     return stop
 
 
-def children(options: AgentOptions) -> Mapping[str, Callable[[], int]]:
-    """The processes that the chosen parts need."""
-    found: dict[str, Callable[[], int]] = {}
-    if "plugin" in options.parts:
-        found["plugin"] = lambda: run_plugin(options)
-    if options.parts.intersection(BESIDE):
-        found["beside"] = lambda: run_beside(options)
-    return found
+def commands(options: AgentOptions) -> dict[str, list[str]]:
+    """The processes that the chosen parts need, as the supervisor starts them."""
+    encoded = msgspec.json.encode(options, enc_hook=str).decode()
+    names = [
+        *(["plugin"] if "plugin" in options.parts else []),
+        *(["beside"] if options.parts & set(BESIDE) else []),
+    ]
+    return {name: [sys.executable, "-m", "windlass.node.child", name, encoded] for name in names}
+
+
+def decode_options(text: str) -> AgentOptions:
+    return msgspec.json.decode(text, type=AgentOptions, dec_hook=lambda kind, value: kind(value))

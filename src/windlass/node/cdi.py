@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 
 from windlass.model.errors import InputError
-from windlass.node.journal import write_whole
 from windlass.node.root import HostRoot
+from windlass.node.whole_file import write_whole
 from windlass.sharing.inventory import Gpu, Instance, Inventory
 
 COMMON_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")

@@ -6,12 +6,12 @@ file is replaced as a whole, so a reader never sees half of it, and a dead reade
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
 
 from windlass.node.health import Change
+from windlass.node.whole_file import write_whole
 
 MOST_CHANGES = 200
 
@@ -42,14 +42,6 @@ def read_journal(path: Path) -> Journal:
         return msgspec.json.decode(path.read_bytes(), type=Journal)
     except (OSError, msgspec.MsgspecError):
         return Journal()
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """A file that is either as before or entirely new."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(data)
-    beside.replace(path)
 
 
 def write_journal(path: Path, journal: Journal) -> None:

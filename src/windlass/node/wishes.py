@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from windlass.node.exporter.collect import Holder
-from windlass.node.journal import write_whole
+from windlass.node.whole_file import write_whole
 from windlass.sharing.inventory import Inventory
 
 WISH, GIVEN = "windlass.dev/devices", "windlass.dev/allocated-devices"

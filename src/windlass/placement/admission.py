@@ -18,9 +18,10 @@ from windlass.model.decision import Admit, AdmittedPodSet, Bind, Evict, Hold, Re
 from windlass.model.queue import QueueSystem
 from windlass.model.verdict import Verdict
 from windlass.model.workload import TopologyRequest, Workload
-from windlass.placement.elastic import is_extra, missing_key, pieces_before, pieces_of, whole_key
+from windlass.placement.elastic import is_extra, pieces_before, pieces_of, whole_key
 from windlass.placement.explain.aftermath import Aftermath
 from windlass.placement.grants import GrantReader
+from windlass.placement.lifetimes import Lifetimes
 from windlass.placement.obstacles import Obstacles
 from windlass.placement.overlay import Overlay
 from windlass.placement.preemption.context import Preemption
@@ -38,7 +39,6 @@ from windlass.queueing.node import queue_time
 from windlass.queueing.outcome import PRIORITY, Admitted, Evicted, Held, Outcome
 from windlass.queueing.site import PodSetChoice, Site
 
-GANG_BELOW_MINIMUM = "GangBelowMinimum"
 ANYWHERE = TopologyRequest("unconstrained")
 
 
@@ -93,7 +93,6 @@ class _Admission:
         preemption: Preemption,
     ) -> None:
         self._overlay, self._system, self._config, self._now = overlay, system, config, now
-        self._grace = settings.grace_seconds
         self._preemption = preemption
         self._whole = {workload.key: workload for workload in workloads}
         self._pieces = [
@@ -107,6 +106,9 @@ class _Admission:
         self._reader = GrantReader(overlay.snapshot)
         self._pod_row = overlay.pod_rows()
         self._room = Room(overlay, self._site, system, now, settings.time)
+        self._lifetimes = Lifetimes(
+            overlay.snapshot, self._pod_row, now, settings.grace_seconds, settings.time
+        )
         self._admits: dict[str, list[Admitted]] = {}
         self._evicted: dict[str, list[tuple[str, Evicted]]] = {}
         self._holds: dict[str, Hold] = {}
@@ -132,7 +134,7 @@ class _Admission:
                 self._evicted.setdefault(whole, []).append((outcome.workload, outcome))
             else:
                 self._held(outcome, found)
-        self._stop_broken_gangs()
+        self._stop(others, seated)
         for piece in seated:
             if whole_key(piece.key) not in self._evicted:
                 self._bind_seats(piece, ())
@@ -242,27 +244,20 @@ class _Admission:
         after = {*way.result.after, *(unit.key for unit in way.victims)}
         return [*gone, Admitted(piece.key, "", choices, way.result.nodes, tuple(sorted(after)), turn)]
 
-    def _stop_broken_gangs(self) -> None:
-        """A gang that has run below its minimum for longer than its grace, and can't be completed now, is stopped."""
-        for key, workload in self._whole.items():
-            if (
-                workload.minimum is None
-                or workload.admission is None
-                or workload.evicted
-                or key in self._evicted
-            ):
+    def _stop(self, others: Iterable[Workload], seated: Iterable[Workload]) -> None:
+        """Gangs that can't be completed within their grace, and whatever has run for as long as it declared."""
+        completed = {whole_key(piece.key) for piece in seated}
+        completed |= {key for key, parts in self._admits.items() if parts}
+        for workload in (*self._whole.values(), *others):
+            key = workload.key
+            if key in self._evicted or workload.admission is None:
                 continue
-            running = sum(one.count for one in workload.admission.assignments)
-            completed = any(outcome.workload == missing_key(key) for outcome in self._admits.get(key, ()))
-            expired = self._now - self._complete_until(workload) > self._grace
-            if running < workload.minimum and not completed and expired and workload.evictable:
-                self._evicted[key] = [(key, Evicted(key, "", GANG_BELOW_MINIMUM))]
-
-    def _complete_until(self, workload: Workload) -> int:
-        """When it was last known to be whole: before the newest member that waits was made, in place of a lost one."""
-        created = self._overlay.snapshot.pods.created
-        waiting = [key for part in self._waiting_pods(workload) for key in part]
-        return max([workload.started_at, *(int(created[self._pod_row[key]]) for key in waiting)])
+            reason = self._lifetimes.why_over(workload)
+            if not reason and key in self._whole and key not in completed:
+                reason = self._lifetimes.why_broken(workload)
+            if reason:
+                self._evicted[key] = [(key, Evicted(key, "", reason))]
+                self._whole.setdefault(key, workload)
 
     # Outcomes into decisions
 

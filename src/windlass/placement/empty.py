@@ -12,16 +12,22 @@ from typing import NamedTuple
 import numpy as np
 
 from windlass.cluster.facts import Bools
-from windlass.cluster.state import DEV_END, DEV_FIRST, HEALTHY, MODEL, REPLICAS, Ints
+from windlass.cluster.state import DEV_END, DEV_FIRST, MODEL, REPLICAS, Ints, Words
 from windlass.model.mig import MIG_RESOURCE_PREFIX
-from windlass.model.topology import level_name
+from windlass.model.node import Node
+from windlass.model.reasons import WHY_TAINT, WHY_UNSCHEDULABLE
+from windlass.model.topology import HOSTNAME, level_name
 from windlass.placement.gang import Part
 from windlass.placement.overlay import Overlay
-from windlass.placement.topology import DomainTree
 from windlass.placement.verdicts import reason_of
 
 PLENTY = 1 << 31
 TOO_LARGE = "REQUEST_EXCEEDS_CLUSTER"
+
+
+PASSING = WHY_UNSCHEDULABLE | WHY_TAINT
+"""Reasons that go away by themselves on a node that is cordoned or not well."""
+CONDITIONS = "node.kubernetes.io/"
 
 
 class Never(NamedTuple):
@@ -37,43 +43,68 @@ class EmptyCluster:
     def __init__(self, overlay: Overlay) -> None:
         self._overlay = overlay
         self._counts: dict[bytes, Ints] = {}
+        self._away: Bools | None = None
 
     def never_fits(self, parts: Sequence[Part]) -> Never | None:
         """Of parts that may be anywhere."""
         for part in parts:
-            counts = self.counts(part)
-            most = int(counts.sum())
+            most = int(self.counts(part).sum())
             if part.count and not most:
                 return self._no_node(part)
             if part.count > most:
-                pods = "pod" if part.count == 1 else "pods"
-                return Never(TOO_LARGE, f"on the empty cluster only {most} of {part.count} {pods} would fit")
+                return Never(TOO_LARGE, f"on the empty cluster only {most} of {part.count} pods would fit")
         return None
 
-    def never_fits_close(self, parts: Sequence[Part], tree: DomainTree) -> Never | None:
+    def never_fits_close(self, parts: Sequence[Part]) -> Never | None:
         """Of parts that have to be in one domain each, or in slices that have to."""
         for part in parts:
             wanted = part.topology
-            if wanted is None or not part.count:
+            if wanted is None or part.tree is None or not part.count:
                 continue
             asks = [(wanted.level, part.count)] if wanted.mode == "required" else []
             asks += [(wanted.slice_level, wanted.slice_size)] if wanted.slice_level else []
             for level, pods in asks:
-                domains = tree.domains(level, self._overlay.snapshot.facts.size)
-                most = max((int(self.counts(part)[domain].sum()) for domain in domains), default=0)
+                most = self._most_in_one(part, part.tree.levels, level)
                 if most < pods:
                     where = level_name(level)
                     return Never(TOO_LARGE, f"the largest {where}, empty, has room for {most} of {pods} pods")
         return None
 
+    def _most_in_one(self, part: Part, levels: Sequence[str], level: str) -> int:
+        """Pods that the largest domain would take; a rack's name may come again in another zone."""
+        counts, facts = self.counts(part), self._overlay.snapshot.facts
+        if level not in levels:
+            return PLENTY
+        if level == HOSTNAME:
+            return int(counts.max(initial=0))
+        columns = [facts.label(one) for one in levels[: levels.index(level) + 1]]
+        inside = np.logical_and.reduce([column.present for column in columns])
+        codes = np.stack([column.codes for column in columns], axis=1)[inside]
+        if not len(codes):
+            return 0
+        _, domain = np.unique(codes, axis=0, return_inverse=True)
+        sums = np.zeros(len(codes), dtype=np.int64)
+        np.add.at(sums, domain.reshape(-1), counts[inside])
+        return int(sums.max())
+
     def counts(self, part: Part) -> Ints:
         """By node, how many pods of the part it would take if it were empty."""
         overlay = self._overlay
-        row = overlay.table.row(part.shape, overlay.snapshot, part.pod)
         known = self._counts.get(part.shape.key)
         if known is None:
-            known = self._counts[part.shape.key] = self._count(part, overlay.table.cells.static[row] == 0)
+            row = overlay.table.row(part.shape, overlay.snapshot, part.pod)
+            allowed = self._may_come(overlay.table.cells.static[row])
+            known = self._counts[part.shape.key] = self._count(part, allowed)
         return known
+
+    def _may_come(self, static: Words) -> Bools:
+        """Nodes that allow the pod, or would again once they are well and uncordoned."""
+        if self._away is None:
+            self._away = np.array(
+                [_is_away(node) for node in self._overlay.snapshot.facts.nodes], dtype=np.bool_
+            )
+        allowed: Bools = np.where(self._away, static & ~np.uint64(PASSING) == 0, static == 0)
+        return allowed
 
     def _count(self, part: Part, allowed: Bools) -> Ints:
         state, snapshot = self._overlay.state, self._overlay.snapshot
@@ -101,7 +132,7 @@ class EmptyCluster:
     def _devices(self, models: int) -> Ints:
         """By node, GPUs of these models, healthy or not: one that is ill may be repaired."""
         state = self._overlay.state
-        right = (models >> np.maximum(state.device[:, MODEL], 0) & 1 == 1) & (state.device[:, HEALTHY] >= 0)
+        right = models >> np.maximum(state.device[:, MODEL], 0) & 1 == 1
         sums = np.concatenate([[0], np.cumsum(right.astype(np.int64))])
         found: Ints = sums[state.node[:, DEV_END]] - sums[state.node[:, DEV_FIRST]]
         return found
@@ -117,3 +148,9 @@ class EmptyCluster:
         words = [f"{nodes} {reason_of(part.shape, at).kube}" for at, nodes in enumerate(counts) if nodes]
         message = f"0/{len(static)} nodes are available: {', '.join(sorted(words))}."
         return Never(reason_of(part.shape, bit).code, message)
+
+
+def _is_away(node: Node) -> bool:
+    """Cordoned, or with nothing but taints that Kubernetes takes off again."""
+    hard = [taint.key for taint in node.spec.taints if taint.effect != "PreferNoSchedule"]
+    return (node.spec.unschedulable or bool(hard)) and all(key.startswith(CONDITIONS) for key in hard)

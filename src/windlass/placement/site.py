@@ -210,7 +210,7 @@ class OverlaySite:
         if isinstance(found, Failure):
             self._overlay.rollback(before)
             self._undo.pop()
-            return self._failed(found)
+            return self._failed(found, parts)
         obstacles.take_down(self._overlay)
         there = self.seats.get(workload.key, Seats([], []))
         sets = tuple(choice.name for choice in choices)
@@ -242,8 +242,12 @@ class OverlaySite:
         needed = [piece for piece in pieces_before(key) if piece in self._pieces]
         return all(piece in self.seats for piece in needed)
 
-    def _failed(self, failure: Failure) -> PlaceResult:
+    def _failed(self, failure: Failure, parts: Sequence[Part]) -> PlaceResult:
         if failure.refusal is None:
+            never = self._empty.never_fits_close(parts)
+            if never is not None:
+                message = f"{failure.message}; {never.message}"
+                return PlaceResult(ok=False, message=message, code=never.code, feasible=False)
             return PlaceResult(ok=False, message=failure.message, code="KUEUE_TOPOLOGY_NOFIT")
         verdict = failure.refusal.verdict()
         return PlaceResult(ok=False, message=verdict.kube_message, code=verdict.code)

@@ -1,7 +1,7 @@
 """Planning with MIG geometry: where a profile can still start, which layouts a GPU can have, what they are called.
 
-Reads the tables of `model.mig` through `model.catalogue`; feeds device choice in `placement`, the partition planner
-and the simulated node agent. What is taken on a GPU is one small mask: a bit per memory slice, and one more for the
+Reads the tables of `model.mig` through `model.catalogue`; feeds the partition planner and the node agent, which make
+instances. (`placement` has the same arithmetic in its kernels.) What is taken on a GPU is one small mask: a bit per memory slice, and one more for the
 media engines, of which a GPU has a single set to give away.
 """
 
@@ -76,6 +76,10 @@ def find_start(model: str, used_mask: int, profile: str) -> int | None:
     Most useful: the memory slices of all placements of all profiles that stay possible, summed, so that small
     instances go to the edge that large ones can't use. Among equals the highest start, since wide profiles may only
     begin at 0.
+
+    On a GPU on which instances have only come this is always the highest start that is free, which is the rule of the
+    placement kernels. Once some have ended and left holes it may be a lower one; that doesn't matter to what they
+    decide, since which start an instance gets is the node's choice.
     """
     starts = free_starts(model, used_mask, profile)
     if not starts:

@@ -59,15 +59,17 @@ COLUMNS = (
 
 
 class Scale(msgspec.Struct, frozen=True):
-    days: int = 4
+    days: int = 3
     thin: int = 1
     """Every so-many-th job of the trace, for a look."""
     extras: tuple[float, ...] = (0.5, 1.0, 1.5, 2.0)
     """Spare work offered, in terms of the owners' own."""
-    tick: int = 60
+    compared: float = 1.5
+    """The amount of it with which the other settings are compared."""
+    tick: int = 120
 
 
-QUICK = Scale(days=1, thin=3, extras=(1.0,), tick=120)
+QUICK = Scale(days=1, thin=3, extras=(1.0, 2.0), compared=2.0)
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -97,8 +99,8 @@ def check_oversubscription(
     settings = [Setting("owners alone", 0.0)]
     settings += [Setting("spare work, checkpoints", extra) for extra in scale.extras]
     settings += [
-        Setting("spare work, no checkpoints", 1.0, checkpoint=0),
-        Setting("the same work, no preemption", 1.0, preempt=False),
+        Setting("spare work, no checkpoints", scale.compared, checkpoint=0),
+        Setting("the same work, no preemption", scale.compared, preempt=False),
     ]
     rows = []
     for done, setting in enumerate(settings):

@@ -15,10 +15,13 @@ from windlass.cluster.workloads.facts import (
     Identity,
     checkpoint_of,
     enforced_limit,
+    evictions_of,
     is_evictable,
+    is_promised,
     preemption_policy_of,
     priority_of,
     queue_of,
+    queued_since,
     run_limit,
 )
 from windlass.cluster.workloads.holding import admission_of_pods, nodes_of, started
@@ -142,7 +145,8 @@ def _from_workload(unit: Unit, members: Members, inputs: Inputs) -> Workload:
         max_run_seconds=limit,
         limit_enforced=enforced,
         created=base.created or inputs.now,
-        queued_at=base.queued_at or inputs.now,
+        queued_at=queued_since(wire.metadata, base.queued_at) or inputs.now,
+        promised=admission is None and is_promised(members.pods),
         admission=admission,
         evicted=base.evicted or members.evicting,
         hold=hold[0] if admission is None else "",
@@ -298,7 +302,7 @@ def _assembled(parts: Parts, members: Members, inputs: Inputs) -> Workload:
         priority=priority_of(identity, template, inputs.system),
         preemption_policy=preemption_policy_of(identity, template, inputs.system),
         created=created,
-        queued_at=created,
+        queued_at=queued_since(identity.metadata, created),
         admission=admission,
         evicted=members.evicting,
         hold=hold[0],
@@ -310,6 +314,8 @@ def _assembled(parts: Parts, members: Members, inputs: Inputs) -> Workload:
         started_at=_first_start(members),
         checkpoint_at=checkpoint_of(identity.metadata, members.pods),
         evictable=is_evictable(identity, members.pods),
+        evictions=evictions_of(identity.metadata, members.pods),
+        promised=admission is None and is_promised(members.pods),
     )
 
 

@@ -23,6 +23,10 @@ PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
 MAX_EXEC_TIME = "kueue.x-k8s.io/max-exec-time-seconds"
 DURATION = "windlass.dev/duration"
 PREEMPTABLE = "volcano.sh/preemptable"
+EVICTIONS = "windlass.dev/evictions"
+"""How often it was preempted so far; written where no Kueue Workload counts it."""
+REQUEUED_AT = "windlass.dev/requeued-at"
+"""Since when it queues again, having run for as long as it declared."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -94,6 +98,22 @@ def checkpoint_of(metadata: ObjectMeta, pods: Sequence[Pod]) -> int:
     stamps = [metadata.annotations.get(LAST_CHECKPOINT, "")]
     stamps.extend(pod.metadata.annotations.get(LAST_CHECKPOINT, "") for pod in pods)
     return max(seconds_of(stamp) for stamp in stamps)
+
+
+def evictions_of(metadata: ObjectMeta, pods: Sequence[Pod]) -> int:
+    """How often it was preempted, as the object or its pods tell."""
+    texts = [one.annotations.get(EVICTIONS, "") for one in (metadata, *(pod.metadata for pod in pods))]
+    return max(int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0 for text in texts)
+
+
+def queued_since(metadata: ObjectMeta, created: int) -> int:
+    """Its creation; or, for one whose declared time was over, the moment when it was stopped."""
+    return max(created, seconds_of(metadata.annotations.get(REQUEUED_AT, "")))
+
+
+def is_promised(pods: Sequence[Pod]) -> bool:
+    """Others were asked to go for one of its pods, which waits for that."""
+    return any(pod.status.nominated_node_name and not pod.is_bound for pod in pods)
 
 
 def is_evictable(identity: Identity, pods: Sequence[Pod]) -> bool:

@@ -6,9 +6,9 @@ plain files that say which node they stand for, since making real ones takes a p
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
+from windlass.node.whole_file import write_whole
 from windlass.sharing.inventory import Driver, Gpu
 
 _GPU_MAJOR, _UVM_MAJOR, _CAPS_MAJOR = 195, 510, 237
@@ -28,10 +28,10 @@ def write_surfaces(folder: Path, driver: Driver, gpus: tuple[Gpu, ...]) -> None:
     for stale in (folder / "dev").glob("nvidia[0-9]*"):
         if stale.name not in wanted:
             stale.unlink()
-    for old in (caps, proc):
-        shutil.rmtree(old, ignore_errors=True)
-    for gpu in gpus:
-        _write_gpu(folder, gpu)
+    kept = {path for gpu in gpus for path in _write_gpu(folder, gpu)}
+    for old in (*caps.glob("*"), *proc.glob("**/access")):
+        if old not in kept:
+            old.unlink(missing_ok=True)
 
 
 def _write_common(folder: Path, driver: Driver) -> None:
@@ -46,7 +46,8 @@ def _write_common(folder: Path, driver: Driver) -> None:
         _write(folder / "dev" / name, f"char {major}:{minor}")
 
 
-def _write_gpu(folder: Path, gpu: Gpu) -> None:
+def _write_gpu(folder: Path, gpu: Gpu) -> list[Path]:
+    """One GPU's files; returns those that come and go with its instances."""
     pci = folder / "sys/bus/pci/devices" / gpu.bus_id
     for name, text in (
         ("vendor", "0x10de"),
@@ -56,17 +57,26 @@ def _write_gpu(folder: Path, gpu: Gpu) -> None:
     ):
         _write(pci / name, text)
     if gpu.is_lost:
-        return
+        return []
     _write(folder / f"dev/nvidia{gpu.minor}", f"char {_GPU_MAJOR}:{gpu.minor}")
     mig = folder / f"proc/driver/nvidia/capabilities/gpu{gpu.minor}/mig"
+    made = []
     for instance in gpu.instances:
         first = 3 + 135 * gpu.minor + 9 * instance.gpu_instance
         inside = mig / f"gi{instance.gpu_instance}"
         for place, number in ((inside, first), (inside / f"ci{instance.compute_instance}", first + 1)):
-            _write(place / "access", f"DeviceFileMinor: {number}\nDeviceFileMode: 292\nDeviceFileModify: 1")
-            _write(folder / f"dev/nvidia-caps/nvidia-cap{number}", f"char {_CAPS_MAJOR}:{number}")
+            access, cap = place / "access", folder / f"dev/nvidia-caps/nvidia-cap{number}"
+            _write(access, f"DeviceFileMinor: {number}\nDeviceFileMode: 292\nDeviceFileModify: 1")
+            _write(cap, f"char {_CAPS_MAJOR}:{number}")
+            made += [access, cap]
+    return made
 
 
 def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text + "\n")
+    """Only if it differs, and never half: another process may be reading."""
+    try:
+        if path.read_text() == text + "\n":
+            return
+    except OSError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, (text + "\n").encode())

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from windlass.model.errors import InputError
-from windlass.node.journal import write_whole
 from windlass.node.node_api import NodeApi
+from windlass.node.whole_file import write_whole
 
 OWNED = "windlass.dev/owned-labels"
 

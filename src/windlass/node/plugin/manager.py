@@ -75,6 +75,9 @@ class PluginManager:
 
     def step(self, inventory: Inventory, config: PluginConfig, health: Health) -> None:
         """One round; what the configuration can't make of the hardware leaves the last good resources in force."""
+        if not self._folder.is_dir():
+            self._tell(f"waiting for the kubelet: there is no {self._folder}")
+            return
         self._follow_kubelet()
         if self._made_from != (inventory, config):
             self._remake(inventory, config)

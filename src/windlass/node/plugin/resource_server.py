@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 
+from windlass.node.backend.protocol import DeviceError
 from windlass.node.plugin.allocate import Allocator
 from windlass.node.plugin.prefer import Chooser
 from windlass.node.plugin.rpc import HEALTHY, UNHEALTHY, plugin_handler
@@ -48,12 +49,16 @@ class ResourceServer:
         self._is_stopped = False
 
     def start(self) -> None:
+        """Raises a `DeviceError` where the socket can't be made."""
         self.socket.unlink(missing_ok=True)
         self._is_stopped = False
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix=self.socket.stem)
         self._server = grpc.server(self._workers, options=[("grpc.so_reuseport", 0)])
         self._server.add_generic_rpc_handlers((plugin_handler(self),))
-        self._server.add_insecure_port(f"unix:{self.socket}")
+        try:
+            self._server.add_insecure_port(f"unix:{self.socket}")
+        except RuntimeError as error:
+            raise DeviceError(f"{self.name} can't be served: {error}") from None
         self._server.start()
 
     def stop(self) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from windlass.node.journal import write_whole
+from windlass.node.whole_file import write_whole
 
 
 class _Record(msgspec.Struct, kw_only=True):

@@ -119,7 +119,7 @@ class Advisor:
         empty = EmptyCluster(case.after.overlay)
         if empty.never_fits(case.parts) is not None:
             return True
-        return case.tree is not None and empty.never_fits_close(case.parts, case.tree) is not None
+        return empty.never_fits_close(case.parts) is not None
 
 
 def _counted_before(case: Case) -> str:

@@ -101,7 +101,8 @@ class _Finder:
             known.update(rows)
             if not rows or workload.admission is None or workload.priority >= self._below:
                 continue
-            if workload.all_or_nothing or workload.kind == "Pod":
+            # Where members are evicted one by one, as far as its minimum goes they still stand or fall together.
+            if workload.all_or_nothing or (workload.minimum or 0) > 1 or workload.kind == "Pod":
                 yield from self._pieces(workload, row_of)
             else:
                 for row in rows:

@@ -11,14 +11,17 @@ import copy
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from windlass.cluster.workloads.facts import REQUEUED_AT
 from windlass.model.decision import Admit, Bind, Evict
 from windlass.model.plan import Plan
 from windlass.model.queue import QueueSystem
 from windlass.model.topology import HOSTNAME
 from windlass.model.workload import Workload
+from windlass.placement.lifetimes import DURATION_EXCEEDED
+from windlass.queueing.outcome import YIELDS_TO
 from windlass.simulate.scenario.clock import stamp
 from windlass.simulate.scenario.members import WORKLOAD, Template, member_pod, started, templates_of
-from windlass.simulate.scenario.objects import admitted, ended, sent_back, suspended
+from windlass.simulate.scenario.objects import admitted, ended, merged, sent_back, suspended, with_eviction
 from windlass.simulate.scenario.outcome import Event
 from windlass.simulate.scenario.spec import Tree
 from windlass.simulate.scenario.wording import admit_words, bind_words, evict_words
@@ -31,8 +34,9 @@ WITHOUT_OBJECT = ("Pod", "PodGroup")
 class Leaving:
     """A workload of which pods are terminating."""
 
-    def __init__(self, workload: Workload, pods: Iterable[str], whole: bool, due: int) -> None:
-        self.workload, self.pods, self.whole, self.due = workload, list(pods), whole, due
+    def __init__(self, workload: Workload, evict: Evict, whole: bool, due: int) -> None:
+        self.workload, self.pods, self.reason = workload, list(evict.pods), evict.reason
+        self.whole, self.due = whole, due
 
 
 class Carrier:
@@ -56,10 +60,15 @@ class Carrier:
             if not self._waits(admit.after):
                 changed = self._admit(admit, workloads.get(admit.workload), nodes, system, now)
                 events += [Event(now, "admit", admit.workload, admit_words(admit))] if changed else []
+        for bind in plan.binds:
+            self._world.nominate(bind.pod, bind.node if self._waits(bind.after) else "")
         return events + [self._bind(bind, now) for bind in binds]
 
     def _waits(self, after: Iterable[str]) -> bool:
-        return any(key in self.leaving for key in after)
+        """Whether somebody of them, a workload or a pod, is still on its way out."""
+        return any(
+            key in self.leaving or any(key in one.pods for one in self.leaving.values()) for key in after
+        )
 
     # Who comes
 
@@ -169,7 +178,7 @@ class Carrier:
         self.evictions.append(evict)
         members = [key for one in workload.pod_sets for key in one.pods]
         bound = {key for key in members if self._world.get("Pod", key)["spec"].get("nodeName")}
-        leaving = Leaving(workload, evict.pods, bound <= set(evict.pods), now + self._termination)
+        leaving = Leaving(workload, evict, bound <= set(evict.pods), now + self._termination)
         event = Event(now, "evict", evict.workload, evict_words(evict))
         if self._termination and evict.pods:
             self.leaving[evict.workload] = leaving
@@ -199,12 +208,25 @@ class Carrier:
         partly = workload.kind not in WITHOUT_OBJECT and bool(workload.queue)
         for key in leaving.pods:
             self.lose(key, now, comes_back=not partly)
+        if leaving.whole:
+            self._note_eviction(leaving, now)
         if not stops:
             return
         for one in workload.pod_sets:
             for key in one.pods:
                 self._world.remove("Pod", key)
         self._send_back(workload, now)
+
+    def _note_eviction(self, leaving: Leaving, now: int) -> None:
+        """On the object that stands for the workload, if there is one."""
+        workload = leaving.workload
+        tree = self._world.find(workload.kind, workload.key)
+        if tree is None or workload.kind == "Pod":
+            return
+        if leaving.reason in YIELDS_TO:
+            self._world.put(with_eviction(tree))
+        elif leaving.reason == DURATION_EXCEEDED:
+            self._world.put(merged(tree, {"metadata": {"annotations": {REQUEUED_AT: stamp(now)}}}))
 
     def _send_back(self, workload: Workload, now: int) -> None:
         """Into its queue."""

@@ -9,7 +9,9 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from windlass.cluster.workloads.facts import EVICTIONS
 from windlass.model.decision import Admit
+from windlass.model.kueue.workloads import PREEMPTED
 from windlass.model.quota import format_quota, quota_requests
 from windlass.model.topology import HOSTNAME
 from windlass.model.workload import Workload
@@ -59,9 +61,23 @@ def admitted(tree: Tree, decision: Admit, workload: Workload, hostnames: Mapping
 
 def sent_back(tree: Tree, at: int) -> Tree:
     """The Workload as it stands after its eviction."""
-    made = _with_condition(tree, "Evicted", "True", at, "Preempted")
+    made = _with_condition(tree, "Evicted", "True", at, PREEMPTED)
     made = _with_condition(_with_condition(made, "QuotaReserved", "False", at), "Admitted", "False", at)
     made["status"].pop("admission", None)
+    return made
+
+
+def with_eviction(tree: Tree) -> Tree:
+    """The object with one more preemption counted: where Kueue counts them, or in an annotation."""
+    made = copy.deepcopy(tree)
+    if tree["kind"] == "Workload":
+        stats = made.setdefault("status", {}).setdefault("schedulingStats", {"evictions": []})
+        counts = {one["reason"]: one["count"] for one in stats["evictions"]}
+        counts[PREEMPTED] = counts.get(PREEMPTED, 0) + 1
+        stats["evictions"] = [{"reason": reason, "count": count} for reason, count in counts.items()]
+    else:
+        annotations = made["metadata"].setdefault("annotations", {})
+        annotations[EVICTIONS] = str(int(annotations.get(EVICTIONS, "0")) + 1)
     return made
 
 

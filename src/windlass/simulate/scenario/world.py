@@ -149,6 +149,14 @@ class World:
         self._store.apply([Assume(pod, node, tuple(devices))])
         self.put(tree)
 
+    def nominate(self, pod: str, node: str) -> None:
+        """The pod waits until others have left the node; or, where no node is named, it doesn't any more."""
+        tree = self.get("Pod", pod)
+        if tree.get("status", {}).get("nominatedNodeName", "") != node:
+            made = copy.deepcopy(tree)
+            made.setdefault("status", {})["nominatedNodeName"] = node
+            self.put(made)
+
     def learn(self, snapshot: Snapshot) -> None:
         """A decision was made on the snapshot."""
         self._store.learn(snapshot.pods.pending())

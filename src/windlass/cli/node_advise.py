@@ -1,0 +1,108 @@
+"""`windlass node advise`: whole GPU, MIG, MPS or time-slicing for a workload; `sharing.advise` decides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from windlass.cli.output import note, output_option, print_document, print_table
+from windlass.model.catalogue import find_model, geometry_of_model
+from windlass.model.errors import InputError
+from windlass.sharing.advise import ISOLATION, Advice, Card, Load, Workload
+from windlass.sharing.advise import advise as choose
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+EXAMPLES = """\b
+Examples:
+  windlass node advise --gpu H200 --tenants 7 --memory 12 --busy 0.3 --multiprocessors 0.2
+  windlass node advise --gpu A100-80 --tenants 2 --memory 30 --isolation strict -o json
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.option("--gpu", required=True, help="Model of the GPU: H200, A100-80, L40S, T4, …")
+@click.option("--tenants", type=click.IntRange(1, 48), required=True, help="How many would share it.")
+@click.option("--memory", type=click.FloatRange(0), default=0.0, help="GiB that each tenant needs.")
+@click.option(
+    "--isolation",
+    type=click.Choice(ISOLATION),
+    default="none",
+    show_default=True,
+    help="What neighbours must not touch: nothing, memory, faults, or anything at all.",
+)
+@click.option("--latency-sensitive", is_flag=True, help="Answers are waited for.")
+@click.option(
+    "--busy", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Part of the time with work."
+)
+@click.option(
+    "--multiprocessors",
+    type=click.FloatRange(0, 1),
+    default=1.0,
+    show_default=True,
+    help="Part of the multiprocessors that a tenant fills while busy (DCGM_FI_PROF_SM_ACTIVE, alone).",
+)
+@click.option(
+    "--bandwidth",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Part of the memory bandwidth that it uses while busy (DCGM_FI_PROF_DRAM_ACTIVE, alone).",
+)
+@output_option("table", "json", "yaml")
+def advise(
+    gpu: str,
+    tenants: int,
+    memory: float,
+    isolation: str,
+    latency_sensitive: bool,
+    busy: float,
+    multiprocessors: float,
+    bandwidth: float,
+    output: str,
+) -> None:
+    """Whole GPU, MIG, MPS or time-slicing for a workload, and why.
+
+    Isolation decides first, what the hardware can do second, the load pattern third. The slow-down is a prediction.
+    """
+    model = find_model(gpu)
+    if model is None:
+        raise InputError(f"GPU model {gpu!r} is not known", remedy="try H200, H100, A100-80, A30, L40S or T4")
+    major, minor = model.compute.split(".")
+    card = Card(
+        name=model.product,
+        memory_mib=model.memory_mib,
+        compute=(int(major), int(minor)),
+        geometry=geometry_of_model(model.product),
+    )
+    load = Load(busy=busy, multiprocessors=multiprocessors, bandwidth=bandwidth)
+    workload = Workload(
+        tenants=tenants,
+        memory_mib=round(memory * 1024),
+        isolation=isolation,
+        latency_sensitive=latency_sensitive,
+        load=load,
+    )
+    advice = choose(workload, card)
+    if output == "table":
+        print_table(_table(advice))
+        note(f"{advice.way}: {advice.reason}")
+    else:
+        document = {"apiVersion": "windlass.dev/v1", "kind": "SharingAdvice", **msgspec.to_builtins(advice)}
+        print_document(document, output)
+
+
+def _table(advice: Advice) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("", "WAY", "PROFILE", "SLOWER BY", "WHY, OR WHY NOT"):
+        table.add_column(heading, overflow="fold")
+    for option in advice.options:
+        slow = f"{option.slow_down:.2f}×" if option.possible else "–"
+        chosen = "→" if option.way == advice.way else ""
+        table.add_row(chosen, option.way, option.profile, slow, option.reason)
+    return table

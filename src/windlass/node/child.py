@@ -1,0 +1,19 @@
+"""One process of the agent: `python -m windlass.node.child plugin|beside OPTIONS`, started by the supervisor.
+
+The options are `AgentOptions` as JSON, read once by `windlass node run`, which has refused what is wrong with them.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from windlass.node.agent import decode_options, run_beside, run_plugin
+
+
+def main(name: str, options: str) -> int:
+    run = {"plugin": run_plugin, "beside": run_beside}[name]
+    return run(decode_options(options))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2]))
