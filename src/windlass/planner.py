@@ -45,4 +45,6 @@ def engine_config(settings: Settings) -> EngineConfig:
     placement = PlacementConfig(settings.placement, settings.seed)
     time = TimeSettings(settings.backfill_depth, settings.reservation_lead_seconds)
     gangs = GangSettings(settings.gang_grace_seconds, settings.resources, time, settings.topology_levels)
-    return EngineConfig(placement, queues=queues, gangs=gangs, classes=settings.classes, defrag=settings.defrag)
+    return EngineConfig(
+        placement, queues=queues, gangs=gangs, classes=settings.classes, defrag=settings.defrag
+    )

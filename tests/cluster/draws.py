@@ -21,7 +21,7 @@ CORDON = "node.kubernetes.io/unschedulable"
 CPU = ("0", "1m", "100m", "250m", "0.5", "1", "1500m")
 MEMORY = ("0", "1", "64Mi", "100M", "0.5Gi", "1Gi", "1500Mi")
 DISK = ("1Gi", "2Gi", "500M")
-GPU, NIC = "nvidia.com/gpu", "example.com/nic"
+GPU, MIG, NIC = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "example.com/nic"
 
 
 class Draws:
@@ -58,6 +58,11 @@ class Draws:
         if self.sometimes(0.5):
             room[GPU] = self.one(("0", "1", "4", "8"))
             labels["nvidia.com/gpu.product"] = "NVIDIA-H100-80GB-HBM3"
+            if self.sometimes(0.5):
+                labels["nvidia.com/gpu.count"] = room[GPU]
+        elif self.sometimes(0.4):
+            room[MIG] = self.one(("7", "14"))
+            labels |= {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/mig.strategy": "mixed"}
         if self.sometimes(0.3):
             room[NIC] = self.one(("1", "2"))
         spec: Object = {"taints": self.taints()} if self.sometimes(0.1 if self.roomy else 0.4) else {}
@@ -138,6 +143,8 @@ class Draws:
             if self.sometimes(share):
                 asked[resource] = self.one(amounts)
         limits = {GPU: self.one(("1", "1", "2", "4"))} if self.sometimes(0.1) else {}
+        elif self.sometimes(0.05):
+            limits[MIG] = self.one(("1", "2", "8"))
         if self.sometimes(0.05):
             limits[NIC] = "1"
         if self.sometimes(0.2):

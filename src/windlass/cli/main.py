@@ -27,6 +27,11 @@ COMMANDS = {
         "Will this manifest run: rules offline, and against a cluster's dump.",
         "Find out",
     ),
+    "doctor": LazyCommand(
+        "windlass.cli.doctor:doctor",
+        "Is this cluster, this node or this container ready for GPU work.",
+        "Find out",
+    ),
     "simulate": LazyCommand(
         "windlass.cli.simulate:simulate",
         "Run placement policies on a trace and compare them.",

@@ -5,15 +5,30 @@ Used by the store for pods that are bound; the compiled placement kernels book t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
 
 from windlass.cluster.resources import ResourceBook
 from windlass.cluster.shape import Shape
-from windlass.cluster.state import FREE, GEOMETRY, MEMORY_MIB, REPLICAS, SLICES, NodeState, kind_of
+from windlass.cluster.state import (
+    DEV_END,
+    DEV_FIRST,
+    FREE,
+    GEOMETRY,
+    MEMORY_MIB,
+    REPLICAS,
+    SLICES,
+    Ints,
+    NodeState,
+    kind_of,
+)
 from windlass.model.decision import DeviceGrant
 from windlass.model.gpu import GpuRequest
 from windlass.model.mig import GEOMETRIES, find_profile
 
+ALLOCATED_DEVICES = "windlass.dev/allocated-devices"
+WISHED_DEVICES = "windlass.dev/devices"
 WHOLE = 1000
 
 
@@ -41,6 +56,47 @@ def book(
         state.kinds[row, kind_of(shape.gpu.count, shape.gpu.milli)] += sign
 
 
+def book_many(
+    state: NodeState,
+    rows: Sequence[int],
+    shapes: Sequence[Shape],
+    grants: Sequence[tuple[DeviceGrant, ...]],
+    resources: ResourceBook,
+) -> None:
+    """Take the requests of many pods, each from its node; those whose node is below 0 take nothing."""
+    vectors: dict[int, Ints] = {}
+    taken, nodes, kinds, devices, milli = [], [], [], [], []
+    for row, shape, granted in zip(rows, shapes, grants, strict=True):
+        if row < 0:
+            continue
+        first, end = int(state.node[row, DEV_FIRST]), int(state.node[row, DEV_END])
+        if any(grant.profile or first + grant.index >= end for grant in granted):
+            book(state, row, shape, granted, resources)
+            continue
+        nodes.append(row)
+        taken.append(_vector(shape, resources, state.free.shape[1], vectors))
+        kinds.append(kind_of(shape.gpu.count, shape.gpu.milli) if shape.gpu else -1)
+        for grant in granted:
+            devices.append(first + grant.index)
+            milli.append(grant.milli)
+    if nodes:
+        np.subtract.at(state.free, nodes, np.array(taken))
+        asks = np.array(kinds) >= 0
+        np.add.at(state.kinds, (np.array(nodes)[asks], np.array(kinds)[asks]), 1)
+    if devices:
+        np.subtract.at(state.room[:, FREE], devices, milli)
+
+
+def _vector(shape: Shape, resources: ResourceBook, width: int, known: dict[int, Ints]) -> Ints:
+    """What the shape asks for, resource by resource."""
+    found = known.get(shape.number)
+    if found is None:
+        found = known[shape.number] = np.zeros(width, dtype=np.int64)
+        for name, amount in shape.requests:
+            found[resources.column(name)] = amount
+    return found
+
+
 def _book_slices(state: NodeState, device: int, grant: DeviceGrant, sign: int) -> None:
     geometry = int(state.device[device, GEOMETRY])
     profile = find_profile(geometry, grant.profile)
@@ -51,6 +107,28 @@ def _book_slices(state: NodeState, device: int, grant: DeviceGrant, sign: int) -
         state.room[device, SLICES] |= mask
     else:
         state.room[device, SLICES] &= ~mask
+
+
+def grants_of(
+    state: NodeState,
+    row: int,
+    shape: Shape,
+    annotations: Mapping[str, str],
+    kept: tuple[DeviceGrant, ...] = (),
+) -> tuple[DeviceGrant, ...]:
+    """The devices of a bound pod: as the node agent reports them, as we gave them, or as they likely are."""
+    reported = _indices(annotations.get(ALLOCATED_DEVICES))
+    if kept and (not reported or sorted(reported) == sorted(grant.index for grant in kept)):
+        return kept
+    wish = reported or _indices(annotations.get(WISHED_DEVICES))
+    return guess_grants(state, row, shape, wish, bool(reported))
+
+
+def _indices(text: str | None) -> tuple[int, ...]:
+    if not text:
+        return ()
+    parts = (part.strip() for part in text.split(","))
+    return tuple(int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 9)
 
 
 def guess_grants(

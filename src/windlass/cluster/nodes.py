@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from windlass.cluster.columns import ModelBook, NodeRow, build_state, read_node
 from windlass.cluster.facts import NodeFacts
+from windlass.cluster.likeness import same_node
 from windlass.cluster.resources import ResourceBook
 from windlass.cluster.state import BLOCKED, NodeState
 from windlass.model.errors import InputError
@@ -34,10 +35,11 @@ class NodeBook:
     def objects(self) -> list[Node]:
         return list(self._nodes.values())
 
-    def put(self, node: Node) -> None:
+    def put(self, node: Node) -> bool:
+        """Whether that makes a difference."""
         known = self._nodes.get(node.name)
-        if known is not None and _alike(known, node) and node.name not in self._undecoded:
-            return
+        if known is not None and same_node(known, node) and node.name not in self._undecoded:
+            return False
         self.errors.pop(node.name, None)
         self._undecoded.discard(node.name)
         self._nodes[node.name] = node
@@ -51,6 +53,7 @@ class NodeBook:
             self._rows.setdefault(node.name, _NOTHING)
         else:
             self._rows[node.name] = row
+        return True
 
     def put_unreadable(self, found: Unreadable) -> None:
         """What arrived is no Node at all; what was known of it stands."""
@@ -72,10 +75,3 @@ class NodeBook:
         for at, name in enumerate(names):
             state.node[at, BLOCKED] += name in self.errors
         return NodeFacts([self._nodes[name] for name in names]), state
-
-
-def _alike(old: Node, new: Node) -> bool:
-    def part(node: Node) -> object:
-        return node.spec, node.status, node.labels, node.metadata.annotations
-
-    return part(old) == part(new)

@@ -14,11 +14,14 @@ from windlass.cluster.gangs import asks_to_be_close
 from windlass.cluster.grouped import Cluster, GroupedWorkloads, Name
 from windlass.cluster.likeness import is_same
 from windlass.cluster.objects import ClusterObjects
+from windlass.cluster.resources import ResourceBook
 from windlass.cluster.workloads import Grouping
 from windlass.model.disruption import PodDisruptionBudget
+from windlass.model.errors import InputError
 from windlass.model.objects import name_of
 from windlass.model.pod import Pod
 from windlass.model.queue import QueueSystem
+from windlass.model.requests import pod_requests
 from windlass.model.reservation import Reservation, ReservationObject, reservation_of
 
 _LOOKED_UP = {
@@ -113,9 +116,14 @@ class OtherObjects:
             return self._workloads.none()
         return self._workloads.group(cluster, self._extras, changed, namespaces, now)
 
-    def new_templates(self) -> list[Pod]:
-        """Templates of pods that don't exist yet, of workloads that the last grouping worked out."""
-        return self._workloads.new_templates()
+    def meet_templates(self, resources: ResourceBook) -> None:
+        """Resources that only pods ask for which don't exist yet have columns, too."""
+        for pod in self._workloads.new_templates():
+            try:
+                for name in pod_requests(pod):
+                    resources.column(name)
+            except InputError:
+                continue  # the workload is held, and says why
 
     def reservations(self) -> tuple[Reservation, ...]:
         if self._reservations is None:

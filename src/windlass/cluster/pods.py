@@ -159,10 +159,27 @@ class PodTable:
     def bind(self, row: int, node: int, grants: tuple[DeviceGrant, ...]) -> None:
         self._own()
         self._marks[row, _NODE] = node
+        self._own_grants()
+        self._grants[row] = grants
+
+    def bind_many(
+        self, rows: Sequence[int], nodes: Sequence[int], grants: Sequence[tuple[DeviceGrant, ...]]
+    ) -> None:
+        """As `bind`, for rows that are all different."""
+        self._own()
+        self._marks[rows, _NODE] = nodes
+        self._own_grants()
+        for row, granted in zip(rows, grants, strict=True):
+            self._grants[row] = granted
+
+    def shapes_of(self, rows: Sequence[int]) -> list[int]:
+        found: list[int] = self._traits[rows, _SHAPE].tolist()
+        return found
+
+    def _own_grants(self) -> None:
         if self._grants_shared:
             self._grants = list(self._grants)
             self._grants_shared = False
-        self._grants[row] = grants
 
     def remove(self, key: str) -> None:
         self._own()

@@ -6,7 +6,7 @@ A bind that was sent off is assumed, and counts, until the pod comes back bound 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from windlass.cluster.delta import Assume, ClusterObject, Delta, Forget, Gone, P
 from windlass.cluster.facts import NodeFacts
 from windlass.cluster.gangs import GangBook
 from windlass.cluster.history import History
-from windlass.cluster.ledger import book, guess_grants
+from windlass.cluster.ledger import ALLOCATED_DEVICES as ALLOCATED_DEVICES
+from windlass.cluster.ledger import WISHED_DEVICES as WISHED_DEVICES
+from windlass.cluster.ledger import book, book_many, grants_of
 from windlass.cluster.likeness import same_node, same_pod
 from windlass.cluster.others import OtherObjects
 from windlass.cluster.pods import (
@@ -39,11 +41,7 @@ from windlass.model.meta import ObjectMeta
 from windlass.model.node import Node
 from windlass.model.objects import Unreadable
 from windlass.model.pod import Pod, PodSpec
-from windlass.model.requests import pod_requests
 from windlass.model.times import seconds_of
-
-ALLOCATED_DEVICES = "windlass.dev/allocated-devices"
-WISHED_DEVICES = "windlass.dev/devices"
 
 
 class Store:
@@ -73,22 +71,29 @@ class Store:
 
     def apply(self, deltas: Iterable[Delta]) -> None:
         """Take the deltas in, in order. An object that can't be understood is kept as unreadable, by name."""
+        binds: list[Assume] = []
         for delta in deltas:
             self._generation += 1
+            if isinstance(delta, Assume):
+                binds.append(delta)
+                continue
+            if binds:
+                self._assume(binds)
+                binds = []
             if isinstance(delta, Put):
                 self._put(delta.object)
-            elif isinstance(delta, Assume):
-                self._assume(delta)
             elif isinstance(delta, Forget):
                 self._forget(delta.pod)
             else:
                 self._gone(delta)
+        if binds:
+            self._assume(binds)
 
     def snapshot(self, now: int = 0) -> Snapshot:
         """The cluster as it is. `now` dates what has been handed in and not submitted yet."""
         self._settle()
         system, grouping = self._others.group(self, now)
-        self._meet_templates()
+        self._others.meet_templates(self._resources)
         self._widen()
         self._state_shared = True
         return Snapshot(
@@ -112,20 +117,17 @@ class Store:
             budgets=self._others.budgets(),
         )
 
-    def _meet_templates(self) -> None:
-        """Resources that only pods ask for which don't exist yet have columns, too."""
-        for pod in self._others.new_templates():
-            try:
-                for name in pod_requests(pod):
-                    self._resources.column(name)
-            except InputError:
-                continue  # the workload is held, and says why
-
     def learn(self, rows: Ints) -> None:
         """A decision has been made on these pod rows: from now on they count as seen."""
         self._generation += 1
         shapes = self._pods.rows.shape[self._pods.mark_decided(rows)]
         self._history.add(shapes[shapes != UNREADABLE], len(self._shapes))
+
+    @property
+    def state(self) -> NodeState:
+        """What is free now; a look only, since the next change writes into it."""
+        self._settle()
+        return self._state
 
     # As the grouping of workloads reads it
 
@@ -309,14 +311,11 @@ class Store:
     def _guess(self, name: str) -> None:
         """Give those pods devices again, the oldest first, of what is left."""
         node = self._facts.index.get(name, ELSEWHERE)
-        rows = [(self._pods.rows.created[row], key, row) for key, row in self._guessed_rows(name)]
-        for _, _, row in sorted(rows):
+        rows, created = self._pods.row_of, self._pods.rows.created
+        for _, _, row in sorted((created[rows[key]], key, rows[key]) for key in self._guessed.get(name, ())):
             grants = self._grants_of(self._pods.object(row), self._pods.shape(row), node) if node >= 0 else ()
             self._pods.bind(row, node, grants)
             self._book(row, 1)
-
-    def _guessed_rows(self, name: str) -> list[tuple[str, int]]:
-        return [(key, self._pods.row_of[key]) for key in self._guessed.get(name, ())]
 
     def _traits(self, key: str, pod: Pod) -> PodTraits:
         number, plain = UNREADABLE, 0
@@ -342,11 +341,7 @@ class Store:
         """The devices of a bound pod: as the node agent reports them, as we gave them, or as they likely are."""
         if shape == UNREADABLE:
             return ()
-        reported = _indices(pod.metadata.annotations.get(ALLOCATED_DEVICES))
-        if kept and (not reported or sorted(reported) == sorted(grant.index for grant in kept)):
-            return kept
-        wish = reported or _indices(pod.metadata.annotations.get(WISHED_DEVICES))
-        return guess_grants(self._state, node, self._shapes[shape], wish, bool(reported))
+        return grants_of(self._state, node, self._shapes[shape], pod.metadata.annotations, kept)
 
     def _drop_pod(self, key: str) -> None:
         row = self._pods.row_of.get(key)
@@ -360,15 +355,28 @@ class Store:
         self._unreadable.pop(key, None)
         self._assumed.pop(key, None)
 
-    def _assume(self, delta: Assume) -> None:
-        row = self._pods.row_of.get(delta.pod)
-        if row is None or self._pods.node(row) != PENDING:
-            return
-        self._others.pod_changed(delta.pod)
+    def _assume(self, deltas: Sequence[Assume]) -> None:
         self._settle()
-        self._assumed[delta.pod] = delta.node
-        self._pods.bind(row, self._facts.index.get(delta.node, ELSEWHERE), delta.devices)
-        self._book(row, 1)
+        index, rows, nodes, grants = self._facts.index, [], [], []
+        for delta in deltas:
+            row = self._pods.row_of.get(delta.pod)
+            if row is None or self._pods.node(row) != PENDING or delta.pod in self._assumed:
+                continue
+            self._others.pod_changed(delta.pod)
+            self._assumed[delta.pod] = delta.node
+            if self._pods.shape(row) == UNREADABLE:
+                self._pods.bind(row, index.get(delta.node, ELSEWHERE), delta.devices)
+                self._book(row, 1)
+                continue
+            rows.append(row)
+            nodes.append(index.get(delta.node, ELSEWHERE))
+            grants.append(delta.devices)
+            self._tied += int(nodes[-1] >= 0 and bears_on_others(self._pods.object(row)))
+        if not rows:
+            return
+        self._pods.bind_many(rows, nodes, grants)
+        shapes = [self._shapes[number] for number in self._pods.shapes_of(rows)]
+        book_many(self._own_state(), nodes, shapes, grants, self._resources)
 
     def _forget(self, key: str) -> None:
         row = self._pods.row_of.get(key)
@@ -391,10 +399,3 @@ class Store:
         else:
             book(state, node, self._shapes[shape], self._pods.grants(row), self._resources, sign)
         self._tied += sign * int(bears_on_others(self._pods.object(row)))
-
-
-def _indices(text: str | None) -> tuple[int, ...]:
-    if not text:
-        return ()
-    parts = (part.strip() for part in text.split(","))
-    return tuple(int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 9)

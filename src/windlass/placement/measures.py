@@ -11,7 +11,8 @@ import numpy as np
 from windlass import jit
 from windlass.cluster.resources import CPU, MEMORY
 from windlass.cluster.snapshot import Snapshot
-from windlass.cluster.state import DEV_END, DEV_FIRST, FREE, HEALTHY, MODEL
+from windlass.cluster.state import DEV_END, DEV_FIRST, FREE, HEALTHY, MODEL, NodeState
+from windlass.placement.arrays import Mix
 from windlass.placement.mix import WorkloadMix, mix_arrays
 
 CAUSES = ("lack_both", "lack_gpu", "usable", "lack_cpu", "cpu_only", "wrong_model")
@@ -33,9 +34,13 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 def usage(snapshot: Snapshot, expected: WorkloadMix) -> Usage:
-    state = snapshot.state
+    return usage_of(snapshot.state, mix_arrays(expected, snapshot.models, snapshot.state))
+
+
+def usage_of(state: NodeState, mix: Mix) -> Usage:
+    """The same, where the mix has been worked out for the park already."""
     bins = np.zeros(len(CAUSES), dtype=np.float64)
-    jit.compiled().cluster_fragments(state, mix_arrays(expected, snapshot.models, snapshot.state), bins)
+    jit.compiled().cluster_fragments(state, mix, bins)
     return Usage(
         total_milli=1000 * int(state.device[:, HEALTHY].sum()),
         free_milli=int(state.room[:, FREE].sum()),

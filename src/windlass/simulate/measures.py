@@ -10,8 +10,8 @@ import numpy as np
 from windlass.cluster.shape import ShapeBook
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.store import Store
-from windlass.placement.measures import stranded, usage
-from windlass.placement.mix import WorkloadMix
+from windlass.placement.measures import stranded, usage, usage_of
+from windlass.placement.mix import WorkloadMix, mix_arrays
 from windlass.simulate.placements import Explanation
 from windlass.simulate.result import Curve, RunResult, Waiting
 from windlass.simulate.trace import Job, Trace
@@ -25,7 +25,8 @@ class Recorder:
         self, trace: Trace, policy: str, mix: str, seed: int, expected: WorkloadMix, empty: Snapshot
     ) -> None:
         self._trace, self._policy, self._mix, self._seed, self._expected = trace, policy, mix, seed, expected
-        self._total = usage(empty, expected).total_milli
+        self._mix_arrays = mix_arrays(expected, empty.models, empty.state)
+        self._total = usage_of(empty.state, self._mix_arrays).total_milli
         book = ShapeBook()
         self._milli = np.array(
             [sum(book.of(pod)[0].gpu_milli for pod in job.pods) for job in trace.jobs], dtype=np.int64
@@ -70,6 +71,8 @@ class Recorder:
 
     def _advance(self, now: int) -> None:
         """GPU-time counts until the last arrival: afterwards the park only runs empty, whatever the policy."""
+        if now == self._now:
+            return
         self._gpu_seconds += self._allocated * (
             min(now, self._last_arrival) - min(self._now, self._last_arrival)
         )
@@ -88,7 +91,7 @@ class Recorder:
                 if self._total and self._arrived
                 else 0.0
             )
-        used = usage(store.snapshot(), self._expected)
+        used = usage_of(store.state, self._mix_arrays)
         self._rows.append(
             (at, self._percent(used.allocated_milli), self._percent(used.fragment_milli), waiting)
         )

@@ -65,4 +65,3 @@ def together(
             heapq.heappush(at_work, (progress + work, tenant))
         waiting[tenant].append(at)
     return [np.array(times) for times in done]
-

@@ -66,7 +66,10 @@ PLACEMENTS = (
     Column("placement", "the job is placed"),
     Column("nodes", "nodes"),
     Column("racks", "racks"),
-    *(Column(f"all_reduce_{o}_s", f"all-reduce, s ({o}:1 between racks)", "{:.3f}") for o in OVERSUBSCRIPTIONS),
+    *(
+        Column(f"all_reduce_{o}_s", f"all-reduce, s ({o}:1 between racks)", "{:.3f}")
+        for o in OVERSUBSCRIPTIONS
+    ),
     *(Column(f"speed_{o}_pct", f"speed, % ({o}:1)", "{:.0f}") for o in OVERSUBSCRIPTIONS),
 )
 FABRIC_COLUMNS = (

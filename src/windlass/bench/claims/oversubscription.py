@@ -172,9 +172,7 @@ def spare_jobs(load: Load, extra: float, seed: int) -> list[Job]:
 
 
 def _gpus(job: Job) -> int:
-    return sum(
-        int(pod.spec.containers[0].resources.requests.get("nvidia.com/gpu", 0)) for pod in job.pods
-    )
+    return sum(int(pod.spec.containers[0].resources.requests.get("nvidia.com/gpu", 0)) for pod in job.pods)
 
 
 def _work(job: Job, window: int) -> float:
@@ -216,7 +214,9 @@ def play(load: Load, setting: Setting, tick: int, seed: int) -> list[Record]:
     ]
     config = EngineConfig(
         queues=QueueConfig(restart_seconds=RESTART_S),
-        gangs=GangSettings(time=TimeSettings(depth=0)),  # nobody declares a run time, so there is nothing to plan
+        gangs=GangSettings(
+            time=TimeSettings(depth=0)
+        ),  # nobody declares a run time, so there is nothing to plan
     )
     settings = Settings(
         config=config,

@@ -16,7 +16,7 @@ from windlass.model.topology import HOSTNAME, RACK
 KUEUE = "kueue.x-k8s.io/v1beta2"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 GPU = "nvidia.com/gpu"
-FLAVOR, TOPOLOGY = "default", "default"
+FLAVOR, TOPOLOGY, COHORT = "default", "default", "park"
 
 
 class QueueSpec(msgspec.Struct, frozen=True):
@@ -29,19 +29,20 @@ class QueueSpec(msgspec.Struct, frozen=True):
     strategy: str = "BestEffortFIFO"
 
 
-def queue_objects(queues: Sequence[QueueSpec], cohort: str = "park") -> tuple[object, ...]:
-    """All of them in one cohort, on one flavor with the levels rack and host."""
-    return tuple(decode_object(tree) for tree in _trees(queues, cohort))
+def queue_objects(queues: Sequence[QueueSpec], topology: bool = True) -> tuple[object, ...]:
+    """All of them in one cohort, on one flavor, with the levels rack and host where jobs may ask for them."""
+    return tuple(decode_object(tree) for tree in _trees(queues, topology))
 
 
-def _trees(queues: Sequence[QueueSpec], cohort: str) -> Iterator[dict[str, Any]]:
-    yield _tree("Topology", TOPOLOGY, {"levels": [{"nodeLabel": RACK}, {"nodeLabel": HOSTNAME}]})
-    yield _tree("ResourceFlavor", FLAVOR, {"topologyName": TOPOLOGY})
+def _trees(queues: Sequence[QueueSpec], topology: bool) -> Iterator[dict[str, Any]]:
+    if topology:
+        yield _tree("Topology", TOPOLOGY, {"levels": [{"nodeLabel": RACK}, {"nodeLabel": HOSTNAME}]})
+    yield _tree("ResourceFlavor", FLAVOR, {"topologyName": TOPOLOGY} if topology else {})
     for queue in queues:
         cell = {"name": GPU, "nominalQuota": queue.gpus}
         group = {"coveredResources": [GPU], "flavors": [{"name": FLAVOR, "resources": [cell]}]}
         spec: dict[str, Any] = {
-            "cohortName": cohort,
+            "cohortName": COHORT,
             "namespaceSelector": {},
             "queueingStrategy": queue.strategy,
             "resourceGroups": [group],

@@ -102,8 +102,7 @@ def check_sharing(scale: Scale, seed: int, on_progress: OnProgress) -> Claim:
         rows.append(measure(arrangement, draw_services(count, seed), scale, seed, MEASURED))
     first, more = rows[: len(ARRANGEMENTS)], rows[len(ARRANGEMENTS) :]
     wide = [
-        measure(_arrangement(name), draw_services(scale.services, seed), scale, seed, WIDE)
-        for name in WIDEST
+        measure(_arrangement(name), draw_services(scale.services, seed), scale, seed, WIDE) for name in WIDEST
     ]
     return Claim(
         "sharing",
@@ -178,9 +177,7 @@ def _played(
     if way == EXCLUSIVE:
         done = [alone(one) for one in arrivals]
     elif way == MIG:
-        done = [
-            in_instance(one, seat.slices, model) for one, seat in zip(arrivals, tenants, strict=True)
-        ]
+        done = [in_instance(one, seat.slices, model) for one, seat in zip(arrivals, tenants, strict=True)]
     else:
         done = together(way, arrivals, model)
     for came, went in zip(arrivals, done, strict=True):
@@ -321,7 +318,11 @@ def _conditions(services: Sequence[Service], scale: Scale, rows: Sequence[Row]) 
         f"These {len(services)} services need {demand:.0f} % of {scale.gpus} GPUs in all, bursts included: no way of "
         "sharing can use more. The rest of the gain is GPUs that stay free.",
         f"Over 80 % of all GPUs takes some {needed} such services, whose memory is {memory:.0f} % of the park's"
-        + (f"; seen with a p99 of {tails}." if over else "; those that ask for their compute share don't fit any more."),
+        + (
+            f"; seen with a p99 of {tails}."
+            if over
+            else "; those that ask for their compute share don't fit any more."
+        ),
         "Held back by their compute share (MPS, by share) or by instances (MIG), services leave 20 to 30 % for bursts; "
         "that is what the tail latency is paid with.",
         "Latency is from the interference model in simulate/interference.py: measured with small kernels and seven "

@@ -24,7 +24,9 @@ from windlass.placement.policies import PlacementConfig
 from windlass.simulate.draws import Draws
 from windlass.simulate.shapes import PodSize, Templates
 
-CLAIM = "The default scheduler spreads jobs over the cluster; packing leaves entire nodes empty for large jobs."
+CLAIM = (
+    "The default scheduler spreads jobs over the cluster; packing leaves entire nodes empty for large jobs."
+)
 POLICIES = ("spread", "pack", "windlass")
 HOUR = 3600
 SIZES = ((50, 1), (20, 2), (20, 4), (10, 8))

@@ -105,7 +105,9 @@ class Record:
     def _close(self, now: int, horizon: int) -> None:
         assert self.started is not None, self.task.name
         self.held += max(0, min(now, horizon) - min(self.started, horizon))
-        self.restarting += max(0, min(now, self.started + self._overhead, horizon) - min(self.started, horizon))
+        self.restarting += max(
+            0, min(now, self.started + self._overhead, horizon) - min(self.started, horizon)
+        )
 
 
 def gpus_of_tasks(tasks: tuple[Task, ...]) -> list[float]:

@@ -127,7 +127,7 @@ class _Preempting:
     def _place(self, ask: Ask, at: int, units: list[Unit]) -> bool:
         overlay = self._overlay
         turn = overlay.snapshot.decisions + at
-        node = overlay.best(ask.pod, ask.row, overlay.reasons(ask.pod, ask.row), turn)
+        node = self._preemption.slots.best(ask, turn)
         if node < 0:
             found = self._preemption.make_room(ask)
             if found is None:

@@ -56,7 +56,7 @@ class Preemption:
 
     @cached_property
     def ground(self) -> Ground:
-        units = find_units(self.overlay.snapshot, self._top, self._config, self._now)
+        units = find_units(self.overlay.snapshot, self.overlay.pod_rows(), self._top, self._config, self._now)
         made = Ground(self.overlay.snapshot, units)
         made.there[:] = [self._is_there(unit) for unit in units]
         return made

@@ -55,19 +55,17 @@ class Ground:
         """Units that are on the overlay."""
 
     def _vectors(self, pods: Ints) -> Ints:
+        """[pod, what it frees]."""
         table = self._snapshot.pods
-        found = np.zeros((len(pods), self._columns + 1), dtype=np.int64)
-        known: dict[int, Ints] = {}
-        for i, row in enumerate(pods.tolist()):
-            number = int(table.shape[row])
-            vector = known.get(number)
-            if vector is None:
-                vector = np.zeros(self._columns + 1, dtype=np.int64)
-                for name, amount in self._snapshot.shapes[number].requests:
-                    vector[self._snapshot.resources.column(name)] = amount
-                known[number] = vector
-            found[i] = vector
-            found[i, -1] = sum(grant.milli for grant in table.grants[row] if not grant.profile)
+        shapes, which = np.unique(table.shape[pods], return_inverse=True)
+        kinds = np.zeros((len(shapes), self._columns + 1), dtype=np.int64)
+        for kind, number in enumerate(shapes.tolist()):
+            for name, amount in self._snapshot.shapes[number].requests:
+                kinds[kind, self._snapshot.resources.column(name)] = amount
+        found: Ints = kinds[which.reshape(-1)]
+        found[:, -1] = [
+            sum(grant.milli for grant in table.grants[row] if not grant.profile) for row in pods.tolist()
+        ]
         return found
 
     def need(self, shape: Shape) -> Need:

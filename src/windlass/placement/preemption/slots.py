@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from windlass.cluster.facts import Bools
-from windlass.cluster.shape import Shape
-from windlass.cluster.state import BLOCKED, Ints
+from windlass.cluster.shape import Shape, is_plain
+from windlass.cluster.state import BLOCKED, Ints, Words
 from windlass.model.pod import Pod
 from windlass.placement.overlay import Overlay
 from windlass.placement.preemption.choice import cheapest, cost_of
@@ -174,11 +174,26 @@ class Slots:
         before = overlay.checkpoint()
         self.take_off(victims)
         there = 0
-        while there < pods and not overlay.reasons(ask.pod, ask.row)[node]:
+        while there < pods and not self.reasons(ask)[node]:
             overlay.take(ask.pod, ask.row, node)
             there += 1
         overlay.rollback(before)
         return there == pods
+
+    def reasons(self, ask: Ask) -> Words:
+        """For every node why it can't take the pod now; where no other pod bears on it, the table alone knows."""
+        overlay = self._overlay
+        if overlay.snapshot.tied or not is_plain(ask.pod):
+            return overlay.reasons(ask.pod, ask.row)
+        overlay.refresh(ask.row)
+        why: Words = overlay.table.cells.why[ask.row]
+        return why
+
+    def best(self, ask: Ask, turn: int) -> int:
+        """The node to choose if nobody goes; -1 if there is none."""
+        why = self.reasons(ask)
+        feasible = why == 0 if ask.among is None else (why == 0) & ask.among
+        return self._overlay.best(ask.pod, ask.row, why, turn, ask.among) if feasible.any() else -1
 
     def take_off(self, victims: Sequence[Unit]) -> None:
         """On the overlay, with those whom they drag along."""

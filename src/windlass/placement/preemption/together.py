@@ -145,7 +145,7 @@ class _Search:
     def _find_place(self, number: int, member: int, mask: Bools | None, victims: list[Unit]) -> bool:
         overlay, ask = self._overlay, self._ask(number, member, mask)
         turn = overlay.snapshot.decisions + overlay.checkpoint()
-        node = overlay.best(ask.pod, ask.row, overlay.reasons(ask.pod, ask.row), turn, mask)
+        node = self._preemption.slots.best(ask, turn)
         if node < 0:
             found = self._preemption.make_room(ask)
             if found is None:

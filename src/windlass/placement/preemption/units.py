@@ -6,7 +6,7 @@ members, or one member above a gang's minimum. What is leaving already costs not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -66,17 +66,21 @@ class Unit(msgspec.Struct, frozen=True, eq=False):
         )
 
 
-def find_units(snapshot: Snapshot, below: int, config: QueueConfig, now: int) -> list[Unit]:
+def find_units(
+    snapshot: Snapshot, row_of: Mapping[str, int], below: int, config: QueueConfig, now: int
+) -> list[Unit]:
     """All that may go for somebody of that priority, those first that would go first."""
-    finder = _Finder(snapshot, below, config, now)
+    finder = _Finder(snapshot, row_of, below, config, now)
     found = finder.of_workloads() if snapshot.workloads else finder.of_pods()
     ordered = sorted(found, key=lambda unit: unit.rank)
     return [msgspec.structs.replace(unit, number=number) for number, unit in enumerate(ordered)]
 
 
 class _Finder:
-    def __init__(self, snapshot: Snapshot, below: int, config: QueueConfig, now: int) -> None:
-        self._snapshot, self._pods = snapshot, snapshot.pods
+    def __init__(
+        self, snapshot: Snapshot, row_of: Mapping[str, int], below: int, config: QueueConfig, now: int
+    ) -> None:
+        self._snapshot, self._pods, self._row_of = snapshot, snapshot.pods, row_of
         self._below, self._config, self._now = below, config, now
         self._bound = np.flatnonzero((snapshot.pods.alive == 1) & (snapshot.pods.node >= 0)).tolist()
         self._totals = snapshot.state.total.sum(axis=0).tolist()
@@ -94,30 +98,36 @@ class _Finder:
             yield from self._unit(self._snapshot.gangs[group].key, rows)
 
     def of_workloads(self) -> Iterator[Unit]:
-        row_of = {self._pods.objects[row].key: row for row in self._bound}
         known: set[int] = set()
         for workload in self._snapshot.workloads:
-            rows = [row_of[key] for one in workload.pod_sets for key in one.pods if key in row_of]
-            known.update(rows)
-            if not rows or workload.admission is None or workload.priority >= self._below:
+            if workload.priority >= self._below or workload.admission is None:
                 continue
+            rows = self._rows_of(workload)
+            known.update(rows)
             # Where members are evicted one by one, as far as its minimum goes they still stand or fall together.
-            if workload.all_or_nothing or (workload.minimum or 0) > 1 or workload.kind == "Pod":
-                yield from self._pieces(workload, row_of)
+            if workload.kind == "Pod":
+                yield from self._unit(workload.key, rows, workload)
+            elif workload.all_or_nothing or (workload.minimum or 0) > 1:
+                yield from self._pieces(workload)
             else:
                 for row in rows:
                     yield from self._stray(row, workload)
-        for row in set(self._bound) - known:
-            if self._pods.objects[row].metadata.deletion_timestamp:
+        for row in self._bound:
+            if self._pods.objects[row].metadata.deletion_timestamp and row not in known:
                 yield from self._stray(row, None)
 
-    def _pieces(self, workload: Workload, row_of: dict[str, int]) -> Iterator[Unit]:
+    def _pieces(self, workload: Workload) -> Iterator[Unit]:
         pieces = [one for one in pieces_of(workload) if one.admission is not None]
         extras = [one for one in pieces if is_extra(one.key)]
         for piece in pieces:
-            rows = [row_of[key] for one in piece.pod_sets for key in one.pods if key in row_of]
             drags = extras if piece.key == workload.key else []
-            yield from self._unit(piece.key, rows, piece, drags)
+            yield from self._unit(piece.key, self._rows_of(piece), piece, drags)
+
+    def _rows_of(self, workload: Workload) -> list[int]:
+        """Its pods that are on nodes."""
+        keys = (key for one in workload.pod_sets for key in one.pods)
+        rows = [self._row_of[key] for key in keys if key in self._row_of]
+        return [row for row in rows if self._pods.node[row] >= 0]
 
     def _stray(self, row: int, workload: Workload | None) -> Iterator[Unit]:
         """A pod that goes alone, though it is no workload of its own; the site has to be told of it."""
@@ -160,7 +170,8 @@ class _Finder:
         own = [pod.key for pod in objects]
         dragged = [name for one in drags for part in one.pod_sets for name in part.pods]
         uid = workload.uid if workload is not None else objects[0].metadata.uid
-        loss = (0, 0) if leaving else self._loss([*rows, *self._rows_of(drags)], workload)
+        lost = [*rows, *(row for one in drags for row in self._rows_of(one))]
+        loss = (0, 0) if leaving else self._loss(lost, workload)
         yield Unit(
             0,
             key,
@@ -174,10 +185,6 @@ class _Finder:
             tuple(one.key for one in drags),
             workload,
         )
-
-    def _rows_of(self, workloads: Iterable[Workload]) -> list[int]:
-        names = {name for one in workloads for part in one.pod_sets for name in part.pods}
-        return [row for row in self._bound if self._pods.objects[row].key in names] if names else []
 
     def _objects(self, rows: Sequence[int]) -> list[Pod]:
         return [self._pods.objects[row] for row in rows]

@@ -1,0 +1,102 @@
+"""`windlass doctor cluster|node|here`: fit for GPU work? Each finding with evidence, meaning and what mends it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from windlass.cli.output import note, output_option, print_document
+from windlass.model.errors import InputError
+
+if TYPE_CHECKING:
+    from windlass.diagnose.doctor.report import Symptom
+
+EXISTING = click.Path(path_type=Path, exists=True)
+MARKS = {"ok": ("OK", "green"), "warning": ("WARN", "yellow"), "error": ("ERROR", "red")}
+FROM = click.option(
+    "--from", "from_", type=EXISTING, required=True, help="The cluster: a dump, as a file or a folder."
+)
+
+
+@click.group("doctor")
+def doctor() -> None:
+    """Is this cluster, this node or this container ready for GPU work.
+
+    Exit codes: 0 fit, 1 findings that are errors, 2 bad input.
+    """
+
+
+@doctor.command("cluster")
+@FROM
+@output_option("table", "json", "yaml")
+@click.pass_context
+def cluster(context: click.Context, from_: Path, output: str) -> None:
+    """Every GPU node of a cluster, and how they compare."""
+    from windlass.diagnose.doctor.cluster import examine_cluster
+    from windlass.diagnose.evidence import load_evidence
+    from windlass.dump.files import newest_time
+
+    _report(context, examine_cluster(load_evidence(from_), newest_time(from_)), output)
+
+
+@doctor.command("node")
+@click.argument("name")
+@FROM
+@output_option("table", "json", "yaml")
+@click.pass_context
+def node(context: click.Context, name: str, from_: Path, output: str) -> None:
+    """One node of a cluster."""
+    from windlass.diagnose.doctor.cluster import examine_node
+    from windlass.diagnose.evidence import load_evidence
+    from windlass.dump.files import newest_time
+
+    evidence = load_evidence(from_)
+    known = evidence.nodes.get(name)
+    if known is None:
+        raise InputError(
+            f"there is no node {name} in the evidence",
+            remedy=f"there are {', '.join(list(evidence.nodes)[:8])}",
+        )
+    _report(context, examine_node(evidence, known, newest_time(from_)), output)
+
+
+@doctor.command("here")
+@click.option(
+    "--root", type=EXISTING, default=Path("/"), show_default=True, help="Where the host's files are."
+)
+@output_option("table", "json", "yaml")
+@click.pass_context
+def here(context: click.Context, root: Path, output: str) -> None:
+    """This container or host: why can't I see the GPU."""
+    from windlass.diagnose.doctor.here import Host, examine_here
+
+    _report(context, examine_here(Host(root)), output)
+
+
+def _report(context: click.Context, symptoms: list[Symptom], output: str) -> None:
+    from windlass.diagnose.doctor.report import document
+
+    if output in ("json", "yaml"):
+        print_document(document(symptoms), output)
+    else:
+        for same in _alike(symptoms):
+            one = same[0]
+            mark, colour = MARKS[one.level]
+            where = one.where if len(same) == 1 else f"{one.where} and {len(same) - 1} more"
+            click.echo(f"{click.style(f'{mark:<5}', fg=colour, bold=True)} {where}: {one.check}: {one.saw}")
+            for line in (one.meaning, f"run: {one.command}" if one.command else ""):
+                if line:
+                    click.echo(f"        {line}")
+        grave = sum(one.level == "error" for one in symptoms)
+        note(f"{len(symptoms)} checks, {grave} errors")
+    context.exit(1 if any(one.level == "error" for one in symptoms) else 0)
+
+
+def _alike(symptoms: list[Symptom]) -> list[list[Symptom]]:
+    """The same thing seen in many places is said once."""
+    groups: dict[tuple[str, str, str], list[Symptom]] = {}
+    for one in symptoms:
+        groups.setdefault((one.level, one.check, one.saw), []).append(one)
+    return list(groups.values())

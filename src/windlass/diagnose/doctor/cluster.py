@@ -1,0 +1,250 @@
+"""`doctor cluster` and `doctor node`: are the GPU nodes of this cluster fit for work.
+
+Fed with evidence from a dump. Nodes are compared within their pool, since what one node lacks the others show.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from windlass.diagnose import nodes, stack, tree
+from windlass.diagnose.doctor.report import ERROR, OK, WARNING, Symptom
+from windlass.diagnose.evidence import Evidence
+from windlass.model.errors import InputError
+from windlass.model.node import Node
+from windlass.model.pod import Pod
+from windlass.model.requests import is_extended, pod_requests
+
+POOL_LABELS = (
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "karpenter.sh/nodepool",
+    "kubernetes.azure.com/agentpool",
+    "node.kubernetes.io/instance-type",
+    "nvidia.com/gpu.machine",
+)
+DRIVER = "nvidia.com/cuda.driver-version.full"
+PRODUCT = "nvidia.com/gpu.product"
+COUNT = "nvidia.com/gpu.count"
+
+
+def examine_cluster(evidence: Evidence, now: int) -> list[Symptom]:
+    """Every check on every GPU node, and those that look at nodes together."""
+    gpus = nodes.gpu_nodes(evidence)
+    if not gpus:
+        return [
+            Symptom("gpu-nodes", ERROR, "cluster", "no node looks like a GPU node", "", "kubectl get nodes")
+        ]
+    found = [Symptom("gpu-nodes", OK, "cluster", f"{len(gpus)} of {len(evidence.nodes)} nodes have GPUs")]
+    for node in gpus:
+        found += examine_node(evidence, node, now)
+    found += _pools(gpus)
+    found += _mixed_models(evidence, gpus)
+    found += _quota_keys(evidence)
+    return found
+
+
+def examine_node(evidence: Evidence, node: Node, now: int) -> list[Symptom]:
+    """What is wrong with one node; a single `ok` where nothing is."""
+    found = [*_takes_work(node), *_advertises(node), *_labels(node), *_tainted(evidence, node)]
+    found += [
+        Symptom(
+            one.code.lower().replace("_", "-"),
+            ERROR,
+            node.name,
+            one.headline or one.evidence[0],
+            one.sentence,
+            "",
+        )
+        for one in stack.node_findings(evidence, node, now, "")
+        if one.code not in ("NODE_UNSCHEDULABLE",)
+    ]
+    found += _validated(node)
+    return found or [Symptom("node", OK, node.name, _summary(node))]
+
+
+def _summary(node: Node) -> str:
+    has = ", ".join(f"{amount} {name}" for name, amount in nodes.gpu_resources(node).items())
+    return f"{node.labels.get(PRODUCT, 'GPUs')}: {has}"
+
+
+def _takes_work(node: Node) -> Iterator[Symptom]:
+    down = nodes.is_down(node)
+    if down:
+        mend = f"kubectl uncordon {node.name}" if down == "cordoned" else f"kubectl describe node {node.name}"
+        yield Symptom("takes-work", ERROR, node.name, f"is {down}", "it takes no new pods", mend)
+
+
+def _advertises(node: Node) -> Iterator[Symptom]:
+    for name in nodes.gpu_resources(node):
+        sick = nodes.unhealthy(node, name)
+        if sick:
+            yield Symptom(
+                "allocatable-equals-capacity",
+                ERROR,
+                node.name,
+                f"{sick} of its {name} are unhealthy",
+                "the device plugin withdrew them; pods on them still count",
+                f"kubectl describe node {node.name}; then look for Xid in its kernel log",
+            )
+    count = node.labels.get(COUNT, "")
+    whole = nodes.gpu_resources(node).get("nvidia.com/gpu")
+    shared = node.labels.get("nvidia.com/gpu.replicas", "1") not in ("", "0", "1")
+    if count.isdigit() and whole is not None and not shared and whole < int(count):
+        yield Symptom(
+            "expected-count",
+            ERROR,
+            node.name,
+            f"advertises {whole} nvidia.com/gpu, and its label says {count}",
+            "a GPU is lost, or cut by MIG",
+            "nvidia-smi -L on the node",
+        )
+
+
+def _labels(node: Node) -> Iterator[Symptom]:
+    if nodes.gpu_resources(node) and PRODUCT not in node.labels:
+        yield Symptom(
+            "labels",
+            WARNING,
+            node.name,
+            f"lacks {PRODUCT}",
+            "pods that select by product pass it by",
+            "restart the gpu-feature-discovery pod on the node",
+        )
+
+
+def _tainted(evidence: Evidence, node: Node) -> Iterator[Symptom]:
+    """CPU-only pods on GPU nodes strand GPUs; a taint keeps them off."""
+    if any(taint.effect in ("NoSchedule", "NoExecute") for taint in node.spec.taints):
+        return
+    strangers = [item for item in evidence.pods_on(node.name) if _is_stranger(item.value)]
+    if strangers:
+        yield Symptom(
+            "gpu-nodes-tainted",
+            WARNING,
+            node.name,
+            f"has no taint, and runs {len(strangers)} pods without GPUs",
+            "they can use up the CPU that its GPUs need",
+            f"kubectl taint node {node.name} nvidia.com/gpu=present:NoSchedule",
+        )
+
+
+def _is_stranger(value: object) -> bool:
+    if not isinstance(value, Pod) or value.is_over:
+        return False
+    if any(owner.kind in ("DaemonSet", "Node") for owner in value.metadata.owner_references):
+        return False
+    try:
+        return not nodes.accelerators(pod_requests(value))
+    except InputError:
+        return False
+
+
+def _validated(node: Node) -> Iterator[Symptom]:
+    state = node.labels.get("nvidia.com/gpu.validation", node.labels.get("windlass.dev/validated", ""))
+    if state in ("false", "failed"):
+        yield Symptom(
+            "validation",
+            ERROR,
+            node.name,
+            "validation has failed",
+            "",
+            f"windlass node validate on {node.name}",
+        )
+
+
+# Nodes side by side
+
+
+def _pool(node: Node) -> str:
+    return next((node.labels[label] for label in POOL_LABELS if label in node.labels), "(no pool)")
+
+
+def _pools(gpus: list[Node]) -> Iterator[Symptom]:
+    pools: dict[str, list[Node]] = {}
+    for node in gpus:
+        pools.setdefault(_pool(node), []).append(node)
+    for name, members in pools.items():
+        yield from _differs(name, members, DRIVER, "driver", "roll the driver out to the whole pool")
+        counts = Counter(sum(nodes.gpu_resources(node).values()) for node in members)
+        if len(counts) > 1:
+            usual = counts.most_common(1)[0][0]
+            odd = [node.name for node in members if sum(nodes.gpu_resources(node).values()) != usual]
+            yield Symptom(
+                "gpus-per-node",
+                WARNING,
+                name,
+                f"most nodes have {usual} GPU resources; not {', '.join(odd[:5])}",
+            )
+
+
+def _differs(pool: str, members: list[Node], label: str, what: str, mend: str) -> Iterator[Symptom]:
+    values = Counter(node.labels[label] for node in members if label in node.labels)
+    if len(values) > 1:
+        usual = values.most_common(1)[0][0]
+        odd = [
+            f"{node.name} {node.labels[label]}" for node in members if node.labels.get(label, usual) != usual
+        ]
+        said = f"most nodes have {what} {usual}; not {', '.join(odd[:5])}"
+        yield Symptom(f"same-{what}", WARNING, pool, said, "jobs across them may behave differently", mend)
+
+
+def _mixed_models(evidence: Evidence, gpus: list[Node]) -> Iterator[Symptom]:
+    """Models mixed within a pool, and the GPUs that pins to a product leave idle while others wait."""
+    pools: dict[str, set[str]] = {}
+    for node in gpus:
+        if PRODUCT in node.labels:
+            pools.setdefault(_pool(node), set()).add(node.labels[PRODUCT])
+    for name, products in pools.items():
+        if len(products) > 1:
+            yield Symptom(
+                "one-model-per-pool",
+                WARNING,
+                name,
+                f"mixes {', '.join(sorted(products))}",
+                "jobs must pin a product to be sure",
+            )
+    yield from _stranded_by_pins(evidence, gpus)
+
+
+def _stranded_by_pins(evidence: Evidence, gpus: list[Node]) -> Iterator[Symptom]:
+    free: Counter[str] = Counter()
+    for node in gpus:
+        total = nodes.gpu_resources(node).get("nvidia.com/gpu", 0)
+        used = sum(_gpus(item.value) for item in evidence.pods_on(node.name))
+        free[node.labels.get(PRODUCT, "")] += max(0, total - used)
+    for item in evidence.of_kind("Pod"):
+        pod = item.value
+        if not isinstance(pod, Pod) or pod.is_bound or pod.is_over or not _gpus(pod):
+            continue
+        pinned = pod.spec.node_selector.get(PRODUCT)
+        elsewhere = sum(amount for product, amount in free.items() if product != pinned)
+        if pinned is not None and free[pinned] < _gpus(pod) <= elsewhere:
+            yield Symptom(
+                "pins-strand-gpus",
+                WARNING,
+                f"{item.namespace}/{item.name}",
+                f"waits for {pinned} while {elsewhere} other GPUs are free",
+                "its pin to one product strands them",
+                "prefer products (preferred node affinity) instead of requiring one",
+            )
+
+
+def _gpus(value: object) -> int:
+    if not isinstance(value, Pod) or value.is_over:
+        return 0
+    try:
+        return pod_requests(value).get("nvidia.com/gpu", 0)
+    except InputError:
+        return 0
+
+
+def _quota_keys(evidence: Evidence) -> Iterator[Symptom]:
+    for quota in evidence.of_kind("ResourceQuota"):
+        for key in tree.table(quota.data, "spec", "hard"):
+            bare = key.removeprefix("limits.")
+            if is_extended(bare) and "/" in bare and not key.startswith("requests."):
+                yield Symptom(
+                    "quota-key", ERROR, quota.title, f"key {key} limits nothing", "", f"write requests.{bare}"
+                )

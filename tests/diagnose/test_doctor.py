@@ -1,0 +1,139 @@
+"""`doctor`: what is said of clusters, nodes and hosts with something wrong with them, and of healthy ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.diagnose.objects import GPU, GPU_TAINT, NOW, Tree, evidence, node, pod, thing
+
+from windlass.cli.doctor import doctor
+from windlass.diagnose.doctor.cluster import examine_cluster
+from windlass.diagnose.doctor.here import Host, examine_here
+from windlass.diagnose.doctor.report import Symptom
+
+T4 = {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.count": "4"}
+POOL = {"cloud.google.com/gke-nodepool": "gpus"}
+DRIVER = "nvidia.com/cuda.driver-version.full"
+
+
+def checks(*objects: Tree) -> dict[str, Symptom]:
+    return {one.check: one for one in examine_cluster(evidence(objects), NOW) if one.level != "ok"}
+
+
+def test_a_healthy_cluster_has_nothing_to_report() -> None:
+    assert checks(node("g1", 4, labels=T4, taints=[GPU_TAINT]), node("c1")) == {}
+
+
+@pytest.mark.parametrize(
+    ("objects", "check"),
+    [
+        ([node("c1")], "gpu-nodes"),
+        ([node("g1", 4, labels=T4, cordoned=True)], "takes-work"),
+        ([node("g1", 3, labels=T4, capacity={GPU: 4})], "allocatable-equals-capacity"),
+        ([node("g1", 3, labels=T4)], "expected-count"),
+        ([node("g1", 4)], "labels"),
+        ([node("g1", 4, labels=T4), pod("web", on="g1")], "gpu-nodes-tainted"),
+        ([node("g1", labels=T4)], "device-plugin-absent"),
+        ([node("g1", 4, labels=T4 | {"nvidia.com/mig.config.state": "failed"})], "mig-config-not-applied"),
+        (
+            [
+                node("g1", 4, labels=T4 | POOL | {DRIVER: "580.1"}),
+                node("g2", 4, labels=T4 | POOL | {DRIVER: "570.1"}),
+            ],
+            "same-driver",
+        ),
+        (
+            [
+                node("g1", 4, labels=T4 | POOL),
+                node("g2", 4, labels=POOL | {"nvidia.com/gpu.product": "A100"}),
+            ],
+            "one-model-per-pool",
+        ),
+        (
+            [
+                node("g1", 1, labels=T4 | {"nvidia.com/gpu.count": "1"}),
+                node("g2", 4, labels={"nvidia.com/gpu.product": "A100"}),
+                pod("busy", 1, on="g1"),
+                pod("waits", 1, spec={"nodeSelector": {"nvidia.com/gpu.product": "Tesla-T4"}}),
+            ],
+            "pins-strand-gpus",
+        ),
+        (
+            [
+                node("g1", 4, labels=T4),
+                thing("ResourceQuota", "q", {"hard": {"limits.nvidia.com/gpu": 4}}, "v1"),
+            ],
+            "quota-key",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_wrong_with_a_cluster(objects: list[Tree], check: str) -> None:
+    assert check in checks(*objects)
+
+
+def host(
+    tmp_path: Path,
+    *,
+    library: str = "580.1",
+    environment: dict[str, str] | None = None,
+    cuda: tuple[int, int] = (0, 1),
+) -> Host:
+    """A host on which everything is well, but for what is said."""
+    for name in ("nvidia0", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / "dev").mkdir(exist_ok=True)
+        (tmp_path / "dev" / name).touch()
+    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
+    (tmp_path / "proc/driver/nvidia/version").write_text(
+        "NVRM version: NVIDIA UNIX Kernel Module  580.1  Release"
+    )
+    (tmp_path / "usr/lib64").mkdir(parents=True)
+    (tmp_path / f"usr/lib64/libcuda.so.{library}").touch()
+    return Host(tmp_path, environment or {}, lambda: cuda)
+
+
+def errors(examined: Host) -> set[str]:
+    return {one.check for one in examine_here(examined) if one.level == "error"}
+
+
+def test_a_container_that_sees_its_gpu_is_fit(tmp_path: Path) -> None:
+    assert errors(host(tmp_path)) == set()
+
+
+def test_each_step_on_the_way_to_the_gpu_is_told_apart(tmp_path: Path) -> None:
+    assert errors(host(_made(tmp_path / "a"), library="570.9")) == {"driver-versions"}
+    assert errors(host(_made(tmp_path / "b"), environment={"CUDA_VISIBLE_DEVICES": ""})) == {
+        "cuda-visible-devices"
+    }
+    assert errors(host(_made(tmp_path / "c"), environment={"NVIDIA_VISIBLE_DEVICES": "void"})) == {
+        "visible-devices"
+    }
+    assert errors(host(_made(tmp_path / "d"), cuda=(802, 0))) == {"cuda"}
+    bare = Host(_made(tmp_path / "e"), {}, lambda: (-1, 0))
+    assert errors(bare) == {"device-nodes", "driver", "driver-library", "cuda"}
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def test_a_fabric_that_is_not_up_is_named(tmp_path: Path) -> None:
+    found = [one for one in examine_here(host(tmp_path, cuda=(802, 0))) if one.check == "cuda"]
+    assert "fabric" in found[0].meaning
+
+
+def test_the_command_prints_a_document_and_an_exit_code(tmp_path: Path) -> None:
+    dump = tmp_path / "dump.json"
+    dump.write_text(
+        json.dumps({"kind": "List", "apiVersion": "v1", "items": [node("g1", 4, labels=T4, cordoned=True)]})
+    )
+    result = CliRunner().invoke(doctor, ["cluster", "--from", str(dump), "-o", "json"])
+    report = json.loads(result.stdout)
+    assert (result.exit_code, report["kind"], report["fit"]) == (1, "DoctorReport", False)
+    people = CliRunner().invoke(doctor, ["node", "g1", "--from", str(dump)])
+    assert people.exit_code == 1
+    assert "kubectl uncordon g1" in people.stdout
