@@ -36,7 +36,8 @@ def test_a_healthy_cluster_has_nothing_to_report() -> None:
         ([node("g1", 3, labels=T4)], "expected-count"),
         ([node("g1", 4)], "labels"),
         ([node("g1", 4, labels=T4), pod("web", on="g1")], "gpu-nodes-tainted"),
-        ([node("g1", labels=T4)], "device-plugin-absent"),
+        ([node("g1", labels=T4)], "advertises-gpus"),
+        ([node("g1", labels=T4), pod("web", on="g1")], "device-plugin-absent"),
         ([node("g1", 4, labels=T4 | {"nvidia.com/mig.config.state": "failed"})], "mig-config-not-applied"),
         (
             [

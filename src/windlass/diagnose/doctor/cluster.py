@@ -77,6 +77,15 @@ def _takes_work(node: Node) -> Iterator[Symptom]:
 
 
 def _advertises(node: Node) -> Iterator[Symptom]:
+    if not nodes.gpu_resources(node):
+        yield Symptom(
+            "advertises-gpus",
+            ERROR,
+            node.name,
+            "looks like a GPU node, and advertises no GPU",
+            "no device plugin has registered",
+            f"kubectl get pods -A --field-selector spec.nodeName={node.name}",
+        )
     for name in nodes.gpu_resources(node):
         sick = nodes.unhealthy(node, name)
         if sick:

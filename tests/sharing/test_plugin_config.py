@@ -1,0 +1,207 @@
+"""NVIDIA's device plugin config: precedence, every field, refusals with paths, and never a crash."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.model.errors import InputError
+from windlass.sharing.plugin_config import PluginConfig, resolve_config
+from windlass.sharing.plugin_fields import ALIASES, FIELDS
+
+ENTRY = {"name": "nvidia.com/gpu", "replicas": 4}
+
+
+def sliced(**fields: Any) -> dict[str, Any]:
+    return {"sharing": {"timeSlicing": {"resources": [ENTRY], **fields}}}
+
+
+def with_mps(**flags: Any) -> dict[str, Any]:
+    return {"flags": {"mpsRoot": "/run/nvidia/mps", **flags}, "sharing": {"mps": {"resources": [ENTRY]}}}
+
+
+class TestPrecedence:
+    def test_flag_over_environment_over_file(self) -> None:
+        file = {"flags": {"migStrategy": "single"}}
+        environment = {"MIG_STRATEGY": "mixed"}
+        assert resolve_config(file).mig_strategy == "single"
+        assert resolve_config(file, environment).mig_strategy == "mixed"
+        assert resolve_config(file, environment, {"--mig-strategy": "none"}).mig_strategy == "none"
+
+    def test_nothing_gives_the_originals_defaults(self) -> None:
+        config = resolve_config()
+        assert (config.mig_strategy, config.device_list_strategy) == ("none", ("envvar",))
+        assert config.fail_on_init_error
+        assert config.sleep_interval == 60
+        assert config.output_file == "/etc/kubernetes/node-feature-discovery/features.d/gfd"
+
+    @pytest.mark.parametrize("alias", sorted(ALIASES))
+    def test_newer_names_of_flags_are_taken(self, alias: str) -> None:
+        field = ALIASES[alias].removeprefix("--").replace("-", "_")
+        assert getattr(resolve_config(flags={alias: "/there"}), field) == "/there"
+
+    @pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.path)
+    def test_every_field_of_the_file_is_known_here(self, field: Any) -> None:
+        assert hasattr(PluginConfig(), field.flag.removeprefix("--").replace("-", "_"))
+        tree: Any = field.default if not isinstance(field.default, tuple) else list(field.default)
+        for part in reversed(field.path.split(".")):
+            tree = {part: tree}
+        assert resolve_config(tree).warnings == ()
+
+    @pytest.mark.parametrize(
+        ("raw", "strategies"),
+        [
+            ("cdi-cri", ("cdi-cri",)),
+            ("envvar,cdi-cri", ("envvar", "cdi-cri")),
+            (["volume-mounts", "cdi-annotations"], ("volume-mounts", "cdi-annotations")),
+        ],
+    )
+    def test_strategies_come_as_a_word_or_a_list(self, raw: Any, strategies: tuple[str, ...]) -> None:
+        config = resolve_config({"flags": {"plugin": {"deviceListStrategy": raw}}})
+        assert config.device_list_strategy == strategies
+
+    @pytest.mark.parametrize(("text", "seconds"), [("60s", 60), ("1m30s", 90), ("infinite", -1), ("250ms", 0.25)])
+    def test_durations_are_gos(self, text: str, seconds: float) -> None:
+        assert resolve_config({"flags": {"gfd": {"sleepInterval": text}}}).sleep_interval == seconds
+
+
+class TestSharing:
+    def test_time_slicing(self) -> None:
+        config = resolve_config(sliced())
+        assert config.sharing_strategy == "time-slicing"
+        assert config.sharing is not None
+        assert not config.sharing.fail_requests_greater_than_one
+
+    def test_mps_fails_requests_above_one_by_default(self) -> None:
+        config = resolve_config(with_mps())
+        assert config.sharing is not None
+        assert config.sharing.fail_requests_greater_than_one
+
+    def test_mps_wins_and_says_so(self) -> None:
+        both = with_mps()
+        both["sharing"]["timeSlicing"] = {"resources": [ENTRY]}
+        config = resolve_config(both)
+        assert config.sharing_strategy == "mps"
+        assert any("can't coexist" in warning for warning in config.warnings)
+
+    def test_rename_by_default(self) -> None:
+        config = resolve_config(sliced(renameByDefault=True))
+        assert config.sharing is not None
+        assert config.sharing.resources[0].shared_name == "nvidia.com/gpu.shared"
+
+    def test_renames_are_dropped_aloud_unless_honoured(self) -> None:
+        file = sliced(resources=[{**ENTRY, "rename": "gpu-slice", "devices": [0, "1:2"]}])
+        dropped, kept = resolve_config(file), resolve_config(file, honor_renames=True)
+        assert any("--honor-renames" in warning for warning in dropped.warnings)
+        assert dropped.sharing is not None
+        assert dropped.sharing.resources[0].shared_name == "nvidia.com/gpu"
+        assert kept.sharing is not None
+        assert kept.sharing.resources[0].shared_name == "nvidia.com/gpu-slice"
+        assert kept.sharing.resources[0].devices == ("0", "1:2")
+
+    def test_a_field_in_the_wrong_place_is_ignored_with_a_hint(self) -> None:
+        config = resolve_config({"sharing": {"renameByDefault": True, "timeSlicing": {"resources": [ENTRY]}}})
+        (warning,) = config.warnings
+        assert "sharing.renameByDefault" in warning
+        assert "sharing.timeSlicing.renameByDefault" in warning
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("file", "path", "words"),
+        [
+            ({"version": "v2"}, "version", "unknown version"),
+            ([], "", "must be a map"),
+            ({"flags": []}, "flags", "must be a map"),
+            ({"flags": {"migStrategy": "some"}}, "flags.migStrategy", "none, single, mixed"),
+            ({"flags": {"failOnInitError": "maybe"}}, "flags.failOnInitError", "neither true nor false"),
+            (
+                {"flags": {"plugin": {"deviceListStrategy": ["envvar", "x"]}}},
+                "flags.plugin.deviceListStrategy[1]",
+                "unknown value",
+            ),
+            ({"flags": {"plugin": {"deviceIDStrategy": "name"}}}, "flags.plugin.deviceIDStrategy", "uuid, index"),
+            ({"flags": {"gfd": {"sleepInterval": "soon"}}}, "flags.gfd.sleepInterval", "not a duration"),
+            ({"imex": {"channelIDs": [1]}}, "imex.channelIDs", "only channel 0"),
+            ({"sharing": {"timeSlicing": {}}}, "sharing.timeSlicing.resources", "no resources specified"),
+            (
+                sliced(resources=[{"name": "nvidia.com/gpu", "replicas": 1}]),
+                "sharing.timeSlicing.resources[0].replicas",
+                "must be >= 2",
+            ),
+            (sliced(resources=[{"replicas": 2}]), "sharing.timeSlicing.resources[0].name", "is required"),
+            (
+                sliced(resources=[{**ENTRY, "devices": ["GPU-1"]}]),
+                "sharing.timeSlicing.resources[0].devices[0]",
+                "not a device",
+            ),
+            (with_mps(migStrategy="mixed"), "sharing.mps", "mig-strategy=mixed is not supported with MPS"),
+            (
+                {
+                    "flags": {"mpsRoot": "/m"},
+                    "sharing": {"mps": {"resources": [{"name": "nvidia.com/mig-1g.10gb", "replicas": 2}]}},
+                },
+                "sharing.mps.resources[0].name",
+                "not supported for MIG devices",
+            ),
+            ({"sharing": {"mps": {"resources": [ENTRY]}}}, "flags.mpsRoot", "MPS needs a folder"),
+        ],
+    )
+    def test_names_the_field_and_the_reason(self, file: Any, path: str, words: str) -> None:
+        with pytest.raises(InputError) as refused:
+            resolve_config(file)
+        assert refused.value.path == path
+        assert words in str(refused.value)
+
+    def test_a_wrong_variable_is_named_as_one(self) -> None:
+        with pytest.raises(InputError) as refused:
+            resolve_config(None, {"MIG_STRATEGY": "some"})
+        assert refused.value.path == "MIG_STRATEGY"
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    max_leaves=10,
+)
+SPOTS = [
+    *(field.path for field in FIELDS),
+    "version",
+    "flags",
+    "flags.plugin",
+    "sharing",
+    "sharing.timeSlicing",
+    "sharing.mps",
+    "sharing.mps.resources",
+    "sharing.timeSlicing.resources",
+    "sharing.timeSlicing.renameByDefault",
+    "resources",
+    "imex",
+]
+
+
+@given(st.dictionaries(st.sampled_from(SPOTS), anything, max_size=5))
+def test_a_mutated_file_is_read_or_refused(spots: dict[str, Any]) -> None:
+    tree: dict[str, Any] = {}
+    for path, value in spots.items():
+        inner = tree
+        *above, last = path.split(".")
+        for part in above:
+            step = inner.setdefault(part, {})
+            inner = step if isinstance(step, dict) else {}
+        inner[last] = value
+    try:
+        resolve_config(tree)
+    except InputError as refused:
+        assert refused.message
+
+
+@given(anything)
+def test_any_entry_is_read_or_refused(entry: Any) -> None:
+    try:
+        resolve_config({"sharing": {"timeSlicing": {"resources": [entry]}}}, honor_renames=True)
+    except InputError as refused:
+        assert "sharing.timeSlicing" in refused.path
