@@ -143,7 +143,7 @@ class Draws:
             if self.sometimes(share):
                 asked[resource] = self.one(amounts)
         limits = {GPU: self.one(("1", "1", "2", "4"))} if self.sometimes(0.1) else {}
-        elif self.sometimes(0.05):
+        if not limits and self.sometimes(0.05):
             limits[MIG] = self.one(("1", "2", "8"))
         if self.sometimes(0.05):
             limits[NIC] = "1"

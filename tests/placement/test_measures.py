@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from reference.park import A100, H100, Desk, gpu_node, node, pod
+from reference.park import A100, H100, Desk, gpu_node, mig_node, node, pod
 from windlass.placement.measures import stranded, usage
 from windlass.placement.mix import MixClass, WorkloadMix
 
+L40S = "NVIDIA-L40S"
 HALF, WHOLE = MixClass(1, 1000, 500, 1, ""), MixClass(1, 2000, 1000, 1, "")
 HALVES_AND_WHOLES = WorkloadMix((HALF, WHOLE), 2)
 
@@ -49,6 +50,46 @@ def test_classes_without_gpus_and_other_models_count_all_as_fragment():
 def test_unhealthy_devices_are_no_part_of_the_park():
     found = usage(Desk(gpu_node("n", 4, ill=1)).store.snapshot(), HALVES_AND_WHOLES)
     assert (found.total_milli, found.free_milli) == (3000, 3000)
+
+
+def test_an_unhealthy_gpu_in_use_takes_nothing_from_what_is_free():
+    desk = Desk(gpu_node("n", 2), pod("x", gpus=1, on="n"), pod("y", gpus=1, on="n"))
+    desk.put(gpu_node("n", 2, ill=1))
+    found = usage(desk.store.snapshot(), HALVES_AND_WHOLES)
+    assert (found.total_milli, found.free_milli) == (1000, 0)
+
+
+def test_gpus_that_mig_cuts_as_asked_are_free_by_their_slices():
+    desk = Desk(mig_node("n", 2))
+    found = usage(desk.store.snapshot(), HALVES_AND_WHOLES)
+    assert (found.total_milli, found.free_milli, found.allocated_milli) == (2000, 2000, 0)
+    desk.put(pod("x", mig="3g.40gb"))
+    assert desk.run() == {"x": "n"}
+    assert usage(desk.store.snapshot(), HALVES_AND_WHOLES).allocated_milli == 500
+
+
+def test_gpus_that_are_cut_already_are_free_by_their_parts():
+    """One H100 in a half and three eighths, an L40S with four replicas, and a node that can't be understood."""
+    mixed = {"nvidia.com/gpu.product": H100, "nvidia.com/gpu.count": "1", "nvidia.com/mig.strategy": "mixed"}
+    parts = {"nvidia.com/mig-3g.40gb": 1, "nvidia.com/mig-1g.10gb": 3}
+    shared = {
+        "nvidia.com/gpu.product": f"{L40S}-SHARED",
+        "nvidia.com/gpu.count": "1",
+        "nvidia.com/gpu.replicas": "4",
+        "nvidia.com/gpu.sharing-strategy": "time-slicing",
+    }
+    desk = Desk(
+        node("cut", labels=mixed, **parts), node("shared", labels=shared, **{"nvidia.com/gpu.shared": 4})
+    )
+    assert usage(desk.store.snapshot(), HALVES_AND_WHOLES).free_milli == 2000
+    desk.put(
+        pod("x", limits={"nvidia.com/mig-3g.40gb": "1"}, on="cut"),
+        pod("y", limits={"nvidia.com/gpu.shared": "1"}, on="shared"),
+    )
+    found = usage(desk.store.snapshot(), HALVES_AND_WHOLES)
+    assert found.free_milli == 1000 * 3 // 7 + 750
+    desk.put(node("cut", labels={**mixed, "nvidia.com/gpu.count": "one"}, **parts))
+    assert usage(desk.store.snapshot(), HALVES_AND_WHOLES).free_milli == 750
 
 
 def test_stranded_gpu_is_blamed_on_the_first_thing_that_leaves_no_class_standing():

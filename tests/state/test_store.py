@@ -6,11 +6,14 @@ import msgspec
 import pytest
 
 from reference.park import Desk, bound, gpu_node, in_bytes, mig_node, node, pod
+from windlass.cluster.columns import MAX_MODELS
 from windlass.cluster.delta import Assume, Forget, Gone, Put
+from windlass.cluster.state import FREE
 from windlass.cluster.store import Store
 from windlass.engine import decide
 from windlass.model.decision import DeviceGrant
 from windlass.model.errors import InputError
+from windlass.model.objects import Unreadable
 
 GPU0, GPU1 = (DeviceGrant(0),), (DeviceGrant(1),)
 
@@ -209,12 +212,52 @@ def test_thousands_of_pods_that_came_and_went_leave_no_trace():
     assert desk.run() == {"p0-0": "n"}
 
 
-def test_an_impossible_node_is_refused_by_name_and_changes_nothing():
-    store = Store()
-    store.apply([Put(node("n"))])
-    with pytest.raises(InputError, match="Node broken"):
-        store.apply([Put(node("broken", cpu="many"))])
-    assert store.snapshot().facts.names == ("n",)
+@pytest.mark.parametrize("known", [True, False])
+def test_a_node_that_cant_be_understood_takes_no_new_work_and_is_said_once(known):
+    """What runs on it stays where it is; as soon as the node is understood again, it takes work again."""
+    before = [node("broken", cpu=4)] if known else []
+    desk = Desk(node("n", cpu=1), *before, pod("runs", on="broken"), pod("waits", cpu="2"))
+    desk.put(node("broken", cpu="many"))
+    desk.put(node("broken", cpu="many"))
+    snapshot = desk.store.snapshot()
+    assert snapshot.unreadable["Node broken"].startswith("Node broken: status.")
+    assert [note for note in snapshot.notes if "Node broken" in note] == [snapshot.unreadable["Node broken"]]
+    assert snapshot.facts.names == ("broken", "n")
+    assert desk.run() == {}
+    desk.put(node("broken", cpu=4))
+    assert desk.store.snapshot().unreadable == {}
+    assert desk.run() == {"waits": "broken"}
+
+
+def test_a_node_that_is_no_node_at_all_keeps_what_was_known_of_it():
+    desk = Desk(node("n", cpu=4), pod("runs", cpu="1", on="n"), pod("waits"))
+    sick = Unreadable(InputError("is a list", path="status"), kind="Node", name="n")
+    desk.put(sick, Unreadable(InputError("is a list", path="status"), kind="Node", name="unknown"))
+    snapshot = desk.store.snapshot()
+    assert set(snapshot.unreadable) == {"Node n", "Node unknown"}
+    assert (desk.free("n"), desk.run()) == (3000, {})
+    desk.put(node("n", cpu=4))
+    desk.apply(Gone("Node", "unknown"))
+    assert desk.store.snapshot().unreadable == {}
+    assert desk.run() == {"waits": "n"}
+
+
+def test_one_model_too_many_makes_its_node_unreadable_and_nothing_else():
+    desk = Desk(*(gpu_node(f"n{i:02}", 1, model=f"model-{i}") for i in range(MAX_MODELS + 1)))
+    unreadable = desk.store.snapshot().unreadable
+    assert list(unreadable) == [f"Node n{MAX_MODELS}"]
+    assert f"at most {MAX_MODELS}" in unreadable[f"Node n{MAX_MODELS}"]
+
+
+def test_a_gpu_that_falls_ill_under_its_pod_has_no_room_and_gets_none_back():
+    desk = Desk(gpu_node("n", 2), pod("a", gpus=1, on="n"), pod("b", gpus=1, on="n"))
+    desk.put(gpu_node("n", 2, ill=1))
+    assert desk.store.snapshot().state.room[:, FREE].tolist() == [0, 0]
+    for key in ("a", "b"):
+        desk.apply(Gone("Pod", f"default/{key}"))
+    assert desk.store.snapshot().state.room[:, FREE].tolist() == [1000, 0]
+    desk.put(gpu_node("n", 2))
+    assert desk.store.snapshot().state.room[:, FREE].tolist() == [1000, 1000]
 
 
 def test_heartbeats_of_a_node_cost_nothing():

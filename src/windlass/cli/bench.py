@@ -10,6 +10,11 @@ import click
 from windlass.cli.lazy import LazyCommand, LazyGroup
 
 BENCHMARKS = {
+    "claims": LazyCommand(
+        "windlass.cli.bench_claims:claims",
+        "What guides claim about sharing, oversubscription, classes, spreading and locality.",
+        "Benchmarks",
+    ),
     "engine": LazyCommand(
         "windlass.cli.bench_engine:engine",
         "The engine's speed: pods, gangs, queues and preemption on 5,000 nodes.",

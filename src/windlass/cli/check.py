@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from windlass import __version__
+from windlass.cli.cluster_option import evidence_from, tell_hidden
 from windlass.cli.output import check_writable, note, output_option, print_document, replaced_file
 
 if TYPE_CHECKING:
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   windlass check -f job.yaml
-  windlass check -f manifests/ --from dump/ --fail-on warning
+  windlass check -f manifests/ --live --fail-on warning
+  windlass check -f manifests/ --from dump/
   helm template chart/ | windlass check -f - -o sarif > findings.sarif
   windlass check -f job.yaml --fix
   windlass check --list
 
 A rule is silenced for one object by the annotation windlass.dev/ignore: RULE,RULE.
-Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 bad input.
+Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 bad input, 3 no cluster.
 """
 COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
@@ -47,6 +49,9 @@ COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
     type=click.Path(path_type=Path, exists=True),
     help="Check against this cluster, too: a dump, as a file or a folder.",
 )
+@click.option("--live", is_flag=True, help="Check against the live cluster that kubectl would talk to, too.")
+@click.option("--kubeconfig", default="", help="The kubeconfig. [default: as kubectl finds it]")
+@click.option("--context", "kube_context", default="", help="The kubeconfig's context.")
 @click.option("--rule", "rules", multiple=True, metavar="NAME", help="Only this rule; may be given again.")
 @click.option(
     "--fail-on",
@@ -63,6 +68,9 @@ def check(
     context: click.Context,
     filename: tuple[Path, ...],
     from_: Path | None,
+    live: bool,
+    kubeconfig: str,
+    kube_context: str,
     rules: tuple[str, ...],
     fail_on: str,
     mend: bool,
@@ -74,7 +82,6 @@ def check(
     from windlass.diagnose.check.manifest import read_manifests
     from windlass.diagnose.check.report import fails
     from windlass.diagnose.check.rule import check_all
-    from windlass.diagnose.evidence import load_evidence
 
     if list_rules:
         for one in RULES.values():
@@ -86,7 +93,10 @@ def check(
     if unknown:
         raise click.BadParameter(f"there is no rule '{unknown[0]}' (see --list)", param_hint="--rule")
     only = frozenset(rules)
-    evidence = load_evidence(from_) if from_ is not None else None
+    evidence = None
+    if live or from_ is not None:
+        evidence, _ = evidence_from(from_, kubeconfig, kube_context)
+        tell_hidden(evidence)
     stdin = sys.stdin.read() if Path("-") in filename else ""
     manifests = read_manifests(list(filename), stdin)
     findings = check_all(manifests, evidence, int(time.time()), only)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from windlass.cli.cluster_option import cluster_options, evidence_from, tell_hidden
 from windlass.cli.output import note, output_option, print_document
 from windlass.model.errors import InputError
 
@@ -15,51 +16,51 @@ if TYPE_CHECKING:
 
 EXISTING = click.Path(path_type=Path, exists=True)
 MARKS = {"ok": ("OK", "green"), "warning": ("WARN", "yellow"), "error": ("ERROR", "red")}
-FROM = click.option(
-    "--from", "from_", type=EXISTING, required=True, help="The cluster: a dump, as a file or a folder."
-)
 
 
 @click.group("doctor")
 def doctor() -> None:
     """Is this cluster, this node or this container ready for GPU work.
 
-    Exit codes: 0 fit, 1 findings that are errors, 2 bad input.
+    Exit codes: 0 fit, 1 findings that are errors, 2 bad input, 3 no cluster.
     """
 
 
 @doctor.command("cluster")
-@FROM
+@cluster_options
 @output_option("table", "json", "yaml")
 @click.pass_context
-def cluster(context: click.Context, from_: Path, output: str) -> None:
+def cluster(
+    context: click.Context, from_: Path | None, kubeconfig: str, kube_context: str, output: str
+) -> None:
     """Every GPU node of a cluster, and how they compare."""
     from windlass.diagnose.doctor.cluster import examine_cluster
-    from windlass.diagnose.evidence import load_evidence
-    from windlass.dump.files import newest_time
 
-    _report(context, examine_cluster(load_evidence(from_), newest_time(from_)), output)
+    evidence, now = evidence_from(from_, kubeconfig, kube_context)
+    tell_hidden(evidence)
+    _report(context, examine_cluster(evidence, now), output)
 
 
 @doctor.command("node")
 @click.argument("name")
-@FROM
+@cluster_options
 @output_option("table", "json", "yaml")
 @click.pass_context
-def node(context: click.Context, name: str, from_: Path, output: str) -> None:
+def node(
+    context: click.Context, name: str, from_: Path | None, kubeconfig: str, kube_context: str, output: str
+) -> None:
     """One node of a cluster."""
     from windlass.diagnose.doctor.cluster import examine_node
-    from windlass.diagnose.evidence import load_evidence
-    from windlass.dump.files import newest_time
 
-    evidence = load_evidence(from_)
+    evidence, now = evidence_from(from_, kubeconfig, kube_context)
+    tell_hidden(evidence)
     known = evidence.nodes.get(name)
     if known is None:
         raise InputError(
             f"there is no node {name} in the evidence",
             remedy=f"there are {', '.join(list(evidence.nodes)[:8])}",
         )
-    _report(context, examine_node(evidence, known, newest_time(from_)), output)
+    _report(context, examine_node(evidence, known, now), output)
 
 
 @doctor.command("here")

@@ -32,6 +32,11 @@ COMMANDS = {
         "Is this cluster, this node or this container ready for GPU work.",
         "Find out",
     ),
+    "dump": LazyCommand(
+        "windlass.cli.dump:dump",
+        "Collect what the above need from a live cluster into one file.",
+        "Find out",
+    ),
     "simulate": LazyCommand(
         "windlass.cli.simulate:simulate",
         "Run placement policies on a trace and compare them.",

@@ -1,17 +1,17 @@
 """`windlass why KIND/NAME`: why it is not running, what is nearest, and the smallest change that would help.
 
-Loads evidence through `diagnose`, prints the diagnosis for people or as a document for scripts. Read-only.
+Loads evidence from the live cluster or a dump, prints the diagnosis for people or as a document. Read-only.
 """
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from windlass.cli.cluster_option import cluster_options, evidence_from
 from windlass.cli.output import note, output_option, print_document
 
 if TYPE_CHECKING:
@@ -19,23 +19,18 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
+  windlass why pod/train-0
   windlass why pod/train-0 --from dump/
   windlass why pytorchjob/llm -n research --from cluster.json -o json
   windlass why deploy/server --from dump/ --patch > patch.yaml
 
-Exit codes: 0 nothing is wrong, 1 a cause was found or can't be told, 2 bad input.
+Exit codes: 0 nothing is wrong, 1 a cause was found or can't be told, 2 bad input, 3 no cluster.
 """
 
 
 @click.command("why", epilog=EXAMPLES)
 @click.argument("question", metavar="KIND/NAME")
-@click.option(
-    "--from",
-    "from_",
-    type=click.Path(path_type=Path, exists=True),
-    required=True,
-    help="The cluster: a dump, as a file or a folder.",
-)
+@cluster_options
 @click.option("-n", "--namespace", default="", help="Where it is; needed only if several namespaces have it.")
 @click.option("--now", default="", help="Judge as of this RFC 3339 time. [default: the dump's newest]")
 @click.option("--patch", "only_patch", is_flag=True, help="Print only the patch that would help, as YAML.")
@@ -45,7 +40,9 @@ Exit codes: 0 nothing is wrong, 1 a cause was found or can't be told, 2 bad inpu
 def why_command(
     context: click.Context,
     question: str,
-    from_: Path,
+    from_: Path | None,
+    kubeconfig: str,
+    kube_context: str,
     namespace: str,
     now: str,
     only_patch: bool,
@@ -56,13 +53,12 @@ def why_command(
 
     KIND is Pod, Job, Deployment, PyTorchJob, Workload or anything with pods; a name alone will do where it is clear.
     """
-    from windlass.diagnose.evidence import load_evidence
     from windlass.diagnose.why import why
 
-    evidence = load_evidence(from_, keep_going=keep_going)
+    evidence, newest = evidence_from(from_, kubeconfig, kube_context, namespace, keep_going)
     for problem in evidence.problems[:20]:
         note(str(problem))
-    diagnosis = why(evidence, question, namespace, _moment(now, from_))
+    diagnosis = why(evidence, question, namespace, _moment(now) or newest)
     if only_patch:
         _print_patch(diagnosis)
     elif output in ("json", "yaml"):
@@ -81,14 +77,12 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
     return {"apiVersion": "windlass.dev/v1", "kind": "Diagnosis", **fields, "wait": waits}
 
 
-def _moment(now: str, dump: Path) -> int:
-    from windlass.dump.files import newest_time
+def _moment(now: str) -> int:
+    """The time that was asked for; 0 where none was."""
     from windlass.model.times import seconds_of
 
-    if not now:
-        return newest_time(dump) or int(time.time())
-    seconds = seconds_of(now)
-    if not seconds:
+    seconds = seconds_of(now) if now else 0
+    if now and not seconds:
         raise click.BadParameter(f"'{now}' is not a time such as 2026-01-01T12:00:00Z", param_hint="--now")
     return seconds
 

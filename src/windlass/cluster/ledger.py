@@ -16,6 +16,7 @@ from windlass.cluster.state import (
     DEV_FIRST,
     FREE,
     GEOMETRY,
+    HEALTHY,
     MEMORY_MIB,
     REPLICAS,
     SLICES,
@@ -50,7 +51,8 @@ def book(
         device = devices[grant.index]
         if grant.profile:
             _book_slices(state, device, grant, sign)
-        else:
+        elif state.device[device, HEALTHY]:
+            # One that fell ill under its pod has no room to give, neither before nor after.
             state.room[device, FREE] -= sign * grant.milli
     if shape.gpu:
         state.kinds[row, kind_of(shape.gpu.count, shape.gpu.milli)] += sign
@@ -78,7 +80,7 @@ def book_many(
         kinds.append(kind_of(shape.gpu.count, shape.gpu.milli) if shape.gpu else -1)
         for grant in granted:
             devices.append(first + grant.index)
-            milli.append(grant.milli)
+            milli.append(grant.milli * int(state.device[first + grant.index, HEALTHY]))
     if nodes:
         np.subtract.at(state.free, nodes, np.array(taken))
         asks = np.array(kinds) >= 0

@@ -32,8 +32,9 @@ class NodeBook:
         self._undecoded: set[str] = set()
         self.has_changed = False
 
-    def objects(self) -> list[Node]:
-        return list(self._nodes.values())
+    @property
+    def objects(self) -> Mapping[str, Node]:
+        return self._nodes
 
     def put(self, node: Node) -> bool:
         """Whether that makes a difference."""
@@ -66,6 +67,12 @@ class NodeBook:
         self._rows.pop(name, None)
         self.errors.pop(name, None)
         self._undecoded.discard(name)
+
+    def problems(self) -> dict[str, str]:
+        """By `Node name`, as the store reports them."""
+        return {
+            f"Node {name}": f"{why}; the node takes no new work" for name, why in sorted(self.errors.items())
+        }
 
     def build(self) -> tuple[NodeFacts, NodeState]:
         """Facts and arrays of all nodes in order, with nothing booked."""

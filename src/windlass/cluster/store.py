@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from windlass.cluster.columns import ModelBook, NodeRow, build_state, read_node
+from windlass.cluster.columns import ModelBook, build_state
 from windlass.cluster.delta import Assume, ClusterObject, Delta, Forget, Gone, Put
 from windlass.cluster.facts import NodeFacts
 from windlass.cluster.gangs import GangBook
@@ -18,7 +18,8 @@ from windlass.cluster.history import History
 from windlass.cluster.ledger import ALLOCATED_DEVICES as ALLOCATED_DEVICES
 from windlass.cluster.ledger import WISHED_DEVICES as WISHED_DEVICES
 from windlass.cluster.ledger import book, book_many, grants_of
-from windlass.cluster.likeness import same_node, same_pod
+from windlass.cluster.likeness import same_pod
+from windlass.cluster.nodes import NodeBook
 from windlass.cluster.others import OtherObjects
 from windlass.cluster.pods import (
     ALONE,
@@ -47,12 +48,9 @@ from windlass.model.times import seconds_of
 class Store:
     def __init__(self, ranks: Mapping[str, int] | None = None) -> None:
         """`ranks` orders nodes of equal score (lowest first); by name where nothing is given."""
-        self._ranks = ranks or {}
-        self._nodes: dict[str, Node] = {}
-        self._node_rows: dict[str, NodeRow] = {}
-        self._nodes_changed = False
         self._pods = PodTable()
         self._shapes, self._resources, self._models = ShapeBook(), ResourceBook(), ModelBook()
+        self._nodes = NodeBook(ranks or {}, self._resources, self._models)
         self._gangs = GangBook()
         self._over: dict[str, Pod] = {}
         """Pods that have ended: they hold nothing, but a gang's finished members count."""
@@ -111,8 +109,8 @@ class Store:
             tied=self._tied,
             system=system,
             workloads=grouping.workloads,
-            notes=grouping.notes,
-            unreadable=dict(self._unreadable),
+            notes=(*grouping.notes, *self._nodes.problems().values()),
+            unreadable={**self._unreadable, **self._nodes.problems()},
             reservations=self._others.reservations(),
             budgets=self._others.budgets(),
         )
@@ -148,7 +146,7 @@ class Store:
 
     @property
     def grouped_nodes(self) -> Mapping[str, Node]:
-        return self._nodes
+        return self._nodes.objects
 
     @property
     def next_lesson(self) -> int:
@@ -159,7 +157,8 @@ class Store:
         if isinstance(obj, Pod):
             self._put_pod(obj)
         elif isinstance(obj, Node):
-            self._put_node(obj)
+            if self._nodes.put(obj):
+                self._others.node_changed(obj.name)
         elif isinstance(obj, Unreadable):
             self._put_unreadable(obj)
         else:
@@ -167,6 +166,8 @@ class Store:
 
     def _put_unreadable(self, obj: Unreadable) -> None:
         """A pod that could not be decoded: if it is on a node, what is free there is not known."""
+        if obj.kind == "Node":
+            self._nodes.put_unreadable(obj)
         if obj.kind != "Pod":
             return
         meta = ObjectMeta(name=obj.name, namespace=obj.namespace)
@@ -185,31 +186,16 @@ class Store:
             if self._over.pop(delta.key, None) is not None:
                 self._others.pod_changed(delta.key)
         elif delta.kind == "Node":
-            self._nodes_changed |= self._nodes.pop(delta.key, None) is not None
-            self._node_rows.pop(delta.key, None)
+            self._nodes.drop(delta.key)
             self._others.node_changed(delta.key)
         else:
             self._others.drop(delta)
 
-    # Nodes: a change of nodes is rare, and rebuilds the arrays at the next look.
-
-    def _put_node(self, node: Node) -> None:
-        known = self._nodes.get(node.name)
-        if known is not None and same_node(known, node):
-            return
-        self._node_rows[node.name] = read_node(node)
-        self._nodes[node.name] = node
-        self._nodes_changed = True
-        self._others.node_changed(node.name)
-
     def _settle(self) -> None:
         """After nodes came, changed or went: new arrays, with every bound pod booked again."""
-        if not self._nodes_changed:
+        if not self._nodes.has_changed:
             return
-        self._nodes_changed = False
-        names = sorted(self._nodes, key=lambda name: (self._ranks.get(name, 0), name))
-        self._facts = NodeFacts([self._nodes[name] for name in names])
-        self._state = build_state([self._node_rows[name] for name in names], self._resources, self._models)
+        self._facts, self._state = self._nodes.build()
         self._state_shared = False
         self._tied = 0
         guessed = set().union(*self._guessed.values())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,6 +22,9 @@ from windlass.model.fleet_spec import Fleet
 from windlass.model.node import Node
 from windlass.model.objects import Unreadable, decode_object, to_tree, unreadable
 from windlass.model.pod import Pod
+
+if TYPE_CHECKING:
+    from windlass.dump.collect import Collected
 
 CLUSTER_KINDS = frozenset(
     {
@@ -137,6 +140,8 @@ class Evidence:
         self.lists: set[str] = set()
         """Kinds that are known to be complete: the dump has a List of them."""
         self.problems: list[InputError] = []
+        self.hidden: list[str] = []
+        """What may not be seen, in words."""
         self._by_uid: dict[str, Item] = {}
         self._pod_logs: dict[tuple[str, str], list[LogLines]] = {}
         self._host_logs: dict[str, dict[str, LogLines]] = {}
@@ -288,6 +293,18 @@ def read_event(data: dict[str, Any]) -> Event:
         or tree.text(data, "firstTimestamp"),
         warning=tree.text(data, "type") == "Warning",
     )
+
+
+def evidence_of(collected: Collected) -> Evidence:
+    """The same, out of a live cluster."""
+    evidence = Evidence()
+    evidence.lists |= collected.lists
+    evidence.hidden += collected.hidden
+    for raw in collected.objects:
+        evidence.add(raw)
+    for log in collected.logs:
+        evidence.add_pod_log(log.namespace, log.pod, log.container, log.text.splitlines())
+    return evidence
 
 
 def load_evidence(dump: Path, *, keep_going: bool = False) -> Evidence:

@@ -73,7 +73,16 @@ class Inquiry:
             nodes=accounts,
             holders=holders,
             patches=answer.patches,
-            missing_evidence=finding.missing,
+            missing_evidence=(*finding.missing, *self._hidden()),
+        )
+
+    def _hidden(self) -> tuple[Missing, ...]:
+        """What the caller may not see, so that the answer can't rest on it."""
+        return tuple(
+            Missing(
+                f"not visible to you: {what}", f"kubectl auth can-i list {what.split(':')[0].split()[0]} -A"
+            )
+            for what in self.evidence.hidden
         )
 
     def _answer(self) -> Answer:

@@ -30,6 +30,15 @@ class _RawList(KubeStruct, frozen=True):
     items: list[msgspec.Raw] | None = None
 
 
+class _PageMeta(KubeStruct, frozen=True):
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Page(KubeStruct, frozen=True):
+    items: list[msgspec.Raw] | None = None
+    metadata: _PageMeta = _PageMeta()
+
+
 class RawObject(msgspec.Struct, frozen=True):
     """One object, undecoded."""
 
@@ -53,6 +62,7 @@ class RawFile(msgspec.Struct, frozen=True):
     lists: frozenset[str]
 
 
+_PAGES = msgspec.json.Decoder(_Page)
 _LISTS = msgspec.json.Decoder(_RawList)
 _HEADERS = msgspec.json.Decoder(Header)
 
@@ -61,6 +71,13 @@ def read_raw(file: Path) -> RawFile:
     """Raises `InputError` with file and line where it is no JSON or YAML, or holds what is no object."""
     quick = _quick(file)
     return quick if quick is not None else _careful(file)
+
+
+def objects_of_list(body: bytes, kind: str, api_version: str) -> tuple[list[RawObject], str]:
+    """The objects of one page of an API server's list, and the token for the next page."""
+    page = _PAGES.decode(body)
+    listed = _RawList(api_version=api_version, kind=f"{kind}List")
+    return [_item(item, listed, kind, "") for item in page.items or ()], page.metadata.continue_
 
 
 def _quick(file: Path) -> RawFile | None:

@@ -56,7 +56,7 @@ def _insert(text: str, parent: Node, key: str, value: Any, path: str) -> str:
         inner = f"{json.dumps(key)}: {_inline(value)}"
         return text[: start + 1] + inner + (", " if parent.value else "") + text[start + 1 :]
     column = parent.value[0][0].start_mark.column
-    lines = yaml.safe_dump({key: value}, sort_keys=False).rstrip().splitlines()
+    lines: list[str] = yaml.safe_dump({key: value}, sort_keys=False).rstrip().splitlines()
     block = f"\n{' ' * column}".join(lines)
     return text[:start] + block + "\n" + " " * column + text[start:]
 
@@ -68,7 +68,7 @@ def _append(text: str, node: SequenceNode, value: Any) -> str:
         close = text.rindex("]", start, end)
         return text[:close] + comma + _inline(value) + text[close:]
     column = node.start_mark.column
-    lines = yaml.safe_dump(value, sort_keys=False).rstrip().splitlines()
+    lines: list[str] = yaml.safe_dump(value, sort_keys=False).rstrip().splitlines()
     block = f"\n{' ' * (column + 2)}".join(lines)
     return text[:start] + f"- {block}\n{' ' * column}" + text[start:]
 

@@ -13,6 +13,7 @@ from windlass.cluster.resources import CPU, MEMORY
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import DEV_END, DEV_FIRST, FREE, HEALTHY, MODEL, NodeState
 from windlass.placement.arrays import Mix
+from windlass.placement.cut_gpus import free_in_cut_gpus
 from windlass.placement.mix import WorkloadMix, mix_arrays
 
 CAUSES = ("lack_both", "lack_gpu", "usable", "lack_cpu", "cpu_only", "wrong_model")
@@ -20,9 +21,12 @@ CAUSES = ("lack_both", "lack_gpu", "usable", "lack_cpu", "cpu_only", "wrong_mode
 
 class Usage(msgspec.Struct, frozen=True):
     total_milli: int
+    """Of healthy GPUs."""
     free_milli: int
+    """With the free part of those that MIG or renamed sharing has cut, by memory slices or replicas."""
     causes: dict[str, int]
-    """Free milli-GPU by what the expected mix could do with it; all but `usable` is fragment."""
+    """Free milli-GPU by what the expected mix could do with it; all but `usable` is fragment. Cut GPUs are left out:
+    the classes of a mix ask for whole ones and for shares."""
 
     @property
     def allocated_milli(self) -> int:
@@ -43,7 +47,7 @@ def usage_of(state: NodeState, mix: Mix) -> Usage:
     jit.compiled().cluster_fragments(state, mix, bins)
     return Usage(
         total_milli=1000 * int(state.device[:, HEALTHY].sum()),
-        free_milli=int(state.room[:, FREE].sum()),
+        free_milli=int(state.room[:, FREE].sum()) + free_in_cut_gpus(snapshot),
         causes={cause: round(float(amount)) for cause, amount in zip(CAUSES, bins, strict=True)},
     )
 

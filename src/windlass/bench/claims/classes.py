@@ -17,7 +17,6 @@ import msgspec
 from windlass.bench.claims.claim import FAILS, HOLDS, PARTLY, Claim, OnProgress, percentile
 from windlass.bench.claims.mixture import (
     APP,
-    EXPERIMENT,
     HOUR,
     KINDS,
     SERVICE,
@@ -235,3 +234,49 @@ def _row(rule: Rule, mixture: Mixture, looks: Sequence[Look], records: Sequence[
 
 def _waited_again(record: Record) -> int:
     return record.waited - (record.wait or 0)
+
+
+# What it comes to
+
+
+def _named(rows: Sequence[Row], name: str) -> Row:
+    return next(row for row in rows if row["rule"] == name)
+
+
+def _found(rows: Sequence[Row]) -> str:
+    pack, spread, own = (_named(rows, name) for name in ("pack all", "spread all", PER_CLASS))
+    return (
+        f"Stranded GPUs: {pack['stranded_gpus']:.0f} packed, {spread['stranded_gpus']:.0f} spread, "
+        f"{own['stranded_gpus']:.0f} by class; training waits {pack['training_p99_s']:,.0f}, "
+        f"{spread['training_p99_s']:,.0f} and {own['training_p99_s']:,.0f} s at the 99th percentile. A lost rack "
+        f"halves {pack['rack_halved']:.1f}, {spread['rack_halved']:.1f} and {own['rack_halved']:.1f} services, a lost "
+        f"node {pack['node_halved']:.2f}, {spread['node_halved']:.2f} and {own['node_halved']:.2f}."
+    )
+
+
+def _verdict(rows: Sequence[Row]) -> str:
+    """Better than packing where failures count, better than spreading where room counts."""
+    pack, spread, own = (_named(rows, name) for name in ("pack all", "spread all", PER_CLASS))
+    safer = own["rack_halved"] < pack["rack_halved"] and own["node_halved"] < pack["node_halved"]
+    roomier = (
+        own["stranded_gpus"] < spread["stranded_gpus"] and own["training_p99_s"] < spread["training_p99_s"]
+    )
+    if not (safer and roomier):
+        return PARTLY if safer or roomier else FAILS
+    return HOLDS if own["stranded_gpus"] <= pack["stranded_gpus"] else PARTLY
+
+
+def _conditions(rows: Sequence[Row]) -> tuple[str, ...]:
+    pack, own = _named(rows, "pack all"), _named(rows, PER_CLASS)
+    naive = _named(rows, "by class, services spread")
+    return (
+        f"Which rule a class gets matters more than that it has one. Services spread pod by pod put a replica on every "
+        f"node and strand {naive['stranded_gpus']:.0f} GPUs (training p99 {naive['training_p99_s']:,.0f} s); services "
+        f"packed, with each one's own replicas kept apart by rack and node, strand {own['stranded_gpus']:.0f}.",
+        f"Packing everything is best for whole nodes ({pack['stranded_gpus']:.0f} stranded) and is the right single "
+        "rule where nothing that runs has replicas to lose together.",
+        f"Rescheduling costs {pack['reschedule_gpu_h']:.1f} GPU-hours a failure packed, {own['reschedule_gpu_h']:.1f} "
+        "by class: undone work of training (a checkpoint every ten minutes) and experiments (none), restarts, waiting.",
+        f"Neighbours on a GPU slow replicas by {own['slowdown_mean']:.2f} on average (from the model, each at work "
+        "half of the time): the rules hardly differ, since a share goes to the tightest device of its node in all.",
+    )

@@ -20,8 +20,8 @@ def alone(arrivals: Floats, slowdown: float = 1.0, work: float = REQUEST_S) -> F
     """When each request is done, where nobody else slows the tenant down: first come, first served."""
     step = slowdown * work
     turn = np.arange(len(arrivals)) * step
-    done: Floats = turn + step + np.maximum.accumulate(arrivals - turn) if len(arrivals) else arrivals
-    return done
+    free_at: Floats = np.maximum.accumulate(arrivals - turn)
+    return free_at + turn + step
 
 
 def in_instance(

@@ -66,11 +66,8 @@ PLACEMENTS = (
     Column("placement", "the job is placed"),
     Column("nodes", "nodes"),
     Column("racks", "racks"),
-    *(
-        Column(f"all_reduce_{o}_s", f"all-reduce, s ({o}:1 between racks)", "{:.3f}")
-        for o in OVERSUBSCRIPTIONS
-    ),
-    *(Column(f"speed_{o}_pct", f"speed, % ({o}:1)", "{:.0f}") for o in OVERSUBSCRIPTIONS),
+    *(Column(f"all_reduce_{o}_s", f"all-reduce, s, {o}:1", "{:.3f}") for o in OVERSUBSCRIPTIONS),
+    *(Column(f"speed_{o}_pct", f"speed, %, {o}:1", "{:.0f}") for o in OVERSUBSCRIPTIONS),
 )
 FABRIC_COLUMNS = (
     Column("fabric", "fabric"),
@@ -101,8 +98,9 @@ def check_locality(seed: int, on_progress: OnProgress) -> Claim:
             Section(
                 name="locality-placements",
                 title=f"A {GPUS}-GPU job on a park of {RACKS} racks of {NODES_A_RACK} nodes that is half full",
-                note=f"NVLink 4 in the node, 8 HDR ports a node, {GRADIENTS / GB:.0f} GB of gradients, {COMPUTE_S:g} s of "
-                "compute a step, nothing overlapped. Speed is against the same job in one rack.",
+                note=f"NVLink 4 in the node, 8 HDR ports a node, {GRADIENTS / GB:.0f} GB of gradients, {COMPUTE_S:g} s "
+                "of compute a step, nothing overlapped; 4:1 is the oversubscription between racks. "
+                "Speed is against the same job in one rack.",
                 columns=PLACEMENTS,
                 rows=placements,
             ),
@@ -218,8 +216,8 @@ def _found(placements: Sequence[Row], fabrics: Sequence[Row]) -> str:
     slow = [row for row in fabrics if row["tenth_s"] is not None and row["tenth_s"] >= COMPUTE_S]
     return (
         f"Across {far['racks']} racks instead of one: {far['speed_1_pct']:.0f} % of the speed on a network without "
-        f"oversubscription, {far['speed_4_pct']:.0f} % at 4:1, {far['speed_8_pct']:.0f} % at 8:1; as {scattered['nodes']} "
-        f"single GPUs {scattered['speed_4_pct']:.0f} % at 4:1. A tenth of the speed is seen with "
+        f"oversubscription, {far['speed_4_pct']:.0f} % at 4:1, {far['speed_8_pct']:.0f} % at 8:1; as "
+        f"{scattered['nodes']} single GPUs {scattered['speed_4_pct']:.0f} % at 4:1. A tenth of the speed is seen with "
         f"{' and '.join(row['fabric'].partition(', ')[2] for row in slow) or 'none of these fabrics'}. "
         f"NVLink 4 is {NVLINK_4 / PCIE_4:.0f} times PCIe 4 x16 in the same direction."
     )
@@ -228,7 +226,7 @@ def _found(placements: Sequence[Row], fabrics: Sequence[Row]) -> str:
 def _conditions(placements: Sequence[Row], fabrics: Sequence[Row]) -> tuple[str, ...]:
     by_name = {row["fabric"]: row for row in fabrics}
     tenths = ", ".join(
-        f"{row['tenth_s']:.2f} s ({name})" for name, row in by_name.items() if row["tenth_s"] is not None
+        f"{row['tenth_s']:.1f} s ({name})" for name, row in by_name.items() if (row["tenth_s"] or 0) >= 0.1
     )
     return (
         "Racks matter only where the links between them are narrower than the nodes' ports, or shared with other load; "
@@ -238,5 +236,5 @@ def _conditions(placements: Sequence[Row], fabrics: Sequence[Row]) -> tuple[str,
         "28 times is 900 over 32 GB/s: both directions of NVLink over one of PCIe. Like for like it is 14.",
         f"PCIe before InfiniBand is no order: a HDR port ({HDR / GB:.0f} GB/s) nearly fills a PCIe 4 x16 slot "
         f"({PCIE_4 / GB:.0f}), and eight ports a node carry six times as much.",
-        "Pods of one GPU, spread by default, cost more than the racks do: every GPU then has the network for a neighbour.",
+        "Pods of one GPU, spread by default, cost more than racks do: every GPU then has the network for a neighbour.",
     )

@@ -231,7 +231,7 @@ def play(load: Load, setting: Setting, tick: int, seed: int) -> list[Record]:
 
 def _row(setting: Setting, load: Load, records: Sequence[Record]) -> Row:
     def gpu_seconds(kind: str, of: str) -> float:
-        return sum(record.gpus * getattr(record, of) for record in records if record.task.kind == kind)
+        return sum(record.gpus * float(getattr(record, of)) for record in records if record.task.kind == kind)
 
     own, spare = gpu_seconds(OWN, "held"), gpu_seconds(SPARE, "held")
     lost, restarts = gpu_seconds(SPARE, "lost"), gpu_seconds(SPARE, "restarting")
@@ -295,20 +295,20 @@ def _conditions(rows: Sequence[Row], load: Load) -> tuple[str, ...]:
     )
     like = next(row for row in _with_checkpoints(rows) if row["extra_pct"] == queued["extra_pct"])
     return (
-        f"It holds only where preemptible work waits: the park can't be used more than is asked of it. 80 % useful was "
+        "It holds only where preemptible work waits: the park can't be used more than is asked of it. 80 % useful was "
         + (
             f"first reached with spare work for {reached['extra_pct']:.0f} % of the park."
             if reached is not None
             else "not reached with any of these amounts."
         ),
         f"Preemption isn't what fills the park. The same work in one queue uses {queued['useful_pct']:.0f} % as well "
-        f"(with preemption {like['useful_pct']:.0f} %); but then owners wait {queued['own_wait_s']:,.0f} s on average and "
-        f"{queued['own_p99_s']:,.0f} s at the 99th percentile, instead of {like['own_wait_s']:,.0f} and "
+        f"(with preemption {like['useful_pct']:.0f} %); but then owners wait {queued['own_wait_s']:,.0f} s on average "
+        f"and {queued['own_p99_s']:,.0f} s at the 99th percentile, instead of {like['own_wait_s']:,.0f} and "
         f"{like['own_p99_s']:,.0f} s.",
         f"Without checkpoints {float(without['lost_pct']):.1f} % of the spare work is done in vain, instead of "
         f"{float(like['lost_pct']):.2f} %.",
-        f"{load.trace}, {len(load.jobs)} jobs of owners; GPU-time is allocated time, whatever a job does with it. Evicted "
-        "pods go at once; a checkpoint itself costs nothing.",
+        f"{load.trace}, {len(load.jobs)} jobs of owners; GPU-time is allocated time, whatever a job does with it. "
+        "Evicted pods go at once; a checkpoint itself costs nothing.",
     )
 
 

@@ -1,8 +1,8 @@
 """Claim: sharing lifts a park of inference services from 13 % to over 80 %.
 
 100 GPUs of 80 GB, 400 services (`services`), placed by the engine on whole GPUs, in MIG instances, as MPS shares, as
-replicas of time-sliced GPUs, and by class; then every request of a few minutes is played through `latency`. Used compute
-is work done, in seconds that it would take alone on a whole GPU; tools that count the time in which any kernel
+replicas of time-sliced GPUs, and by class; then every request of a few minutes is played through `latency`. Used
+compute is work done, in seconds that it would take alone on a whole GPU; tools that count the time in which any kernel
 runs show more on a shared GPU, and not more work.
 """
 
@@ -51,15 +51,15 @@ SLO = 10
 
 COLUMNS = (
     Column("way", "GPUs are given"),
-    Column("services", "services running"),
+    Column("services", "services"),
     Column("gpus_in_use", "GPUs in use"),
-    Column("compute_pct", "used compute, % of all GPUs", "{:.1f}"),
-    Column("compute_in_use_pct", "% of those in use", "{:.1f}"),
+    Column("compute_pct", "used compute, %", "{:.1f}"),
+    Column("compute_in_use_pct", "of those in use, %", "{:.1f}"),
     Column("memory_pct", "used memory, %", "{:.1f}"),
     Column("p50_x", "p50, × alone", "{:.1f}"),
     Column("p99_x", "p99, × alone", "{:.1f}"),
     Column("p99_ms", "p99, ms", "{:,.0f}"),
-    Column("over_slo", f"services with p99 over {SLO}×"),
+    Column("over_slo", f"p99 over {SLO}×"),
 )
 
 
@@ -114,7 +114,8 @@ def check_sharing(scale: Scale, seed: int, on_progress: OnProgress) -> Claim:
             Section(
                 name="sharing",
                 title=f"{scale.services} inference services on {scale.gpus} GPUs of {GPU_GB} GB",
-                note=f"One request takes {REQUEST_S * 1000:.0f} ms alone. Used compute is work done, in such time. "
+                note=f"One request takes {REQUEST_S * 1000:.0f} ms alone. Used compute is work done, in such "
+                "time. p99 over 10×: services whose own p99 is more than ten times that. "
                 "By class: latency in MIG, throughput under MPS, try-outs time-sliced, each in its own pool.",
                 columns=COLUMNS,
                 rows=first,
@@ -122,7 +123,7 @@ def check_sharing(scale: Scale, seed: int, on_progress: OnProgress) -> Claim:
             Section(
                 name="sharing-more",
                 title="More services on the same GPUs",
-                columns=(Column("asked", "services"), *COLUMNS),
+                columns=(Column("asked", "asked for"), *COLUMNS),
                 rows=more,
             ),
             Section(
@@ -326,6 +327,6 @@ def _conditions(services: Sequence[Service], scale: Scale, rows: Sequence[Row]) 
         "Held back by their compute share (MPS, by share) or by instances (MIG), services leave 20 to 30 % for bursts; "
         "that is what the tail latency is paid with.",
         "Latency is from the interference model in simulate/interference.py: measured with small kernels and seven "
-        "tenants, interpolated in between. With kernels that fill a GPU, 1g MIG instances and time-slicing can't carry "
-        "this load at all (third table).",
+        "tenants, interpolated in between. With kernels that fill a GPU, instances of one or two slices "
+        "can't carry this load (third table).",
     )

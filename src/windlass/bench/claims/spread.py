@@ -185,7 +185,8 @@ def _found(rows: Sequence[Row], load: int) -> str:
     return (
         f"At {load} % load, {spread['free_gpus']:.0f} GPUs are free either way: spreading leaves "
         f"{spread['whole_nodes']:.1f} whole nodes on average ({spread['none_pct']:.0f} % of the time none), packing "
-        f"{pack['whole_nodes']:.1f}. 8-GPU jobs wait {spread['large_wait_s']:,.0f} s against {pack['large_wait_s']:,.0f} s."
+        f"{pack['whole_nodes']:.1f}. 8-GPU jobs wait {spread['large_wait_s']:,.0f} s against "
+        f"{pack['large_wait_s']:,.0f} s."
     )
 
 
@@ -209,6 +210,6 @@ def _conditions(rows: Sequence[Row]) -> tuple[str, ...]:
     return (
         f"Of the whole nodes that the free GPUs could make up: {worst}",
         "Packing can't mend what departures leave: without moves, holes stay until the last job of a node ends.",
-        "kube-scheduler's default scores CPU and memory and not GPUs. Where pods ask for CPU in step with GPUs, as here, "
-        "it spreads GPUs; among nodes that score alike it draws.",
+        "kube-scheduler's default scores CPU and memory and not GPUs. Where pods ask for CPU in step with GPUs, as "
+        "here, it spreads GPUs; among nodes that score alike it draws.",
     )

@@ -60,8 +60,12 @@ class _Preempting:
             placed = part.node[: self._at(turned) - self._at(first)] >= 0
             self._overlay.rollback(before + int(np.count_nonzero(placed)))
             self._keep(first, turned + 1, part)
-            self._preempt(turned)
             first, length = turned + 1, SHORT_RUN
+            found = self._preempt(turned)
+            # What is like it would be refused as well: no need to ask all nodes first.
+            while found and first < end and self._is_like(first, turned):
+                found = self._preempt(first)
+                first += int(found)
         return Placed(self._node, self._grant, self._refusal, self._refusals, self._held)
 
     def _at(self, unit: int) -> int:
@@ -109,7 +113,15 @@ class _Preempting:
             asks.append(Ask(pod, self._overlay.snapshot.shapes[number], int(self._rows[at]), priority))
         return asks
 
-    def _preempt(self, unit: int) -> None:
+    def _is_like(self, unit: int, other: int) -> bool:
+        """Two lone pods of one shape and priority, both of which may preempt."""
+        alone = all(self._at(one + 1) - self._at(one) == 1 for one in (unit, other))
+        mine, theirs = (self._asks(unit), self._asks(other)) if alone else (None, None)
+        if not mine or not theirs:
+            return False
+        return (mine[0].row, mine[0].priority) == (theirs[0].row, theirs[0].priority)
+
+    def _preempt(self, unit: int) -> bool:
         """A place for every pod of the unit, or none."""
         asks = self._asks(unit) or []
         for _ in self._preemption.attempts():
@@ -117,12 +129,13 @@ class _Preempting:
             units: list[Unit] = []
             if all(self._place(ask, self._at(unit) + i, units) for i, ask in enumerate(asks)):
                 self._preemption.settle(units, self._name(unit))
-                return
+                return True
             self._overlay.rollback(before)
             self._preemption.comes_back(units)
             self._node[self._at(unit) : self._at(unit + 1)] = -1
         if len(asks) == 1:
             self._hopeless.add((asks[0].row, asks[0].priority))
+        return False
 
     def _place(self, ask: Ask, at: int, units: list[Unit]) -> bool:
         overlay = self._overlay

@@ -1,0 +1,142 @@
+"""What diagnosis needs, out of a live cluster: objects, events, and the GPU stack's logs. Read-only.
+
+Fed with a client by `windlass dump`, and by `why`, `check` and `doctor` where no dump is given; both ways the same
+evidence comes out. What may not be read is noted, never guessed; with rights in one namespace only, that one is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from windlass.dump.raw import RawObject, objects_of_list
+from windlass.kube.client import KubeClient
+from windlass.kube.discovery import discover
+from windlass.kube.errors import ApiError, Forbidden, NotFound
+from windlass.kube.request import Request
+from windlass.kube.resources import KINDS, Kind, Resource
+
+PAGE = "500"
+TAIL = "400"
+"""Lines of a log that are kept: the newest say what is wrong now."""
+MORE_KINDS: tuple[Kind, ...] = (
+    Kind("Event", "events", "", ("v1",)),
+    Kind("ResourceQuota", "resourcequotas", "", ("v1",)),
+    Kind("LimitRange", "limitranges", "", ("v1",)),
+    Kind("Deployment", "deployments", "apps", ("v1",)),
+    Kind("ReplicaSet", "replicasets", "apps", ("v1",)),
+    Kind("StatefulSet", "statefulsets", "apps", ("v1",)),
+    Kind("DaemonSet", "daemonsets", "apps", ("v1",)),
+    Kind("RuntimeClass", "runtimeclasses", "node.k8s.io", ("v1",), False),
+    Kind("Lease", "leases", "coordination.k8s.io", ("v1",)),
+    Kind("DeviceClass", "deviceclasses", "resource.k8s.io", ("v1", "v1beta2", "v1beta1"), False),
+    Kind("ResourceClaim", "resourceclaims", "resource.k8s.io", ("v1", "v1beta2", "v1beta1")),
+    Kind("ResourceClaimTemplate", "resourceclaimtemplates", "resource.k8s.io", ("v1", "v1beta2", "v1beta1")),
+    Kind("NodeClaim", "nodeclaims", "karpenter.sh", ("v1", "v1beta1"), False),
+    Kind("NodePool", "nodepools", "karpenter.sh", ("v1", "v1beta1"), False),
+)
+"""Beside what the engine reads."""
+STACK = re.compile(
+    r"device-plugin|nvidia|gpu-operator|gpu-feature|nfd-|mig-manager|mps-control|dcgm|fabric-?manager"
+)
+"""Pods whose logs and whose namespaces' configuration tell of the GPU stack."""
+
+Progress = Callable[[str, int, int], None]
+
+
+class PodLog(msgspec.Struct, frozen=True):
+    namespace: str
+    pod: str
+    container: str
+    text: str
+
+
+class Collected(msgspec.Struct):
+    """A cluster, as far as it could be read."""
+
+    objects: list[RawObject] = []
+    lists: set[str] = set()
+    """Kinds that were read completely."""
+    logs: list[PodLog] = []
+    hidden: list[str] = []
+    """What could not be read, and why, in words."""
+
+
+async def collect(
+    client: KubeClient, namespace: str = "", progress: Progress = lambda what, done, total: None
+) -> Collected:
+    """Everything that diagnosis reads. `namespace` is where to look if the whole cluster may not be seen."""
+    found = Collected([], set(), [], [])
+    resources = await discover(client, (*KINDS, *MORE_KINDS))
+    for done, resource in enumerate(resources):
+        progress(resource.plural, done, len(resources) + 1)
+        await _collect_kind(client, resource, namespace or client.access.namespace, found)
+    progress("logs", len(resources), len(resources) + 1)
+    await _collect_stack(client, found)
+    return found
+
+
+async def _collect_kind(client: KubeClient, resource: Resource, namespace: str, found: Collected) -> None:
+    try:
+        found.objects += await _pages(client, resource.collection, resource)
+        found.lists.add(resource.kind)
+        return
+    except Forbidden:
+        if not resource.namespaced:
+            found.hidden.append(f"{resource.plural}: not allowed")
+            return
+    except ApiError as error:
+        found.hidden.append(f"{resource.plural}: {error}")
+        return
+    try:
+        found.objects += await _pages(client, resource.within(namespace), resource)
+        found.hidden.append(f"{resource.plural} of other namespaces than {namespace}: not allowed")
+    except ApiError:
+        found.hidden.append(f"{resource.plural}: not allowed")
+
+
+async def _pages(client: KubeClient, path: str, resource: Resource) -> list[RawObject]:
+    found: list[RawObject] = []
+    more = ""
+    while True:
+        query = (("limit", PAGE), *((("continue", more),) if more else ()))
+        body = await client.send(Request("GET", path, query))
+        objects, more = objects_of_list(body, resource.kind, resource.api_version)
+        found += objects
+        if not more:
+            return found
+
+
+async def _collect_stack(client: KubeClient, found: Collected) -> None:
+    """Logs of the GPU stack's pods, and the ConfigMaps of their namespaces."""
+    pods = [
+        one for one in found.objects if one.header.kind == "Pod" and STACK.search(one.header.metadata.name)
+    ]
+    namespaces = sorted({one.header.metadata.namespace for one in pods})
+    for namespace in namespaces:
+        resource = Resource("ConfigMap", "configmaps", "", "v1")
+        try:
+            found.objects += await _pages(client, resource.within(namespace), resource)
+        except ApiError as error:
+            found.hidden.append(f"configmaps of {namespace}: {error}")
+    limit = asyncio.Semaphore(8)
+    logs = await asyncio.gather(*(_logs(client, pod, limit) for pod in pods[:400]))
+    found.logs += [log for several in logs for log in several]
+
+
+async def _logs(client: KubeClient, pod: RawObject, limit: asyncio.Semaphore) -> Sequence[PodLog]:
+    metadata = pod.header.metadata
+    path = f"/api/v1/namespaces/{metadata.namespace}/pods/{metadata.name}/log"
+    found = []
+    for container in pod.data.get("spec", {}).get("containers", []):
+        name = str(container.get("name", ""))
+        async with limit:
+            try:
+                body = await client.send(Request("GET", path, (("container", name), ("tailLines", TAIL))))
+            except (ApiError, NotFound):
+                continue  # not started yet, or its node is away: no log is no evidence
+        found.append(PodLog(metadata.namespace, metadata.name, name, body.decode(errors="replace")))
+    return found

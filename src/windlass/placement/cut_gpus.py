@@ -1,0 +1,77 @@
+"""What is free of GPUs that are handed out in parts: MIG instances and renamed shared replicas.
+
+`placement.measures` adds it to what is free of whole GPUs and shares. GPUs on which instances are made as they are asked
+for know their slices; of those with a fixed layout only the advertised parts are counted, so their free part is that of
+the parts, each by its memory slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from windlass.cluster.snapshot import Snapshot
+from windlass.cluster.state import GEOMETRY, SLICES
+from windlass.model.device import node_devices
+from windlass.model.mig import GEOMETRIES, MIG_RESOURCE_PREFIX, find_profile, profile_of_resource
+from windlass.model.node import Node
+from windlass.model.requests import node_quantities
+from windlass.sharing.mig import geometry_of_model
+
+SHARED = "nvidia.com/gpu.shared"
+
+
+def free_in_cut_gpus(snapshot: Snapshot) -> int:
+    """In milli-GPU."""
+    return _free_slices(snapshot) + _free_parts(snapshot)
+
+
+def _free_slices(snapshot: Snapshot) -> int:
+    state = snapshot.state
+    free = 0
+    for device in np.flatnonzero(state.device[:, GEOMETRY] >= 0).tolist():
+        slices = GEOMETRIES[int(state.device[device, GEOMETRY])].slices
+        taken = int(state.room[device, SLICES]) & ((1 << slices) - 1)
+        free += 1000 * (slices - taken.bit_count()) // slices
+    return free
+
+
+def _free_parts(snapshot: Snapshot) -> int:
+    """Of GPUs whose layout is fixed."""
+    state = snapshot.state
+    names = {column: snapshot.resources.name(column) for column in range(state.total.shape[1])}
+    parts = {
+        column: name
+        for column, name in names.items()
+        if name == SHARED or name.startswith(MIG_RESOURCE_PREFIX)
+    }
+    if not parts:
+        return 0
+    cut = np.flatnonzero(state.total[:, list(parts)].any(axis=1)).tolist()
+    return sum(_free_on(snapshot, at, parts) for at in cut)
+
+
+def _free_on(snapshot: Snapshot, at: int, parts: Mapping[int, str]) -> int:
+    state, node = snapshot.state, snapshot.facts.nodes[at]
+    models = _cut_models(node) if f"Node {node.name}" not in snapshot.unreadable else []
+    if not models:
+        return 0
+    sizes = {column: _size(name, models[0]) for column, name in parts.items()}
+    whole = sum(int(state.total[at, column]) * size for column, size in sizes.items())
+    free = sum(max(0, int(state.free[at, column])) * size for column, size in sizes.items())
+    return 1000 * len(models) * free // max(1, whole)
+
+
+def _cut_models(node: Node) -> list[str]:
+    """The models of the healthy GPUs with a fixed layout."""
+    capacity, allocatable = node_quantities(node)
+    devices = node_devices(node, allocatable, capacity)
+    return [device.model for device in devices if device.mig == "static" and device.healthy]
+
+
+def _size(resource: str, model: str) -> int:
+    """Memory slices of an instance; replicas of a shared GPU are all alike."""
+    geometry = geometry_of_model(model)
+    profile = find_profile(geometry.number, profile_of_resource(resource) or "") if geometry else None
+    return profile.size if profile is not None else 1
