@@ -13,6 +13,7 @@ from windlass.cluster.store import Store
 from windlass.engine import EngineConfig, decide
 from windlass.model.configuration import Settings
 from windlass.model.plan import Plan
+from windlass.model.priority import with_priorities
 from windlass.placement.admission import GangSettings
 from windlass.placement.policies import PlacementConfig
 from windlass.placement.timeplan.terms import TimeSettings
@@ -22,7 +23,7 @@ from windlass.queueing.config import QueueConfig, UsageHistory
 def engine_plan(objects: Sequence[object], settings: Settings, now: int) -> tuple[Plan, Sequence[str]]:
     """What would be decided on these objects now, and what has to be said about it."""
     store = Store()
-    store.apply(Put(thing) for thing in objects)
+    store.apply(Put(thing) for thing in with_priorities(objects))
     snapshot = store.snapshot(now)
     return decide(snapshot, engine_config(settings), now), snapshot.notes
 

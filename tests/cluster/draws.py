@@ -33,6 +33,8 @@ class Draws:
         self.comparing = comparing
         self.roomy = self.sometimes(0.4)
         """Whether nodes are large and open, so that rules between pods decide rather than room and taints."""
+        self.device = GPU
+        """What kind of device the containers of a pod ask for; a mixture in one pod is not supported."""
 
     def sometimes(self, share: float) -> bool:
         return self.random.random() < share
@@ -81,6 +83,7 @@ class Draws:
 
     def pod(self, namespace: str, name: str, claims: Sequence[str] = ()) -> Object:
         """A pod with a few of everything. Rules that narrow are rare enough that most pods fit somewhere."""
+        self.device = self.one((GPU, GPU, MIG))
         spec: Object = {"containers": [self.container("main")], "terminationGracePeriodSeconds": 3600}
         if self.sometimes(0.3):
             spec["containers"].append(self.container("second"))
@@ -142,9 +145,7 @@ class Draws:
         ):
             if self.sometimes(share):
                 asked[resource] = self.one(amounts)
-        limits = {GPU: self.one(("1", "1", "2", "4"))} if self.sometimes(0.1) else {}
-        if not limits and self.sometimes(0.05):
-            limits[MIG] = self.one(("1", "2", "8"))
+        limits = {self.device: self.one(("1", "1", "2", "4", "8"))} if self.sometimes(0.12) else {}
         if self.sometimes(0.05):
             limits[NIC] = "1"
         if self.sometimes(0.2):

@@ -13,13 +13,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """kube-scheduler drops its connections when it is stopped; that is nobody's error."""
+
+
 class Extender:
     """`seen[namespace/name]` is the last set of nodes that kube-scheduler handed over for a pod."""
 
     def __init__(self, *, lets_through: bool) -> None:
         self.lets_through = lets_through
         self.seen: dict[str, frozenset[str]] = {}
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = _Server(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True, name="extender")
 
     def __enter__(self) -> Extender:

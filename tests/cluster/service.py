@@ -10,9 +10,43 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+_KEEPER = """
+import os, signal, sys
+alive = set()
+for line in sys.stdin:
+    (alive.add if line[0] == "+" else alive.discard)(int(line[1:]))
+for pid in alive:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+"""
+
+
+class Keeper:
+    """A process beside the tests that ends what they started, should they be killed before they can do it themselves:
+    it reads from a pipe which processes there are, and the pipe ends with the tests."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def note(self, sign: str, pid: int) -> None:
+        """`+` for a process that was started, `-` for one that is gone."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _KEEPER], stdin=subprocess.PIPE, text=True, start_new_session=True
+            )
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{sign}{pid}\n")
+        self._process.stdin.flush()
+
+
+KEEPER = Keeper()
 
 
 class StartFailed(Exception):
@@ -62,6 +96,7 @@ class Service:
                 env={**os.environ, **self.environment},
                 start_new_session=True,  # Ctrl-C in the terminal is for pytest, which then stops this in order
             )
+        KEEPER.note("+", self.pid)
         if wait:
             self.wait_until_ready()
 
@@ -107,6 +142,7 @@ class Service:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        KEEPER.note("-", self.pid)
 
     def _exit(self) -> int | None:
         return None if self._process is None else self._process.returncode

@@ -82,7 +82,9 @@ class TestParts:
         return [f"{each.uuid}::{n}" for at, each in enumerate(found.gpus) for n in range(taken.get(at, 0), 4)]
 
     def on(self, found: Inventory, chosen: list[str]) -> list[int]:
-        return sorted(at for at, each in enumerate(found.gpus) for name in chosen if name.startswith(each.uuid))
+        return sorted(
+            at for at, each in enumerate(found.gpus) for name in chosen if name.startswith(each.uuid)
+        )
 
     def test_distributed_takes_the_emptiest(self) -> None:
         found = inventory(gpu("H100", 0), gpu("H100", 1))

@@ -45,7 +45,12 @@ def gpu(
         for at, (profile, start) in enumerate(cuts or ())
     )
     fields = {name: getattr(plain, name) for name in plain.__struct_fields__}
-    fields |= {"mig_enabled": cuts is not None, "mig_pending": cuts is not None, "instances": instances, **facts}
+    fields |= {
+        "mig_enabled": cuts is not None,
+        "mig_pending": cuts is not None,
+        "instances": instances,
+        **facts,
+    }
     return Gpu(**fields)
 
 

@@ -63,7 +63,9 @@ class TestPrecedence:
         config = resolve_config({"flags": {"plugin": {"deviceListStrategy": raw}}})
         assert config.device_list_strategy == strategies
 
-    @pytest.mark.parametrize(("text", "seconds"), [("60s", 60), ("1m30s", 90), ("infinite", -1), ("250ms", 0.25)])
+    @pytest.mark.parametrize(
+        ("text", "seconds"), [("60s", 60), ("1m30s", 90), ("infinite", -1), ("250ms", 0.25)]
+    )
     def test_durations_are_gos(self, text: str, seconds: float) -> None:
         assert resolve_config({"flags": {"gfd": {"sleepInterval": text}}}).sleep_interval == seconds
 
@@ -123,7 +125,11 @@ class TestRefusals:
                 "flags.plugin.deviceListStrategy[1]",
                 "unknown value",
             ),
-            ({"flags": {"plugin": {"deviceIDStrategy": "name"}}}, "flags.plugin.deviceIDStrategy", "uuid, index"),
+            (
+                {"flags": {"plugin": {"deviceIDStrategy": "name"}}},
+                "flags.plugin.deviceIDStrategy",
+                "uuid, index",
+            ),
             ({"flags": {"gfd": {"sleepInterval": "soon"}}}, "flags.gfd.sleepInterval", "not a duration"),
             ({"imex": {"channelIDs": [1]}}, "imex.channelIDs", "only channel 0"),
             ({"sharing": {"timeSlicing": {}}}, "sharing.timeSlicing.resources", "no resources specified"),

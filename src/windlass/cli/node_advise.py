@@ -52,6 +52,13 @@ Examples:
     show_default=True,
     help="Part of the memory bandwidth that it uses while busy (DCGM_FI_PROF_DRAM_ACTIVE, alone).",
 )
+@click.option(
+    "--request-us",
+    type=click.FloatRange(1),
+    default=1000.0,
+    show_default=True,
+    help="How long one request takes with the GPU alone, in microseconds.",
+)
 @output_option("table", "json", "yaml")
 def advise(
     gpu: str,
@@ -62,6 +69,7 @@ def advise(
     busy: float,
     multiprocessors: float,
     bandwidth: float,
+    request_us: float,
     output: str,
 ) -> None:
     """Whole GPU, MIG, MPS or time-slicing for a workload, and why.
@@ -78,7 +86,7 @@ def advise(
         compute=(int(major), int(minor)),
         geometry=geometry_of_model(model.product),
     )
-    load = Load(busy=busy, multiprocessors=multiprocessors, bandwidth=bandwidth)
+    load = Load(busy=busy, multiprocessors=multiprocessors, bandwidth=bandwidth, request_us=request_us)
     workload = Workload(
         tenants=tenants,
         memory_mib=round(memory * 1024),

@@ -121,12 +121,6 @@ class Store:
         shapes = self._pods.rows.shape[self._pods.mark_decided(rows)]
         self._history.add(shapes[shapes != UNREADABLE], len(self._shapes))
 
-    @property
-    def state(self) -> NodeState:
-        """What is free now; a look only, since the next change writes into it."""
-        self._settle()
-        return self._state
-
     # As the grouping of workloads reads it
 
     def grouped_pod(self, key: str) -> Pod | None:

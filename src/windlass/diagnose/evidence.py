@@ -99,15 +99,10 @@ class Item:
         raw = self._raw
         try:
             body = raw.body
-            self.value = decode_object(body if isinstance(body, dict) else self._as_bytes())
+            self.value = decode_object(body if isinstance(body, dict) else raw.text)
         except InputError as error:
             self.error = error.with_context(file=raw.file)
             self.value = unreadable(self.data, self.error)
-
-    def _as_bytes(self) -> bytes | dict[str, Any]:
-        """JSON that says its own kind: an item of a typed List leaves it out."""
-        body = bytes(self._raw.body)  # type: ignore[arg-type]  # dicts were seen to
-        return body if b'"kind"' in body[:400] else self.data
 
 
 class Event(msgspec.Struct, frozen=True):

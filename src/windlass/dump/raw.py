@@ -45,6 +45,19 @@ class RawObject(msgspec.Struct, frozen=True):
     header: Header
     file: str
     body: bytes | dict[str, Any] | msgspec.Raw
+    says_kind: bool = True
+    """Whether the body itself names the kind; an item of a typed List leaves that to the List."""
+
+    @property
+    def text(self) -> bytes:
+        """The object as JSON that says its own kind."""
+        if isinstance(self.body, dict):
+            return msgspec.json.encode(self.body)
+        body = bytes(self.body)
+        if self.says_kind:
+            return body
+        said = msgspec.json.encode({"kind": self.header.kind, "apiVersion": self.header.api_version})
+        return said[:-1] + b"," + body.lstrip()[1:]
 
     @property
     def data(self) -> dict[str, Any]:
@@ -100,9 +113,10 @@ def _quick(file: Path) -> RawFile | None:
 
 def _item(item: msgspec.Raw, listed: _RawList, kind: str, file: str) -> RawObject:
     header = _HEADERS.decode(item)
-    if not header.kind:
-        header = msgspec.structs.replace(header, kind=kind, api_version=listed.api_version)
-    return RawObject(header, file, item)
+    if header.kind:
+        return RawObject(header, file, item)
+    header = msgspec.structs.replace(header, kind=kind, api_version=listed.api_version)
+    return RawObject(header, file, item, says_kind=False)
 
 
 def _careful(file: Path) -> RawFile:

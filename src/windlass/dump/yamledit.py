@@ -55,7 +55,7 @@ def _insert(text: str, parent: Node, key: str, value: Any, path: str) -> str:
     if parent.flow_style or not parent.value:
         inner = f"{json.dumps(key)}: {_inline(value)}"
         return text[: start + 1] + inner + (", " if parent.value else "") + text[start + 1 :]
-    column = parent.value[0][0].start_mark.column
+    column: int = parent.value[0][0].start_mark.column
     lines: list[str] = yaml.safe_dump({key: value}, sort_keys=False).rstrip().splitlines()
     block = f"\n{' ' * column}".join(lines)
     return text[:start] + block + "\n" + " " * column + text[start:]

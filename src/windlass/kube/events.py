@@ -69,12 +69,14 @@ class _Sent(msgspec.Struct):
     path: str
     sent_at: float
     count: int = 1
+    is_there: bool = False
+    """The server has it: before that, its count can't grow there."""
 
 
 class Recorder:
     def __init__(self, client: KubeClient, instance: str) -> None:
         self._client, self._instance = client, instance
-        self._queue: asyncio.Queue[Request] = asyncio.Queue(MOST_QUEUED)
+        self._queue: asyncio.Queue[tuple[Request, _Sent]] = asyncio.Queue(MOST_QUEUED)
         self._sent: OrderedDict[tuple[str, str, str, str], _Sent] = OrderedDict()
         self._tokens, self._filled_at = BURST, time.monotonic()
         self._serial = 0
@@ -85,7 +87,7 @@ class Recorder:
         identity = (event.regarding.kind, event.regarding.key, event.reason, event.note)
         known = self._sent.get(identity)
         now = time.monotonic()
-        if known is not None and known.sent_at + REPEATS_AFTER > now:
+        if known is not None and (known.sent_at + REPEATS_AFTER > now or not known.is_there):
             known.count += 1
             return
         if droppable and not self._may_send(now):
@@ -93,15 +95,15 @@ class Recorder:
             return
         if known is not None:
             known.count, known.sent_at = known.count + 1, now
-            self._push(_series(known))
+            self._push(_series(known), known)
             return
         name, request = self._request(event)
         # The first repeat is told at once, those after it now and then.
         path = EVENTS.path(f"{event.regarding.namespace}/{name}")
-        self._sent[identity] = _Sent(path, now - REPEATS_AFTER)
+        fresh = self._sent[identity] = _Sent(path, now - REPEATS_AFTER)
         if len(self._sent) > REMEMBERED:
             self._sent.popitem(last=False)
-        self._push(request)
+        self._push(request, fresh)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -118,9 +120,10 @@ class Recorder:
 
     async def _work(self) -> None:
         while True:
-            request = await self._queue.get()
+            request, sent = await self._queue.get()
             try:
                 await self._client.send(request)
+                sent.is_there = True
             except NotFound:
                 pass  # the namespace, or the event whose count was to grow, is gone
             except (ApiError, ServerAway) as error:
@@ -129,9 +132,9 @@ class Recorder:
             finally:
                 self._queue.task_done()
 
-    def _push(self, request: Request) -> None:
+    def _push(self, request: Request, sent: _Sent) -> None:
         try:
-            self._queue.put_nowait(request)
+            self._queue.put_nowait((request, sent))
         except asyncio.QueueFull:
             self.dropped += 1
 

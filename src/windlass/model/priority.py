@@ -1,8 +1,16 @@
-"""Priority classes: names for the number that orders pods. Decoded from dumps and manifests; queueing reads them."""
+"""Priority classes: names for the number that orders pods. Decoded from dumps and manifests; queueing reads them.
+
+`with_priorities` does for pods that come from a manifest what the API server does for those that are submitted.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
 from windlass.model.meta import KubeStruct, ObjectMeta
+from windlass.model.pod import Pod
 
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """The classes that every cluster has, whether or not a dump shows them."""
@@ -13,3 +21,27 @@ class PriorityClass(KubeStruct, frozen=True):
     value: int = 0
     global_default: bool = False
     preemption_policy: str = "PreemptLowerPriority"
+
+
+def with_priorities(things: Iterable[object]) -> list[object]:
+    """The same objects; a pod that names a class, or none where there is a default, has its number and policy."""
+    objects = list(things)
+    classes = {one.metadata.name: one for one in objects if isinstance(one, PriorityClass)}
+    for name, value in SYSTEM_PRIORITIES.items():
+        classes.setdefault(name, PriorityClass(ObjectMeta(name=name), value))
+    return [_filled(one, classes) if isinstance(one, Pod) else one for one in objects]
+
+
+def _filled(pod: Pod, classes: Mapping[str, PriorityClass]) -> Pod:
+    spec = pod.spec
+    if spec.priority or (pod.metadata.uid and not spec.priority_class_name):
+        return pod  # the API server has seen it
+    default = next((one for one in classes.values() if one.global_default), None)
+    chosen = classes.get(spec.priority_class_name) if spec.priority_class_name else default
+    if chosen is None:
+        return pod
+    policy = chosen.preemption_policy if spec.preemption_policy == "PreemptLowerPriority" else ""
+    made = msgspec.structs.replace(
+        spec, priority=chosen.value, preemption_policy=policy or spec.preemption_policy
+    )
+    return msgspec.structs.replace(pod, spec=made)

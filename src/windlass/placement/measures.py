@@ -11,7 +11,7 @@ import numpy as np
 from windlass import jit
 from windlass.cluster.resources import CPU, MEMORY
 from windlass.cluster.snapshot import Snapshot
-from windlass.cluster.state import DEV_END, DEV_FIRST, FREE, HEALTHY, MODEL, NodeState
+from windlass.cluster.state import DEV_END, DEV_FIRST, FREE, HEALTHY, MODEL
 from windlass.placement.arrays import Mix
 from windlass.placement.cut_gpus import free_in_cut_gpus
 from windlass.placement.mix import WorkloadMix, mix_arrays
@@ -38,11 +38,12 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 def usage(snapshot: Snapshot, expected: WorkloadMix) -> Usage:
-    return usage_of(snapshot.state, mix_arrays(expected, snapshot.models, snapshot.state))
+    return usage_of(snapshot, mix_arrays(expected, snapshot.models, snapshot.state))
 
 
-def usage_of(state: NodeState, mix: Mix) -> Usage:
+def usage_of(snapshot: Snapshot, mix: Mix) -> Usage:
     """The same, where the mix has been worked out for the park already."""
+    state = snapshot.state
     bins = np.zeros(len(CAUSES), dtype=np.float64)
     jit.compiled().cluster_fragments(state, mix, bins)
     return Usage(

@@ -15,7 +15,7 @@ from windlass.cluster.facts import Bools
 from windlass.cluster.ledger import book
 from windlass.cluster.shape import Shape
 from windlass.cluster.snapshot import Snapshot
-from windlass.cluster.state import BLOCKED, Ints, Words
+from windlass.cluster.state import BLOCKED, Ints, NodeState, Words
 from windlass.model.pod import Pod
 from windlass.model.reasons import WHY_GPU_DEVICE_ROOM, WHY_GPU_UNHEALTHY, WHY_MIG_NO_ROOM, why_insufficient
 from windlass.placement.arrays import IMPOSSIBLE, MAX_REQUESTS, SCORER, Rule
@@ -75,12 +75,13 @@ class Overlay:
         rule: Rule,
         kernels: jit.Kernels,
         recall: Recall | None = None,
+        state: NodeState | None = None,
     ) -> None:
-        """`recall`: what earlier decisions worked out."""
+        """`recall`: what earlier decisions worked out. `state`: to start from, in place of the snapshot's."""
         self.snapshot, self.table, self.rule, self.kernels = snapshot, table, rule, kernels
         self.recall = recall or Recall()
         self.recall.begin(snapshot)
-        self.state = snapshot.state.copy()
+        self.state = (state or snapshot.state).copy()
         self.log: Ints = np.zeros(64, dtype=np.int64)
         self.log_end = 0
         self._steps: list[Placing | Removal | Unseating | Closing] = []
@@ -92,9 +93,7 @@ class Overlay:
     def fork(self) -> Overlay:
         """A copy with a table of its own, to try things on while this one is in use. Its past can't be undone."""
         table = ScoreTable(self.snapshot, self.table.mix, self.table.strategies)
-        other = Overlay(self.snapshot, table, self.rule, self.kernels)
-        other.state = self.state.copy()
-        self.kernels.refresh_all_nodes(other.state, table.memo, table.mix, self.rule)
+        other = Overlay(self.snapshot, table, self.rule, self.kernels, state=self.state)
         other._steps = list(self._steps)
         return other
 

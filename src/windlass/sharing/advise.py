@@ -3,7 +3,7 @@
 Asked by `windlass node advise`. Isolation comes first, what the hardware can do second, the load pattern third. The
 prediction is a small model with the reason in it: under time-slicing whoever is busy takes turns; under MPS tenants
 add up until multiprocessors or memory bandwidth run out; under MIG a tenant has its slice and no more. How far it can
-be trusted is measured on work that it was not fitted to (docs/benchmarks/node.md).
+be trusted is measured on work that it was not fitted to (docs/guide/node.md).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import msgspec
 
 from windlass.model.mig import MigGeometry, MigProfile
 from windlass.sharing.mig import place_layout
+from windlass.sharing.mig_sizes import multiprocessor_share
 
 WHOLE, MIG, MPS, TIME_SLICING = "whole", "mig", "mps", "time-slicing"
 ISOLATION = ("none", "memory", "faults", "strict")
@@ -31,6 +32,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """Part of the multiprocessors that it fills while busy."""
     bandwidth: float = 0.0
     """Part of the memory bandwidth that it uses while busy."""
+    request_us: float = 1000.0
+    """How long one request takes with the GPU alone; short ones suffer most from taking turns."""
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,26 +90,26 @@ def advise(workload: Workload, card: Card) -> Advice:
 _ORDER = (MIG, MPS, TIME_SLICING)
 """Among equally fast ways, the one that isolates more."""
 
-MPS_OVERHEAD, TURN_OVERHEAD = 0.03, 0.02
-"""Fitted on an H200: what a neighbour costs even where it takes nothing."""
+TURN_US = 140.0
+"""Fitted on an H200: what a change of turns costs. The other two ways needed no constant."""
 
 
 def predict_time_slicing(load: Load, tenants: int) -> float:
-    """Whoever is busy takes turns, whatever little of the GPU it fills."""
-    return _at_once(load, tenants) * (1 + TURN_OVERHEAD * (tenants - 1))
+    """Whoever is busy takes turns, whatever little of the GPU it fills, and every turn costs a change."""
+    turn = 1 + TURN_US / load.request_us if tenants > 1 else 1.0
+    return _at_once(load, tenants) * turn
 
 
-def predict_mps(load: Load, tenants: int, share: float = 1.0) -> float:
-    """Tenants run together until something runs out; `share` is the limit on threads that each has."""
+def predict_mps(load: Load, tenants: int, *, limited: bool = True) -> float:
+    """Tenants run together until something runs out; limits on threads hold also while neighbours are idle."""
     together = _at_once(load, tenants)
-    crowded = max(1.0, together * load.multiprocessors, together * load.bandwidth)
-    limited = max(1.0, load.multiprocessors / share)
-    return max(crowded, limited) * (1 + MPS_OVERHEAD * (tenants - 1))
+    share = tenants if limited else together
+    return max(1.0, share * load.multiprocessors, together * load.bandwidth)
 
 
 def predict_mig(load: Load, geometry: MigGeometry, profile: MigProfile) -> float:
     """A slice of multiprocessors and a slice of memory, and no neighbours."""
-    compute, memory = profile.compute / geometry.compute, profile.size / geometry.slices
+    compute, memory = multiprocessor_share(geometry, profile), profile.size / geometry.slices
     return max(1.0, load.multiprocessors / compute, load.bandwidth / memory)
 
 

@@ -26,7 +26,7 @@ class Recorder:
     ) -> None:
         self._trace, self._policy, self._mix, self._seed, self._expected = trace, policy, mix, seed, expected
         self._mix_arrays = mix_arrays(expected, empty.models, empty.state)
-        self._total = usage_of(empty.state, self._mix_arrays).total_milli
+        self._total = usage_of(empty, self._mix_arrays).total_milli
         book = ShapeBook()
         self._milli = np.array(
             [sum(book.of(pod)[0].gpu_milli for pod in job.pods) for job in trace.jobs], dtype=np.int64
@@ -91,7 +91,7 @@ class Recorder:
                 if self._total and self._arrived
                 else 0.0
             )
-        used = usage_of(store.state, self._mix_arrays)
+        used = usage_of(store.snapshot(), self._mix_arrays)
         self._rows.append(
             (at, self._percent(used.allocated_milli), self._percent(used.fragment_milli), waiting)
         )

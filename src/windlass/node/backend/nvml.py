@@ -8,6 +8,7 @@ inventory or the reading, and only a missing driver is an error.
 from __future__ import annotations
 
 import ctypes
+import time
 from typing import Any
 
 import msgspec
@@ -25,6 +26,8 @@ EVERYWHERE = 0xFFFFFFFF
 """NVML's word for "not one instance but the whole GPU"."""
 SKIPPED_NAMES = ("DGX Display", "NVIDIA DGX Display")
 _MOST_LINKS = 18
+WIRING_SECONDS = 10.0
+"""How long NVLinks are believed: asking for all of them takes most of the time that an inventory takes."""
 
 
 class NvmlBackend:
@@ -38,6 +41,7 @@ class NvmlBackend:
         self._profiles: dict[str, tuple[nvml_mig.Profile, ...]] = {}
         self._reader = NvmlReader()
         self._events: Any = None
+        self._wiring: dict[str, tuple[float, int, str, tuple[int, ...]]] = {}
 
     def inventory(self) -> Inventory:
         count = must("NVML doesn't answer", nv.nvmlDeviceGetCount)
@@ -49,8 +53,21 @@ class NvmlBackend:
         seen += [gpu for gpu in self._known.values() if gpu.uuid not in here]
         for gpu in seen:
             self._known[gpu.index] = msgspec.structs.replace(gpu, is_lost=True)
-        shown = tuple(gpu for gpu in seen if gpu.name not in SKIPPED_NAMES)
-        return Inventory(Driver(version, (cuda // 1000, cuda % 1000 // 10)), _with_peers(shown))
+        shown = [gpu for gpu in seen if gpu.name not in SKIPPED_NAMES]
+        addresses = {gpu.bus_id: position for position, gpu in enumerate(shown)}
+        wired = tuple(self._wire(gpu, addresses) for gpu in shown)
+        return Inventory(Driver(version, (cuda // 1000, cuda % 1000 // 10)), wired)
+
+    def _wire(self, gpu: Gpu, addresses: dict[str, int]) -> Gpu:
+        """Adds what the GPU is linked to, as of a few seconds ago."""
+        asked, switches, clique, peers = self._wiring.get(gpu.uuid, (-WIRING_SECONDS, 0, "", ()))
+        now = time.monotonic()
+        if now - asked >= WIRING_SECONDS or len(peers) != len(addresses):
+            handle = ask(nv.nvmlDeviceGetHandleByUUID, gpu.uuid)
+            if handle is not None:
+                switches, clique, peers = _switch_links(handle), _clique(handle), _peers(handle, addresses)
+                self._wiring[gpu.uuid] = (now, switches, clique, peers)
+        return msgspec.structs.replace(gpu, switch_links=switches, clique=clique, peers=peers)
 
     def _gpu(self, index: int) -> Gpu | None:
         try:
@@ -80,8 +97,6 @@ class NvmlBackend:
             mig_enabled=bool(mode and mode[0]),
             mig_pending=bool(mode and mode[1]),
             instances=cut,
-            switch_links=_switch_links(handle),
-            clique=_clique(handle),
         )
 
     def reading(self, uuid: str) -> Reading:
@@ -189,20 +204,15 @@ def _register() -> Any:
     return events
 
 
-def _with_peers(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """Counts the NVLinks between each two GPUs by the PCI addresses at their far ends."""
-    at = {gpu.bus_id: position for position, gpu in enumerate(gpus)}
-    wired = []
-    for gpu in gpus:
-        peers = [0] * len(gpus)
-        handle = ask(nv.nvmlDeviceGetHandleByUUID, gpu.uuid) if len(gpus) > 1 else None
-        for link in range(_MOST_LINKS) if handle is not None else ():
-            remote = ask(nv.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
-            position = at.get(short_bus_id(text(remote.busId))) if remote is not None else None
-            if position is not None:
-                peers[position] += 1
-        wired.append(msgspec.structs.replace(gpu, peers=tuple(peers)))
-    return tuple(wired)
+def _peers(handle: Any, addresses: dict[str, int]) -> tuple[int, ...]:
+    """Counts the NVLinks to each GPU by the PCI addresses at their far ends."""
+    peers = [0] * len(addresses)
+    for link in range(_MOST_LINKS) if len(addresses) > 1 else ():
+        remote = ask(nv.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
+        position = addresses.get(short_bus_id(text(remote.busId))) if remote is not None else None
+        if position is not None:
+            peers[position] += 1
+    return tuple(peers)
 
 
 def _switch_links(handle: Any) -> int:

@@ -21,14 +21,9 @@ from windlass.node.backend.protocol import Computed, DeviceError, Fault, ModeCha
 from windlass.node.backend.simulated_reading import read_gpu, read_instance
 from windlass.node.backend.simulated_state import Cut, GpuState, Machine, StateStore
 from windlass.node.backend.simulated_surfaces import write_surfaces
-from windlass.node.backend.simulated_tables import (
-    Board,
-    board_of,
-    instance_engines,
-    instance_memory_mib,
-    instance_multiprocessors,
-)
+from windlass.node.backend.simulated_tables import Board, board_of
 from windlass.sharing.inventory import Driver, Gpu, Instance, Inventory
+from windlass.sharing.mig_sizes import instance_engines, instance_memory_mib, instance_multiprocessors
 
 DRIVER = Driver("580.159.04", (13, 0))
 NAMESPACE = identifiers.UUID("6d1c1a0e-6b0f-4d8e-9f0a-2f5f5a0f6a10")

@@ -7,6 +7,7 @@ cheap; `explained` works out everything else, for the first holds of a plan.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -23,6 +24,8 @@ from windlass.placement.explain.codes import GPU_FRAGMENTED, GPU_FULL, GpuSums
 from windlass.placement.explain.limits import exceeds_quota, limits_of
 from windlass.placement.explain.offers import Offers
 from windlass.placement.explain.relief import relief_of
+from windlass.placement.explain.trials import Budget
+from windlass.placement.neighbours import needs_neighbours
 from windlass.placement.verdicts import reason_of
 from windlass.queueing.outcome import BEHIND_HEAD, QUEUE_MISSING, TOPOLOGY_NOFIT
 from windlass.queueing.site import PodSetChoice
@@ -45,6 +48,8 @@ class Advisor:
         self._make = make
         self._made: Aftermath | None = None
         self._offers: Offers | None = None
+        self._budget: Budget | None = None
+        self._known: dict[bytes, dict[str, Any]] = {}
         self._by_shape: dict[int, bool] = {}
         self._by_request: dict[tuple[object, ...], bool] = {}
 
@@ -56,6 +61,7 @@ class Advisor:
         if self._made is None:
             self._made = self._make()
             self._offers = Offers(self._made)
+            self._budget = Budget(self._made.overlay.snapshot.facts.size)
         return self._made
 
     def refined(self, hold: Hold) -> Hold:
@@ -91,26 +97,45 @@ class Advisor:
         piece = self._after.piece(hold.workload)
         if piece is None or not self._after.is_current:
             return hold
+        self._after.use_kernels()
         with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
             return replace(hold, verdict=self._verdict(piece, hold.verdict))
 
     def _verdict(self, piece: Workload, verdict: Verdict) -> Verdict:
-        case = Case(self._after, piece, verdict)
+        """Once for all that ask for the same and are held for the same."""
+        key = self._request(piece, verdict)
+        advice = self._known.get(key) if key else None
+        if advice is None:
+            advice = self._advice(Case(self._after, piece, verdict, self._budget))
+            if key:
+                self._known[key] = advice
+        return replace(verdict, **advice)
+
+    def _request(self, piece: Workload, verdict: Verdict) -> bytes:
+        """Equal for workloads that get the same advice; empty where that can't be said."""
+        if self._after.walls or any(needs_neighbours(one.pod) for one in piece.pod_sets):
+            return b""
+        sets = [(one.name, one.count, one.min_count, one.topology, one.pod.spec) for one in piece.pod_sets]
+        notes = [one.pod.metadata.annotations for one in piece.pod_sets]
+        asked = (piece.namespace, piece.queue, sets, notes, verdict.code, verdict.detail)
+        return msgspec.json.encode(asked, order="deterministic")
+
+    def _advice(self, case: Case) -> dict[str, Any]:
+        """The fields of the verdict that are filled in here."""
         limits = limits_of(case)
-        if verdict.code in NOT_ITS_REQUEST:
-            return replace(verdict, limits=limits)
+        if case.verdict.code in NOT_ITS_REQUEST:
+            return {"limits": limits}
         infeasible = self._is_infeasible(case)
         assert self._offers is not None
-        moves = self._offers.moves(case) if verdict.code in IN_PIECES and not infeasible else ()
-        return replace(
-            verdict,
-            detail=_counted_before(case),
-            limits=limits,
-            is_infeasible=infeasible,
-            relief=None if infeasible else relief_of(case),
-            changes=changes_of(case),
-            moves=moves,
-        )
+        moves = self._offers.moves(case) if case.verdict.code in IN_PIECES and not infeasible else ()
+        return {
+            "detail": _counted_before(case),
+            "limits": limits,
+            "is_infeasible": infeasible,
+            "relief": None if infeasible else relief_of(case),
+            "changes": changes_of(case),
+            "moves": moves,
+        }
 
     @staticmethod
     def _is_infeasible(case: Case) -> bool:

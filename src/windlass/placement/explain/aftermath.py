@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
+from windlass import jit
 from windlass.cluster.facts import Bools
 from windlass.cluster.pods import PENDING, UNREADABLE
 from windlass.cluster.workloads.facts import Identity, run_limit
@@ -30,6 +31,8 @@ from windlass.queueing.config import QueueConfig
 from windlass.queueing.outcome import Admitted, Evicted, Held, Outcome
 
 NOTHING_FOUND = InTime([], [], {}, [])
+FEW_NODES = 512
+"""Up to so many nodes plain Python does; beyond, it is worth loading the compiled kernels."""
 
 
 class Aftermath:
@@ -67,6 +70,11 @@ class Aftermath:
     def is_current(self) -> bool:
         """Nobody has used the table since."""
         return self._epoch == self.room.overlay.table.epoch
+
+    def use_kernels(self) -> None:
+        """Those that will be done first: every trial looks at every node."""
+        overlay = self.overlay
+        overlay.kernels = jit.kernels(small=overlay.snapshot.facts.size <= FEW_NODES)
 
     def count_everybody(self) -> None:
         """Whoever was admitted in this decision holds quota from now on."""

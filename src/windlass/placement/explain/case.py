@@ -10,16 +10,18 @@ from windlass.model.workload import Workload
 from windlass.placement.explain.aftermath import Aftermath
 from windlass.placement.explain.codes import GpuSums
 from windlass.placement.explain.space import Space
-from windlass.placement.explain.trials import Choices, Trials
+from windlass.placement.explain.trials import Budget, Choices, Trials
 from windlass.placement.gang import Part
 from windlass.placement.topology import DomainTree
 from windlass.queueing.site import PodSetChoice
 
 
 class Case:
-    def __init__(self, after: Aftermath, piece: Workload, verdict: Verdict) -> None:
+    def __init__(
+        self, after: Aftermath, piece: Workload, verdict: Verdict, budget: Budget | None = None
+    ) -> None:
         self.after, self.piece, self.verdict = after, piece, verdict
-        self.trials = Trials(after)
+        self.trials = Trials(after, budget)
         self.choices: Choices | None = self.trials.choices(piece)
         """The flavors that quota gives it; None where quota is what it lacks."""
         plain = tuple(PodSetChoice(one.name, one.count, {}) for one in piece.pod_sets)

@@ -196,7 +196,8 @@ def _topology_limit(case: Case) -> Iterator[Limit]:
     text = found.message
     if found.level and found.needed:
         where = f"one {level_name(level)}" if level else "the topology"
-        text = f"no place for its {found.needed} {what} within {where}: {found.fits} would fit at the most"
+        its = f"its {found.needed} {what}" if found.needed > 1 else "it"
+        text = f"no place for {its} within {where}: {found.fits} would fit at the most"
     yield Limit("topology", text, level=level, needed=str(found.needed or ""), available=str(found.fits))
 
 

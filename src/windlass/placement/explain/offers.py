@@ -18,18 +18,26 @@ MOST_PODS = 64
 """For larger gangs nothing is offered here: `windlass plan defrag` takes its time."""
 
 
+MOST_SEARCHES = 8
+"""Different requests of one plan that moves are looked for."""
+
+
 class Offers:
     """The pods that may be moved are looked up once for all holds of a plan."""
 
     def __init__(self, after: Aftermath) -> None:
         self._after = after
-        self._park: Park | None = None
+        self._made: tuple[Park, QuickMoves] | None = None
+        self._searches = 0
 
     def moves(self, case: Case) -> tuple[MoveOffer, ...]:
         if case.choices is None or sum(part.count for part in case.parts) > MOST_PODS:
             return ()
-        park, overlay = self._movable(), self._after.overlay
-        found = QuickMoves(overlay, self._after.site, park, LIMITS).find(case.piece, case.choices)
+        self._searches += 1
+        if self._searches > MOST_SEARCHES:
+            return ()
+        (park, search), overlay = self._tools(), self._after.overlay
+        found = search.find(case.piece, case.choices)
         if found is None:
             return ()
         names = overlay.snapshot.facts.names
@@ -43,11 +51,11 @@ class Offers:
             for step in found.steps
         )
 
-    def _movable(self) -> Park:
-        if self._park is None:
-            snapshot = self._after.overlay.snapshot
-            costs = Costs.of(self._after.queues, self._after.now)
-            self._park = find_movable(
-                snapshot, snapshot.workloads, snapshot.budgets, costs, self._after.pods_leaving()
-            )
-        return self._park
+    def _tools(self) -> tuple[Park, QuickMoves]:
+        if self._made is None:
+            overlay = self._after.overlay
+            snapshot, costs = overlay.snapshot, Costs.of(self._after.queues, self._after.now)
+            leaving = self._after.pods_leaving()
+            park = find_movable(snapshot, snapshot.workloads, snapshot.budgets, costs, leaving)
+            self._made = park, QuickMoves(overlay, self._after.site, park, LIMITS)
+        return self._made

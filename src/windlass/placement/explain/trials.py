@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from windlass.model.errors import InputError
 from windlass.model.workload import Workload
-from windlass.placement.explain.aftermath import Aftermath
+from windlass.placement.explain.aftermath import FEW_NODES, Aftermath
 from windlass.placement.timeplan.guard import GuardedSite
 from windlass.queueing.assignment import Assignment, Mode
 from windlass.queueing.pending import Pending
@@ -19,26 +19,37 @@ from windlass.queueing.planner import Planner
 from windlass.queueing.site import PlaceResult, PodSetChoice
 from windlass.queueing.victims import Rules
 
-MOST_TRIALS = 40
+MOST_TRIALS = 32
 """Requests that are tried for one hold."""
-MOST_PODS = 4096
+MOST_PODS = 2048
 """Pods that are placed for one hold, all trials together."""
+VISITS, VISITS_OF_MANY = 40_000, 4_000_000
+"""Nodes that are looked at for one plan, all trials of all holds together, with few nodes and with many."""
 
 Choices = tuple[PodSetChoice, ...]
+
+
+class Budget:
+    """What may be spent on one plan: counted in nodes looked at, never in seconds."""
+
+    def __init__(self, nodes: int) -> None:
+        self.nodes = nodes
+        self.left = VISITS if nodes <= FEW_NODES else VISITS_OF_MANY
 
 
 class Trials:
     """The trials of one hold."""
 
-    def __init__(self, after: Aftermath) -> None:
+    def __init__(self, after: Aftermath, budget: Budget | None = None) -> None:
         self.after = after
+        self._budget = budget or Budget(after.overlay.snapshot.facts.size)
         after.count_everybody()
         self._planner = Planner(after.room.system, Rules(after.queues, after.now), after.site)
         self._trials, self._pods = 0, 0
 
     @property
     def are_spent(self) -> bool:
-        return self._trials >= MOST_TRIALS or self._pods >= MOST_PODS
+        return self._trials >= MOST_TRIALS or self._pods >= MOST_PODS or self._budget.left <= 0
 
     def starts(self, piece: Workload, without: Collection[str] = ()) -> bool:
         """Whether quota, planned starts and nodes would let it start now, once those named have gone."""
@@ -69,6 +80,7 @@ class Trials:
 
     def _place(self, piece: Workload, choices: Choices, others_go: bool) -> PlaceResult:
         self._trials += 1
+        self._budget.left -= self._budget.nodes
         self._pods += sum(choice.count for choice in choices)
         if others_go:
             return self.after.site.place(piece, choices)

@@ -1,0 +1,95 @@
+"""`why`, `dump` and `doctor` on a real control plane: the same verdict live and from a dump, and a patch that works."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from click.testing import CliRunner, Result
+
+from tests.cluster.api import until
+from tests.cluster.fake_kubelet import node
+from windlass.cli.doctor import doctor
+from windlass.cli.dump import dump
+from windlass.cli.why import why_command
+
+TAINT = {"key": "nvidia.com/gpu", "value": "true", "effect": "NoSchedule"}
+PODS = "/api/v1/namespaces/default/pods"
+
+
+def server() -> dict[str, Any]:
+    container = {"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    labels = {"app": "server"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "server", "namespace": "default"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+def ask(kubeconfig: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(why_command, [*arguments, "--kubeconfig", str(kubeconfig)])
+
+
+def test_live_and_from_a_dump_the_answer_is_the_same(cluster: Any, tmp_path: Path) -> None:
+    cluster.api.create(node("g1", {"nvidia.com/gpu": "8"}, taints=[TAINT]), node("c1", {}), server())
+    until(lambda: cluster.api.items(PODS), what="the deployment's pod")
+    live = json.loads(ask(cluster.kubeconfig, "deploy/server", "-o", "json").stdout)
+    assert live["code"] == "TAINT_NOT_TOLERATED"
+    target = tmp_path / "dump"
+    written = CliRunner().invoke(dump, [str(target), "--redact", "--kubeconfig", str(cluster.kubeconfig)])
+    assert written.exit_code == 0, written.output
+    offline = CliRunner().invoke(why_command, ["deploy/server", "--from", str(target), "-o", "json"])
+    assert json.loads(offline.stdout) == live
+    assert "managedFields" not in "".join(file.read_text() for file in target.glob("*.json"))
+
+
+def test_the_patch_makes_the_real_scheduler_place_it(control_plane: Any) -> None:
+    scheduler = control_plane.scheduler()
+    scheduler.start()
+    try:
+        control_plane.api.create(node("g1", {"nvidia.com/gpu": "8"}, taints=[TAINT]), server())
+        until(lambda: control_plane.api.items(PODS), what="the deployment's pod")
+        printed = ask(control_plane.kubeconfig, "deploy/server", "--patch")
+        patch = yaml.safe_load(printed.stdout)
+        control_plane.api.patch("/apis/apps/v1/namespaces/default/deployments/server", patch, "strategic")
+        until(
+            lambda: [pod for pod in control_plane.api.items(PODS) if pod["spec"].get("nodeName") == "g1"],
+            what="a pod on g1",
+        )
+    finally:
+        scheduler.stop()
+
+
+def test_with_rights_in_one_namespace_it_says_what_it_could_not_see(cluster: Any) -> None:
+    reader = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "reader", "namespace": "default"},
+        "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list"]}],
+    }
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "reader", "namespace": "default"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"},
+        "subjects": [{"kind": "User", "name": "researcher", "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+    cluster.api.create(reader, binding, node("g1", {"nvidia.com/gpu": "8"}, taints=[TAINT]), server())
+    until(lambda: cluster.api.items(PODS), what="the deployment's pod")
+    answer = json.loads(ask(cluster.user("researcher", ()), "deploy/server", "-o", "json").stdout)
+    assert answer["code"] == "UNKNOWN"
+    assert any("nodes" in one["what"] for one in answer["missing_evidence"])
+
+
+def test_doctor_examines_a_live_cluster(cluster: Any) -> None:
+    cluster.api.create(node("g1", {"nvidia.com/gpu": "8"}))
+    result = CliRunner().invoke(doctor, ["cluster", "--kubeconfig", str(cluster.kubeconfig), "-o", "json"])
+    report = json.loads(result.stdout)
+    assert {one["check"] for one in report["findings"]} >= {"gpu-nodes", "labels"}

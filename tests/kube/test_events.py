@@ -1,0 +1,128 @@
+"""Events and conditions: told once, counted when they come again, and never more than the server can bear."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.kube.fake_server import FakeServer
+
+from windlass.apply import conditions as module
+from windlass.apply.conditions import ConditionWriter, Waiting
+from windlass.apply.words import condition_message, condition_reason
+from windlass.kube import events
+from windlass.kube.client import KubeClient
+from windlass.kube.events import Event, Recorder, Regarding
+from windlass.model.verdict import ReasonCount, Verdict
+
+
+def waits(note: str = "no room", name: str = "p") -> Event:
+    return Event(Regarding("Pod", f"a/{name}", "uid-1"), "FailedScheduling", note, "Scheduling", "Warning")
+
+
+async def sent(recorder: Recorder) -> None:
+    task = asyncio.create_task(recorder.run())
+    await recorder.drain(5)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.asyncio
+async def test_repeats_are_counted(server: FakeServer, client: KubeClient) -> None:
+    recorder = Recorder(client, "me")
+    for _ in range(50):
+        recorder.record(waits())
+    recorder.record(waits("another note"))
+    await sent(recorder)
+    for _ in range(50):
+        recorder.record(waits())
+    await sent(recorder)
+    made = sorted(server.objects["events"].values(), key=lambda one: one["note"])
+    assert [one["note"] for one in made] == ["another note", "no room"]
+    assert made[1]["series"]["count"] == 51, "those before it was there, and the first after"
+    assert made[1]["regarding"] == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": "a",
+        "name": "p",
+        "uid": "uid-1",
+    }
+
+
+@pytest.mark.asyncio
+async def test_a_flood_of_waits_is_cut_and_binds_are_not(
+    server: FakeServer, client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "BURST", 10.0)
+    recorder = Recorder(client, "me")
+    recorder._tokens = 10.0
+    for number in range(200):
+        recorder.record(waits(name=f"p{number}"), droppable=True)
+        about = Regarding("Pod", f"a/q{number}", "u")
+        recorder.record(Event(about, "Scheduled", "Successfully assigned", "Binding"))
+    await sent(recorder)
+    reasons = [one["reason"] for one in server.objects["events"].values()]
+    assert reasons.count("Scheduled") == 200
+    assert 10 <= reasons.count("FailedScheduling") <= 20
+    assert recorder.dropped >= 180
+
+
+@pytest.mark.asyncio
+async def test_a_condition_is_written_when_it_changes(
+    server: FakeServer, client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await server.put("pods", {"metadata": {"name": "p", "namespace": "a", "uid": "u"}, "spec": {}})
+    writer = ConditionWriter(client, Recorder(client, "me"))
+    task = asyncio.create_task(writer.run())
+
+    def patches() -> int:
+        return sum(method == "PATCH" for method, _, _ in server.requests)
+
+    async def settled(count: int) -> None:
+        async with asyncio.timeout(5):
+            while patches() < count:
+                await asyncio.sleep(0.01)
+
+    writer.want(Waiting("a/p", "u", "Unschedulable", "0/3 nodes", None))
+    await settled(1)
+    writer.want(Waiting("a/p", "u", "Unschedulable", "0/3 nodes", None))
+    writer.want(Waiting("a/p", "u", "Unschedulable", "0/4 nodes", None))
+    await asyncio.sleep(0.1)
+    assert patches() == 1, "other words alone can wait"
+    writer.want(Waiting("a/p", "u", "WaitingForQuota", "0/4 nodes", "n1"))
+    await settled(2)
+    status = server.get("pods", "a/p")["status"]
+    assert status["conditions"][0]["reason"] == "WaitingForQuota"
+    assert status["nominatedNodeName"] == "n1"
+    monkeypatch.setattr(module, "AT_MOST_EVERY", 0.0)
+    writer.want(Waiting("a/p", "u", "WaitingForQuota", "0/5 nodes", "n1"))
+    await settled(3)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("GPU_FULL", "Unschedulable"),
+        ("GPU_FRAGMENTED", "Unschedulable"),
+        ("CPU_MEM_INSUFFICIENT", "Unschedulable"),
+        ("TAINT_NOT_TOLERATED", "Unschedulable"),
+        ("KUEUE_QUOTA_INSUFFICIENT", "WaitingForQuota"),
+        ("QUEUE_BEHIND_HEAD", "WaitingForQuota"),
+        ("GANG_INCOMPLETE", "WaitingForGang"),
+        ("RESERVED_FOR_OTHERS", "WaitingBehindPlan"),
+        ("NOT_IMPLEMENTED", "NotImplemented"),
+        ("INVALID_OBJECT", "Misconfigured"),
+    ],
+)
+def test_autoscalers_hear_their_word_only_where_capacity_is_missing(code: str, reason: str) -> None:
+    assert condition_reason(Verdict(code)) == reason
+
+
+def test_the_message_has_kube_schedulers_form() -> None:
+    counted = Verdict("GPU_FULL", 3, (ReasonCount("GPU_FULL", "Insufficient nvidia.com/gpu", 3),))
+    assert condition_message(counted).startswith("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
+    secret = Verdict("KUEUE_QUOTA_INSUFFICIENT", 3, detail="team-b/secret-model holds all of it")
+    assert condition_message(secret).startswith("0/3 nodes are available: ")
+    assert "secret-model" not in condition_message(secret), "what others may not see stays out"

@@ -1,0 +1,87 @@
+"""Leadership: one at a time, followed when it falls silent, and never claimed by one that woke up late."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from aiohttp import web
+from tests.kube.fake_server import FakeServer, refusal
+
+from windlass.kube import lease as module
+from windlass.kube.client import KubeClient
+from windlass.kube.lease import Lease, LeaseTerms
+
+pytestmark = pytest.mark.asyncio
+
+
+def candidate(client: KubeClient, name: str, seconds: float = 1.0) -> Lease:
+    return Lease(client, LeaseTerms("sys", "lead", name, seconds))
+
+
+async def test_the_second_waits_and_follows_a_silent_leader(client: KubeClient) -> None:
+    first, second = candidate(client, "first"), candidate(client, "second")
+    await first.acquire()
+    waiting = asyncio.create_task(second.acquire())
+    keeping = asyncio.create_task(first.keep())
+    await asyncio.sleep(1.5)
+    assert first.is_held, "it renews"
+    assert not waiting.done()
+    keeping.cancel()
+    await asyncio.wait_for(waiting, 5)
+    assert second.is_held
+    assert not first.is_held, "a silent leader knows before anybody else takes over"
+
+
+async def test_release_lets_the_next_one_begin_at_once(client: KubeClient) -> None:
+    first, second = candidate(client, "first", 30.0), candidate(client, "second", 30.0)
+    await first.acquire()
+    await first.release()
+    assert not first.is_held
+    await asyncio.wait_for(second.acquire(), 5)
+
+
+async def test_who_wakes_up_late_leads_no_more(client: KubeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was stopped finds that time has passed, whatever it was doing."""
+    lease = candidate(client, "first", 15.0)
+    await lease.acquire()
+    assert lease.is_held
+    real = time.monotonic
+    monkeypatch.setattr(module.time, "monotonic", lambda: real() + 10.5)
+    assert not lease.is_held
+
+
+async def test_a_leader_that_cannot_renew_gives_up_in_time(client: KubeClient, server: FakeServer) -> None:
+    lease = candidate(client, "first")
+    await lease.acquire()
+
+    def broken(request: web.Request) -> web.Response | None:
+        return refusal(500, "etcd is gone") if request.method == "PUT" else None
+
+    server.faults.append(broken)
+    began = time.monotonic()
+    await asyncio.wait_for(lease.keep(), 5)
+    assert not lease.is_held
+    assert time.monotonic() - began < 1.0, "before the lease itself is over"
+
+
+async def test_whose_lease_was_taken_knows_it_at_the_next_renewal(
+    client: KubeClient, server: FakeServer
+) -> None:
+    lease = candidate(client, "first", 15.0)
+    await lease.acquire()
+    taken = dict(server.get("leases", "sys/lead"))
+    taken["spec"] = {**taken["spec"], "holderIdentity": "second"}
+    await server.put("leases", taken)
+    await asyncio.wait_for(lease.keep(), 10)
+    assert not lease.is_held
+
+
+async def test_of_two_that_compete_at_once_one_wins(client: KubeClient) -> None:
+    lucky = [candidate(client, f"c{number}", 30.0) for number in range(5)]
+    done, waiting = await asyncio.wait([asyncio.create_task(one.acquire()) for one in lucky], timeout=1.0)
+    assert len(done) == 1
+    assert sum(one.is_held for one in lucky) == 1
+    for task in waiting:
+        task.cancel()

@@ -1,0 +1,184 @@
+"""What the engine is told: everybody's pods on nodes, only ours that wait, and quota only where it is ours."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from windlass.cluster.delta import Assume, Gone, Put
+from windlass.model.objects import Unreadable, decode_object
+from windlass.scheduler.options import Options
+from windlass.scheduler.world import World
+
+pytestmark = pytest.mark.asyncio
+QUEUE = {"kueue.x-k8s.io/queue-name": "main"}
+
+
+def world(**options: Any) -> World:
+    return World(Options(**options), lambda odd: None)
+
+
+def pod(name: str, scheduler: str = "windlass", node: str = "", **meta: Any) -> Any:
+    spec = {"schedulerName": scheduler, "containers": [{"name": "c"}]}
+    if node:
+        spec["nodeName"] = node
+    metadata = {"name": name, "namespace": "a", "uid": f"u-{name}", **meta}
+    return decode_object({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+
+def node(name: str, **labels: str) -> Any:
+    return decode_object({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
+
+
+def job(name: str, suspend: bool = True, scheduler: str = "windlass") -> Any:
+    template = {"spec": {"schedulerName": scheduler, "containers": [{"name": "c"}]}}
+    meta = {"name": name, "namespace": "a", "labels": QUEUE, "uid": name}
+    spec = {"suspend": suspend, "parallelism": 1, "template": template}
+    return decode_object({"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec})
+
+
+def workload(name: str, admitted: bool) -> Any:
+    template = {"spec": {"containers": [{"name": "c"}]}}
+    return decode_object(
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "Workload",
+            "metadata": {"name": name, "namespace": "a", "uid": name},
+            "spec": {"queueName": "main", "podSets": [{"name": "main", "count": 1, "template": template}]},
+            "status": {"admission": {"clusterQueue": "cq"}} if admitted else {},
+        }
+    )
+
+
+def told(some: World, *deltas: Any) -> list[str]:
+    some.push([Put(one) if not isinstance(one, Gone | Assume) else one for one in deltas])
+    names = []
+    for delta in some.settle(1_000).told:
+        if isinstance(delta, Put):
+            names.append(delta.object.metadata.name)
+        elif isinstance(delta, Gone):
+            names.append(f"-{delta.key}")
+    return names
+
+
+async def test_pods_that_wait_for_others_are_left_out_and_all_on_nodes_count() -> None:
+    some = world()
+    assert told(some, pod("mine"), pod("theirs", "default-scheduler")) == ["mine"]
+    assert told(some, pod("theirs", "default-scheduler", "n1")) == ["theirs"]
+    assert told(some, pod("static", "", "n1"), Gone("Pod", "a/theirs")) == ["static", "-a/theirs"]
+
+
+async def test_a_pod_that_is_being_deleted_is_not_decided_on() -> None:
+    some = world()
+    assert told(some, pod("p")) == ["p"]
+    assert told(some, pod("p", deletionTimestamp="2026-01-01T00:00:00Z")) == ["-a/p"]
+
+
+async def test_nodes_without_the_labels_are_not_looked_at() -> None:
+    some = world(node_selector={"pool": "gpu"})
+    assert told(some, node("n1", pool="gpu"), node("n2")) == ["n1"]
+    assert told(some, node("n1"), node("n2", pool="gpu")) == ["-n1", "n2"]
+    assert some.nodes == {"n2"}
+
+
+async def test_what_only_changes_its_version_is_no_news() -> None:
+    some = world()
+    told(some, pod("p", resourceVersion="1"), node("n1"))
+    some.push([Put(pod("p", resourceVersion="2")), Put(node("n1"))])
+    assert some.settle(1_000) == ([], False)
+
+
+async def test_a_bind_of_ours_that_is_confirmed_is_no_news_and_anything_else_is() -> None:
+    some = world()
+    told(some, node("n1"), node("n2"), pod("p"), pod("q"))
+    some.assume([Assume("a/p", "n1"), Assume("a/q", "n1")])
+    some.push([Put(pod("p", node="n1"))])
+    settled = some.settle(1_000)
+    assert [delta.object.metadata.name for delta in settled.told] == ["p"]
+    assert not settled.is_news
+    some.push([Put(pod("q", node="n2"))])
+    assert some.settle(1_000).is_news, "it is not where we thought"
+
+
+async def test_a_pod_just_bound_counts_as_started_now_and_not_when_it_was_made() -> None:
+    some = world()
+    some.push([Put(pod("p", node="n1", creationTimestamp="1970-01-01T00:00:00Z"))])
+    (delta,) = some.settle(1_000_000).told
+    assert delta.object.status.start_time == "1970-01-12T13:46:40Z"
+
+
+async def test_a_resting_pod_is_left_alone_until_it_wakes() -> None:
+    some = world()
+    told(some, node("n1"), pod("p"))
+    some.assume([Assume("a/p", "n1")])
+    some.rest("a/p")
+    assert told(some) == ["-a/p"]
+    assert told(some, pod("p", resourceVersion="9")) == []
+    some.wake("a/p")
+    assert told(some) == ["p"]
+
+
+async def test_beside_kueue_only_what_it_admitted_is_seen() -> None:
+    some = world()
+    some.kueue_is_live = True
+    assert told(some, job("j"), workload("waits", False), workload("runs", True)) == ["runs"]
+    assert some.queued_jobs() == []
+    some.kueue_is_live = False
+    some.reconsider()
+    assert told(some) == ["j", "waits"]
+    assert [one.metadata.name for one in some.queued_jobs()] == ["j"]
+    some.kueue_is_live = True
+    some.reconsider()
+    assert told(some) == ["-a/j", "-a/waits"]
+
+
+@pytest.mark.parametrize("name", ["a/main", "cq"])
+async def test_a_queue_that_is_taken_over_is_ours_beside_kueue(name: str) -> None:
+    some = world(take_over=frozenset({name}))
+    some.kueue_is_live = True
+    queue = decode_object(
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "LocalQueue",
+            "metadata": {"name": "main", "namespace": "a"},
+            "spec": {"clusterQueue": "cq"},
+        }
+    )
+    assert told(some, queue, job("j"), workload("waits", False)) == ["main", "j", "waits"]
+
+
+async def test_another_schedulers_jobs_are_not_ours_to_admit() -> None:
+    some = world()
+    assert told(some, job("j", scheduler="default-scheduler")) == []
+    assert some.queued_jobs() == []
+
+
+async def test_classes_are_kept_back_until_something_is_grouped() -> None:
+    some = world()
+    high = decode_object(
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": "high"},
+            "value": 5,
+        }
+    )
+    assert told(some, high) == []
+    assert told(some, pod("alone")) == ["alone"]
+    assert told(some, pod("g", labels={"kueue.x-k8s.io/pod-group-name": "g"})) == ["high", "g"]
+
+
+async def test_an_unreadable_pod_blocks_its_node_and_is_reported() -> None:
+    reported: list[Unreadable] = []
+    some = World(Options(), reported.append)
+    await asyncio.sleep(0)
+    from windlass.model.errors import InputError
+
+    odd = Unreadable(InputError("no", path="spec.priority"), "Pod", "a", "odd", "n1")
+    waits = Unreadable(InputError("no"), "Pod", "a", "waits", "")
+    some.push([Put(node("n1")), Put(odd), Put(waits)])
+    told_ = some.settle(1_000).told
+    assert [one.object.name for one in told_] == ["n1", "odd"]
+    assert reported == [odd, waits]

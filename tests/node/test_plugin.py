@@ -1,0 +1,296 @@
+"""The device plugin against a kubelet that speaks real gRPC over Unix sockets."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from tests.node.kubelet import FakeKubelet
+from tests.node.machines import machine, until
+
+from windlass.node.backend.simulated import SimulatedBackend
+from windlass.node.cdi import read_spec
+from windlass.node.config_source import ConfigSource
+from windlass.node.health import HealthBook, Rules
+from windlass.node.plugin.manager import OtherOwner, PluginManager
+from windlass.node.plugin.process import PluginProcess, Timing
+from windlass.node.root import HostRoot
+from windlass.node.wishes import WaitingPod, WishFile, write_wishes
+from windlass.sharing.plugin_config import resolve_config
+
+GPU = "nvidia.com/gpu"
+
+
+class Node:
+    """A simulated machine, a plugin process in a thread, and a kubelet."""
+
+    def __init__(self, folder: Path, backend: SimulatedBackend, config: str = "", **flags: object) -> None:
+        self.folder = folder
+        self.backend = backend
+        self.kubelet = FakeKubelet(folder / "plugins")
+        self.log: list[str] = []
+        self.config_file = folder / "config.yaml"
+        self.config_file.write_text(config)
+        self.flags = flags
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        root = HostRoot(self.backend.folder or "/nowhere")
+        config = ConfigSource(self.config_file, {}, self.flags, log=self.log.append)
+        wish = WishFile(self.folder / "state/wishes.json")
+        self.process = PluginProcess(
+            self.backend,
+            root,
+            config,
+            PluginManager(self.folder / "plugins", root, self.log.append, wish=wish),
+            HealthBook(Rules(quiet_seconds=0.3), time.monotonic),
+            state=self.folder / "state",
+            cdi_folder=self.folder / "cdi",
+            log=self.log.append,
+            timing=Timing(round_seconds=0.05, reading_seconds=0.1, validation_retry_seconds=0.2),
+        )
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self.process.run, args=(self._stop,))
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self.process.wake()
+            self._thread.join(10)
+
+    def ids(self) -> list[str]:
+        return [gpu.uuid for gpu in self.backend.inventory().gpus]
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[list[Node]]:
+    made: list[Node] = []
+    yield made
+    for node in made:
+        node.stop()
+        node.kubelet.stop()
+
+
+def started(nodes: list[Node], node: Node) -> Node:
+    nodes.append(node)
+    node.kubelet.start()
+    node.start()
+    return node
+
+
+def eight(nodes: list[Node], folder: Path, config: str = "", **flags: object) -> Node:
+    node = started(nodes, Node(folder, machine(folder=folder / "machine"), config, **flags))
+    until(lambda: len(node.kubelet.healthy(GPU)) == 8, what="all GPUs are advertised and healthy")
+    return node
+
+
+class TestRegistration:
+    def test_registers_with_its_options(self, nodes: list[Node], tmp_path: Path) -> None:
+        node = eight(nodes, tmp_path)
+        (request,) = node.kubelet.registrations
+        assert (request.version, request.endpoint, request.resource_name) == (
+            "v1beta1",
+            "nvidia-gpu.sock",
+            GPU,
+        )
+        assert request.options.get_preferred_allocation_available
+        assert not request.options.pre_start_required
+
+    def test_every_device_says_its_numa_node(self, nodes: list[Node], tmp_path: Path) -> None:
+        node = eight(nodes, tmp_path)
+        numa = [node.kubelet.devices(GPU)[name]["numa"] for name in node.ids()]
+        assert numa == ["0"] * 4 + ["1"] * 4
+
+    def test_registers_again_after_a_kubelet_restart(self, nodes: list[Node], tmp_path: Path) -> None:
+        node = eight(nodes, tmp_path)
+        node.kubelet.stop()
+        node.kubelet.start()
+        until(lambda: len(node.kubelet.healthy(GPU)) == 8, what="the new kubelet knows all GPUs")
+        assert len(node.kubelet.registrations) == 2
+
+    def test_waits_for_a_kubelet_that_comes_late(self, nodes: list[Node], tmp_path: Path) -> None:
+        node = Node(tmp_path, machine(folder=tmp_path / "machine"))
+        nodes.append(node)
+        node.start()
+        until(lambda: any("waiting for the kubelet" in line for line in node.log))
+        node.kubelet.start()
+        until(lambda: len(node.kubelet.healthy(GPU)) == 8, what="the late kubelet knows all GPUs")
+
+    def test_a_second_plugin_for_the_same_resource_refuses(self, nodes: list[Node], tmp_path: Path) -> None:
+        node = eight(nodes, tmp_path)
+        second = PluginManager(tmp_path / "plugins", HostRoot(tmp_path / "machine"), lambda line: None)
+        with pytest.raises(OtherOwner, match="another device plugin serves nvidia.com/gpu"):
+            second.refuse_second_owner(node.backend.inventory(), resolve_config())
+
+    def test_a_dead_plugins_socket_is_no_owner(self, nodes: list[Node], tmp_path: Path) -> None:
+        node = eight(nodes, tmp_path)
+        node.stop()
+        (tmp_path / "plugins/nvidia-gpu.sock").touch()
+        node.start()
+        until(lambda: len(node.kubelet.registrations) == 2)
+        until(lambda: len(node.kubelet.healthy(GPU)) == 8, what="the new plugin is in charge")
+
+
+class TestHealth:
+    def test_nothing_is_healthy_before_the_validator_has_passed(
+        self, nodes: list[Node], tmp_path: Path
+    ) -> None:
+        backend = machine(folder=tmp_path / "machine")
+        backend.inject(2, refuses=["compute"])
+        node = started(nodes, Node(tmp_path, backend))
+        until(lambda: len(node.kubelet.healthy(GPU)) == 7, what="seven have passed")
+        assert backend.inventory().gpus[2].uuid not in node.kubelet.healthy(GPU)
+        assert any("numbers are wrong" in line for line in node.log)
+        backend.inject(2, refuses=[])
+        until(lambda: len(node.kubelet.healthy(GPU)) == 8, what="the eighth passes later")
+
+    def test_a_restart_on_the_same_boot_needs_no_new_pass(self, nodes: list[Node], tmp_path: Path) -> None:
+        node = eight(nodes, tmp_path)
+        node.stop()
+        for at in range(8):
+            node.backend.inject(at, refuses=["compute"])
+        node.start()
+        until(lambda: len(node.kubelet.registrations) == 2)
+        until(lambda: len(node.kubelet.healthy(GPU)) == 8, what="they are healthy at once")
+
+    def test_a_fatal_xid_is_told_and_recovered_from(self, nodes: list[Node], tmp_path: Path) -> None:
+        node = eight(nodes, tmp_path)
+        begun = time.monotonic()
+        node.backend.inject(3, 48, recovery_action=1)
+        until(lambda: node.ids()[3] not in node.kubelet.healthy(GPU), what="the kubelet is told")
+        assert time.monotonic() - begun < 2
+        assert len(node.kubelet.healthy(GPU)) == 7
+        assert any("Xid 48" in line and "reset" in line for line in node.log)
+        node.backend.recover(3)
+        until(lambda: len(node.kubelet.healthy(GPU)) == 8, what="it is back")
+
+    def test_an_applications_xid_is_said_and_changes_nothing(self, nodes: list[Node], tmp_path: Path) -> None:
+        node = eight(nodes, tmp_path)
+        before = node.kubelet.updates[GPU]
+        node.backend.inject(3, 31)
+        until(lambda: any("Xid 31" in line for line in node.log))
+        assert node.kubelet.updates[GPU] == before
+
+    def test_a_lost_gpu_takes_no_other_with_it(self, nodes: list[Node], tmp_path: Path) -> None:
+        node = eight(nodes, tmp_path)
+        node.backend.inject(0, is_lost=True)
+        until(lambda: len(node.kubelet.healthy(GPU)) == 7, what="one is lost")
+        chosen = node.kubelet.preferred(GPU, 2, node.ids(), [])
+        assert len(chosen) == 2
+        assert node.ids()[0] not in chosen
+
+    def test_all_replicas_of_a_gpu_fall_ill_together(self, nodes: list[Node], tmp_path: Path) -> None:
+        config = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}"
+        node = started(nodes, Node(tmp_path, machine(folder=tmp_path / "machine"), config))
+        until(lambda: len(node.kubelet.healthy(GPU)) == 32)
+        node.backend.inject(5, 79, is_lost=True)
+        until(lambda: len(node.kubelet.healthy(GPU)) == 28, what="all four replicas are told")
+
+    def test_an_instance_falls_ill_alone(self, nodes: list[Node], tmp_path: Path) -> None:
+        backend = machine(count=1, mig=("1g.10gb",) * 7, folder=tmp_path / "machine")
+        node = started(nodes, Node(tmp_path, backend, "flags: {migStrategy: mixed}"))
+        name = "nvidia.com/mig-1g.10gb"
+        until(lambda: len(node.kubelet.healthy(name)) == 7)
+        ill = backend.inventory().gpus[0].instances[2]
+        backend.inject(0, 95, gpu_instance=ill.gpu_instance)
+        until(lambda: len(node.kubelet.healthy(name)) == 6)
+        assert ill.uuid not in node.kubelet.healthy(name)
+
+
+class TestLiveChanges:
+    def test_a_new_mig_layout_is_advertised_without_a_restart(
+        self, nodes: list[Node], tmp_path: Path
+    ) -> None:
+        backend = machine(count=1, mig=("1g.10gb",) * 7, folder=tmp_path / "machine")
+        node = started(nodes, Node(tmp_path, backend, "flags: {migStrategy: mixed}"))
+        until(lambda: len(node.kubelet.healthy("nvidia.com/mig-1g.10gb")) == 7)
+        uuid = backend.inventory().gpus[0].uuid
+        for instance in backend.inventory().gpus[0].instances[4:]:
+            backend.destroy_instance(uuid, instance.gpu_instance)
+        backend.create_instance(uuid, "3g.40gb", 4)
+        until(
+            lambda: len(node.kubelet.healthy("nvidia.com/mig-3g.40gb")) == 1, what="the new resource is there"
+        )
+        until(lambda: len(node.kubelet.devices("nvidia.com/mig-1g.10gb")) == 4)
+
+    def test_a_changed_config_is_followed_and_a_wrong_one_is_not(
+        self, nodes: list[Node], tmp_path: Path
+    ) -> None:
+        node = eight(nodes, tmp_path)
+        node.config_file.write_text(
+            "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}"
+        )
+        until(lambda: len(node.kubelet.healthy(GPU)) == 16, what="the new config is in force")
+        node.config_file.write_text(
+            "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 1}]}}"
+        )
+        until(
+            lambda: any("last good configuration stays" in line and "replicas" in line for line in node.log)
+        )
+        assert len(node.kubelet.healthy(GPU)) == 16
+
+    def test_the_cdi_spec_is_there_and_follows_mig(self, nodes: list[Node], tmp_path: Path) -> None:
+        backend = machine(count=1, mig=("3g.40gb", "3g.40gb"), folder=tmp_path / "machine")
+        config = "flags: {migStrategy: mixed, plugin: {deviceListStrategy: cdi-cri}}"
+        node = started(nodes, Node(tmp_path, backend, config))
+        until(lambda: len(node.kubelet.healthy("nvidia.com/mig-3g.40gb")) == 2)
+        file = tmp_path / "cdi/k8s.device-plugin.nvidia.com-gpu.json"
+
+        def names() -> set[str]:
+            return {device.name for device in read_spec(file.read_bytes()).devices}
+
+        first, second = (each.uuid for each in backend.inventory().gpus[0].instances)
+        assert {"all", "0:0", first, second} <= names()
+        gone = backend.inventory().gpus[0].instances[1].gpu_instance
+        backend.destroy_instance(backend.inventory().gpus[0].uuid, gone)
+        until(lambda: second not in names(), what="the spec follows")
+        answer = node.kubelet.allocate("nvidia.com/mig-3g.40gb", first)
+        assert [device.name for device in answer.cdi_devices] == [f"k8s.device-plugin.nvidia.com/gpu={first}"]
+
+    def test_switched_off_by_a_label_and_on_again(self, nodes: list[Node], tmp_path: Path) -> None:
+        node = eight(nodes, tmp_path)
+        (tmp_path / "state/device-plugin.off").touch()
+        until(lambda: not (tmp_path / "plugins/nvidia-gpu.sock").exists(), what="the socket is gone")
+        (tmp_path / "state/device-plugin.off").unlink()
+        until(lambda: len(node.kubelet.registrations) == 2, what="it registers again")
+
+
+class TestRequests:
+    def test_an_unknown_device_fails_the_call_with_its_name(self, nodes: list[Node], tmp_path: Path) -> None:
+        node = eight(nodes, tmp_path)
+        with pytest.raises(grpc.RpcError) as failed:
+            node.kubelet.allocate(GPU, "GPU-nobody")
+        assert "unknown device: GPU-nobody" in failed.value.details()
+
+    def test_more_than_one_share_fails_where_the_config_says_so(
+        self, nodes: list[Node], tmp_path: Path
+    ) -> None:
+        config = (
+            "sharing: {timeSlicing: {failRequestsGreaterThanOne: true,"
+            " resources: [{name: nvidia.com/gpu, replicas: 2}]}}"
+        )
+        node = started(nodes, Node(tmp_path, machine(folder=tmp_path / "machine"), config))
+        until(lambda: len(node.kubelet.healthy(GPU)) == 16)
+        with pytest.raises(grpc.RpcError) as failed:
+            node.kubelet.allocate(GPU, *node.kubelet.healthy(GPU)[:2])
+        assert "maximum request size for shared resources is 1" in failed.value.details()
+
+    def test_the_engines_wish_steers_where_one_pod_matches(self, nodes: list[Node], tmp_path: Path) -> None:
+        node = eight(nodes, tmp_path)
+        wishes = tmp_path / "state/wishes.json"
+        write_wishes(wishes, [WaitingPod("a/p", GPU, 2, (5, 6)), WaitingPod("a/q", GPU, 1, (7,))])
+        assert node.kubelet.preferred(GPU, 2, node.ids(), []) == [node.ids()[5], node.ids()[6]]
+        write_wishes(wishes, [WaitingPod("a/p", GPU, 2, (5, 6)), WaitingPod("a/q", GPU, 2, (1, 2))])
+        assert node.kubelet.preferred(GPU, 2, node.ids(), []) != [node.ids()[5], node.ids()[6]]
+
+    def test_pre_start_is_answered(self, nodes: list[Node], tmp_path: Path) -> None:
+        from windlass.node.protos import deviceplugin_pb2 as dp
+
+        node = eight(nodes, tmp_path)
+        node.kubelet.plugin(GPU).pre_start(dp.PreStartContainerRequest(devices_ids=node.ids()[:1]), timeout=5)

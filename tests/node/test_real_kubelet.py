@@ -1,0 +1,342 @@
+"""The agent on a real kubelet with containerd and runc: eight simulated GPUs, real pods, real devices inside them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cluster.api import Object, until
+from tests.cluster.images import BUSYBOX
+from tests.cluster.node import RealNode
+from tests.cluster.service import Service, free_ports
+from tests.node.machines import FLEET
+
+from windlass.node.backend.simulated import SimulatedBackend
+from windlass.node.backend.simulated_fleet import pool_of_node
+
+GPU = "nvidia.com/gpu"
+SHOW = "echo VISIBLE=$NVIDIA_VISIBLE_DEVICES; ls /dev | grep nvidia; "
+
+
+class Agent:
+    """`windlass node run` beside the real kubelet, with a simulated machine in a folder."""
+
+    def __init__(self, node: RealNode, folder: Path) -> None:
+        self.node = node
+        self.api = node.plane.api
+        self.folder = folder
+        self.fleet = folder / "fleet.yaml"
+        self.fleet.write_text(FLEET)
+        self.config = folder / "config.yaml"
+        self.config.write_text("flags: {plugin: {deviceListStrategy: [envvar, cdi-cri]}}")
+        (self.port,) = free_ports(1)
+        pool, number = pool_of_node(self.fleet, node.name)
+        self.machine = SimulatedBackend(pool, number, folder=folder / "machine")
+        command = [
+            *(sys.executable, "-c", "from windlass.cli.main import main; main()", "node", "run"),
+            *("--fleet", str(self.fleet), "--root", str(folder / "machine"), "--node-name", node.name),
+            *("--config-file", str(self.config), "--state", str(folder / "state")),
+            *("--device-plugins", str(node.device_plugins), "--cdi-folder", str(node.cdi)),
+            *("--pod-resources", str(node.kubelet_root / "pod-resources/kubelet.sock")),
+            *("--kubeconfig", str(node.plane.kubeconfig), "--label-sink", "node"),
+            *("--listen", f"127.0.0.1:{self.port}", "--interval", "0.5"),
+            *("--quiet-seconds", "0.5", "--reading-seconds", "0.2"),
+        ]
+        self.service = Service("windlass-node", command, folder / "agent.log", lambda: True)
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "agent.log").read_text()
+
+    def children(self, name: str) -> list[int]:
+        """The processes of one name under the supervisor."""
+        assert self.service.pid
+        listed = Path(f"/proc/{self.service.pid}/task/{self.service.pid}/children").read_text().split()
+        return [int(pid) for pid in listed if f"child\0{name}" in Path(f"/proc/{pid}/cmdline").read_text()]
+
+    def resource(self, kind: str, name: str = GPU) -> int:
+        status = self.api.get(f"/api/v1/nodes/{self.node.name}")["status"]
+        return int(status.get(kind, {}).get(name, -1))
+
+    def allocatable(self, count: int, name: str = GPU) -> None:
+        until(
+            lambda: self.resource("allocatable", name) == count,
+            60,
+            f"{count} {name} allocatable: {self.log[-800:]}",
+        )
+
+    def run_pod(
+        self, name: str, gpus: int, script: str = "sleep 1000", resource: str = GPU, **spec: Any
+    ) -> None:
+        main: Object = {
+            "name": "main",
+            "image": BUSYBOX,
+            "imagePullPolicy": "Never",
+            "command": ["sh", "-c", SHOW + script],
+            "resources": {"limits": {resource: str(gpus)}},
+        }
+        annotations = spec.pop("annotations", {})
+        self.api.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name, "annotations": annotations},
+                "spec": {
+                    "containers": [main],
+                    "nodeName": self.node.name,
+                    "restartPolicy": "Never",
+                    "terminationGracePeriodSeconds": 0,
+                    **spec,
+                },
+            }
+        )
+
+    def pod(self, name: str) -> Object:
+        return dict(self.api.get(f"/api/v1/namespaces/default/pods/{name}"))
+
+    def running(self, name: str) -> str:
+        """Waits for the pod to run; what it said about its devices."""
+        until(lambda: self.pod(name)["status"].get("phase") == "Running", 60, f"{name} runs")
+        until(lambda: "VISIBLE" in self.pod_log(name), 30, f"{name} has spoken")
+        return self.pod_log(name)
+
+    def pod_log(self, name: str) -> str:
+        return str(self.api.get(f"/api/v1/namespaces/default/pods/{name}/log")["text"])
+
+    def delete(self, name: str) -> None:
+        path = f"/api/v1/namespaces/default/pods/{name}"
+        self.api.delete(path, gracePeriodSeconds=0)
+        until(lambda: not self.api.exists(path), 60, f"{name} is gone")
+
+    def metrics(self) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
+            return str(answer.read().decode())
+
+    def uuids(self) -> list[str]:
+        return [gpu.uuid for gpu in self.machine.inventory().gpus]
+
+
+@pytest.fixture
+def agent(real_node: RealNode, tmp_path: Path) -> Iterator[Agent]:
+    agent = Agent(real_node, tmp_path)
+    agent.service.start()
+    try:
+        yield agent
+    finally:
+        agent.service.stop()
+
+
+def test_pods_get_their_gpus_and_faults_are_seen(agent: Agent) -> None:
+    """One walk through a node's life: each step stands on the one before, and a kubelet takes seconds to start."""
+    agent.allocatable(8)
+    assert agent.resource("capacity") == 8
+    check_labels(agent)
+    check_devices_inside(agent)
+    check_metrics_join(agent)
+    check_fault_and_recovery(agent)
+    check_exporter_killed(agent)
+    check_plugin_killed(agent)
+    check_kubelet_restarted(agent)
+
+
+def check_labels(agent: Agent) -> None:
+    def labels() -> dict[str, str]:
+        return dict(agent.api.get(f"/api/v1/nodes/{agent.node.name}")["metadata"]["labels"])
+
+    until(
+        lambda: labels().get("nvidia.com/gpu.product") == "NVIDIA-H100-80GB-HBM3", 30, "the node is labelled"
+    )
+    assert labels()["nvidia.com/gpu.count"] == "8"
+    assert labels()["nvidia.com/gpu.memory"] == "81559"
+    annotations = agent.api.get(f"/api/v1/nodes/{agent.node.name}")["metadata"]["annotations"]
+    assert "windlass.dev/devices-layout" in annotations
+
+
+def check_devices_inside(agent: Agent) -> None:
+    """One, two and four GPUs: environment and CDI edits are seen from inside the containers."""
+    given: list[str] = []
+    for name, count in (("four", 4), ("two", 2), ("one", 1)):
+        agent.run_pod(name, count)
+        said = agent.running(name).splitlines()
+        mine = said[0].removeprefix("VISIBLE=").split(",")
+        assert len(mine) == count
+        numbers = [agent.machine.inventory().gpu(uuid).minor for uuid in mine]  # type: ignore[union-attr]
+        inside = {line for line in said[1:] if line.startswith("nvidia") and line[6:].isdigit()}
+        assert inside == {f"nvidia{number}" for number in numbers}
+        assert "nvidiactl" in said
+        given += mine
+        key = "windlass.dev/allocated-devices"
+        expected = ",".join(map(str, sorted(agent.uuids().index(uuid) for uuid in mine)))
+        until(
+            lambda n=name, e=expected: agent.pod(n)["metadata"].get("annotations", {}).get(key) == e,
+            30,
+            f"{name} is told what it was given",
+        )
+    assert len(set(given)) == 7, "no GPU is given twice"
+    numa = {agent.machine.inventory().gpu(uuid).numa for uuid in given[:4]}  # type: ignore[union-attr]
+    assert len(numa) == 1, "four GPUs come from one NUMA node"
+
+
+def check_metrics_join(agent: Agent) -> None:
+    until(lambda: agent.metrics().count('pod="four"') > 0, 20, "the exporter knows the pod")
+    line = next(
+        line
+        for line in agent.metrics().splitlines()
+        if line.startswith("DCGM_FI_DEV_FB_USED") and 'pod="two"' in line
+    )
+    assert 'namespace="default"' in line
+    assert 'container="main"' in line
+
+
+def check_fault_and_recovery(agent: Agent) -> None:
+    """A GPU of a running pod fails: allocatable drops, the pod's status says so; it heals, and all are back."""
+    uuid = agent.running("one").splitlines()[0].removeprefix("VISIBLE=")
+    index = agent.uuids().index(uuid)
+    agent.machine.inject(index, 48, recovery_action=1)
+    agent.allocatable(7)
+    assert agent.resource("capacity") == 8
+    until(lambda: device_health(agent, "one") == ["Unhealthy"], 60, "the pod is told")
+    until(lambda: 'windlass_device_unhealthy{UUID="' + uuid in agent.metrics(), 20, "the exporter tells")
+
+    def told() -> bool:
+        events = agent.api.items("/api/v1/namespaces/default/events")
+        return any(each["reason"] == "GPUUnhealthy" and "Xid 48" in each["message"] for each in events)
+
+    until(told, 20, "the node has an Event with reason and action")
+    agent.machine.recover(index)
+    agent.allocatable(8)
+    agent.delete("one")
+
+
+def device_health(agent: Agent, name: str) -> list[str]:
+    found = []
+    for status in agent.pod(name)["status"].get("containerStatuses", ()):
+        for resource in status.get("allocatedResourcesStatus", ()):
+            found += [each["health"] for each in resource.get("resources", ())]
+    return found
+
+
+def check_exporter_killed(agent: Agent) -> None:
+    """Everything beside the plugin dies: no GPU goes, no pod ends, and it comes back."""
+    (pid,) = agent.children("beside")
+    os.kill(pid, signal.SIGKILL)
+    assert agent.resource("allocatable") == 8
+    until(lambda: agent.children("beside") not in ([], [pid]), 20, "it is started again")
+    until(lambda: _answers(agent), 30, "the exporter answers again")
+    assert agent.resource("allocatable") == 8
+    assert agent.pod("four")["status"]["phase"] == "Running"
+
+
+def _answers(agent: Agent) -> bool:
+    try:
+        return "DCGM_FI_DEV_GPU_TEMP" in agent.metrics()
+    except OSError:
+        return False
+
+
+def check_plugin_killed(agent: Agent) -> None:
+    """The plugin dies (or is upgraded): it registers again, and pods keep what they have."""
+    (pid,) = agent.children("plugin")
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: agent.children("plugin") not in ([], [pid]), 20, "it is started again")
+    agent.allocatable(8)
+    agent.run_pod("after-plugin", 2)
+    mine = set(agent.running("after-plugin").splitlines()[0].removeprefix("VISIBLE=").split(","))
+    others = set(agent.running("four").splitlines()[0].removeprefix("VISIBLE=").split(","))
+    assert not mine & others
+    agent.delete("after-plugin")
+
+
+def check_kubelet_restarted(agent: Agent) -> None:
+    """In order and by a kill: the plugin registers with the new kubelet, and running pods go on."""
+    for way in (agent.node.kubelet.stop, agent.node.kubelet.kill):
+        way()
+        agent.node.kubelet.start()
+        until(agent.node.ready, 60, "the node is ready")
+        agent.allocatable(8)
+    assert agent.pod("four")["status"]["phase"] == "Running"
+    agent.run_pod("after-kubelet", 1)
+    agent.running("after-kubelet")
+    agent.delete("after-kubelet")
+
+
+def test_mig_is_changed_by_label_while_pods_run(agent: Agent) -> None:
+    agent.config.write_text("flags: {migStrategy: mixed, plugin: {deviceListStrategy: [envvar, cdi-cri]}}")
+    agent.allocatable(8)
+    agent.run_pod("whole", 1)
+    agent.running("whole")
+    label_mig(agent, "all-1g.10gb")
+    until(lambda: mig_state(agent) == "failed", 30, "a GPU in use is not cut")
+    reason = agent.api.get(f"/api/v1/nodes/{agent.node.name}")["metadata"]["annotations"][
+        "windlass.dev/mig-config-reason"
+    ]
+    assert "default/whole" in reason
+    assert "drain" in reason
+    assert agent.resource("allocatable") == 8, "nothing was touched"
+    agent.delete("whole")
+    label_mig(agent, "all-disabled")
+    until(lambda: mig_state(agent) == "success", 30, "nothing to change is a success")
+    label_mig(agent, "all-1g.10gb")
+    until(lambda: mig_state(agent) == "success", 60, f"the GPUs are cut: {agent.log[-500:]}")
+    agent.allocatable(56, "nvidia.com/mig-1g.10gb")
+    agent.allocatable(0)
+    agent.run_pod("slice", 1, resource="nvidia.com/mig-1g.10gb")
+    said = agent.running("slice")
+    assert said.startswith("VISIBLE=MIG-")
+    assert "nvidia-caps" in said
+    label_mig(agent, "all-balanced")
+    until(lambda: mig_state(agent) == "success", 60, "the layout changes around the running pod")
+    agent.allocatable(8, "nvidia.com/mig-3g.40gb")
+    agent.allocatable(16, "nvidia.com/mig-1g.10gb")
+    assert agent.pod("slice")["status"]["phase"] == "Running"
+
+
+def label_mig(agent: Agent, name: str) -> None:
+    path = f"/api/v1/nodes/{agent.node.name}"
+    labels = {"nvidia.com/mig.config": name, "nvidia.com/mig.config.state": None}
+    agent.api.patch(path, {"metadata": {"labels": labels}}, "merge")
+
+
+def mig_state(agent: Agent) -> str:
+    labels = agent.api.get(f"/api/v1/nodes/{agent.node.name}")["metadata"]["labels"]
+    return str(labels.get("nvidia.com/mig.config.state", ""))
+
+
+def test_the_gate_is_seen_by_the_scheduler_and_a_second_plugin_stays_out(agent: Agent) -> None:
+    """A node whose GPUs fail validation shows capacity and nothing to allocate; a second agent refuses to start."""
+    agent.service.stop()
+    for index in range(8):
+        agent.machine.inject(index, refuses=["compute"])
+    for old in (agent.folder / "state").glob("validated.json"):
+        old.unlink()
+    agent.service.start()
+    until(lambda: agent.resource("capacity") == 8, 60, "capacity is there")
+    until(lambda: agent.resource("allocatable") == 0, 30, "and nothing can be allocated")
+    until(lambda: "numbers are wrong" in agent.log, 30, "the reason is told")
+    for index in range(8):
+        agent.machine.inject(index, refuses=[])
+    agent.allocatable(8)
+    check_second_agent_refuses(agent)
+
+
+def check_second_agent_refuses(agent: Agent) -> None:
+    log = agent.folder / "second.log"
+    with log.open("w") as output:
+        second = subprocess.Popen([*agent.service.command, "--parts", "plugin"], stderr=output)
+    try:
+        until(
+            lambda: "another device plugin serves nvidia.com/gpu" in log.read_text(),
+            30,
+            "it refuses, saying why",
+        )
+    finally:
+        second.terminate()
+        second.wait(20)
+    assert agent.resource("allocatable") == 8
