@@ -44,9 +44,6 @@ SMALL = 8_000
 """Cells (nodes times shapes) up to which plain Python is quicker than loading the compiled kernels."""
 
 
-_NOBODY: Mapping[int, tuple[str, ...]] = {}
-
-
 class EngineConfig(msgspec.Struct, frozen=True):
     placement: PlacementConfig = PlacementConfig()
     mix: WorkloadMix | None = None
@@ -66,6 +63,11 @@ class Memo:
         self._table: ScoreTable | None = None
         self._key: tuple[object, ...] = ()
         self.recall = Recall()
+        self._reader: GrantReader | None = None
+
+    def reader(self, snapshot: Snapshot) -> GrantReader:
+        self._reader = self._reader.follow(snapshot) if self._reader is not None else GrantReader(snapshot)
+        return self._reader
 
     def table(self, snapshot: Snapshot, config: EngineConfig, expected: WorkloadMix) -> ScoreTable:
         key = (
@@ -97,6 +99,7 @@ def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | No
     urgent, loose = _alone(snapshot, together, one_by_one, turns)
     table = memo.table(snapshot, config, _expected(snapshot, config))
     rule = make_rule(config.placement, snapshot.state)
+    reader = memo.reader(snapshot)
     small = snapshot.facts.size * _shapes_to_look_at(snapshot) <= SMALL
     with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
         overlay = Overlay(snapshot, table, rule, jit.kernels(small), memo.recall)
@@ -105,11 +108,11 @@ def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | No
             placed = place_alone(overlay, loose, preemption)
             advisor = Advisor(lambda: lone_room(overlay, config.queues, config.gangs.time, int(now)))
             holds = ExplainedHolds([Holds(snapshot, loose, placed)], advisor)
-            binds = _binds(snapshot, loose, placed, preemption.leaving)
+            binds = _binds(reader, snapshot, loose, placed, preemption.leaving)
             plan = Plan(binds=binds, holds=holds, evicts=preemption.evicts())
             return with_moves(plan, advisor.aftermath, config.defrag)
         first = place_alone(overlay, urgent, preemption)
-        urgent_binds = _binds(snapshot, urgent, first, preemption.leaving)
+        urgent_binds = _binds(reader, snapshot, urgent, first, preemption.leaving)
         decided = admit_workloads(
             overlay,
             snapshot.system,
@@ -128,7 +131,7 @@ def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | No
     }
     advisor = Advisor(lambda: decided.after)
     plan = Plan(
-        binds=[*urgent_binds, *decided.binds, *_binds(snapshot, loose, last, leaving)],
+        binds=[*urgent_binds, *decided.binds, *_binds(reader, snapshot, loose, last, leaving)],
         holds=ExplainedHolds(
             [Holds(snapshot, urgent, first), decided.holds, Holds(snapshot, loose, last)],
             advisor,
@@ -144,7 +147,7 @@ def _shapes_to_look_at(snapshot: Snapshot) -> int:
     """At the most: of pods that wait, and of workloads that have no pods yet."""
     podless = sum(1 for one in snapshot.workloads if one.admission is None and not one.pod_sets[0].pods)
     pending = snapshot.pods.pending()
-    return podless + min(len(pending), len(np.unique(snapshot.pods.shape[pending])))
+    return podless + len(set(snapshot.pods.shape[pending].tolist()))
 
 
 def _alone(
@@ -173,21 +176,21 @@ def _expected(snapshot: Snapshot, config: EngineConfig) -> WorkloadMix:
 
 
 def _binds(
-    snapshot: Snapshot, queue: Queue, placed: Placed, leaving: Mapping[int, tuple[str, ...]] = _NOBODY
+    reader: GrantReader,
+    snapshot: Snapshot,
+    queue: Queue,
+    placed: Placed,
+    leaving: Mapping[int, tuple[str, ...]],
 ) -> list[Bind]:
     """`leaving`: node → workloads that have to be gone before anything else is bound there."""
-    reader = GrantReader(snapshot)
     names, objects = snapshot.facts.names, snapshot.pods.objects
-    rows = queue.rows.tolist()
-    nodes = placed.node.tolist()
+    at = np.flatnonzero(placed.node >= 0)
+    rows, nodes = queue.rows[at], placed.node[at]
     return [
-        Bind(
-            objects[rows[i]].key,
-            names[nodes[i]],
-            reader.grants(rows[i], nodes[i], placed.grant[i]),
-            leaving.get(nodes[i], ()),
+        Bind(objects[row].key, names[node], grants, leaving.get(node, ()))
+        for row, node, grants in zip(
+            rows.tolist(), nodes.tolist(), reader.of_all(rows, nodes, placed.grant[at]), strict=True
         )
-        for i in np.flatnonzero(placed.node >= 0).tolist()
     ]
 
 

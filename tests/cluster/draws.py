@@ -31,7 +31,9 @@ class Draws:
         self.random = random
         self.namespaces = list(namespaces)
         self.comparing = comparing
-        self.roomy = self.sometimes(0.4)
+        self.crowded = self.sometimes(0.35)
+        """Whether many small pods run everywhere, so that spread and affinity have something to count."""
+        self.roomy = self.crowded or self.sometimes(0.3)
         """Whether nodes are large and open, so that rules between pods decide rather than room and taints."""
         self.device = GPU
         """What kind of device the containers of a pod ask for; a mixture in one pod is not supported."""
@@ -67,7 +69,7 @@ class Draws:
             labels |= {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/mig.strategy": "mixed"}
         if self.sometimes(0.3):
             room[NIC] = self.one(("1", "2"))
-        spec: Object = {"taints": self.taints()} if self.sometimes(0.1 if self.roomy else 0.4) else {}
+        spec: Object = {"taints": self.taints()} if self.sometimes(0.2 if self.roomy else 0.4) else {}
         if self.sometimes(0.08):
             spec["unschedulable"] = True
         ready = [{"type": "Ready", "status": "True"}]
@@ -103,7 +105,7 @@ class Draws:
             spec["nodeSelector"] = {key: self.one(VALUES) for key in self.some(LABELS, 1)}
         if self.sometimes(0.5):
             spec["tolerations"] = [self.toleration() for _ in range(self.random.randint(1, 4))]
-        if self.sometimes(0.35):
+        if self.sometimes(0.7 if self.crowded else 0.35):
             spec["topologySpreadConstraints"] = self.spread_constraints()
         affinity = self.affinity()
         if affinity:
@@ -118,6 +120,13 @@ class Draws:
         if self.sometimes(0.04):
             spec["schedulingGates"] = [{"name": "windlass.test/gate"}]
         labels = {key: self.one(("1", "2")) for key in ("app", "job") if self.sometimes(0.8)}
+        meta = {"name": name, "namespace": namespace, "labels": labels}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+    def small_pod(self, namespace: str, name: str) -> Object:
+        """A pod that asks for little and has no rules of its own: somebody to be counted."""
+        labels = {key: self.one(("1", "2")) for key in ("app", "job") if self.sometimes(0.9)}
+        spec = {"containers": [{"name": "main", "image": "none"}], "terminationGracePeriodSeconds": 3600}
         meta = {"name": name, "namespace": namespace, "labels": labels}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
@@ -223,7 +232,7 @@ class Draws:
         if operator in ("In", "NotIn"):
             made["values"] = self.some(VALUES)
         elif operator in ("Gt", "Lt"):
-            made["values"] = [self.one(("-1", "0", "1", "2"))]
+            made["values"] = [self.one(("0", "1", "1", "2"))]
         return made
 
     def pod_terms(self) -> list[Object]:
@@ -271,12 +280,12 @@ class Draws:
                 "whenUnsatisfiable": when,
                 "labelSelector": self.selector(),
             }
-            if when == "DoNotSchedule" and self.sometimes(0.3):
-                constraint["minDomains"] = self.random.randint(1, 4)
+            if when == "DoNotSchedule" and self.sometimes(0.4):
+                constraint["minDomains"] = self.random.randint(1, 5)
             if self.sometimes(0.4):
                 constraint["nodeAffinityPolicy"] = self.one(("Honor", "Ignore"))
-            if self.sometimes(0.4):
-                constraint["nodeTaintsPolicy"] = self.one(("Honor", "Ignore"))
+            if self.sometimes(0.6):
+                constraint["nodeTaintsPolicy"] = self.one(("Honor", "Honor", "Ignore"))
             if self.sometimes(0.2):
                 constraint["matchLabelKeys"] = [self.one(("job", "absent", "app"))]
             made.append(constraint)

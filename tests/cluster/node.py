@@ -78,7 +78,7 @@ class RealNode:
         self.socket = self.folder / "containerd.sock"
         self.cdi = self.folder / "cdi"
         self.kubelet_root = self.folder / "kubelet"
-        self.device_plugins = self.kubelet_root / "device-plugins"
+        self.device_plugins = Path("/var/lib/kubelet/device-plugins")  # whatever the kubelet's root is
         self.containerd = self._containerd()
         self.kubelet = self._kubelet()
 

@@ -60,8 +60,12 @@ class Scene:
         made = self._create(claim for ns in self.namespaces for claim in claims(draws, self.tag, ns))
         self._create(attachments(draws, self._create_valid(volumes(draws, self.tag, made))))
         self._create(csi_nodes(draws))
-        for _ in range(draws.random.randint(0, (4 if draws.roomy else 2) * len(self.nodes))):
-            self._running_pod()
+        for _ in range(draws.random.randint(0, 2 * len(self.nodes))):
+            self._run(self._draw_pod())
+        if draws.crowded:
+            for _ in range(4 * len(self.nodes)):
+                self._count += 1
+                self._run(draws.small_pod(draws.one(self.namespaces), f"p{self._count}"))
 
     def pods(self, count: int) -> list[str]:
         """New pods that look for a node; their keys."""
@@ -93,9 +97,9 @@ class Scene:
         self._count += 1
         return self.draws.pod(self.draws.one(self.namespaces), f"p{self._count}", self.claims)
 
-    def _running_pod(self) -> None:
-        """A pod on a node, there by somebody else's decision; some are on their way out, some have ended."""
-        draws, pod = self.draws, self._draw_pod()
+    def _run(self, pod: Object) -> None:
+        """Put a pod on a node, by somebody else's decision; some are on their way out, some have ended."""
+        draws = self.draws
         pod["spec"].pop("schedulingGates", None)
         pod["spec"]["nodeName"] = draws.one(self.nodes)
         if self._create_if_valid(pod) is None:

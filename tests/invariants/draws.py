@@ -17,12 +17,14 @@ from tests.invariants.objects import (
     cohort,
     flavor,
     local_queue,
+    mig_node,
     node,
     pod,
     pod_group,
     pod_set,
     pod_spec,
     topology,
+    with_ill_gpus,
     workload,
 )
 from tests.invariants.world import World
@@ -57,6 +59,8 @@ def make_world(rng: Random) -> World:
     for number in range(rng.randint(2, 5)):
         pool = rng.choice(flavors)
         world.put(node(f"n{number}", rng.choice((4, 6, 8)), rng.choice((0, 2, 4)), pool, f"r{number % 2}"))
+    if rng.random() < 0.3:
+        world.put(mig_node("m0", 8, rng.choice((1, 2)), rng.choice(flavors), "r0"))
     for name, parent in (("left", "root"), ("right", "root"), ("root", "")):
         world.put(cohort(name, parent))
     for number in range(rng.randint(1, 4)):
@@ -76,6 +80,7 @@ def random_queue(rng: Random, name: str, flavors: list[str]) -> Tree:
             one: {
                 "cpu": random_quota(rng, bool(inside), (2, 4, 8, 12)),
                 "nvidia.com/gpu": random_quota(rng, bool(inside), (0, 2, 4)),
+                "nvidia.com/mig-1g.10gb": random_quota(rng, bool(inside), (2, 4, 8)),
             }
             for one in flavors
         },
@@ -166,6 +171,15 @@ def return_a_node(world: World, rng: Random) -> None:
         world.return_node(rng.choice(sorted(world.away)))
 
 
+def hurt_or_heal_a_gpu(world: World, rng: Random) -> None:
+    """GPUs fall ill under their pods as well as idle."""
+    name = rng.choice(sorted(world.nodes))
+    tree = world.nodes[name]
+    there = int(tree["status"]["capacity"].get("nvidia.com/gpu", 0))
+    if there:
+        world.put(with_ill_gpus(tree, sorted(rng.sample(range(there), rng.choice((0, 1, 2)) % (there + 1)))))
+
+
 def change_a_queue(world: World, rng: Random) -> None:
     """Other quota, other policies, another cohort: everything but its flavors."""
     name = _queue(world, rng)
@@ -197,6 +211,7 @@ EVENTS: tuple[tuple[int, Event], ...] = (
     (7, end_something),
     (1, lose_a_node),
     (2, return_a_node),
+    (1, hurt_or_heal_a_gpu),
     (1, change_a_queue),
     (1, stop_or_start_a_queue),
     (3, make_missing_pods),
@@ -218,6 +233,8 @@ def happen(world: World, rng: Random) -> Event:
 
 def _shape(rng: Random, shares: bool) -> tuple[Tree, str]:
     kind = rng.random()
+    if shares and kind < 0.1:
+        return pod_spec(1, mig=rng.choice(("1g.10gb", "1g.10gb", "3g.40gb"))), ""
     if shares and kind < 0.3:
         return pod_spec(1), rng.choice(SHARES)
     if kind < 0.6:

@@ -1,7 +1,8 @@
 """What must hold of a world, worked out once more from the objects alone, slowly and plainly.
 
 Nothing here is shared with the code under test: requests are read from the trees, quota is added up from the
-definitions (a child shows its parent only what is above the part that it never lends).
+definitions (a child shows its parent only what is above the part that it never lends). Only which MIG instances a GPU
+can hold together is looked up, in tables that have their own tests.
 """
 
 from __future__ import annotations
@@ -10,7 +11,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from tests.invariants.objects import DEVICES, FRACTION, GPU, OWNER, PODSET, POOL, Tree
+from tests.invariants.objects import (
+    DEVICES,
+    FRACTION,
+    GPU,
+    H100,
+    MIG,
+    OWNER,
+    PODSET,
+    POOL,
+    UNHEALTHY,
+    Tree,
+)
+
+from windlass.sharing.mig import is_legal_layout
 
 Cell = tuple[str, str]
 """(flavor, resource)."""
@@ -30,31 +44,62 @@ def asked(pod: Tree) -> Counter[str]:
     return amounts
 
 
-def overcommitted(nodes: Mapping[str, Tree], pods: Iterable[Tree]) -> list[str]:
-    """Nodes and devices of which more was given than there is."""
+Excess = dict[tuple[str, str], int]
+"""(node, what) → how much more of it was given than there is."""
+
+
+def overcommitted(nodes: Mapping[str, Tree], pods: Iterable[Tree]) -> Excess:
+    """Nodes and devices of which more was given than there is; of MIG, instances that one GPU can't hold together."""
     used: dict[str, Counter[str]] = {}
     devices: Counter[tuple[str, int]] = Counter()
+    instances: dict[tuple[str, int], list[str]] = {}
     for pod in pods:
         where = pod["spec"].get("nodeName")
         if where not in nodes:
             continue
         amounts = asked(pod)
         used.setdefault(where, Counter())["pods"] += 1
+        profile = mig_profile(pod)
+        for index in device_list(pod) if profile else ():
+            instances.setdefault((where, index), []).append(profile)
         for name, amount in amounts.items():
-            used[where][name] += amount
+            if not name.startswith(MIG):
+                used[where][name] += amount
         share = pod["metadata"].get("annotations", {}).get(FRACTION)
-        for index in device_list(pod):
+        for index in device_list(pod) if not profile else ():
             devices[where, index] += int(Fraction(share) * 1000) if share else 1000
-    found = [
-        f"{name} gives {amount} of {resource}"
-        for name, amounts in used.items()
-        for resource, amount in amounts.items()
-        if amount
-        > int(nodes[name]["status"]["allocatable"].get(resource, 0)) * (1 if resource == "pods" else 1000)
+    found: Excess = {}
+    for name, amounts in used.items():
+        for resource, amount in amounts.items():
+            there = int(nodes[name]["status"]["allocatable"].get(resource, 0))
+            found[name, resource] = amount - there * (1 if resource == "pods" else 1000)
+    for (name, index), milli in devices.items():
+        found[name, f"GPU {index}"] = milli - 1000
+    for (name, index), profiles in instances.items():
+        found[name, f"MIG of GPU {index}"] = 0 if is_legal_layout(H100, profiles) else len(profiles)
+    return {what: more for what, more in found.items() if more > 0}
+
+
+def grown(before: Excess, after: Excess) -> list[str]:
+    """What a step has made worse; what was too much before it is not its fault."""
+    return [
+        f"{name}: {more} of {what} too many"
+        for (name, what), more in after.items()
+        if more > before.get((name, what), 0)
     ]
-    return found + [
-        f"GPU {index} of {name} gives {milli}" for (name, index), milli in devices.items() if milli > 1000
-    ]
+
+
+def mig_profile(pod: Tree) -> str:
+    for container in pod["spec"]["containers"]:
+        for name in container["resources"].get("requests", {}):
+            if name.startswith(MIG):
+                return str(name.removeprefix(MIG))
+    return ""
+
+
+def ill_gpus(node: Tree) -> set[int]:
+    text = node["metadata"].get("annotations", {}).get(UNHEALTHY, "")
+    return {int(part) for part in text.split(",") if part}
 
 
 def device_list(pod: Tree) -> list[int]:
@@ -185,4 +230,16 @@ class Books:
         return names[0]
 
 
-__all__ = ["PODSET", "POOL", "Books", "Usage", "asked", "device_list", "overcommitted"]
+__all__ = [
+    "PODSET",
+    "POOL",
+    "Books",
+    "Excess",
+    "Usage",
+    "asked",
+    "device_list",
+    "grown",
+    "ill_gpus",
+    "mig_profile",
+    "overcommitted",
+]

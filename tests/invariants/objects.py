@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +15,10 @@ DEVICES = "windlass.dev/devices"
 HOSTNAME = "kubernetes.io/hostname"
 RACK = "example.com/rack"
 POOL = "example.com/pool"
+LAYOUT = "windlass.dev/devices-layout"
+UNHEALTHY = "windlass.dev/unhealthy-devices"
+H100 = "NVIDIA-H100-80GB-HBM3"
+MIG = "nvidia.com/mig-"
 GROUP = "scheduling.x-k8s.io/pod-group"
 QUEUE = "kueue.x-k8s.io/queue-name"
 OWNER = "kueue.x-k8s.io/workload"
@@ -32,7 +38,7 @@ def node(name: str, cpus: int, gpus: int, pool: str, rack: str) -> Tree:
     if gpus:
         amounts[GPU] = str(gpus)
         labels |= {
-            "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+            "nvidia.com/gpu.product": H100,
             "nvidia.com/gpu.count": str(gpus),
             "nvidia.com/gpu.memory": "81559",
         }
@@ -49,12 +55,32 @@ def node(name: str, cpus: int, gpus: int, pool: str, rack: str) -> Tree:
     }
 
 
-def pod_spec(cpus: int, gpus: int = 0, **more: Any) -> Tree:
+def mig_node(name: str, cpus: int, gpus: int, pool: str, rack: str) -> Tree:
+    """GPUs on which MIG instances are made as they are asked for."""
+    made = node(name, cpus, 0, pool, rack)
+    made["metadata"]["annotations"] = {LAYOUT: json.dumps([{"model": H100, "count": gpus, "mig": "dynamic"}])}
+    return made
+
+
+def with_ill_gpus(tree: Tree, ill: list[int]) -> Tree:
+    """The node with these of its GPUs unhealthy, and all others healthy."""
+    changed = copy.deepcopy(tree)
+    there = int(changed["status"]["capacity"].get(GPU, 0))
+    changed["status"]["allocatable"] = {**changed["status"]["capacity"]}
+    if there:
+        changed["status"]["allocatable"][GPU] = str(there - len(ill))
+    notes = changed["metadata"].setdefault("annotations", {})
+    notes[UNHEALTHY] = ",".join(map(str, ill))
+    return changed
+
+
+def pod_spec(cpus: int, gpus: int = 0, *, mig: str = "", **more: Any) -> Tree:
     requests: Tree = {"cpu": str(cpus)}
     resources: Tree = {"requests": requests}
-    if gpus:
-        requests[GPU] = str(gpus)
-        resources["limits"] = {GPU: str(gpus)}
+    devices = {GPU: str(gpus)} if gpus else {f"{MIG}{mig}": "1"} if mig else {}
+    if devices:
+        requests |= devices
+        resources["limits"] = devices
     return {"containers": [{"name": "main", "resources": resources}], **more}
 
 

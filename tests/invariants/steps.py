@@ -6,7 +6,7 @@ import copy
 from random import Random
 
 from tests.invariants.draws import GRACE
-from tests.invariants.judge import overcommitted
+from tests.invariants.judge import Excess, grown, ill_gpus, mig_profile, overcommitted
 from tests.invariants.objects import GROUP, NAMESPACE, OWNER, PODSET
 from tests.invariants.world import World
 
@@ -28,15 +28,20 @@ def step(world: World, rng: Random, again: bool = True) -> bool:
     """Whether the plan changed anything."""
     plan = world.plan()
     if again:
+        other = decide(world.store.snapshot(world.now), world.config, world.now)
+        assert same(other) == same(plan), "the same without a memo"
+    if again and not world.has_had_mig:
         other = decide(world.afresh(rng), world.config, world.now)
         assert same(other) == same(plan), "the same objects in another order"
     check_evictions(world, plan)
+    check_devices(world, plan)
     check_minimum(world, plan)
     broken = {key for key in world.groups if world.is_broken(key)}
+    excess = overcommitted(world.nodes, world.pods.values())
     before = world.usage()
     changed = world.carry_out(plan)
     assert world.books.pushed_over(before, world.usage()) == []
-    check_world(world, broken)
+    check_world(world, broken, excess)
     return changed
 
 
@@ -81,9 +86,18 @@ def check_minimum(world: World, plan: Plan) -> None:
                 assert sum(one.nodes.values()) == one.count
 
 
-def check_world(world: World, broken: set[str]) -> None:
-    """`broken`: gangs that were below their minimum before."""
-    assert overcommitted(world.nodes, world.pods.values()) == []
+def check_devices(world: World, plan: Plan) -> None:
+    """No GPU that is ill gets new work, and a MIG instance is made on one GPU."""
+    for bind in plan.binds:
+        given = [one.index for one in bind.devices]
+        assert not ill_gpus(world.nodes[bind.node]) & set(given), f"{bind.pod} on a GPU that is ill"
+        if mig_profile(world.pods[bind.pod]):
+            assert len(given) == 1
+
+
+def check_world(world: World, broken: set[str], excess: Excess) -> None:
+    """`broken`: gangs that were below their minimum before; `excess`: what was given too often already."""
+    assert grown(excess, overcommitted(world.nodes, world.pods.values())) == []
     for key in world.groups:
         assert not world.is_broken(key) or key in broken, f"{key} starts below its minimum"
         if world.is_settled:

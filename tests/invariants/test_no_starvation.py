@@ -79,8 +79,6 @@ def limit(stream: Stream, name: str) -> int:
 @given(streams())
 def test_a_large_job_starts_when_those_before_it_have_ended(stream: Stream) -> None:
     started = play(stream)
-    ends = [
-        at + limit(stream, name) for name, at in started.items() if name != "large" and at < COMES_AT
-    ]
+    ends = [at + limit(stream, name) for name, at in started.items() if name != "large" and at < COMES_AT]
     assert "large" in started
     assert started["large"] <= max([COMES_AT, *ends])

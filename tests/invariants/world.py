@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from random import Random
 
-from tests.invariants.judge import Books, Usage, asked, device_list
+from tests.invariants.judge import Books, Usage, asked, device_list, ill_gpus
 from tests.invariants.objects import (
     DEVICES,
     EPOCH,
@@ -51,6 +51,8 @@ class World:
         self.workloads: dict[str, Tree] = {}
         self.pods: dict[str, Tree] = {}
         self.below_since: dict[str, int] = {}
+        self.has_had_mig = False
+        """MIG instances have come and gone: what holes they left is not in the objects, so that stores may differ."""
         self._leaving: dict[str, int] = {}
         """Terminating pod → when it is gone."""
         self._serial = 0
@@ -146,6 +148,7 @@ class World:
         tree = copy.deepcopy(self.pods[bind.pod])
         assert not tree["spec"].get("nodeName"), f"{bind.pod} is bound already"
         tree["spec"]["nodeName"] = bind.node
+        self.has_had_mig = self.has_had_mig or any(one.profile for one in bind.devices)
         if bind.devices:
             tree["metadata"]["annotations"][DEVICES] = ",".join(str(one.index) for one in bind.devices)
         tree["status"] = {"phase": "Running", "startTime": stamp(self.now)}
@@ -206,8 +209,9 @@ class World:
                 if one["spec"].get("nodeName") == node
                 for index in device_list(one)
             )
-            there = int(self.nodes[node]["status"]["allocatable"].get(GPU, 0))
-            free = [index for index in range(there) if not taken[index]]
+            there = int(self.nodes[node]["status"]["capacity"].get(GPU, 0))
+            ill = ill_gpus(self.nodes[node])
+            free = [index for index in range(there) if not taken[index] and index not in ill]
             assert len(free) >= gpus, (
                 f"{tree['metadata']['name']} was sent to {node}, which has no {gpus} GPUs"
             )

@@ -182,3 +182,17 @@ async def test_an_unreadable_pod_blocks_its_node_and_is_reported() -> None:
     told_ = some.settle(1_000).told
     assert [one.object.name for one in told_] == ["n1", "odd"]
     assert reported == [odd, waits]
+
+
+async def test_what_comes_while_it_is_decided_is_known_and_not_told() -> None:
+    some = world()
+    told(some, node("n1"), pod("p"), pod("q"))
+    some.push([Gone("Pod", "a/p"), Put(pod("q", node="n1")), Gone("Node", "n1")])
+    some.take_in()
+    assert set(some.pods) == {"a/q"}
+    assert some.pods["a/q"].is_bound
+    assert not some.nodes
+    assert some.changed.is_set(), "the next decision comes at once"
+    snapshot = some.store.snapshot()
+    assert snapshot.facts.size == 1, "the store is as it was when the decision began"
+    assert [*map(type, some.settle(1_000).told)] == [Gone, Put, Gone]

@@ -125,7 +125,7 @@ class TestRegistration:
     def test_a_second_plugin_for_the_same_resource_refuses(self, nodes: list[Node], tmp_path: Path) -> None:
         node = eight(nodes, tmp_path)
         second = PluginManager(tmp_path / "plugins", HostRoot(tmp_path / "machine"), lambda line: None)
-        with pytest.raises(OtherOwner, match="another device plugin serves nvidia.com/gpu"):
+        with pytest.raises(OtherOwner, match=r"another device plugin serves nvidia\.com/gpu"):
             second.refuse_second_owner(node.backend.inventory(), resolve_config())
 
     def test_a_dead_plugins_socket_is_no_owner(self, nodes: list[Node], tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tests.sharing.gpus import board, gpu, inventory
+
 from windlass.node.plugin.prefer import Chooser, Wiring
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import resolve_config

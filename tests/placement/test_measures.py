@@ -63,7 +63,7 @@ def test_gpus_that_mig_cuts_as_asked_are_free_by_their_slices():
     desk = Desk(mig_node("n", 2))
     found = usage(desk.store.snapshot(), HALVES_AND_WHOLES)
     assert (found.total_milli, found.free_milli, found.allocated_milli) == (2000, 2000, 0)
-    desk.put(pod("x", mig="3g.40gb"))
+    desk.put(pod("x", mig=("3g.40gb", 1)))
     assert desk.run() == {"x": "n"}
     assert usage(desk.store.snapshot(), HALVES_AND_WHOLES).allocated_milli == 500
 
@@ -83,8 +83,8 @@ def test_gpus_that_are_cut_already_are_free_by_their_parts():
     )
     assert usage(desk.store.snapshot(), HALVES_AND_WHOLES).free_milli == 2000
     desk.put(
-        pod("x", limits={"nvidia.com/mig-3g.40gb": "1"}, on="cut"),
-        pod("y", limits={"nvidia.com/gpu.shared": "1"}, on="shared"),
+        pod("x", asks={"nvidia.com/mig-3g.40gb": "1"}, on="cut"),
+        pod("y", asks={"nvidia.com/gpu.shared": "1"}, on="shared"),
     )
     found = usage(desk.store.snapshot(), HALVES_AND_WHOLES)
     assert found.free_milli == 1000 * 3 // 7 + 750

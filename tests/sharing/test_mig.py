@@ -150,6 +150,20 @@ def test_the_start_chosen_keeps_at_least_as_much_open_as_any_other(data: st.Data
         )
 
 
+@pytest.mark.parametrize("model", sorted(set(MODEL_OF.values())))
+def test_where_instances_only_come_the_start_is_the_highest_free_one(model: str) -> None:
+    """Which is how the placement kernels count."""
+    seen, waiting = {0}, [0]
+    while waiting:
+        used = waiting.pop()
+        for entry in profiles_of(model):
+            start = find_start(model, used, entry.name)
+            assert start == max(free_starts(model, used, entry.name), default=None)
+            if start is not None and (more := used | placement_mask(model, entry.name, start)) not in seen:
+                seen.add(more)
+                waiting.append(more)
+
+
 def test_small_instances_leave_room_for_large_ones() -> None:
     used = 0
     for _ in range(3):

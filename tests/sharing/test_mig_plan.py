@@ -8,8 +8,8 @@ from functools import lru_cache
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.sharing.gpus import gpu
+
 from windlass.model.mig import MigGeometry
 from windlass.sharing.inventory import Gpu
 from windlass.sharing.mig import legal_layouts

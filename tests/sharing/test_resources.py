@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from tests.sharing.gpus import gpu, inventory
+
 from windlass.model.errors import InputError
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import resolve_config

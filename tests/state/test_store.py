@@ -7,9 +7,8 @@ import pytest
 
 from reference.park import Desk, bound, gpu_node, in_bytes, mig_node, node, pod
 from windlass.cluster.columns import MAX_MODELS
-from windlass.cluster.delta import Assume, Forget, Gone, Put
+from windlass.cluster.delta import Assume, Forget, Gone
 from windlass.cluster.state import FREE
-from windlass.cluster.store import Store
 from windlass.engine import decide
 from windlass.model.decision import DeviceGrant
 from windlass.model.errors import InputError

@@ -17,7 +17,7 @@ import msgspec
 from windlass.cluster.store import WISHED_DEVICES
 from windlass.kube.backoff import Backoff
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, ServerAway
+from windlass.kube.errors import ApiError, Fenced, ServerAway
 from windlass.kube.request import Request
 from windlass.kube.resources import PODS
 from windlass.kube.writes import bind_pod
@@ -41,10 +41,6 @@ class BindOutcome(msgspec.Struct, frozen=True):
     uid: str
     end: BindEnd
     error: str = ""
-
-
-class NotLeading(Exception):
-    """Nothing may be written any more."""
 
 
 class Binder:
@@ -77,9 +73,7 @@ class Binder:
                 await before()
             async with self._slots:
                 end = await self._bind(bind, uid)
-        except NotLeading:
-            error = "the lease was lost before it was sent"
-        except (ApiError, ServerAway) as failure:
+        except (ApiError, ServerAway, Fenced) as failure:
             error = str(failure)
             end = BindEnd.GONE if isinstance(failure, ApiError) and failure.code in (404, 409) else end
         finally:
@@ -87,10 +81,8 @@ class Binder:
 
     async def _bind(self, bind: Bind, uid: str) -> BindEnd:
         request = bind_pod(bind.pod, uid, bind.node, annotations_of(bind))
-        if not self._may_write():
-            raise NotLeading
         try:
-            await self._client.send(request)
+            await self._client.send(request, self._may_write)
         except ServerAway as error:
             log.warning("bind of %s to %s: no answer (%s)", bind.pod, bind.node, error)
             return await self._ask(bind, uid)

@@ -16,7 +16,7 @@ import msgspec
 
 from windlass.kube.backoff import Backoff
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, Conflict, NotFound, ServerAway, TooMany
+from windlass.kube.errors import ApiError, Conflict, Fenced, NotFound, ServerAway, TooMany
 from windlass.kube.events import Event, Recorder, Regarding
 from windlass.kube.writes import evict_pod
 
@@ -62,6 +62,7 @@ class Evictor:
         now = time.monotonic()
         if cause in self._busy or now < self._not_before.get(cause, 0.0):
             return
+        self._not_before = {name: at for name, at in self._not_before.items() if at > now}
         self._stopped = {name: at for name, at in self._stopped.items() if at + LEAVING_SECONDS > now}
         victims = [one for one in victims if one.workload not in self._stopped]
         if not victims:
@@ -84,7 +85,7 @@ class Evictor:
                 return
             for victim in victims:
                 await self._stop(victim)
-        except (ApiError, ServerAway) as error:
+        except (ApiError, ServerAway, Fenced) as error:
             self._not_before[cause] = time.monotonic() + TRY_AGAIN_SECONDS
             log.warning("evictions for %s stopped halfway and will be decided again: %s", cause, error)
 
@@ -118,7 +119,7 @@ class Evictor:
         backoff = Backoff(first=1.0, most=10.0)
         while self._may_write():
             try:
-                await self._client.send(evict_pod(key, uid))
+                await self._client.send(evict_pod(key, uid), self._may_write)
                 return
             except (NotFound, Conflict):
                 return

@@ -25,6 +25,11 @@ BENCHMARKS = {
         "The simulator and its policies against published results: right, better, fast.",
         "Benchmarks",
     ),
+    "why": LazyCommand(
+        "windlass.cli.bench_why:why",
+        "Answers of `why` on a large dump, and `check` of many manifests.",
+        "Benchmarks",
+    ),
 }
 
 

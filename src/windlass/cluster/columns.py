@@ -84,13 +84,23 @@ def build_state(rows: Sequence[NodeRow], resources: ResourceBook, models: ModelB
         node=_table([(0, 0, row.replicas, 0) for row in rows], 4)
         + np.stack([ends - counts, ends, 0 * ends, 0 * ends], 1),
         room=_table([(1000 if device.healthy and not device.mig else 0, 0) for device in devices], 2),
-        device=_table([_device_row(device, models) for device in devices], 5),
+        device=_table(_device_rows(devices, models), 5),
         kinds=np.zeros((len(rows), GPU_KINDS), dtype=np.int64),
     )
 
 
-def _device_row(device: Device, models: ModelBook) -> tuple[int, ...]:
-    return models.code(device.model), device.memory_mib, int(device.healthy), device.island, _geometry(device)
+def _device_rows(devices: Sequence[Device], models: ModelBook) -> list[tuple[int, ...]]:
+    """Most devices of a park are equal, so each kind is worked out once."""
+    known: dict[tuple[object, ...], tuple[int, ...]] = {}
+    rows = []
+    for device in devices:
+        kind = (device.model, device.memory_mib, device.healthy, device.island, device.mig)
+        row = known.get(kind)
+        if row is None:
+            code, healthy = models.code(device.model), int(device.healthy)
+            row = known[kind] = (code, device.memory_mib, healthy, device.island, _geometry(device))
+        rows.append(row)
+    return rows
 
 
 def _geometry(device: Device) -> int:

@@ -66,37 +66,38 @@ def book_many(
     resources: ResourceBook,
 ) -> None:
     """Take the requests of many pods, each from its node; those whose node is below 0 take nothing."""
-    vectors: dict[int, Ints] = {}
+    known: dict[int, tuple[Ints, int]] = {}
     taken, nodes, kinds, devices, milli = [], [], [], [], []
-    for row, shape, granted in zip(rows, shapes, grants, strict=True):
+    ranges = state.node[:, (DEV_FIRST, DEV_END)][list(rows)].tolist()
+    for row, shape, granted, (first, end) in zip(rows, shapes, grants, ranges, strict=True):
         if row < 0:
             continue
-        first, end = int(state.node[row, DEV_FIRST]), int(state.node[row, DEV_END])
-        if any(grant.profile or first + grant.index >= end for grant in granted):
+        if granted and (granted[0].profile or first + max(grant.index for grant in granted) >= end):
             book(state, row, shape, granted, resources)
             continue
+        asks = known.get(shape.number)
+        if asks is None:
+            asks = known[shape.number] = _asks(shape, resources, state.free.shape[1])
         nodes.append(row)
-        taken.append(_vector(shape, resources, state.free.shape[1], vectors))
-        kinds.append(kind_of(shape.gpu.count, shape.gpu.milli) if shape.gpu else -1)
+        taken.append(asks[0])
+        kinds.append(asks[1])
         for grant in granted:
             devices.append(first + grant.index)
-            milli.append(grant.milli * int(state.device[first + grant.index, HEALTHY]))
+            milli.append(grant.milli)
     if nodes:
         np.subtract.at(state.free, nodes, np.array(taken))
-        asks = np.array(kinds) >= 0
-        np.add.at(state.kinds, (np.array(nodes)[asks], np.array(kinds)[asks]), 1)
+        kind = np.array(kinds)
+        np.add.at(state.kinds, (np.array(nodes)[kind >= 0], kind[kind >= 0]), 1)
     if devices:
-        np.subtract.at(state.room[:, FREE], devices, milli)
+        np.subtract.at(state.room[:, FREE], devices, milli * state.device[devices, HEALTHY])
 
 
-def _vector(shape: Shape, resources: ResourceBook, width: int, known: dict[int, Ints]) -> Ints:
-    """What the shape asks for, resource by resource."""
-    found = known.get(shape.number)
-    if found is None:
-        found = known[shape.number] = np.zeros(width, dtype=np.int64)
-        for name, amount in shape.requests:
-            found[resources.column(name)] = amount
-    return found
+def _asks(shape: Shape, resources: ResourceBook, width: int) -> tuple[Ints, int]:
+    """What the shape asks for, resource by resource, and the kind of its GPUs (-1: it asks for none)."""
+    amounts = np.zeros(width, dtype=np.int64)
+    for name, amount in shape.requests:
+        amounts[resources.column(name)] = amount
+    return amounts, kind_of(shape.gpu.count, shape.gpu.milli) if shape.gpu else -1
 
 
 def _book_slices(state: NodeState, device: int, grant: DeviceGrant, sign: int) -> None:
@@ -160,6 +161,7 @@ def _guess_shares(
         for index in _in_order(wish, number, len(devices)):
             milli = milli_on(state, devices[index], gpu, replicas)
             room = certain or int(state.room[devices[index], FREE]) - taken[index] >= milli
+            room = room or _fell_ill(state, devices[index], wish, number, index)
             if room and (stacks or not taken[index]):
                 taken[index] += milli
                 break
@@ -175,6 +177,8 @@ def _guess_instances(
     grants = []
     for number in range(gpu.count):
         for index in _in_order(wish, number, len(devices)):
+            if _fell_ill(state, devices[index], wish, number, index):
+                break  # it is there still; where its slices are is a question for when the GPU is well again
             geometry = int(state.device[devices[index], GEOMETRY])
             profile = find_profile(geometry, gpu.profile)
             starts = profile.starts if profile else ()
@@ -185,6 +189,11 @@ def _guess_instances(
                 grants.append(DeviceGrant(index, profile=gpu.profile, start=start))
                 break
     return tuple(grants)
+
+
+def _fell_ill(state: NodeState, device: int, wish: tuple[int, ...], number: int, index: int) -> bool:
+    """A GPU that the pod was sent to is ill by now: it had room for it then, and nothing has moved the pod since."""
+    return wish[number : number + 1] == (index,) and not state.device[device, HEALTHY]
 
 
 def _in_order(wish: tuple[int, ...], number: int, devices: int) -> Iterator[int]:

@@ -25,6 +25,8 @@ ALONE = -1
 _NODE, _ALIVE, _DECIDED = range(3)
 _SHAPE, _PLAIN, _PRIORITY, _CREATED, _GROUP = range(5)
 _COMPACT_ABOVE = 1024
+_WAITING: Ints = np.array([PENDING, 1, 0], dtype=np.int64)
+"""The marks of a row that comes in waiting: an array, since rows are written quicker from one."""
 
 
 class PodTraits(NamedTuple):
@@ -152,7 +154,7 @@ class PodTable:
         self._objects.append(pod)
         self._grants.append(grants)
         self.row_of[key] = row
-        self._marks[row] = node, 1, 0
+        self._marks[row] = _WAITING if node == PENDING else (node, 1, 0)
         self._traits[row] = traits
         return row
 

@@ -44,6 +44,9 @@ from windlass.model.objects import Unreadable
 from windlass.model.pod import Pod, PodSpec
 from windlass.model.times import seconds_of
 
+MOST_KNOWN = 4096
+"""Pods of whose like the traits are kept."""
+
 
 class Store:
     def __init__(self, ranks: Mapping[str, int] | None = None) -> None:
@@ -65,6 +68,7 @@ class Store:
         self._guessed: dict[str, set[str]] = {}
         """Node → bound pods of which nobody has said which devices they have."""
         self._unreadable: dict[str, str] = {}
+        self._known_traits: dict[tuple[int, int, int, str, str], tuple[Pod, PodTraits]] = {}
         self._generation = 0
 
     def apply(self, deltas: Iterable[Delta]) -> None:
@@ -298,6 +302,20 @@ class Store:
             self._book(row, 1)
 
     def _traits(self, key: str, pod: Pod) -> PodTraits:
+        """Worked out once for pods that share all that counts by identity, as those of a trace do."""
+        meta = pod.metadata
+        alike = (id(pod.spec), id(meta.labels), id(meta.annotations), meta.namespace, meta.creation_timestamp)
+        known = self._known_traits.get(alike)
+        if known is not None:
+            return known[1]
+        traits = self._read_traits(key, pod)
+        if traits.plain:  # the others may depend on the pod's name
+            if len(self._known_traits) >= MOST_KNOWN:
+                self._known_traits.clear()
+            self._known_traits[alike] = (pod, traits)  # with the pod, so that no other gets these identities
+        return traits
+
+    def _read_traits(self, key: str, pod: Pod) -> PodTraits:
         number, plain = UNREADABLE, 0
         known = len(self._shapes)
         try:

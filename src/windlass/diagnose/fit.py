@@ -6,7 +6,7 @@ one that a patch would make, is asked about on the same snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 import numpy as np
@@ -82,6 +82,19 @@ class Fit:
                 count += 1
             self._overlay.rollback(before)
         return count
+
+    def holding(self, resources: Collection[str]) -> Iterator[tuple[str, str, int]]:
+        """(pod, node, amount) of every bound pod that asks for one of the resources."""
+        pods, shapes = self.snapshot.pods, self.snapshot.shapes
+        names = self.snapshot.facts.names
+        amounts = [
+            sum(amount for name, amount in shapes[number].requests if name in resources)
+            for number in range(len(shapes))
+        ]
+        for row in np.flatnonzero((pods.node >= 0) & (pods.alive == 1) & (pods.shape >= 0)).tolist():
+            amount = amounts[int(pods.shape[row])]
+            if amount:
+                yield pods.objects[row].key, names[int(pods.node[row])], amount
 
     def free(self, node: str, resource: str) -> int:
         """What is allocatable there and not asked for by the node's pods."""

@@ -11,7 +11,8 @@ import msgspec
 from windlass.diagnose import tree
 from windlass.diagnose.evidence import Evidence, Item
 from windlass.diagnose.finding import Finding
-from windlass.diagnose.subject import Subject, group_names, node_of, phase_of
+from windlass.diagnose.subject import Subject, group_names
+from windlass.model.pod import Pod
 
 TRAINING = (
     "PyTorchJob",
@@ -57,9 +58,10 @@ def groups(evidence: Evidence) -> list[Group]:
     return [_group(key, pods, minimum.get(key, 0)) for key, pods in members.items()]
 
 
-def _group(key: tuple[str, str], pods: list[Item], minimum: int) -> Group:
-    running = sum(bool(node_of(pod)) and phase_of(pod) in ("Running", "Succeeded", "Pending") for pod in pods)
-    waiting = sum(not node_of(pod) and phase_of(pod) in ("Pending", "") for pod in pods)
+def _group(key: tuple[str, str], members: list[Item], minimum: int) -> Group:
+    pods = [item.value for item in members if isinstance(item.value, Pod)]
+    running = sum(pod.is_bound and pod.status.phase in ("Running", "Succeeded", "Pending") for pod in pods)
+    waiting = sum(not pod.is_bound and pod.status.phase in ("Pending", "") for pod in pods)
     return Group(key[1], key[0], minimum or len(pods), running, waiting)
 
 

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 from windlass.diagnose.evidence import Evidence, Item
 from windlass.diagnose.finding import Holder
+from windlass.diagnose.fit import Fit
 from windlass.diagnose.schedule import Scheduling
-from windlass.model.errors import InputError
-from windlass.model.pod import Pod
-from windlass.model.requests import pod_requests
 
 
-def gpu_holders(evidence: Evidence, seen: Scheduling, now: int) -> tuple[Holder, ...]:
+def gpu_holders(evidence: Evidence, fit: Fit, seen: Scheduling) -> tuple[Holder, ...]:
     """The owners of pods on the candidates, those with the most first."""
+    candidates = {candidate.node.name for candidate in seen.candidates}
     held: dict[tuple[str, str], list[tuple[int, str, str]]] = {}
-    for candidate in seen.candidates:
-        for item in evidence.pods_on(candidate.node.name):
-            amount = _amount(item, seen)
-            if amount:
-                key = (item.namespace, _owner(evidence, item))
-                held.setdefault(key, []).append((amount, item.created, candidate.node.name))
+    for key, node, amount in fit.holding(seen.devices):
+        namespace, name = key.split("/")
+        item = evidence.pods.get((namespace, name))
+        if item is not None and node in candidates:
+            held.setdefault((namespace, _owner(evidence, item)), []).append((amount, item.created, node))
     found = [
         Holder(
             namespace,
@@ -33,17 +31,6 @@ def gpu_holders(evidence: Evidence, seen: Scheduling, now: int) -> tuple[Holder,
         for (namespace, owner), parts in held.items()
     ]
     return tuple(sorted(found, key=lambda one: (-one.gpus, one.namespace, one.owner)))
-
-
-def _amount(item: Item, seen: Scheduling) -> int:
-    pod = item.value
-    if not isinstance(pod, Pod) or pod.is_over:
-        return 0
-    try:
-        requests = pod_requests(pod)
-    except InputError:
-        return 0
-    return sum(requests.get(name, 0) for name in seen.devices)
 
 
 def _owner(evidence: Evidence, item: Item) -> str:

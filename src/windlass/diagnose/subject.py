@@ -213,13 +213,14 @@ def _downwards_plain(evidence: Evidence, item: Item) -> list[Item]:
 def group_names(pod: Item) -> set[str]:
     """The groups that a pod says it belongs to."""
     labels, annotations = pod.labels, pod.annotations
+    group = pod.value.spec.scheduling_group if isinstance(pod.value, Pod) else None
     names = {
         labels.get("kueue.x-k8s.io/pod-group-name", ""),
         labels.get("scheduling.x-k8s.io/pod-group", ""),
         labels.get("pod-group.scheduling.sigs.k8s.io", ""),
         annotations.get("scheduling.k8s.io/group-name", ""),
         annotations.get("scheduling.volcano.sh/group-name", ""),
-        tree.text(pod.data, "spec", "schedulingGroup", "podGroupName"),
+        group.pod_group_name if group is not None else "",
     }
     return names - {""}
 

@@ -61,7 +61,7 @@ class Inquiry:
         answer = self._answer()
         finding, seen = answer.finding, answer.seen
         accounts: tuple[NodeAccount, ...] = schedule.accounts(self.fit, seen) if seen is not None else ()
-        holders = gpu_holders(self.evidence, seen, self.now) if seen is not None and accounts else ()
+        holders = gpu_holders(self.evidence, self.fit, seen) if seen is not None and accounts else ()
         cause = CAUSES[finding.code]
         return Diagnosis(
             subject=self.subject.title,

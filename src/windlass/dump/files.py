@@ -25,12 +25,15 @@ from windlass.model.times import seconds_of
 ENDINGS = (".json", ".yaml", ".yml")
 """What is read out of a folder; other files in it (logs, host reports) are other people's business."""
 
+_STAMP = re.compile(r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9:]+)")
 _PAST = re.compile(
     r"\b(?:creationTimestamp|lastTransitionTime|lastHeartbeatTime|lastProbeTime|lastUpdateTime|lastUpdate"
     r"|startTime|startedAt|finishedAt|completionTime|firstTimestamp|lastTimestamp|eventTime|renewTime)"
-    r"[\"']?\s*:\s*[\"']?([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9:]+))"
+    r"[\"']?\s*:\s*[\"']?$"
 )
 """Fields that name a moment that has been, in JSON or YAML; times that are to come (deadlines) are others."""
+_FIELD = 60
+"""Characters before a moment in which its field's name stands."""
 
 _JSON = re.compile(r'\s*\{\s*["}]')
 """YAML may begin with a brace, too, but hardly goes on with a quote."""
@@ -81,9 +84,23 @@ def read_each(path: Path) -> Iterator[SourceObject]:
 
 def newest_time(path: Path) -> int:
     """The newest moment, in seconds, that any object in the file or folder says has been; 0 where none does."""
-    return max(
-        (seconds_of(stamp) for file in files_of(path) for stamp in _PAST.findall(read_text(file))), default=0
-    )
+    return max((_newest(read_text(file)) for file in files_of(path)), default=0)
+
+
+def _newest(text: str) -> int:
+    """Only a moment later than all before it is worth a look at its field."""
+    newest = 0
+    latest = ""
+    for found in _STAMP.finditer(text):
+        stamp = found[0]
+        # Stamps compare as text as long as they end alike; the few that don't are worked out.
+        if stamp <= latest and stamp.endswith("Z"):
+            continue
+        if _PAST.search(text, max(0, found.start() - _FIELD), found.start()):
+            seconds = seconds_of(stamp)
+            if seconds > newest:
+                newest, latest = seconds, stamp if stamp.endswith("Z") else latest
+    return newest
 
 
 def read_nodes(path: Path) -> tuple[Node, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from types import TracebackType
 from typing import Any
 
@@ -20,7 +20,7 @@ from multidict import CIMultiDict
 from windlass import __version__
 from windlass.kube.access import Access
 from windlass.kube.credentials import Identity
-from windlass.kube.errors import ServerAway, TooMany, Unauthorized, api_error
+from windlass.kube.errors import Fenced, ServerAway, TooMany, Unauthorized, api_error
 from windlass.kube.request import Request
 from windlass.kube.tls import tls_context
 
@@ -55,11 +55,16 @@ class KubeClient:
             await self._session.close()
             self._session = None
 
-    async def send(self, request: Request) -> bytes:
-        """The body of a good answer; `ApiError` for any other, `ServerAway` for none."""
+    async def send(self, request: Request, allowed: Callable[[], bool] | None = None) -> bytes:
+        """The body of a good answer; `ApiError` for any other, `ServerAway` for none.
+
+        `allowed` is asked right before each try, and `Fenced` raised where it says no.
+        """
         tries = 0
         while True:
             tries += 1
+            if allowed is not None and not allowed():
+                raise Fenced(f"{request.method} {request.path} was not sent: the lease is lost")
             try:
                 return await self._answer(request)
             except Unauthorized:

@@ -2,6 +2,7 @@
 
     ClusterUnreachable
     ├── ServerAway          no answer: connection refused, reset, timed out
+    ├── Fenced              not sent: we may not write any more
     └── ApiError            an answer with a status
         ├── Unauthorized    401
         ├── Forbidden       403
@@ -36,6 +37,10 @@ class Status(msgspec.Struct, frozen=True):
 
 class ServerAway(ClusterUnreachable):
     """There was no answer."""
+
+
+class Fenced(ClusterUnreachable):
+    """It was not sent, since the lease was lost."""
 
 
 class ApiError(ClusterUnreachable):

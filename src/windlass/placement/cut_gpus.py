@@ -1,8 +1,8 @@
 """What is free of GPUs that are handed out in parts: MIG instances and renamed shared replicas.
 
-`placement.measures` adds it to what is free of whole GPUs and shares. GPUs on which instances are made as they are asked
-for know their slices; of those with a fixed layout only the advertised parts are counted, so their free part is that of
-the parts, each by its memory slices.
+`placement.measures` adds it to what is free of whole GPUs and shares. GPUs on which instances are made as they are
+asked for know their slices; of those with a fixed layout only the advertised parts are counted, so their free part is
+that of the parts, each by its memory slices.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import GEOMETRY, SLICES
 from windlass.model.device import node_devices
-from windlass.model.mig import GEOMETRIES, MIG_RESOURCE_PREFIX, find_profile, profile_of_resource
+from windlass.model.errors import InputError
+from windlass.model.mig import GEOMETRIES, MIG_RESOURCE_PREFIX, profile_of_resource
 from windlass.model.node import Node
 from windlass.model.requests import node_quantities
 from windlass.sharing.mig import geometry_of_model
@@ -73,5 +74,10 @@ def _cut_models(node: Node) -> list[str]:
 def _size(resource: str, model: str) -> int:
     """Memory slices of an instance; replicas of a shared GPU are all alike."""
     geometry = geometry_of_model(model)
-    profile = find_profile(geometry.number, profile_of_resource(resource) or "") if geometry else None
+    if geometry is None or resource == SHARED:
+        return 1
+    try:
+        profile = geometry.profile(profile_of_resource(resource))
+    except InputError:
+        return 1  # somebody's own name for a part: each counts the same
     return profile.size if profile is not None else 1

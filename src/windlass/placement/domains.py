@@ -7,7 +7,7 @@ gang have one request, so they share a domain: the one with the least room that 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -15,13 +15,17 @@ import numpy as np
 from windlass.cluster.facts import Bools
 from windlass.placement.gang import Failure, OverlayRoom, Part, Place, place_together
 from windlass.placement.overlay import Overlay
+from windlass.placement.slices import complete_slices, is_sliced
 from windlass.placement.topology import DomainTree
 
 
 def place_in_domains(
-    overlay: Overlay, parts: Sequence[Part], beside: Sequence[Collection[int]]
+    overlay: Overlay, parts: Sequence[Part], beside: Sequence[Mapping[int, int]]
 ) -> list[Place] | Failure:
-    """As `place_together`. `beside` tells, part by part, on which nodes pods of the same request are already."""
+    """As `place_together`. `beside` tells, part by part, how many pods of the same request are on which nodes."""
+    sliced = [i for i, there in enumerate(beside) if there and is_sliced(parts[i])]
+    if sliced:
+        return _with_slices(overlay, parts, sliced, beside)
     joining = [i for i, nodes in enumerate(beside) if nodes and _has_level(parts[i])]
     if joining:
         return _first_that_fits(overlay, _beside(overlay, parts, joining, beside))
@@ -29,6 +33,21 @@ def place_in_domains(
     if len(shared) > 1 and all(_same_request(parts[i], parts[shared[0]]) for i in shared):
         return _first_that_fits(overlay, _shared(overlay, parts, shared), _no_domain(parts, shared))
     return place_together(overlay, parts)
+
+
+def _with_slices(
+    overlay: Overlay, parts: Sequence[Part], sliced: Sequence[int], beside: Sequence[Mapping[int, int]]
+) -> list[Place] | Failure:
+    before = overlay.checkpoint()
+    found = complete_slices(overlay, parts, sliced, beside)
+    if isinstance(found, Failure):
+        return found
+    left = [msgspec.structs.replace(part, count=0) if i in sliced else part for i, part in enumerate(parts)]
+    others = place_in_domains(overlay, left, beside)
+    if isinstance(others, Failure):
+        overlay.rollback(before)
+        return others
+    return [*found, *others]
 
 
 def _first_that_fits(

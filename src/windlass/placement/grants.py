@@ -6,7 +6,7 @@ import numpy as np
 
 from windlass.cluster.ledger import milli_on
 from windlass.cluster.snapshot import Snapshot
-from windlass.cluster.state import GEOMETRY, REPLICAS
+from windlass.cluster.state import GEOMETRY, REPLICAS, Ints, Words
 from windlass.model.decision import DeviceGrant
 from windlass.model.gpu import GpuRequest
 from windlass.placement.kernels.devices import MADE
@@ -19,19 +19,34 @@ class GrantReader:
         self._snapshot = snapshot
         self._known: dict[tuple[int, int, int], tuple[DeviceGrant, ...]] = {}
 
+    def follow(self, snapshot: Snapshot) -> GrantReader:
+        """Reads of a later snapshot of the same nodes and shapes; a new reader where it is of others."""
+        if snapshot.facts is not self._snapshot.facts or snapshot.shapes is not self._snapshot.shapes:
+            return GrantReader(snapshot)
+        self._snapshot = snapshot
+        return self
+
     def grants(self, row: int, node: int, packed: np.uint64) -> tuple[DeviceGrant, ...]:
         """The devices that the pod in this row gets on this node."""
         number = int(self._snapshot.pods.shape[row])
+        return self._read(number, node, int(self._snapshot.state.node[node, REPLICAS]), int(packed))
+
+    def of_all(self, rows: Ints, nodes: Ints, packed: Words) -> list[tuple[DeviceGrant, ...]]:
+        """The same for many pods."""
+        numbers = self._snapshot.pods.shape[rows].tolist()
+        replicas = self._snapshot.state.node[nodes, REPLICAS].tolist()
+        return list(map(self._read, numbers, nodes.tolist(), replicas, packed.tolist()))
+
+    def _read(self, number: int, node: int, replicas: int, packed: int) -> tuple[DeviceGrant, ...]:
         gpu = self._snapshot.shapes[number].gpu
         if gpu is None:
             return ()
-        replicas = int(self._snapshot.state.node[node, REPLICAS])
         # Where a share follows from a device's memory, it depends on the node too.
-        key = (number, int(packed), node if gpu.memory_mib or gpu.profile else -replicas)
+        key = (number, packed, node if gpu.memory_mib or gpu.profile else -replicas)
         found = self._known.get(key)
         if found is None:
             unpack = self._instances if gpu.profile else self._shares
-            found = self._known[key] = unpack(gpu, node, int(packed))
+            found = self._known[key] = unpack(gpu, node, packed)
         return found
 
     def _shares(self, gpu: GpuRequest, node: int, packed: int) -> tuple[DeviceGrant, ...]:

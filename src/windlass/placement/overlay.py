@@ -6,6 +6,7 @@ The table's rows follow the overlay through a log of the nodes that changed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -164,11 +165,14 @@ class Overlay:
             change = self._neighbours.remove if sign > 0 else self._neighbours.add
             change(placing.pod, placing.node)
 
-    def placed(self, pod: Pod, row: int, node: int, grant: np.uint64) -> None:
-        """Note a placement that a kernel has already made."""
-        self._steps.append(Placing(pod, row, node, grant))
+    def placed(
+        self, pods: Sequence[Pod], rows: Sequence[int], nodes: Sequence[int], grants: Iterable[np.uint64]
+    ) -> None:
+        """Note placements that a kernel has already made."""
+        self._steps.extend(map(Placing, pods, rows, nodes, grants))
         if self._neighbours is not None:
-            self._neighbours.add(pod, node)
+            for pod, node in zip(pods, nodes, strict=True):
+                self._neighbours.add(pod, node)
 
     def reserve_log(self, entries: int) -> None:
         """Room in the log for a kernel that writes so many entries."""

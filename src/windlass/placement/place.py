@@ -160,9 +160,10 @@ class Placer:
             failed = self.queue.rows[start + outcome.verdict_entry[:verdicts]]
             for v, number in enumerate(self.snapshot.pods.shape[failed].tolist()):
                 result.refusals.append(Refusal(book[number], facts, accounts, v))
-        for i in np.flatnonzero(outcome.node[:count] >= 0).tolist():
-            at = start + i
-            self.overlay.placed(self._pod(at), int(self._rows[at]), int(result.node[at]), result.grant[at])
+        at = start + np.flatnonzero(outcome.node[:count] >= 0)
+        objects = self.snapshot.pods.objects
+        pods = [objects[row] for row in self.queue.rows[at].tolist()]
+        self.overlay.placed(pods, self._rows[at].tolist(), result.node[at].tolist(), result.grant[at])
 
     def _turn(self, position: int) -> int:
         """A number that no other pod of the snapshot's stream has, for `random` to draw anew each time."""

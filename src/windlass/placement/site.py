@@ -7,6 +7,7 @@ no pods yet (its topology assignment says where they will be) is seated at the s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -217,23 +218,24 @@ class OverlaySite:
         self.seats[workload.key] = Seats(there.running, [*there.placed, *found], sets, there.set_of)
         return PlaceResult(ok=True, nodes=self._nodes(found, len(parts)), after=self._after(found))
 
-    def _beside(self, workload: Workload, parts: Sequence[Part]) -> list[set[int]]:
-        """Per part, the nodes on which pods with the same request are: of its set, or of the whole gang."""
-        if not any(part.topology is not None and part.topology.level for part in parts):
-            return [set() for _ in parts]
+    def _beside(self, workload: Workload, parts: Sequence[Part]) -> list[Counter[int]]:
+        """Per part, how many pods with the same request are on which nodes: of its set, or of the whole gang."""
+        wishes = [part.topology for part in parts if part.topology is not None]
+        if not any(wish.level or wish.slice_size for wish in wishes):
+            return [Counter() for _ in parts]
         nodes = self._overlay.snapshot.pods.node
-        by_set: dict[str, set[int]] = {}
+        by_set: dict[str, Counter[int]] = {}
         for key in (*pieces_before(workload.key), workload.key):
             seats = self.seats.get(key, Seats([], []))
             for row in seats.running:
-                by_set.setdefault(seats.set_of[row], set()).add(int(nodes[row]))
+                by_set.setdefault(seats.set_of[row], Counter())[int(nodes[row])] += 1
             for place in seats.placed:
-                by_set.setdefault(seats.sets[place.part], set()).add(place.placing.node)
-        everywhere = set().union(*by_set.values())
+                by_set.setdefault(seats.sets[place.part], Counter())[place.placing.node] += 1
+        everywhere = sum(by_set.values(), Counter[int]())
         return [
             everywhere
             if part.topology is not None and part.topology.of_gang
-            else by_set.get(part.name, set())
+            else by_set.get(part.name, Counter())
             for part in parts
         ]
 

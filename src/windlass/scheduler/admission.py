@@ -22,7 +22,7 @@ from windlass.apply.words import condition_message
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.workloads.sets import KUEUE_GATES
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, Conflict, NotFound, ServerAway
+from windlass.kube.errors import ApiError, Conflict, Fenced, NotFound, ServerAway
 from windlass.kube.request import Request
 from windlass.kube.resources import JOBS, KUEUE, Resource
 from windlass.kube.writes import create, lift_gates, patch_status, suspend_job
@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 5.0
 """After a write that failed, and between two writes of the same Workload that only change words."""
+MOST_REMEMBERED = 1_000
 
 
 class Admissions:
@@ -64,9 +65,6 @@ class Admissions:
         for admit in plan.admits:
             if admit.kind == "Workload" and not admit.after and self._is_ours(admit.workload):
                 self._once(admit.workload, functools.partial(self._admit, admit, workloads[admit.workload]))
-        for hold in plan.holds:
-            if self._is_ours(hold.workload):
-                self._tell(hold)
 
     def lift(self, pod: Pod) -> None:
         """The pod was admitted: without Kueue's gates it can be bound at the next decision."""
@@ -146,10 +144,15 @@ class Admissions:
                 key = f"{wire.metadata.namespace}/{owner.name}"
                 await self._send(suspend_job(key, owner.uid, suspended))
 
-    def _tell(self, hold: Hold) -> None:
+    def tell(self, hold: Hold) -> None:
         """The Workload's own condition says why it waits."""
         wire = self._workload(hold.workload)
-        if wire is None or wire.status.admission is not None or is_finished(wire):
+        if (
+            wire is None
+            or not self._is_ours(hold.workload)
+            or wire.status.admission is not None
+            or is_finished(wire)
+        ):
             return
         message = condition_message(hold.verdict)
         if kueue.says(wire, "QuotaReserved", "False", "Pending", message):
@@ -171,6 +174,8 @@ class Admissions:
     def _once(self, name: str, work: Callable[[], Awaitable[None]], *, slowly: bool = False) -> None:
         """Start it, unless the same is under way or has just failed."""
         now = time.monotonic()
+        if len(self._not_before) > MOST_REMEMBERED:
+            self._not_before = {key: at for key, at in self._not_before.items() if at > now}
         if name in self._busy or now < self._not_before.get(name, 0.0) or not self._may_write():
             return
         if slowly:
@@ -184,7 +189,7 @@ class Admissions:
             await work()
         except (NotFound, Conflict) as error:
             log.info("%s: %s", name, error)
-        except (ApiError, ServerAway) as error:
+        except (ApiError, ServerAway, Fenced) as error:
             self._not_before[name] = time.monotonic() + AGAIN_SECONDS
             log.warning("%s: %s", name, error)
 
@@ -192,8 +197,7 @@ class Admissions:
         await self._send(patch_status(self._resource(), key, status(int(time.time()))))
 
     async def _send(self, request: Request) -> None:
-        if self._may_write():
-            await self._client.send(request)
+        await self._client.send(request, self._may_write)
 
     def _resource(self) -> Resource:
         found = self._workloads()

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from windlass.apply.conditions import ConditionWriter, Waiting
 from windlass.apply.evictor import Evictor, Victim
 from windlass.apply.volumes import provide_volumes, unbound_claims
 from windlass.apply.words import GATED, WAITING_FOR_VICTIMS, condition_message, condition_reason
-from windlass.cluster.delta import Assume, Forget
+from windlass.cluster.delta import Assume
 from windlass.cluster.pods import ALONE
 from windlass.cluster.snapshot import Snapshot
 from windlass.kube.backoff import Backoff
@@ -38,6 +38,10 @@ log = logging.getLogger(__name__)
 
 FIRST_REST, LONGEST_REST = 1.0, 10.0
 """Seconds that a pod is left alone after its bind was refused; as kube-scheduler's back-off."""
+TELL_EVERY = 0.5
+"""Seconds between two rounds of telling: verdicts are put into words only when they are read, and that costs time."""
+AT_ONCE = 100
+"""Holds that are read before others get their turn on the loop."""
 
 
 class Carrier:
@@ -57,14 +61,33 @@ class Carrier:
         self.conditions = ConditionWriter(client, recorder)
         self.admissions = Admissions(client, world, may_write, workloads)
         self._rests: dict[str, Backoff] = {}
+        self._latest: tuple[Plan, Snapshot, dict[str, str]] | None = None
+        self._to_tell = asyncio.Event()
+        world.on_gone = self.forget
 
     def carry_out(self, plan: Plan, snapshot: Snapshot) -> None:
         """Starts everything that the plan says; returns at once."""
         self._evict(plan.evicts)
         self.admissions.carry_out(plan, snapshot)
-        nominated = self._bind(plan.binds)
-        self._tell_waiting(plan.holds, _members(snapshot))
-        self._tell_nominated(nominated, snapshot)
+        nominated = self._bind(plan.binds, snapshot)
+        self._latest = plan, snapshot, nominated
+        self._to_tell.set()
+
+    async def tell(self) -> None:
+        """Tells those that wait why, of the newest plan, now and then: until cancelled."""
+        while True:
+            await self._to_tell.wait()
+            self._to_tell.clear()
+            assert self._latest is not None
+            plan, snapshot, nominated = self._latest
+            self._tell_nominated(nominated, snapshot)
+            await self._tell_waiting(plan.holds, _members(snapshot))
+            await asyncio.sleep(TELL_EVERY)
+
+    def forget(self, key: str) -> None:
+        """The pod is gone."""
+        self._rests.pop(key, None)
+        self.conditions.forget(key)
 
     async def settle(self) -> None:
         await self.binder.settle()
@@ -73,14 +96,15 @@ class Carrier:
 
     # Binds
 
-    def _bind(self, binds: Iterable[Bind]) -> dict[str, str]:
+    def _bind(self, binds: Sequence[Bind], snapshot: Snapshot) -> dict[str, str]:
         """Sends those that can be sent; returns pod → node of those that wait for others to leave."""
         nominated: dict[str, str] = {}
         ready: list[tuple[Bind, Pod]] = []
+        overtaken = self._overtaken(binds, snapshot)
         for bind in binds:
-            pod = self._world.pods.get(bind.pod)
-            if pod is None or pod.is_bound or bind.node not in self._world.nodes:
-                continue  # the world moved on while it was decided
+            if bind.pod in overtaken:
+                continue
+            pod = self._world.pods[bind.pod]
             if bind.after:
                 nominated[bind.pod] = bind.node
             elif pod.spec.scheduling_gates:
@@ -91,6 +115,20 @@ class Carrier:
         for bind, pod in ready:
             self.binder.send(bind, pod.metadata.uid, self._volumes(pod, bind.node))
         return nominated
+
+    def _overtaken(self, binds: Sequence[Bind], snapshot: Snapshot) -> set[str]:
+        """Pods that can't be bound as decided, since the world moved on meanwhile, each with the whole of its gang."""
+        self._world.take_in()
+        stale = {bind.pod for bind in binds if self._is_stale(bind)}
+        if not stale:
+            return stale
+        gangs = (set(keys) for keys in _members(snapshot).values())
+        return stale.union(*(keys for keys in gangs if keys & stale))
+
+    def _is_stale(self, bind: Bind) -> bool:
+        pod = self._world.pods.get(bind.pod)
+        gone = pod is None or pod.is_bound or bool(pod.metadata.deletion_timestamp)
+        return gone or bind.node not in self._world.nodes
 
     def _volumes(self, pod: Pod, node: str) -> Callable[[], Awaitable[None]] | None:
         claims = unbound_claims(pod, self._world.claim) if pod.spec.volumes else []
@@ -109,13 +147,10 @@ class Carrier:
             self._note_bound(key, outcome.uid, node, pod)
             return
         log.info("bind of %s to %s: %s", key, node, outcome.error or outcome.end.value)
-        if outcome.end is BindEnd.GONE:
-            self._world.push([Forget(key)])
-            return
         pause = self._rests.setdefault(key, Backoff(FIRST_REST, LONGEST_REST)).next()
         self._world.rest(key)
         asyncio.get_running_loop().call_later(pause, self._world.wake, key)
-        if pod is not None:
+        if pod is not None and outcome.end is BindEnd.REFUSED:
             profile = pod.spec.scheduler_name
             self._metrics.attempts.labels("error", profile).inc()
             about = Regarding("Pod", key, outcome.uid)
@@ -150,8 +185,12 @@ class Carrier:
 
     # Words
 
-    def _tell_waiting(self, holds: Iterable[Hold], by_workload: Mapping[str, Sequence[str]]) -> None:
-        for hold in holds:
+    async def _tell_waiting(self, holds: Sequence[Hold], by_workload: Mapping[str, Sequence[str]]) -> None:
+        for index in range(len(holds)):
+            if index % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)
+            hold = holds[index]
+            self.admissions.tell(hold)
             verdict = hold.verdict
             if verdict.code == GATED:
                 continue
@@ -167,7 +206,7 @@ class Carrier:
 
     def _tell(self, key: str, reason: str, message: str, node: str | None = None) -> None:
         pod = self._world.pods.get(key)
-        if pod is None or pod.is_bound or not self._world.is_ours(pod):
+        if pod is None or pod.is_bound or key in self._world.assumed or not self._world.is_ours(pod):
             return
         if node is None and pod.status.nominated_node_name:
             node = ""

@@ -73,6 +73,7 @@ class Scheduler:
             self.informers.run(),
             self.recorder.run(),
             self.carrier.conditions.run(),
+            self.carrier.tell(),
             self.queue_status.run(),
             watch_kueue(self._client, self.world, self._kueue_known),
             self._lead(),

@@ -60,10 +60,14 @@ class World:
         """API group, kind and key → everything but pods and nodes."""
         self.assumed: dict[str, str] = {}
         """Pod → node of binds that were sent and have not been seen on the watch."""
+        self.on_gone: Callable[[str], None] = lambda key: None
+        """Told of pods that are gone."""
         self.witness: AssumeWitness | None = None
         self.changed = asyncio.Event()
         self.kueue_is_live = False
         self._inbox: list[Delta] = []
+        self._untaken: list[Delta] = []
+        """Taken in, and not told to the store."""
         self._told: set[Key] = set()
         """What the store knows of that may have to be taken back."""
         self._grouping = False
@@ -103,11 +107,17 @@ class World:
     def settle(self, now: int) -> Settled:
         """Bring the store up to date with everything that was pushed."""
         self.changed.clear()
-        inbox, self._inbox = self._inbox, []
-        self._now, self._news = now, 0
-        told = [delta for one in inbox for delta in self._taken(one)]
+        self._now = now
+        self.take_in()
+        told, self._untaken = self._untaken, []
+        news, self._news = self._news, 0
         self.store.apply(told)
-        return Settled(told, self._news > 0)
+        return Settled(told, news > 0)
+
+    def take_in(self) -> None:
+        """Know what was pushed, without telling the store yet: a decision may be under way on what it was told."""
+        inbox, self._inbox = self._inbox, []
+        self._untaken += [delta for one in inbox for delta in self._taken(one)]
 
     def look(self, kind: str, key: str, group: str = "") -> Any:
         return self.things.get((group, kind, key))
@@ -254,6 +264,7 @@ class World:
     def _gone(self, gone: Gone) -> list[Delta]:
         if gone.kind == "Pod":
             self.pods.pop(gone.key, None)
+            self.on_gone(gone.key)
             self._resting.discard(gone.key)
             self.assumed.pop(gone.key, None)
             return self._untold("Pod", gone.key)

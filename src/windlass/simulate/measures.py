@@ -9,6 +9,7 @@ import numpy as np
 
 from windlass.cluster.shape import ShapeBook
 from windlass.cluster.snapshot import Snapshot
+from windlass.cluster.state import Ints
 from windlass.cluster.store import Store
 from windlass.placement.measures import stranded, usage, usage_of
 from windlass.placement.mix import WorkloadMix, mix_arrays
@@ -27,10 +28,7 @@ class Recorder:
         self._trace, self._policy, self._mix, self._seed, self._expected = trace, policy, mix, seed, expected
         self._mix_arrays = mix_arrays(expected, empty.models, empty.state)
         self._total = usage_of(empty, self._mix_arrays).total_milli
-        book = ShapeBook()
-        self._milli = np.array(
-            [sum(book.of(pod)[0].gpu_milli for pod in job.pods) for job in trace.jobs], dtype=np.int64
-        )
+        self._milli = _milli_of_jobs(trace)
         self._demand = np.cumsum(self._milli)
         self._timed = any(job.arrival or job.duration is not None for job in trace.jobs)
         self._last_arrival = trace.jobs[-1].arrival if trace.jobs else 0
@@ -152,3 +150,19 @@ class Recorder:
         waits = np.array(self._waits)
         p50, p90, p99 = (float(np.percentile(waits, q)) for q in (50, 90, 99))
         return Waiting(mean=float(waits.mean()), p50=p50, p90=p90, p99=p99, max=float(waits.max()))
+
+
+def _milli_of_jobs(trace: Trace) -> Ints:
+    """What each job asks for. Pods of a trace share spec and annotations, so each pair is looked at once."""
+    book = ShapeBook()
+    known: dict[tuple[int, int], int] = {}
+    found = []
+    for job in trace.jobs:
+        total = 0
+        for pod in job.pods:
+            alike = (id(pod.spec), id(pod.metadata.annotations))
+            if alike not in known:
+                known[alike] = book.of(pod)[0].gpu_milli
+            total += known[alike]
+        found.append(total)
+    return np.array(found, dtype=np.int64)

@@ -87,7 +87,7 @@ RULES = (
     Rule(PER_CLASS, "windlass", near=True, apart=True),
 )
 QUICK = Mixture(
-    nodes=16, nodes_a_rack=4, days=1, services=8, training_pct=35, node_failures=3, rack_failures=1
+    nodes=16, nodes_a_rack=4, days=1, services=8, training_pct=35, node_failures=3, rack_failures=1, tick=300
 )
 
 
@@ -140,7 +140,7 @@ def play(mixture: Mixture, rule: Rule, seed: int) -> tuple[list[Look], list[Reco
         nodes=nodes,
         objects=queue_objects([QueueSpec(TRAINING, mixture.gpus)], topology=rule.near),
         horizon=mixture.horizon,
-        tick=120,
+        tick=mixture.tick,
         outages=draw_outages(mixture, nodes, seed),
         look_every=HOUR,
     )

@@ -49,6 +49,8 @@ class Mixture(msgspec.Struct, frozen=True):
     experiment_pct: int = 15
     node_failures: int = 18
     rack_failures: int = 3
+    tick: int = 120
+    """Seconds of a scheduling cycle."""
 
     @property
     def horizon(self) -> int:

@@ -69,7 +69,7 @@ class Scale(msgspec.Struct, frozen=True):
     tick: int = 120
 
 
-QUICK = Scale(days=1, thin=3, extras=(1.0, 2.0), compared=2.0)
+QUICK = Scale(days=1, thin=3, extras=(1.0, 2.0), compared=2.0, tick=300)
 
 
 class Setting(msgspec.Struct, frozen=True):

@@ -22,6 +22,7 @@ from windlass.model.reasons import (
 from windlass.model.requests import format_amount
 from windlass.model.topology import level_name
 from windlass.model.verdict import Limit
+from windlass.placement.empty import TOO_LARGE, EmptyCluster
 from windlass.placement.explain.case import Case
 from windlass.placement.explain.space import WHOLE, Space, free_gpus
 from windlass.placement.gang import OverlayRoom, Part
@@ -35,6 +36,7 @@ from windlass.queueing.outcome import (
     QUOTA_INSUFFICIENT,
     QUOTA_MISCONFIGURED,
 )
+from windlass.queueing.pending import PODS
 from windlass.queueing.running import GPU
 
 MOST_LIMITS = 4
@@ -74,6 +76,8 @@ def _limits(case: Case) -> Iterator[Limit]:
     elif code == QUOTA_INSUFFICIENT:
         yield from quota_limits(case)
     else:
+        if code == TOO_LARGE:
+            yield from size_limits(case)
         yield from room_limits(case)
 
 
@@ -107,7 +111,7 @@ def quota_limits(case: Case) -> Iterator[Limit]:
             for quotas in group.flavors
         ]
         if not cells:
-            if not case.after.queues.ignore_undeclared:
+            if resource != PODS and not case.after.queues.ignore_undeclared:
                 yield Limit(
                     "quota", f"queue {node.name} has no quota for {resource}", node.name, resource=resource
                 )
@@ -164,6 +168,32 @@ def exceeds_quota(case: Case) -> bool:
 def quota_amount(resource: str, amount: int) -> str:
     """GPUs are counted in thousandths there."""
     return f"{amount / MILLI_GPU:g}" if resource == GPU else format_amount(resource, amount)
+
+
+# Size
+
+
+def size_limits(case: Case) -> Iterator[Limit]:
+    """What even the empty cluster has too little of."""
+    overlay = case.after.overlay
+    empty, total = EmptyCluster(overlay), overlay.state.total
+    for index, part in enumerate(case.parts):
+        most = int(empty.counts(part).sum())
+        if most:
+            close = empty.never_fits_close([part])
+            never = close or empty.never_fits([part])
+            if never is not None:
+                level = part.topology.level if close is not None and part.topology is not None else ""
+                yield Limit("size", never.message, level=level, needed=str(part.count), available=str(most))
+            continue
+        may_use = case.space(index).is_open
+        for name, amount in part.shape.requests:
+            column = overlay.snapshot.resources.column(name)
+            largest = int(total[may_use, column].max(initial=0)) if column < total.shape[1] else 0
+            if largest < amount:
+                needed, has = format_amount(name, amount), format_amount(name, largest)
+                text = f"a pod asks for {needed} of {name}, and the largest node that it may use has {has}"
+                yield Limit("size", text, resource=name, needed=needed, available=has)
 
 
 # Room

@@ -1,0 +1,47 @@
+"""Slices that lost members, completed where they are, while the rest of the set stays where it is.
+
+`placement.domains` asks for pods that join others of their set. A new pod of a set in slices can't go just anywhere in
+the domain: it has to make the slice whole that lacks it, or be part of a new one (`topology.replacement`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from windlass.placement.gang import Failure, OverlayRoom, Part, Place
+from windlass.placement.overlay import Overlay
+from windlass.placement.topology import TopologyAsk, TopologyFailure
+from windlass.placement.topology.replacement import plan_replacement
+
+
+def is_sliced(part: Part) -> bool:
+    return bool(
+        part.count and part.tree is not None and part.topology is not None and part.topology.slice_size
+    )
+
+
+def complete_slices(
+    overlay: Overlay, parts: Sequence[Part], sliced: Sequence[int], beside: Sequence[Mapping[int, int]]
+) -> list[Place] | Failure:
+    """Places for the pods of these parts. `beside` tells, part by part, how many pods of the set are on which node."""
+    before = overlay.checkpoint()
+    places: list[Place] = []
+    for i in sliced:
+        part = parts[i]
+        row = overlay.table.row(part.shape, overlay.snapshot, part.pod)
+        overlay.refresh(row)
+        room = OverlayRoom(overlay, [part], [row])
+        kept = np.zeros(overlay.snapshot.facts.size, dtype=np.int64)
+        for node, pods in beside[i].items():
+            kept[node] = pods
+        assert part.tree is not None, "slices are of a tree"
+        ask = TopologyAsk(part.name, part.count, part.topology, overlay.table.cells.score[row].copy())
+        found = plan_replacement(part.tree, ask, 0, kept, room, part.topology_name)
+        if isinstance(found, TopologyFailure):
+            overlay.rollback(before)
+            return Failure(found.pod_set, found.message)
+        places += [msgspec.structs.replace(place, part=i) for place in room.places]
+    return places

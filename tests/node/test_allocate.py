@@ -1,0 +1,141 @@
+"""What a container is given, for every strategy: environment, mounts, device nodes, annotations, CDI names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.node.machines import machine
+
+from windlass.node.plugin.allocate import Allocator
+from windlass.node.plugin.rpc import Refused
+from windlass.node.protos import deviceplugin_pb2 as dp
+from windlass.node.root import HostRoot
+from windlass.sharing.plugin_config import resolve_config
+from windlass.sharing.resources import Resource, resources_of
+
+MIG = "nvidia.com/mig-1g.10gb"
+
+
+class Scene:
+    def __init__(self, folder: Path, file: Any, mig: tuple[str, ...] = ()) -> None:
+        self.backend = machine(count=2, mig=mig, folder=folder)
+        self.inventory = self.backend.inventory()
+        self.config = resolve_config(file)
+        self.root = HostRoot(folder)
+        self.resources = {each.name: each for each in resources_of(self.inventory, self.config)}
+
+    def give(self, name: str = "nvidia.com/gpu", *which: int) -> dp.ContainerAllocateResponse:
+        resource: Resource = self.resources[name]
+        chosen = [resource.devices[at].id for at in which or (0,)]
+        return Allocator(resource, self.config, self.root, lambda: "one").container(chosen)
+
+
+def plugin(**fields: Any) -> dict[str, Any]:
+    return {"flags": {"plugin": fields}}
+
+
+class TestStrategies:
+    def test_envvar(self, tmp_path: Path) -> None:
+        scene = Scene(tmp_path, None)
+        answer = scene.give("nvidia.com/gpu", 0, 1)
+        uuids = ",".join(gpu.uuid for gpu in scene.inventory.gpus)
+        assert dict(answer.envs) == {"NVIDIA_VISIBLE_DEVICES": uuids}
+        assert not answer.mounts
+        assert not answer.cdi_devices
+
+    def test_ids_may_be_indices(self, tmp_path: Path) -> None:
+        answer = Scene(tmp_path, plugin(deviceIDStrategy="index")).give("nvidia.com/gpu", 0, 1)
+        assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == "0,1"
+
+    def test_volume_mounts(self, tmp_path: Path) -> None:
+        scene = Scene(tmp_path, plugin(deviceListStrategy="volume-mounts"))
+        answer = scene.give()
+        assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == "/var/run/nvidia-container-devices"
+        (mount,) = answer.mounts
+        assert mount.host_path == "/dev/null"
+        assert mount.container_path == f"/var/run/nvidia-container-devices/{scene.inventory.gpus[0].uuid}"
+
+    def test_cdi_by_field_returns_nothing_else(self, tmp_path: Path) -> None:
+        scene = Scene(tmp_path, {"flags": {"plugin": {"deviceListStrategy": "cdi-cri"}, "gdsEnabled": True}})
+        answer = scene.give()
+        assert [device.name for device in answer.cdi_devices] == [
+            f"k8s.device-plugin.nvidia.com/gpu={scene.inventory.gpus[0].uuid}",
+            "k8s.device-plugin.nvidia.com/gds=all",
+        ]
+        assert not answer.envs
+        assert not answer.devices
+
+    def test_cdi_by_annotation(self, tmp_path: Path) -> None:
+        scene = Scene(tmp_path, plugin(deviceListStrategy="cdi-annotations"))
+        assert dict(scene.give().annotations) == {
+            "cdi.k8s.io/nvidia-device-plugin_one": f"k8s.device-plugin.nvidia.com/gpu={scene.inventory.gpus[0].uuid}"
+        }
+
+    def test_strategies_add_up(self, tmp_path: Path) -> None:
+        answer = Scene(tmp_path, plugin(deviceListStrategy=["envvar", "cdi-cri"])).give()
+        assert answer.envs
+        assert answer.cdi_devices
+
+    def test_imex_and_switches(self, tmp_path: Path) -> None:
+        file = {"flags": {"gdrcopyEnabled": True, "mofedEnabled": True}, "imex": {"channelIDs": [0]}}
+        answer = Scene(tmp_path, file).give()
+        assert answer.envs["NVIDIA_IMEX_CHANNELS"] == "0"
+        assert answer.envs["NVIDIA_GDRCOPY"] == answer.envs["NVIDIA_MOFED"] == "enabled"
+        assert "NVIDIA_GDS" not in answer.envs
+
+
+class TestDeviceNodes:
+    def test_whole_gpus(self, tmp_path: Path) -> None:
+        answer = Scene(tmp_path, plugin(passDeviceSpecs=True)).give("nvidia.com/gpu", 1)
+        assert [(spec.container_path, spec.host_path, spec.permissions) for spec in answer.devices] == [
+            (path, path, "rw")
+            for path in (
+                "/dev/nvidiactl",
+                "/dev/nvidia-uvm",
+                "/dev/nvidia-uvm-tools",
+                "/dev/nvidia-modeset",
+                "/dev/nvidia1",
+            )
+        ]
+
+    def test_instances_bring_their_capabilities(self, tmp_path: Path) -> None:
+        file = {"flags": {"migStrategy": "mixed", "plugin": {"passDeviceSpecs": True}}}
+        scene = Scene(tmp_path, file, mig=("1g.10gb",) * 2)
+        paths = [spec.container_path for spec in scene.give(MIG, 0).devices]
+        assert "/dev/nvidia0" in paths
+        caps = [path for path in paths if path.startswith("/dev/nvidia-caps/")]
+        assert len(caps) == 2
+        assert all(scene.root.exists(path) for path in caps)
+
+    def test_another_dev_root_is_where_the_host_has_them(self, tmp_path: Path) -> None:
+        file = {"flags": {"nvidiaDevRoot": "/run/driver", "plugin": {"passDeviceSpecs": True}}}
+        answer = Scene(tmp_path, file).give()
+        assert answer.devices[0].host_path == "/run/driver/dev/nvidiactl"
+
+
+class TestShared:
+    MPS = {
+        "flags": {"mpsRoot": "/run/mps"},
+        "sharing": {"mps": {"resources": [{"name": "gpu", "replicas": 2}]}},
+    }
+
+    def test_a_gpu_comes_once_however_many_replicas(self, tmp_path: Path) -> None:
+        file = {"sharing": {"timeSlicing": {"resources": [{"name": "gpu", "replicas": 2}]}}}
+        scene = Scene(tmp_path, file)
+        answer = scene.give("nvidia.com/gpu", 0, 1)
+        assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == scene.inventory.gpus[0].uuid
+
+    def test_mps_brings_its_pipe_and_shared_memory(self, tmp_path: Path) -> None:
+        answer = Scene(tmp_path, self.MPS).give()
+        assert answer.envs["CUDA_MPS_PIPE_DIRECTORY"] == "/mps/nvidia.com/gpu/pipe"
+        mounts = {mount.container_path: mount.host_path for mount in answer.mounts}
+        assert mounts == {
+            "/mps/nvidia.com/gpu/pipe": "/run/mps/nvidia.com/gpu/pipe",
+            "/dev/shm": "/run/mps/shm",
+        }
+
+    def test_mps_refuses_two_shares(self, tmp_path: Path) -> None:
+        with pytest.raises(Refused, match="maximum request size for shared resources is 1"):
+            Scene(tmp_path, self.MPS).give("nvidia.com/gpu", 0, 1)

@@ -1,0 +1,68 @@
+"""Which units of a node go: the cheapest that free enough, and none that isn't needed."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.placement.preemption.choice import MOST_WEIGHED, cheapest, cost_of
+from windlass.placement.preemption.units import Unit
+
+
+def unit(number: int, priority: int, lost: int, pods: int = 1, *, leaving: bool = False) -> Unit:
+    names = tuple(f"d/{number}-{at}" for at in range(pods))
+    return Unit(number, f"d/{number}", (number,), names, priority, (lost, 0), 0, str(number), leaving)
+
+
+def drawn(rng: Random, count: int) -> tuple[list[Unit], np.ndarray, np.ndarray]:
+    units = [
+        unit(at, rng.choice([0, 5]), rng.randint(0, 9), leaving=rng.random() < 0.1) for at in range(count)
+    ]
+    freed = np.array([[rng.randint(0, 4), rng.randint(0, 4)] for _ in units], dtype=np.int64).reshape(-1, 2)
+    return units, freed, np.array([rng.randint(0, 8), rng.randint(0, 8)], dtype=np.int64)
+
+
+@given(st.randoms(use_true_random=False))
+def test_it_is_the_cheapest_of_all_sets(rng: Random) -> None:
+    units, freed, lacking = drawn(rng, rng.randint(1, 7))
+    sets = [one for n in range(len(units) + 1) for one in combinations(range(len(units)), n)]
+    enough = [one for one in sets if np.all(freed[list(one)].sum(axis=0) >= lacking)]
+    found = cheapest(units, freed, lacking)
+    if not enough:
+        assert found is None
+        return
+    assert found is not None
+    assert tuple(found) in enough
+    assert cost_of([units[at] for at in found]) == min(cost_of([units[at] for at in one]) for one in enough)
+
+
+@given(st.randoms(use_true_random=False))
+def test_of_many_units_nobody_goes_who_isnt_needed(rng: Random) -> None:
+    units, freed, lacking = drawn(rng, MOST_WEIGHED + rng.randint(1, 8))
+    found = cheapest(units, freed, lacking)
+    if found is None:
+        assert np.any(freed.sum(axis=0) < lacking)
+        return
+    assert np.all(freed[found].sum(axis=0) >= lacking)
+    for at in found[:-1]:
+        assert np.any(freed[[one for one in found if one != at]].sum(axis=0) < lacking)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (unit(0, 0, 900), unit(1, 1, 1)),  # a lower priority goes before a higher one, whatever it loses
+        (unit(0, 0, 1), unit(1, 0, 2)),  # then what loses less
+        (unit(0, 0, 2, pods=1), unit(1, 0, 2, pods=2)),  # then what is fewer pods
+        (unit(0, 5, 9, leaving=True), unit(1, 0, 0)),  # and what goes anyway before everybody
+    ],
+)
+def test_who_goes_of_two_that_free_the_same(first: Unit, second: Unit) -> None:
+    freed = np.array([[4], [4]], dtype=np.int64)
+    assert cheapest([first, second], freed, np.array([4])) == [0]
+    assert cheapest([second, first], freed, np.array([4])) == [1]
