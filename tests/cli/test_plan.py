@@ -142,7 +142,7 @@ def test_the_document_for_scripts() -> None:
             "workload": "eng/wait",
             "code": "KUEUE_QUOTA_INSUFFICIENT",
             "message": QUOTA,
-            "publicMessage": "it waits (KUEUE_QUOTA_INSUFFICIENT)",
+            "publicMessage": "the quota of its queue doesn't suffice now",
             **NOT_EXPLAINED,
         },
         {

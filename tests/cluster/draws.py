@@ -31,7 +31,7 @@ class Draws:
         self.random = random
         self.namespaces = list(namespaces)
         self.comparing = comparing
-        self.crowded = self.sometimes(0.35)
+        self.crowded = self.sometimes(0.5)
         """Whether many small pods run everywhere, so that spread and affinity have something to count."""
         self.roomy = self.crowded or self.sometimes(0.3)
         """Whether nodes are large and open, so that rules between pods decide rather than room and taints."""
@@ -189,7 +189,7 @@ class Draws:
 
     def affinity(self) -> Object:
         made: Object = {}
-        if self.sometimes(0.3):
+        if self.sometimes(0.4):
             made["nodeAffinity"] = self.required_and_preferred(self.node_selector, self.preferred_node_term)
         if self.sometimes(0.2):
             made["podAffinity"] = self.required_and_preferred(self.pod_terms, self.preferred_pod_term)
@@ -217,7 +217,7 @@ class Draws:
         made: Object = {}
         if self.sometimes(0.9):
             made["matchExpressions"] = [self.node_requirement() for _ in range(self.random.randint(1, 2))]
-        if self.sometimes(0.12):
+        if self.sometimes(0.2):
             name = self.one(self.node_names)
             made["matchFields"] = [
                 {"key": "metadata.name", "operator": self.one(("In", "NotIn")), "values": [name]}
@@ -273,12 +273,12 @@ class Draws:
     def spread_constraints(self) -> list[Object]:
         pairs = [(key, when) for key in TOPOLOGY for when in ("DoNotSchedule", "ScheduleAnyway")]
         made = []
-        for key, when in self.some(pairs, 2):
+        for key, when in self.some([*pairs[::2], *pairs[::2], *pairs[1::2]], 2):
             constraint: Object = {
                 "maxSkew": self.one((1, 1, 1, 2, 5)),
                 "topologyKey": key,
                 "whenUnsatisfiable": when,
-                "labelSelector": self.selector(),
+                "labelSelector": self.selector() if self.sometimes(0.4) else {"matchLabels": {"app": "1"}},
             }
             if when == "DoNotSchedule" and self.sometimes(0.4):
                 constraint["minDomains"] = self.random.randint(1, 5)

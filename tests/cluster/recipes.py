@@ -95,6 +95,7 @@ RECIPES = {
             "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
             15,
         ),
+        Recipe("helm", "helm", "helm.sh/helm/v3/cmd/helm", 120),
         Recipe("ctr", "containerd", "github.com/containerd/containerd/v2/cmd/ctr", 15),
     )
 }
@@ -107,6 +108,7 @@ _PINS = {
     "etcd": "go.etcd.io/etcd/server/v3",
     KUBERNETES: "k8s.io/kubernetes",
     "containerd": "github.com/containerd/containerd/v2",
+    "helm": "helm.sh/helm/v3",
 }
 
 

@@ -94,10 +94,10 @@ def volumes(draws: Draws, tag: str, made: Iterable[Mapping[str, Object]]) -> Ite
 def csi_nodes(draws: Draws) -> Iterable[Object]:
     """What nodes say about the driver: some know it without a limit, some with a low one, some don't know it."""
     for name in draws.node_names:
-        if draws.sometimes(0.6):
+        if draws.sometimes(0.8):
             driver: Object = {"name": DRIVER, "nodeID": name}
             if draws.sometimes(0.7):
-                driver["allocatable"] = {"count": draws.random.randint(0, 4)}
+                driver["allocatable"] = {"count": draws.random.randint(0, 3)}
             yield {
                 "apiVersion": "storage.k8s.io/v1",
                 "kind": "CSINode",
@@ -109,7 +109,7 @@ def csi_nodes(draws: Draws) -> Iterable[Object]:
 def attachments(draws: Draws, made: Iterable[Mapping[str, Object]]) -> Iterable[Object]:
     """Volumes that are attached somewhere, whether or not a pod there uses them."""
     for volume in made:
-        if draws.sometimes(0.3):
+        if draws.sometimes(0.7):
             name = volume["metadata"]["name"]
             yield {
                 "apiVersion": "storage.k8s.io/v1",

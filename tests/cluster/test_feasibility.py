@@ -70,7 +70,7 @@ def test_the_chosen_node_is_among_its_best(plane: ControlPlane, capsys: pytest.C
     with Extender(lets_through=True) as extender, kube_scheduler(plane, extender, "-v=10") as scheduler:
         scores = Scores(scheduler)
         # Nobody is there to make volumes: pods whose claims wait for them would never be bound.
-        for scene in scenes(plane, tally, PODS // 3, BOUND):
+        for scene in scenes(plane, tally, max(150, PODS // 10), BOUND):
             for _ in range(ONE_BY_ONE):
                 choose_both(scene, extender, scores, tally)
     report(tally, capsys)

@@ -62,10 +62,12 @@ def overcommitted(nodes: Mapping[str, Tree], pods: Iterable[Tree]) -> Excess:
         profile = mig_profile(pod)
         for index in device_list(pod) if profile else ():
             instances.setdefault((where, index), []).append(profile)
+        share = pod["metadata"].get("annotations", {}).get(FRACTION)
+        if share and set(device_list(pod)) & ill_gpus(nodes[where]):
+            del amounts[GPU]  # its GPU is no part of what the node offers
         for name, amount in amounts.items():
             if not name.startswith(MIG):
                 used[where][name] += amount
-        share = pod["metadata"].get("annotations", {}).get(FRACTION)
         for index in device_list(pod) if not profile else ():
             devices[where, index] += int(Fraction(share) * 1000) if share else 1000
     found: Excess = {}

@@ -177,6 +177,8 @@ class World:
     def make_pods(self, key: str) -> None:
         """The controller of an admitted workload makes the pods that it lacks; they wait for the scheduler."""
         tree = self.workloads[key]
+        if any(one["type"] == "Evicted" for one in tree["status"]["conditions"]):
+            return
         for part in tree["status"].get("admission", {}).get("podSetAssignments", ()):
             there = [
                 one
@@ -227,6 +229,9 @@ class World:
             tree = copy.deepcopy(self.workloads[evict.workload])
             _set_conditions(tree, {"Evicted": "True"}, self.now, "Preempted")
             self.put(tree)
+            for member in self.members_of_workload(evict.workload):
+                if not member["spec"].get("nodeName"):
+                    self.drop_pod(f"{NAMESPACE}/{member['metadata']['name']}")
         for key in evict.pods:
             if key in self._leaving or key not in self.pods:
                 continue

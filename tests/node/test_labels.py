@@ -15,7 +15,7 @@ from windlass.node.labels.sinks import FileSink
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import resolve_config
 
-ALWAYS = [
+ALWAYS = (
     "cuda.driver.major",
     "cuda.driver.minor",
     "cuda.driver.rev",
@@ -42,8 +42,8 @@ ALWAYS = [
     "mps.capable",
     "gfd.timestamp",
     "vgpu.present",
-]
-OF_INSTANCES = [
+)
+OF_INSTANCES = (
     "product",
     "count",
     "replicas",
@@ -57,7 +57,7 @@ OF_INSTANCES = [
     "engines.encoder",
     "engines.jpeg",
     "engines.ofa",
-]
+)
 
 
 def labels(found: Inventory, file: Any = None) -> dict[str, str]:

@@ -8,7 +8,7 @@ import pytest
 from reference.park import Desk, bound, gpu_node, in_bytes, mig_node, node, pod
 from windlass.cluster.columns import MAX_MODELS
 from windlass.cluster.delta import Assume, Forget, Gone
-from windlass.cluster.state import FREE
+from windlass.cluster.state import FREE, SLICES
 from windlass.engine import decide
 from windlass.model.decision import DeviceGrant
 from windlass.model.errors import InputError
@@ -246,6 +246,23 @@ def test_one_model_too_many_makes_its_node_unreadable_and_nothing_else():
     unreadable = desk.store.snapshot().unreadable
     assert list(unreadable) == [f"Node n{MAX_MODELS}"]
     assert f"at most {MAX_MODELS}" in unreadable[f"Node n{MAX_MODELS}"]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_pod_stays_where_it_was_sent_though_the_gpu_is_ill_by_now(order):
+    """Also where the store sees the pod and the illness for the first time, in whatever order."""
+    sent = bound(pod("a", gpus=1), "n", devices="0")
+    sick = gpu_node("n", 2, labels={}, annotations={"windlass.dev/unhealthy-devices": "0"}, ill=1)
+    desk = Desk(*[sick, sent][::order])
+    assert desk.store.snapshot().state.room[:, FREE].tolist() == [0, 1000]
+
+
+def test_an_instance_stays_where_it_was_sent_though_the_gpu_is_ill_by_now():
+    sick = mig_node("n", 2, annotations={"windlass.dev/unhealthy-devices": "0"})
+    desk = Desk(sick, bound(pod("a", mig=("3g.40gb", 1)), "n", devices="0"))
+    assert desk.store.snapshot().state.room[:, SLICES].tolist() == [0, 0]
+    desk.put(mig_node("n", 2))
+    assert desk.store.snapshot().state.room[:, SLICES].tolist() == [0b11110000, 0]
 
 
 def test_a_gpu_that_falls_ill_under_its_pod_has_no_room_and_gets_none_back():

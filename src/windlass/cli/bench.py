@@ -20,6 +20,11 @@ BENCHMARKS = {
         "The engine's speed: pods, gangs, queues and preemption on 5,000 nodes.",
         "Benchmarks",
     ),
+    "live": LazyCommand(
+        "windlass.cli.bench_live:live",
+        "Windlass and kube-scheduler on the same pods and the same API server.",
+        "Benchmarks",
+    ),
     "simulate": LazyCommand(
         "windlass.cli.bench_simulate:simulate",
         "The simulator and its policies against published results: right, better, fast.",

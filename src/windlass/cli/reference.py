@@ -21,7 +21,7 @@ from windlass.cli.hold_document import STRUCTS as PLAN_STRUCTS
 from windlass.cli.lazy import LazyGroup
 from windlass.cli.main import cli
 from windlass.model import decision, fleet_spec, node, verdict
-from windlass.simulate import compare, placements, result
+from windlass.simulate import compare, placements, result, tradeoffs
 
 GENERATED = "<!-- Written by `make docs` from the code: change it there. -->\n\n"
 LINE_WIDTH = 100
@@ -61,6 +61,7 @@ REPORT_STRUCTS = (
     result.RunResult,
     result.Waiting,
     result.Curve,
+    tradeoffs.TradeOffs,
     placements.Explanation,
     placements.Placement,
     decision.DeviceGrant,

@@ -66,9 +66,11 @@ def book_many(
     resources: ResourceBook,
 ) -> None:
     """Take the requests of many pods, each from its node; those whose node is below 0 take nothing."""
+    if not len(state.node):
+        return
     known: dict[int, tuple[Ints, int]] = {}
     taken, nodes, kinds, devices, milli = [], [], [], [], []
-    ranges = state.node[:, (DEV_FIRST, DEV_END)][list(rows)].tolist()
+    ranges = state.node[:, (DEV_FIRST, DEV_END)][np.maximum(rows, 0)].tolist()
     for row, shape, granted, (first, end) in zip(rows, shapes, grants, ranges, strict=True):
         if row < 0:
             continue

@@ -266,10 +266,13 @@ class Store:
             kept = NOTHING_KEPT
         name = pod.spec.node_name
         if self._is_guess(pod, traits.shape, kept):
-            self._lift_guesses(name)
+            known = node >= 0  # where the node itself is not there yet, nothing is on its books
+            if known:
+                self._lift_guesses(name)
             self._pods.append(key, pod, traits, node, ())
             self._guessed.setdefault(name, set()).add(key)
-            self._guess(name)
+            if known:
+                self._guess(name)
             return
         asks_gpus = traits.shape != UNREADABLE and self._shapes[traits.shape].gpu is not None
         if asks_gpus:

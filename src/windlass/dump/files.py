@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from windlass.dump import jsontext, yamltext
+from windlass.dump import jsontext
 from windlass.model.errors import InputError
 from windlass.model.fleet import expand_fleet
 from windlass.model.fleet_spec import Fleet
@@ -21,6 +21,9 @@ from windlass.model.node import Node
 from windlass.model.objects import decode_object, unreadable
 from windlass.model.requests import node_quantities
 from windlass.model.times import seconds_of
+
+if TYPE_CHECKING:
+    from windlass.dump import yamltext  # loaded once there is YAML to read
 
 ENDINGS = (".json", ".yaml", ".yml")
 """What is read out of a folder; other files in it (logs, host reports) are other people's business."""
@@ -38,7 +41,7 @@ _FIELD = 60
 _JSON = re.compile(r'\s*\{\s*["}]')
 """YAML may begin with a brace, too, but hardly goes on with a quote."""
 
-Document = jsontext.JsonDocument | yamltext.YamlDocument
+Document: TypeAlias = "jsontext.JsonDocument | yamltext.YamlDocument"
 
 
 @dataclass(frozen=True)
@@ -161,17 +164,19 @@ def read_documents(file: Path) -> Iterator[Document]:
     text = read_text(file)
     if file.suffix == ".json":
         return jsontext.read_documents(text, str(file))
-    return (
-        documents_of(text, str(file))
-        if file.suffix not in ENDINGS
-        else yamltext.read_documents(text, str(file))
-    )
+    return documents_of(text, str(file)) if file.suffix not in ENDINGS else _yaml_documents(text, str(file))
+
+
+def _yaml_documents(text: str, file: str) -> Iterator[Document]:
+    from windlass.dump import yamltext
+
+    return yamltext.read_documents(text, file)
 
 
 def documents_of(text: str, file: str) -> Iterator[Document]:
     """Of a text that doesn't say what it is."""
     is_json = _JSON.match(text) is not None
-    return jsontext.read_documents(text, file) if is_json else yamltext.read_documents(text, file)
+    return jsontext.read_documents(text, file) if is_json else _yaml_documents(text, file)
 
 
 def raw_objects(document: Document, file: str) -> Iterator[tuple[int | None, dict[str, Any]]]:

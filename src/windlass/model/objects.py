@@ -22,9 +22,9 @@ from windlass.model.configuration import (
     kueue_settings,
     scheduler_settings,
 )
+from windlass.model.convert import convert, found_here
 from windlass.model.disruption import PodDisruptionBudget, check_budget
 from windlass.model.errors import InputError
-from windlass.model.faults import find_fault, found, type_info, unknown_fields, without_nulls
 from windlass.model.fleet_spec import Fleet, check_fleet
 from windlass.model.kueue import queues, wire
 from windlass.model.kueue.workload_wire import WorkloadObject
@@ -268,7 +268,7 @@ def _parse(raw: bytes | Mapping[str, Any]) -> Mapping[str, Any]:
     tree = _parse_json(raw) if isinstance(raw, bytes) else raw
     if not isinstance(tree, Mapping):
         raise InputError(
-            f"expected an object, found {found(tree)}",
+            f"expected an object, found {found_here(tree)}",
             remedy="a Kubernetes object is a mapping with apiVersion, kind and metadata",
         )
     return tree
@@ -290,35 +290,21 @@ def _parse_json(raw: bytes) -> Any:
 
 def _decode_tree(tree: object, position: str = "") -> object:
     if not isinstance(tree, Mapping):
-        raise InputError(f"expected an object, found {found(tree)}", path=position)
+        raise InputError(f"expected an object, found {found_here(tree)}", path=position)
     kind = tree.get("kind")
     if not isinstance(kind, str) or not kind:
         raise InputError(
-            f"expected the kind of an object, found {found(kind)}",
+            f"expected the kind of an object, found {found_here(kind)}",
             path=f"{position}.kind" if position else "kind",
             remedy="every Kubernetes object says what it is, such as kind: Pod",
         )
     version = tree.get("apiVersion", "")
     struct = _struct_of(kind, version if isinstance(version, str) else "")
     try:
-        thing = _convert(tree, struct or OtherObject)
+        thing = convert(tree, struct or OtherObject)
         _check(thing)
     except InputError as error:
         raise error.with_context(object=_name_of(tree), code="INVALID_OBJECT") from None
-    return thing
-
-
-def _convert(tree: Mapping[str, Any], struct: type) -> object:
-    info = type_info(struct)
-    cleaned = without_nulls(tree, info)
-    try:
-        thing: object = msgspec.convert(cleaned, struct)
-    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
-        fault = find_fault(cleaned, info)
-        raise fault or InputError(str(error)) from None
-    if isinstance(thing, wire.QueueKind):
-        spec = {"spec": tree.get("spec")}
-        return msgspec.structs.replace(thing, unread_fields=tuple(unknown_fields(spec, info)))
     return thing
 
 
@@ -348,7 +334,9 @@ def _list_items(tree: Mapping[str, Any]) -> list[tuple[int, Any]]:
     if items is None:
         return []
     if not isinstance(items, list | tuple):
-        raise InputError(f"expected a list, found {found(items)}", object=str(tree["kind"]), path="items")
+        raise InputError(
+            f"expected a list, found {found_here(items)}", object=str(tree["kind"]), path="items"
+        )
     kind = str(tree["kind"]).removesuffix("List")
     return [
         (at, {"kind": kind, **item} if kind and isinstance(item, Mapping) and "kind" not in item else item)

@@ -22,6 +22,25 @@ SAID_FIRST = ("fragmentation", "model")
 """Kinds of limits that the count of nodes doesn't tell."""
 
 
+IN_SHORT = {
+    "KUEUE_QUOTA_INSUFFICIENT": "the quota of its queue doesn't suffice now",
+    "KUEUE_QUOTA_MISCONFIGURED": "its queue has no quota for a resource that it asks for",
+    "KUEUE_QUEUE_MISSING": "its queue is missing, inactive or stopped",
+    "KUEUE_FLAVOR_MISMATCH": "no flavor of its queue may be used by its pods (taints, node selector or topology)",
+    "KUEUE_TOPOLOGY_NOFIT": "no domain of the topology has room for all of it",
+    "QUEUE_BEHIND_HEAD": "work ahead of it in its queue waits, and the queue is strict",
+    "RESERVED_FOR_OTHERS": "there is room, but a planned start or a reservation holds it",
+    "REQUEST_EXCEEDS_CLUSTER": "it is larger than the cluster",
+    "RESOURCE_QUOTA_EXCEEDED": "the ResourceQuota of its namespace is used up",
+    "GANG_INCOMPLETE": "its group lacks members",
+    "JOB_SUSPENDED": "its owner has suspended it",
+    "GPU_FULL": "too few GPUs are free",
+    "GPU_FRAGMENTED": "GPUs are free, but in pieces that are too small",
+    "CPU_MEM_INSUFFICIENT": "too little CPU or memory is free",
+}
+"""By code, what the owner is told where nothing more was worked out."""
+
+
 class ReasonCount(msgspec.Struct, frozen=True, gc=False):
     """So many nodes refuse for this reason. `kube` is kube-scheduler's wording of it."""
 
@@ -158,7 +177,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         """The same for the workload's owner: nothing in it tells of other tenants."""
         limits = [limit.text for limit in self.limits]
         if not limits:
-            limits = [self._counted] if self.counts or not self.detail else [f"it waits ({self.code})"]
+            short = IN_SHORT.get(self.code, f"it waits ({self.code})")
+            limits = [self._counted] if self.counts or not self.detail else [short]
         parts = [*limits, self._public_outlook, *self._help(is_public=True)]
         return "; ".join(part for part in parts if part)
 

@@ -71,7 +71,7 @@ class Beside:
         self._metrics = metrics
         self._sink = sink
         self._stop = threading.Event()
-        self._labels_due = threading.Event()
+        self._mig_lock = threading.Lock()
         self._off: frozenset[str] = frozenset()
         self._pods: dict[tuple[str, str], dict[str, Any]] = {}
         self._told: dict[tuple[str, str], str] = {}
@@ -96,6 +96,8 @@ class Beside:
         if self._sink is not None and "labels" not in self._off:
             self._start("labels", max(1.0, self._config.config.sleep_interval), self._label)
         if self._api is not None:
+            if "mig" in self._options.parts and "mig" not in self._off:
+                self._start("mig", RETRY_SECONDS, self._retry_mig)
             self._start("node", RETRY_SECONDS, self._follow_node)
             self._start("pods", RETRY_SECONDS, self._follow_pods)
             self._start("report", self._options.report_seconds, self._report)
@@ -171,7 +173,12 @@ class Beside:
         else:
             switch.unlink(missing_ok=True)
         if "mig" in self._options.parts and "mig" not in off | self._off:
-            self._mig.on_node(node)
+            with self._mig_lock:
+                self._mig.on_node(node)
+
+    def _retry_mig(self) -> None:
+        with self._mig_lock:
+            self._mig.retry()
 
     def _write_mig_state(self, state: str, reason: str) -> None:
         if self._api is not None:

@@ -62,6 +62,8 @@ class MigManager:
         self._write = write
         self._log = log
         self._done = ""
+        self._refused = ""
+        """The layout that waits for something to be no longer in use."""
 
     def on_node(self, node: Mapping[str, Any]) -> None:
         """Acts where the label has changed, or where the agent hasn't seen it yet."""
@@ -70,12 +72,31 @@ class MigManager:
         if not wanted or wanted == self._done:
             return
         self._done = wanted
+        self._refused = ""
         if state == "success" and self._is_applied(wanted):
             return
         if state != "pending":
             self._write("pending", "")
-        outcome = self.apply(wanted)
+        self._bring_about(wanted)
+
+    def retry(self) -> None:
+        """A layout that failed because something was in use is brought about once it could be."""
+        if self._refused and not self._refusals(self._refused):
+            self._bring_about(self._refused)
+
+    def _bring_about(self, name: str) -> None:
+        outcome = self.apply(name)
+        self._refused = name if outcome.state == "failed" and self._refusals(name) else ""
         self._write(outcome.state, outcome.reason)
+
+    def _refusals(self, name: str) -> list[str]:
+        """Why the layout can't be planned now; empty where it can."""
+        try:
+            inventory = self._backend.inventory()
+            plans = plan_node(inventory, self.entries(name, inventory), self._in_use(inventory))
+        except WindlassError as error:
+            return [str(error)]
+        return [plan.refusal for plan in plans if plan.refusal]
 
     def _is_applied(self, name: str) -> bool:
         try:

@@ -69,9 +69,8 @@ class Lifetimes:
 
 def needed(workload: Workload) -> int:
     """With so many pods it can go on: its minimum, or what it was admitted with."""
-    total = sum(one.count for one in workload.pod_sets)
     if workload.minimum is not None:
-        return min(workload.minimum, total)
+        return workload.minimum
     held: dict[str, int] = {}
     for part in workload.admission.assignments if workload.admission is not None else ():
         held[part.name] = held.get(part.name, 0) + part.count

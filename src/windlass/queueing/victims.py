@@ -12,8 +12,9 @@ Why evictions come to an end: who runs within its queue's own quota goes only fo
 workload of the same, in that very queue, so such exchanges climb an order and can't go round. Who borrows may be
 evicted for other reasons, and with shares, positions and priorities at once those can form a circle (kueue #7101,
 #14543). So a workload that was preempted `config.patience` times may evict others only if its queue stays within its
-own quota. Every eviction of the other kind uses up some of a finite number of rights, and for a fixed set of
-workloads the sum of the rights left is a potential that only decreases.
+own quota. To evict again it has to wait again, that is, to have been preempted: so each workload does it at most
+`patience` times, and for a fixed set of workloads the rights that are left only decrease. The whole argument, with
+preemption outside queues, is in docs/decisions/0011-evictions-and-rest.md.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from windlass.placement.mix import WorkloadMix, mix_arrays
 from windlass.simulate.placements import Explanation
 from windlass.simulate.result import Curve, RunResult, Waiting
 from windlass.simulate.trace import Job, Trace
+from windlass.simulate.tradeoffs import TradeOffs, trade_offs
 
 SAMPLES = 200
 """How many samples the curves of a trace with times get."""
@@ -38,6 +39,10 @@ class Recorder:
         self._allocated = self._most_allocated = 0
         self._gpu_seconds, self._now = 0, 0
         self._waits: list[int] = []
+        self._started_at: dict[int, int] = {}
+        """Job number → when it started."""
+        self._fullest: tuple[int, int, Snapshot] | None = None
+        """Of a trace with times, the sample with the most allocated: milli-GPU, second, snapshot."""
         self._rows: list[tuple[float, float, float, int]] = []
 
     def next_step(self, done: int) -> int:
@@ -59,6 +64,7 @@ class Recorder:
     def started(self, job: Job, number: int, now: int) -> None:
         self._advance(now)
         self._waits.append(now - job.arrival)
+        self._started_at[number] = now
         self._placed_pods += len(job.pods)
         self._allocated += int(self._milli[number])
         self._most_allocated = max(self._most_allocated, self._allocated)
@@ -89,7 +95,10 @@ class Recorder:
                 if self._total and self._arrived
                 else 0.0
             )
-        used = usage_of(store.snapshot(), self._mix_arrays)
+        snapshot = store.snapshot()
+        used = usage_of(snapshot, self._mix_arrays)
+        if self._timed and (self._fullest is None or used.allocated_milli > self._fullest[0]):
+            self._fullest = (used.allocated_milli, now, snapshot)
         self._rows.append(
             (at, self._percent(used.allocated_milli), self._percent(used.fragment_milli), waiting)
         )
@@ -133,7 +142,20 @@ class Recorder:
             interrupted=interrupted,
             curve=self._curve(),
             explanation=explanation,
+            trade_offs=self._trade_offs(end),
         )
+
+    def _trade_offs(self, end: Snapshot) -> TradeOffs:
+        if self._fullest is None:
+            return trade_offs(end)
+        _, now, snapshot = self._fullest
+        since = {
+            pod.key: at
+            for number, at in self._started_at.items()
+            if at <= now
+            for pod in self._trace.jobs[number].pods
+        }
+        return trade_offs(snapshot, since, now)
 
     def _curve(self) -> Curve | None:
         if not self._rows:

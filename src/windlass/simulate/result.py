@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from windlass.simulate.placements import Explanation
+from windlass.simulate.tradeoffs import TradeOffs
 
 
 class Curve(msgspec.Struct, frozen=True):
@@ -65,3 +66,5 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     curve: Curve | None = None
     explanation: Explanation | None = None
     """What became of the pod that `--explain` named; None if it never arrived."""
+    trade_offs: TradeOffs | None = None
+    """What pack and spread, for all or by class, trade against each other."""

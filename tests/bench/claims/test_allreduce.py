@@ -100,9 +100,7 @@ class TestProperties:
 class TestPlacements:
     def test_the_engine_keeps_the_rack_and_spreading_does_not(self) -> None:
         for seed in (1, 42):
-            near, far, near_singles, singles = (
-                spot for _, spot in place_everywhere(rack_park(64, 8), seed)
-            )
+            near, far, near_singles, singles = (spot for _, spot in place_everywhere(rack_park(64, 8), seed))
             assert [spot.total for spot in (near, far, near_singles, singles)] == [32] * 4
             assert (near.racks, near_singles.racks) == (1, 1)
             assert far.racks > 1

@@ -80,7 +80,7 @@ class TestExpectedSlowdown:
         assert expected_slowdown(MPS, [1.0, 1.0]) == pytest.approx([1 + MEASURED.crowding] * 2)
 
     def test_who_is_idle_slows_nobody(self) -> None:
-        assert expected_slowdown(TIME_SLICING, [0.5, 0.0, 0.0]) [0] == 1
+        assert expected_slowdown(TIME_SLICING, [0.5, 0.0, 0.0])[0] == 1
 
     def test_by_hand(self) -> None:
         """The other is at work half of the time."""

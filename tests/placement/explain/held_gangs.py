@@ -25,7 +25,7 @@ class Ask(msgspec.Struct, frozen=True):
 
     pods: int
     gpus: int
-    cpu: int = 1
+    cpu: int | str = 1
     topology: tuple[str, str] | None = None
     """Annotation and level."""
     product: str = ""
@@ -52,8 +52,10 @@ class Ask(msgspec.Struct, frozen=True):
     def with_change(self, change):
         """The request that the change describes, read from its fields alone."""
         match change.kind:
-            case "pods" | "gpus" | "cpu":
+            case "pods" | "gpus":
                 return msgspec.structs.replace(self, **{change.kind: int(change.after)})
+            case "cpu":
+                return msgspec.structs.replace(self, cpu=change.after)
             case "model":
                 return msgspec.structs.replace(self, product=change.after)
             case "selector":

@@ -71,7 +71,7 @@ def test_what_comes_back_at_once_is_left_alone(kind: str) -> None:
     if kind == "mirror":
         low = changed(low, annotations={"kubernetes.io/config.mirror": "x"})
     else:
-        owner = OwnerReference("apps/v1", "DaemonSet", "d", controller=True)
+        owner = OwnerReference("DaemonSet", "d", api_version="apps/v1", controller=True)
         low = changed(low, owner_references=(owner,))
     found = plan(gpu_node("n", 4), low, pod("urgent", 4, 9))
     assert evicted(found) == set()

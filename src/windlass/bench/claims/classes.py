@@ -1,6 +1,6 @@
 """Claim: placement by workload class beats one rule for all.
 
-A day-and-night mixture of services, training and experiments (`mixture`) on 64 nodes in 8 racks, with failing nodes and
+A day-and-night mixture of services, training and experiments (`mixture`) on 32 nodes in 8 racks, with failing nodes and
 racks, placed by the engine: everything packed, everything spread, everything in balance, or each class by its own rule
 (services spread, training and experiments packed, training near together). Every hour of the virtual clock asks what
 the loss of each node and of each rack would hit.

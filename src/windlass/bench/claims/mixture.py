@@ -41,14 +41,14 @@ PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
 class Mixture(msgspec.Struct, frozen=True):
     """How much of what, in percent of the park's GPUs."""
 
-    nodes: int = 64
-    nodes_a_rack: int = 8
-    days: int = 3
-    services: int = 32
+    nodes: int = 32
+    nodes_a_rack: int = 4
+    days: int = 2
+    services: int = 16
     training_pct: int = 45
     experiment_pct: int = 15
-    node_failures: int = 18
-    rack_failures: int = 3
+    node_failures: int = 12
+    rack_failures: int = 4
     tick: int = 120
     """Seconds of a scheduling cycle."""
 

@@ -59,9 +59,9 @@ COLUMNS = (
 
 
 class Scale(msgspec.Struct, frozen=True):
-    days: int = 3
-    thin: int = 1
-    """Every so-many-th job of the trace, for a look."""
+    days: int = 2
+    thin: int = 3
+    """Every so-many-th job of the trace, so that a run takes minutes."""
     extras: tuple[float, ...] = (0.5, 1.0, 1.5, 2.0)
     """Spare work offered, in terms of the owners' own."""
     compared: float = 1.5
@@ -69,7 +69,7 @@ class Scale(msgspec.Struct, frozen=True):
     tick: int = 120
 
 
-QUICK = Scale(days=1, thin=3, extras=(1.0, 2.0), compared=2.0, tick=300)
+QUICK = Scale(days=1, extras=(1.0, 2.0), compared=2.0, tick=300)
 
 
 class Setting(msgspec.Struct, frozen=True):

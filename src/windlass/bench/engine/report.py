@@ -90,6 +90,7 @@ RATE = (
 ONCE = (
     *_CASE,
     Column("decide_ms", "decide, CPU ms", "{:,.1f}"),
+    Column("cold_ms", "with nothing remembered, ms", "{:,.0f}"),
     Column("evicted", "evicted", "{:,}"),
     *_COST,
     *_GOAL,

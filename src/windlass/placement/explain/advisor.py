@@ -150,7 +150,8 @@ class Advisor:
 def _counted_before(case: Case) -> str:
     """The count of nodes by reason as it was before any pod of a gang was placed, where the decision counted after."""
     detail, nodes = case.verdict.detail, case.after.overlay.snapshot.facts.size
-    if not detail.startswith(f"0/{nodes} nodes are available") or not case.parts:
+    counted = detail.startswith(f"0/{nodes} nodes are available") or (not detail and case.verdict.counts)
+    if not counted or not case.parts:
         return detail
     index = case.tightest()
     part, space = case.parts[index], case.space(index)

@@ -21,7 +21,7 @@ from windlass.model.reasons import (
 )
 from windlass.model.requests import format_amount
 from windlass.model.topology import level_name
-from windlass.model.verdict import Limit
+from windlass.model.verdict import IN_SHORT, Limit
 from windlass.placement.empty import TOO_LARGE, EmptyCluster
 from windlass.placement.explain.case import Case
 from windlass.placement.explain.space import WHOLE, Space, free_gpus
@@ -43,14 +43,11 @@ MOST_LIMITS = 4
 MOST_PIECES = 6
 PIN_BITS = WHY_GPU_MODEL | WHY_NODE_AFFINITY
 PRODUCT = "nvidia.com/gpu.product"
-_QUEUE_TEXTS = {
-    QUEUE_MISSING: "its queue is missing, inactive or stopped",
-    FLAVOR_MISMATCH: "no flavor of its queue may be used by its pods (taints, node selector or topology)",
-    QUOTA_MISCONFIGURED: "its queue has no quota for a resource that it asks for",
-    "GANG_INCOMPLETE": "its group lacks members",
-    "JOB_SUSPENDED": "its owner has suspended it",
-    "RESOURCE_QUOTA_EXCEEDED": "the ResourceQuota of its namespace is used up",
-}
+OF_OBJECTS = frozenset(
+    {QUEUE_MISSING, FLAVOR_MISMATCH, QUOTA_MISCONFIGURED}
+    | {"GANG_INCOMPLETE", "JOB_SUSPENDED", "RESOURCE_QUOTA_EXCEEDED"}
+)
+"""Codes of holds that are about objects, not about room."""
 
 
 def limits_of(case: Case) -> tuple[Limit, ...]:
@@ -67,8 +64,8 @@ def _limits(case: Case) -> Iterator[Limit]:
         yield Limit("order", text, queue=name, behind=_head(case.verdict.detail))
     elif code == RESERVED_FOR_OTHERS.code:
         yield Limit("plan", RESERVED_FOR_OTHERS.message, behind=_first_plan(case))
-    elif code in _QUEUE_TEXTS:
-        yield Limit("object", _QUEUE_TEXTS[code], queue=case.piece.queue)
+    elif code in OF_OBJECTS:
+        yield Limit("object", IN_SHORT[code], queue=case.piece.queue)
         if code == QUOTA_MISCONFIGURED:
             yield from quota_limits(case)
     elif text := next((reason.message for reason in POD_REASONS if reason.code == code), ""):

@@ -1,0 +1,64 @@
+"""Nodes that are only objects, and pods of fifty shapes for them, as plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Tree = dict[str, Any]
+NAMESPACE = "windlass-bench"
+LABEL = "windlass.dev/bench"
+POOLS = 4
+GPUS = (1, 1, 1, 2, 2, 4, 1, 1, 2, 8)
+SHAPES = 50
+
+
+def node(number: int) -> Tree:
+    """Eight GPUs, 96 CPUs, 768 GiB, in one of four pools."""
+    room = {"cpu": "96", "memory": "768Gi", "pods": "110", "ephemeral-storage": "1Ti", "nvidia.com/gpu": "8"}
+    labels = {
+        "kubernetes.io/hostname": name_of_node(number),
+        "pool": f"pool-{number % POOLS}",
+        LABEL: "node",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name_of_node(number), "labels": labels},
+        "status": {
+            "capacity": room,
+            "allocatable": room,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+        },
+    }
+
+
+def name_of_node(number: int) -> str:
+    return f"bench-{number:05}"
+
+
+def pod(number: int, scheduler: str, gang: str = "", size: int = 0) -> Tree:
+    """One of fifty shapes: GPUs, CPU, memory, and for every third a pool."""
+    shape = number % SHAPES
+    requests = {"cpu": str(1 + shape % 7), "memory": f"{1 + shape % 11}Gi"}
+    container = {
+        "name": "main",
+        "image": "none",
+        "resources": {"requests": requests, "limits": {"nvidia.com/gpu": str(GPUS[shape % 10])}},
+    }
+    metadata: Tree = {"name": f"p-{number:06}", "namespace": NAMESPACE, "labels": {LABEL: "pod"}}
+    if gang:
+        container["resources"] = {"limits": {"nvidia.com/gpu": "8"}}
+        metadata["labels"]["kueue.x-k8s.io/pod-group-name"] = gang
+        metadata["annotations"] = {"kueue.x-k8s.io/pod-group-total-count": str(size)}
+    selector = {"pool": f"pool-{shape % POOLS}"} if shape % 3 == 0 and not gang else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {
+            "schedulerName": scheduler,
+            "terminationGracePeriodSeconds": 0,
+            "nodeSelector": selector,
+            "containers": [container],
+        },
+    }

@@ -1,0 +1,139 @@
+"""The stage: nodes and pods made and taken away, and a watch that notes when each pod was bound.
+
+Used by `bench.live.run` for every contender alike, with Windlass's own client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from windlass.bench.live.objects import LABEL, NAMESPACE, Tree, node
+from windlass.kube.client import KubeClient
+from windlass.kube.errors import Conflict, NotFound
+from windlass.kube.request import MERGE_PATCH, Request
+from windlass.kube.resources import NODES, PODS
+from windlass.model.errors import InputError
+
+IN_FLIGHT = 48
+SILENCE = 600.0
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    resource_version: str = ""
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: _Pod
+
+
+_EVENTS = msgspec.json.Decoder(_Event)
+
+
+class Scene:
+    def __init__(self, client: KubeClient) -> None:
+        self.client = client
+        self.bound_at: dict[str, float] = {}
+        self.made_at: dict[str, float] = {}
+
+    async def prepare(self, nodes: int) -> None:
+        """So many nodes of ours; a cluster with others is refused."""
+        found = (await self.client.get(NODES.collection))["items"] or ()
+        if any(LABEL not in (one["metadata"].get("labels") or {}) for one in found):
+            raise InputError(
+                "the cluster has nodes of its own", remedy="use a cluster that was made for this"
+            )
+        with contextlib.suppress(Conflict):
+            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+            await self.client.send(Request("POST", "/api/v1/namespaces", body=body))
+        await self.wipe()
+        await _all(self._make_node(number) for number in range(len(found), nodes))
+        extra = [one["metadata"]["name"] for one in found[nodes:]]
+        await _all(self.client.send(Request("DELETE", NODES.path(name))) for name in extra)
+
+    async def _make_node(self, number: int) -> None:
+        tree = node(number)
+        with contextlib.suppress(Conflict):
+            await self.client.send(Request("POST", NODES.collection, body=tree))
+        path = NODES.path(tree["metadata"]["name"], "status")
+        status = {"status": tree["status"]}
+        await self.client.send(Request("PATCH", path, body=status, content_type=MERGE_PATCH))
+
+    async def create(self, pods: Iterable[Tree]) -> None:
+        await _all(self._make(tree) for tree in pods)
+
+    async def _make(self, tree: Tree) -> None:
+        await self.client.send(Request("POST", PODS.within(NAMESPACE), body=tree))
+        self.made_at[tree["metadata"]["name"]] = time.monotonic()
+
+    async def delete(self, name: str) -> None:
+        options = {"gracePeriodSeconds": 0}
+        with contextlib.suppress(NotFound):
+            await self.client.send(Request("DELETE", PODS.path(f"{NAMESPACE}/{name}"), body=options))
+
+    async def wipe(self) -> None:
+        """No pods, and no events of them."""
+        options = {"gracePeriodSeconds": 0}
+        await self.client.send(Request("DELETE", PODS.within(NAMESPACE), body=options))
+        events = f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events"
+        await self.client.send(Request("DELETE", events, body={}))
+        while (await self.client.get(PODS.within(NAMESPACE), limit="1"))["items"]:
+            await asyncio.sleep(0.2)
+        self.bound_at, self.made_at = {}, {}
+
+    @contextlib.asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Notes when pods are bound, as a watch tells it."""
+        listed: Any = await self.client.get(PODS.within(NAMESPACE), limit="1")
+        version = listed["metadata"]["resourceVersion"]
+        task = asyncio.create_task(self._watch(version))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _watch(self, version: str) -> None:
+        query = (("watch", "1"), ("resourceVersion", version), ("timeoutSeconds", "3600"))
+        lines = self.client.lines(Request("GET", PODS.within(NAMESPACE), query), SILENCE)
+        async with contextlib.aclosing(lines):
+            async for line in lines:
+                pod = _EVENTS.decode(line).object
+                if pod.spec.node_name:
+                    self.bound_at.setdefault(pod.metadata.name, time.monotonic())
+
+    async def until_still(self, wanted: int, quiet: float, look: Callable[[int], None]) -> None:
+        """Until so many are bound, or nobody new for a while."""
+        last, since = -1, time.monotonic()
+        while len(self.bound_at) < wanted and time.monotonic() - since < quiet:
+            if len(self.bound_at) != last:
+                last, since = len(self.bound_at), time.monotonic()
+                look(last)
+            await asyncio.sleep(0.1)
+
+
+async def _all(works: Iterable[Awaitable[Any]]) -> None:
+    """All of them, so many at a time."""
+    slots = asyncio.Semaphore(IN_FLIGHT)
+
+    async def one(work: Awaitable[Any]) -> None:
+        async with slots:
+            await work
+
+    await asyncio.gather(*(one(work) for work in works))

@@ -1,0 +1,230 @@
+"""Moves that the engine makes on its own: for whom, of whom, at what price, and that they come to an end."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from moving import NOW, running
+
+from reference.park import gpu_node, pod
+from windlass.cluster.delta import Put
+from windlass.cluster.store import Store
+from windlass.engine import decide
+from windlass.model.configuration import Defragmentation, Settings
+from windlass.model.objects import decode_object
+from windlass.model.times import timestamp_of
+from windlass.placement.defrag.proactive import REASON
+from windlass.planner import engine_config
+
+ON = Settings(defrag=Defragmentation(proactive=True, max_moves=4))
+CLASS = decode_object(
+    {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "normal"},
+        "value": 0,
+    }
+)
+
+
+class Cluster:
+    """Carries plans out: bound pods run, evicted ones are made again and wait."""
+
+    def __init__(self, objects, config=ON):
+        self.config, self.now = engine_config(config), NOW
+        self.nodes = [
+            one for one in objects if not hasattr(one, "spec") or not hasattr(one.spec, "node_name")
+        ]
+        self.pods = {one.key: one for one in objects if one not in self.nodes}
+
+    def plan(self):
+        store = Store()
+        store.apply(Put(one) for one in (*self.nodes, *self.pods.values()))
+        return decide(store.snapshot(self.now), self.config, self.now)
+
+    def carry_out(self, plan):
+        """Whether anything changed."""
+        self.now += 1
+        for evict in plan.evicts:
+            for key in evict.pods:
+                self._change(key, "", timestamp_of(self.now))
+        for bind in plan.binds:
+            if not bind.after:
+                self._change(bind.pod, bind.node, None)
+        return bool(plan.evicts) or any(not bind.after for bind in plan.binds)
+
+    def _change(self, key, node, created):
+        one = self.pods[key]
+        meta = one.metadata
+        if created is not None:
+            meta = msgspec.structs.replace(meta, creation_timestamp=created, uid=f"{meta.uid}'")
+        spec = msgspec.structs.replace(one.spec, node_name=node)
+        self.pods[key] = msgspec.structs.replace(one, metadata=meta, spec=spec)
+
+    def waiting(self):
+        """GPUs that are waited for."""
+        return sum(gpus(one) for one in self.pods.values() if not one.spec.node_name)
+
+    def is_running(self, name):
+        members = [one for key, one in self.pods.items() if key.startswith(f"default/{name}")]
+        return all(one.spec.node_name for one in members)
+
+
+def gpus(one):
+    return int(one.spec.containers[0].resources.limits.get("nvidia.com/gpu", 0))
+
+
+def gang(name, count, size, priority=0):
+    created = timestamp_of(NOW - 60)
+    return [
+        pod(f"{name}{i}", size, group=(name, count), created=created, priority=priority) for i in range(count)
+    ]
+
+
+def pieces(*free, total=8):
+    """Nodes with so many GPUs free; one pod holds the rest of each."""
+    objects = [CLASS]
+    for i, left in enumerate(free):
+        objects.append(gpu_node(f"n{i}", total, cpu=64))
+        if left < total:
+            objects.append(running(f"p{i}", total - left, on=f"n{i}"))
+    return objects
+
+
+def test_the_smallest_pod_moves_and_the_job_starts_after_it():
+    cluster = Cluster([*pieces(7, 6, 8), *gang("w", 2, 8)])
+    plan = cluster.plan()
+    (evict,) = plan.evicts
+    assert (evict.workload, evict.pods, evict.for_workload, evict.reason) == (
+        "default/p0",
+        ("default/p0",),
+        "default/w",
+        REASON,
+    )
+    assert {bind.pod: (bind.node, bind.after) for bind in plan.binds} == {
+        "default/w0": ("n0", ("default/p0",)),
+        "default/w1": ("n2", ("default/p0",)),
+    }
+    assert not [hold for hold in plan.holds if hold.workload == "default/w"]
+    cluster.carry_out(plan)
+    cluster.carry_out(cluster.plan())
+    assert cluster.is_running("w")
+    assert cluster.pods["default/p0"].spec.node_name == "n1"
+
+
+def test_nothing_moves_unless_the_policy_says_so():
+    plan = Cluster([*pieces(7, 7, 8), *gang("w", 2, 8)], Settings()).plan()
+    assert not plan.evicts
+    (hold,) = plan.explained
+    assert hold.verdict.moves
+
+
+@pytest.mark.parametrize(
+    ("case", "objects"),
+    [
+        ("a bare pod", [running("p0", 1, on="n0", kind=""), running("p1", 1, on="n1", kind="")]),
+        ("members of gangs", [running(f"p{i}", 1, on=f"n{i}", group=("g", 2)) for i in range(2)]),
+        ("higher priority", [running(f"p{i}", 1, on=f"n{i}", priority=5) for i in range(2)]),
+        ("dear work", [running(f"p{i}", 1, on=f"n{i}", age=200_000) for i in range(2)]),
+        (
+            "told to stay",
+            [
+                running(f"p{i}", 1, on=f"n{i}", notes={"karpenter.sh/do-not-disrupt": "true"})
+                for i in range(2)
+            ],
+        ),
+    ],
+)
+def test_who_stays(case, objects):
+    nodes = [CLASS, *(gpu_node(f"n{i}", 8, cpu=64) for i in range(2))]
+    plan = Cluster([*nodes, *objects, *gang("w", 1, 8)]).plan()
+    assert not plan.evicts, case
+
+
+def test_a_checkpoint_makes_dear_work_cheap():
+    notes = {"windlass.dev/last-checkpoint": timestamp_of(NOW - 60)}
+    nodes = [CLASS, *(gpu_node(f"n{i}", 8, cpu=64) for i in range(2))]
+    old = [running("p0", 1, on="n0", age=200_000), running("p1", 1, on="n1", age=200_000, notes=notes)]
+    (evict,) = Cluster([*nodes, *old, *gang("w", 1, 8)]).plan().evicts
+    assert evict.pods == ("default/p1",)
+
+
+def test_no_more_moves_than_allowed():
+    objects = [CLASS]
+    for i in range(3):
+        objects.append(gpu_node(f"n{i}", 8, cpu=64))
+        objects += [running(f"p{i}{k}", 1, on=f"n{i}") for k in range(2)]
+    assert len(Cluster([*objects, *gang("w", 1, 8)]).plan().evicts) == 2
+    few = Settings(defrag=Defragmentation(proactive=True, max_moves=1))
+    assert not Cluster([*objects, *gang("w", 1, 8)], few).plan().evicts
+
+
+def test_while_a_pod_leaves_nothing_moves():
+    objects = [*pieces(7, 7, 8), *gang("w", 2, 8)]
+    leaving = running("gone", 1, on="n2")
+    meta = msgspec.structs.replace(leaving.metadata, deletion_timestamp=timestamp_of(NOW))
+    objects.append(msgspec.structs.replace(leaving, metadata=meta))
+    assert not Cluster(objects).plan().evicts
+
+
+def test_who_waits_before_it_would_take_the_room():
+    """An older job of the same size goes first: moves are made for that one, not for the younger."""
+    first = [msgspec.structs.replace(one) for one in gang("a", 1, 8)]
+    plan = Cluster([*pieces(6, 6), *first, *gang("b", 1, 8)]).plan()
+    assert {evict.for_workload for evict in plan.evicts} == {"default/a"}
+
+
+@st.composite
+def clusters(draw):
+    objects = [CLASS]
+    for i in range(draw(st.integers(2, 5))):
+        objects.append(gpu_node(f"n{i}", 8, cpu=64))
+        left = 8
+        for k in range(draw(st.integers(0, 3))):
+            size = draw(st.sampled_from((1, 1, 2, 4)))
+            if size <= left:
+                left -= size
+                kind = draw(st.sampled_from(("ReplicaSet", "ReplicaSet", "")))
+                priority = draw(st.sampled_from((0, 0, 1)))
+                objects.append(running(f"p{i}{k}", size, on=f"n{i}", kind=kind, priority=priority))
+    for name in "abc"[: draw(st.integers(1, 3))]:
+        count, size = draw(st.integers(1, 3)), draw(st.sampled_from((2, 4, 8)))
+        objects += gang(name, count, size, draw(st.sampled_from((0, 0, 1))))
+    return objects
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(clusters())
+def test_every_set_of_moves_starts_somebody_larger_and_it_comes_to_rest(objects):
+    cluster = Cluster(objects)
+    bare = {one.key for one in cluster.pods.values() if not one.metadata.owner_references}
+    before, promised = cluster.waiting(), ""
+    sets = 0
+    for _ in range(30):
+        plan = cluster.plan()
+        moved = [evict for evict in plan.evicts if evict.reason == REASON]
+        if promised:
+            assert any(bind.pod.startswith(promised) and not bind.after for bind in plan.binds)
+        if moved:
+            sets += 1
+            assert not bare & {key for evict in moved for key in evict.pods}
+            target = moved[0].for_workload
+            asked = sum(gpus(one) for key, one in cluster.pods.items() if key.startswith(target))
+            assert sum(gpus(cluster.pods[key]) for evict in moved for key in evict.pods) < asked
+        if not cluster.carry_out(plan):
+            break
+        if promised:
+            assert cluster.waiting() < before
+            promised = ""
+        if moved:
+            promised, before = (
+                target,
+                cluster.waiting() - sum(gpus(cluster.pods[key]) for evict in moved for key in evict.pods),
+            )
+        for node in (f"n{i}" for i in range(5)):
+            assert sum(gpus(one) for one in cluster.pods.values() if one.spec.node_name == node) <= 8
+    else:
+        raise AssertionError("it doesn't come to rest")
+    event(f"{sets} sets of moves")

@@ -1,0 +1,76 @@
+"""The Helm chart says the same as `windlass install`."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import yaml
+from tests.cluster.binaries import Binaries
+
+from windlass import __version__
+from windlass.cli.install_crds import crds
+from windlass.cli.install_manifests import Choices, manifests
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+CHART = DEPLOY / "chart" / "windlass"
+
+
+def writer() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("write_chart", DEPLOY / "write_chart.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["write_chart"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_chart_is_written_from_the_manifests() -> None:
+    expected: dict[str, str] = writer().chart_files()
+    found = {
+        str(path.relative_to(CHART)): path.read_text()
+        for folder in ("crds", "templates")
+        for path in (CHART / folder).iterdir()
+    }
+    assert found == expected, "run `python deploy/write_chart.py`"
+    about = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert about["appVersion"] == __version__
+
+
+def by_name(objects: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(one["kind"], one["metadata"]["name"]): one for one in objects if one}
+
+
+def test_helm_renders_what_install_prints(binaries: Binaries) -> None:
+    values = "--set=replicas=3,schedulerNames={a,b},nodeSelector=pool=gpu,takeOver={x/y},image.tag=7"
+    command = [
+        str(binaries.path("helm")),
+        "template",
+        "windlass",
+        str(CHART),
+        "--namespace=elsewhere",
+        values,
+    ]
+    done = subprocess.run([*command, "--include-crds"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    choices = Choices(
+        namespace="elsewhere",
+        image="windlass:7",
+        replicas=3,
+        scheduler_names=("a", "b"),
+        node_selector="pool=gpu",
+        take_over=("x/y",),
+    )
+    rendered = by_name(list(yaml.safe_load_all(done.stdout)))
+    printed = by_name([*crds(), *manifests(choices)[1:]])
+    helms = yaml.safe_dump_all(printed.values()).replace("managed-by: windlass", "managed-by: Helm")
+    expected = by_name(list(yaml.safe_load_all(helms)))
+    for key, one in printed.items():
+        if one["kind"] == "CustomResourceDefinition":
+            expected[key] = one  # taken as they are, never rendered
+    assert rendered == expected

@@ -1,0 +1,250 @@
+"""The agent as processes: wrong input at the start, children that die, signals, and the commands around it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.cluster.service import free_ports
+from tests.node.kubelet import FakeKubelet
+from tests.node.machines import FLEET, until
+
+from windlass.cli.main import cli
+from windlass.node.owners import is_switched_off, other_owners, refusal
+
+GPU = "nvidia.com/gpu"
+WINDLASS = [sys.executable, "-c", "from windlass.cli.main import main; main()"]
+
+
+class Scene:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.fleet = folder / "fleet.yaml"
+        self.fleet.write_text(FLEET)
+        self.config = folder / "config.yaml"
+        self.config.write_text("")
+        (self.port,) = free_ports(1)
+        self.kubelet = FakeKubelet(folder / "plugins")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def command(self, *more: str) -> list[str]:
+        return [
+            *(*WINDLASS, "node", "run", "--without-api", "--fleet", str(self.fleet)),
+            *("--root", str(self.folder / "machine"), "--state", str(self.folder / "state")),
+            *("--config-file", str(self.config), "--device-plugins", str(self.folder / "plugins")),
+            *(
+                "--cdi-folder",
+                str(self.folder / "cdi"),
+                "--listen",
+                f"127.0.0.1:{self.port}",
+                "--interval",
+                "1",
+            ),
+            *more,
+        ]
+
+    def start(self, *more: str) -> None:
+        self.kubelet.start()
+        with (self.folder / "log").open("wb") as log:
+            self.process = subprocess.Popen(self.command(*more), stderr=log)
+        until(lambda: len(self.kubelet.healthy(GPU)) == 8, 60, "the plugin is up")
+
+    def children(self, name: str = "") -> list[int]:
+        assert self.process is not None
+        listed = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [int(pid) for pid in listed if f"child\0{name}" in _command_line(int(pid))]
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(20)
+        self.kubelet.stop()
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    made = Scene(tmp_path)
+    yield made
+    made.stop()
+
+
+class TestStart:
+    @pytest.mark.parametrize(
+        ("config", "words"),
+        [
+            ("flags: {migStrategy: some}", "flags.migStrategy"),
+            ("sharing: {timeSlicing: {resources: [{name: gpu, replicas: 1}]}}", "replicas"),
+            ("flags: [", "is not YAML"),
+        ],
+    )
+    def test_a_wrong_config_is_one_line_and_exit_2(self, scene: Scene, config: str, words: str) -> None:
+        scene.config.write_text(config)
+        done = subprocess.run(scene.command(), capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 2
+        (line,) = done.stderr.splitlines()
+        assert words in line
+        assert str(scene.config) in line
+
+    def test_an_unknown_part_is_refused(self, scene: Scene) -> None:
+        done = subprocess.run(
+            scene.command("--parts", "plugins"), capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 2
+        assert "Did you mean 'plugin'" in done.stderr
+
+    def test_a_simulated_node_needs_a_folder(self, tmp_path: Path) -> None:
+        fleet = tmp_path / "fleet.yaml"
+        fleet.write_text(FLEET)
+        command = [*WINDLASS, "node", "run", "--fleet", str(fleet)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 2
+        assert "--root" in done.stderr
+
+
+class TestLife:
+    def test_either_process_may_die_and_a_signal_ends_both(self, scene: Scene) -> None:
+        scene.start()
+        (beside,) = scene.children("beside")
+        (plugin,) = scene.children("plugin")
+        os.kill(beside, signal.SIGKILL)
+        until(lambda: scene.children("beside") not in ([], [beside]), 20, "the exporter's process is back")
+        assert scene.children("plugin") == [plugin], "the plugin was not touched"
+        os.kill(plugin, signal.SIGKILL)
+        until(lambda: len(scene.kubelet.registrations) == 2, 30, "the plugin is back and registered")
+        until(lambda: len(scene.kubelet.healthy(GPU)) == 8)
+        assert scene.process is not None
+        scene.process.send_signal(signal.SIGTERM)
+        assert scene.process.wait(20) == 0
+        assert not (scene.folder / "plugins/nvidia-gpu.sock").exists()
+
+    def test_a_fault_is_injected_from_outside(self, scene: Scene) -> None:
+        scene.start("--parts", "plugin", "--reading-seconds", "0.2", "--quiet-seconds", "0.2")
+        hardware = ["--fleet", str(scene.fleet), "--root", str(scene.folder / "machine"), "--gpu", "6"]
+        subprocess.run(
+            [*WINDLASS, "node", "fault", *hardware, "--xid", "79", "--lost"], check=True, timeout=60
+        )
+        until(lambda: len(scene.kubelet.healthy(GPU)) == 7, 20, "it is seen")
+        subprocess.run([*WINDLASS, "node", "fault", *hardware, "--heal"], check=True, timeout=60)
+        until(lambda: len(scene.kubelet.healthy(GPU)) == 8, 30, "it is healed")
+
+    def test_the_agent_loads_no_numpy(self, scene: Scene) -> None:
+        code = (
+            "import sys, windlass.node.child, windlass.node.plugin.process, windlass.node.beside;"
+            "import windlass.node.backend.simulated, windlass.node.backend.nvml;"
+            "sys.exit(bool({'numpy', 'numba'} & set(sys.modules)))"
+        )
+        assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+class TestCommands:
+    def invoke(self, *arguments: str) -> tuple[int, str, str]:
+        done = CliRunner().invoke(cli, [*arguments], standalone_mode=False)
+        code = done.return_value if isinstance(done.return_value, int) else 0
+        if done.exception is not None:
+            raise done.exception
+        return code, done.stdout, done.stderr
+
+    def hardware(self, folder: Path) -> list[str]:
+        fleet = folder / "fleet.yaml"
+        fleet.write_text(FLEET)
+        return ["--fleet", str(fleet), "--root", str(folder / "machine")]
+
+    def test_validate(self, tmp_path: Path) -> None:
+        hardware = self.hardware(tmp_path)
+        code, out, _ = self.invoke("node", "validate", *hardware, "-o", "json")
+        assert code == 0
+        assert json.loads(out)["passed"]
+        self.invoke("node", "fault", *hardware, "--gpu", "1", "--recovery-action", "1")
+        code, out, err = self.invoke("node", "validate", *hardware)
+        assert code == 1
+        assert "reset the GPU" in out
+        assert "not fit" in err
+
+    def test_explain_config(self, tmp_path: Path) -> None:
+        config = tmp_path / "config.yaml"
+        config.write_text(
+            "sharing: {timeSlicing: {renameByDefault: true, resources: [{name: nvidia.com/gpu, replicas: 4}]}}"
+        )
+        _, out, _ = self.invoke("node", "explain-config", str(config), *self.hardware(tmp_path), "-o", "json")
+        (resource,) = json.loads(out)["resources"]
+        assert (resource["name"], resource["count"]) == ("nvidia.com/gpu.shared", 32)
+
+    def test_plan_mig(self, tmp_path: Path) -> None:
+        hardware = self.hardware(tmp_path)
+        code, out, _ = self.invoke("plan", "mig", "all-balanced", *hardware, "-o", "json")
+        document = json.loads(out)
+        assert code == 0
+        assert (document["kind"], document["possible"], len(document["gpus"])) == ("MigPlan", True, 8)
+        assert document["gpus"][0]["steps"][0] == "MIG mode on"
+        _, table, _ = self.invoke("plan", "mig", "all-balanced", *hardware)
+        assert "create 3g.40gb at slice 4" in table
+
+    def test_plan_mig_says_what_is_in_the_way(self, tmp_path: Path) -> None:
+        hardware = self.hardware(tmp_path)
+        _, out, _ = self.invoke("plan", "mig", "all-disabled", *hardware, "-o", "json")
+        uuid = json.loads(out)["gpus"][3]["uuid"]
+        code, table, _ = self.invoke("plan", "mig", "all-1g.10gb", *hardware, "--in-use", uuid)
+        assert code == 1
+        assert "drain it first" in table
+
+    def test_labels(self, tmp_path: Path) -> None:
+        _, out, _ = self.invoke("node", "labels", *self.hardware(tmp_path))
+        assert "nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3\n" in out
+
+    def test_advise(self) -> None:
+        words = ["--gpu", "H200", "--tenants", "7", "--memory", "12", "--isolation", "strict"]
+        _, out, _ = self.invoke("node", "advise", *words, "-o", "json")
+        assert json.loads(out)["way"] == "mig"
+
+
+class TestOwners:
+    def pod(self, app: str, phase: str = "Running") -> dict[str, object]:
+        return {
+            "metadata": {"name": "p", "namespace": "gpu-operator", "labels": {"app": app}},
+            "status": {"phase": phase},
+        }
+
+    @pytest.mark.parametrize(
+        ("app", "part"),
+        [
+            ("nvidia-device-plugin-daemonset", "plugin"),
+            ("nvidia-dcgm-exporter", "exporter"),
+            ("gpu-feature-discovery", "labels"),
+            ("nvidia-mig-manager", "mig"),
+        ],
+    )
+    def test_the_operators_pods_are_recognised(self, app: str, part: str) -> None:
+        owners = other_owners([self.pod(app)])
+        assert owners == {part: "gpu-operator/p"}
+        assert f"nvidia.com/gpu.deploy.{app.removeprefix('nvidia-').removesuffix('-daemonset')}" in refusal(
+            part, owners[part]
+        )
+
+    def test_a_pod_that_has_ended_owns_nothing(self) -> None:
+        assert other_owners([self.pod("nvidia-mig-manager", "Succeeded")]) == {}
+
+    @pytest.mark.parametrize(
+        ("value", "off"), [("true", False), ("", False), ("false", True), ("paused-for-mig-change", True)]
+    )
+    def test_deploy_labels_switch_parts(self, value: str, off: bool) -> None:
+        assert is_switched_off("plugin", {"nvidia.com/gpu.deploy.device-plugin": value}) is off
+        assert not is_switched_off("plugin", {})
+        assert is_switched_off("mig", {"nvidia.com/gpu.deploy.operands": "false"})

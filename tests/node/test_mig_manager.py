@@ -1,0 +1,204 @@
+"""MIG changes carried out: fewest steps, rolled back when one fails, and always brought to an end that says why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.node.machines import machine
+
+from windlass.node.backend.protocol import DeviceError, ProcessUse
+from windlass.node.backend.simulated import SimulatedBackend
+from windlass.node.exporter.collect import Holder
+from windlass.node.mig_apply import apply_plans
+from windlass.node.mig_manager import CONFIG, STATE, MigManager
+from windlass.sharing.mig import legal_layouts
+from windlass.sharing.mig_plan import plan_gpu
+
+
+def layout(backend: SimulatedBackend, index: int = 0) -> list[tuple[str, int]]:
+    return [(each.profile, each.start) for each in backend.inventory().gpus[index].instances]
+
+
+def bring(backend: SimulatedBackend, wanted: dict[str, int], enabled: bool = True) -> None:
+    gpu = backend.inventory().gpus[0]
+    apply_plans(backend, [plan_gpu(gpu, wanted, enabled=enabled)])
+
+
+class TestApply:
+    def test_layouts_one_after_the_other_and_back_to_none(self) -> None:
+        backend = machine("H200", 1)
+        for wanted in (
+            {"1g.18gb": 7},
+            {"1g.18gb": 1, "2g.35gb": 1, "3g.71gb": 1},
+            {"4g.71gb": 1, "3g.71gb": 1},
+        ):
+            bring(backend, wanted)
+            assert Counter(profile for profile, _ in layout(backend)) == Counter(wanted)
+        bring(backend, {}, enabled=False)
+        assert not backend.inventory().gpus[0].mig_enabled
+
+    def test_what_stays_keeps_its_identity(self) -> None:
+        backend = machine("H200", 1, mig=("1g.18gb",) * 7)
+        before = {each.uuid for each in backend.inventory().gpus[0].instances}
+        bring(backend, {"1g.18gb": 3, "3g.71gb": 1})
+        after = {each.uuid for each in backend.inventory().gpus[0].instances}
+        assert len(before & after) == 3
+
+    @given(
+        st.sampled_from(legal_layouts("H100")),
+        st.sampled_from(legal_layouts("H100")),
+        st.sampled_from(["create", "destroy", "create 1g.10gb", "create 3g.40gb", "mig-mode"]),
+    )
+    def test_a_step_that_fails_leaves_the_layout_as_it_was(
+        self, first: tuple[str, ...], second: tuple[str, ...], refused: str
+    ) -> None:
+        backend = machine("H100", 1)
+        if first:
+            bring(backend, dict(Counter(first)))
+        before = layout(backend)
+        mode = backend.inventory().gpus[0].mig_enabled
+        backend.inject(0, refuses=[refused])
+        try:
+            bring(backend, dict(Counter(second)))
+        except DeviceError as error:
+            if "not rolled back" in str(error):
+                # What fails for good can't be undone either: the error says so instead of hiding it.
+                assert refused in ("create", "destroy", "create 1g.10gb", "create 3g.40gb")
+                return
+            assert sorted(layout(backend)) == sorted(before)
+            assert backend.inventory().gpus[0].mig_enabled == mode
+        else:
+            assert Counter(profile for profile, _ in layout(backend)) == Counter(second)
+
+    def test_ampere_gets_the_reset_that_it_needs(self) -> None:
+        backend = machine("A100-40", 1)
+        bring(backend, {"1g.5gb": 2})
+        assert len(layout(backend)) == 2
+
+    def test_a_reset_that_fails_leaves_nothing_pending(self) -> None:
+        backend = machine("A100-40", 1)
+        backend.inject(0, refuses=["reset"])
+        with pytest.raises(DeviceError, match=r"the reset that it needs failed.*rolled back"):
+            bring(backend, {"1g.5gb": 2})
+        gpu = backend.inventory().gpus[0]
+        assert not gpu.mig_enabled
+        assert not gpu.mig_pending
+
+    def test_other_gpus_are_not_touched(self) -> None:
+        backend = machine("H200", 2, mig=("1g.18gb",) * 7)
+        other = backend.inventory().gpus[1]
+        bring(backend, {"7g.141gb": 1})
+        assert backend.inventory().gpus[1] == other
+
+    def test_minor_numbers_that_change_are_followed(self, tmp_path: Path) -> None:
+        backend = machine("H200", 2, folder=tmp_path)
+        backend.inject(0, minor=5)
+        assert (tmp_path / "dev/nvidia5").exists() is False
+        assert backend.inventory().gpus[0].minor == 5
+        assert (tmp_path / "dev/nvidia5").exists()
+        assert not (tmp_path / "dev/nvidia0").exists()
+
+
+class Scene:
+    def __init__(self, backend: SimulatedBackend, file: Path | None = None) -> None:
+        self.backend = backend
+        self.held: dict[str, list[Holder]] = {}
+        self.states: list[tuple[str, str]] = []
+        self.manager = MigManager(
+            backend,
+            config_file=file,
+            holders=self.holders,
+            write=lambda state, reason: self.states.append((state, reason)),
+            log=lambda line: None,
+        )
+
+    def holders(self) -> Mapping[str, Sequence[Holder]]:
+        return self.held
+
+    def label(self, name: str, state: str = "") -> None:
+        labels: dict[str, Any] = {CONFIG: name, **({STATE: state} if state else {})}
+        self.manager.on_node({"metadata": {"labels": labels}})
+
+
+class TestManager:
+    def test_pending_then_success_with_what_was_done(self) -> None:
+        scene = Scene(machine("H200", 2))
+        scene.label("all-1g.18gb")
+        assert [state for state, _ in scene.states] == ["pending", "success"]
+        assert "create 1g.18gb at slice 6" in scene.states[-1][1]
+        assert len(layout(scene.backend, 1)) == 7
+
+    def test_the_same_label_again_does_nothing(self) -> None:
+        scene = Scene(machine("H200", 1))
+        scene.label("all-1g.18gb")
+        scene.label("all-1g.18gb", "success")
+        assert len(scene.states) == 2
+
+    def test_an_agent_that_starts_on_a_finished_node_says_nothing(self) -> None:
+        scene = Scene(machine("H200", 1, mig=("1g.18gb",) * 7))
+        scene.label("all-1g.18gb", "success")
+        assert scene.states == []
+
+    def test_an_agent_that_died_half_way_ends_it(self) -> None:
+        scene = Scene(machine("H200", 1, mig=("1g.18gb",) * 3))
+        scene.label("all-1g.18gb", "pending")
+        assert [state for state, _ in scene.states] == ["success"]
+
+    @pytest.mark.parametrize(
+        ("name", "words"),
+        [("nonsense", "there is no MIG config 'nonsense'"), ("all-9g.1gb", "there is no MIG config")],
+    )
+    def test_an_unknown_name_fails_with_what_there_is(self, name: str, words: str) -> None:
+        scene = Scene(machine("H200", 1))
+        scene.label(name)
+        assert scene.states[-1][0] == "failed"
+        assert words in scene.states[-1][1]
+        assert "all-balanced" in scene.states[-1][1]
+
+    def test_a_wrong_file_fails_with_its_field(self, tmp_path: Path) -> None:
+        file = tmp_path / "mig.yaml"
+        file.write_text("version: v1\nmig-configs:\n  a: [{devices: all}]\n")
+        scene = Scene(machine("H200", 1), file)
+        scene.label("a")
+        assert scene.states[-1][0] == "failed"
+        assert "mig-configs.a[0].mig-enabled" in scene.states[-1][1]
+
+    def test_a_driver_that_refuses_ends_in_failed_and_the_old_layout(self) -> None:
+        backend = machine("H200", 1, mig=("1g.18gb", "1g.18gb"))
+        before = layout(backend)
+        backend.inject(0, refuses=["create 3g.71gb"])
+        scene = Scene(backend)
+        scene.label("all-balanced")
+        assert scene.states[-1][0] == "failed"
+        assert "rolled back" in scene.states[-1][1]
+        assert layout(backend) == before
+
+    def test_pods_are_never_disturbed_and_it_goes_on_when_they_are_gone(self) -> None:
+        scene = Scene(machine("H200", 1, mig=("3g.71gb", "3g.71gb")))
+        uuid = scene.backend.inventory().gpus[0].instances[0].uuid
+        scene.held = {uuid: [Holder("train", "team-a", "main")]}
+        scene.label("all-1g.18gb")
+        assert scene.states[-1][0] == "failed"
+        assert "team-a/train" in scene.states[-1][1]
+        assert len(layout(scene.backend)) == 2
+        scene.manager.retry()
+        assert len(scene.states) == 2, "still held: nothing new to say"
+        scene.held = {}
+        scene.manager.retry()
+        assert scene.states[-1][0] == "success"
+        assert len(layout(scene.backend)) == 7
+
+    def test_a_process_of_the_host_counts_too(self) -> None:
+        backend = machine("H200", 1, mig=("3g.71gb", "3g.71gb"))
+        first = backend.inventory().gpus[0].instances[0]
+        backend.inject(0, processes=[ProcessUse(pid=7, gpu_instance=first.gpu_instance)])
+        scene = Scene(backend)
+        scene.label("all-1g.18gb")
+        assert scene.states[-1][0] == "failed"
+        assert first.uuid in scene.states[-1][1]

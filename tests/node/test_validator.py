@@ -1,0 +1,113 @@
+"""The validator: every check with its evidence, and nothing that fails is passed over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.node.machines import machine
+
+from windlass.node.backend.simulated import SimulatedBackend
+from windlass.node.root import HostRoot
+from windlass.node.validator.checks import Check, validate
+from windlass.node.validator.compute import compute_in_process
+from windlass.node.validator.gate import Gate
+
+
+def failed(backend: SimulatedBackend, folder: Path, **settings: str) -> list[Check]:
+    found = validate(backend, HostRoot(folder), backend.compute, **settings)
+    return [check for check in found.checks if check.outcome == "fail"]
+
+
+def test_a_good_node_passes_with_evidence_for_everything(tmp_path: Path) -> None:
+    backend = machine(folder=tmp_path)
+    found = validate(backend, HostRoot(tmp_path), backend.compute)
+    assert found.passed
+    assert all(check.evidence for check in found.checks)
+    names = {check.name for check in found.checks}
+    assert names == {
+        "driver",
+        "visible",
+        "memory",
+        "nvlink",
+        "row remapping",
+        "throttling",
+        "recovery",
+        "computation",
+    }
+
+
+@pytest.mark.parametrize(
+    ("facts", "name"),
+    [
+        ({"remap_pending": True}, "row remapping"),
+        ({"remap_failure": True}, "row remapping"),
+        ({"throttle": 0x40}, "throttling"),
+        ({"recovery_action": 2}, "recovery"),
+        ({"links_down": 1}, "nvlink"),
+        ({"refuses": ["compute"]}, "computation"),
+    ],
+)
+def test_what_is_wrong_with_a_gpu_fails_that_gpu(tmp_path: Path, facts: dict[str, object], name: str) -> None:
+    backend = machine(folder=tmp_path)
+    backend.inject(3, **facts)  # type: ignore[arg-type]
+    (check,) = failed(backend, tmp_path)
+    assert (check.name, check.gpu) == (name, 3)
+    assert check.remedy
+    outcome = validate(backend, HostRoot(tmp_path), backend.compute)
+    assert outcome.failures(3)
+    assert not outcome.failures(2)
+
+
+def test_a_gpu_that_the_driver_has_lost_is_named_by_its_address(tmp_path: Path) -> None:
+    backend = machine(folder=tmp_path)
+    backend.inject(2, is_lost=True)
+    found = {check.name: check for check in failed(backend, tmp_path)}
+    assert backend.inventory().gpus[2].bus_id in found["visible"].evidence
+    outcome = validate(backend, HostRoot(tmp_path), backend.compute)
+    assert not outcome.failures(1), "a neighbour is still good"
+
+
+def test_a_gpu_that_the_driver_never_saw(tmp_path: Path) -> None:
+    backend = machine(folder=tmp_path)
+    for name, text in (("vendor", "0x10de"), ("class", "0x030200"), ("numa_node", "0")):
+        path = tmp_path / "sys/bus/pci/devices/0000:ff:00.0" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (check,) = failed(backend, tmp_path)
+    assert "0000:ff:00.0" in check.evidence
+
+
+def test_library_and_kernel_module_must_agree(tmp_path: Path) -> None:
+    backend = machine(folder=tmp_path)
+    (tmp_path / "proc/driver/nvidia/version").write_text("NVRM version: 570.1.1\n")
+    (check,) = failed(backend, tmp_path)
+    assert "570.1.1" in check.evidence
+
+
+def test_the_driver_that_the_others_have(tmp_path: Path) -> None:
+    backend = machine(folder=tmp_path)
+    (check,) = failed(backend, tmp_path, expected_driver="595.1.1")
+    assert "expected 595.1.1" in check.evidence
+
+
+def test_instances_compute_too(tmp_path: Path) -> None:
+    backend = machine("H200", 1, mig=("1g.18gb",) * 7, folder=tmp_path)
+    found = validate(backend, HostRoot(tmp_path), backend.compute)
+    assert sum(check.name == "computation" for check in found.checks) == 7
+
+
+def test_the_computation_says_when_there_is_no_driver() -> None:
+    """On a machine without CUDA the process answers with a reason, and doesn't fall over."""
+    result = compute_in_process("GPU-nobody", seconds=30)
+    assert not result.right
+    assert result.error
+
+
+def test_the_gate_lasts_as_long_as_the_boot(tmp_path: Path) -> None:
+    path = tmp_path / "validated.json"
+    Gate(path, "boot-1").open("GPU-1")
+    assert Gate(path, "boot-1").is_open("GPU-1")
+    assert not Gate(path, "boot-2").is_open("GPU-1")
+    path.write_text("{broken")
+    assert not Gate(path, "boot-1").is_open("GPU-1")

@@ -1,0 +1,59 @@
+"""What objects remember of a workload's past: how often it was preempted, when it was stopped, what it was promised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from windlass.cluster.workloads import group, inputs_of
+from windlass.model.objects import decode_object
+from windlass.model.times import seconds_of
+from windlass.model.workload import Workload
+
+CREATED = "2026-01-01T01:00:00Z"
+QUEUE = "kueue.x-k8s.io/queue-name"
+
+
+def job() -> dict[str, Any]:
+    meta = {"name": "j", "namespace": "d", "uid": "j", "creationTimestamp": CREATED, "labels": {QUEUE: "q"}}
+    spec = {"parallelism": 1, "template": {"spec": {"containers": [{"name": "m"}]}}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
+
+
+def pod(nominated: str = "", node: str = "", annotations: dict[str, str] | None = None) -> dict[str, Any]:
+    meta = {"name": "p", "namespace": "d", "uid": "p", "creationTimestamp": CREATED}
+    spec = {"containers": [{"name": "m"}], "nodeName": node}
+    status = {"nominatedNodeName": nominated}
+    meta["annotations"] = annotations or {}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status}
+
+
+def only(tree: dict[str, Any]) -> Workload:
+    (found,) = group(inputs_of([decode_object(tree)], 0)).workloads
+    return found
+
+
+@pytest.mark.parametrize(("text", "count"), [("2", 2), ("", 0), ("-1", 0), ("many", 0), ("9" * 12, 0)])
+def test_evictions_are_counted_on_the_object(text: str, count: int) -> None:
+    tree = job()
+    tree["metadata"]["annotations"] = {"windlass.dev/evictions": text}
+    assert only(tree).evictions == count
+
+
+def test_evictions_of_a_pod_are_its_own() -> None:
+    assert only(pod(annotations={"windlass.dev/evictions": "3"})).evictions == 3
+
+
+def test_who_was_stopped_at_its_declared_end_queues_since_then() -> None:
+    tree = job()
+    assert only(tree).queued_at == seconds_of(CREATED)
+    tree["metadata"]["annotations"] = {"windlass.dev/requeued-at": "2026-01-01T05:00:00Z"}
+    assert only(tree).queued_at == seconds_of("2026-01-01T05:00:00Z")
+    assert only(tree).created == seconds_of(CREATED)
+
+
+def test_a_promise_is_a_node_that_a_waiting_pod_is_named_for() -> None:
+    assert only(pod(nominated="n")).promised
+    assert not only(pod()).promised
+    assert not only(pod(nominated="n", node="n")).promised, "it has what it was promised"
