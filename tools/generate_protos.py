@@ -16,6 +16,7 @@ from grpc_tools import protoc
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 FOLDER = SOURCE / "windlass" / "node" / "protos"
+CONFIG = str(SOURCE.parent / "pyproject.toml")
 HEADING = '''\
 """Made by `python tools/generate_protos.py` from {name}: change it there."""
 
@@ -40,7 +41,7 @@ def generate(target: Path) -> list[Path]:
             module = target / path.relative_to(SOURCE).with_name(path.stem + ending)
             module.write_text(HEADING.format(name=path.name) + module.read_text())
             made.append(module)
-    subprocess.run([sys.executable, "-m", "ruff", "format", "--quiet", *made], check=True)
+    subprocess.run([sys.executable, "-m", "ruff", "format", "--quiet", "--config", CONFIG, *made], check=True)
     return made
 
 

@@ -41,7 +41,7 @@ from windlass.queueing.config import QueueConfig
 from windlass.queueing.order import Queue, Turn, before_all, between, order, waiting_turns
 
 SMALL = 8_000
-"""Cells (nodes times shapes) up to which plain Python is quicker than loading the compiled kernels."""
+"""Nodes and cells (nodes times shapes) up to which plain Python is quicker than loading the compiled kernels."""
 
 
 class EngineConfig(msgspec.Struct, frozen=True):
@@ -63,6 +63,8 @@ class Memo:
         self._table: ScoreTable | None = None
         self._key: tuple[object, ...] = ()
         self.recall = Recall()
+        self.work = 0
+        """Nodes and cells looked at so far: who decides often soon wants compiled kernels."""
         self._reader: GrantReader | None = None
 
     def reader(self, snapshot: Snapshot) -> GrantReader:
@@ -100,7 +102,8 @@ def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | No
     table = memo.table(snapshot, config, _expected(snapshot, config))
     rule = make_rule(config.placement, snapshot.state)
     reader = memo.reader(snapshot)
-    small = snapshot.facts.size * _shapes_to_look_at(snapshot) <= SMALL
+    memo.work += snapshot.facts.size * (1 + _shapes_to_look_at(snapshot))
+    small = memo.work <= SMALL
     with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
         overlay = Overlay(snapshot, table, rule, jit.kernels(small), memo.recall)
         preemption = Preemption(overlay, config.queues, int(now))

@@ -78,7 +78,7 @@ def random_queue(rng: Random, name: str, flavors: list[str]) -> Tree:
         name,
         {
             one: {
-                "cpu": random_quota(rng, bool(inside), (2, 4, 8, 12)),
+                "cpu": random_quota(rng, bool(inside), (1, 2, 4, 8)),
                 "nvidia.com/gpu": random_quota(rng, bool(inside), (0, 2, 4)),
                 "nvidia.com/mig-1g.10gb": random_quota(rng, bool(inside), (2, 4, 8)),
             }
@@ -101,8 +101,8 @@ def random_queue(rng: Random, name: str, flavors: list[str]) -> Tree:
 
 def random_quota(rng: Random, inside: bool, amounts: tuple[int, ...]) -> Tree:
     cell: Tree = {"nominalQuota": str(rng.choice(amounts))}
-    if inside and rng.random() < 0.3:
-        cell["borrowingLimit"] = str(rng.choice((0, 2, 4)))
+    if inside and rng.random() < 0.5:
+        cell["borrowingLimit"] = str(rng.choice((0, 1, 2)))
     if inside and rng.random() < 0.3:
         cell["lendingLimit"] = str(rng.choice((0, 1, 2)))
     return cell

@@ -189,8 +189,33 @@ async def test_kinds_come_and_go() -> None:
             lambda: getattr(informers.served("LocalQueue", "kueue.x-k8s.io"), "version", "") == "v1beta2"
         )
         await until(lambda: told.names("LocalQueue") == {"a/q"})
+        assert told.gone == [], "the change of version took nothing away, not even for a moment"
         del server.groups["kueue.x-k8s.io/v1beta1"], server.groups["kueue.x-k8s.io/v1beta2"]
         await until(lambda: told.names("LocalQueue") == set())
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await server.stop()
+
+
+async def test_a_kind_that_is_missed_once_is_not_gone() -> None:
+    """A server that has just started may not list every kind yet."""
+    server = await FakeServer().start()
+    server.groups["kueue.x-k8s.io/v1beta2"] = ("localqueues",)
+    await server.put(
+        "localqueues", {"metadata": {"name": "q", "namespace": "a"}, "spec": {"clusterQueue": "c"}}
+    )
+    told = Told()
+    async with KubeClient(server.access) as client:
+        informers = Informers(client, told, KINDS, look_again=0.3)
+        task = asyncio.create_task(informers.run())
+        await asyncio.wait_for(informers.synced.wait(), 5)
+        looks = sum(path == "/apis" for _, path, _ in server.requests)
+        del server.groups["kueue.x-k8s.io/v1beta2"]
+        await until(lambda: sum(path == "/apis" for _, path, _ in server.requests) == looks + 1)
+        server.groups["kueue.x-k8s.io/v1beta2"] = ("localqueues",)
+        await until(lambda: sum(path == "/apis" for _, path, _ in server.requests) == looks + 3)
+        assert told.names("LocalQueue") == {"a/q"}
+        assert told.gone == []
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     await server.stop()

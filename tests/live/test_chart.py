@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 from tests.cluster.binaries import Binaries
+from tests.cluster.control_plane import ControlPlane
 
 from windlass import __version__
 from windlass.cli.install_crds import crds
@@ -56,7 +57,9 @@ def test_helm_renders_what_install_prints(binaries: Binaries) -> None:
         "--namespace=elsewhere",
         values,
     ]
-    done = subprocess.run([*command, "--include-crds"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, "--include-crds", "--kube-version=v1.36.0"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     choices = Choices(
         namespace="elsewhere",
@@ -74,3 +77,27 @@ def test_helm_renders_what_install_prints(binaries: Binaries) -> None:
         if one["kind"] == "CustomResourceDefinition":
             expected[key] = one  # taken as they are, never rendered
     assert rendered == expected
+
+
+def test_helm_puts_it_into_a_real_cluster_and_takes_it_out(
+    binaries: Binaries, control_plane: ControlPlane
+) -> None:
+    helm = [
+        str(binaries.path("helm")),
+        f"--kubeconfig={control_plane.kubeconfig}",
+        "--namespace=windlass-system",
+    ]
+
+    def run(*arguments: str) -> None:
+        done = subprocess.run([*helm, *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    deployment = "/apis/apps/v1/namespaces/windlass-system/deployments/windlass-scheduler"
+    api = control_plane.api
+    run("install", "windlass", str(CHART), "--create-namespace")
+    assert api.get(deployment)["spec"]["replicas"] == 2
+    run("upgrade", "windlass", str(CHART), "--set=replicas=3")
+    assert api.get(deployment)["spec"]["replicas"] == 3
+    run("uninstall", "windlass")
+    assert not api.exists(deployment)
+    assert api.exists("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/workloads.kueue.x-k8s.io")

@@ -153,6 +153,10 @@ def test_pods_deleted_while_they_are_being_bound(api: Api, start: Start) -> None
     assert not overbooked(api)
 
 
+def running(api: Api) -> int:
+    return sum(one["status"].get("phase") == "Running" for one in pods(api).values())
+
+
 class Devices:
     """A kubelet's own count: whoever comes when a node's GPUs are given away is refused, as a real one would."""
 
@@ -170,15 +174,21 @@ class Devices:
         return ""
 
 
-def counted_job(name: str, size: int, scheduler: str) -> Object:
-    template = pod(name, 1, scheduler, restartPolicy="Never")
-    del template["apiVersion"], template["kind"], template["metadata"]
-    spec = {"parallelism": size, "completions": size, "backoffLimit": 1000, "template": template}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+def replicas(name: str, size: int, scheduler: str) -> Object:
+    """A ReplicaSet, which makes a new pod at once for each that failed."""
+    template = pod(name, 1, scheduler, labels={"app": name})
+    del (
+        template["apiVersion"],
+        template["kind"],
+        template["metadata"]["name"],
+        template["metadata"]["namespace"],
+    )
+    spec = {"replicas": size, "selector": {"matchLabels": {"app": name}}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name}, "spec": spec}
 
 
 def test_beside_the_default_scheduler_on_the_same_nodes(control_plane: ControlPlane, start: Start) -> None:
-    """Both may choose the same GPU at the same moment: the kubelet refuses who comes second, and his Job tries again."""
+    """Both may choose the same GPU at the same moment: the kubelet refuses who comes second, and he is made again."""
     api = control_plane.api
     devices = Devices(8)
     api.create(*(node(f"n{i}", {GPU: "8"}) for i in range(6)))
@@ -187,8 +197,8 @@ def test_beside_the_default_scheduler_on_the_same_nodes(control_plane: ControlPl
     try:
         with FakeKubelet(api, devices):
             one = start("one", "--no-leader-elect")
-            api.create(counted_job("w", 24, "windlass"), counted_job("k", 24, "default-scheduler"))
-            until(lambda: len(bound(api)) == 48, 120, f"{devices.refused} refused\n{one.last_lines()}")
+            api.create(replicas("w", 24, "windlass"), replicas("k", 24, "default-scheduler"))
+            until(lambda: running(api) == 48, 120, f"{devices.refused} refused\n{one.last_lines()}")
             assert not overbooked(api)
             api.create(*gang("g", 2, 8))
             until(lambda: condition(pods(api)["g-0"]) != {}, 30, "the gang is decided on")

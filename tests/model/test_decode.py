@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.model.trees import places
 
 from windlass.model.errors import InputError
 from windlass.model.fleet import Fleet, expand_fleet
@@ -324,16 +325,6 @@ def test_lists_without_a_list(tree: dict[str, Any]) -> None:
         decode_object(tree)
     assert [type(thing) for thing in decode_each(tree)] == [Unreadable]
     assert decode_object({"kind": "PodList", "items": None}) == ObjectList(())
-
-
-def places(tree: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """The path of everything inside an object."""
-    children: list[tuple[Any, Any]] = []
-    if isinstance(tree, dict):
-        children = list(tree.items())
-    elif isinstance(tree, list):
-        children = list(enumerate(tree))
-    return [found for key, child in children for found in [(*path, key), *places(child, (*path, key))]]
 
 
 JUNK = st.one_of(

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.model.kueue_samples import ADMITTED, QUEUE_OBJECTS, WORKLOAD
 from tests.model.owner_samples import GROUPS, OWNERS, RULES
+from tests.model.trees import places
 
 from windlass.cluster.workloads import group, inputs_of
 from windlass.model.errors import InputError
@@ -28,16 +29,6 @@ JUNK = st.one_of(
     st.lists(st.one_of(st.none(), st.integers(), st.text(max_size=3)), max_size=2),
     st.dictionaries(st.text(max_size=6), st.one_of(st.none(), st.integers()), max_size=2),
 )
-
-
-def places(tree: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """The path of everything inside an object."""
-    children: list[tuple[Any, Any]] = []
-    if isinstance(tree, dict):
-        children = list(tree.items())
-    elif isinstance(tree, list):
-        children = list(enumerate(tree))
-    return [found for key, child in children for found in [(*path, key), *places(child, (*path, key))]]
 
 
 @st.composite

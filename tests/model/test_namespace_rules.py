@@ -64,7 +64,7 @@ def member(name: str, node: str = "n", phase: str = "Running") -> Pod:
         ({"maxUnavailable": 1}, 1),
         ({"maxUnavailable": "25%"}, 1),
         ({"maxUnavailable": 0}, 0),
-        ({}, 3),
+        ({}, 0),
     ],
 )
 def test_how_many_may_go(spec: Tree, allowed: int) -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from tests.cluster.service import free_ports
-from tests.node.kubelet import FakeKubelet
 from tests.node.machines import FLEET, until
 
 from windlass.cli.main import cli
 from windlass.node.owners import is_switched_off, other_owners, refusal
+from windlass.node.plugin.fake_kubelet import FakeKubelet
 
 GPU = "nvidia.com/gpu"
 WINDLASS = [sys.executable, "-c", "from windlass.cli.main import main; main()"]

@@ -26,11 +26,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from tests.node.kubelet import FakeKubelet  # noqa: E402  (the path comes first)
-
 from windlass.node.backend.nvml import NvmlBackend  # noqa: E402
 from windlass.node.cdi import check_spec, make_spec, read_spec  # noqa: E402
 from windlass.node.mig_apply import apply_plans  # noqa: E402
+from windlass.node.plugin.fake_kubelet import FakeKubelet  # noqa: E402  (the path comes first)
 from windlass.node.root import HostRoot  # noqa: E402
 from windlass.sharing.mig_plan import plan_gpu  # noqa: E402
 

@@ -17,6 +17,7 @@ from windlass.model.quota import format_quota, quota_requests
 from windlass.model.times import timestamp_of
 from windlass.model.topology import HOSTNAME
 from windlass.model.workload import Workload
+from windlass.placement.lifetimes import DURATION_EXCEEDED, GANG_BELOW_MINIMUM
 
 Tree = dict[str, Any]
 LONGEST_NAME = 63
@@ -92,16 +93,20 @@ def admission_status(
 
 
 def eviction_status(wire: WorkloadObject, reason: str, message: str, now: int) -> Tree:
-    """The status of a Workload that had to give way: it queues again where it was."""
+    """The status of a Workload that had to give way: it queues again where it was.
+
+    One that was stopped for nobody's sake (its time was over, a member was lost) was not preempted.
+    """
+    why = reason if reason in (DURATION_EXCEEDED, GANG_BELOW_MINIMUM) else "Preempted"
     changes = [
         _condition("QuotaReserved", "False", "Pending", message, now),
         _condition("Admitted", "False", "NoReservation", "The workload has no reservation", now),
-        _condition("Evicted", "True", "Preempted", message, now),
-        _condition("Preempted", "True", reason, message, now),
-        _condition("Requeued", "True", "Preempted", "It waits in its queue again", now),
+        _condition("Evicted", "True", why, message, now),
+        _condition("Requeued", "True", why, "It waits in its queue again", now),
     ]
+    changes += [_condition("Preempted", "True", reason, message, now)] if why == "Preempted" else []
     counts = {one.reason: one.count for one in wire.status.scheduling_stats.evictions}
-    counts["Preempted"] = counts.get("Preempted", 0) + 1
+    counts[why] = counts.get(why, 0) + 1
     return {
         "admission": None,
         "conditions": _merged(wire.status.conditions, changes),

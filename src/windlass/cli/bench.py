@@ -25,6 +25,11 @@ BENCHMARKS = {
         "Windlass and kube-scheduler on the same pods and the same API server.",
         "Benchmarks",
     ),
+    "node": LazyCommand(
+        "windlass.cli.bench_node:node",
+        "The node agent: memory, scrapes, allocations, and how soon a fault is told.",
+        "Benchmarks",
+    ),
     "simulate": LazyCommand(
         "windlass.cli.bench_simulate:simulate",
         "The simulator and its policies against published results: right, better, fast.",

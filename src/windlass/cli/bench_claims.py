@@ -9,7 +9,7 @@ import click
 
 from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, unknown_name
 from windlass.cli.output import note, output_option, print_document, print_table, replaced_file
-from windlass.cli.parameters import NameList
+from windlass.cli.parameters import NameList, traces_option
 from windlass.cli.progress import ProgressBar
 from windlass.model.errors import InputError
 
@@ -42,13 +42,7 @@ Examples:
     type=click.Path(path_type=Path, file_okay=False),
     help="Also draw them: a folder, for one PNG each of those that have a picture.",
 )
-@click.option(
-    "--traces",
-    type=click.Path(path_type=Path, file_okay=False),
-    envvar="WINDLASS_TRACES",
-    show_envvar=True,
-    help="Folder of the public trace files.",
-)
+@traces_option
 def claims(
     part: tuple[str, ...] | None,
     quick: bool,

@@ -9,7 +9,7 @@ import click
 
 from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, unknown_name
 from windlass.cli.output import note, output_option, print_document, print_table
-from windlass.cli.parameters import NameList
+from windlass.cli.parameters import NameList, jobs_option, traces_option
 from windlass.cli.progress import ProgressBar
 from windlass.model.errors import InputError
 
@@ -21,22 +21,9 @@ from windlass.model.errors import InputError
     type=NameList(),
     help="Only these: equality, quality, bounds, others, churn, speed.",
 )
-@click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(0, 1024),
-    default=1,
-    show_default=True,
-    help="Processes; 0 is one a core. Speed is always measured by one run at a time.",
-)
+@jobs_option("Speed is always measured by one run at a time.")
 @output_option("table", "wide", "json", "yaml", "markdown")
-@click.option(
-    "--traces",
-    type=click.Path(path_type=Path, file_okay=False),
-    envvar="WINDLASS_TRACES",
-    show_envvar=True,
-    help="Folder of the public trace files.",
-)
+@traces_option
 def simulate(quick: bool, part: tuple[str, ...] | None, jobs: int, output: str, traces: Path | None) -> int:
     """Measure the simulator: equality with published numbers, windlass against fgd, other traces, churn, speed.
 

@@ -36,6 +36,7 @@ COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
 @click.command("check", epilog=EXAMPLES)
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path, exists=True, allow_dash=True))
 @click.option(
     "-f",
     "--filename",
@@ -66,6 +67,7 @@ COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 @click.pass_context
 def check(
     context: click.Context,
+    files: tuple[Path, ...],
     filename: tuple[Path, ...],
     from_: Path | None,
     live: bool,
@@ -87,6 +89,7 @@ def check(
         for one in RULES.values():
             click.echo(f"{one.name:<34} {one.level:<8} {one.summary}")
         return
+    filename = (*filename, *files)
     if not filename:
         raise click.UsageError("there is nothing to check: give -f FILE")
     unknown = [name for name in rules if name not in RULES]

@@ -1,4 +1,4 @@
-"""The kinds of option values that several commands take: lists of seeds and of policies.
+"""What several commands take: the kinds of option values (lists of seeds and of names), and options of one meaning.
 
 click calls `convert` while it reads the command line, so that a wrong value is refused before anything runs.
 """
@@ -6,12 +6,37 @@ click calls `convert` while it reads the command line, so that a wrong value is 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
+Command = TypeVar("Command", bound=Callable[..., object])
 MOST_SEEDS = 10_000
 """More than that in one command is a typing error (`1..1000000000`), and would only fill the memory."""
+
+
+traces_option = click.option(
+    "--traces",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="WINDLASS_TRACES",
+    show_envvar=True,
+    help="Folder of the public trace files.",
+)
+
+
+def jobs_option(more: str = "") -> Callable[[Command], Command]:
+    """`-j`: how many processes; `more` is said after that."""
+    return click.option(
+        "-j",
+        "--jobs",
+        type=click.IntRange(0, 1024),
+        default=1,
+        show_default=True,
+        help=f"Processes; 0 is one a core. {more}".strip(),
+    )
 
 
 class SeedList(click.ParamType[tuple[int, ...]]):

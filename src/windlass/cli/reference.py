@@ -18,8 +18,12 @@ import click
 import msgspec
 
 from windlass.cli.hold_document import STRUCTS as PLAN_STRUCTS
-from windlass.cli.lazy import LazyGroup
 from windlass.cli.main import cli
+from windlass.diagnose.check.all_rules import RULES
+from windlass.diagnose.check.rule import CheckFinding
+from windlass.diagnose.doctor.report import Symptom
+from windlass.diagnose.finding import Diagnosis, Holder, Missing, NodeAccount, Patch, Target
+from windlass.diagnose.vocabulary import CAUSES
 from windlass.model import decision, fleet_spec, node, verdict
 from windlass.simulate import compare, placements, result, tradeoffs
 
@@ -77,27 +81,14 @@ REPORT_STRUCTS = (
     compare.Paired,
 )
 
-FLEET_INTRODUCTION = """\
+FLEET_INTRODUCTION = f"""\
 # Fleet
 
 A machine park in a few lines, for `windlass simulate --nodes FILE` (which also takes Nodes and Lists of them). A field
 that is not named here is an error. Nodes get the labels that GPU Feature Discovery would give them.
 
 ```yaml
-apiVersion: windlass.dev/v1
-kind: Fleet
-metadata: {name: lab}
-spec:
-  pools:
-  - name: h100
-    count: 4
-    gpus: [{model: H100, count: 8, islands: 2}]
-    numa: 2
-    cpu: 128
-    memory: 2Ti
-    zone: zone-a
-    nodesPerRack: 2
-```
+{fleet_spec.EXAMPLE}```
 """
 
 FLEET_STRUCTS = (
@@ -134,7 +125,18 @@ What `windlass plan schedule … -o json` (or `-o yaml`) prints. Fields are only
 whose end would help, and which smaller request would start now. The rest has its code and its message.
 """
 
-LINKED = {struct.__name__ for struct in (*REPORT_STRUCTS, *FLEET_STRUCTS, *PLAN_STRUCTS)}
+DIAGNOSIS_INTRODUCTION = """\
+# Diagnosis, CheckReport, DoctorReport
+
+What `windlass why`, `check` and `doctor` print with `-o json` (or `-o yaml`). Every document has `apiVersion: windlass.dev/v1`
+and its `kind`; fields are only ever added. A `Diagnosis` has the fields below and `wait`: whether nothing is broken and only
+time, or other people's work ending, is needed. A `CheckReport` has `findings`, each a [CheckFinding](#checkfinding) without
+`change`. A `DoctorReport` has `fit`, and `findings`, each a [Symptom](#symptom).
+"""
+
+DIAGNOSIS_STRUCTS = (Diagnosis, NodeAccount, Holder, Patch, Target, Missing, CheckFinding, Symptom)
+
+LINKED = {struct.__name__ for struct in (*REPORT_STRUCTS, *FLEET_STRUCTS, *PLAN_STRUCTS, *DIAGNOSIS_STRUCTS)}
 
 
 def cli_reference() -> str:
@@ -161,8 +163,26 @@ def plan_reference() -> str:
     return GENERATED + "\n".join([PLAN_INTRODUCTION, *map(_struct_section, PLAN_STRUCTS)])
 
 
+def diagnosis_reference() -> str:
+    """The documents of diagnosis, the vocabulary of causes and the rules of `check`."""
+    causes = "\n".join(
+        f"| `{code}` | {'wait' if cause.is_wait else ''} | {cause.meaning} | {cause.remedy} |"
+        for code, cause in CAUSES.items()
+    )
+    rules = "\n".join(f"| `{rule.name}` | {rule.level} | {rule.summary} |" for rule in RULES.values())
+    return GENERATED + "\n".join(
+        [
+            DIAGNOSIS_INTRODUCTION,
+            *map(_struct_section, DIAGNOSIS_STRUCTS),
+            f"## Codes\n\n| code | | means | what to do |\n| --- | --- | --- | --- |\n{causes}\n",
+            f"## Rules of check\n\n| rule | level | what holds |\n| --- | --- | --- |\n{rules}\n",
+        ]
+    )
+
+
 PAGES = {
     "cli.md": cli_reference,
+    "diagnosis.md": diagnosis_reference,
     "fleet.md": fleet_reference,
     "plan.md": plan_reference,
     "simulation-report.md": report_reference,
@@ -177,7 +197,7 @@ def main(folder: Path) -> None:
 
 def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
     yield path, command
-    if isinstance(command, LazyGroup):
+    if isinstance(command, click.Group):
         with click.Context(command, info_name=path) as ctx:
             for name in command.list_commands(ctx):
                 inner = command.get_command(ctx, name)

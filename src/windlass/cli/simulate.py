@@ -26,7 +26,7 @@ from windlass.cli.output import (
     print_table,
     replaced_file,
 )
-from windlass.cli.parameters import PolicyList, SeedList
+from windlass.cli.parameters import PolicyList, SeedList, jobs_option, traces_option
 from windlass.cli.progress import ProgressBar
 from windlass.cli.replay import run_replay, wants_replay
 from windlass.cli.scenario import run_scenarios, wants_scenarios
@@ -80,14 +80,7 @@ class Options:
 @click.option(
     "--nodes", type=FILE, help="Another machine park: Nodes or a Fleet as YAML or JSON, or a CSV table."
 )
-@click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(0, 1024),
-    default=1,
-    show_default=True,
-    help="Processes; 0 is one a core.",
-)
+@jobs_option()
 @click.option(
     "--replay",
     metavar="arrivals|times",
@@ -108,13 +101,7 @@ class Options:
 @click.option(
     "--explain", metavar="POD", default="", help="Say why this pod found no node (one policy, one seed)."
 )
-@click.option(
-    "--traces",
-    type=click.Path(path_type=Path, file_okay=False),
-    envvar="WINDLASS_TRACES",
-    show_envvar=True,
-    help="Folder of the public trace files.",
-)
+@traces_option
 @click.option(
     "--list", "list_", is_flag=True, help="Name the traces: which are at hand, where each can be had."
 )

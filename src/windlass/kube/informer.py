@@ -20,7 +20,7 @@ import msgspec
 from windlass.cluster.delta import Delta, Gone, Put
 from windlass.kube.backoff import Backoff
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, Expired, Forbidden, NotFound, ServerAway, Status, api_error
+from windlass.kube.errors import ApiError, Expired, Forbidden, ServerAway, Status, api_error
 from windlass.kube.request import Request
 from windlass.kube.resources import Resource
 from windlass.model.objects import Unreadable, decode_known
@@ -88,7 +88,7 @@ class Informer:
         """When the server last said something, by the loop's clock."""
 
     async def run(self) -> None:
-        """Until cancelled, or until the kind is gone from the server."""
+        """Until cancelled. A kind that is not found is asked for again; `kube.informers` knows whether it is gone."""
         while True:
             try:
                 if not self._version:
@@ -96,9 +96,6 @@ class Informer:
                 await self._watch_unless_stale()
                 self._backoff.reset()
                 continue
-            except NotFound:
-                self.clear()
-                return
             except Expired:
                 log.info("%s: the watch is too far behind; listing again", self.resource.plural)
                 self._version = ""
@@ -111,9 +108,10 @@ class Informer:
             self.restarts += 1
             await asyncio.sleep(pause)
 
-    def clear(self) -> None:
-        """Nothing of this kind is left."""
-        self._sink([self._gone(key) for key in self._known])
+    def clear(self, heir: Informer | None = None) -> None:
+        """Nothing of this kind is left, but for what the heir knows, which watches it in another version."""
+        kept = heir._known if heir is not None else {}
+        self._sink([self._gone(key) for key in self._known if key not in kept])
         self._known, self._version = {}, ""
 
     async def refresh(self) -> None:

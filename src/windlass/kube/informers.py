@@ -17,11 +17,11 @@ from windlass.kube.discovery import discover
 from windlass.kube.errors import ApiError, ServerAway
 from windlass.kube.informer import Informer, Sink
 from windlass.kube.resources import KINDS, Kind, Resource
-from windlass.model.errors import ClusterUnreachable
 
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN_SECONDS = 30.0
+MISSED_FOR_GOOD = 2
 
 
 class Informers:
@@ -34,6 +34,8 @@ class Informers:
     ) -> None:
         self._client, self._sink, self._kinds, self._look_again = client, sink, kinds, look_again
         self._running: dict[Resource, tuple[Informer, asyncio.Task[None]]] = {}
+        self._missed: dict[Resource, int] = {}
+        """How often a kind that we watch was not there."""
         self.synced = asyncio.Event()
         """Set once all that was found at the start is listed."""
 
@@ -67,7 +69,9 @@ class Informers:
                     log.warning("kinds can't be looked up: %s; trying again in %.1f s", error, pause)
                 await asyncio.sleep(pause)
         finally:
-            await self._stop([*self._running])
+            for _, task in self._running.values():
+                task.cancel()
+            await asyncio.gather(*(task for _, task in self._running.values()), return_exceptions=True)
 
     async def _look(self) -> None:
         found = await discover(self._client, self._kinds)
@@ -78,14 +82,15 @@ class Informers:
         ]
         if missing:
             raise ServerAway(f"the server doesn't have {', '.join(missing)}")
-        ended = [one for one, (_, task) in self._running.items() if task.done() or one not in found]
-        await self._stop(ended)
+        await self._restart_broken()
         for resource in found:
+            self._missed.pop(resource, None)
             if resource not in self._running:
                 self._start(resource)
         if not self.synced.is_set():
             await asyncio.gather(*(informer.synced.wait() for informer in self.informers))
             self.synced.set()
+        await self._drop([one for one in self._running if one not in found])
 
     def _start(self, resource: Resource) -> None:
         required = any(kind.required and kind.kind == resource.kind for kind in self._kinds)
@@ -95,11 +100,38 @@ class Informers:
         if self.synced.is_set():
             log.info("%s.%s has appeared", resource.plural, resource.group)
 
-    async def _stop(self, resources: Sequence[Resource]) -> None:
-        for resource in resources:
-            informer, task = self._running.pop(resource)
-            task.cancel()
-            outcome = (await asyncio.gather(task, return_exceptions=True))[0]
-            if isinstance(outcome, Exception) and not isinstance(outcome, ClusterUnreachable):
-                log.error("watch of %s ended", resource.plural, exc_info=outcome)
-            informer.clear()
+    async def _restart_broken(self) -> None:
+        """A watch that ended by an error of our own begins again, knowing nothing."""
+        for resource, (informer, task) in [*self._running.items()]:
+            if task.done():
+                log.error("the watch of %s ended", resource.plural, exc_info=task.exception())
+                del self._running[resource]
+                self._start(resource)
+                await self._running[resource][0].synced.wait()
+                informer.clear(self._running[resource][0])
+
+    async def _drop(self, absent: Sequence[Resource]) -> None:
+        """Kinds that are gone: replaced by another version at once, for good only if they are missed twice.
+
+        A server that has just started may not list every kind yet, and to take all queues for deleted because of that
+        would let their work run without quota.
+        """
+        for resource in absent:
+            others = (
+                one for one in self._running if (one.kind, one.group) == (resource.kind, resource.group)
+            )
+            heir = next((one for one in others if one != resource and one not in absent), None)
+            self._missed[resource] = self._missed.get(resource, 0) + 1
+            if heir is not None:
+                await self._running[heir][0].synced.wait()
+                await self._stop(resource, self._running[heir][0])
+            elif self._missed[resource] >= MISSED_FOR_GOOD:
+                await self._stop(resource)
+                log.info("%s.%s is gone", resource.plural, resource.group)
+
+    async def _stop(self, resource: Resource, heir: Informer | None = None) -> None:
+        informer, task = self._running.pop(resource)
+        self._missed.pop(resource, None)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        informer.clear(heir)

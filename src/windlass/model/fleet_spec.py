@@ -2,21 +2,7 @@
 
 Decoded by `model.objects`; `model.fleet` expands it into nodes for the simulator, the embedded cluster and the
 simulated node agent. Unlike Kubernetes' own objects, a Fleet may hold no field that is not known here: a slip of the
-pen would otherwise change the park without a word.
-
-    apiVersion: windlass.dev/v1
-    kind: Fleet
-    metadata: {name: lab}
-    spec:
-      pools:
-      - name: h100
-        count: 4
-        gpus: [{model: H100, count: 8, islands: 2}]
-        numa: 2
-        cpu: 128
-        memory: 2Ti
-        zone: zone-a
-        nodesPerRack: 2
+pen would otherwise change the park without a word. `EXAMPLE` is one.
 """
 
 from __future__ import annotations
@@ -35,6 +21,21 @@ from windlass.model.pod import RawQuantity
 from windlass.model.requests import base_units
 from windlass.model.taints import check_taints
 
+EXAMPLE = """\
+apiVersion: windlass.dev/v1
+kind: Fleet
+metadata: {name: lab}
+spec:
+  pools:
+  - name: h100
+    count: 4
+    gpus: [{model: H100, count: 8, islands: 2}]
+    numa: 2
+    cpu: 128
+    memory: 2Ti
+    zone: zone-a
+    nodesPerRack: 2
+"""
 MAX_GPUS = 16
 """GPUs of one node; larger machines are not built."""
 MAX_POOL_NODES = 100_000

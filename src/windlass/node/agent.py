@@ -52,6 +52,7 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     interval: float = 30.0
     quiet_seconds: float = 30.0
     reading_seconds: float = 5.0
+    time_slice: str = ""
 
     @property
     def node(self) -> str:
@@ -130,6 +131,7 @@ def run_plugin(options: AgentOptions) -> int:
             cdi_folder=options.cdi_folder,
             log=log,
             timing=Timing(reading_seconds=options.reading_seconds),
+            time_slice=options.time_slice,
         )
         process.run(stop)
     except WindlassError as error:

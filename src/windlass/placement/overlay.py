@@ -144,6 +144,11 @@ class Overlay:
         self._steps.append(step)
         self._book(step, -1)
 
+    def removed(self) -> list[Pod]:
+        """The running pods that are off their nodes here."""
+        objects = self.snapshot.pods.objects
+        return [objects[step.pod_row] for step in self._steps if isinstance(step, Removal)]
+
     def unseat(self, placing: Placing) -> None:
         """Take a pod that was placed here off its node again."""
         self._steps.append(Unseating(placing))

@@ -28,6 +28,7 @@ from windlass.queueing.victims import (
     in_order,
     rank,
     restore,
+    with_budgets,
 )
 
 ShareRank = tuple[bool, int]
@@ -35,11 +36,7 @@ ShareRank = tuple[bool, int]
 
 def find_victims(ask: Ask) -> list[Target]:
     """Empty where nobody may go or it wouldn't help. The quota tree is left as it was."""
-    found = _find(ask)
-    if not found and ask.may_yield:
-        ask.yielding = True
-        found = _find(ask)
-    return found
+    return with_budgets(ask, lambda: _find(ask))
 
 
 def _find(ask: Ask) -> list[Target]:

@@ -18,6 +18,7 @@ from windlass.queueing.victims import (
     fill_back,
     find_by_sparing,
     restore,
+    with_budgets,
 )
 
 
@@ -26,11 +27,7 @@ def find_victims(ask: Ask, *, cheapest: bool = True) -> list[Target]:
 
     Whoever only wants to know whether there are any doesn't have the cheapest looked for.
     """
-    found = _find(ask, cheapest)
-    if not found and ask.may_yield:
-        ask.yielding = True
-        found = _find(ask, cheapest)
-    return found
+    return with_budgets(ask, lambda: _find(ask, cheapest))
 
 
 def _find(ask: Ask, cheapest: bool) -> list[Target]:

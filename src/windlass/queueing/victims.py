@@ -243,6 +243,15 @@ def _heavier_users_first(candidates: list[Running], asking: QuotaNode, ledger: L
     return ordered
 
 
+def with_budgets(ask: Ask, find: Callable[[], list[Target]]) -> list[Target]:
+    """What is found with every disruption budget honoured; where the policy says so, else with none."""
+    found = find()
+    if not found and ask.may_yield:
+        ask.yielding = True
+        found = find()
+    return found
+
+
 class Trial(NamedTuple):
     """What came of taking off everybody who may go, but for some who were spared."""
 

@@ -24,7 +24,7 @@ from windlass.model.workload import PodSet, TopologyRequest, Workload
 PREEMPTED = "Preempted"
 LAST_CHECKPOINT = "windlass.dev/last-checkpoint"
 NO_HOLD = ("", "")
-_REQUEUES_AT_EVICTION = ("PodsReadyTimeout", "AdmissionCheck")
+_REQUEUES_AT_EVICTION = ("PodsReadyTimeout", "AdmissionCheck", "DurationExceeded")
 """Eviction reasons after which a workload queues as of its eviction; after any other it keeps its place."""
 
 

@@ -58,10 +58,6 @@ class PluginManager:
         self._resources: tuple[Resource, ...] = ()
         self._tools: dict[str, tuple[Chooser, Allocator]] = {}
 
-    @property
-    def resources(self) -> tuple[Resource, ...]:
-        return self._resources
-
     def refuse_second_owner(self, inventory: Inventory, config: PluginConfig) -> None:
         """Raises where another plugin serves one of our resources."""
         for resource in resources_of(inventory, config):
@@ -73,15 +69,19 @@ class PluginManager:
                     remedy="remove it from this node, or label the node nvidia.com/gpu.deploy.device-plugin=false",
                 )
 
+    def plan(self, inventory: Inventory, config: PluginConfig) -> tuple[Resource, ...]:
+        """What would be advertised; the last good resources where the configuration can't serve the hardware."""
+        if self._made_from != (inventory, config):
+            self._remake(inventory, config)
+        return self._resources
+
     def step(self, inventory: Inventory, config: PluginConfig, health: Health) -> None:
         """One round; what the configuration can't make of the hardware leaves the last good resources in force."""
         if not self._folder.is_dir():
             self._tell(f"waiting for the kubelet: there is no {self._folder}")
             return
         self._follow_kubelet()
-        if self._made_from != (inventory, config):
-            self._remake(inventory, config)
-        for resource in self._resources:
+        for resource in self.plan(inventory, config):
             self._serve(resource, health)
         self._register_waiting()
 

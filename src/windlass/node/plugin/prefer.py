@@ -6,21 +6,20 @@ islands stay whole for later. Shares and MIG devices: spread over GPUs, or packe
 that is lost or unknown is passed over as long as others suffice.
 
 The number of sets to compare is kept small by counting instead of enumerating: GPUs with the same island and NUMA node
-are interchangeable. Only where wiring tells them apart is every set tried, or, if there are too many, improved step by
-step from a greedy one. Answers are kept until the inventory changes.
+are interchangeable. Where wiring tells too many of them apart, a greedy set is improved step by step instead. Answers are kept until the inventory changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from math import comb
 
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.resources import PluginDevice, Resource
 
 SAME_NUMA, OTHER_NUMA, PER_LINK = 20, 10, 100
-MOST_SETS = 1500
+MOST_SETS = 250
+"""More sets than that are not compared one by one: the answer has to be there within 5 ms."""
 MOST_KEPT = 256
 
 
@@ -167,7 +166,7 @@ class Wiring:
             groups.setdefault(self._class[position], []).append(position)
         for members in groups.values():
             members.sort(key=lambda position: (position not in must, position))
-        if len(groups) == len(free) and comb(len(free) - len(must), max(0, size - len(must))) > MOST_SETS:
+        if _ways([len(members) for members in groups.values()], size) > MOST_SETS:
             yield self._improved(free, must, size)
             return
         least = {name: sum(position in must for position in members) for name, members in groups.items()}
@@ -207,6 +206,14 @@ class Wiring:
             _squares([self._numa[position] for position in left]),
             tuple(-position for position in chosen),
         )
+
+
+def _ways(sizes: list[int], total: int) -> int:
+    """In how many ways so many can be taken out of groups of these sizes, if members are alike."""
+    ways = [1] + [0] * total
+    for size in sizes:
+        ways = [sum(ways[left] for left in range(max(0, at - size), at + 1)) for at in range(total + 1)]
+    return ways[total]
 
 
 def _squares(groups: list[int]) -> int:

@@ -22,6 +22,7 @@ from windlass.node.health import HealthBook
 from windlass.node.journal import Journal, read_journal, write_journal
 from windlass.node.plugin.allocate import CDI_VENDOR
 from windlass.node.plugin.manager import PluginManager
+from windlass.node.plugin.sharing_setup import SharingSetup
 from windlass.node.root import HostRoot
 from windlass.node.validator.checks import Validation, validate
 from windlass.node.validator.gate import Gate
@@ -50,6 +51,7 @@ class PluginProcess:
         cdi_folder: Path,
         log: Log,
         timing: Timing | None = None,
+        time_slice: str = "",
     ) -> None:
         self.backend = backend
         self.root = root
@@ -58,6 +60,7 @@ class PluginProcess:
         self.book = book
         self.timing = timing or Timing()
         self._cdi_folder = cdi_folder
+        self._sharing = SharingSetup(backend, log, interval=time_slice)
         self._log = log
         self._journal_path = state / "health.json"
         self._switch = state / "device-plugin.off"
@@ -84,6 +87,7 @@ class PluginProcess:
             self._wake.wait(self.timing.round_seconds)
             self._wake.clear()
         self.manager.stop()
+        self._sharing.stop()
 
     def round(self) -> None:
         """One look at everything."""
@@ -95,7 +99,8 @@ class PluginProcess:
         self._write_cdi(inventory, config)
         if self._switched_off():
             return
-        self.manager.step(inventory, config, self.book.unhealthy())
+        unshared = self._sharing.follow(inventory, config, self.manager.plan(inventory, config))
+        self.manager.step(inventory, config, {**unshared, **self.book.unhealthy()})
 
     def wake(self) -> None:
         self._wake.set()
@@ -184,6 +189,7 @@ class PluginProcess:
         if off and not self._is_off:
             self._log("switched off by the node's label nvidia.com/gpu.deploy.device-plugin")
             self.manager.stop()
+            self._sharing.stop()
         self._is_off = off
         return off
 

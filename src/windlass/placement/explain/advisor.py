@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from windlass.model.decision import Hold
+from windlass.model.errors import InputError
 from windlass.model.reasons import POD_REASONS, RESERVED_FOR_OTHERS
 from windlass.model.verdict import Verdict
 from windlass.model.workload import Workload
@@ -98,8 +99,11 @@ class Advisor:
         if piece is None or not self._after.is_current:
             return hold
         self._after.use_kernels()
-        with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
-            return replace(hold, verdict=self._verdict(piece, hold.verdict))
+        try:
+            with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
+                return replace(hold, verdict=self._verdict(piece, hold.verdict))
+        except InputError:
+            return hold  # what it asks for can't be read, and that is what it is held for
 
     def _verdict(self, piece: Workload, verdict: Verdict) -> Verdict:
         """Once for all that ask for the same and are held for the same."""

@@ -153,7 +153,9 @@ class Preemption:
 
     def note_decided(self, evicts: Iterable[Evict], admits: Iterable[Admit]) -> None:
         """Others have taken these off the overlay; and who is just being completed is not stopped at once."""
+        # What was leaving anyway is off the overlay, and told to nobody again.
         self._evicted |= {pod for evict in evicts for pod in evict.pods}
+        self._evicted |= {pod.key for pod in self.overlay.removed()}
         self._admitted = frozenset(admit.workload for admit in admits)
         if "ground" in self.__dict__:
             self.ground.there[:] = [self._is_there(unit) for unit in self.ground.units]

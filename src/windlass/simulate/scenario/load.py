@@ -16,6 +16,7 @@ import msgspec
 from msgspec import inspect
 
 from windlass.dump import jsontext, yamltext
+from windlass.dump.files import read_text
 from windlass.model.configuration import (
     KueueConfiguration,
     SchedulerConfiguration,
@@ -57,7 +58,7 @@ def is_scenario(argument: str) -> bool:
         return True
     if path.suffix in ENDINGS:
         return True
-    return path.suffix == ".json" and path.is_file() and bool(_KIND.search(_text(path)[:4096]))
+    return path.suffix == ".json" and path.is_file() and bool(_KIND.search(read_text(path)[:4096]))
 
 
 def load_scenarios(path: Path) -> Iterator[Scenario]:
@@ -72,17 +73,8 @@ def load_scenarios(path: Path) -> Iterator[Scenario]:
         yield from _load_file(file)
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError("is not a text file in UTF-8", file=str(path)) from error
-    except OSError as error:
-        raise InputError(f"can't be read: {error.strerror}", file=str(path)) from error
-
-
 def _load_file(path: Path) -> Iterator[Scenario]:
-    text, file = _text(path), str(path)
+    text, file = read_text(path), str(path)
     is_json = path.suffix == ".json"
     documents: Sequence[jsontext.JsonDocument | yamltext.YamlDocument] = list(
         jsontext.read_documents(text, file) if is_json else yamltext.read_documents(text, file)

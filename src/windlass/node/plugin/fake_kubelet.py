@@ -1,4 +1,7 @@
-"""The kubelet's side of the device plugin protocol, over real gRPC and Unix sockets."""
+"""The kubelet's side of the device plugin protocol, over real gRPC and Unix sockets.
+
+For tests and for `windlass bench node`: a plugin that this kubelet understands speaks the protocol.
+"""
 
 from __future__ import annotations
 
@@ -54,8 +57,8 @@ class FakeKubelet:
 
     def allocate(self, resource: str, *ids: str) -> dp.ContainerAllocateResponse:
         request = dp.AllocateRequest(container_requests=[dp.ContainerAllocateRequest(devices_ids=ids)])
-        (answer,) = self.plugin(resource).allocate(request, timeout=5).container_responses
-        return answer
+        response: dp.AllocateResponse = self.plugin(resource).allocate(request, timeout=5)
+        return response.container_responses[0]
 
     def preferred(self, resource: str, size: int, available: list[str], must: list[str]) -> list[str]:
         asked = dp.ContainerPreferredAllocationRequest(

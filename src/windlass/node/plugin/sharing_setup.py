@@ -1,0 +1,117 @@
+"""Brings the hardware into the state that sharing needs: MPS daemons started and watched, time-slice intervals set.
+
+Called by the plugin process once per round. A daemon that is not there is started (again), and until it answers, the
+devices that it serves are nobody's: a container that is given one would find no daemon to talk to.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from windlass.node.backend.protocol import DeviceBackend, DeviceError
+from windlass.node.mps import MpsDaemon
+from windlass.sharing.inventory import Inventory
+from windlass.sharing.plugin_config import PluginConfig
+from windlass.sharing.resources import Resource
+
+LOOK_SECONDS = 5.0
+
+
+class SharingSetup:
+    def __init__(
+        self,
+        backend: DeviceBackend,
+        log: Callable[[str], None],
+        *,
+        interval: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._backend = backend
+        self._log = log
+        self._interval = interval
+        """The time slice; empty leaves it as it is."""
+        self._clock = clock
+        self._daemons: dict[str, MpsDaemon] = {}
+        self._made_for: dict[str, object] = {}
+        self._due = 0.0
+        self._ills: dict[str, str] = {}
+        self._sliced: set[str] = set()
+
+    def follow(
+        self, inventory: Inventory, config: PluginConfig, resources: tuple[Resource, ...]
+    ) -> dict[str, str]:
+        """Why devices can't be shared right now, by UUID; empty where everything stands."""
+        if config.sharing_strategy == "time-slicing" and self._interval:
+            self._set_intervals(inventory)
+        wanted = {
+            resource.name: resource
+            for resource in resources
+            if config.sharing_strategy == "mps" and resource.is_shared
+        }
+        changed = self._stop_others(wanted, config)
+        if changed or self._clock() >= self._due:
+            self._due = self._clock() + LOOK_SECONDS
+            self._ills = {}
+            for resource in wanted.values():
+                self._keep_alive(resource, config)
+        return self._ills
+
+    def stop(self) -> None:
+        for daemon in self._daemons.values():
+            self._try_to_stop(daemon)
+        self._daemons.clear()
+        self._made_for.clear()
+
+    def _keep_alive(self, resource: Resource, config: PluginConfig) -> None:
+        daemon = self._daemons.get(resource.name)
+        gpus = {device.uuid: device.gpu for device in resource.devices}
+        if daemon is None:
+            root = Path(config.mps_root)
+            daemon = MpsDaemon(
+                self._backend, root, resource.name, list(gpus.values()), resource.devices[0].replicas
+            )
+            self._daemons[resource.name] = daemon
+            self._made_for[resource.name] = _key(resource, config)
+        elif daemon.is_alive():
+            return
+        else:
+            self._log(f"the MPS daemon of {resource.name} doesn't answer; starting it again")
+        try:
+            daemon.start()
+            self._log(f"MPS daemon of {resource.name}: {', '.join(daemon.limits())}")
+        except DeviceError as error:
+            self._log(f"the MPS daemon of {resource.name} can't be started: {error}")
+            self._ills |= dict.fromkeys(gpus, f"no MPS daemon: {error}")
+
+    def _stop_others(self, wanted: dict[str, Resource], config: PluginConfig) -> bool:
+        """Daemons of resources that are gone or have changed."""
+        changed = bool(wanted.keys() - self._daemons.keys())
+        for name in list(self._daemons):
+            if name not in wanted or self._made_for[name] != _key(wanted[name], config):
+                self._try_to_stop(self._daemons.pop(name))
+                del self._made_for[name]
+                changed = True
+        return changed
+
+    def _try_to_stop(self, daemon: MpsDaemon) -> None:
+        try:
+            daemon.stop()
+        except DeviceError as error:
+            self._log(f"{error}")
+
+    def _set_intervals(self, inventory: Inventory) -> None:
+        for gpu in inventory.gpus:
+            if gpu.uuid in self._sliced or gpu.is_lost:
+                continue
+            self._sliced.add(gpu.uuid)
+            try:
+                self._backend.set_time_slice(gpu.uuid, self._interval)
+                self._log(f"{gpu.uuid}: time slice {self._interval}")
+            except DeviceError as error:
+                self._log(f"{gpu.uuid}: the time slice stays as it is: {error}")
+
+
+def _key(resource: Resource, config: PluginConfig) -> tuple[object, ...]:
+    return (config.mps_root, *((device.id, device.gpu.index) for device in resource.devices))
