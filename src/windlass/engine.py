@@ -23,12 +23,13 @@ from windlass.model.decision import Bind, Hold
 from windlass.model.plan import Plan
 from windlass.model.verdict import Verdict
 from windlass.model.workload import Workload
-from windlass.placement.admission import GangSettings, admit_workloads, is_alone
+from windlass.placement.admission import GangSettings, admit_workloads
 from windlass.placement.defrag.proactive import with_moves
 from windlass.placement.explain import Advisor, ExplainedHolds, lone_room
 from windlass.placement.grants import GrantReader
 from windlass.placement.mix import WorkloadMix, mix_arrays, mix_of
 from windlass.placement.overlay import Overlay
+from windlass.placement.pieces import is_alone
 from windlass.placement.place import Placed
 from windlass.placement.policies import SCORERS, USES_MIX, PlacementConfig, make_rule
 from windlass.placement.preemption.alone import place_alone

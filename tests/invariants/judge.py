@@ -63,8 +63,8 @@ def overcommitted(nodes: Mapping[str, Tree], pods: Iterable[Tree]) -> Excess:
         for index in device_list(pod) if profile else ():
             instances.setdefault((where, index), []).append(profile)
         share = pod["metadata"].get("annotations", {}).get(FRACTION)
-        if share and set(device_list(pod)) & ill_gpus(nodes[where]):
-            del amounts[GPU]  # its GPU is no part of what the node offers
+        if share:
+            del amounts[GPU]  # counted on its device
         for name, amount in amounts.items():
             if not name.startswith(MIG):
                 used[where][name] += amount

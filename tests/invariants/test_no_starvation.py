@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.placement.timeplan.worlds import job, scenario, starts
@@ -75,10 +76,39 @@ def limit(stream: Stream, name: str) -> int:
     return int(stream.small[number]["limit"].rstrip("s"))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(streams())
 def test_a_large_job_starts_when_those_before_it_have_ended(stream: Stream) -> None:
     started = play(stream)
     ends = [at + limit(stream, name) for name, at in started.items() if name != "large" and at < COMES_AT]
     assert "large" in started
     assert started["large"] <= max([COMES_AT, *ends])
+
+
+@pytest.mark.parametrize("queues", [("team",), ("team", "other")])
+def test_a_stream_that_never_lets_up_is_made_to(queues: tuple[str, ...]) -> None:
+    """Small jobs come so often that never more than one GPU is free; without planned starts the large one starves."""
+    ends = 10 * MINUTE
+    stream = [
+        {
+            "at": f"{number * 150}s",
+            "submit": [{**job(f"s{number}", 1, ends), "queue": queues[number % len(queues)]}],
+        }
+        for number in range(20)
+    ]
+    large = {"at": f"{COMES_AT + 1}s", "submit": [{**job("large", GPUS, ends), "priority": 1}]}
+    timeline = sorted([*stream, large], key=lambda moment: int(str(moment["at"]).rstrip("s")))
+    owners = [{"name": name, "quota": {"gpu": GPUS}} for name in ("team", "other")]
+    when = {
+        depth: starts(
+            scenario(
+                [*timeline, {"at": "100000s"}],
+                queues=owners,
+                gpus=GPUS,
+                config={"backfill": {"depth": depth}},
+            )
+        )["large"]
+        for depth in (0, 32)
+    }
+    assert when[0] > 19 * 150
+    assert when[32] <= COMES_AT + ends

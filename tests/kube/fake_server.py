@@ -23,7 +23,7 @@ BUILT_IN = {
     "batch/v1": ("jobs",),
     "policy/v1": ("poddisruptionbudgets",),
     "scheduling.k8s.io/v1": ("priorityclasses",),
-    "storage.k8s.io/v1": ("storageclasses",),
+    "storage.k8s.io/v1": ("storageclasses", "csinodes", "volumeattachments"),
     "events.k8s.io/v1": ("events",),
     "coordination.k8s.io/v1": ("leases",),
 }

@@ -149,6 +149,23 @@ async def test_a_queue_that_is_taken_over_is_ours_beside_kueue(name: str) -> Non
     assert told(some, queue, job("j"), workload("waits", False)) == ["main", "j", "waits"]
 
 
+async def test_a_queue_that_is_taken_over_admits_although_it_is_on_hold() -> None:
+    def queue(kind: str, name: str, **spec: Any) -> Any:
+        metadata = {"name": name, **({"namespace": "a"} if kind == "LocalQueue" else {})}
+        return decode_object(
+            {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata, "spec": spec}
+        )
+
+    some = world(take_over=frozenset({"a/main"}))
+    held = queue("ClusterQueue", "cq", stopPolicy="Hold")
+    others = queue("ClusterQueue", "other", stopPolicy="Hold")
+    some.push([Put(held), Put(others), Put(queue("LocalQueue", "main", clusterQueue="cq"))])
+    some.settle(1_000)
+    some.settle(1_000)
+    stopped = {name: one.stop_policy for name, one in some.store.snapshot().system.queues.items()}
+    assert stopped == {"cq": "None", "other": "Hold"}
+
+
 async def test_another_schedulers_jobs_are_not_ours_to_admit() -> None:
     some = world()
     assert told(some, job("j", scheduler="default-scheduler")) == []

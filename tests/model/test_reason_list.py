@@ -24,7 +24,7 @@ def test_every_constant_has_its_entry_and_every_entry_its_constant() -> None:
 
 
 def test_the_layout_of_the_mask_is_fixed() -> None:
-    assert [reason.bit for reason in NODE_REASONS] == [*range(15), *range(16, 22)]
+    assert [reason.bit for reason in NODE_REASONS] == [*range(22)]
     assert reason_of_bit(2).name == "TAINT"
     assert why_insufficient(0) == 1 << 32
     assert why_insufficient(31) == 1 << 63

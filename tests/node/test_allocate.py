@@ -139,3 +139,31 @@ class TestShared:
     def test_mps_refuses_two_shares(self, tmp_path: Path) -> None:
         with pytest.raises(Refused, match="maximum request size for shared resources is 1"):
             Scene(tmp_path, self.MPS).give("nvidia.com/gpu", 0, 1)
+
+
+class TestWhatTheOriginalsTestsExpect:
+    """The cases of `internal/plugin/server_test.go`, in our own words."""
+
+    @pytest.mark.parametrize(
+        ("count", "switches", "names"),
+        [
+            (0, {}, []),
+            (1, {}, ["gpu=0"]),
+            (2, {}, ["gpu=0", "gpu=1"]),
+            (0, {"mofedEnabled": True}, ["mofed=all"]),
+            (0, {"gdsEnabled": True}, ["gds=all"]),
+            (1, {"gdsEnabled": True, "mofedEnabled": True}, ["gpu=0", "gds=all", "mofed=all"]),
+        ],
+    )
+    def test_annotations(
+        self, tmp_path: Path, count: int, switches: dict[str, bool], names: list[str]
+    ) -> None:
+        strategy = {"deviceListStrategy": "cdi-annotations", "deviceIDStrategy": "index"}
+        scene = Scene(tmp_path, {"flags": {**switches, "plugin": strategy}})
+        resource = scene.resources["nvidia.com/gpu"]
+        ids = [device.id for device in resource.devices[:count]]
+        answer = Allocator(resource, scene.config, scene.root, lambda: "uuid").container(ids)
+        expected = ",".join(f"k8s.device-plugin.nvidia.com/{name}" for name in names)
+        key = "cdi.k8s.io/nvidia-device-plugin_uuid"
+        assert dict(answer.annotations) == ({key: expected} if names else {})
+        assert not answer.envs

@@ -179,6 +179,17 @@ class TestManager:
         assert "rolled back" in scene.states[-1][1]
         assert layout(backend) == before
 
+    def test_a_bug_of_ours_ends_in_failed_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        scene = Scene(machine("H200", 1))
+
+        def broken(*arguments: object) -> None:
+            raise OSError("disk full")
+
+        monkeypatch.setattr(scene.backend, "create_instance", broken)
+        scene.label("all-1g.18gb")
+        assert scene.states[-1] == ("failed", "GPU 0: create 1g.18gb at slice 0: disk full; rolled back")
+        assert not scene.backend.inventory().gpus[0].mig_enabled
+
     def test_pods_are_never_disturbed_and_it_goes_on_when_they_are_gone(self) -> None:
         scene = Scene(machine("H200", 1, mig=("3g.71gb", "3g.71gb")))
         uuid = scene.backend.inventory().gpus[0].instances[0].uuid

@@ -169,6 +169,65 @@ class TestRefusals:
         assert refused.value.path == "MIG_STRATEGY"
 
 
+class TestWhatTheOriginalsTestsExpect:
+    """The cases of `api/config/v1/replicas_test.go`, in our own words."""
+
+    UUID = "4cf8db2d-06c0-7d70-1a51-e59b25b2c16c"
+
+    @pytest.mark.parametrize(
+        ("devices", "read"),
+        [
+            ("all", None),
+            (2, 2),
+            ([0], ("0",)),
+            (["0"], ("0",)),
+            (["0:0"], ("0:0",)),
+            ([f"GPU-{UUID}"], (f"GPU-{UUID}",)),
+            ([f"MIG-{UUID}"], (f"MIG-{UUID}",)),
+            ([f"MIG-GPU-{UUID}/0/0"], (f"MIG-GPU-{UUID}/0/0",)),
+            ([0, "0:0", f"GPU-{UUID}"], ("0", "0:0", f"GPU-{UUID}")),
+        ],
+    )
+    def test_devices_that_are_read(self, devices: Any, read: Any) -> None:
+        config = resolve_config(sliced(resources=[{**ENTRY, "devices": devices}]), honor_renames=True)
+        assert config.sharing is not None
+        assert config.sharing.resources[0].devices == read
+
+    @pytest.mark.parametrize(
+        "devices",
+        [
+            "not-all",
+            -2,
+            2.0,
+            [-1],
+            ["-1"],
+            ["invalid-UUID"],
+            ["GPU-UUID"],
+            ["MIG-UUID"],
+            [f"MIG-GPU-{UUID}"],
+            [],
+        ],
+    )
+    def test_devices_that_are_refused(self, devices: Any) -> None:
+        with pytest.raises(InputError):
+            resolve_config(sliced(resources=[{**ENTRY, "devices": devices}]))
+
+    @pytest.mark.parametrize(
+        "entry",
+        [
+            {},
+            {"name": "valid"},
+            {"name": "valid", "replicas": -1},
+            {"name": "valid", "replicas": 0},
+            {"name": "$invalid$", "replicas": 2},
+            {"name": "valid", "replicas": 2, "rename": "$invalid$"},
+        ],
+    )
+    def test_entries_that_are_refused(self, entry: dict[str, Any]) -> None:
+        with pytest.raises(InputError):
+            resolve_config(sliced(resources=[entry]))
+
+
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | st.text(max_size=10),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),

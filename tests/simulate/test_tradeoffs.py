@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from windlass.cluster.delta import Assume, Put
@@ -16,6 +17,7 @@ from windlass.simulate.interference import MEASURED
 from windlass.simulate.run import simulate
 from windlass.simulate.shapes import PodSize, template_of
 from windlass.simulate.synthetic import make_synthetic
+from windlass.simulate.trace import Trace
 from windlass.simulate.tradeoffs import trade_offs
 
 
@@ -79,9 +81,13 @@ def test_a_lost_node_undoes_the_whole_gang() -> None:
     assert found.node_gpu_hours == pytest.approx(4 * 2)
 
 
-@pytest.mark.parametrize("policy", ["pack", "spread"])
-def test_a_run_has_them(policy: str) -> None:
-    found = simulate(make_synthetic("synthetic/inference", seed=1), policy).trade_offs
+def beginning(name: str, jobs: int) -> Trace:
+    trace = make_synthetic(name, seed=1)
+    return msgspec.structs.replace(trace, jobs=trace.jobs[:jobs])
+
+
+def test_a_run_with_times_is_looked_at_when_it_is_fullest() -> None:
+    found = simulate(beginning("synthetic/inference", 300), "pack").trade_offs
     assert found is not None
     assert found.node_gpu_hours is not None
     assert found.node_gpu_hours > 0
@@ -89,12 +95,17 @@ def test_a_run_has_them(policy: str) -> None:
     assert 1 < found.slowdown_mean <= found.slowdown_p99
 
 
-def test_packing_strands_less_than_spreading() -> None:
-    trace = make_synthetic("synthetic/training", seed=1)
-    small = type(trace)(
-        **{name: getattr(trace, name) for name in trace.__struct_fields__} | {"jobs": trace.jobs[:150]}
-    )
-    pack, spread = (simulate(small, policy).trade_offs for policy in ("pack", "spread"))
+def test_a_run_without_times_is_looked_at_when_it_ends() -> None:
+    found = simulate(beginning("synthetic/small", 200), "pack").trade_offs
+    assert found is not None
+    assert found.node_jobs > 1
+    assert found.node_gpu_hours is None
+
+
+def test_packing_strands_less_and_spreading_loses_fewer_jobs_with_a_node() -> None:
+    trace = beginning("synthetic/training", 100)
+    pack, spread = (simulate(trace, policy).trade_offs for policy in ("pack", "spread"))
     assert pack is not None
     assert spread is not None
     assert pack.stranded_gpus < spread.stranded_gpus
+    assert pack.node_jobs >= spread.node_jobs

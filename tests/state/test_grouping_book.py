@@ -73,7 +73,12 @@ def node(name: str, pool: str) -> Tree:
     amounts = {"cpu": "8", "memory": "8Gi", "pods": "110"}
     labels = {"kubernetes.io/hostname": name, "pool": pool}
     status = {"capacity": amounts, "allocatable": amounts}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": status,
+    }
 
 
 def kueue(kind: str, name: str, spec: Tree, namespace: str = "") -> Tree:

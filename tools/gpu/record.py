@@ -28,6 +28,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
 
 import msgspec  # noqa: E402  (the path comes first)
 from kinds import KINDS  # noqa: E402
+from observe import in_background, metric_values, shell, smi  # noqa: E402
 from tenants import Tenants  # noqa: E402
 
 from windlass.node.backend.nvml import NvmlBackend  # noqa: E402
@@ -52,11 +53,6 @@ LAYOUTS: tuple[dict[str, int], ...] = (
     {"1g.18gb": 1, "2g.35gb": 1, "3g.71gb": 1},
     {"4g.71gb": 1, "3g.71gb": 1},
     {"1g.18gb+me": 1, "1g.35gb": 1, "2g.35gb": 1},
-)
-QUERY = (
-    "index,uuid,name,memory.total,pci.bus_id,driver_version,compute_cap,mig.mode.current,"
-    "temperature.gpu,power.draw,clocks.sm,clocks.mem,utilization.gpu,utilization.memory,memory.used,memory.free,"
-    "memory.reserved"
 )
 
 
@@ -130,12 +126,12 @@ class Recorder:
             ready = tenants.ready()
             for kind in ("tensor-full", "stream-large"):
                 collect(self.backend, counters, view)
-                worker = _in_background(tenants, kind, 4.0)
+                worker = in_background(tenants, kind, 4.0)
                 time.sleep(2.0)
                 families = collect(self.backend, counters, view)
                 said = smi()
                 text = write_text(families)
-                pairs.append({"kind": kind, "nvidia_smi": said, "exporter": _values(text)})
+                pairs.append({"kind": kind, "nvidia_smi": said, "exporter": metric_values(text)})
                 pairs[-1]["answer"] = worker()
         passes = []
         for _ in range(20):
@@ -285,7 +281,7 @@ class Recorder:
             found["ready"] = tenants.ready()
             for kind in KINDS:
                 self.backend.reading(self.gpu.uuid)
-                worker = _in_background(tenants, kind.name, max(1.0, self.seconds))
+                worker = in_background(tenants, kind.name, max(1.0, self.seconds))
                 time.sleep(0.5)
                 self.backend.reading(self.gpu.uuid)
                 time.sleep(0.45)
@@ -366,40 +362,6 @@ class Recorder:
             "nvidia_smi": smi(),
             "problems": problems,
         }
-
-
-def _in_background(tenants: Tenants, kind: str, seconds: float) -> Callable[[], Any]:
-    """Gives the order now, and hands back how to wait for the answers."""
-    from threading import Thread
-
-    answers: list[Any] = []
-    thread = Thread(target=lambda: answers.extend(tenants.run(kind, seconds)))
-    thread.start()
-
-    def wait() -> Any:
-        thread.join()
-        return answers
-
-    return wait
-
-
-def _values(text: str) -> dict[str, float]:
-    return {
-        line.split("{")[0]: float(line.rsplit(" ", 1)[1])
-        for line in text.splitlines()
-        if not line.startswith("#")
-    }
-
-
-def smi() -> dict[str, str]:
-    """nvidia-smi's own words about the first GPU."""
-    line = shell("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits").splitlines()[0]
-    return dict(zip(QUERY.split(","), (word.strip() for word in line.split(",")), strict=False))
-
-
-def shell(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    return (done.stdout + done.stderr).strip()
 
 
 SECTIONS = (

@@ -7,11 +7,12 @@ which CRDs are there already, since those of another release are not ours to tou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from windlass.cli.install_node import install_node, uninstall_node
 from windlass.cli.output import note
 from windlass.cli.scheduler import cluster_options
 from windlass.model.errors import ClusterUnreachable, InputError
@@ -35,7 +36,7 @@ Examples:
 """
 
 
-@click.command("install", epilog=INSTALL_EXAMPLES)
+@click.group("install", invoke_without_command=True, epilog=INSTALL_EXAMPLES)
 @cluster_options
 @click.option("-n", "--namespace", default="windlass-system", show_default=True, help="Where it runs.")
 @click.option("--image", default="", help="The container image. [default: windlass:VERSION]")
@@ -58,7 +59,12 @@ Examples:
     help="auto: those that the cluster doesn't have from somebody else.",
 )
 def install(**given: Any) -> None:
-    """Print the manifests that put Windlass into a cluster. Nothing is applied."""
+    """Print the manifests that put Windlass into a cluster. Nothing is applied.
+
+    `windlass install` is the scheduler, `windlass install node` the agent of GPU nodes.
+    """
+    if click.get_current_context().invoked_subcommand:
+        return
     from windlass.cli.install_crds import crds
     from windlass.cli.install_manifests import Choices, everything
 
@@ -78,7 +84,7 @@ def install(**given: Any) -> None:
     click.echo(to_yaml(everything(choices, wanted)), nl=False)
 
 
-@click.command("uninstall", epilog=UNINSTALL_EXAMPLES)
+@click.group("uninstall", invoke_without_command=True, epilog=UNINSTALL_EXAMPLES)
 @cluster_options
 @click.option("-n", "--namespace", default="windlass-system", show_default=True, help="Where it runs.")
 @click.option(
@@ -88,7 +94,10 @@ def uninstall(kubeconfig: str, context: str, namespace: str, crds: bool) -> None
     """Remove what `windlass install` made. Running pods, Jobs and nodes are left alone.
 
     CRDs go only if they are ours and no object of their kind is left; `--crds` removes them with their objects.
+    `windlass uninstall node` removes the agent of GPU nodes.
     """
+    if click.get_current_context().invoked_subcommand:
+        return
     from windlass.kube.access import find_access
 
     access = find_access(kubeconfig, context)
@@ -143,12 +152,17 @@ async def remove(client: KubeClient, namespace: str, *, also_used: bool) -> None
     from windlass.cli.install_crds import crds
     from windlass.cli.install_manifests import Choices, manifests
 
-    for one in reversed(manifests(Choices(namespace=namespace))):
-        if one["kind"] != "Namespace":
-            await _delete(client, one)
+    first, *rest = manifests(Choices(namespace=namespace))
+    await remove_objects(client, rest)
     for crd in crds():
         await _delete_crd(client, crd, also_used)
-    await _delete(client, manifests(Choices(namespace=namespace))[0])
+    await _delete(client, first)
+
+
+async def remove_objects(client: KubeClient, made: Sequence[Tree]) -> None:
+    """The last first; what is not ours stays."""
+    for one in reversed(made):
+        await _delete(client, one)
 
 
 async def _delete(client: KubeClient, one: Tree) -> None:
@@ -188,7 +202,14 @@ def _is_ours(one: Tree) -> bool:
     return (one["metadata"].get("labels") or {}).get(MANAGED_LABEL) == "windlass"
 
 
+install.add_command(install_node)
+uninstall.add_command(uninstall_node)
+
 PLURALS = {
+    "ConfigMap": "configmaps",
+    "DaemonSet": "daemonsets",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
     "Namespace": "namespaces",
     "ServiceAccount": "serviceaccounts",
     "ClusterRole": "clusterroles",

@@ -128,10 +128,11 @@ whose end would help, and which smaller request would start now. The rest has it
 DIAGNOSIS_INTRODUCTION = """\
 # Diagnosis, CheckReport, DoctorReport
 
-What `windlass why`, `check` and `doctor` print with `-o json` (or `-o yaml`). Every document has `apiVersion: windlass.dev/v1`
-and its `kind`; fields are only ever added. A `Diagnosis` has the fields below and `wait`: whether nothing is broken and only
-time, or other people's work ending, is needed. A `CheckReport` has `findings`, each a [CheckFinding](#checkfinding) without
-`change`. A `DoctorReport` has `fit`, and `findings`, each a [Symptom](#symptom).
+What `windlass why`, `check` and `doctor` print with `-o json` (or `-o yaml`). Every document has `apiVersion:
+windlass.dev/v1` and its `kind`; fields are only ever added. A `Diagnosis` has the fields below and `wait`: whether
+nothing is broken and only time, or other people's work ending, is needed. A `CheckReport` has `findings`, each a
+[CheckFinding](#checkfinding) without `change`. A `DoctorReport` has `fit`, and `findings`, each a
+[Symptom](#symptom).
 """
 
 DIAGNOSIS_STRUCTS = (Diagnosis, NodeAccount, Holder, Patch, Target, Missing, CheckFinding, Symptom)

@@ -22,10 +22,10 @@ from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass.model.workload import Workload
-from windlass.placement.admission import pieces_to_decide
 from windlass.placement.elastic import is_extra, whole_key
 from windlass.placement.mix import WorkloadMix
 from windlass.placement.overlay import Overlay
+from windlass.placement.pieces import pieces_to_decide
 from windlass.placement.policies import make_rule
 from windlass.placement.site import OverlaySite
 

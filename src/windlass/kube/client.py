@@ -35,8 +35,10 @@ MOST_TRIES = 6
 
 
 class KubeClient:
-    def __init__(self, access: Access, connections: int = 128) -> None:
+    def __init__(self, access: Access, connections: int = 128, patience: float = ANSWER_SECONDS) -> None:
+        """`patience`: seconds that an answer may take."""
         self.access = access
+        self._patience = patience
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
         self._identity: Identity | None = None
@@ -160,11 +162,11 @@ class KubeClient:
         secure = self.access.server.startswith("https")
         tls = tls_context(self.access.ca, self.access.insecure, identity) if secure else True
         connector = aiohttp.TCPConnector(limit=self._connections, ssl=tls, keepalive_timeout=60)
-        timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=self._patience, sock_connect=CONNECT_SECONDS)
         return aiohttp.ClientSession(
             connector=connector, timeout=timeout, trust_env=True, read_bufsize=CHUNK, auto_decompress=True
         )
 
 
 def _away(server: str, error: BaseException) -> ServerAway:
-    return ServerAway(f"{server}: {error or type(error).__name__}")
+    return ServerAway(f"{server}: {str(error) or type(error).__name__}")

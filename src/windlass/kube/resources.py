@@ -69,6 +69,8 @@ _KUBEFLOW = "kubeflow.org"
 KINDS: tuple[Kind, ...] = (
     Kind("Namespace", "namespaces", "", ("v1",), False, True),
     Kind("StorageClass", "storageclasses", "storage.k8s.io", ("v1",), False, True),
+    Kind("CSINode", "csinodes", "storage.k8s.io", ("v1",), False, True),
+    Kind("VolumeAttachment", "volumeattachments", "storage.k8s.io", ("v1",), False, True),
     Kind("PersistentVolume", "persistentvolumes", "", ("v1",), False, True),
     Kind("PersistentVolumeClaim", "persistentvolumeclaims", "", ("v1",), True, True),
     Kind("PriorityClass", "priorityclasses", "scheduling.k8s.io", ("v1",), False, True),

@@ -73,9 +73,14 @@ class Beside:
         self._stop = threading.Event()
         self._mig_lock = threading.Lock()
         self._off: frozenset[str] = frozenset()
+        """Parts whose job somebody else does."""
+        self._switched_off: frozenset[str] = frozenset()
+        """Parts that the node's labels switch off right now."""
         self._pods: dict[tuple[str, str], dict[str, Any]] = {}
         self._told: dict[tuple[str, str], str] = {}
         self._reported = 0
+        if exporter is not None:
+            exporter.uids = self.uids
         self._mig = MigManager(
             backend,
             config_file=options.mig_config,
@@ -141,14 +146,17 @@ class Beside:
 
     def _export(self) -> None:
         assert self._exporter is not None
-        self._exporter.make_page()
+        if "exporter" in self._switched_off:
+            self._exporter.page = b""
+        else:
+            self._exporter.make_page()
 
     def _fault_round(self) -> None:
         assert self._exporter is not None
         self._exporter.on_faults(self._backend.wait_for_faults(1.0))
 
     def _label(self) -> None:
-        if "labels" in self._off or self._sink is None:
+        if "labels" in self._off | self._switched_off or self._sink is None:
             return
         config = self._config.follow()
         machine = self._root.read(config.machine_type_file)
@@ -165,20 +173,26 @@ class Beside:
 
     def _on_node(self, node: Mapping[str, Any]) -> None:
         labels = node.get("metadata", {}).get("labels") or {}
-        off = frozenset(part for part in self._options.parts if is_switched_off(part, labels))
+        self._switched_off = frozenset(part for part in self._options.parts if is_switched_off(part, labels))
+        off = self._off | self._switched_off
+        self._switch_plugin("plugin" in off)
+        if "mig" in self._options.parts and "mig" not in off:
+            with self._mig_lock:
+                self._mig.on_node(node)
+
+    def _switch_plugin(self, off: bool) -> None:
+        """The plugin is another process: it finds the word in a file."""
         switch = self._state / "device-plugin.off"
-        if "plugin" in off:
+        if off:
             switch.parent.mkdir(parents=True, exist_ok=True)
             switch.touch()
         else:
             switch.unlink(missing_ok=True)
-        if "mig" in self._options.parts and "mig" not in off | self._off:
-            with self._mig_lock:
-                self._mig.on_node(node)
 
     def _retry_mig(self) -> None:
-        with self._mig_lock:
-            self._mig.retry()
+        if "mig" not in self._switched_off:
+            with self._mig_lock:
+                self._mig.retry()
 
     def _write_mig_state(self, state: str, reason: str) -> None:
         if self._api is not None:

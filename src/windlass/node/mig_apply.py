@@ -26,7 +26,7 @@ def apply_plans(backend: DeviceBackend, plans: Sequence[GpuPlan], report: Report
         for step in plan.steps:
             try:
                 _carry_out(backend, plan.uuid, step)
-            except DeviceError as error:
+            except Exception as error:  # also a mistake of ours must not leave a GPU half cut
                 report(f"GPU {plan.index}: {words(step)} failed: {error}")
                 stuck = _undo(backend, done, report)
                 left = f"; not rolled back: {'; '.join(stuck)}" if stuck else "; rolled back"

@@ -113,9 +113,10 @@ class MigManager:
             plans = plan_node(inventory, self.entries(name, inventory), self._in_use(inventory))
             self._refuse(plans)
             apply_plans(self._backend, plans, self._log)
-        except WindlassError as error:
-            self._log(f"MIG config {name}: {error}")
-            return Outcome("failed", str(error))
+        except Exception as error:  # whatever it is, the node must not be left pending without a word
+            words_of = str(error) if isinstance(error, WindlassError) else f"{type(error).__name__}: {error}"
+            self._log(f"MIG config {name}: {words_of}")
+            return Outcome("failed", words_of)
         changed = [f"GPU {plan.index}: {', '.join(map(words, plan.steps))}" for plan in plans if plan.steps]
         self._log(f"MIG config {name}: {'; '.join(changed) or 'nothing to change'}")
         return Outcome("success", "; ".join(changed) or "nothing to change")

@@ -35,7 +35,7 @@ class Missing(ClusterUnreachable):
 class NodeApi:
     def __init__(self, access: Access, node: str) -> None:
         self.node = node
-        self._access = access
+        self.access = access
         self._lock = threading.Lock()
         self._connection: http.client.HTTPConnection | None = None
 
@@ -155,7 +155,7 @@ class NodeApi:
                 except (OSError, http.client.HTTPException) as error:
                     self._drop()
                     if fresh or attempt == 2:
-                        raise ClusterUnreachable(f"{self._access.server}: {error}") from None
+                        raise ClusterUnreachable(f"{self.access.server}: {error}") from None
         raise AssertionError("the second attempt returns or raises")
 
     def _send(self, method: str, path: str, body: Any, content_type: str) -> dict[str, Any]:
@@ -174,17 +174,17 @@ class NodeApi:
         raise kind(f"{method} {path.partition('?')[0]}: {answer.status} {words}")
 
     def _connect(self, timeout: float) -> http.client.HTTPConnection:
-        server = urlsplit(self._access.server)
+        server = urlsplit(self.access.server)
         host, port = server.hostname or "", server.port
         if server.scheme == "http":
             return http.client.HTTPConnection(host, port or 80, timeout=timeout)
-        identity = asyncio.run(self._access.credentials.identity())
-        context: ssl.SSLContext = tls_context(self._access.ca, self._access.insecure, identity)
+        identity = asyncio.run(self.access.credentials.identity())
+        context: ssl.SSLContext = tls_context(self.access.ca, self.access.insecure, identity)
         return http.client.HTTPSConnection(host, port or 443, timeout=timeout, context=context)
 
     def _headers(self) -> dict[str, str]:
-        headers = asyncio.run(self._access.credentials.headers())
-        return {"Accept": JSON, "User-Agent": "windlass-node", **headers, **dict(self._access.headers)}
+        headers = asyncio.run(self.access.credentials.headers())
+        return {"Accept": JSON, "User-Agent": "windlass-node", **headers, **dict(self.access.headers)}
 
     def _drop(self) -> None:
         if self._connection is not None:

@@ -8,7 +8,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -16,17 +16,19 @@ from windlass.cluster.pods import PENDING
 from windlass.model.configuration import ResourceRules
 from windlass.model.decision import Admit, AdmittedPodSet, Bind, Evict, Hold, Reserve
 from windlass.model.queue import QueueSystem
+from windlass.model.reasons import Reason
 from windlass.model.verdict import Verdict
-from windlass.model.workload import TopologyRequest, Workload
-from windlass.placement.elastic import is_extra, pieces_before, pieces_of, whole_key
+from windlass.model.workload import Workload
+from windlass.placement.elastic import is_extra, whole_key
 from windlass.placement.explain.aftermath import Aftermath
+from windlass.placement.filters import pod_holds
 from windlass.placement.grants import GrantReader
 from windlass.placement.lifetimes import Lifetimes
 from windlass.placement.obstacles import Obstacles
 from windlass.placement.overlay import Overlay
+from windlass.placement.pieces import held_choices, is_alone, pieces_to_decide, turn_of, with_their_base
 from windlass.placement.preemption.context import Preemption
 from windlass.placement.preemption.together import preempt_together
-from windlass.placement.recall import Recall
 from windlass.placement.site import OverlaySite
 from windlass.placement.timeplan.alone import keep_free
 from windlass.placement.timeplan.passes import InTime, decide_in_time
@@ -38,8 +40,6 @@ from windlass.queueing.config import QueueConfig
 from windlass.queueing.node import queue_time
 from windlass.queueing.outcome import PRIORITY, Admitted, Evicted, Held, Outcome
 from windlass.queueing.site import PodSetChoice, Site
-
-ANYWHERE = TopologyRequest("unconstrained")
 
 
 class GangSettings(msgspec.Struct, frozen=True):
@@ -113,6 +113,8 @@ class _Admission:
         self._evicted: dict[str, list[tuple[str, Evicted]]] = {}
         self._holds: dict[str, Hold] = {}
         self._binds: list[Bind] = []
+        self._late: set[str] = set()
+        """Workloads that hold quota for pods which have no node."""
 
     def run(self) -> WorkloadDecisions:
         others = [
@@ -126,7 +128,7 @@ class _Admission:
             self._overlay.snapshot.reservations,
             self._decide,
         )
-        for outcome in _with_their_base(found.outcomes, self._by_key):
+        for outcome in with_their_base(found.outcomes, self._by_key):
             if isinstance(outcome, Admitted):
                 self._admitted(outcome)
             elif isinstance(outcome, Evicted):
@@ -195,14 +197,13 @@ class _Admission:
 
     def _seat_waiting_pods(self) -> list[Workload]:
         """Pods that came after the admission of their workload, or in the place of lost ones: quota is no question."""
-        late = [
-            piece
-            for piece in self._pieces
-            if piece.admission is not None and not piece.evicted and self._is_late(piece)
-        ]
+        held = [piece for piece in self._pieces if piece.admission is not None and not piece.evicted]
+        known = self._overlay.recall.late.of_all(held, lambda piece: any(self._waiting_pods(piece)))
+        late = [piece for piece, waits in zip(held, known, strict=True) if waits]
+        self._late = {whole_key(piece.key) for piece in late}
         seated = []
         for piece in sorted(late, key=lambda one: (-one.priority, one.queued_at, one.key)):
-            found = self._site.place(piece, _held_choices(piece))
+            found = self._site.place(piece, held_choices(piece))
             if found.ok:
                 seated.append(piece)
             else:
@@ -210,17 +211,14 @@ class _Admission:
                 self._holds[whole_key(piece.key)] = Hold(whole_key(piece.key), verdict)
         return seated
 
-    def _is_late(self, piece: Workload) -> bool:
-        return self._overlay.recall.late.of(piece, lambda piece: any(self._waiting_pods(piece)))
-
     # Work that is in no queue
 
     def _unqueued(self) -> tuple[list[Workload], list[Workload]]:
         """Gangs and lone pods: those that come before the first that is queued, and the rest, extra members last."""
         waiting = [piece for piece in self._pieces if piece.admission is None]
-        ordered = sorted((piece for piece in waiting if not piece.queue), key=_turn)
-        head = min((_turn(piece)[:4] for piece in waiting if piece.queue), default=None)
-        before = [piece for piece in ordered if head is None or _turn(piece)[:4] <= head]
+        ordered = sorted((piece for piece in waiting if not piece.queue), key=turn_of)
+        head = min((turn_of(piece)[:4] for piece in waiting if piece.queue), default=None)
+        before = [piece for piece in ordered if head is None or turn_of(piece)[:4] <= head]
         return before, ordered[len(before) :]
 
     def _is_pod(self, key: str) -> bool:
@@ -230,6 +228,9 @@ class _Admission:
         if piece.hold or not piece.active:
             code, message = piece.hold_code or "JOB_SUSPENDED", piece.hold or "it is not active"
             return [Held(piece.key, code, message, turn)]
+        held = self._member_hold(piece)
+        if held is not None:
+            return [Held(piece.key, held.code, held.kube, turn)]
         choices = tuple(PodSetChoice(one.name, one.count, {}) for one in piece.pod_sets)
         found = site.place(piece, choices)
         if found.ok:
@@ -244,6 +245,13 @@ class _Admission:
         after = {*way.result.after, *(unit.key for unit in way.victims)}
         return [*gone, Admitted(piece.key, "", choices, way.result.nodes, tuple(sorted(after)), turn)]
 
+    def _member_hold(self, piece: Workload) -> Reason | None:
+        """One member that is held, by a gate or a claim that isn't ready, holds all of them."""
+        objects = self._overlay.snapshot.pods.objects
+        members = (objects[self._pod_row[key]] for part in self._waiting_pods(piece) for key in part)
+        found = (pod_holds(pod, self._overlay.snapshot.objects) for pod in members)
+        return next((held for held in found if held is not None), None)
+
     def _stop(self, others: Iterable[Workload], seated: Iterable[Workload]) -> None:
         """Gangs that can't be completed within their grace, and whatever has run for as long as it declared."""
         completed = {whole_key(piece.key) for piece in seated}
@@ -254,7 +262,7 @@ class _Admission:
                 continue
             reason = self._lifetimes.why_over(workload)
             if not reason and key in self._whole and key not in completed:
-                reason = self._lifetimes.why_broken(workload)
+                reason = self._lifetimes.why_broken(workload, key in self._late)
             if reason:
                 self._evicted[key] = [(key, Evicted(key, "", reason))]
                 self._whole.setdefault(key, workload)
@@ -351,86 +359,3 @@ class _Admission:
         ]
         first = parts[0][1]
         return Evict(key, tuple(pods), whole_key(first.for_), first.reason)
-
-
-def _with_their_base(outcomes: Sequence[Outcome], pieces: Mapping[str, Workload]) -> list[Outcome]:
-    """Without what was admitted of a gang whose minimum, later in the same decision, had to make room for others.
-
-    Whatever is admitted beside a minimum that waits for somebody to go waits with it.
-    """
-    evicted = {one.workload for one in outcomes if isinstance(one, Evicted)}
-    admitted = {one.workload: one for one in outcomes if isinstance(one, Admitted)}
-
-    def runs(key: str) -> bool:
-        if key not in pieces or key in admitted:
-            return True
-        return pieces[key].admission is not None and key not in evicted
-
-    kept: list[Outcome] = []
-    for one in outcomes:
-        if isinstance(one, Admitted):
-            before = pieces_before(one.workload)
-            if not all(runs(key) for key in before):
-                continue
-            after = {*one.after, *(name for key in before if key in admitted for name in admitted[key].after)}
-            one = msgspec.structs.replace(one, after=tuple(sorted(after)))
-        kept.append(one)
-    return kept
-
-
-def _turn(piece: Workload) -> tuple[bool, int, bool, int, str]:
-    """The order of what is in no queue: extra members last, then by priority and age; before its equals comes for whom
-    others went."""
-    return is_extra(piece.key), -piece.priority, not piece.promised, queue_time(piece), piece.key
-
-
-def _held_choices(piece: Workload) -> tuple[PodSetChoice, ...]:
-    """What was admitted of each set."""
-    held = piece.admission.assignments if piece.admission is not None else ()
-    choices = []
-    for one in piece.pod_sets:
-        parts = [part for part in held if part.name == one.name]
-        flavors = dict(parts[0].flavors) if parts else {}
-        choices.append(PodSetChoice(one.name, sum(part.count for part in parts), flavors))
-    return tuple(choices)
-
-
-def is_alone(workload: Workload) -> bool:
-    """A pod that is in no queue and no group."""
-    return workload.kind == "Pod" and not workload.queue and not workload.hold
-
-
-def pieces_to_decide(
-    system: QueueSystem, workloads: Iterable[Workload], recall: Recall | None = None
-) -> list[Workload]:
-    """The workloads in the pieces that are decided for themselves, with the topology that their queue implies."""
-    implied = _topology_queues(system)
-    known = (recall or Recall()).pieces
-
-    def pieces(workload: Workload) -> tuple[Workload, ...]:
-        return tuple(_implied_topology(piece, system, implied) for piece in pieces_of(workload))
-
-    return [piece for workload in workloads for piece in known.of(workload, pieces)]
-
-
-def _topology_queues(system: QueueSystem) -> set[str]:
-    """ClusterQueues all of whose flavors have a topology: whatever is in them is placed by it."""
-    found = set()
-    for name, queue in system.queues.items():
-        flavors = [one.flavor for group in queue.groups for one in group.flavors]
-        known = [system.flavors[flavor] for flavor in flavors if flavor in system.flavors]
-        if known and all(flavor.topology for flavor in known):
-            found.add(name)
-    return found
-
-
-def _implied_topology(piece: Workload, system: QueueSystem, queues: set[str]) -> Workload:
-    """In a queue that knows nothing but topologies, a set without a request of its own may go anywhere in one."""
-    local = system.local_queues.get(f"{piece.namespace}/{piece.queue}")
-    if local is None or local.cluster_queue not in queues:
-        return piece
-    sets = tuple(
-        one if one.topology is not None else msgspec.structs.replace(one, topology=ANYWHERE)
-        for one in piece.pod_sets
-    )
-    return msgspec.structs.replace(piece, pod_sets=sets)

@@ -42,11 +42,18 @@ class Lifetimes:
         limit = limit_of(workload, self._time)
         return DURATION_EXCEEDED if started and limit is not None and self._now >= started + limit else ""
 
-    def why_broken(self, workload: Workload) -> str:
-        """The reason why it is stopped whole; empty where it is complete, or may still wait."""
+    def why_broken(self, workload: Workload, is_late: bool) -> str:
+        """The reason why it is stopped whole; empty where it is complete, or may still wait.
+
+        `is_late`: some pods of what it holds quota for have no node.
+        """
         if workload.admission is None or workload.evicted or not workload.evictable:
             return ""
         if workload.kind == "Pod" or (workload.minimum is None and not workload.all_or_nothing):
+            return ""
+        held = sum(part.count for part in workload.admission.assignments)
+        # What a Workload holds it holds for all its pods; of everything else, for those that run.
+        if not is_late if workload.kind == "Workload" else held >= needed(workload):
             return ""
         rows = [self._pod_row[key] for key in _pods_of(workload) if key in self._pod_row]
         running = sum(1 for row in rows if self._pods.node[row] >= 0)

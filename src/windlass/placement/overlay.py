@@ -149,6 +149,10 @@ class Overlay:
         objects = self.snapshot.pods.objects
         return [objects[step.pod_row] for step in self._steps if isinstance(step, Removal)]
 
+    def taken_off(self) -> frozenset[int]:
+        """Rows of the running pods that are not here any more."""
+        return frozenset(step.pod_row for step in self._steps if isinstance(step, Removal))
+
     def unseat(self, placing: Placing) -> None:
         """Take a pod that was placed here off its node again."""
         self._steps.append(Unseating(placing))

@@ -7,7 +7,7 @@ unchanged. An empty one gives the same plans.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterable, Sized
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -41,6 +41,15 @@ class ByWorkload(Generic[T]):
             known = self.known[id(workload)] = (workload, make(workload))
         return known[1]
 
+    def of_all(self, workloads: Iterable[Workload], make: Callable[[Workload], T]) -> list[T]:
+        """The same for many; most of them are known, and a call for each would cost more than looking it up."""
+        known = self.known
+        found = []
+        for workload in workloads:
+            kept = known.get(id(workload))
+            found.append(self.of(workload, make) if kept is None else kept[1])
+        return found
+
     def keep(self, workload: Workload, value: T) -> None:
         self.known[id(workload)] = (workload, value)
 
@@ -54,6 +63,7 @@ class Recall:
         self._forget()
 
     def _forget(self) -> None:
+        self.counted.waiting = {}
         self.pieces: ByWorkload[tuple[Workload, ...]] = ByWorkload()
         """Workload → the pieces that are decided for themselves."""
         self.seats: ByWorkload[Any] = ByWorkload()
@@ -84,7 +94,7 @@ class Recall:
     def requests_by(self, rules: ResourceRules) -> dict[int, tuple[Pod, dict[str, int]]]:
         """`requests`, of these very rules."""
         if rules != self._rules:
-            self._rules, self.requests = rules, {}
+            self._rules, self.requests, self.counted.waiting = rules, {}, {}
         return self.requests
 
     def pod_rows(self, pods: PodRows) -> dict[str, int]:

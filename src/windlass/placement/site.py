@@ -77,9 +77,14 @@ class OverlaySite:
         self._requests = overlay.recall.requests_by(rules)
         workloads = list(workloads)
         self._pieces = {workload.key for workload in workloads}
+        known = overlay.recall.seats.known
         for workload in workloads:
             if workload.admission is not None and workload.key not in self._gone:
-                self._seat_again(workload)
+                kept = known.get(id(workload))
+                if kept is None:
+                    self._seat(workload)
+                else:
+                    self.seats[workload.key] = kept[1]
 
     def twin(self, overlay: Overlay) -> OverlaySite:
         """A site on a copy of the overlay, on which nobody can be removed."""
@@ -157,7 +162,11 @@ class OverlaySite:
     def watch(self, workload: Workload) -> None:
         """Know where a running workload's pods are, though nobody decides on it."""
         if workload.key not in self.seats and workload.key not in self._gone:
-            self._seat_again(workload)
+            kept = self._overlay.recall.seats.known.get(id(workload))
+            if kept is None:
+                self._seat(workload)
+            else:
+                self.seats[workload.key] = kept[1]
 
     def is_seated(self, key: str) -> bool:
         return key in self.seats
@@ -349,14 +358,6 @@ class OverlaySite:
         return found
 
     # Those that run
-
-    def _seat_again(self, workload: Workload) -> None:
-        """Where earlier decisions found it, if nothing has changed since."""
-        kept = self._overlay.recall.seats.known.get(id(workload))
-        if kept is None:
-            self._seat(workload)
-        else:
-            self.seats[workload.key] = kept[1]
 
     def _seat(self, workload: Workload) -> None:
         """Note where a running workload's pods are; book those that have a place and no pod yet."""

@@ -57,11 +57,20 @@ def admit(
     for workload in workloads:
         if workload.queue:
             (waiting if workload.admission is None else running).append(workload)
-    tree = (counted or Counted()).tree(system, config, now, running)
+    counted = counted or Counted()
+    tree = counted.tree(system, config, now, running)
     decision = _Decision(system, tree, Rules(config, now, disruptions=disruptions), site)
     decision.drain()
     for workload in sorted(waiting, key=lambda workload: workload.key):
-        decision.enqueue(workload)
+        known = counted.waiting.get(id(workload))
+        if known is not None:
+            known.begin(site)
+            decision.push(known)
+        else:
+            pending = decision.enqueue(workload)
+            if pending is not None:
+                counted.waiting[id(workload)] = pending
+    counted.forget_gone(len(waiting))
     decision.run()
     return decision.book.outcomes()
 
@@ -107,20 +116,26 @@ class _Decision:
         self.book.drain(running, reason, message)
         del running.node.running[running.key]
 
-    def enqueue(self, workload: Workload) -> None:
+    def enqueue(self, workload: Workload) -> Pending | None:
+        """In its line; None where it can't be in one."""
         why = self._why_not_queued(workload)
         if why:
             self.book.hold(workload.key, workload.hold_code or QUEUE_MISSING, why)
-            return
+            return None
         name = self._system.local_queues[local_queue_key(workload)].cluster_queue
-        node = self._tree.queues[name]
-        line = self._lines.get(name)
-        if line is None:
-            line = self._lines[name] = Line(node, self._ledger)
         try:
-            line.push(Pending(workload, node, self._site))
+            pending = Pending(workload, self._tree.queues[name], self._site)
         except InputError as error:
             self.book.hold(workload.key, error.code or INVALID_OBJECT, str(error))
+            return None
+        self.push(pending)
+        return pending
+
+    def push(self, pending: Pending) -> None:
+        line = self._lines.get(pending.node.name)
+        if line is None:
+            line = self._lines[pending.node.name] = Line(pending.node, self._ledger)
+        line.push(pending)
 
     def _why_not_queued(self, workload: Workload) -> str:
         if workload.hold:

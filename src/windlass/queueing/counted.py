@@ -13,6 +13,7 @@ from windlass.model.queue import QueueSystem
 from windlass.model.workload import Workload
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.node import QuotaNode, Running, Usage
+from windlass.queueing.pending import Pending
 from windlass.queueing.running import Losses, running_workload
 from windlass.queueing.tree import QuotaTree
 
@@ -27,13 +28,20 @@ class Counted:
         self._losses = Losses(QueueConfig(), 0)
         self._running: dict[str, Running] = {}
         self._saved: list[Saved] = []
+        self.waiting: dict[int, Pending] = {}
+        """Identity of a workload that waits in a queue of this tree → what is known of it."""
+
+    def forget_gone(self, waiting: int) -> None:
+        """Those that wait no more are dropped once there are many of them."""
+        if len(self.waiting) > 2 * waiting + 1024:
+            self.waiting = {}
 
     def tree(
         self, system: QueueSystem, config: QueueConfig, now: int, running: Iterable[Workload]
     ) -> QuotaTree:
         """The tree on which exactly these are counted. It is the caller's until the next call."""
         if system is not self._system:
-            self._system, self._tree, self._running = system, QuotaTree(system), {}
+            self._system, self._tree, self._running, self.waiting = system, QuotaTree(system), {}, {}
         else:
             for node, usage, members in self._saved:
                 node.usage, node.running = usage, members

@@ -24,7 +24,7 @@ class Line:
         self._heaps: dict[str, _Heap] = {}
         self.blocked_by: Pending | None = None
         """The head of a strict queue that can't be admitted: nothing behind it is looked at."""
-        self.parked_shapes: dict[tuple[object, ...], tuple[str, str]] = {}
+        self.parked_shapes: dict[int, tuple[str, str]] = {}
         """What quota refused once in this decision it refuses again: code and message by shape."""
 
     @property
@@ -42,12 +42,12 @@ class Line:
 
     def pop_any(self) -> Pending | None:
         """Also behind a head that blocks the line."""
+        ledger = self._ledger
+        if ledger is None:
+            only = self._heaps.get("")
+            return heappop(only)[1] if only else None
         waiting = {name: heap for name, heap in self._heaps.items() if heap}
         if not waiting:
             return None
-        ledger = self._ledger
-        if ledger is None:
-            name = next(iter(waiting))
-        else:
-            name = min(waiting, key=lambda queue: (ledger.usage(queue), waiting[queue][0][0]))
+        name = min(waiting, key=lambda queue: (ledger.usage(queue), waiting[queue][0][0]))
         return heappop(waiting[name])[1]

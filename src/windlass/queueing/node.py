@@ -36,6 +36,7 @@ class QuotaNode:
         "queues",
         "quotas",
         "running",
+        "shapes",
         "subtree",
         "usage",
         "weight_milli",
@@ -58,6 +59,8 @@ class QuotaNode:
         self.potential: Usage = {}
         self.lendable: dict[str, int] = {}
         self.running: dict[str, Running] = {}
+        self.shapes: dict[tuple[object, ...], int] = {}
+        """What is asked of a queue → a number for it."""
 
     @property
     def spec(self) -> ClusterQueue:

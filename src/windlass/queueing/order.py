@@ -49,10 +49,16 @@ def order(snapshot: Snapshot, wanted: Bools | None = None) -> Queue:
 
 def waiting_turns(together: Iterable[Workload]) -> list[Turn]:
     """When the gangs that are in no queue have their turn, and, all at once, what is queued."""
-    waiting = [one for one in together if one.admission is None and not one.hold]
-    turns = [_turn(one) for one in waiting if not one.queue]
-    queued = [_turn(one) for one in waiting if one.queue]
-    return sorted([*turns, *([min(queued)] if queued else [])])
+    turns: list[Turn] = []
+    first: Turn | None = None
+    for one in together:
+        if one.admission is None and not one.hold:
+            turn = _turn(one)
+            if not one.queue:
+                turns.append(turn)
+            elif first is None or turn < first:
+                first = turn
+    return sorted([*turns, *([first] if first is not None else [])])
 
 
 def before_all(snapshot: Snapshot, turns: Sequence[Turn]) -> Bools:

@@ -16,6 +16,7 @@ PODS = "pods"
 class Pending:
     __slots__ = (
         "_refusals",
+        "_shape",
         "groups",
         "key",
         "local_queue",
@@ -49,6 +50,11 @@ class Pending:
         self.looks = 0
         """Rounds in which it was looked at."""
         self._refusals: dict[tuple[int, str], str] = {}
+        self._shape: int | None = None
+
+    def begin(self, site: Site) -> None:
+        """Another decision on the same workload, in the same tree."""
+        self.site, self.tried, self.pinned, self.looks = site, (), (), 0
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -74,8 +80,14 @@ class Pending:
             self._refusals[index, flavor.name] = known
         return known
 
-    def shape(self, flavors: dict[str, ResourceFlavor]) -> tuple[object, ...]:
-        """Equal for workloads whose answer from quota is the same."""
+    def shape(self, flavors: dict[str, ResourceFlavor]) -> int:
+        """A number of its queue's own, equal for workloads whose answer from quota is the same."""
+        if self._shape is None:
+            shapes = self.node.shapes
+            self._shape = shapes.setdefault(self._describe(flavors), len(shapes))
+        return self._shape
+
+    def _describe(self, flavors: dict[str, ResourceFlavor]) -> tuple[object, ...]:
         names = [quotas.flavor for group in self.node.spec.groups for quotas in group.flavors]
         return (
             self.priority,

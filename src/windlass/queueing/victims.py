@@ -35,7 +35,7 @@ from windlass.queueing.site import PlaceResult, PodSetChoice, Site
 Rank = tuple[bool, bool, int, int, int, int, int, str]
 MOST_CANDIDATES = 64
 """With more of them, the first set that is found stands, and nobody is spared for the sake of others."""
-MOST_TRIALS = 256
+MOST_TRIALS = 64
 _PATIENCE = 16
 """So many times a placement is tried after every single removal; then ever more removals lie between two tries."""
 

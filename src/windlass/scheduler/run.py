@@ -20,6 +20,7 @@ from windlass.kube.lease import Lease, LeaseTerms
 from windlass.kube.resources import KUEUE
 from windlass.model.objects import Unreadable
 from windlass.model.plan import Plan
+from windlass.planner import engine_config
 from windlass.scheduler.carry import Carrier
 from windlass.scheduler.kueue_watch import watch_kueue
 from windlass.scheduler.loop import Loop
@@ -29,6 +30,7 @@ from windlass.scheduler.queue_status import QueueStatusWriter
 from windlass.scheduler.record import Record
 from windlass.scheduler.server import StatusServer
 from windlass.scheduler.shadow import Shadow
+from windlass.scheduler.warm import warm_up
 from windlass.scheduler.world import World
 
 log = logging.getLogger(__name__)
@@ -57,7 +59,7 @@ class Scheduler:
             self._may_write,
             lambda: self.informers.served("Workload", KUEUE),
         )
-        self._kueue_known = asyncio.Event()
+        self._kueue_known, self._warm = asyncio.Event(), asyncio.Event()
         self.queue_status = QueueStatusWriter(client, self.world, self.informers.served)
         self.record = Record(options.record, options.settings) if options.record is not None else None
         self.world.witness = self.record
@@ -103,6 +105,8 @@ class Scheduler:
 
     async def _lead(self) -> None:
         """Decide while we may, follow while we may not."""
+        await asyncio.to_thread(warm_up, engine_config(self._options.settings))
+        self._warm.set()
         await self.informers.synced.wait()
         await self._kueue_known.wait()
         gc.collect()
@@ -159,7 +163,7 @@ class Scheduler:
 
     def _not_ready(self) -> str:
         if self.informers.synced.is_set():
-            return ""
+            return "" if self._warm.is_set() else "the kernels are being compiled"
         waiting = [one.resource.plural for one in self.informers.informers if not one.synced.is_set()]
         return f"not in step yet: {', '.join(waiting) or 'looking for kinds'}"
 

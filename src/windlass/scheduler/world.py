@@ -20,6 +20,7 @@ from windlass.cluster.workloads.units import COSCHEDULING_GROUPS, KUEUE_GROUP, V
 from windlass.kube.resources import KUEUE
 from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.kueue import WorkloadObject
+from windlass.model.kueue.wire import ClusterQueueObject, LocalQueueObject
 from windlass.model.node import Node
 from windlass.model.objects import Unreadable, name_of
 from windlass.model.owners import OwnerObject, owner_of
@@ -28,10 +29,25 @@ from windlass.model.owners.wire import JobObject
 from windlass.model.pod import Pod
 from windlass.model.priority import PriorityClass
 from windlass.model.times import timestamp_of
-from windlass.model.volume import Namespace, PersistentVolume, PersistentVolumeClaim, StorageClass
+from windlass.model.volume import (
+    CSINode,
+    Namespace,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 from windlass.scheduler.options import Options
 
-_NO_GROUPING = (Namespace, PersistentVolume, PersistentVolumeClaim, StorageClass)
+_NO_GROUPING = (
+    Namespace,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    CSINode,
+    VolumeAttachment,
+)
+HOLD = "Hold"
 _ASIDE = (PriorityClass, PodDisruptionBudget)
 """Read where workloads are grouped, and no reason to group."""
 
@@ -219,6 +235,10 @@ class World:
         group, kind, key = name_of(thing)
         known = self.things.get((group, kind, key))
         self.things[group, kind, key] = thing
+        if isinstance(thing, LocalQueueObject) and key in self._options.take_over and known is None:
+            self.push([Put(one) for one in (self._queue_of(thing),) if one is not None])
+        if isinstance(thing, ClusterQueueObject | LocalQueueObject):
+            thing = self._as_ours(thing)
         if isinstance(thing, JobObject):
             self._queued_jobs.pop(key, None)
             if QUEUE_NAME in thing.metadata.labels and self._owner_matters(thing):
@@ -230,6 +250,24 @@ class World:
         groups = not self._grouping and not isinstance(thing, _NO_GROUPING)
         more = self._begin_grouping() if groups else []
         return [*more, *self._tell(f"{kind}.{group}", key, thing)]
+
+    def _queue_of(self, local: LocalQueueObject) -> ClusterQueueObject | None:
+        found: ClusterQueueObject | None = self.look("ClusterQueue", local.spec.cluster_queue, KUEUE)
+        return found
+
+    def _as_ours(self, queue: ClusterQueueObject | LocalQueueObject) -> ClusterQueueObject | LocalQueueObject:
+        """A queue that was taken over admits although it is on hold: the hold is what keeps Kueue off it."""
+        if queue.spec.stop_policy != HOLD or not self._is_taken(queue):
+            return queue
+        return msgspec.structs.replace(queue, spec=msgspec.structs.replace(queue.spec, stop_policy="None"))
+
+    def _is_taken(self, queue: ClusterQueueObject | LocalQueueObject) -> bool:
+        names = self._options.take_over
+        if isinstance(queue, LocalQueueObject):
+            return f"{queue.metadata.namespace}/{queue.metadata.name}" in names
+        name = queue.metadata.name
+        locals_ = (self.look("LocalQueue", one, KUEUE) for one in names if "/" in one)
+        return name in names or any(one is not None and one.spec.cluster_queue == name for one in locals_)
 
     def _begin_grouping(self) -> list[Delta]:
         """From now on the engine puts pods together to workloads, and needs what was kept back."""

@@ -10,10 +10,13 @@ The model says how much longer a piece of work takes than alone on a whole GPU:
     MIG            1 + p·(7/g − 1) in an instance of g compute slices, whatever the neighbours do: the part p of
                    the work is spread over the whole GPU and takes longer on a part of it, the rest is not
 
-Each has one constant, which the measurement gives: s = 0.067, c = 0.563, p = 0.215. What it can't know: other kernels
-(work that fills a GPU has p near 1, so that 1g takes seven times as long; and MPS then is no better than turns), and
-numbers of tenants between one and seven, which are interpolated. `WIDE` is that other end. Read by `simulate.measures`
-and by the claims of `bench`.
+Each has one constant, which the measurement gives: s = 0.067, c = 0.563, p = 0.215. It is for small kernels: work that
+fills a GPU has p near 1, so that 1g takes seven times as long, and c near 1, so that MPS is no better than turns.
+`WIDE` is that other end. Numbers of tenants in between are interpolated. A later record of thirteen kinds of kernels
+(docs/records) has MPS on such a line for most kinds, from flat (narrow kernels) to `WIDE`, and a turn of time-slicing
+at some 0.1 ms whatever is done in it: s stands for work that is long against that.
+
+Read by `simulate.tradeoffs` and by the claims of `bench`.
 """
 
 from __future__ import annotations

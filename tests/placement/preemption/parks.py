@@ -6,9 +6,12 @@ victims and every placement.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 from random import Random
 from typing import Any, NamedTuple
+
+import msgspec
 
 from windlass.model.configuration import Settings
 from windlass.model.objects import decode_object
@@ -30,6 +33,8 @@ class Running(NamedTuple):
     priority: int
     age: int
     """Seconds that it runs."""
+    app: str = ""
+    """Label by which budgets cover it."""
 
     @property
     def cost(self) -> tuple[int, int]:
@@ -45,6 +50,15 @@ class Park(NamedTuple):
     """GPUs of each pod that waits, as one gang where there are several."""
     priority: int
     policy: str = "PreemptLowerPriority"
+    budgets: tuple[tuple[str, int], ...] = ()
+    """App and how many of its pods may go."""
+
+    def permits(self, gone: Sequence[Running]) -> bool:
+        """Whether no budget is broken if these go."""
+        return all(
+            sum(len(unit.nodes) for unit in gone if unit.app == app) <= allowed
+            for app, allowed in self.budgets
+        )
 
     def free(self, gone: frozenset[str] = frozenset()) -> list[int]:
         left = list(self.nodes)
@@ -86,7 +100,7 @@ def cheapest(park: Park) -> list[Running] | None:
     found: list[Running] | None = None
     for count in range(1, len(lower) + 1 if park.policy != "Never" else 0):
         for chosen in combinations(lower, count):
-            better = found is None or cost_of(list(chosen)) < cost_of(found)
+            better = park.permits(chosen) and (found is None or cost_of(list(chosen)) < cost_of(found))
             if better and fits(park.free(frozenset(unit.name for unit in chosen)), waiting):
                 found = list(chosen)
     return found
@@ -111,6 +125,13 @@ def draw(rng: Random, most_waiting: int = 1) -> Park:
     size = rng.randint(1, 4)
     waiting = tuple([size] * rng.randint(1, most_waiting))
     return Park(nodes, tuple(running), waiting, rng.choice([1, 5, 5, 10]))
+
+
+def with_budgets(park: Park, rng: Random) -> Park:
+    """The same, with apps and budgets over them; some unit may be covered by two."""
+    running = tuple(unit._replace(app=rng.choice(["", "a", "b"])) for unit in park.running)
+    budgets = tuple((app, rng.randint(0, 2)) for app in rng.choices(["a", "b"], k=rng.randint(1, 3)))
+    return park._replace(running=running, budgets=budgets)
 
 
 def pod(
@@ -149,12 +170,24 @@ NOW = EPOCH + 9 * HOUR
 
 def objects(park: Park) -> list[Any]:
     made = [gpu_node(f"n{at}", gpus) for at, gpus in enumerate(park.nodes)]
+    for number, (app, allowed) in enumerate(park.budgets):
+        tree = {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": f"b{number}", "namespace": "default"},
+            "spec": {"selector": {"matchLabels": {"app": app}}, "maxUnavailable": allowed},
+        }
+        made.append(decode_object(tree))
     for unit in park.running:
         group = unit.name if len(unit.nodes) > 1 else ""
         made += [pod_group(group, len(unit.nodes))] if group else []
         for number, node in enumerate(unit.nodes):
             name = f"{unit.name}-{number}" if group else unit.name
-            made.append(pod(name, unit.gpus, unit.priority, f"n{node}", unit.age, group))
+            one = pod(name, unit.gpus, unit.priority, f"n{node}", unit.age, group)
+            labels = {**one.metadata.labels, **({"app": unit.app} if unit.app else {})}
+            made.append(
+                msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, labels=labels))
+            )
     group = "urgent" if len(park.waiting) > 1 else ""
     made += [pod_group(group, len(park.waiting))] if group else []
     for number, gpus in enumerate(park.waiting):

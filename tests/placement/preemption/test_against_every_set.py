@@ -7,8 +7,18 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.placement.preemption.parks import Park, cheapest, cost_of, draw, fits, plan_of, victims
+from tests.placement.preemption.parks import (
+    Park,
+    cheapest,
+    cost_of,
+    draw,
+    fits,
+    plan_of,
+    victims,
+    with_budgets,
+)
 
+from windlass.model.configuration import Settings
 from windlass.model.plan import Plan
 
 CHANCE = st.randoms(use_true_random=False)
@@ -55,6 +65,25 @@ def test_a_gang_preempts_exactly_where_some_set_of_victims_makes_room(rng: Rando
     assert len(plan.binds) == (len(park.waiting) if best is not None else 0)
     assert bool(victims(park, plan)) == bool(best)
     check(park, plan)
+
+
+@given(CHANCE)
+def test_no_budget_is_broken_and_what_they_allow_is_found(rng: Random) -> None:
+    park = with_budgets(draw(rng, most_waiting=2), rng)
+    best, plan = cheapest(park), plan_of(park)
+    assert park.permits(victims(park, plan))
+    if len(park.waiting) == 1:
+        assert (best is not None) == bool(plan.binds)
+        assert cost_of(victims(park, plan)) == cost_of(best or [])
+
+
+@given(CHANCE)
+def test_where_budgets_yield_they_do_so_last(rng: Random) -> None:
+    park = with_budgets(draw(rng), rng)
+    plan = plan_of(park, Settings(budgets_yield_to=("priority",)))
+    free = park._replace(budgets=())
+    best = cheapest(park) if cheapest(park) is not None else cheapest(free)
+    assert cost_of(victims(park, plan)) == cost_of(best or [])
 
 
 def test_a_gangs_victims_cost_no_more_than_a_twentieth_above_the_cheapest() -> None:

@@ -193,3 +193,23 @@ def test_lower_pods_dont_take_what_a_higher_one_needs() -> None:
     found = plan(*objects)
     assert [bind.pod for bind in found.binds] == ["default/urgent"]
     assert evicted(found) == {"victim"}
+
+
+def test_a_member_that_is_gated_holds_its_gang_and_a_lone_pod_between_gangs_itself() -> None:
+    gate = {"schedulingGates": [{"name": "example.com/not-yet"}]}
+    gang = [
+        pod_group("gang", 2),
+        pod("gang-0", 1, 0, group="gang"),
+        pod("gang-1", 1, 0, group="gang", **gate),
+    ]
+    found = plan(gpu_node("n", 8), *gang)
+    assert list(found.binds) == []
+    assert [(hold.workload, hold.verdict.code) for hold in found.holds] == [
+        ("default/gang", "SCHEDULING_GATED")
+    ]
+    first = [pod_group("first", 2), *(pod(f"first-{at}", 1, 0, age=900, group="first") for at in range(2))]
+    alone = pod("alone", 1, 0, age=600, **gate)
+    last = [pod_group("last", 2), *(pod(f"last-{at}", 1, 0, age=60, group="last") for at in range(2))]
+    found = plan(gpu_node("n", 8), *first, alone, *last)
+    assert "default/alone" not in {bind.pod for bind in found.binds}
+    assert len(found.binds) == 4

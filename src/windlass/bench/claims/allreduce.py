@@ -18,7 +18,6 @@ worse everywhere, which ratios don't see.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -62,12 +61,6 @@ class Spot(msgspec.Struct, frozen=True):
     @property
     def racks(self) -> int:
         return len({rack for rack, _ in self.gpus})
-
-    def per_rack(self) -> Counter[str]:
-        counts: Counter[str] = Counter()
-        for (rack, _), many in self.gpus.items():
-            counts[rack] += many
-        return counts
 
 
 def ring(members: int, size: float, bandwidth: float, delay: float) -> float:

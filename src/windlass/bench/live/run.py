@@ -24,6 +24,8 @@ from windlass.kube.writes import bind_pod
 QUIET = 15.0
 """A contender that has bound nobody for so long is done."""
 STEADY_SECONDS = 30.0
+PATIENCE = 300.0
+"""Seconds that the server may take for an answer to us: on a small machine the measured keep it busy."""
 GANG = 8
 BACKLOG, STEADY, GANGS = "backlog", "steady", "gangs"
 
@@ -77,7 +79,7 @@ def tasks_of(
 
 async def measure(stage: Stage, tasks: Sequence[Task], done: Callable[[int], None]) -> list[Result]:
     results = []
-    async with KubeClient(find_access(str(stage.kubeconfig))) as client:
+    async with KubeClient(find_access(str(stage.kubeconfig)), patience=PATIENCE) as client:
         scene = Scene(client)
         for task in tasks:
             stage.tell(f"{task.part}: {task.contender} on {task.nodes} nodes")

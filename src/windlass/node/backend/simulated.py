@@ -7,6 +7,7 @@ and the files that a machine would show (`/dev`, `/proc`, `/sys`) are written by
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid as identifiers
 from collections.abc import Callable
@@ -50,6 +51,7 @@ class SimulatedBackend:
         self.store = StateStore(_first_state(self._plain, self._groups, pool, number), path)
         self._read_faults = len(self.store.read().faults)
         self._surfaces_of = -1
+        self._surfaces = threading.Lock()
         self._write_surfaces()
 
     def inventory(self) -> Inventory:
@@ -209,8 +211,10 @@ class SimulatedBackend:
     def _write_surfaces(self) -> None:
         if self.folder is None:
             return
-        generation = self.store.read().generation
-        if generation != self._surfaces_of:
+        if self.store.read().generation == self._surfaces_of:
+            return
+        with self._surfaces, self.store.locked():
+            generation = self.store.read().generation
             write_surfaces(self.folder, self._driver, self._gpus())
             self._surfaces_of = generation
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,6 +73,7 @@ class StateStore:
         self.path = path
         self._machine = first
         self._seen: tuple[int, int] = (0, 0)
+        self._mine = threading.RLock()
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with self._lock():
@@ -100,9 +102,17 @@ class StateStore:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        if self.path is None:
-            yield
-            return
+        """Alone among the threads of this process and among processes."""
+        with self._mine:
+            if self.path is None:
+                yield
+                return
+            with self.locked():
+                yield
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Alone among processes; also for the files that follow from the state."""
         with open(f"{self.path}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

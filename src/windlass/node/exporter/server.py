@@ -36,7 +36,6 @@ class Exporter:
         hostname: str,
         root: HostRoot,
         pods: PodResources | None = None,
-        uids: Callable[[], Mapping[tuple[str, str], str]] = dict,
         journal: Path | None = None,
         hostname_label: str = "Hostname",
     ) -> None:
@@ -46,7 +45,8 @@ class Exporter:
         self._hostname_label = hostname_label
         self._root = root
         self._pods = pods
-        self._uids = uids
+        self.uids: Callable[[], Mapping[tuple[str, str], str]] = dict
+        """What is known of pods by namespace and name; without it, shared devices have no values by pod."""
         self._journal = journal
         self._last_faults: dict[str, Fault] = {}
         self._recent: deque[tuple[float, Fault]] = deque(maxlen=4096)
@@ -63,7 +63,7 @@ class Exporter:
         """One pass over the hardware."""
         begun = time.perf_counter()
         try:
-            holders = self._pods.holders(self._uids()) if self._pods else {}
+            holders = self._pods.holders(self.uids()) if self._pods else {}
             families = collect(self._backend, self._counters, self._view(holders))
         except DeviceError:
             self._failures += 1

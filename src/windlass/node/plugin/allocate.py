@@ -42,7 +42,7 @@ class Allocator:
         response = dp.ContainerAllocateResponse()
         if "cdi-cri" in strategies:
             response.cdi_devices.extend(dp.CDIDevice(name=name) for name in self._cdi_names(names))
-        if "cdi-annotations" in strategies:
+        if "cdi-annotations" in strategies and self._cdi_names(names):
             key = f"{config.cdi_annotation_prefix}nvidia-device-plugin_{self._new_id()}"
             response.annotations[key] = ",".join(self._cdi_names(names))
         if all(strategy.startswith("cdi-") for strategy in strategies):

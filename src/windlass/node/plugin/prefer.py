@@ -6,7 +6,8 @@ islands stay whole for later. Shares and MIG devices: spread over GPUs, or packe
 that is lost or unknown is passed over as long as others suffice.
 
 The number of sets to compare is kept small by counting instead of enumerating: GPUs with the same island and NUMA node
-are interchangeable. Where wiring tells too many of them apart, a greedy set is improved step by step instead. Answers are kept until the inventory changes.
+are interchangeable. Where wiring tells too many of them apart, a greedy set is improved step by step instead. Answers
+are kept until the inventory changes.
 """
 
 from __future__ import annotations

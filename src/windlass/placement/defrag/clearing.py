@@ -23,6 +23,7 @@ from windlass.model.reasons import (
     WHY_POD_ANTI_AFFINITY,
     WHY_PORTS,
     WHY_SPREAD,
+    WHY_VOLUME_LIMIT,
 )
 from windlass.placement.defrag.terms import Item, Movable, Park
 from windlass.placement.overlay import Overlay
@@ -39,6 +40,7 @@ _BETWEEN_PODS = np.uint64(
     | WHY_EXISTING_ANTI_AFFINITY
     | WHY_SPREAD
     | WHY_EXCLUSIVE_CLAIM
+    | WHY_VOLUME_LIMIT
 )
 _DEVICES = np.uint64(WHY_GPU_DEVICE_ROOM | WHY_GPU_UNHEALTHY | WHY_MIG_NO_ROOM)
 

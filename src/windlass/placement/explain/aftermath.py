@@ -25,10 +25,10 @@ from windlass.placement.elastic import is_extra, whole_key
 from windlass.placement.overlay import Overlay
 from windlass.placement.site import OverlaySite
 from windlass.placement.timeplan.passes import InTime
-from windlass.placement.timeplan.room import Room
+from windlass.placement.timeplan.room import Occupant, Room
 from windlass.placement.timeplan.terms import TimeSettings
 from windlass.queueing.config import QueueConfig
-from windlass.queueing.outcome import Admitted, Evicted, Held, Outcome
+from windlass.queueing.outcome import Admitted, Held, Outcome
 
 NOTHING_FOUND = InTime([], [], {}, [])
 FEW_NODES = 512
@@ -49,7 +49,6 @@ class Aftermath:
         """Workload with a planned start → those whose end makes room for it."""
         self._outcomes = found.outcomes
         self.turns = {one.workload: one.turn for one in found.outcomes if isinstance(one, Admitted | Held)}
-        self.evicted = frozenset(one.workload for one in found.outcomes if isinstance(one, Evicted))
         self._waiting = _waiting_pieces(found.outcomes)
         self._epoch = room.overlay.table.epoch
         self._is_counted = False
@@ -86,9 +85,16 @@ class Aftermath:
                 self.room.add_placed(self.pieces[one.workload], one.choices)
 
     def pods_leaving(self) -> frozenset[str]:
-        """Pods of workloads that this decision evicts."""
-        gone = [self.pieces[key] for key in self.evicted if key in self.pieces]
-        return frozenset(pod for one in gone for pod_set in one.pod_sets for pod in pod_set.pods)
+        """Running pods that this decision evicts."""
+        objects = self.overlay.snapshot.pods.objects
+        return frozenset(objects[row].key for row in self.overlay.taken_off())
+
+    def running(self) -> list[Occupant]:
+        """Those who run and stay, and those who were placed in this decision."""
+        gone, seats = self.overlay.taken_off(), self.site.seats
+        return [
+            one for one in self.room.occupants() if not gone.intersection(seats[one.workload.key].running)
+        ]
 
     def piece(self, key: str) -> Workload | None:
         """The workload that waits, or the part of it that does; a pod on its own is one, too."""

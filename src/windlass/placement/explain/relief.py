@@ -38,7 +38,7 @@ def relief_of(case: Case) -> Relief | None:
 
 def _told(case: Case, keys: Iterable[str]) -> Relief | None:
     """The workloads by name, with what is known of their ends."""
-    present = {one.workload.key: one for one in case.after.room.occupants()}
+    present = {one.workload.key: one for one in case.after.running()}
     found = [present[key] for key in dict.fromkeys(keys) if key in present]
     if not found:
         return None
@@ -75,7 +75,7 @@ def _of_quota(case: Case) -> Relief | None:
         for quotas in group.flavors
         for name in group.resources
     }
-    holders = [one for one in case.after.room.occupants() if one.holding is not None and _holds(one, cells)]
+    holders = [one for one in case.after.running() if one.holding is not None and _holds(one, cells)]
     near = [one for one in holders if _is_near(case, one, node)]
     near.sort(key=lambda one: _holder_rank(one, node.name, cells))
     gone: list[str] = []
@@ -141,7 +141,7 @@ Standing = dict[int, list[tuple[str, Ints]]]
 def _who_stands_where(case: Case) -> Standing:
     room = case.after.room
     found: Standing = {}
-    for one in room.occupants():
+    for one in case.after.running():
         if not one.workload.evicted:
             rows, held = room.forecast.held_by(one.workload.key)
             for at, node in enumerate(rows.tolist()):

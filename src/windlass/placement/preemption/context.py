@@ -33,9 +33,6 @@ class Preemption:
         pods = snapshot.pods
         running = pods.priority[(pods.alive == 1) & (pods.node >= 0)]
         self._lowest = int(running.min()) if len(running) else None
-        waiting = pods.priority[pods.pending()]
-        gangs = (one.priority for one in snapshot.workloads if one.admission is None)
-        self._top = max([*gangs, int(waiting.max()) if len(waiting) else 0], default=0)
         alive = np.flatnonzero(pods.alive) if snapshot.budgets else np.zeros(0, dtype=np.int64)
         self.budgets = Budgets(snapshot.budgets, [pods.objects[row] for row in alive.tolist()])
         self.disruptions = Disruptions(self.budgets)
@@ -53,6 +50,14 @@ class Preemption:
     def possible(self, priority: int, policy: str) -> bool:
         """Whether anybody of lower priority runs at all."""
         return self._lowest is not None and policy != NEVER and priority > self._lowest
+
+    @cached_property
+    def _top(self) -> int:
+        """The highest priority that waits."""
+        snapshot = self.overlay.snapshot
+        waiting = snapshot.pods.priority[snapshot.pods.pending()]
+        gangs = (one.priority for one in snapshot.workloads if one.admission is None)
+        return max([*gangs, *waiting.tolist()], default=0)
 
     @cached_property
     def ground(self) -> Ground:
@@ -131,13 +136,8 @@ class Preemption:
 
     def make_room(self, ask: Ask) -> tuple[int, list[Unit]] | None:
         """A node for the pod, and who goes for it; they are off the overlay then."""
-        slot = self.slots.find(ask)
-        if slot is None:
-            return None
-        units = self.slots.all_of(slot.victims)
-        self.slots.take_off(slot.victims)
-        self.goes(units)
-        return slot.node, units
+        slot = self.slots.make(ask)
+        return None if slot is None else (slot.node, self.goes(slot.victims))
 
     def settle(self, units: Iterable[Unit], for_: str) -> None:
         """They are to go for good."""

@@ -78,7 +78,7 @@ class Field(NamedTuple):
 
 
 class Slots:
-    """Finds places, and leaves the overlay as it was."""
+    """Makes places: what is found has its victims off the overlay; otherwise that is left as it was."""
 
     def __init__(self, overlay: Overlay, ground: Ground, permits: Permits) -> None:
         self._overlay, self._ground, self._permits = overlay, ground, permits
@@ -108,7 +108,7 @@ class Slots:
         """Whether any node would have enough if everybody of lower priority went."""
         return bool(self.field(ask).feasible.any())
 
-    def find(self, ask: Ask) -> Slot | None:
+    def make(self, ask: Ask) -> Slot | None:
         field = self.field(ask)
         if not field.feasible.any():
             return None
@@ -123,10 +123,13 @@ class Slots:
                     unsure.append(node)
             unsure += [node for node in nodes[COMPARED:MOST_TRIED] if node not in unsure]
         for slot in sorted(found, key=lambda one: one.price):
-            if self._fits(ask, slot.node, slot.victims, slot.pods):
+            if self._makes_room(ask, slot.node, slot.victims, slot.pods):
                 return slot
         tried = (self._by_trying(ask, field, node) for node in unsure[:MOST_TRIED])
-        return next((slot for slot in tried if slot is not None), None)
+        last = next((slot for slot in tried if slot is not None), None)
+        if last is not None:
+            self.take_off(last.victims)
+        return last
 
     def _proposals(self, ask: Ask, field: Field) -> Iterator[tuple[Ints, list[int]]]:
         """How many pods a node is to take, and the nodes in order: for one pod, and for as many as each can take."""
@@ -170,14 +173,23 @@ class Slots:
         return kept
 
     def _fits(self, ask: Ask, node: int, victims: Sequence[Unit], pods: int) -> bool:
+        before = self._overlay.checkpoint()
+        fits = self._makes_room(ask, node, victims, pods)
+        self._overlay.rollback(before)
+        return fits
+
+    def _makes_room(self, ask: Ask, node: int, victims: Sequence[Unit], pods: int) -> bool:
+        """Whether so many pods fit once the victims are gone; then they are."""
         overlay = self._overlay
         before = overlay.checkpoint()
         self.take_off(victims)
+        gone = overlay.checkpoint()
         there = 0
         while there < pods and not self.reasons(ask)[node]:
-            overlay.take(ask.pod, ask.row, node)
             there += 1
-        overlay.rollback(before)
+            if there < pods:
+                overlay.take(ask.pod, ask.row, node)
+        overlay.rollback(gone if there == pods else before)
         return there == pods
 
     def reasons(self, ask: Ask) -> Words:

@@ -1,0 +1,108 @@
+"""`windlass install node` and `windlass uninstall node`: the node agent into a cluster, printed; and out again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from windlass.cli.errors import unknown_name
+from windlass.cli.install_node_manifests import NodeChoices, node_manifests
+from windlass.cli.output import note
+from windlass.cli.parameters import NameList
+from windlass.cli.scheduler import cluster_options
+from windlass.model.errors import InputError
+from windlass.node.owners import PARTS
+
+EXAMPLES = """\b
+Examples:
+  windlass install node | kubectl apply --server-side -f -
+  windlass install node --runtime-class nvidia --config config.yaml --parts plugin,exporter
+"""
+
+
+@click.command("node", epilog=EXAMPLES)
+@click.option("-n", "--namespace", default="windlass-node", show_default=True, help="Where it runs.")
+@click.option("--image", default="", help="The container image. [default: windlass:VERSION]")
+@click.option(
+    "--image-pull-policy", type=click.Choice(["IfNotPresent", "Always", "Never"]), default="IfNotPresent"
+)
+@click.option("--parts", type=NameList(), default=",".join(PARTS), show_default=True, help="What to run.")
+@click.option(
+    "--label-sink", type=click.Choice(["node", "node-feature", "file"]), default="node", show_default=True
+)
+@click.option("--runtime-class", default="", help="The runtime that brings the driver in, such as nvidia.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="A device plugin config, v1.",
+)
+@click.option("--node-selector", default="", help="Labels such as pool=gpu, instead of NFD's PCI labels.")
+def install_node(
+    namespace: str,
+    image: str,
+    image_pull_policy: str,
+    parts: tuple[str, ...],
+    label_sink: str,
+    runtime_class: str,
+    config: Path | None,
+    node_selector: str,
+) -> None:
+    """Print the manifests that put the node agent onto every node with NVIDIA GPUs. Nothing is applied."""
+    from windlass.cli.install import to_yaml
+
+    for name in parts:
+        if name not in PARTS:
+            raise unknown_name("part", name, PARTS)
+    choices = NodeChoices(
+        namespace=namespace,
+        image=image or NodeChoices().image,
+        pull_policy=image_pull_policy,
+        parts=parts,
+        label_sink=label_sink,
+        runtime_class=runtime_class,
+        config=_checked(config) if config is not None else "",
+        node_selector=_labels(node_selector),
+    )
+    click.echo(to_yaml(node_manifests(choices)), nl=False)
+
+
+@click.command("node")
+@cluster_options
+@click.option("-n", "--namespace", default="windlass-node", show_default=True, help="Where it runs.")
+def uninstall_node(kubeconfig: str, context: str, namespace: str) -> None:
+    """Remove what `windlass install node` made. Labels on nodes and running pods are left alone."""
+    from windlass.cli.install import remove_objects
+    from windlass.kube.access import find_access
+
+    access = find_access(kubeconfig, context)
+
+    async def run() -> None:
+        from windlass.kube.client import KubeClient
+
+        async with KubeClient(access) as client:
+            await remove_objects(client, node_manifests(NodeChoices(namespace=namespace, config="{}")))
+
+    asyncio.run(run())
+    note("labels on nodes stay; the kubelet forgets the resource five minutes after the agent")
+
+
+def _checked(path: Path) -> str:
+    """The config's text, after it was read as the agent will read it."""
+    from windlass.node.config_source import read_yaml
+    from windlass.sharing.plugin_config import resolve_config
+
+    try:
+        resolve_config(read_yaml(path), {}, {})
+    except InputError as error:
+        raise error.with_context(file=str(path)) from None
+    return path.read_text(encoding="utf-8")
+
+
+def _labels(text: str) -> tuple[tuple[str, str], ...]:
+    pairs = [part.partition("=") for part in text.split(",") if part]
+    for name, equals, _ in pairs:
+        if not name or not equals:
+            raise click.UsageError(f"--node-selector '{text}' is not key=value,…")
+    return tuple((name, value) for name, _, value in pairs)

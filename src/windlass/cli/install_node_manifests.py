@@ -1,0 +1,216 @@
+"""The node agent's objects: a DaemonSet on nodes with NVIDIA GPUs, and an account that may change its own node only.
+
+`windlass install node` prints them, `windlass uninstall node` takes them away. RBAC can't say "its own node"; an
+admission policy does, by the node that the API server has written into the agent's token.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from windlass import __version__
+from windlass.cli.install_crds import MANAGED
+
+Tree = dict[str, Any]
+NAME = "windlass-node"
+SELECTOR = {"app.kubernetes.io/name": "windlass", "app.kubernetes.io/component": "node"}
+LABELS = {**MANAGED, **SELECTOR}
+RBAC = "rbac.authorization.k8s.io"
+ADMISSION = "admissionregistration.k8s.io/v1"
+GPU_LABELS = (
+    "feature.node.kubernetes.io/pci-10de.present",
+    "feature.node.kubernetes.io/pci-0302_10de.present",
+    "feature.node.kubernetes.io/pci-0300_10de.present",
+    "nvidia.com/gpu.present",
+)
+"""Any of them says that the node has an NVIDIA GPU: NFD's, by PCI class or without, and the GPU operator's."""
+CONFIG_KEY = "config.yaml"
+HOST_PATHS = {
+    "device-plugins": ("/var/lib/kubelet/device-plugins", "/var/lib/kubelet/device-plugins"),
+    "pod-resources": ("/var/lib/kubelet/pod-resources", "/var/lib/kubelet/pod-resources"),
+    "cdi": ("/var/run/cdi", "/var/run/cdi"),
+    "state": ("/run/windlass", "/run/windlass"),
+    "mps": ("/run/nvidia/mps", "/run/nvidia/mps"),
+    "dev": ("/dev", "/dev"),
+    "sys": ("/sys", "/sys"),
+}
+"""Name → path on the host, path inside."""
+
+
+class NodeChoices(msgspec.Struct, frozen=True, kw_only=True):
+    """What may differ from one cluster to the next."""
+
+    namespace: str = "windlass-node"
+    image: str = f"windlass:{__version__}"
+    pull_policy: str = "IfNotPresent"
+    parts: tuple[str, ...] = ("plugin", "exporter", "labels", "mig")
+    label_sink: str = "node"
+    runtime_class: str = ""
+    config: str = ""
+    """Text of a device plugin config; empty for the defaults."""
+    node_selector: tuple[tuple[str, str], ...] = ()
+    """Instead of the PCI labels."""
+
+
+def node_manifests(choices: NodeChoices) -> list[Tree]:
+    """All objects, in the order in which they are applied."""
+    config = [_config(choices)] if choices.config else []
+    return [
+        _namespace(choices),
+        _account(choices),
+        *_roles(choices),
+        *_policy(choices),
+        *config,
+        _daemon(choices),
+    ]
+
+
+def _object(version: str, kind: str, choices: NodeChoices, *, namespaced: bool = True) -> Tree:
+    metadata: Tree = {"name": NAME, "labels": dict(LABELS)}
+    if namespaced:
+        metadata["namespace"] = choices.namespace
+    return {"apiVersion": version, "kind": kind, "metadata": metadata}
+
+
+def _namespace(choices: NodeChoices) -> Tree:
+    labels = {**MANAGED, "pod-security.kubernetes.io/enforce": "privileged"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": choices.namespace, "labels": labels},
+    }
+
+
+def _account(choices: NodeChoices) -> Tree:
+    return {**_object("v1", "ServiceAccount", choices), "automountServiceAccountToken": False}
+
+
+def _roles(choices: NodeChoices) -> list[Tree]:
+    rules = [
+        {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list", "watch", "patch"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+    ]
+    if choices.label_sink == "node-feature":
+        verbs = ["get", "create", "update"]
+        rules.append({"apiGroups": ["nfd.k8s-sigs.io"], "resources": ["nodefeatures"], "verbs": verbs})
+    role = {**_object(f"{RBAC}/v1", "ClusterRole", choices, namespaced=False), "rules": rules}
+    binding = {
+        **_object(f"{RBAC}/v1", "ClusterRoleBinding", choices, namespaced=False),
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": NAME},
+        "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": choices.namespace}],
+    }
+    return [role, binding]
+
+
+def _policy(choices: NodeChoices) -> list[Tree]:
+    extra = "authentication.kubernetes.io/node-name"
+    user = f"system:serviceaccount:{choices.namespace}:{NAME}"
+    own_node = f"('{extra}' in request.userInfo.extra) ? request.userInfo.extra['{extra}'][0] : ''"
+    policy = {
+        **_object(ADMISSION, "ValidatingAdmissionPolicy", choices, namespaced=False),
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "resourceRules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "operations": ["UPDATE"],
+                        "resources": ["nodes", "pods"],
+                    }
+                ]
+            },
+            "matchConditions": [
+                {"name": "the-agent", "expression": f"request.userInfo.username == '{user}'"}
+            ],
+            "variables": [{"name": "node", "expression": own_node}],
+            "validations": [
+                {
+                    "expression": "variables.node != '' && (request.resource.resource == 'nodes' "
+                    "? object.metadata.name == variables.node : object.spec.nodeName == variables.node)",
+                    "message": "the node agent may change its own node and the pods on it, and nothing else",
+                }
+            ],
+        },
+    }
+    binding = {
+        **_object(ADMISSION, "ValidatingAdmissionPolicyBinding", choices, namespaced=False),
+        "spec": {"policyName": NAME, "validationActions": ["Deny"]},
+    }
+    return [policy, binding]
+
+
+def _config(choices: NodeChoices) -> Tree:
+    return {**_object("v1", "ConfigMap", choices), "data": {CONFIG_KEY: choices.config}}
+
+
+def _daemon(choices: NodeChoices) -> Tree:
+    return {
+        **_object("apps/v1", "DaemonSet", choices),
+        "spec": {
+            "selector": {"matchLabels": SELECTOR},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
+            "template": {"metadata": {"labels": dict(LABELS)}, "spec": _pod(choices)},
+        },
+    }
+
+
+def _pod(choices: NodeChoices) -> Tree:
+    volumes: list[Tree] = [
+        {"name": name, "hostPath": {"path": outside, "type": "DirectoryOrCreate"}}
+        for name, (outside, _) in HOST_PATHS.items()
+    ]
+    if choices.config:
+        volumes.append({"name": "config", "configMap": {"name": NAME}})
+    pod: Tree = {
+        "serviceAccountName": NAME,
+        "automountServiceAccountToken": True,
+        "priorityClassName": "system-node-critical",
+        "hostPID": True,
+        "terminationGracePeriodSeconds": 15,
+        # The agent is what makes a GPU node usable: it stays whatever the node is tainted with.
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [_container(choices)],
+        "volumes": volumes,
+    }
+    if choices.runtime_class:
+        pod["runtimeClassName"] = choices.runtime_class
+    if choices.node_selector:
+        pod["nodeSelector"] = dict(choices.node_selector)
+    else:
+        terms = [
+            {"matchExpressions": [{"key": label, "operator": "In", "values": ["true"]}]}
+            for label in GPU_LABELS
+        ]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        pod["affinity"] = {"nodeAffinity": required}
+    return pod
+
+
+def _container(choices: NodeChoices) -> Tree:
+    mounts: list[Tree] = [{"name": name, "mountPath": inside} for name, (_, inside) in HOST_PATHS.items()]
+    arguments = [
+        *("node", "run", f"--parts={','.join(choices.parts)}"),
+        *(f"--label-sink={choices.label_sink}", f"--namespace={choices.namespace}"),
+    ]
+    if choices.config:
+        arguments.append(f"--config-file=/etc/windlass/{CONFIG_KEY}")
+        mounts.append({"name": "config", "mountPath": "/etc/windlass", "readOnly": True})
+    return {
+        "name": "agent",
+        "image": choices.image,
+        "imagePullPolicy": choices.pull_policy,
+        "args": arguments,
+        "env": [
+            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
+            {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"},
+            {"name": "NVIDIA_MIG_CONFIG_DEVICES", "value": "all"},
+        ],
+        "ports": [{"name": "metrics", "containerPort": 9400}],
+        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}},
+        "securityContext": {"privileged": True},
+        "volumeMounts": mounts,
+    }

@@ -1,0 +1,105 @@
+"""Workloads in pieces, as they are decided: who comes before whom, what stands with what, what is implied.
+
+`placement.admission` decides on the pieces that this makes of workloads (see `elastic`), with the topology that their
+queue implies, and drops what can't stay without the rest of its gang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+
+import msgspec
+
+from windlass.model.queue import QueueSystem
+from windlass.model.workload import TopologyRequest, Workload
+from windlass.placement.elastic import is_extra, pieces_before, pieces_of
+from windlass.placement.recall import Recall
+from windlass.queueing.node import queue_time
+from windlass.queueing.outcome import Admitted, Evicted, Outcome
+from windlass.queueing.site import PodSetChoice
+
+ANYWHERE = TopologyRequest("unconstrained")
+
+
+def with_their_base(outcomes: Sequence[Outcome], pieces: Mapping[str, Workload]) -> list[Outcome]:
+    """Without what was admitted of a gang whose minimum, later in the same decision, had to make room for others.
+
+    Whatever is admitted beside a minimum that waits for somebody to go waits with it.
+    """
+    evicted = {one.workload for one in outcomes if isinstance(one, Evicted)}
+    admitted = {one.workload: one for one in outcomes if isinstance(one, Admitted)}
+
+    def runs(key: str) -> bool:
+        if key not in pieces or key in admitted:
+            return True
+        return pieces[key].admission is not None and key not in evicted
+
+    kept: list[Outcome] = []
+    for one in outcomes:
+        if isinstance(one, Admitted):
+            before = pieces_before(one.workload)
+            if not all(runs(key) for key in before):
+                continue
+            after = {*one.after, *(name for key in before if key in admitted for name in admitted[key].after)}
+            one = msgspec.structs.replace(one, after=tuple(sorted(after)))
+        kept.append(one)
+    return kept
+
+
+def turn_of(piece: Workload) -> tuple[bool, int, bool, int, str]:
+    """The order of what is in no queue: extra members last, then by priority and age; before its equals comes for whom
+    others went."""
+    return is_extra(piece.key), -piece.priority, not piece.promised, queue_time(piece), piece.key
+
+
+def held_choices(piece: Workload) -> tuple[PodSetChoice, ...]:
+    """What was admitted of each set."""
+    held = piece.admission.assignments if piece.admission is not None else ()
+    choices = []
+    for one in piece.pod_sets:
+        parts = [part for part in held if part.name == one.name]
+        flavors = dict(parts[0].flavors) if parts else {}
+        choices.append(PodSetChoice(one.name, sum(part.count for part in parts), flavors))
+    return tuple(choices)
+
+
+def is_alone(workload: Workload) -> bool:
+    """A pod that is in no queue and no group."""
+    return workload.kind == "Pod" and not workload.queue and not workload.hold
+
+
+def pieces_to_decide(
+    system: QueueSystem, workloads: Iterable[Workload], recall: Recall | None = None
+) -> list[Workload]:
+    """The workloads in the pieces that are decided for themselves, with the topology that their queue implies."""
+    implied = _topology_queues(system)
+    known = (recall or Recall()).pieces
+
+    def pieces(workload: Workload) -> tuple[Workload, ...]:
+        return tuple(_implied_topology(piece, system, implied) for piece in pieces_of(workload))
+
+    return list(chain.from_iterable(known.of_all(workloads, pieces)))
+
+
+def _topology_queues(system: QueueSystem) -> set[str]:
+    """ClusterQueues all of whose flavors have a topology: whatever is in them is placed by it."""
+    found = set()
+    for name, queue in system.queues.items():
+        flavors = [one.flavor for group in queue.groups for one in group.flavors]
+        known = [system.flavors[flavor] for flavor in flavors if flavor in system.flavors]
+        if known and all(flavor.topology for flavor in known):
+            found.add(name)
+    return found
+
+
+def _implied_topology(piece: Workload, system: QueueSystem, queues: set[str]) -> Workload:
+    """In a queue that knows nothing but topologies, a set without a request of its own may go anywhere in one."""
+    local = system.local_queues.get(f"{piece.namespace}/{piece.queue}")
+    if local is None or local.cluster_queue not in queues:
+        return piece
+    sets = tuple(
+        one if one.topology is not None else msgspec.structs.replace(one, topology=ANYWHERE)
+        for one in piece.pod_sets
+    )
+    return msgspec.structs.replace(piece, pod_sets=sets)

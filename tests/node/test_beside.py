@@ -1,0 +1,221 @@
+"""The process beside the plugin: labels that switch parts, owners that keep them off, health and gifts told on."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.node.machines import machine, until
+
+from windlass.node.beside import Beside, BesideOptions
+from windlass.node.config_source import ConfigSource
+from windlass.node.exporter.collect import Holder
+from windlass.node.exporter.counters import default_counters
+from windlass.node.exporter.server import Exporter, MetricsServer
+from windlass.node.health import Change
+from windlass.node.journal import Journal, write_journal
+from windlass.node.labels.sinks import FileSink
+from windlass.node.root import HostRoot
+from windlass.node.wishes import WishFile
+
+PLUGIN_OFF = "nvidia.com/gpu.deploy.device-plugin"
+
+
+class FakeApi:
+    """An API server that a test writes by hand."""
+
+    def __init__(self, pods: list[dict[str, Any]] | None = None) -> None:
+        self.node: dict[str, Any] = {"metadata": {"name": "n1", "labels": {}}}
+        self.here = pods or []
+        self.patches: list[dict[str, Any]] = []
+        self.events: list[str] = []
+        self.given: dict[str, str] = {}
+        self.nodes: queue.Queue[dict[str, Any]] = queue.Queue()
+
+    def get_node(self) -> dict[str, Any]:
+        return self.node
+
+    def pods(self) -> list[dict[str, Any]]:
+        return self.here
+
+    def patch_node(self, **changes: Any) -> dict[str, Any]:
+        self.patches.append(changes)
+        return self.node
+
+    def event(self, *, reason: str, message: str, **more: Any) -> None:
+        self.events.append(f"{reason}: {message}")
+
+    def annotate_pod(self, namespace: str, name: str, annotations: dict[str, str]) -> None:
+        self.given[name] = annotations["windlass.dev/allocated-devices"]
+
+    def watch_node(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        yield "LISTED", {"items": [self.node]}
+        while True:
+            yield "MODIFIED", self.nodes.get(timeout=30)
+
+    def watch_pods(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        yield "LISTED", {"items": self.here}
+        self.nodes.join()
+
+    def label(self, **labels: str) -> None:
+        self.nodes.put(
+            {
+                "metadata": {
+                    "name": "n1",
+                    "labels": {name.replace("__", "/"): each for name, each in labels.items()},
+                }
+            }
+        )
+
+
+class Given:
+    """PodResources without a kubelet."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, list[Holder]] = {}
+
+    def holders(self, uids: object = None) -> dict[str, list[Holder]]:
+        return self.held
+
+
+class Scene:
+    def __init__(self, folder: Path, api: FakeApi) -> None:
+        self.folder = folder
+        self.api = api
+        self.backend = machine(folder=folder / "machine")
+        self.given = Given()
+        self.log: list[str] = []
+        root = HostRoot(folder / "machine")
+        self.exporter = Exporter(self.backend, default_counters(), hostname="n1", root=root)
+        self.metrics = MetricsServer(self.exporter, "127.0.0.1", 0)
+        self.beside = Beside(
+            self.backend,
+            root,
+            ConfigSource(None, {}, {"--sleep-interval": "1s"}),
+            BesideOptions(
+                parts=frozenset(["plugin", "exporter", "labels", "mig"]), interval=0.05, report_seconds=0.05
+            ),
+            state=folder / "state",
+            log=self.log.append,
+            api=api,  # type: ignore[arg-type]
+            pods=self.given,  # type: ignore[arg-type]
+            exporter=self.exporter,
+            metrics=self.metrics,
+            sink=FileSink(folder / "features"),
+        )
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self.beside.run, args=(self.stop,), daemon=True)
+
+    @property
+    def switch(self) -> Path:
+        return self.folder / "state/device-plugin.off"
+
+
+@pytest.fixture
+def scenes(tmp_path: Path) -> Iterator[list[Scene]]:
+    made: list[Scene] = []
+    yield made
+    for scene in made:
+        scene.stop.set()
+        scene.api.label()
+        scene.thread.join(10)
+
+
+def started(scenes: list[Scene], folder: Path, pods: list[dict[str, Any]] | None = None) -> Scene:
+    scene = Scene(folder, FakeApi(pods))
+    scenes.append(scene)
+    scene.thread.start()
+    return scene
+
+
+def pod(name: str, app: str = "", **annotations: str) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "uid": f"uid-{name}",
+            "labels": {"app": app},
+            "annotations": {f"windlass.dev/{key}": value for key, value in annotations.items()},
+        },
+        "spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "2"}}}]},
+        "status": {"phase": "Running" if app else "Pending"},
+    }
+
+
+def test_labels_of_the_node_switch_parts_off_and_on(scenes: list[Scene], tmp_path: Path) -> None:
+    scene = started(scenes, tmp_path)
+    until(lambda: scene.exporter.page, what="the exporter works")
+    scene.api.label(
+        **{"nvidia.com__gpu.deploy.device-plugin": "false", "nvidia.com__gpu.deploy.dcgm-exporter": "false"}
+    )
+    until(lambda: scene.switch.exists() and not scene.exporter.page, what="both are off")
+    scene.api.label(**{"nvidia.com__gpu.deploy.device-plugin": "true"})
+    until(lambda: not scene.switch.exists() and scene.exporter.page, what="both are on again")
+
+
+def test_another_owner_keeps_a_part_off_and_is_named(scenes: list[Scene], tmp_path: Path) -> None:
+    scene = started(
+        scenes, tmp_path, [pod("theirs", "nvidia-device-plugin-daemonset"), pod("m", "nvidia-mig-manager")]
+    )
+    until(lambda: scene.switch.exists(), what="the plugin is kept off")
+    assert any("team/theirs does its job" in line and PLUGIN_OFF in line for line in scene.log)
+    scene.api.label(**{"nvidia.com__mig.config": "all-1g.10gb"})
+    until(lambda: scene.api.nodes.empty())
+    assert not [change for change in scene.api.patches if change.get("labels")]
+    assert scene.switch.exists()
+
+
+def test_mig_is_done_and_told(scenes: list[Scene], tmp_path: Path) -> None:
+    scene = started(scenes, tmp_path)
+    scene.api.label(**{"nvidia.com__mig.config": "all-1g.10gb"})
+
+    def states() -> list[str]:
+        return [
+            change["labels"]["nvidia.com/mig.config.state"]
+            for change in scene.api.patches
+            if change.get("labels")
+        ]
+
+    until(lambda: states() == ["pending", "success"], what="pending, then success")
+    assert len(scene.backend.inventory().gpus[7].instances) == 7
+
+
+def test_health_becomes_events_and_annotations(scenes: list[Scene], tmp_path: Path) -> None:
+    scene = started(scenes, tmp_path)
+    uuid = scene.backend.inventory().gpus[3].uuid
+    until(lambda: scene.api.patches, what="the node is described")
+    journal = Journal(unhealthy={uuid: "Xid 48"})
+    journal.add(Change(uuid=uuid, healthy=False, reason="Xid 48", action="drain the GPU and reset it"))
+    write_journal(tmp_path / "state/health.json", journal)
+    until(lambda: scene.api.events, what="an event")
+    assert scene.api.events == [f"GPUUnhealthy: {uuid}: Xid 48: drain the GPU and reset it"]
+    until(
+        lambda: any(
+            (change.get("annotations") or {}).get("windlass.dev/unhealthy-devices") == "3"
+            for change in scene.api.patches
+        ),
+        what="the index is in the annotation",
+    )
+
+
+def test_wishes_are_left_for_the_plugin_and_gifts_written_back(scenes: list[Scene], tmp_path: Path) -> None:
+    scene = started(scenes, tmp_path, [pod("waits", devices="4,5"), pod("has")])
+    wish = WishFile(tmp_path / "state/wishes.json")
+    until(lambda: wish("nvidia.com/gpu", 2) == (4, 5), what="the wish is known")
+    assert wish("nvidia.com/gpu", 1) == ()
+    uuids = [gpu.uuid for gpu in scene.backend.inventory().gpus]
+    scene.given.held = {uuids[1]: [Holder("has", "team", "main")], uuids[6]: [Holder("has", "team", "main")]}
+    until(lambda: scene.api.given == {"has": "1,6"}, what="what was given is written back")
+
+
+def test_labels_go_to_the_sink(scenes: list[Scene], tmp_path: Path) -> None:
+    started(scenes, tmp_path)
+    file = tmp_path / "features"
+    until(
+        lambda: file.exists() and "nvidia.com/gpu.count=8" in file.read_text(),
+        what="the feature file is there",
+    )

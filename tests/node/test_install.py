@@ -1,0 +1,201 @@
+"""`windlass install node` on a real API server: the objects are taken, the account may change its own node only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from tests.cluster.api import Api, ApiError, until
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.fake_kubelet import node
+
+from windlass.cli.install import install, uninstall
+from windlass.cli.install_node_manifests import GPU_LABELS, HOST_PATHS, NodeChoices, node_manifests
+from windlass.kube.access import find_access
+from windlass.model.errors import ClusterUnreachable
+from windlass.node.labels.sinks import NodeFeatureSink, NodeSink
+from windlass.node.node_api import NodeApi
+
+NAMESPACE = "windlass-node"
+
+
+def printed(*arguments: str) -> list[dict[str, Any]]:
+    done = CliRunner().invoke(install, ["node", *arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return list(yaml.safe_load_all(done.stdout))
+
+
+class TestManifests:
+    def test_the_pod_is_where_gpus_are_and_sees_what_it_must(self) -> None:
+        (daemon,) = [one for one in printed() if one["kind"] == "DaemonSet"]
+        pod = daemon["spec"]["template"]["spec"]
+        required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        keys = [term["matchExpressions"][0]["key"] for term in required["nodeSelectorTerms"]]
+        assert tuple(keys) == GPU_LABELS
+        assert pod["tolerations"] == [{"operator": "Exists"}]
+        assert {volume["name"] for volume in pod["volumes"]} == set(HOST_PATHS)
+        (container,) = pod["containers"]
+        assert container["args"][:2] == ["node", "run"]
+        names = {variable["name"] for variable in container["env"]}
+        assert "NODE_NAME" in names
+
+    def test_a_config_comes_along_checked(self, tmp_path: Path) -> None:
+        config = tmp_path / "config.yaml"
+        config.write_text("flags: {migStrategy: mixed}")
+        objects = printed("--config", str(config), "--parts", "plugin")
+        (found,) = [one for one in objects if one["kind"] == "ConfigMap"]
+        assert found["data"]["config.yaml"] == "flags: {migStrategy: mixed}"
+        config.write_text("flags: {migStrategy: some}")
+        done = CliRunner().invoke(install, ["node", "--config", str(config)])
+        assert "flags.migStrategy" in str(done.exception)
+
+    def test_the_namespace_allows_what_the_agent_needs(self) -> None:
+        (namespace,) = [one for one in printed() if one["kind"] == "Namespace"]
+        assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+
+
+def token_for(api: Api, pod: str) -> str:
+    """A token as the kubelet would mount it: bound to a pod, and so to its node."""
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": pod}},
+    }
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/windlass-node/token"
+    return str(api.post(path, body)["status"]["token"])
+
+
+def agent_api(plane: ControlPlane, folder: Path, node_name: str) -> NodeApi:
+    """The agent's own client, as its service account on a node."""
+    plane.api.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"agent-{node_name}", "namespace": NAMESPACE},
+            "spec": {
+                "serviceAccountName": "windlass-node",
+                "nodeName": node_name,
+                "containers": [{"name": "agent", "image": "none"}],
+            },
+        }
+    )
+    admin = yaml.safe_load(plane.kubeconfig.read_text())
+    admin["users"] = [
+        {"name": admin["users"][0]["name"], "user": {"token": token_for(plane.api, f"agent-{node_name}")}}
+    ]
+    file = folder / f"{node_name}.kubeconfig"
+    file.write_text(yaml.safe_dump(admin))
+    return NodeApi(find_access(str(file)), node_name)
+
+
+def test_the_account_may_change_its_own_node_and_nothing_else(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    api = control_plane.api
+    api.create(node("n1", {}), node("n2", {}))
+    api.create(*node_manifests(NodeChoices()))
+    mine = agent_api(control_plane, tmp_path, "n1")
+    until(lambda: _may(mine), 30, "the role is in force")
+    until(lambda: not _may_other(mine, control_plane), 30, "the policy is in force")
+    with pytest.raises(ClusterUnreachable, match="its own node"):
+        _other(mine, "n2").patch_node(labels={"nvidia.com/gpu.count": "8"})
+    assert "nvidia.com/gpu.count" not in api.get("/api/v1/nodes/n2")["metadata"]["labels"]
+    mine.event(reason="GPUUnhealthy", message="told", warning=True, now=1.7e9)
+    assert [pod["metadata"]["name"] for pod in mine.pods()] == ["agent-n1"]
+    with pytest.raises(ClusterUnreachable, match="403"):
+        mine.call("DELETE", "/api/v1/nodes/n1")
+    _check_uninstall(control_plane)
+
+
+def _may(mine: NodeApi) -> bool:
+    try:
+        mine.patch_node(labels={"nvidia.com/gpu.count": "8"})
+    except ClusterUnreachable:
+        return False
+    return True
+
+
+def _other(mine: NodeApi, name: str) -> NodeApi:
+    """The same account, reaching for another node."""
+    return NodeApi(mine.access, name)
+
+
+def _may_other(mine: NodeApi, plane: ControlPlane) -> bool:
+    """A policy takes effect some moments after it was made; what was let through before is undone."""
+    if not _may(_other(mine, "n2")):
+        return False
+    plane.api.patch("/api/v1/nodes/n2", {"metadata": {"labels": {"nvidia.com/gpu.count": None}}}, "merge")
+    return True
+
+
+def _check_uninstall(plane: ControlPlane) -> None:
+    done = CliRunner().invoke(
+        uninstall, ["node", "--kubeconfig", str(plane.kubeconfig)], catch_exceptions=False
+    )
+    assert done.exit_code == 0, done.output
+    for path in (
+        f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/windlass-node",
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles/windlass-node",
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/windlass-node",
+    ):
+        with pytest.raises(ApiError):
+            plane.api.get(path)
+
+
+FEATURES = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": "nodefeatures.nfd.k8s-sigs.io",
+        "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+    },
+    "spec": {
+        "group": "nfd.k8s-sigs.io",
+        "scope": "Namespaced",
+        "names": {"plural": "nodefeatures", "singular": "nodefeature", "kind": "NodeFeature"},
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                },
+            }
+        ],
+    },
+}
+
+
+def test_labels_as_a_node_feature_and_on_the_node(control_plane: ControlPlane) -> None:
+    api = control_plane.api
+    api.create(node("n1", {}), FEATURES)
+    mine = NodeApi(find_access(str(control_plane.kubeconfig)), "n1")
+    sink = NodeFeatureSink(mine, "default")
+    path = "/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/default/nodefeatures/nvidia-features-for-n1"
+    until(lambda: _put(sink, {"nvidia.com/gpu.count": "8"}), 30, "the kind is served")
+    assert api.get(path)["spec"]["labels"] == {"nvidia.com/gpu.count": "8"}
+    sink.put({"nvidia.com/gpu.count": "7"})
+    assert api.get(path)["spec"]["labels"] == {"nvidia.com/gpu.count": "7"}
+    assert api.get(path)["metadata"]["labels"]["nfd.node.kubernetes.io/node-name"] == "n1"
+    direct = NodeSink(mine)
+    direct.put({"nvidia.com/gpu.count": "8", "nvidia.com/gpu.product": "NVIDIA-H200"})
+    api.patch(
+        "/api/v1/nodes/n1", {"metadata": {"labels": {"nvidia.com/gpu.deploy.mig-manager": "true"}}}, "merge"
+    )
+    direct.put({"nvidia.com/gpu.count": "8"})
+    labels = api.get("/api/v1/nodes/n1")["metadata"]["labels"]
+    assert labels["nvidia.com/gpu.count"] == "8"
+    assert "nvidia.com/gpu.product" not in labels, "what was ours and is gone is taken away"
+    assert labels["nvidia.com/gpu.deploy.mig-manager"] == "true", "what is others' is not touched"
+
+
+def _put(sink: NodeFeatureSink, labels: dict[str, str]) -> bool:
+    try:
+        sink.put(labels)
+    except ClusterUnreachable:
+        return False
+    return True
