@@ -56,6 +56,20 @@ class ControlPlane:
         self.apiserver.stop()
         self.apiserver.start(*more)
 
+    def restore(self) -> None:
+        """As after `start`, whatever a test has stopped, frozen, restarted with other flags, or made."""
+        parts = (self.etcd.service, self.apiserver, self.controllers)
+        for part in parts:
+            if part.running:
+                part.resume()
+            if part.running and part.more:
+                part.stop()
+        for part in parts:
+            if not part.running:
+                part.start()
+            part.wait_until_ready()
+        self.wipe()
+
     def wipe(self) -> None:
         """Back to the state of the first minute: everything that was made since is gone at once."""
         self.etcd.keep_only(self._pristine)
@@ -130,6 +144,7 @@ class ControlPlane:
             "--leader-elect=false",
             f"--service-account-private-key-file={self.token_key}",
             f"--root-ca-file={self.authority.certificate}",
+            "--pvclaimbinder-sync-period=1s",
             "--kube-api-qps=500",
             "--kube-api-burst=1000",
             "--profiling=false",

@@ -58,18 +58,29 @@ def binaries(pytestconfig: pytest.Config) -> Binaries:
 
 @pytest.fixture(scope="session")
 def _room(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane | str]:
-    """The control plane, or why there is none: a failed start is tried once, not once per test."""
-    plane = None
+    """The control plane, or why there is none: that is found out once, not once per test."""
     try:
         binaries.build(CONTROL_PLANE)
-        plane = ControlPlane(binaries, tmp_path_factory.mktemp("cluster"))
-        plane.start()
-        yield plane
+        try:
+            plane = started(binaries, tmp_path_factory.mktemp("cluster"))
+        except StartFailed:
+            # A port that was free when it was chosen may have been taken since: once more, with others.
+            plane = started(binaries, tmp_path_factory.mktemp("cluster"))
     except (NotAvailable, StartFailed) as problem:
         yield str(problem)
-    finally:
-        if plane is not None:
-            plane.stop()
+        return
+    yield plane
+    plane.stop()
+
+
+def started(binaries: Binaries, folder: Path) -> ControlPlane:
+    plane = ControlPlane(binaries, folder)
+    try:
+        plane.start()
+    except StartFailed:
+        plane.stop()
+        raise
+    return plane
 
 
 @pytest.fixture
@@ -78,10 +89,7 @@ def control_plane(_room: ControlPlane | str) -> ControlPlane:
     if isinstance(_room, str):
         unavailable(_room)
     assert isinstance(_room, ControlPlane)
-    for service in (_room.etcd.service, _room.apiserver, _room.controllers):
-        if not service.running:
-            service.start()
-    _room.wipe()
+    _room.restore()
     return _room
 
 

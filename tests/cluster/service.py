@@ -73,6 +73,8 @@ class Service:
         self.ready = ready
         self.environment = dict(environment or {})
         self.patience, self.grace = patience, grace
+        self.more: tuple[str, ...] = ()
+        """The arguments that it was last started with beside its own."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -87,6 +89,7 @@ class Service:
     def start(self, *more: str, wait: bool = True) -> None:
         """Start it, with more arguments than last time if need be; returns when it is ready."""
         assert not self.running, f"{self.name} runs already"
+        self.more = more
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*self.command, *more],

@@ -65,6 +65,17 @@ def test_each_test_starts_empty(control_plane: ControlPlane) -> None:
     api.create(node("n1"), POD)
 
 
+def test_what_a_test_broke_is_whole_again(control_plane: ControlPlane) -> None:
+    control_plane.restart_apiserver("--watch-cache=false")
+    control_plane.api.create(node("n1"))
+    control_plane.apiserver.pause()
+    control_plane.controllers.kill()
+    control_plane.restore()
+    assert control_plane.controllers.running
+    assert not control_plane.apiserver.more
+    assert not control_plane.api.items("/api/v1/nodes")
+
+
 def test_controllers_work(cluster) -> None:
     template = {"spec": {**POD["spec"], "restartPolicy": "Never"}}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": template}}

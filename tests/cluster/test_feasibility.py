@@ -29,12 +29,11 @@ ONE_BY_ONE = 25
 
 
 @pytest.fixture
-def plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+def plane(control_plane: ControlPlane) -> ControlPlane:
     """A control plane whose controllers stand still: nobody evicts, binds volumes or collects garbage."""
     control_plane.controllers.stop()
     control_plane.restart_apiserver(*feature_gates(control_plane))
-    yield control_plane
-    control_plane.restart_apiserver()
+    return control_plane
 
 
 def scenes(plane: ControlPlane, tally: Tally, pods: int, claims: Sequence[str] = CLAIMS) -> Iterator[Scene]:
@@ -54,6 +53,7 @@ def report(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\ncompared with kube-scheduler, WINDLASS_FEASIBILITY_SEED={SEED}: {tally}")
     assert not tally.unlike, f"seed {SEED}:\n" + "\n\n".join(tally.unlike[:10])
+    assert tally.fits["somewhere"] > tally.pods // 5, "the draws have become too easy, or too hard"
 
 
 def test_the_same_nodes_are_feasible(plane: ControlPlane, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,7 +74,7 @@ def test_the_chosen_node_is_among_its_best(plane: ControlPlane, capsys: pytest.C
             for _ in range(ONE_BY_ONE):
                 choose_both(scene, extender, scores, tally)
     report(tally, capsys)
-    assert tally.judged > tally.pods // 3, "pods that had a choice"
+    assert tally.judged > tally.pods // 10, "too few pods had a choice to say anything"
 
 
 def choose_both(scene: Scene, extender: Extender, scores: Scores, tally: Tally) -> None:

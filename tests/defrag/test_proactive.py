@@ -176,6 +176,17 @@ def test_who_waits_before_it_would_take_the_room():
     assert {evict.for_workload for evict in plan.evicts} == {"default/a"}
 
 
+def test_no_move_where_somebody_before_it_would_take_both_places():
+    """Once `p0` is gone, the older gang fits on what was its room and what was to be its next place."""
+    full = running("p1", 7, on="n1", kind="")
+    objects = [CLASS, gpu_node("n0", 8, cpu=64), gpu_node("n1", 8, cpu=64), running("p0", 1, on="n0"), full]
+    assert Cluster([*objects, *gang("b", 1, 8)]).plan().evicts
+    older = [
+        pod(f"a{i}", size, group=("a", 2), created=timestamp_of(NOW - 90)) for i, size in enumerate((8, 1))
+    ]
+    assert not Cluster([*objects, *older, *gang("b", 1, 8)]).plan().evicts
+
+
 @st.composite
 def clusters(draw):
     objects = [CLASS]

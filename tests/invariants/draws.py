@@ -112,7 +112,7 @@ def random_quota(rng: Random, inside: bool, amounts: tuple[int, ...]) -> Tree:
 
 
 def submit_pod(world: World, rng: Random) -> None:
-    spec, share = _shape(rng, shares=True)
+    spec, share = _shape(world, rng, shares=True)
     spec["priority"] = rng.choice((0, 0, 5))
     queue = _queue(world, rng) if rng.random() < 0.6 else ""
     labels = {QUEUE: queue} if queue else {}
@@ -122,7 +122,7 @@ def submit_pod(world: World, rng: Random) -> None:
 def submit_gang(world: World, rng: Random) -> None:
     name, queue = f"gang-{world.serial()}", _queue(world, rng) if rng.random() < 0.6 else ""
     size = rng.randint(2, 4)
-    spec, share = _shape(rng, shares=True)
+    spec, share = _shape(world, rng, shares=True)
     spec["priority"] = rng.choice((0, 0, 5))
     world.put(pod_group(name, rng.randint(1, size), _tick(world), queue))
     labels = {GROUP: name, **({QUEUE: queue} if queue else {})}
@@ -143,7 +143,7 @@ def submit_workload(world: World, rng: Random) -> None:
             more["topologyRequest"] = rng.choice(
                 ({"required": RACK}, {"preferred": RACK}, {"unconstrained": True}, {"required": HOSTNAME})
             )
-        sets.append(pod_set(name, count, _shape(rng, shares=False)[0], **more))
+        sets.append(pod_set(name, count, _shape(world, rng, shares=False)[0], **more))
     tree = workload(
         f"work-{world.serial()}",
         _queue(world, rng),
@@ -231,10 +231,10 @@ def happen(world: World, rng: Random) -> Event:
     return event
 
 
-def _shape(rng: Random, shares: bool) -> tuple[Tree, str]:
+def _shape(world: World, rng: Random, shares: bool) -> tuple[Tree, str]:
     kind = rng.random()
-    if shares and kind < 0.1:
-        return pod_spec(1, mig=rng.choice(("1g.10gb", "1g.10gb", "3g.40gb"))), ""
+    if shares and rng.random() < (0.5 if "m0" in world.nodes else 0.02):
+        return pod_spec(1, mig=rng.choice(("1g.10gb", "3g.40gb", "3g.40gb"))), ""
     if shares and kind < 0.3:
         return pod_spec(1), rng.choice(SHARES)
     if kind < 0.6:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from random import Random
 
 from tests.invariants.judge import Books, Usage, asked, device_list, ill_gpus
@@ -124,16 +124,27 @@ class World:
         changed = False
         for evict in plan.evicts:
             changed = self._evict(evict) or changed
+        named = {bind.pod: bind.node for bind in plan.binds if self._is_waited_for(bind.after)}
         for bind in plan.binds:
-            if not self._is_waited_for(bind.after):
+            if bind.pod not in named:
                 self.bind(bind)
                 changed = True
+        self._nominate(named)
         # Their pods take whatever devices are left: the plan has said so for none of them.
         for admit in plan.admits:
             if not self._is_waited_for(admit.after) and admit.kind == "Workload":
                 changed = self._admit(admit) or changed
         self._note_broken_gangs()
         return changed
+
+    def _nominate(self, named: Mapping[str, str]) -> None:
+        """Pods that wait for others to go are named for their node, and no others are."""
+        for key, tree in list(self.pods.items()):
+            wanted = named.get(key, "")
+            if tree["status"].get("nominatedNodeName", "") != wanted and not tree["spec"].get("nodeName"):
+                fresh = copy.deepcopy(tree)
+                fresh["status"] = {"phase": "Pending", **({"nominatedNodeName": wanted} if wanted else {})}
+                self.put(fresh)
 
     def _is_waited_for(self, after: Iterable[str]) -> bool:
         return any(self._is_leaving(key) for key in after)

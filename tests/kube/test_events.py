@@ -72,7 +72,7 @@ async def test_a_condition_is_written_when_it_changes(
     server: FakeServer, client: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await server.put("pods", {"metadata": {"name": "p", "namespace": "a", "uid": "u"}, "spec": {}})
-    writer = ConditionWriter(client, Recorder(client, "me"))
+    writer = ConditionWriter(client, Recorder(client, "me"), lambda: True)
     task = asyncio.create_task(writer.run())
 
     def patches() -> int:

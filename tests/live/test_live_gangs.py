@@ -99,3 +99,21 @@ def test_a_member_that_the_kubelet_refuses_is_completed_elsewhere(
         time.sleep(1)
         assert len(bound(api)) == 4
         assert not overbooked(api)
+
+
+def test_a_gang_that_stays_incomplete_is_evicted_whole(
+    cluster: Cluster, kubelets: Kubelets, tmp_path: Path
+) -> None:
+    """Pods that nobody makes again: what is left of the gang goes after its grace, and frees its GPUs."""
+    kubelets()
+    api = cluster.api
+    api.create(*(node(f"n{i}", {GPU: "8"}) for i in range(3)))
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: windlass.dev/v1\nkind: SchedulerConfiguration\ngangGrace: 3s\n")
+    with replica(cluster.kubeconfig, tmp_path / "log", "--no-leader-elect", f"--config={config}") as one:
+        api.create(*gang("g", 3))
+        until(lambda: len(bound(api, "g")) == 3)
+        api.delete("/api/v1/namespaces/default/pods/g-0", gracePeriodSeconds=0)
+        until(lambda: not bound(api, "g"), 60, f"the rest is evicted\n{one.last_lines()}")
+        api.create(*gang("next", 3))
+        until(lambda: len(bound(api, "next")) == 3, 30, one.last_lines())

@@ -156,6 +156,18 @@ def test_the_role_gives_exactly_what_is_asked_for(control_plane: ControlPlane, t
 
 def play(api: Api, lines: Any) -> None:
     """Something of everything that the scheduler writes."""
+    reservation = {
+        "from": "2099-01-01T08:00:00Z",
+        "until": "2099-01-01T12:00:00Z",
+        "gpus": 1,
+        "who": {"namespaces": ["default"]},
+    }
+    metadata = {"name": "launch"}
+    api.create(
+        {"apiVersion": "windlass.dev/v1", "kind": "Reservation", "metadata": metadata, "spec": reservation}
+    )
+    placed = "/apis/windlass.dev/v1/reservations/launch"
+    until(lambda: (api.get(placed).get("status") or {}).get("nodes"), 30, lines())
     api.create(job("low", 1, 8))
     until(lambda: len(bound(api, "low")) == 1, 60, lines())
     api.create(job("urgent", 1, 8, "high"))

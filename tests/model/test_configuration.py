@@ -146,3 +146,12 @@ def test_a_backfill_that_means_nothing_is_refused(backfill: BackfillSettings, pa
     with pytest.raises(InputError) as caught:
         scheduler_settings(SchedulerConfiguration(backfill=backfill))
     assert caught.value.path == path
+
+
+def test_budgets_yield_to_what_is_named_and_to_nothing_else() -> None:
+    assert scheduler_settings(SchedulerConfiguration()).budgets_yield_to == ()
+    made = scheduler_settings(SchedulerConfiguration(budgets_yield_to=("reclaim", "priority")))
+    assert made.budgets_yield_to == ("reclaim", "priority")
+    with pytest.raises(InputError) as error:
+        scheduler_settings(SchedulerConfiguration(budgets_yield_to=("reclaim", "anything")))
+    assert error.value.path == "budgetsYieldTo[1]"

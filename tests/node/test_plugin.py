@@ -192,6 +192,14 @@ class TestHealth:
         node.backend.inject(5, 79, is_lost=True)
         until(lambda: len(node.kubelet.healthy(GPU)) == 28, what="all four replicas are told")
 
+    def test_all_instances_of_a_gpu_fall_ill_together(self, nodes: list[Node], tmp_path: Path) -> None:
+        backend = machine(count=2, mig=("1g.10gb",) * 7, folder=tmp_path / "machine")
+        node = started(nodes, Node(tmp_path, backend, "flags: {migStrategy: mixed}"))
+        name = "nvidia.com/mig-1g.10gb"
+        until(lambda: len(node.kubelet.healthy(name)) == 14)
+        backend.inject(0, 79, recovery_action=2)
+        until(lambda: len(node.kubelet.healthy(name)) == 7, what="the other GPU's are left")
+
     def test_an_instance_falls_ill_alone(self, nodes: list[Node], tmp_path: Path) -> None:
         backend = machine(count=1, mig=("1g.10gb",) * 7, folder=tmp_path / "machine")
         node = started(nodes, Node(tmp_path, backend, "flags: {migStrategy: mixed}"))

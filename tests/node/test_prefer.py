@@ -49,6 +49,11 @@ class TestWholeGpus:
         chosen = chooser(TWO_ISLANDS).choose(ids(TWO_ISLANDS, 0, 1, 2, 3, 6, 7), [], 1)
         assert indices(TWO_ISLANDS, chosen) == [6]
 
+    def test_islands_count_also_where_numa_says_nothing(self) -> None:
+        found = board(8, islands=2, numa=1)
+        chosen = chooser(found).choose(ids(found, 0, 1, 2, 3, 6, 7), [], 1)
+        assert indices(found, chosen) == [6]
+
     def test_a_pair_goes_into_the_island_that_is_broken_already(self) -> None:
         chosen = chooser(TWO_ISLANDS).choose(ids(TWO_ISLANDS, 0, 1, 2, 3, 5, 6, 7), [], 2)
         assert indices(TWO_ISLANDS, chosen) == [5, 6]

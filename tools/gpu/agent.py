@@ -102,7 +102,7 @@ class Recorder:
         return {
             "registered_s": round(listed, 2),
             "healthy_s": round(time.monotonic() - begun, 2),
-            "devices": self.kubelet.lists,
+            "devices": dict(self.kubelet.lists),
             "registration": str(self.kubelet.registrations[0]),
         }
 
@@ -185,6 +185,7 @@ class Recorder:
         answer = str(self.kubelet.allocate(name, first))
         spec = read_spec((self.folder / "cdi/k8s.device-plugin.nvidia.com-gpu.json").read_bytes())
         check_spec(spec, HostRoot())
+        self._until(lambda: "GPU_I_ID" in self._metrics(), 20)
         page = [line for line in self._metrics().splitlines() if "GPU_I_ID" in line][:12]
         file = self.folder / "features/gfd"
         labels = file.read_text().splitlines() if file.exists() else []

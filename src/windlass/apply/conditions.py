@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 import msgspec
 
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, Conflict, NotFound, ServerAway
+from windlass.kube.errors import ApiError, Conflict, Fenced, NotFound, ServerAway
 from windlass.kube.events import Event, Recorder, Regarding
 from windlass.kube.writes import pod_condition
 from windlass.model.times import timestamp_of
@@ -43,8 +44,8 @@ class _Written(msgspec.Struct):
 
 
 class ConditionWriter:
-    def __init__(self, client: KubeClient, recorder: Recorder) -> None:
-        self._client, self._recorder = client, recorder
+    def __init__(self, client: KubeClient, recorder: Recorder, may_write: Callable[[], bool]) -> None:
+        self._client, self._recorder, self._may_write = client, recorder, may_write
         self._wanted: dict[str, Waiting] = {}
         """Not written yet, the newest state of each pod."""
         self._written: dict[str, _Written] = {}
@@ -96,9 +97,10 @@ class ConditionWriter:
             "lastTransitionTime": timestamp_of(int(time.time())),
         }
         try:
-            await self._client.send(pod_condition(waiting.key, waiting.uid, condition, waiting.nominated))
-        except (NotFound, Conflict):
-            return  # it is gone, or another one has its name
+            request = pod_condition(waiting.key, waiting.uid, condition, waiting.nominated)
+            await self._client.send(request, self._may_write)
+        except (NotFound, Conflict, Fenced):
+            return  # it is gone, or another one has its name, or another one leads
         except (ApiError, ServerAway) as error:
             self.failures += 1
             self._written.pop(waiting.key, None)  # so that the next decision asks for it again

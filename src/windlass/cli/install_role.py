@@ -26,6 +26,7 @@ WRITES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (KUEUE, "workloads/status", ("patch",)),
     (KUEUE, "clusterqueues/status", ("patch",)),
     (KUEUE, "localqueues/status", ("patch",)),
+    ("windlass.dev", "reservations/status", ("patch",)),
 )
 """API group, resource, verbs."""
 KUEUE_LEASE = "c1f6bfd2.kueue.x-k8s.io"

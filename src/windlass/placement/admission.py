@@ -218,8 +218,12 @@ class _Admission:
         waiting = [piece for piece in self._pieces if piece.admission is None]
         ordered = sorted((piece for piece in waiting if not piece.queue), key=turn_of)
         head = min((turn_of(piece)[:4] for piece in waiting if piece.queue), default=None)
-        before = [piece for piece in ordered if head is None or turn_of(piece)[:4] <= head]
-        return before, ordered[len(before) :]
+        before = len(ordered) if head is None else sum(turn_of(piece)[:4] <= head for piece in ordered)
+        # Room that others have left for somebody is not taken by what is queued, which has its turn all at once.
+        named = (piece.promised and not is_extra(piece.key) for piece in ordered)
+        promised = [place for place, is_named in enumerate(named, start=1) if is_named]
+        before = max([before, *promised])
+        return ordered[:before], ordered[before:]
 
     def _is_pod(self, key: str) -> bool:
         return is_alone(self._whole[key])
@@ -253,15 +257,18 @@ class _Admission:
         return next((held for held in found if held is not None), None)
 
     def _stop(self, others: Iterable[Workload], seated: Iterable[Workload]) -> None:
-        """Gangs that can't be completed within their grace, and whatever has run for as long as it declared."""
-        completed = {whole_key(piece.key) for piece in seated}
-        completed |= {key for key, parts in self._admits.items() if parts}
-        for workload in (*self._whole.values(), *others):
+        """Gangs that can't be completed within their grace, and whatever has run for as long as it declared.
+
+        Nobody who is just getting members: what comes and goes in one decision would never end.
+        """
+        busy = {*self._evicted, *self._admits, *(whole_key(piece.key) for piece in seated)}
+        timed = [one for one in others if one.max_run_seconds is not None]
+        for workload in (*self._whole.values(), *timed):
             key = workload.key
-            if key in self._evicted or workload.admission is None:
+            if workload.admission is None or key in busy:
                 continue
             reason = self._lifetimes.why_over(workload)
-            if not reason and key in self._whole and key not in completed:
+            if not reason and key in self._whole:
                 reason = self._lifetimes.why_broken(workload, key in self._late)
             if reason:
                 self._evicted[key] = [(key, Evicted(key, "", reason))]

@@ -62,10 +62,22 @@ def waiting_turns(together: Iterable[Workload]) -> list[Turn]:
 
 
 def before_all(snapshot: Snapshot, turns: Sequence[Turn]) -> Bools:
-    """Which pods have their turn before all of those."""
+    """Which pods have their turn before all of those.
+
+    Pods for which others went have, too, with what is more urgent than they are: a queue has its turn all at once, and
+    its lesser work would take the room that it had to leave, over and over.
+    """
     priority, created = snapshot.pods.priority, snapshot.pods.created
     first, since = turns[0] if turns else (0, 0)
     before: Bools = (-priority < first) | ((-priority == first) & (created < since))
+    named = [
+        row
+        for row in snapshot.pods.pending().tolist()
+        if snapshot.pods.objects[row].status.nominated_node_name
+    ]
+    if named:
+        before |= priority > priority[named].min()
+        before[named] = True
     return before
 
 

@@ -58,7 +58,7 @@ class Carrier:
         self._may_write = may_write
         self.binder = Binder(client, may_write, self._ended)
         self.evictor = Evictor(client, recorder, may_write, self._metrics.victims.inc)
-        self.conditions = ConditionWriter(client, recorder)
+        self.conditions = ConditionWriter(client, recorder, may_write)
         self.admissions = Admissions(client, world, may_write, workloads)
         self._rests: dict[str, Backoff] = {}
         self._latest: tuple[Plan, Snapshot, dict[str, str]] | None = None

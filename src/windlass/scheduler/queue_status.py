@@ -13,7 +13,7 @@ from typing import Any
 
 from windlass.cluster.snapshot import Snapshot
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, NotFound, ServerAway
+from windlass.kube.errors import ApiError, Fenced, NotFound, ServerAway
 from windlass.kube.resources import KUEUE, Resource
 from windlass.kube.writes import patch_status
 from windlass.model.queue import ClusterQueue, QueueSystem
@@ -95,9 +95,13 @@ def _usage(queue: ClusterQueue | None, running: Iterable[Workload]) -> list[Tree
 
 class QueueStatusWriter:
     def __init__(
-        self, client: KubeClient, world: World, served: Callable[[str, str], Resource | None]
+        self,
+        client: KubeClient,
+        world: World,
+        may_write: Callable[[], bool],
+        served: Callable[[str, str], Resource | None],
     ) -> None:
-        self._client, self._world, self._served = client, world, served
+        self._client, self._world, self._may_write, self._served = client, world, may_write, served
         self._wanted: dict[Name, Tree] = {}
         self._written: dict[Name, Tree] = {}
         self._since: dict[Name, tuple[str, str]] = {}
@@ -135,9 +139,10 @@ class QueueStatusWriter:
             self._since[name] = active, timestamp_of(int(time.time()))
         condition = {**status["conditions"][0], "lastTransitionTime": self._since[name][1]}
         try:
-            await self._client.send(patch_status(resource, name[1], {**status, "conditions": [condition]}))
-        except NotFound:
-            pass
+            request = patch_status(resource, name[1], {**status, "conditions": [condition]})
+            await self._client.send(request, self._may_write)
+        except (NotFound, Fenced):
+            self._written.pop(name, None)
         except (ApiError, ServerAway) as error:
             self._written.pop(name, None)
             log.warning("status of %s %s: %s", *name, error)

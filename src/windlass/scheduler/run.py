@@ -24,6 +24,7 @@ from windlass.planner import engine_config
 from windlass.scheduler.carry import Carrier
 from windlass.scheduler.kueue_watch import watch_kueue
 from windlass.scheduler.loop import Loop
+from windlass.scheduler.memory import Memory
 from windlass.scheduler.metrics import Metrics
 from windlass.scheduler.options import Options
 from windlass.scheduler.queue_status import QueueStatusWriter
@@ -60,7 +61,8 @@ class Scheduler:
             lambda: self.informers.served("Workload", KUEUE),
         )
         self._kueue_known, self._warm = asyncio.Event(), asyncio.Event()
-        self.queue_status = QueueStatusWriter(client, self.world, self.informers.served)
+        self.memory = Memory(client, self.world, options.settings, self._may_write, self.informers.served)
+        self.queue_status = QueueStatusWriter(client, self.world, self._may_write, self.informers.served)
         self.record = Record(options.record, options.settings) if options.record is not None else None
         self.world.witness = self.record
         sink = Shadow(self.world) if options.shadow else self
@@ -77,6 +79,7 @@ class Scheduler:
             self.carrier.conditions.run(),
             self.carrier.tell(),
             self.queue_status.run(),
+            self.memory.run(),
             watch_kueue(self._client, self.world, self._kueue_known),
             self._lead(),
         ]
@@ -102,6 +105,7 @@ class Scheduler:
         """The loop's sink."""
         self.carrier.carry_out(plan, snapshot)
         self.queue_status.see(snapshot)
+        self.memory.see(plan, snapshot)
 
     async def _lead(self) -> None:
         """Decide while we may, follow while we may not."""

@@ -130,6 +130,7 @@ class TestOversubscription:
         assert useful[0] > 65
         for row in found:
             assert row["useful_pct"] <= row["allocated_pct"] <= 100
+            assert row["useful_pct"] <= row["own_pct"] + row["extra_pct"] + 0.01
 
     def test_owners_do_not_notice_spare_work_that_gives_way(self, claims: dict[str, Claim]) -> None:
         found = claims["oversubscription"].sections[0].rows

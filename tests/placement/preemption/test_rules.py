@@ -213,3 +213,20 @@ def test_a_member_that_is_gated_holds_its_gang_and_a_lone_pod_between_gangs_itse
     found = plan(gpu_node("n", 8), *first, alone, *last)
     assert "default/alone" not in {bind.pod for bind in found.binds}
     assert len(found.binds) == 4
+
+
+def test_every_pod_evicts_below_its_own_priority_not_below_the_highest_that_waits() -> None:
+    running = [pod("young", 4, 5, "a", 60), pod("old", 4, 5, "b", 600)]
+    running += [pod("kept", 3, 9, "c"), pod("tiny", 1, 0, "c")]
+    nodes = [gpu_node(name, 4) for name in "abc"]
+    found = plan(*nodes, *running, pod("top", 4, 9), pod("equal", 4, 5))
+    assert [(bind.pod, bind.after) for bind in found.binds] == [("default/top", ("default/young",))]
+    assert [hold.workload for hold in found.holds] == ["default/equal"]
+
+
+def test_a_victim_that_a_later_one_makes_needless_stays() -> None:
+    """The cheap pod would do for one member; but the other member needs the gang's place, and that is room for both."""
+    nodes = [gpu_node(f"n{at}", 2) for at in range(3)]
+    low = [pod_group("low", 2), *(pod(f"low-{at}", 2, 0, f"n{at + 1}", 7200, "low") for at in range(2))]
+    urgent = [pod_group("urgent", 2), *(pod(f"urgent-{at}", 2, 9, group="urgent") for at in range(2))]
+    assert evicted(plan(*nodes, pod("cheap", 2, 0, "n0", 60), *low, *urgent)) == {"low"}

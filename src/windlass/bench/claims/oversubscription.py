@@ -105,7 +105,8 @@ def check_oversubscription(
     rows = []
     for done, setting in enumerate(settings):
         on_progress(done / len(settings))
-        rows.append(_row(setting, load, play(load, setting, scale.tick, seed)))
+        spare = spare_jobs(load, setting.extra, seed)
+        rows.append(_row(setting, load, spare, play(load, setting, spare, scale.tick)))
     return Claim(
         "oversubscription",
         CLAIM,
@@ -200,14 +201,11 @@ def _task(job: Job, kind: str, queue: str, checkpoint: int, templates: Templates
 # A run
 
 
-def play(load: Load, setting: Setting, tick: int, seed: int) -> list[Record]:
+def play(load: Load, setting: Setting, spare: Sequence[Job], tick: int) -> list[Record]:
     templates = Templates()
     spare_queue = SPARE if setting.preempt else OWN
     tasks = [_task(job, OWN, OWN, 0, templates) for job in load.jobs]
-    tasks += [
-        _task(job, SPARE, spare_queue, setting.checkpoint, templates)
-        for job in spare_jobs(load, setting.extra, seed)
-    ]
+    tasks += [_task(job, SPARE, spare_queue, setting.checkpoint, templates) for job in spare]
     queues = [
         QueueSpec(OWN, load.nodes * GPUS_A_NODE, {"reclaimWithinCohort": "Any"}),
         QueueSpec(SPARE, 0),
@@ -229,7 +227,7 @@ def play(load: Load, setting: Setting, tick: int, seed: int) -> list[Record]:
     return Stage(settings, tasks).run()
 
 
-def _row(setting: Setting, load: Load, records: Sequence[Record]) -> Row:
+def _row(setting: Setting, load: Load, spare_work: Sequence[Job], records: Sequence[Record]) -> Row:
     def gpu_seconds(kind: str, of: str) -> float:
         return sum(record.gpus * float(getattr(record, of)) for record in records if record.task.kind == kind)
 
@@ -245,7 +243,7 @@ def _row(setting: Setting, load: Load, records: Sequence[Record]) -> Row:
     }
     return {
         "setting": setting.name,
-        "extra_pct": setting.extra * OWN_PERCENT,
+        "extra_pct": 100 * sum(_work(job, load.window) for job in spare_work) / load.gpu_seconds,
         "allocated_pct": 100 * (own + spare) / load.gpu_seconds,
         "useful_pct": 100 * (own + spare - lost - restarts) / load.gpu_seconds,
         "own_pct": 100 * own / load.gpu_seconds,

@@ -326,7 +326,7 @@ def _conditions(services: Sequence[Service], scale: Scale, rows: Sequence[Row]) 
         ),
         "Services that are held to their compute share (MPS, by share) or to instances (MIG) leave a quarter of the "
         "GPUs idle on average: the room that bursts, and with them the tail latency, need.",
-        "Latency is from the interference model in simulate/interference.py, in which seven tenants that never pause do "
+        "Latency is from the interference model in simulate/interference.py, in which seven tenants without a pause do "
         f"{MEASURED.capacity(TIME_SLICING, 7):.2f} (time-slicing), {MEASURED.capacity(MPS, 7):.1f} (MPS) and "
         f"{MEASURED.capacity(MIG, 7, 1):.1f} (MIG) times the work of one: measured with small kernels, interpolated "
         "in between. With kernels that fill a GPU, instances of one or two slices can't carry this load (third table).",

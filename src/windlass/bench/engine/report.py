@@ -227,7 +227,7 @@ def _row(one: Measured) -> Row:
     goal, peer = GOALS.get(one.task), PEERS.get(one.task)
     return {
         "task": one.task,
-        "what": WHAT.get(one.task, _grown_case(one)),
+        "what": WHAT.get(one.task) or _grown_case(one),
         "nodes": one.nodes,
         "units": one.units,
         "unit": one.unit,

@@ -8,15 +8,17 @@ inventory or the reading, and only a missing driver is an error.
 from __future__ import annotations
 
 import ctypes
+import sys
 import time
 from typing import Any
 
 import msgspec
 import pynvml as nv
 
-from windlass.node.backend import nvml_mig
+from windlass.node.backend import nvml_calls, nvml_mig, nvml_reading
 from windlass.node.backend.nvml_calls import ask, must, nvidia_smi, short_bus_id, text
 from windlass.node.backend.nvml_reading import NvmlReader
+from windlass.node.backend.nvml_slim import slim
 from windlass.node.backend.protocol import Computed, DeviceError, Fault, ModeChange, ProcessUse, Reading
 from windlass.node.root import HostRoot
 from windlass.node.validator.compute import compute_in_process
@@ -236,3 +238,6 @@ def _clique(handle: Any) -> str:
 
 def _number(instance: int) -> int:
     return -1 if instance == EVERYWHERE else int(instance)
+
+
+slim(nv, (sys.modules[__name__], nvml_calls, nvml_mig, nvml_reading))

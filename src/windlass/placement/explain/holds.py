@@ -16,7 +16,7 @@ from windlass.placement.explain.advisor import MOST_EXPLAINED, Advisor
 class ExplainedHolds(ExplainableHolds):
     def __init__(self, parts: Sequence[Sequence[Hold]], advisor: Advisor) -> None:
         self._parts, self._advisor = parts, advisor
-        self._explained: dict[int, Hold] = {}
+        self._explained: list[Hold] = []
 
     def __len__(self) -> int:
         return sum(map(len, self._parts))
@@ -33,12 +33,12 @@ class ExplainedHolds(ExplainableHolds):
         return self._advisor.refined(self._plain(index % len(self)))
 
     def explained(self, index: int) -> Hold:
-        known = self._explained.get(index)
-        if known is None:
-            known = self[index]
-            if index < MOST_EXPLAINED:
-                known = self._explained[index] = self._advisor.explained(known)
-        return known
+        """Those before it are explained first: what is left of the budget must not depend on who is asked about."""
+        if index >= MOST_EXPLAINED:
+            return self[index]
+        while len(self._explained) <= index:
+            self._explained.append(self._advisor.explained(self[len(self._explained)]))
+        return self._explained[index]
 
     def without(self, workloads: Container[str]) -> ExplainedHolds:
         """Those of other workloads."""

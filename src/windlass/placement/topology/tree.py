@@ -10,7 +10,7 @@ number is also the last tie-break, and the children of a domain are neighbours: 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -44,6 +44,8 @@ class DomainTree:
     """Nodes offered, with those that lack a label and so are in no domain."""
     values: tuple[tuple[str, ...], ...]
     """Level values of each domain of the last layer."""
+    _domains: dict[tuple[str, int], tuple[Bools, ...]] = field(default_factory=dict)
+    """What `domains` was asked before."""
 
     @staticmethod
     def build(
@@ -80,11 +82,16 @@ class DomainTree:
 
     def domains(self, level: str, nodes: int) -> tuple[Bools, ...]:
         """The node rows of each domain of the level, as masks over so many nodes; of all of them for no level."""
-        depth = self.levels.index(level) + 1 if level in self.levels else 0
-        masks: dict[tuple[str, ...], Bools] = {}
-        for values, row in zip(self.values, self.rows.tolist(), strict=True):
-            masks.setdefault(values[:depth], np.zeros(nodes, dtype=np.bool_))[row] = True
-        return tuple(masks.values())
+        known = self._domains.get((level, nodes))
+        if known is None:
+            depth = self.levels.index(level) + 1 if level in self.levels else 0
+            starts = [*_starts(self.values, depth), len(self.rows)] if len(self.rows) else []
+            masks = [np.zeros(nodes, dtype=np.bool_) for _ in starts[1:]]
+            for mask, (first, end) in zip(masks, pairwise(starts), strict=True):
+                mask[self.rows[first:end]] = True
+                mask.setflags(write=False)
+            known = self._domains[level, nodes] = tuple(masks)
+        return known
 
     def assignment(self, rows: Ints, pods: Ints) -> list[tuple[tuple[str, ...], int]]:
         """Pods per domain of the lowest level, as a Kueue topology assignment lists them."""

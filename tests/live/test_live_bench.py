@@ -1,0 +1,44 @@
+"""`windlass bench live` on a real API server, as small as it can be: the table has what it promises."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cluster.binaries import Binaries
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.fake_kubelet import node
+
+
+def test_a_small_comparison(control_plane: ControlPlane, binaries: Binaries) -> None:
+    program = str(Path(sys.executable).with_name("windlass"))
+    command = [
+        program,
+        "bench",
+        "live",
+        f"--kubeconfig={control_plane.kubeconfig}",
+        "--nodes=8",
+        "--rounds=1",
+    ]
+    command += [f"--kube-scheduler={binaries.path('kube-scheduler')}", "--part=backlog,gangs", "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    sections = {one["name"]: one["rows"] for one in json.loads(done.stdout)["sections"]}
+    rows = {row["contender"]: row for row in sections["backlog"]}
+    assert set(rows) == {"windlass", "kube-scheduler", "limit"}
+    assert rows["windlass"]["pods"] == 24
+    assert rows["windlass"]["bound"] >= rows["kube-scheduler"]["bound"] > 0
+    assert rows["windlass"]["of_peer"] > 0
+    assert sections["gangs"][0]["bound"] == 8
+    assert not control_plane.api.items("/api/v1/namespaces/windlass-bench/pods"), "it cleans up after itself"
+
+
+def test_a_cluster_with_nodes_of_its_own_is_refused(control_plane: ControlPlane) -> None:
+    control_plane.api.create(node("somebodys"))
+    program = str(Path(sys.executable).with_name("windlass"))
+    command = [program, "bench", "live", f"--kubeconfig={control_plane.kubeconfig}", "--nodes=8"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "the cluster has nodes of its own" in done.stderr
