@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 from click.testing import CliRunner, Result
-
 from tests.cluster.api import until
 from tests.cluster.fake_kubelet import node
+
 from windlass.cli.doctor import doctor
 from windlass.cli.dump import dump
 from windlass.cli.why import why_command

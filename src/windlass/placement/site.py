@@ -21,9 +21,9 @@ from windlass.model.node import Node
 from windlass.model.pod import Pod, PodSpec
 from windlass.model.queue import QueueSystem, ResourceFlavor
 from windlass.model.quota import quota_requests
-from windlass.model.reasons import WHY_POD_AFFINITY
 from windlass.model.requests import pod_requests
-from windlass.model.workload import PodSet, PodSetAssignment, TopologyRequest, Workload
+from windlass.model.workload import PodSet, PodSetAssignment, Workload
+from windlass.placement.closeness import Closeness, is_ready
 from windlass.placement.domains import place_in_domains
 from windlass.placement.elastic import pieces_before
 from windlass.placement.empty import EmptyCluster
@@ -31,9 +31,7 @@ from windlass.placement.gang import Failure, Part, Place
 from windlass.placement.obstacles import Obstacles
 from windlass.placement.overlay import Overlay, Placing
 from windlass.placement.topology import DomainTree
-from windlass.placement.topology.affinity import request_of_affinity
 from windlass.placement.topology.default import NAME as DEFAULT_NAME
-from windlass.placement.topology.default import DefaultTopology
 from windlass.queueing.eligibility import refusal
 from windlass.queueing.site import PlaceResult, PodSetChoice
 
@@ -63,7 +61,7 @@ class OverlaySite:
     ) -> None:
         """`gone`: workloads that were taken off the overlay before → the nodes that they were on. `levels` are the
         topology's where no Topology object names them; empty: the default list."""
-        self._overlay, self._system, self._rules, self._levels = overlay, system, rules, tuple(levels)
+        self._overlay, self._system, self._rules = overlay, system, rules
         self._pod_row = overlay.pod_rows()
         self.seats: dict[str, Seats] = {}
         self._gone: dict[str, set[int]] = dict(gone or {})
@@ -71,7 +69,7 @@ class OverlaySite:
         self._undo: list[tuple[int, str, Seats | None, set[int] | None]] = []
         self._covers = _covered_resources(system)
         self._empty = EmptyCluster(overlay)
-        self._default: DefaultTopology | None = None
+        self._closeness = Closeness(overlay, levels)
         self._trees = overlay.recall.trees
         self._flavored = overlay.recall.flavored
         self._requests = overlay.recall.requests_by(rules)
@@ -88,7 +86,7 @@ class OverlaySite:
 
     def twin(self, overlay: Overlay) -> OverlaySite:
         """A site on a copy of the overlay, on which nobody can be removed."""
-        return OverlaySite(overlay, self._system, (), self._rules, levels=self._levels)
+        return OverlaySite(overlay, self._system, (), self._rules, levels=self._closeness.levels)
 
     def remembered(self) -> tuple[int, int]:
         """How much is known of templates; for `forget`."""
@@ -293,7 +291,7 @@ class OverlaySite:
             request = pod_set.topology if named is not None else None
             own = tree if named is not None else None
             if named is None:
-                request, own = self._without_topology(workload, pod_set, pod, shape)
+                request, own = self._closeness.of(workload, pod_set, pod, shape)
                 tree, topology = (own, DEFAULT_NAME) if own is not None else (tree, topology)
             waiting = [self._pod_row[key] for key in pod_set.pods if key in self._pod_row]
             nodes = self._overlay.snapshot.pods.node
@@ -303,30 +301,6 @@ class OverlaySite:
             left = max(0, choice.count - bound)
             parts.append(Part(choice.name, left, pod, shape, request, own, topology, existing))
         return parts, tree, topology
-
-    def _without_topology(
-        self, workload: Workload, pod_set: PodSet, pod: Pod, shape: Shape
-    ) -> tuple[TopologyRequest | None, DomainTree | None]:
-        """The request and the domains of a set, where no flavor names a topology."""
-        request = pod_set.topology
-        if request is None and sum(one.count for one in workload.pod_sets) > 1:
-            request = request_of_affinity(pod, [one.pod for one in workload.pod_sets])
-            if request is not None and self._is_drawn_elsewhere(pod, shape):
-                request = None  # it has to go where others are already
-        own = self._default_topology().tree(request) if request is not None else None
-        return (request, own) if own is not None else (None, None)
-
-    def _default_topology(self) -> DefaultTopology:
-        if self._default is None:
-            facts = self._overlay.snapshot.facts
-            self._default = DefaultTopology(facts, [is_ready(node) for node in facts.nodes], self._levels)
-        return self._default
-
-    def _is_drawn_elsewhere(self, pod: Pod, shape: Shape) -> bool:
-        overlay = self._overlay
-        static = overlay.table.cells.static[overlay.table.row(shape, overlay.snapshot, pod)]
-        why = overlay.neighbours().reasons(pod, static)
-        return bool((why & np.uint64(WHY_POD_AFFINITY)).any())
 
     def _flavors(self, choice: PodSetChoice) -> list[ResourceFlavor]:
         names = dict.fromkeys(choice.flavors.values())
@@ -417,13 +391,6 @@ def _covered_resources(system: QueueSystem) -> dict[str, set[str]]:
             for quotas in group.flavors:
                 covered.setdefault(quotas.flavor, set()).update(quotas.cells)
     return covered
-
-
-def is_ready(node: Node) -> bool:
-    """A node that says it is not ready is no place for a gang, whether or not its taint has arrived yet."""
-    return all(
-        condition.status == "True" for condition in node.status.conditions if condition.type == "Ready"
-    )
 
 
 def _flavored(pod: Pod, flavors: Sequence[ResourceFlavor]) -> Pod:
