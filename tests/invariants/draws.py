@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 
@@ -124,7 +125,8 @@ def submit_gang(world: World, rng: Random) -> None:
     size = rng.randint(2, 4)
     spec, share = _shape(world, rng, shares=True)
     spec["priority"] = rng.choice((0, 0, 5))
-    world.put(pod_group(name, rng.randint(1, size), _tick(world), queue))
+    minimum = rng.choice((size, rng.randint(1, size)))
+    world.put(pod_group(name, minimum, _tick(world), queue))
     labels = {GROUP: name, **({QUEUE: queue} if queue else {})}
     for number in range(size):
         made = pod(f"{name}-{number}", copy.deepcopy(spec), created=world.now, share=share, labels=labels)
@@ -162,8 +164,10 @@ def end_something(world: World, rng: Random) -> None:
 
 
 def lose_a_node(world: World, rng: Random) -> None:
+    """Rather one with much on it."""
     if len(world.nodes) > 1:
-        world.lose_node(rng.choice(sorted(world.nodes)))
+        busy = Counter(one["spec"].get("nodeName") for one in world.pods.values())
+        world.lose_node(max(rng.choices(sorted(world.nodes), k=2), key=lambda name: busy[name]))
 
 
 def return_a_node(world: World, rng: Random) -> None:
@@ -209,7 +213,7 @@ EVENTS: tuple[tuple[int, Event], ...] = (
     (4, submit_gang),
     (5, submit_workload),
     (7, end_something),
-    (1, lose_a_node),
+    (2, lose_a_node),
     (2, return_a_node),
     (1, hurt_or_heal_a_gpu),
     (1, change_a_queue),

@@ -166,3 +166,26 @@ def test_sixteen_gpus_are_no_matter_of_seconds(found: Inventory) -> None:
     for size in range(1, 16):
         fresh.choose(ids(found, *range(16)), [], size)
     assert time.perf_counter() - begun < 2
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 4), st.integers(0, 7)), max_size=25), st.booleans())
+def test_no_device_is_ever_held_twice(steps: list[tuple[bool, int, int]], is_shared: bool) -> None:
+    """A kubelet's life: pods come and go, and each gets what is preferred of what is free."""
+    found = board(8, islands=2)
+    shared = {"sharing": {"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 2}]}}}
+    choices = chooser(found, shared if is_shared else None)
+    (resource,) = resources_of(found, resolve_config(shared if is_shared else None))
+    free = {device.id for device in resource.devices}
+    pods: list[list[str]] = []
+    for comes, size, which in steps:
+        if comes and len(free) >= size:
+            given = choices.choose(sorted(free), [], size)
+            assert len(given) == size
+            assert set(given) <= free
+            free -= set(given)
+            pods.append(given)
+        elif pods and not comes:
+            free |= set(pods.pop(which % len(pods)))
+    held = [name for pod in pods for name in pod]
+    assert len(held) == len(set(held))
+    assert len(held) + len(free) == len(resource.devices)

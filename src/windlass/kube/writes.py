@@ -71,7 +71,9 @@ def create(resource: Resource, namespace: str, body: Mapping[str, Any]) -> Reque
     return Request("POST", resource.within(namespace), body=dict(body))
 
 
-def patch_status(resource: Resource, key: str, status: Mapping[str, Any]) -> Request:
-    """Fields of a custom object's status; lists are replaced whole."""
-    body = {"status": dict(status)}
+def patch_status(resource: Resource, key: str, status: Mapping[str, Any], version: str = "") -> Request:
+    """Fields of a custom object's status; lists are replaced whole. With a version, only if it still has that."""
+    body: dict[str, Any] = {"status": dict(status)}
+    if version:
+        body["metadata"] = {"resourceVersion": version}
     return Request("PATCH", resource.path(key, "status"), body=body, content_type=MERGE_PATCH)

@@ -26,7 +26,7 @@ class Bind(msgspec.Struct, frozen=True, gc=False):
     node: str
     devices: tuple[DeviceGrant, ...] = ()
     after: tuple[str, ...] = ()
-    """Workloads that must go first."""
+    """Workloads that must go first; or, of one that stays, the pods."""
 
 
 class AdmittedPodSet(msgspec.Struct, frozen=True, gc=False):
@@ -57,7 +57,7 @@ class Evict(msgspec.Struct, frozen=True, gc=False):
     pods: tuple[str, ...]
     for_workload: str
     reason: str
-    """`InClusterQueue`, `InCohortReclamation`, `Priority`, …"""
+    """`InClusterQueue`, `Priority`, …; `GangBelowMinimum` and `DurationExceeded` are for nobody's sake."""
 
 
 class Hold(msgspec.Struct, frozen=True, gc=False):

@@ -17,7 +17,6 @@ from windlass.cluster.pods import PENDING
 from windlass.cluster.shape import Shape, make_shape
 from windlass.cluster.state import MEMORY_MIB
 from windlass.model.configuration import ResourceRules, counted
-from windlass.model.node import Node
 from windlass.model.pod import Pod, PodSpec
 from windlass.model.queue import QueueSystem, ResourceFlavor
 from windlass.model.quota import quota_requests

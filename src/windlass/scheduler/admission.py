@@ -125,7 +125,7 @@ class Admissions:
         version = self._resource().version
         hosts = self._hostnames()
         status = functools.partial(_admitted, wire, admit, workload, hosts, version)
-        await self._patch(admit.workload, status)
+        await self._patch(admit.workload, status, wire.metadata.resource_version)
         await self._suspend_owner(wire, False)
 
     async def _send_back(self, evict: Evict) -> None:
@@ -158,7 +158,9 @@ class Admissions:
         if kueue.says(wire, "QuotaReserved", "False", "Pending", message):
             return
         status = functools.partial(kueue.waiting_status, wire, "Pending", message)
-        self._once(hold.workload, functools.partial(self._patch, hold.workload, status), slowly=True)
+        # Only if nothing happened to it meanwhile: what it is told must not undo what it was given.
+        write = functools.partial(self._patch, hold.workload, status, wire.metadata.resource_version)
+        self._once(hold.workload, write, slowly=True)
 
     # Who decides
 
@@ -176,10 +178,11 @@ class Admissions:
         now = time.monotonic()
         if len(self._not_before) > MOST_REMEMBERED:
             self._not_before = {key: at for key, at in self._not_before.items() if at > now}
-        if name in self._busy or now < self._not_before.get(name, 0.0) or not self._may_write():
+        patience = f"words of {name}" if slowly else name
+        if name in self._busy or now < self._not_before.get(patience, 0.0) or not self._may_write():
             return
         if slowly:
-            self._not_before[name] = now + AGAIN_SECONDS
+            self._not_before[patience] = now + AGAIN_SECONDS
         task = asyncio.create_task(self._run(name, work))
         self._busy[name] = task
         task.add_done_callback(lambda _: self._busy.pop(name, None))
@@ -193,8 +196,8 @@ class Admissions:
             self._not_before[name] = time.monotonic() + AGAIN_SECONDS
             log.warning("%s: %s", name, error)
 
-    async def _patch(self, key: str, status: Callable[[int], dict[str, Any]]) -> None:
-        await self._send(patch_status(self._resource(), key, status(int(time.time()))))
+    async def _patch(self, key: str, status: Callable[[int], dict[str, Any]], version: str = "") -> None:
+        await self._send(patch_status(self._resource(), key, status(int(time.time())), version))
 
     async def _send(self, request: Request) -> None:
         await self._client.send(request, self._may_write)

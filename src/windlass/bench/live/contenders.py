@@ -19,6 +19,8 @@ from pathlib import Path
 
 import msgspec
 
+from windlass.kube.credentials import Identity
+from windlass.kube.tls import tls_context
 from windlass.model.errors import ClusterUnreachable
 
 WINDLASS, PEER, LIMIT = "windlass", "kube-scheduler", "limit"
@@ -50,12 +52,9 @@ class Contender:
             await asyncio.sleep(0.2)
 
     def _answers(self) -> bool:
-        import ssl
-
         scheme = "https" if self._secure else "http"
-        context = (
-            ssl._create_unverified_context() if self._secure else None
-        )  # its own certificate, on loopback
+        # kube-scheduler makes its own certificate; this is loopback.
+        context = tls_context(b"", insecure=True, identity=Identity()) if self._secure else None
         try:
             url = f"{scheme}://127.0.0.1:{self._port}/readyz"
             with urllib.request.urlopen(url, timeout=2, context=context) as answer:

@@ -21,8 +21,8 @@ from windlass.model.disruption import PodDisruptionBudget, disruptions_allowed
 from windlass.model.pod import Pod
 from windlass.model.times import seconds_of
 from windlass.model.workload import PodSet, Workload
-from windlass.placement.defrag.terms import Charge, Movable, Park
 from windlass.placement.closeness import is_ready
+from windlass.placement.defrag.terms import Charge, Movable, Park
 from windlass.queueing.config import QueueConfig
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
