@@ -222,7 +222,7 @@ class Room:
             if grant.index < len(self.devices):
                 device = self.devices[grant.index]
                 if not grant.profile:
-                    device.free -= grant.milli
+                    device.free -= grant.milli if device.healthy else 0  # an ill one has no room to lose
                 elif grant.start in device.starts(grant.profile):
                     device.used |= device.slices(grant.profile, grant.start)
 
