@@ -122,6 +122,9 @@ def test_queued_jobs(cluster: Cluster, kubelets: Kubelets, tmp_path: Path) -> No
         assert api.get("/apis/batch/v1/namespaces/default/jobs/first")["spec"]["suspend"] is True
         assert condition(workload(api, "first"), "Preempted") == ("True", "InClusterQueue")
 
+        # Made in the same second as the first, it might go before it.
+        api.delete("/apis/batch/v1/namespaces/default/jobs/second", propagationPolicy="Background")
+        until(lambda: not workload(api, "second"))
         (name,) = pods(api, "urgent")
         until(lambda: pods(api)[name]["status"].get("phase") == "Running")
         kubelet.finish("default", name)
