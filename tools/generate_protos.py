@@ -1,6 +1,6 @@
 """Makes the Python modules of the kubelet's messages from their `.proto` files; run it after changing one.
 
-    python tools/generate_protos.py
+    python tools/generate_protos.py [FOLDER]
 
 The modules are checked in, so that nobody needs a compiler to install Windlass; a test makes them again and compares.
 """
@@ -46,4 +46,4 @@ def generate(target: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    generate(SOURCE)
+    generate(Path(sys.argv[1]) if len(sys.argv) > 1 else SOURCE)

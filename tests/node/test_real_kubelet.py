@@ -110,6 +110,15 @@ class Agent:
         until(lambda: "VISIBLE" in self.pod_log(name), 30, f"{name} has spoken")
         return self.pod_log(name)
 
+    def runs_or_again(self, name: str, gpus: int) -> bool:
+        """Whether the pod runs. A kubelet that has just started refuses pods until it has heard of the devices, which
+        is after the registration: such a pod is made again, as its controller would."""
+        status = self.pod(name)["status"]
+        if status.get("reason") == "UnexpectedAdmissionError":
+            self.delete(name)
+            self.run_pod(name, gpus)
+        return status.get("phase") == "Running"
+
     def gpus_inside(self, name: str) -> list[int]:
         """The GPUs that a running pod sees under /dev; minor numbers are indices on this machine."""
         lines = self.running(name).splitlines()
@@ -276,7 +285,7 @@ def check_kubelet_restarted(agent: Agent) -> None:
         agent.allocatable(8)
     assert agent.pod("four")["status"]["phase"] == "Running"
     agent.run_pod("after-kubelet", 1)
-    agent.running("after-kubelet")
+    until(lambda: agent.runs_or_again("after-kubelet", 1), 60, "after-kubelet runs")
     agent.delete("after-kubelet")
 
 

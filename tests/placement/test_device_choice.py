@@ -102,8 +102,8 @@ def test_more_replicas_than_a_packed_grant_can_count_of_one_device_are_taken_fro
 def test_shares_of_several_devices_are_shares_of_different_ones_also_where_gpus_are_sliced():
     desk = Desk(gpu_node("n", 2, replicas=4), pod("p", share="0.25", devices=2))
     assert desk.devices("p") == [(0, 250), (1, 250)]
-    desk.put(pod("q", share="0.25", devices=3))
-    assert desk.verdict("q").code == "GPU_FULL"
+    desk.put(pod("q", share="0.25", devices=3))  # room enough, but on two devices
+    assert desk.verdict("q").code == "GPU_FRAGMENTED"
 
 
 def test_mig_instances_start_where_large_profiles_cant():
