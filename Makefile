@@ -31,8 +31,9 @@ $(STAMP): requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@awk '/^uv==/ { inside = 1; print; next } /^[^ ]/ { inside = 0 } inside' requirements.lock > $(VENV)/uv.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/uv.txt
-	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	@$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m compileall -q src  # where bytecode is not kept by itself, commands would compile at every start
 	@touch $@
 
 test: lint cluster ## everything that must hold: lint, types, layers, tests
