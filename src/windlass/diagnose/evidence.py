@@ -230,9 +230,6 @@ class Evidence:
     def events_of(self, item: Item) -> list[Event]:
         return self._events_by.get((item.kind, item.name), {}).get(item.namespace, [])
 
-    def events_about(self, kind: str, namespace: str, name: str) -> list[Event]:
-        return self._events_by.get((kind, name), {}).get(namespace, [])
-
     @property
     def events(self) -> Sequence[Event]:
         return self._events
@@ -250,10 +247,6 @@ class Evidence:
 
     def host_logs(self, node: str) -> list[LogLines]:
         return list(self._host_logs.get(node, {}).values())
-
-    @property
-    def has_host_logs(self) -> bool:
-        return bool(self._host_logs)
 
     def pods_on(self, node: str) -> Iterator[Item]:
         return iter(self._by_node.get(node, ()))

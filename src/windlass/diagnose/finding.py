@@ -99,4 +99,3 @@ class Diagnosis(msgspec.Struct, frozen=True):
     holders: tuple[Holder, ...] = ()
     patches: tuple[Patch, ...] = ()
     missing_evidence: tuple[Missing, ...] = ()
-    outlook: str = ""

@@ -80,12 +80,7 @@ def queue_finding(evidence: Evidence, subject: Subject) -> Finding | None:
         return _suspended(subject)
     if workload is not None and _admitted(workload):
         return None
-    missing = _queue_fault(evidence, subject.item.namespace, queue)
-    if missing is not None:
-        return missing
-    if workload is None and _is_suspended(subject) and not evidence.knows("Workload"):
-        return None
-    return None
+    return _queue_fault(evidence, subject.item.namespace, queue)
 
 
 def _queue_name(subject: Subject, workload: Item | None) -> str:

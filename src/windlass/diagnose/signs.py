@@ -51,7 +51,6 @@ FATAL_XIDS = (
 
 SIGNS = (
     # Refused by the API server
-    _sign("FRACTIONAL_GPU_REQUEST", r"resources\S*[/\w.\]]*: invalid value: .*must be an integer", API),
     _sign("FRACTIONAL_GPU_REQUEST", r"must be an integer", API),
     _sign("REQUESTS_NE_LIMITS", r"must be equal to \S+ limit of", API),
     _sign("REQUESTS_NE_LIMITS", r"limit must be set for non overcommitable resources", API),

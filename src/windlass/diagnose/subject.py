@@ -13,7 +13,6 @@ import msgspec
 from windlass.diagnose import tree
 from windlass.diagnose.evidence import Evidence, Item
 from windlass.model.errors import InputError
-from windlass.model.meta import ObjectMeta
 from windlass.model.objects import decode_object
 from windlass.model.pod import Pod
 
@@ -266,15 +265,3 @@ def templates_of(data: object, path: str = "") -> Sequence[tuple[str, dict[str, 
     if isinstance(data, list):
         return [one for place, value in enumerate(data) for one in templates_of(value, f"{path}[{place}]")]
     return []
-
-
-def bare_template(pod: Pod) -> Pod:
-    """The pod as if it had not been placed: what a new one of its kind would be."""
-    spec = msgspec.structs.replace(pod.spec, node_name="")
-    metadata = ObjectMeta(
-        name=pod.metadata.name,
-        namespace=pod.metadata.namespace,
-        labels=pod.metadata.labels,
-        annotations=pod.metadata.annotations,
-    )
-    return Pod(metadata=metadata, spec=spec)
