@@ -37,6 +37,7 @@ class ControlPlane:
         self.apiserver = self._apiserver(port)
         self.controllers = self._controllers()
         self._pristine: set[str] = set()
+        self._absences = 0
 
     # ---- life
 
@@ -64,6 +65,10 @@ class ControlPlane:
                 part.resume()
             if part.running and part.more:
                 part.stop()
+        if self.apiserver.absences + self.etcd.service.absences != self._absences:
+            # Controllers that met a closed door try it again only after half a minute, or a whole one.
+            self._absences = self.apiserver.absences + self.etcd.service.absences
+            self.controllers.stop()
         for part in parts:
             if not part.running:
                 part.start()

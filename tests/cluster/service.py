@@ -75,6 +75,8 @@ class Service:
         self.patience, self.grace = patience, grace
         self.more: tuple[str, ...] = ()
         """The arguments that it was last started with beside its own."""
+        self.absences = 0
+        """How often it was stopped, killed or frozen."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -125,6 +127,7 @@ class Service:
 
     def pause(self) -> None:
         """Freeze it (SIGSTOP): connections stay open, nothing answers."""
+        self.absences += 1
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -138,6 +141,7 @@ class Service:
     def _end(self, number: signal.Signals) -> None:
         if self._process is None or not self.running:
             return
+        self.absences += 1
         self._process.send_signal(number)
         self._process.send_signal(signal.SIGCONT)  # a paused program would not see the first one
         try:

@@ -40,7 +40,7 @@ class Replica:
             lines = answer.read().decode().splitlines()
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line[0] != "#"}
 
-    def wait_ready(self, seconds: float = 60.0) -> Replica:
+    def wait_ready(self, seconds: float = 240.0) -> Replica:
         deadline = time.monotonic() + seconds
         while self.status() != 200:
             assert self.process.poll() is None, self.last_lines()

@@ -54,7 +54,7 @@ def where(*trees: Tree) -> dict[str, str]:
     return {one.pod: one.node for one in decisions(*trees) if isinstance(one, Bind)}
 
 
-@pytest.mark.parametrize("order", permutations(range(3)))
+@pytest.mark.parametrize("order", list(permutations(range(3))))
 @pytest.mark.parametrize("annotations", [REQUIRED, PREFERRED])
 def test_shapes_of_a_gang_share_a_rack(order: tuple[int, ...], annotations: dict[str, str]) -> None:
     """Rack `a` is the tightest for either shape, and only `b` takes both."""
