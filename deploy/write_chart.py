@@ -14,6 +14,7 @@ from pathlib import Path
 from windlass.cli.install import to_yaml
 from windlass.cli.install_crds import crds
 from windlass.cli.install_manifests import Choices, manifests
+from windlass.cli.install_node_manifests import NodeChoices, node_manifests
 
 CHART = Path(__file__).parent / "chart" / "windlass"
 MARKED = Choices(
@@ -24,6 +25,15 @@ MARKED = Choices(
     scheduler_names=("MARK-name",),
     node_selector="MARK-node-selector",
     take_over=("MARK-queue",),
+)
+NODE_MARKED = NodeChoices(
+    namespace="MARK-namespace",
+    image="MARK-image",
+    pull_policy="MARK-pull-policy",
+    parts=("MARK-parts",),
+    label_sink="node-feature",
+    runtime_class="MARK-runtime-class",
+    config="MARK-config",
 )
 
 
@@ -53,9 +63,66 @@ def expressions(indent: str) -> dict[str, str]:
     }
 
 
+def when(condition: str, block: str) -> str:
+    """A block of lines that is there only under a condition."""
+    return f"{{{{- if {condition} }}}}\n{block}{{{{- end }}}}\n"
+
+
+def block_at(text: str, start: str) -> str:
+    """The lines of an entry: from the one that begins with `start` down to the next that isn't indented deeper."""
+    lines = text.splitlines(keepends=True)
+    (first,) = [number for number, line in enumerate(lines) if line.startswith(start)]
+    depth = len(start) - len(start.lstrip())
+    last = first + 1
+    while last < len(lines) and len(lines[last]) - len(lines[last].lstrip()) > depth:
+        last += 1
+    return "".join(lines[first:last])
+
+
+def node_template(text: str, kind: str) -> str:
+    """One object of the node agent: what depends on a choice is put under a condition."""
+    if kind == "ConfigMap":
+        text = when(".Values.node.config", text)
+    if kind == "ClusterRole":
+        rule = text[text.index("- apiGroups:\n  - nfd.k8s-sigs.io") :]
+        text = text.replace(rule, when('eq .Values.node.labelSink "node-feature"', rule))
+    if kind == "DaemonSet":
+        pod, container = " " * 6, " " * 8
+        flag = f"{container}- --config-file=/etc/windlass/config.yaml\n"
+        blocks = (
+            flag,
+            block_at(text, f"{container}- name: config\n"),
+            block_at(text, f"{pod}- name: config\n"),
+        )
+        for block in blocks:
+            text = text.replace(block, when(".Values.node.config", block))
+        runtime = block_at(text, f"{pod}runtimeClassName:")
+        text = text.replace(runtime, when(".Values.node.runtimeClass", runtime))
+        affinity = block_at(text, f"{pod}affinity:")
+        selector = f"{pod}nodeSelector:\n{{{{ toYaml . | indent 8 }}}}\n"
+        text = text.replace(
+            affinity,
+            f"{{{{- with .Values.node.nodeSelector }}}}\n{selector}{{{{- else }}}}\n{affinity}{{{{- end }}}}\n",
+        )
+    marks = {
+        **expressions(""),
+        "MARK-namespace": "{{ .Values.node.namespace }}",
+        "MARK-parts": '{{ join "," .Values.node.parts }}',
+        "--label-sink=node-feature": "--label-sink={{ .Values.node.labelSink }}",
+        "MARK-runtime-class": "{{ .Values.node.runtimeClass }}",
+        "MARK-config": "{{ .Values.node.config | toJson }}",
+    }
+    for mark, expression in marks.items():
+        text = text.replace(mark, expression)
+    assert "MARK" not in text, text
+    return when(".Values.node.enabled", text)
+
+
 def chart_files() -> dict[str, str]:
     """Path in the chart → content, of all files that are written from the manifests."""
     files = {f"crds/{one['metadata']['name']}.yaml": to_yaml([one]) for one in crds()}
+    for one in node_manifests(NODE_MARKED):
+        files[f"templates/node-{one['kind'].lower()}.yaml"] = node_template(to_yaml([one]), one["kind"])
     for one in manifests(MARKED):
         if one["kind"] == "Namespace":
             continue  # the release's own

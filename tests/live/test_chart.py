@@ -9,13 +9,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pytest
 import yaml
+from tests.cluster.api import until
 from tests.cluster.binaries import Binaries
 from tests.cluster.control_plane import ControlPlane
 
 from windlass import __version__
 from windlass.cli.install_crds import crds
 from windlass.cli.install_manifests import Choices, manifests
+from windlass.cli.install_node_manifests import NodeChoices, node_manifests
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 CHART = DEPLOY / "chart" / "windlass"
@@ -79,6 +82,38 @@ def test_helm_renders_what_install_prints(binaries: Binaries) -> None:
     assert rendered == expected
 
 
+NODE_VALUES = {
+    "parts": ["plugin", "exporter"],
+    "labelSink": "node-feature",
+    "runtimeClass": "nvidia",
+    "config": "version: v1\nflags: {migStrategy: mixed}\n",
+    "nodeSelector": {"pool": "gpu", "tier": "one"},
+}
+NODE_CHOICES = NodeChoices(
+    parts=("plugin", "exporter"),
+    label_sink="node-feature",
+    runtime_class="nvidia",
+    config=NODE_VALUES["config"],
+    node_selector=(("pool", "gpu"), ("tier", "one")),
+)
+
+
+@pytest.mark.parametrize(("values", "choices"), [({}, NodeChoices()), (NODE_VALUES, NODE_CHOICES)])
+def test_helm_renders_the_node_agent_that_install_prints(
+    binaries: Binaries, tmp_path: Path, values: dict[str, Any], choices: NodeChoices
+) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({"node": {"enabled": True, **values}}))
+    command = [str(binaries.path("helm")), "template", "windlass", str(CHART), f"--values={file}"]
+    done = subprocess.run([*command, "--kube-version=v1.36.0"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rendered = by_name(list(yaml.safe_load_all(done.stdout)))
+    helms = yaml.safe_dump_all(node_manifests(choices)).replace("managed-by: windlass", "managed-by: Helm")
+    expected = by_name(list(yaml.safe_load_all(helms)))
+    agents = {key: one for key, one in rendered.items() if key[1] == "windlass-node"}
+    assert agents == expected
+
+
 def test_helm_puts_it_into_a_real_cluster_and_takes_it_out(
     binaries: Binaries, control_plane: ControlPlane
 ) -> None:
@@ -96,8 +131,12 @@ def test_helm_puts_it_into_a_real_cluster_and_takes_it_out(
     api = control_plane.api
     run("install", "windlass", str(CHART), "--create-namespace")
     assert api.get(deployment)["spec"]["replicas"] == 2
-    run("upgrade", "windlass", str(CHART), "--set=replicas=3")
+    daemon = "/apis/apps/v1/namespaces/windlass-node/daemonsets/windlass-node"
+    assert not api.exists(daemon)
+    run("upgrade", "windlass", str(CHART), "--set=replicas=3,node.enabled=true")
     assert api.get(deployment)["spec"]["replicas"] == 3
+    assert api.get(daemon)["spec"]["template"]["spec"]["tolerations"] == [{"operator": "Exists"}]
     run("uninstall", "windlass")
     assert not api.exists(deployment)
+    until(lambda: not api.exists(daemon))
     assert api.exists("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/workloads.kueue.x-k8s.io")
