@@ -1,0 +1,131 @@
+"""What the engine decides of work that waits: held for what, behind whom, until when.
+
+`why` asks it about everything that a queue, a gang or a full cluster holds. The answer is `decide`'s own, on the same
+snapshot that nodes are judged on, so that `why` and the scheduler can't disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cached_property
+
+from windlass.cluster.snapshot import Snapshot
+from windlass.diagnose.finding import Outlook
+from windlass.engine import decide
+from windlass.model.configuration import Settings
+from windlass.model.decision import Hold
+from windlass.model.plan import ExplainableHolds
+from windlass.model.requests import is_extended
+from windlass.model.times import timestamp_of
+from windlass.model.workload import Workload
+from windlass.planner import engine_config
+
+MOST_NAMED = 10
+
+
+class EngineView:
+    """One plan for the cluster as it is, and what it says of one workload."""
+
+    def __init__(self, snapshot: Snapshot, now: int) -> None:
+        self._snapshot = snapshot
+        self._plan = decide(snapshot, engine_config(Settings()), now)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        """Workload → its place among the holds."""
+        return {hold.workload: place for place, hold in enumerate(self._plan.holds)}
+
+    @cached_property
+    def _workloads(self) -> dict[str, Workload]:
+        return {one.key: one for one in self._snapshot.workloads}
+
+    def hold_of(self, keys: Collection[str]) -> Hold | None:
+        """The hold of the first of these workloads that is held, with what would help."""
+        place = next((self._places[key] for key in keys if key in self._places), None)
+        if place is None:
+            return None
+        holds = self._plan.holds
+        return holds.explained(place) if isinstance(holds, ExplainableHolds) else holds[place]
+
+    def starts(self, keys: Collection[str]) -> bool:
+        """Whether the engine would start one of them now."""
+        wanted = set(keys)
+        return any(one.workload in wanted for one in self._plan.admits) or any(
+            one.pod in wanted for one in self._plan.binds
+        )
+
+    def outlook(self, hold: Hold) -> Outlook:
+        verdict = hold.verdict
+        ahead = self._ahead(hold)
+        relief = verdict.relief
+        start = verdict.planned_start
+        basis = verdict.outlook.partition("; ")[0]
+        if start is None and relief is not None:
+            start, basis = relief.at, relief.text
+        return Outlook(
+            position=len(ahead) + 1,
+            queue=self._queue_of(hold.workload),
+            ahead=tuple(ahead[:MOST_NAMED]),
+            start=timestamp_of(start) if start is not None else None,
+            planned=verdict.planned_start is not None,
+            basis=basis,
+        )
+
+    def _ahead(self, hold: Hold) -> list[str]:
+        """Who waits before it: in its queue, or for the same devices where it is in none."""
+        queue = self._queue_of(hold.workload)
+        others = [one for one in self._plan.holds if one.workload != hold.workload]
+        if queue:
+            before = [
+                one
+                for one in others
+                if self._queue_of(one.workload) == queue
+                and one.verdict.outlook
+                and one.verdict.ahead < hold.verdict.ahead
+            ]
+            return [one.workload for one in sorted(before, key=lambda one: one.verdict.ahead)]
+        mine, place = self._devices(hold.workload), self._places[hold.workload]
+        return [
+            one.workload
+            for one in others
+            if self._places[one.workload] < place and mine & self._devices(one.workload)
+        ]
+
+    def _queue_of(self, key: str) -> str:
+        """The ClusterQueue that it waits in."""
+        workload = self._workloads.get(key)
+        if workload is None or not workload.queue:
+            return ""
+        local = self._snapshot.system.local_queues.get(f"{workload.namespace}/{workload.queue}")
+        return local.cluster_queue if local is not None else ""
+
+    def _devices(self, key: str) -> frozenset[str]:
+        """What only devices have, of what it asks for."""
+        workload = self._workloads.get(key)
+        if workload is not None:
+            pods = [pod_set.pod for pod_set in workload.pod_sets]
+        else:
+            row = self._pod_rows.get(key)
+            pods = [] if row is None else [self._snapshot.pods.objects[row]]
+        asked = [name for pod in pods for name, _ in self._snapshot.shapes.of(pod)[0].requests]
+        return frozenset(name for name in asked if is_extended(name))
+
+    @cached_property
+    def _pod_rows(self) -> dict[str, int]:
+        return {pod.key: row for row, pod in enumerate(self._snapshot.pods.objects) if pod is not None}
+
+
+def words(outlook: Outlook, named: Sequence[str] | None = None) -> list[str]:
+    """The outlook in sentences: the place in the queue, who is ahead, and when."""
+    names = outlook.ahead if named is None else named
+    where = f" in queue {outlook.queue}" if outlook.queue else ""
+    said = [f"position {outlook.position}{where}"]
+    if names:
+        more = outlook.position - 1 - len(names)
+        said[0] += f", behind {', '.join(names)}" + (f" and {more} more" if more > 0 else "")
+    if outlook.start is not None:
+        when = "planned to start at" if outlook.planned else "could start at"
+        said.append(f"{when} {outlook.start} ({outlook.basis})" if outlook.basis else f"{when} {outlook.start}")
+    elif outlook.basis:
+        said.append(outlook.basis)
+    return said

@@ -1,0 +1,1 @@
+"""The cluster in one process: API server, the controllers that GPU work needs, and the nodes."""

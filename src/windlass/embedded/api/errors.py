@@ -1,0 +1,209 @@
+"""What an API server says when it says no: `ApiError`, a Kubernetes Status, and `FieldError`, one cause of a 422.
+
+Raised by everything in `embedded.api` and by the server's verbs; the server writes `ApiError.status()` as the answer.
+Reasons, codes and wording are the interface of the Kubernetes API (Apache-2.0), since clients and people look for them.
+
+    ApiError            code, reason, message, details
+      made by           not_found, already_exists, conflict, invalid, forbidden, bad_request, expired, …
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from windlass.embedded.api.kinds import Kind
+
+Tree = dict[str, Any]
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """What is wrong with one field: `body` is the message without the field's name."""
+
+    field: str
+    reason: str
+    body: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.body}"
+
+
+def quoted(value: object) -> str:
+    """A value as Kubernetes' messages show it: strings in quotes, everything else as JSON."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _with(head: str, detail: str) -> str:
+    return f"{head}: {detail}" if detail else head
+
+
+def required(field: str, detail: str = "") -> FieldError:
+    return FieldError(field, "FieldValueRequired", _with("Required value", detail))
+
+
+def invalid(field: str, value: object, detail: str) -> FieldError:
+    return FieldError(field, "FieldValueInvalid", _with(f"Invalid value: {quoted(value)}", detail))
+
+
+def unsupported(field: str, value: object, supported: Iterable[str]) -> FieldError:
+    known = ", ".join(quoted(each) for each in supported)
+    return FieldError(
+        field,
+        "FieldValueNotSupported",
+        _with(f"Unsupported value: {quoted(value)}", known and f"supported values: {known}"),
+    )
+
+
+def duplicate(field: str, value: object) -> FieldError:
+    return FieldError(field, "FieldValueDuplicate", f"Duplicate value: {quoted(value)}")
+
+
+def forbidden_field(field: str, detail: str) -> FieldError:
+    return FieldError(field, "FieldValueForbidden", _with("Forbidden", detail))
+
+
+def not_found_field(field: str, value: object) -> FieldError:
+    return FieldError(field, "FieldValueNotFound", f"Not found: {quoted(value)}")
+
+
+def too_long(field: str, most: int) -> FieldError:
+    unit = "byte" if most == 1 else "bytes"
+    return FieldError(field, "FieldValueTooLong", f"Too long: may not be more than {most} {unit}")
+
+
+def too_many(field: str, count: int, most: int) -> FieldError:
+    unit = "item" if most == 1 else "items"
+    return FieldError(field, "FieldValueTooMany", f"Too many: {count}: must have at most {most} {unit}")
+
+
+class ApiError(Exception):
+    """A refusal, with everything that a Status carries."""
+
+    def __init__(self, code: int, reason: str, message: str, details: Tree | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+
+    def status(self) -> Tree:
+        """The Status object that a client reads."""
+        answer: Tree = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+        }
+        if not self.reason:
+            del answer["reason"]
+        if self.details:
+            answer["details"] = self.details
+        answer["code"] = self.code
+        return answer
+
+    # ---- about one object of a kind
+
+    @classmethod
+    def not_found(cls, kind: Kind, name: str) -> ApiError:
+        return cls(404, "NotFound", f'{kind.resource} "{name}" not found', _details(kind, name))
+
+    @classmethod
+    def already_exists(cls, kind: Kind, name: str) -> ApiError:
+        return cls(409, "AlreadyExists", f'{kind.resource} "{name}" already exists', _details(kind, name))
+
+    @classmethod
+    def conflict(cls, kind: Kind, name: str, why: str = "") -> ApiError:
+        why = why or (
+            "the object has been modified; please apply your changes to the latest version and try again"
+        )
+        message = f'Operation cannot be fulfilled on {kind.resource} "{name}": {why}'
+        return cls(409, "Conflict", message, _details(kind, name))
+
+    @classmethod
+    def forbidden(cls, kind: Kind, name: str, why: str) -> ApiError:
+        who = f'{kind.resource} "{name}"' if name else kind.resource
+        return cls(403, "Forbidden", f"{who} is forbidden: {why}", _details(kind, name))
+
+    @classmethod
+    def invalid(cls, kind: Kind, name: str, errors: Sequence[FieldError]) -> ApiError:
+        """422: every cause in `details`, all of them in the message."""
+        unique = list(dict.fromkeys(str(each) for each in errors))
+        what = unique[0] if len(unique) == 1 else f"[{', '.join(unique)}]"
+        group_kind = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
+        causes = [{"reason": e.reason, "message": e.body, "field": e.field} for e in errors]
+        details = {"name": name, "group": kind.group, "kind": kind.kind, "causes": causes}
+        return cls(
+            422,
+            "Invalid",
+            f'{group_kind} "{name}" is invalid: {what}',
+            {key: value for key, value in details.items() if value},
+        )
+
+    # ---- about the request
+
+    @classmethod
+    def bad_request(cls, message: str) -> ApiError:
+        return cls(400, "BadRequest", message)
+
+    @classmethod
+    def unprocessable(cls, message: str) -> ApiError:
+        """422 without causes: a patch that can't be carried out."""
+        return cls(422, "Invalid", message)
+
+    @classmethod
+    def no_such_path(cls) -> ApiError:
+        """404 of an unknown group, version or resource."""
+        message = "the server could not find the requested resource"
+        return cls(404, "NotFound", message, {})
+
+    @classmethod
+    def unauthorized(cls) -> ApiError:
+        return cls(401, "Unauthorized", "Unauthorized")
+
+    @classmethod
+    def method_not_allowed(cls, kind: Kind, action: str) -> ApiError:
+        message = f'{action} is not supported on resources of kind "{kind.resource}"'
+        return cls(405, "MethodNotAllowed", message, _details(kind, ""))
+
+    @classmethod
+    def not_acceptable(cls, accepted: Sequence[str]) -> ApiError:
+        kinds = ", ".join(accepted)
+        message = f"only the following media types are accepted: {kinds}"
+        return cls(406, "NotAcceptable", message)
+
+    @classmethod
+    def unsupported_media_type(cls, accepted: Sequence[str]) -> ApiError:
+        message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
+        return cls(415, "UnsupportedMediaType", message)
+
+    @classmethod
+    def expired(cls, message: str) -> ApiError:
+        """410: a version of the past that is forgotten."""
+        return cls(410, "Expired", message)
+
+    @classmethod
+    def too_many_requests(cls, message: str, causes: Sequence[Tree] = (), retry: int = 0) -> ApiError:
+        """429: what an eviction against a disruption budget gets."""
+        details: Tree = {"causes": list(causes)} if causes else {}
+        if retry:
+            details["retryAfterSeconds"] = retry
+        return cls(429, "TooManyRequests", message, details)
+
+    @classmethod
+    def too_large(cls, message: str) -> ApiError:
+        return cls(413, "RequestEntityTooLarge", f"Request entity too large: {message}")
+
+    @classmethod
+    def internal(cls, message: str) -> ApiError:
+        details = {"causes": [{"message": message}]}
+        return cls(500, "InternalError", f"Internal error occurred: {message}", details)
+
+
+def _details(kind: Kind, name: str) -> Tree:
+    details = {"name": name, "group": kind.group, "kind": kind.plural}
+    return {key: value for key, value in details.items() if value}

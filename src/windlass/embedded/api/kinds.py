@@ -1,0 +1,346 @@
+"""The kinds that the embedded API server serves: names, verbs, subresources, and where they are stored.
+
+`BUILT_IN` is the table; `Kinds` is what a server holds: that table and the kinds that CustomResourceDefinitions add
+(`api.crds` makes them). Routing, discovery, OpenAPI, storage and the in-process verbs all look kinds up here.
+Names are those of the Kubernetes API (Apache-2.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+WRITES = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+_ON_OBJECT = ("get", "patch", "update")
+
+
+class Subresource(msgspec.Struct, frozen=True):
+    """A path below an object, as discovery tells it. `group`/`version` are empty where they are the parent's."""
+
+    name: str
+    kind: str
+    verbs: tuple[str, ...] = _ON_OBJECT
+    group: str = ""
+    version: str = ""
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """One kind in one version. Versions of one kind share `stored_as`, the name of their place in the store."""
+
+    kind: str
+    plural: str
+    group: str
+    version: str
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: tuple[Subresource, ...] = ()
+    verbs: tuple[str, ...] = WRITES
+    singular: str = ""
+    list_kind: str = ""
+    stored_as: str = ""
+    custom: bool = False
+    """Added by a CustomResourceDefinition."""
+
+    @property
+    def resource(self) -> str:
+        """`pods`, `jobs.batch`: the name by which the in-process verbs and the messages of the API know it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def store(self) -> str:
+        return self.stored_as or self.resource
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def root(self) -> str:
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    @property
+    def one(self) -> str:
+        """The singular name, which discovery and `kubectl` output use."""
+        return self.singular or self.kind.lower()
+
+    @property
+    def list_of(self) -> str:
+        return self.list_kind or self.kind + "List"
+
+    def subresource(self, name: str) -> Subresource | None:
+        return next((each for each in self.subresources if each.name == name), None)
+
+    def has(self, subresource: str) -> bool:
+        return self.subresource(subresource) is not None
+
+
+def _status(kind: str) -> Subresource:
+    return Subresource("status", kind)
+
+
+_SCALE = Subresource("scale", "Scale", group="autoscaling", version="v1")
+_ALL = ("all",)
+
+_CORE = (
+    Kind("Binding", "bindings", "", "v1", verbs=("create",)),
+    Kind("ConfigMap", "configmaps", "", "v1", short_names=("cm",)),
+    Kind("Endpoints", "endpoints", "", "v1", short_names=("ep",), singular="endpoints"),
+    Kind("Event", "events", "", "v1", short_names=("ev",)),
+    Kind("LimitRange", "limitranges", "", "v1", short_names=("limits",)),
+    Kind(
+        "Namespace",
+        "namespaces",
+        "",
+        "v1",
+        namespaced=False,
+        short_names=("ns",),
+        subresources=(Subresource("finalize", "Namespace", ("update",)), _status("Namespace")),
+        verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
+    ),
+    Kind("Node", "nodes", "", "v1", namespaced=False, short_names=("no",), subresources=(_status("Node"),)),
+    Kind(
+        "PersistentVolumeClaim",
+        "persistentvolumeclaims",
+        "",
+        "v1",
+        short_names=("pvc",),
+        subresources=(_status("PersistentVolumeClaim"),),
+    ),
+    Kind(
+        "PersistentVolume",
+        "persistentvolumes",
+        "",
+        "v1",
+        namespaced=False,
+        short_names=("pv",),
+        subresources=(_status("PersistentVolume"),),
+    ),
+    Kind(
+        "Pod",
+        "pods",
+        "",
+        "v1",
+        short_names=("po",),
+        categories=_ALL,
+        subresources=(
+            Subresource("attach", "PodAttachOptions", ("create", "get")),
+            Subresource("binding", "Binding", ("create",)),
+            Subresource("eviction", "Eviction", ("create",), "policy", "v1"),
+            Subresource("exec", "PodExecOptions", ("create", "get")),
+            Subresource("log", "Pod", ("get",)),
+            _status("Pod"),
+        ),
+    ),
+    Kind(
+        "ResourceQuota",
+        "resourcequotas",
+        "",
+        "v1",
+        short_names=("quota",),
+        subresources=(_status("ResourceQuota"),),
+    ),
+    Kind("Secret", "secrets", "", "v1"),
+    Kind("ServiceAccount", "serviceaccounts", "", "v1", short_names=("sa",)),
+    Kind(
+        "Service",
+        "services",
+        "",
+        "v1",
+        short_names=("svc",),
+        categories=_ALL,
+        subresources=(_status("Service"),),
+    ),
+)
+
+_APPS = (
+    Kind("ControllerRevision", "controllerrevisions", "apps", "v1"),
+    Kind(
+        "DaemonSet",
+        "daemonsets",
+        "apps",
+        "v1",
+        short_names=("ds",),
+        categories=_ALL,
+        subresources=(_status("DaemonSet"),),
+    ),
+    Kind(
+        "Deployment",
+        "deployments",
+        "apps",
+        "v1",
+        short_names=("deploy",),
+        categories=_ALL,
+        subresources=(_SCALE, _status("Deployment")),
+    ),
+    Kind(
+        "ReplicaSet",
+        "replicasets",
+        "apps",
+        "v1",
+        short_names=("rs",),
+        categories=_ALL,
+        subresources=(_SCALE, _status("ReplicaSet")),
+    ),
+    Kind(
+        "StatefulSet",
+        "statefulsets",
+        "apps",
+        "v1",
+        short_names=("sts",),
+        categories=_ALL,
+        subresources=(_SCALE, _status("StatefulSet")),
+    ),
+)
+
+_REVIEW = ("create",)
+
+_OTHERS = (
+    Kind("Event", "events", "events.k8s.io", "v1", short_names=("ev",), stored_as="events"),
+    Kind(
+        "SelfSubjectReview",
+        "selfsubjectreviews",
+        "authentication.k8s.io",
+        "v1",
+        namespaced=False,
+        verbs=_REVIEW,
+    ),
+    Kind("TokenReview", "tokenreviews", "authentication.k8s.io", "v1", namespaced=False, verbs=_REVIEW),
+    Kind(
+        "LocalSubjectAccessReview", "localsubjectaccessreviews", "authorization.k8s.io", "v1", verbs=_REVIEW
+    ),
+    Kind(
+        "SelfSubjectAccessReview",
+        "selfsubjectaccessreviews",
+        "authorization.k8s.io",
+        "v1",
+        namespaced=False,
+        verbs=_REVIEW,
+    ),
+    Kind(
+        "SelfSubjectRulesReview",
+        "selfsubjectrulesreviews",
+        "authorization.k8s.io",
+        "v1",
+        namespaced=False,
+        verbs=_REVIEW,
+    ),
+    Kind(
+        "SubjectAccessReview",
+        "subjectaccessreviews",
+        "authorization.k8s.io",
+        "v1",
+        namespaced=False,
+        verbs=_REVIEW,
+    ),
+    Kind(
+        "CronJob",
+        "cronjobs",
+        "batch",
+        "v1",
+        short_names=("cj",),
+        categories=_ALL,
+        subresources=(_status("CronJob"),),
+    ),
+    Kind("Job", "jobs", "batch", "v1", categories=_ALL, subresources=(_status("Job"),)),
+    Kind(
+        "PodDisruptionBudget",
+        "poddisruptionbudgets",
+        "policy",
+        "v1",
+        short_names=("pdb",),
+        subresources=(_status("PodDisruptionBudget"),),
+    ),
+    Kind("ClusterRoleBinding", "clusterrolebindings", "rbac.authorization.k8s.io", "v1", namespaced=False),
+    Kind("ClusterRole", "clusterroles", "rbac.authorization.k8s.io", "v1", namespaced=False),
+    Kind("RoleBinding", "rolebindings", "rbac.authorization.k8s.io", "v1"),
+    Kind("Role", "roles", "rbac.authorization.k8s.io", "v1"),
+    Kind("CSIDriver", "csidrivers", "storage.k8s.io", "v1", namespaced=False),
+    Kind("CSINode", "csinodes", "storage.k8s.io", "v1", namespaced=False),
+    Kind("StorageClass", "storageclasses", "storage.k8s.io", "v1", namespaced=False, short_names=("sc",)),
+    Kind(
+        "VolumeAttachment",
+        "volumeattachments",
+        "storage.k8s.io",
+        "v1",
+        namespaced=False,
+        subresources=(_status("VolumeAttachment"),),
+    ),
+    Kind(
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+        "apiextensions.k8s.io",
+        "v1",
+        namespaced=False,
+        short_names=("crd", "crds"),
+        categories=("api-extensions",),
+        subresources=(_status("CustomResourceDefinition"),),
+    ),
+    Kind(
+        "PriorityClass",
+        "priorityclasses",
+        "scheduling.k8s.io",
+        "v1",
+        namespaced=False,
+        short_names=("pc",),
+    ),
+    Kind("Lease", "leases", "coordination.k8s.io", "v1"),
+    Kind("RuntimeClass", "runtimeclasses", "node.k8s.io", "v1", namespaced=False),
+    Kind("EndpointSlice", "endpointslices", "discovery.k8s.io", "v1"),
+)
+
+BUILT_IN: tuple[Kind, ...] = (*_CORE, *_APPS, *_OTHERS)
+"""In the order in which a Kubernetes API server lists groups and resources."""
+
+
+class Kinds:
+    """The kinds served right now. `generation` moves with every change, so that documents made from it can be kept."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self._by_path: dict[tuple[str, str, str], Kind] = {}
+        self._by_kind: dict[tuple[str, str, str], Kind] = {}
+        self._by_resource: dict[str, Kind] = {}
+        for each in BUILT_IN:
+            self.add(each)
+
+    def __iter__(self) -> Iterator[Kind]:
+        return iter(self._by_path.values())
+
+    def add(self, kind: Kind) -> None:
+        """Serve a kind, in place of what was served at the same path."""
+        self._by_path[kind.group, kind.version, kind.plural] = kind
+        self._by_kind[kind.group, kind.version, kind.kind] = kind
+        self._by_resource.setdefault(kind.resource, kind)
+        self.generation += 1
+
+    def drop(self, group: str, plural: str) -> None:
+        """Stop serving a kind, in all its versions."""
+        gone = [each for each in self if (each.group, each.plural) == (group, plural)]
+        for each in gone:
+            del self._by_path[each.group, each.version, each.plural]
+            self._by_kind.pop((each.group, each.version, each.kind), None)
+            self._by_resource.pop(each.resource, None)
+        self.generation += bool(gone)
+
+    def at(self, group: str, version: str, plural: str) -> Kind | None:
+        """By the parts of a request's path."""
+        return self._by_path.get((group, version, plural))
+
+    def named(self, resource: str) -> Kind | None:
+        """By `pods` or `jobs.batch`, in the preferred version."""
+        return self._by_resource.get(resource)
+
+    def of(self, api_version: str, kind: str) -> Kind | None:
+        """By what stands in an object."""
+        group, _, version = api_version.rpartition("/")
+        return self._by_kind.get((group, version, kind))
+
+    def versions(self, group: str) -> list[str]:
+        """The versions of a group, the preferred one first."""
+        return list(dict.fromkeys(each.version for each in self if each.group == group))
+
+    def groups(self) -> list[str]:
+        """Every group but the core one, in the order in which discovery lists them."""
+        return list(dict.fromkeys(each.group for each in self if each.group))
