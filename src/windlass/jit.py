@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
+import os
+import shutil
 import tempfile
 import types
 from collections.abc import Callable
@@ -106,18 +108,24 @@ def _use_cache_directory(numba: Any, modules: list[types.ModuleType]) -> bool:
     sources = [inspect.getsource(m) for m in (*modules, *map(importlib.import_module, CONSTANT_MODULES))]
     digest = hashlib.sha256("".join(sources).encode()).hexdigest()[:16]
     beside = Path(inspect.getfile(modules[0])).parent / "__pycache__"
-    for folder in (beside, Path(tempfile.gettempdir()) / "windlass-kernels"):
+    aside = Path(tempfile.gettempdir()) / "windlass-kernels"
+    for folder in (beside / digest, aside / digest):
         try:
-            (folder / digest).mkdir(parents=True, exist_ok=True)
-            probe = folder / digest / ".writable"
-            probe.touch()
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / ".writable").touch()
         except OSError:
-            if (folder / digest).is_dir() and any((folder / digest).iterdir()):
-                numba.config.CACHE_DIR = str(
-                    folder / digest
-                )  # filled when the image was made: reading is enough
-                return True
             continue
-        numba.config.CACHE_DIR = str(folder / digest)
+        if folder.parent == aside:
+            _take_along(beside / digest, folder)
+        numba.config.CACHE_DIR = str(folder)
         return True
     return False
+
+
+def _take_along(filled: Path, folder: Path) -> None:
+    """What was compiled when an image was made, to where it can be used: numba takes only a cache that it may write."""
+    for file in filled.glob("*.nb?"):
+        unfinished = folder / f".{file.name}.{os.getpid()}"
+        if not (folder / file.name).exists():
+            shutil.copyfile(file, unfinished)
+            unfinished.replace(folder / file.name)

@@ -69,7 +69,10 @@ class Api:
         )
         if answer.status >= 400:
             raise ApiError(answer.status, answer.data, f"{method} {path}")
-        return dict(json.loads(answer.data)) if answer.data[:1] == b"{" else {"text": answer.data.decode()}
+        is_text = "application/json" not in answer.headers.get(
+            "Content-Type", ""
+        )  # a log, which may look like JSON
+        return {"text": answer.data.decode()} if is_text else dict(json.loads(answer.data))
 
     def get(self, path: str, **query: object) -> Object:
         return self.request("GET", path + ("?" + urlencode(query) if query else ""))

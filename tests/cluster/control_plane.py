@@ -7,7 +7,8 @@ new nodes and the controller that taints silent ones are off.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,10 @@ from tests.cluster.etcd import Etcd
 from tests.cluster.service import Service, free_ports
 
 ADMIN_GROUP = "system:masters"
+SERVICE_ADDRESS = "10.245.255.1"
+"""Of the Service `kubernetes`, at which pods look for the API server; see `service_proxy`."""
+_NO_ACCOUNTS = "--disable-admission-plugins=TaintNodesByCondition,ServiceAccount"
+_ACCOUNTS = "--disable-admission-plugins=TaintNodesByCondition"
 
 
 class ControlPlane:
@@ -56,6 +61,18 @@ class ControlPlane:
         """Stop the API server and start it on the same port, with more flags if need be (`--watch-cache=false`)."""
         self.apiserver.stop()
         self.apiserver.start(*more)
+
+    @contextmanager
+    def service_accounts(self) -> Iterator[None]:
+        """For so long, pods get the token of their account, as in the field."""
+        command = self.apiserver.command
+        self.apiserver.command = [_ACCOUNTS if one == _NO_ACCOUNTS else one for one in command]
+        try:
+            self.restart_apiserver()
+            yield
+        finally:
+            self.apiserver.command = command
+            self.apiserver.stop()  # the next test starts it as it was
 
     def restore(self) -> None:
         """As after `start`, whatever a test has stopped, frozen, restarted with other flags, or made."""
@@ -107,7 +124,7 @@ class ControlPlane:
 
     def _apiserver(self, port: int) -> Service:
         serving = self.authority.server(
-            "kube-apiserver", ["127.0.0.1", "10.0.0.1", "localhost", "kubernetes.default.svc"]
+            "kube-apiserver", ["127.0.0.1", SERVICE_ADDRESS, "localhost", "kubernetes.default.svc"]
         )
         to_kubelet = self.authority.client("kube-apiserver-kubelet-client", [ADMIN_GROUP])
         self.token_key = self.authority.signing_key("service-accounts")
@@ -127,9 +144,9 @@ class ControlPlane:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={self.token_key}",
             f"--service-account-signing-key-file={self.token_key}",
-            "--service-cluster-ip-range=10.0.0.0/24",
+            f"--service-cluster-ip-range={SERVICE_ADDRESS}/24",
             "--authorization-mode=Node,RBAC",
-            "--disable-admission-plugins=TaintNodesByCondition,ServiceAccount",
+            _NO_ACCOUNTS,
             "--allow-privileged=true",
             "--max-requests-inflight=2000",
             "--max-mutating-requests-inflight=1000",

@@ -10,6 +10,8 @@ import yaml
 from click.testing import CliRunner, Result
 from tests.cluster.api import until
 from tests.cluster.fake_kubelet import node
+from tests.cluster.node import RealNode
+from tests.cluster.test_real_node import pod as busybox
 
 from windlass.cli.doctor import doctor
 from windlass.cli.dump import dump
@@ -93,3 +95,18 @@ def test_doctor_examines_a_live_cluster(cluster: Any) -> None:
     result = CliRunner().invoke(doctor, ["cluster", "--kubeconfig", str(cluster.kubeconfig), "-o", "json"])
     report = json.loads(result.stdout)
     assert {one["check"] for one in report["findings"]} >= {"gpu-nodes", "labels"}
+
+
+def test_exec_looks_inside_the_container_and_only_with_the_flag(real_node: RealNode) -> None:
+    """On a real kubelet: a container without nvidia-smi, and a program whose log says what it misses."""
+    api = real_node.plane.api
+    script = "echo 'RuntimeError: No CUDA GPUs are available'; sleep 1000"
+    runs = busybox("looks", script, real_node.name, terminationGracePeriodSeconds=1)
+    api.create(runs)
+    path = "/api/v1/namespaces/default/pods/looks"
+    until(lambda: api.get(path)["status"].get("phase") == "Running", 60, "the pod runs")
+    until(lambda: "CUDA" in api.get(f"{path}/log")["text"], 60, "the program has said it")
+    plain = json.loads(ask(real_node.plane.kubeconfig, "pod/looks", "-o", "json").stdout)
+    assert any("No CUDA GPUs" in line for line in plain["evidence"])
+    looked = json.loads(ask(real_node.plane.kubeconfig, "pod/looks", "--exec", "-o", "json").stdout)
+    assert any("nvidia-smi" in line for line in looked["evidence"]), json.dumps(looked)

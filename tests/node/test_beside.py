@@ -13,9 +13,9 @@ from tests.node.machines import machine, until
 
 from windlass.node.beside import Beside, BesideOptions
 from windlass.node.config_source import ConfigSource
-from windlass.node.exporter.collect import Holder
 from windlass.node.exporter.counters import default_counters
 from windlass.node.exporter.server import Exporter, MetricsServer
+from windlass.node.exporter.view import Holder
 from windlass.node.health import Change
 from windlass.node.journal import Journal, write_journal
 from windlass.node.labels.sinks import FileSink

@@ -18,11 +18,12 @@ from tests.node.machines import machine
 from windlass.model.errors import InputError
 from windlass.node.backend.protocol import Fault, ProcessUse
 from windlass.node.backend.simulated import SimulatedBackend
-from windlass.node.exporter.collect import Holder, View, collect
+from windlass.node.exporter.collect import collect
 from windlass.node.exporter.counters import Counter, default_counters, read_counters
 from windlass.node.exporter.pods import PodResources, holders_of, pods_of_processes
 from windlass.node.exporter.server import Exporter, MetricsServer
 from windlass.node.exporter.text import Family, Sample, write_text
+from windlass.node.exporter.view import Holder, View
 from windlass.node.plugin.rpc import lister_handler
 from windlass.node.protos import podresources_pb2 as pr
 from windlass.node.root import HostRoot

@@ -7,7 +7,8 @@ from tests.sharing.gpus import gpu, inventory
 
 from windlass.node.backend import protocol
 from windlass.node.backend.protocol import Fault
-from windlass.node.health import HealthBook, Rules, rules_from
+from windlass.node.health import HealthBook
+from windlass.node.health_rules import Rules, rules_from
 from windlass.node.xid import Action, xid
 
 PLAIN = gpu("H100")
@@ -72,9 +73,6 @@ class TestXids:
         health = HealthBook(rules_from({"DP_DISABLE_HEALTHCHECKS": "48, 79"}), clock)
         health.on_faults([Fault(uuid=PLAIN.uuid, xid=48)], inventory(PLAIN))
         assert not health.unhealthy()
-        assert not rules_from({"DP_DISABLE_HEALTHCHECKS": "xids"}).watch_xids
-        both = {"DP_DISABLE_HEALTHCHECKS": "48,79", "DP_ENABLE_HEALTHCHECKS": "79"}
-        assert rules_from(both).ignored_xids == {48}
 
 
 class TestReadings:

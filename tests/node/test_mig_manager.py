@@ -14,7 +14,7 @@ from tests.node.machines import machine
 
 from windlass.node.backend.protocol import DeviceError, ProcessUse
 from windlass.node.backend.simulated import SimulatedBackend
-from windlass.node.exporter.collect import Holder
+from windlass.node.exporter.view import Holder
 from windlass.node.mig_apply import apply_plans
 from windlass.node.mig_manager import CONFIG, STATE, MigManager
 from windlass.sharing.mig import legal_layouts

@@ -14,7 +14,8 @@ from tests.node.machines import machine, until
 from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.cdi import read_spec
 from windlass.node.config_source import ConfigSource
-from windlass.node.health import HealthBook, Rules
+from windlass.node.health import HealthBook
+from windlass.node.health_rules import Rules
 from windlass.node.plugin.fake_kubelet import FakeKubelet
 from windlass.node.plugin.manager import OtherOwner, PluginManager
 from windlass.node.plugin.process import PluginProcess, Timing

@@ -33,9 +33,10 @@ from tenants import Tenants  # noqa: E402
 
 from windlass.node.backend.nvml import NvmlBackend  # noqa: E402
 from windlass.node.backend.protocol import DeviceError  # noqa: E402
-from windlass.node.exporter.collect import View, collect  # noqa: E402
+from windlass.node.exporter.collect import collect  # noqa: E402
 from windlass.node.exporter.counters import default_counters  # noqa: E402
 from windlass.node.exporter.text import write_text  # noqa: E402
+from windlass.node.exporter.view import View  # noqa: E402
 from windlass.node.labels.features import node_labels  # noqa: E402
 from windlass.node.mig_apply import apply_plans, words  # noqa: E402
 from windlass.node.mps import MpsDaemon  # noqa: E402

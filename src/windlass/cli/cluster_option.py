@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,9 +17,11 @@ from windlass.cli.output import note
 
 if TYPE_CHECKING:
     from windlass.diagnose.evidence import Evidence
-    from windlass.dump.collect import Collected
+    from windlass.dump.collect import Collected, Progress
+    from windlass.kube.client import KubeClient
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Result = TypeVar("Result")
 
 
 def cluster_options(command: Command) -> Command:
@@ -51,17 +53,44 @@ def evidence_from(
     return evidence_of(collect_live(kubeconfig, context, namespace)), int(time.time())
 
 
+def live_evidence(
+    kubeconfig: str, context: str, namespace: str, question: str, look_inside: bool
+) -> tuple[Evidence, int]:
+    """Of the live cluster, with the logs of the pods that the question is about and, where asked, a look inside."""
+    from windlass.cli.live_pods import add_pods
+    from windlass.diagnose.evidence import evidence_of
+
+    async def read(client: KubeClient, progress: Progress) -> Evidence:
+        from windlass.dump.collect import collect
+
+        evidence = evidence_of(await collect(client, namespace, progress))
+        await add_pods(client, evidence, question, namespace, look_inside)
+        return evidence
+
+    return _with_client(kubeconfig, context, read), int(time.time())
+
+
 def collect_live(kubeconfig: str, context: str, namespace: str) -> Collected:
+    async def read(client: KubeClient, progress: Progress) -> Collected:
+        from windlass.dump.collect import collect
+
+        return await collect(client, namespace, progress)
+
+    return _with_client(kubeconfig, context, read)
+
+
+def _with_client(
+    kubeconfig: str, context: str, read: Callable[[KubeClient, Progress], Awaitable[Result]]
+) -> Result:
     from windlass.cli.progress import ProgressBar
-    from windlass.dump.collect import collect
     from windlass.kube.access import find_access
     from windlass.kube.client import KubeClient
 
     access = find_access(kubeconfig, context)
 
-    async def run(bar: ProgressBar) -> Collected:
+    async def run(bar: ProgressBar) -> Result:
         async with KubeClient(access) as client:
-            return await collect(client, namespace, lambda what, done, total: bar(done / total))
+            return await read(client, lambda what, done, total: bar(done / total))
 
     with ProgressBar("Reading the cluster", 1.0) as bar:
         return asyncio.run(run(bar))

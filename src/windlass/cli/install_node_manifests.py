@@ -205,6 +205,7 @@ def _container(choices: NodeChoices) -> Tree:
         "args": arguments,
         "env": [
             {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
             {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"},
             {"name": "NVIDIA_MIG_CONFIG_DEVICES", "value": "all"},

@@ -12,6 +12,7 @@ from windlass.cli.node_options import FILE, hardware_options, open_backend
 from windlass.cli.output import output_option, print_document
 from windlass.node.config_source import read_yaml
 from windlass.node.labels.features import node_labels
+from windlass.node.labels.vgpu import find_virtual_gpus
 from windlass.node.root import HostRoot
 from windlass.sharing.plugin_config import resolve_config
 
@@ -33,8 +34,14 @@ def labels(
     flags = {"--mig-strategy": mig_strategy} if mig_strategy else {}
     config = resolve_config(read_yaml(config_file) if config_file else None, os.environ, flags)
     inventory = open_backend(fleet, node_name, root).inventory()
-    machine = HostRoot(root).read(config.machine_type_file)
-    found = node_labels(inventory, config, machine=machine, timestamp=int(time.time()))
+    host = HostRoot(root)
+    found = node_labels(
+        inventory,
+        config,
+        machine=host.read(config.machine_type_file),
+        timestamp=int(time.time()),
+        virtual=find_virtual_gpus(host),
+    )
     if output == "text":
         click.echo("".join(f"{name}={value}\n" for name, value in sorted(found.items())), nl=False)
     else:

@@ -70,6 +70,13 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Where labels go.",
 )
 @click.option("--namespace", default="windlass-system", show_default=True, help="Of the NodeFeature object.")
+@click.option(
+    "--hostname-label",
+    type=click.Choice(["Hostname", "hostname"]),
+    default="Hostname",
+    show_default=True,
+    help="What metrics call the node: dcgm-exporter wrote Hostname up to 4.8.2, hostname since.",
+)
 @click.option("--quiet-seconds", type=float, default=30.0, hidden=True)
 @click.option("--reading-seconds", type=float, default=5.0, hidden=True)
 @plugin_flags

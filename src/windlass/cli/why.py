@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from windlass.cli.cluster_option import cluster_options, evidence_from
+from windlass.cli.cluster_option import cluster_options, evidence_from, live_evidence
 from windlass.cli.output import note, output_option, print_document
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ Examples:
   windlass why pod/train-0 --from dump/
   windlass why pytorchjob/llm -n research --from cluster.json -o json
   windlass why deploy/server --from dump/ --patch > patch.yaml
+  windlass why pod/train-0 --exec     # it runs, and does not see its GPU
 
 Exit codes: 0 nothing is wrong, 1 a cause was found or can't be told, 2 bad input, 3 no cluster.
 """
@@ -34,6 +35,12 @@ Exit codes: 0 nothing is wrong, 1 a cause was found or can't be told, 2 bad inpu
 @click.option("-n", "--namespace", default="", help="Where it is; needed only if several namespaces have it.")
 @click.option("--now", default="", help="Judge as of this RFC 3339 time. [default: the dump's newest]")
 @click.option("--patch", "only_patch", is_flag=True, help="Print only the patch that would help, as YAML.")
+@click.option(
+    "--exec",
+    "look_inside",
+    is_flag=True,
+    help="Live: run nvidia-smi inside its containers, and nvidia-smi and dmesg in the GPU stack's pods on its nodes.",
+)
 @click.option("--keep-going", is_flag=True, help="Report files that can't be read, and go on without.")
 @output_option("table", "wide", "json", "yaml")
 @click.pass_context
@@ -46,6 +53,7 @@ def why_command(
     namespace: str,
     now: str,
     only_patch: bool,
+    look_inside: bool,
     keep_going: bool,
     output: str,
 ) -> None:
@@ -55,7 +63,12 @@ def why_command(
     """
     from windlass.diagnose.why import why
 
-    evidence, newest = evidence_from(from_, kubeconfig, kube_context, namespace, keep_going)
+    if from_ is not None and look_inside:
+        raise click.UsageError("--exec asks running containers, and a dump has none")
+    if from_ is not None:
+        evidence, newest = evidence_from(from_, "", "", namespace, keep_going)
+    else:
+        evidence, newest = live_evidence(kubeconfig, kube_context, namespace, question, look_inside)
     for problem in evidence.problems[:20]:
         note(str(problem))
     diagnosis = why(evidence, question, namespace, _moment(now) or newest)

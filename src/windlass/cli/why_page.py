@@ -12,6 +12,7 @@ from collections import Counter
 import click
 
 from windlass.diagnose.finding import Diagnosis, NodeAccount
+from windlass.diagnose.outlook import words
 
 FEW = 5
 """Nodes and holders shown unless everything is asked for."""
@@ -23,6 +24,7 @@ def page(diagnosis: Diagnosis, wide: bool) -> str:
     parts = [
         _headline(diagnosis, width),
         _listed("Also true", [f"{code}" for code in diagnosis.contributing], width),
+        _listed("When", words(diagnosis.outlook) if diagnosis.outlook is not None else [], width),
         _listed("Evidence", diagnosis.evidence, width),
         _nodes(diagnosis, wide, width),
         _holders(diagnosis, wide, width),

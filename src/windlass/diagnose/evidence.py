@@ -137,8 +137,10 @@ class Evidence:
         self.problems: list[InputError] = []
         self.hidden: list[str] = []
         """What may not be seen, in words."""
+        self.unanswered: list[tuple[str, str]] = []
+        """What was asked of the cluster and not answered, and the command that asks it again."""
         self._by_uid: dict[str, Item] = {}
-        self._pod_logs: dict[tuple[str, str], list[LogLines]] = {}
+        self._pod_logs: dict[tuple[str, str], dict[str, LogLines]] = {}
         self._host_logs: dict[str, dict[str, LogLines]] = {}
         self._events: list[Event] = []
 
@@ -166,7 +168,7 @@ class Evidence:
 
     def add_pod_log(self, namespace: str, pod: str, container: str, lines: list[str]) -> None:
         log = LogLines(f"pod {namespace}/{pod} ({container})", lines)
-        self._pod_logs.setdefault((namespace, pod), []).append(log)
+        self._pod_logs.setdefault((namespace, pod), {})[container] = log
 
     def add_host_log(self, node: str, source: str, lines: list[str]) -> None:
         self._host_logs.setdefault(node, {})[source] = LogLines(f"host {node} {source}", lines)
@@ -243,7 +245,7 @@ class Evidence:
         return found
 
     def logs_of(self, pod: Item) -> list[LogLines]:
-        return self._pod_logs.get((pod.namespace, pod.name), [])
+        return list(self._pod_logs.get((pod.namespace, pod.name), {}).values())
 
     def host_logs(self, node: str) -> list[LogLines]:
         return list(self._host_logs.get(node, {}).values())
@@ -292,6 +294,8 @@ def evidence_of(collected: Collected) -> Evidence:
         evidence.add(raw)
     for log in collected.logs:
         evidence.add_pod_log(log.namespace, log.pod, log.container, log.text.splitlines())
+    for host in collected.hosts:
+        evidence.add_host_log(host.node, host.source, host.text.splitlines())
     return evidence
 
 

@@ -86,6 +86,23 @@ class Holder(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...]
 
 
+class Outlook(msgspec.Struct, frozen=True):
+    """When work that waits may start, as the engine plans it."""
+
+    position: int
+    """Its place among those that wait for the same, from 1."""
+    queue: str = ""
+    """The ClusterQueue; empty where it waits in none."""
+    ahead: tuple[str, ...] = ()
+    """The workloads before it, the first of them; only those that the evidence may name."""
+    start: str | None = None
+    """The estimate; null where nothing bounds it."""
+    planned: bool = False
+    """The engine keeps the room from then on; else it is when what it waits for will have ended."""
+    basis: str = ""
+    """What the estimate rests on, or why there is none."""
+
+
 class Diagnosis(msgspec.Struct, frozen=True):
     """The answer."""
 
@@ -97,5 +114,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     evidence: tuple[str, ...] = ()
     nodes: tuple[NodeAccount, ...] = ()
     holders: tuple[Holder, ...] = ()
+    outlook: Outlook | None = None
+    """Where it waits for others, and nothing is wrong."""
     patches: tuple[Patch, ...] = ()
     missing_evidence: tuple[Missing, ...] = ()

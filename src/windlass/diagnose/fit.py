@@ -18,6 +18,7 @@ from windlass.engine import EngineConfig, Memo
 from windlass.model.errors import InputError
 from windlass.model.node import Node
 from windlass.model.pod import Pod
+from windlass.model.priority import with_priorities
 from windlass.model.reasons import FIRST_RESOURCE_BIT, Reason, insufficient, reason_of_bit
 from windlass.model.requests import node_quantities
 from windlass.placement.filters import pod_holds
@@ -49,7 +50,8 @@ class Fit:
     def __init__(self, objects: Iterable[object], now: int) -> None:
         store = Store()
         # Nodes last: devices are then worked out once for all pods of a node.
-        store.apply(Put(thing) for thing in sorted(objects, key=lambda thing: isinstance(thing, Node)))
+        things = with_priorities(objects)
+        store.apply(Put(thing) for thing in sorted(things, key=lambda thing: isinstance(thing, Node)))
         self.snapshot = store.snapshot(now)
         table = Memo().table(self.snapshot, CONFIG, WorkloadMix())
         rule = make_rule(CONFIG.placement, self.snapshot.state)

@@ -6,21 +6,39 @@ snapshot that nodes are judged on, so that `why` and the scheduler can't disagre
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import cached_property
 
 from windlass.cluster.snapshot import Snapshot
-from windlass.diagnose.finding import Outlook
+from windlass.diagnose.finding import Finding, Outlook
+from windlass.diagnose.vocabulary import CAUSES
 from windlass.engine import decide
 from windlass.model.configuration import Settings
 from windlass.model.decision import Hold
+from windlass.model.errors import InputError
 from windlass.model.plan import ExplainableHolds
-from windlass.model.requests import is_extended
+from windlass.model.pod import Pod
+from windlass.model.requests import is_extended, pod_requests
 from windlass.model.times import timestamp_of
 from windlass.model.workload import Workload
 from windlass.planner import engine_config
 
 MOST_NAMED = 10
+BEFORE_NODES = frozenset(
+    {
+        "KUEUE_QUEUE_MISSING",
+        "KUEUE_QUOTA_INSUFFICIENT",
+        "KUEUE_QUOTA_MISCONFIGURED",
+        "KUEUE_FLAVOR_MISMATCH",
+        "KUEUE_TOPOLOGY_NOFIT",
+        "QUEUE_BEHIND_HEAD",
+        "RESERVED_FOR_OTHERS",
+        "RESOURCE_QUOTA_EXCEEDED",
+        "WAITING_FOR_PREEMPTION",
+        "GANG_INCOMPLETE",
+    }
+)
+"""Reasons that no single node shows; for all others the nodes are looked at one by one."""
 
 
 class EngineView:
@@ -107,25 +125,39 @@ class EngineView:
         else:
             row = self._pod_rows.get(key)
             pods = [] if row is None else [self._snapshot.pods.objects[row]]
-        asked = [name for pod in pods for name, _ in self._snapshot.shapes.of(pod)[0].requests]
-        return frozenset(name for name in asked if is_extended(name))
+        return frozenset(name for pod in pods for name in _asked(pod) if is_extended(name))
 
     @cached_property
     def _pod_rows(self) -> dict[str, int]:
-        return {pod.key: row for row, pod in enumerate(self._snapshot.pods.objects) if pod is not None}
+        return {pod.key: row for row, pod in enumerate(self._snapshot.pods.objects)}
 
 
-def words(outlook: Outlook, named: Sequence[str] | None = None) -> list[str]:
+def _asked(pod: Pod) -> Collection[str]:
+    try:
+        return pod_requests(pod)
+    except InputError:
+        return ()  # that it can't be read is what it is held for
+
+
+def held_finding(hold: Hold) -> Finding | None:
+    """The engine's reason, where it is one that stands before all nodes: quota, order, plans, the group."""
+    verdict = hold.verdict
+    if verdict.code not in BEFORE_NODES or verdict.code not in CAUSES:
+        return None
+    limits = [limit.text for limit in verdict.limits]
+    said = limits[0] if limits else verdict.detail or verdict.message
+    proof = (verdict.detail,) if verdict.detail and verdict.detail != said else ()
+    return Finding(verdict.code, said.rstrip("."), proof)
+
+
+def words(outlook: Outlook) -> list[str]:
     """The outlook in sentences: the place in the queue, who is ahead, and when."""
-    names = outlook.ahead if named is None else named
-    where = f" in queue {outlook.queue}" if outlook.queue else ""
-    said = [f"position {outlook.position}{where}"]
+    names = outlook.ahead
+    where = f"in queue {outlook.queue}" if outlook.queue else "among those that wait for the same GPUs"
+    said = [f"position {outlook.position} {where}"]
     if names:
         more = outlook.position - 1 - len(names)
         said[0] += f", behind {', '.join(names)}" + (f" and {more} more" if more > 0 else "")
-    if outlook.start is not None:
-        when = "planned to start at" if outlook.planned else "could start at"
-        said.append(f"{when} {outlook.start} ({outlook.basis})" if outlook.basis else f"{when} {outlook.start}")
-    elif outlook.basis:
-        said.append(outlook.basis)
+    if outlook.basis or outlook.start:
+        said.append(outlook.basis or f"could start at {outlook.start}")
     return said

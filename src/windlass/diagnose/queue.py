@@ -83,6 +83,11 @@ def queue_finding(evidence: Evidence, subject: Subject) -> Finding | None:
     return _queue_fault(evidence, subject.item.namespace, queue)
 
 
+def is_queued(subject: Subject) -> bool:
+    workload = next((item for item in subject.family if item.kind == "Workload"), None)
+    return bool(_queue_name(subject, workload)) and (workload is None or not _admitted(workload))
+
+
 def _queue_name(subject: Subject, workload: Item | None) -> str:
     if workload is not None:
         named = tree.text(workload.data, "spec", "queueName")

@@ -25,7 +25,7 @@ def quota_finding(evidence: Evidence, subject: Subject) -> Finding | None:
             hard, used = tree.table(quota.data, "spec", "hard"), tree.table(quota.data, "status", "used")
             for key, limit in hard.items():
                 name = key.removeprefix("requests.")
-                if name not in requests or (is_extended(name) and name == key):
+                if name not in requests or is_no_limit(key):
                     continue
                 over = _over(name, requests[name], limit, used.get(key, 0))
                 if over:
@@ -46,13 +46,18 @@ def _over(name: str, asked: int, limit: object, used: object) -> str:
     return f"{amounts[0]} {name} asked for, {amounts[1]} of {amounts[2]} used"
 
 
+def is_no_limit(key: str) -> bool:
+    """Of devices only requests can be limited."""
+    bare = key.removeprefix("limits.")
+    return is_extended(bare) and "/" in bare and not key.startswith("requests.")
+
+
 def quota_key_finding(evidence: Evidence, pod: Pod) -> Finding | None:
     """`limits.nvidia.com/gpu` and a bare `nvidia.com/gpu` are no quota for a GPU."""
     for quota in evidence.of_kind("ResourceQuota"):
         if quota.namespace != (pod.metadata.namespace or "default"):
             continue
         for key in tree.table(quota.data, "spec", "hard"):
-            bare = key.removeprefix("limits.")
-            if is_extended(bare) and "/" in bare and not key.startswith("requests."):
+            if is_no_limit(key):
                 return Finding("QUOTA_KEY_INVALID", f"key {key} of ResourceQuota {quota.name} has no effect")
     return None

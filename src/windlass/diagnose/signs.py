@@ -237,7 +237,7 @@ SIGNS = (
     ),
     _sign(
         "RUNTIME_NOT_CONFIGURED",
-        r"no cuda gpus are available|nvidia-smi: (command )?not found"
+        r"no cuda gpus are available|nvidia-smi\"?:? ?(command |executable file )?not found"
         r"|libcuda\.so\S* .{0,40}(not found|cannot open|no such)"
         r"|no cuda-capable device is detected",
         CONTAINER,

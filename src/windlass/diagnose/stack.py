@@ -109,7 +109,7 @@ def _by_logs(evidence: Evidence, node: Node) -> list[Finding]:
     sightings += signs.look(stack_logs(evidence, node.name), signs.STACK)
     for seen in sightings:
         if seen.code not in [one.code for one in found]:
-            found.append(sighting_finding(seen, f"node {node.name}"))
+            found.append(sighting_finding(seen))
     found.sort(key=lambda one: DEEPEST.index(one.code) if one.code in DEEPEST else len(DEEPEST))
     return found
 
@@ -153,7 +153,7 @@ def status_words(evidence: Evidence, pod: Item) -> list[LogLines]:
     ]
 
 
-def sighting_finding(seen: Sighting, where: str) -> Finding:
+def sighting_finding(seen: Sighting) -> Finding:
     return Finding(seen.code, "", (f"{seen.origin}: {_cut(seen.line)}",))
 
 

@@ -33,11 +33,12 @@ def start_finding(evidence: Evidence, pod: Item, now: int) -> Finding | None:
     for found in (
         _stale(kubelet, own),
         _refused(pod, kubelet),
-        _first(kubelet, "the kubelet"),
+        _first(kubelet),
         _pulling(evidence, pod, now),
         _memory(pod),
         _broken_device(evidence, pod, own, host),
-        _first(own, "the container"),
+        _unasked(pod, own),
+        _first(own),
     ):
         if found is not None:
             return found
@@ -48,11 +49,7 @@ def start_finding(evidence: Evidence, pod: Item, now: int) -> Finding | None:
 
 def running_note(evidence: Evidence, pod: Item) -> Finding | None:
     """A pod that runs and yet has a GPU problem that its environment shows."""
-    asks = any(
-        name.startswith("nvidia.com/")
-        for container in tree.rows(pod.data, "spec", "containers")
-        for name in tree.table(container, "resources", "limits")
-    )
+    asks = asks_for_devices(pod)
     for container in tree.rows(pod.data, "spec", "containers"):
         for variable in tree.rows(container, "env"):
             if (
@@ -73,7 +70,7 @@ def _host_signs(evidence: Evidence, node: str) -> list[Sighting]:
 def _stale(kubelet: list[Sighting], own: list[Sighting]) -> Finding | None:
     for seen in (*kubelet, *own):
         if seen.code == "DEVICE_ID_STALE":
-            return stack.sighting_finding(seen, "")
+            return stack.sighting_finding(seen)
     return None
 
 
@@ -88,8 +85,25 @@ def _refused(pod: Item, kubelet: list[Sighting]) -> Finding | None:
     return None
 
 
-def _first(seen: list[Sighting], where: str) -> Finding | None:
-    return stack.sighting_finding(seen[0], where) if seen else None
+def _first(seen: list[Sighting]) -> Finding | None:
+    return stack.sighting_finding(seen[0]) if seen else None
+
+
+def _unasked(pod: Item, own: list[Sighting]) -> Finding | None:
+    """A program that finds no GPU, in a pod that asks for none."""
+    if not own or own[0].code != "RUNTIME_NOT_CONFIGURED" or asks_for_devices(pod):
+        return None
+    said = f"the program looks for a GPU, and {pod.title} asks for none"
+    remedy = "ask for one under resources.limits (nvidia.com/gpu: 1)"
+    return Finding("APP_ERROR", said, stack.sighting_finding(own[0]).evidence, remedy=remedy)
+
+
+def asks_for_devices(pod: Item) -> bool:
+    return any(
+        "/" in name or tree.rows(container, "resources", "claims")
+        for container in tree.rows(pod.data, "spec", "containers")
+        for name in (*tree.table(container, "resources", "limits"), "")
+    )
 
 
 def _states(pod: Item) -> list[tuple[str, str, dict[str, object]]]:
@@ -135,7 +149,7 @@ def _broken_device(
         None,
     )
     if fault is not None and (own or _fails(pod)):
-        return stack.sighting_finding(fault, "")
+        return stack.sighting_finding(fault)
     return None
 
 
@@ -155,7 +169,7 @@ def _fails(pod: Item) -> bool:
 def _deeper(evidence: Evidence, pod: Item, node: str, host: list[Sighting], now: int) -> Finding | None:
     """It fails, and neither its status nor its log says why: the node's stack may, else it is the program's own."""
     if host:
-        return stack.sighting_finding(host[0], node)
+        return stack.sighting_finding(host[0])
     known = evidence.nodes.get(node)
     if known is not None and nodes.looks_like_gpu_node(known):
         found = stack.node_findings(evidence, known, now, "")

@@ -257,6 +257,9 @@ CAUSES: dict[str, Cause] = {
         "wait, or let the queue be BestEffortFIFO",
         is_wait=True,
     ),
+    "REQUEUE_BACKOFF": Cause(
+        "it was evicted, and is let wait before it is tried again", "wait", is_wait=True
+    ),
     "RESERVED_FOR_OTHERS": Cause("what is free is reserved for others", "wait", is_wait=True),
     "WAITING_FOR_PREEMPTION": Cause("its victims are still going", "wait", is_wait=True),
     "JOB_SUSPENDED": Cause("it is suspended by its owner", "set spec.suspend to false"),

@@ -9,24 +9,30 @@ contributes. Where the evidence can't carry a cause, the answer says what is mis
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import msgspec
 
-from windlass.diagnose import autoscale, gang, nodes, queue, refusal, schedule, stack, start, tree
+from windlass.diagnose import autoscale, behind, gang, queue, refusal, schedule, start, tree
 from windlass.diagnose.claims import claim_finding
 from windlass.diagnose.evidence import Evidence, Item
-from windlass.diagnose.finding import Diagnosis, Finding, Missing, NodeAccount, Patch
+from windlass.diagnose.finding import Diagnosis, Finding, Missing, NodeAccount, Outlook, Patch
 from windlass.diagnose.fit import Fit
 from windlass.diagnose.holders import gpu_holders
+from windlass.diagnose.outlook import EngineView, held_finding
 from windlass.diagnose.patches import patches_for
-from windlass.diagnose.quota import quota_finding, quota_key_finding
+from windlass.diagnose.published import published_finding, sees_all_pods
+from windlass.diagnose.quota import quota_finding
 from windlass.diagnose.schedule import Scheduling
-from windlass.diagnose.subject import Subject, find_subject, node_of, phase_of, template_pods
+from windlass.diagnose.subject import Subject, find_subject, group_names, node_of, phase_of, template_pods
 from windlass.diagnose.vocabulary import CAUSES
+from windlass.model.decision import Hold
 from windlass.model.errors import InputError
 from windlass.model.pod import Pod
 
 DEFAULT_SCHEDULERS = ("default-scheduler", "windlass")
+OWN_PACE = ("IMAGE_PULL_SLOW", "GPU_NOT_YET_ADVERTISED", "SCHEDULING_GATED")
+"""Waits that are over when they are over: nobody's end brings them about."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -48,14 +54,27 @@ class Inquiry:
 
     def __init__(self, evidence: Evidence, subject: Subject, now: int) -> None:
         self.evidence, self.subject, self.now = evidence, subject, now
-        self._fit: Fit | None = None
 
-    @property
+    @cached_property
     def fit(self) -> Fit:
         """Made when a node is looked at for the first time: most of the cost of an answer."""
-        if self._fit is None:
-            self._fit = Fit(self.evidence.objects, self.now)
-        return self._fit
+        return Fit(self.evidence.objects, self.now)
+
+    @cached_property
+    def engine(self) -> EngineView:
+        """What the scheduler would decide of everything that waits."""
+        return EngineView(self.fit.snapshot, self.now)
+
+    @cached_property
+    def hold(self) -> Hold | None:
+        """The engine's hold of the subject, where it would wait."""
+        if not self.evidence.nodes:
+            return None
+        subject = self.subject
+        things = (subject.item, *subject.owners, *subject.family, *subject.pods)
+        groups = {f"{pod.namespace}/{name}" for pod in subject.pods for name in group_names(pod)}
+        keys = dict.fromkeys([*(f"{one.namespace}/{one.name}" for one in things), *sorted(groups)])
+        return self.engine.hold_of(list(keys))
 
     def diagnosis(self) -> Diagnosis:
         answer = self._answer()
@@ -72,9 +91,16 @@ class Inquiry:
             evidence=finding.evidence,
             nodes=accounts,
             holders=holders,
+            outlook=self._outlook(finding),
             patches=answer.patches,
             missing_evidence=(*finding.missing, *self._hidden()),
         )
+
+    def _outlook(self, finding: Finding) -> Outlook | None:
+        """When it may start, where it waits for others to end and nothing is wrong."""
+        if not CAUSES[finding.code].is_wait or finding.code in OWN_PACE or self.hold is None:
+            return None
+        return self.engine.outlook(self.hold)
 
     def _hidden(self) -> tuple[Missing, ...]:
         """What the caller may not see, so that the answer can't rest on it."""
@@ -83,7 +109,7 @@ class Inquiry:
                 f"not visible to you: {what}", f"kubectl auth can-i list {what.split(':')[0].split()[0]} -A"
             )
             for what in self.evidence.hidden
-        )
+        ) + tuple(Missing(what, command) for what, command in self.evidence.unanswered)
 
     def _answer(self) -> Answer:
         faults = [refusal.object_fault(item) for item in (*self.subject.pods[:1], self.subject.item)]
@@ -106,6 +132,7 @@ class Inquiry:
             queue.queue_finding(self.evidence, self.subject),
             gang.gang_finding(self.evidence, self.subject),
             quota_finding(self.evidence, self.subject),
+            self._held(),
         ):
             if finding is not None:
                 return Answer(finding, patches=patches_for(self, finding, None))
@@ -124,6 +151,8 @@ class Inquiry:
             answer = self._unplaced(pod, None, 1)
             if answer.finding.code != "NONE":
                 return answer
+        if self.hold is not None and self.hold.verdict.code in CAUSES:
+            return Answer(Finding(self.hold.verdict.code, self.hold.verdict.sentences[0].rstrip(".")))
         said = f"{self.subject.title} has no pods, and nothing says why; its pods would find a node"
         return Answer(_unknown(said, self.subject))
 
@@ -157,6 +186,7 @@ class Inquiry:
         item = waiting[0]
         for finding in (
             queue.queue_finding(self.evidence, self.subject),
+            self._held(),
             _gated(item),
             gang.gang_finding(self.evidence, self.subject),
             claim_finding(self.evidence, item),
@@ -167,20 +197,38 @@ class Inquiry:
             return self._by_events(item)
         return self._first_that_fails(waiting)
 
+    def _held(self) -> Finding | None:
+        """What the engine holds queued work for, where the queue's controller has said nothing."""
+        if not queue.is_queued(self.subject) or not self.evidence.knows("LocalQueue") or self.hold is None:
+            return None
+        return held_finding(self.hold)
+
     def _first_that_fails(self, waiting: Sequence[Item]) -> Answer:
         """Of the pods that wait, the one that can't be placed; together they may lack room where each would fit."""
         pods = [item.value for item in waiting if isinstance(item.value, Pod)]
         if not pods:
             return self._by_events(waiting[0])
+        judged: list[Pod] = []
         for item in waiting:
-            if isinstance(item.value, Pod):
-                answer = self._unplaced(item.value, item, _alike(item.value, pods))
+            pod = item.value
+            if isinstance(pod, Pod) and not any(_is_alike(pod, one) for one in judged):
+                answer = self._unplaced(pod, item, sum(_is_alike(pod, one) for one in pods))
                 if answer.finding.code not in ("NONE", "WRONG_SCHEDULER"):
                     return answer
+                judged.append(pod)
         placed = self.fit.place_all(pods)
         if placed < len(pods):
             return self._together(pods, placed)
-        return answer
+        return self._behind_others(answer)
+
+    def _behind_others(self, answer: Answer) -> Answer:
+        """A node has room, and the engine gives it to those who come before."""
+        if answer.finding.code != "NONE" or self.hold is None or self.hold.verdict.code not in CAUSES:
+            return answer
+        found = held_finding(self.hold) or Finding(
+            self.hold.verdict.code, "there is room now, but it goes to those who wait before it"
+        )
+        return Answer(found, answer.seen)
 
     def _together(self, pods: Sequence[Pod], placed: int) -> Answer:
         pod = pods[placed]
@@ -211,8 +259,10 @@ class Inquiry:
             return Answer(finding, seen)
         if seen.feasible:
             return self._feasible(seen, item)
-        finding = schedule.weigh(self.evidence, self.fit, seen) or self._no_candidate(seen)
-        finding = self._overruled(finding, seen, item)
+        finding = schedule.weigh(self.evidence, self.fit, seen) or behind.no_candidate(
+            self.evidence, seen, self.now
+        )
+        finding = behind.overruled(self.evidence, finding, seen, item, self.now)
         return Answer(finding, seen, patches_for(self, finding, seen))
 
     def _feasible(self, seen: Scheduling, item: Item | None) -> Answer:
@@ -223,63 +273,14 @@ class Inquiry:
             finding = Finding("WAITING_FOR_PREEMPTION", f"room is being made on node {nominated}")
         elif name not in DEFAULT_SCHEDULERS and not _scheduler_runs(self.evidence, name):
             finding = Finding("WRONG_SCHEDULER", f"no scheduler called {name} shows itself in the cluster")
+        elif item is not None and not sees_all_pods(self.evidence):
+            said = "of the pods that you may see none stands in its way, and others use the nodes, too"
+            finding = published_finding(self.evidence, item, said)
         else:
             finding = Finding(
                 "NONE", f"node {seen.feasible[0]} would take it now; its scheduler has not got to it yet"
             )
         return Answer(finding, seen, patches_for(self, finding, seen))
-
-    def _no_candidate(self, seen: Scheduling) -> Finding:
-        """No node has the devices that are asked for: are there GPUs that nobody advertises?"""
-        name = next(iter(seen.devices), "")
-        for node in nodes.gpu_nodes(self.evidence):
-            found = stack.node_findings(self.evidence, node, self.now, name)
-            if found:
-                first = found[0]
-                more = [one.code for one in found[1:]]
-                more += _besides(seen, node.name)
-                return msgspec.structs.replace(first, contributing=(*first.contributing, *more))
-        advertised = sorted(
-            {key for node in self.evidence.nodes.values() for key in nodes.gpu_resources(node)}
-        )
-        said = (
-            f"; the cluster has {', '.join(advertised)}" if advertised else ", and none looks like a GPU node"
-        )
-        besides = min((_besides(seen, one.node.name) for one in seen.others), key=len, default=[])
-        return Finding(
-            "RESOURCE_NAME_MISMATCH", f"no node advertises {name}{said}", contributing=tuple(besides)
-        )
-
-    def _overruled(self, finding: Finding, seen: Scheduling, item: Item | None) -> Finding:
-        """Causes that stand behind the one that the nodes show."""
-        if finding.code == "SELECTOR_MISMATCH":
-            labels = stack.labels_missing(self.evidence, seen.pod)
-            if labels is not None:
-                return labels
-        fresh = self._behind_full(finding, seen)
-        if fresh is not None:
-            return fresh
-        scaling = (
-            autoscale.autoscaler_finding(self.evidence, item, next(iter(seen.devices), "")) if item else None
-        )
-        if scaling is not None and finding.code in SCALABLE:
-            return msgspec.structs.replace(scaling, contributing=(*scaling.contributing, finding.code))
-        keys = quota_key_finding(self.evidence, seen.pod)
-        if keys is not None:
-            return msgspec.structs.replace(finding, contributing=(*finding.contributing, keys.code))
-        return finding
-
-    def _behind_full(self, finding: Finding, seen: Scheduling) -> Finding | None:
-        """The advertised GPUs are full, while a GPU node of the cluster advertises none."""
-        if finding.code not in ("GPU_FULL", "GPU_FRAGMENTED", "REQUEST_EXCEEDS_CLUSTER"):
-            return None
-        name = next(iter(seen.devices), "")
-        silent = [node for node in nodes.gpu_nodes(self.evidence) if not nodes.gpu_resources(node)]
-        for node in silent:
-            for found in stack.node_findings(self.evidence, node, self.now, name):
-                more = (finding.code, *_besides(seen, node.name))
-                return msgspec.structs.replace(found, contributing=(*found.contributing, *more))
-        return None
 
     def _by_events(self, item: Item) -> Answer:
         """No node objects: only what the events say, and that is not enough for a cause that objects would show."""
@@ -290,40 +291,12 @@ class Inquiry:
         if refused is not None:
             return Answer(refused)
         said = "it waits for a node, and the evidence has no nodes"
-        events = [
-            event.message for event in self.evidence.events_of(item) if event.reason == "FailedScheduling"
-        ]
-        missing = (
-            Missing("the nodes", "kubectl get nodes -o json"),
-            Missing("all pods", "kubectl get pods -A -o json"),
-        )
-        return Answer(Finding("UNKNOWN", said, tuple(events[-1:]), missing=missing))
+        return Answer(published_finding(self.evidence, item, said))
 
 
-SCALABLE = (
-    "GPU_FULL",
-    "GPU_FRAGMENTED",
-    "SELECTOR_MISMATCH",
-    "RESOURCE_NAME_MISMATCH",
-    "CPU_MEM_INSUFFICIENT",
-    "REQUEST_EXCEEDS_CLUSTER",
-    "POD_COUNT_LIMIT",
-    "DEVICE_PLUGIN_ABSENT",
-    "NODE_UNSCHEDULABLE",
-)
-"""Causes that a new node would cure, so that the autoscaler's word stands before them."""
-
-
-def _besides(seen: Scheduling, node: str) -> list[str]:
-    """What would keep the pod off the node even if it advertised its GPUs."""
-    for one in seen.others:
-        if one.node.name == node:
-            return [code for code in one.fixed if code != "REQUEST_EXCEEDS_CLUSTER"]
-    return []
-
-
-def _alike(pod: Pod, pods: Sequence[Pod]) -> int:
-    return sum(one.spec.containers == pod.spec.containers for one in pods)
+def _is_alike(one: Pod, other: Pod) -> bool:
+    """Whether they ask for the same, so that one answer does for both."""
+    return one.spec == other.spec and one.metadata.labels == other.metadata.labels
 
 
 def _gated(item: Item) -> Finding | None:

@@ -6,22 +6,23 @@ evidence comes out. What may not be read is noted, never guessed; with rights in
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
+from windlass.dump.inside import HostLog, PodLog, limits_of, places_of, read_logs
 from windlass.dump.raw import RawObject, objects_of_list
 from windlass.kube.client import KubeClient
 from windlass.kube.discovery import discover
-from windlass.kube.errors import ApiError, Forbidden, NotFound
+from windlass.kube.errors import ApiError, Forbidden
 from windlass.kube.request import Request
 from windlass.kube.resources import KINDS, Kind, Resource
 
 PAGE = "500"
-TAIL = "400"
-"""Lines of a log that are kept: the newest say what is wrong now."""
+MOST_LOGGED = 400
+"""Pods of the stack, and pods that fail, whose logs are read."""
 MORE_KINDS: tuple[Kind, ...] = (
     Kind("Event", "events", "", ("v1",)),
     Kind("ResourceQuota", "resourcequotas", "", ("v1",)),
@@ -47,13 +48,6 @@ STACK = re.compile(
 Progress = Callable[[str, int, int], None]
 
 
-class PodLog(msgspec.Struct, frozen=True):
-    namespace: str
-    pod: str
-    container: str
-    text: str
-
-
 class Collected(msgspec.Struct):
     """A cluster, as far as it could be read."""
 
@@ -61,6 +55,7 @@ class Collected(msgspec.Struct):
     lists: set[str] = set()
     """Kinds that were read completely."""
     logs: list[PodLog] = []
+    hosts: list[HostLog] = []
     hidden: list[str] = []
     """What could not be read, and why, in words."""
 
@@ -69,7 +64,7 @@ async def collect(
     client: KubeClient, namespace: str = "", progress: Progress = lambda what, done, total: None
 ) -> Collected:
     """Everything that diagnosis reads. `namespace` is where to look if the whole cluster may not be seen."""
-    found = Collected([], set(), [], [])
+    found = Collected([], set(), [], [], [])
     resources = await discover(client, (*KINDS, *MORE_KINDS))
     for done, resource in enumerate(resources):
         progress(resource.plural, done, len(resources) + 1)
@@ -122,21 +117,19 @@ async def _collect_stack(client: KubeClient, found: Collected) -> None:
             found.objects += await _pages(client, resource.within(namespace), resource)
         except ApiError as error:
             found.hidden.append(f"configmaps of {namespace}: {error}")
-    limit = asyncio.Semaphore(8)
-    logs = await asyncio.gather(*(_logs(client, pod, limit) for pod in pods[:400]))
-    found.logs += [log for several in logs for log in several]
+    places = [place for pod in pods[:MOST_LOGGED] for place in places_of(pod.data)]
+    own = [
+        one.data for one in found.objects if one.header.kind == "Pod" and one not in pods and _fails(one.data)
+    ]
+    places += [place for tree in own[:MOST_LOGGED] for place in places_of(tree)]
+    found.logs += await read_logs(client, places)
 
 
-async def _logs(client: KubeClient, pod: RawObject, limit: asyncio.Semaphore) -> Sequence[PodLog]:
-    metadata = pod.header.metadata
-    path = f"/api/v1/namespaces/{metadata.namespace}/pods/{metadata.name}/log"
-    found = []
-    for container in pod.data.get("spec", {}).get("containers", []):
-        name = str(container.get("name", ""))
-        async with limit:
-            try:
-                body = await client.send(Request("GET", path, (("container", name), ("tailLines", TAIL))))
-            except (ApiError, NotFound):
-                continue  # not started yet, or its node is away: no log is no evidence
-        found.append(PodLog(metadata.namespace, metadata.name, name, body.decode(errors="replace")))
-    return found
+def _fails(pod: dict[str, Any]) -> bool:
+    """A pod with devices that has ended badly or restarts: its program may have said why."""
+    spec, status = pod.get("spec"), pod.get("status")
+    if not isinstance(spec, dict) or not isinstance(status, dict) or not spec.get("nodeName"):
+        return False
+    asks = any("/" in name for name in limits_of(spec))
+    restarts = any(place.restarted for place in places_of(pod))
+    return asks and (restarts or status.get("phase") == "Failed")

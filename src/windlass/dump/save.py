@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from windlass.dump.collect import Collected, PodLog
+from windlass.dump.collect import Collected
+from windlass.dump.inside import PodLog
 from windlass.dump.raw import RawObject
 
 KEPT_ANNOTATIONS = (

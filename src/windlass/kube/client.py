@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any
 
@@ -108,6 +109,28 @@ class KubeClient:
             self.access.credentials.refused()
             raise
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _away(self.access.server, error) from None
+
+    @asynccontextmanager
+    async def socket(
+        self, request: Request, protocols: tuple[str, ...]
+    ) -> AsyncGenerator[aiohttp.ClientWebSocketResponse, None]:
+        """A WebSocket to the server; `ApiError` where it answers with anything else."""
+        session, headers = await self._ready()
+        headers.pop("Accept")  # what comes is no document, and the server says 406 to whoever insists on one
+        try:
+            async with session.ws_connect(
+                self.access.server + request.path,
+                params=list(request.query),
+                protocols=protocols,
+                headers=headers,
+                **self._options(),
+            ) as opened:
+                yield opened
+        except aiohttp.WSServerHandshakeError as error:
+            where = f"{request.method} {request.path}"
+            raise api_error(error.status, error.message.encode(), where) from None
+        except (aiohttp.ClientError, OSError) as error:
             raise _away(self.access.server, error) from None
 
     async def _answer(self, request: Request) -> bytes:

@@ -80,4 +80,4 @@ def geometry_of_model(model: str, memory_mib: int = 0) -> MigGeometry | None:
 
 def product_label(name: str) -> str:
     """A free-form model name as GPU Feature Discovery would write it into a label."""
-    return re.sub(r"[^A-Za-z0-9\-_. ]", "", name).replace(" ", "-")
+    return "-".join(re.sub(r"[^A-Za-z0-9\-_. ]", "", name).split())

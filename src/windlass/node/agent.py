@@ -53,6 +53,7 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     quiet_seconds: float = 30.0
     reading_seconds: float = 5.0
     time_slice: str = ""
+    hostname_label: str = "Hostname"
 
     @property
     def node(self) -> str:
@@ -104,7 +105,8 @@ def make_config(options: AgentOptions, log: Callable[[str], None]) -> Any:
 
 def run_plugin(options: AgentOptions) -> int:
     """The plugin process; 2 for wrong input, 1 where another plugin is live or there is no driver."""
-    from windlass.node.health import HealthBook, Rules, rules_from
+    from windlass.node.health import HealthBook
+    from windlass.node.health_rules import Rules, rules_from
     from windlass.node.plugin.manager import PluginManager
     from windlass.node.plugin.process import PluginProcess, Timing
     from windlass.node.wishes import WishFile
@@ -119,7 +121,6 @@ def run_plugin(options: AgentOptions) -> int:
             return 0
         wish = WishFile(options.state / "wishes.json")
         manager = PluginManager(options.device_plugins, root, log, wish=wish)
-        manager.refuse_second_owner(backend.inventory(), config.config)
         rules = rules_from(os.environ, Rules(quiet_seconds=options.quiet_seconds))
         process = PluginProcess(
             backend,
@@ -186,6 +187,7 @@ def _beside_parts(
             root=HostRoot(options.root),
             pods=parts["pods"],
             journal=options.state / "health.json",
+            hostname_label=options.hostname_label,
         )
         address, _, port = options.listen.rpartition(":")
         parts |= {"exporter": exporter, "metrics": MetricsServer(exporter, address, int(port))}
@@ -193,7 +195,8 @@ def _beside_parts(
         kind = options.label_sink if api is not None else "file"
         file = Path(config.config.output_file)
         target = file if options.root == Path("/") else HostRoot(options.root).path(str(file))
-        parts["sink"] = make_sink(kind, file=target, api=api, namespace=options.namespace)
+        pod = os.environ.get("POD_NAME", "")
+        parts["sink"] = make_sink(kind, file=target, api=api, namespace=options.namespace, pod=pod)
     return parts
 
 
@@ -204,6 +207,15 @@ def _make_api(options: AgentOptions, log: Callable[[str], None]) -> Any:
     from windlass.node.node_api import NodeApi
 
     return NodeApi(find_access(options.kubeconfig), options.node)
+
+
+def _can_reach_api(options: AgentOptions) -> bool:
+    from windlass.kube.access import find_access
+
+    try:
+        return not options.without_api and bool(find_access(options.kubeconfig))
+    except WindlassError:
+        return False
 
 
 def read_counters_file(path: Path | None, log: Callable[[str], None] = lambda line: None) -> Any:
@@ -251,10 +263,10 @@ def _stop_on_signal() -> threading.Event:
 def commands(options: AgentOptions) -> dict[str, list[str]]:
     """The processes that the chosen parts need, as the supervisor starts them."""
     encoded = msgspec.json.encode(options, enc_hook=str).decode()
-    names = [
-        *(["plugin"] if "plugin" in options.parts else []),
-        *(["beside"] if options.parts & set(BESIDE) else []),
-    ]
+    names = ["plugin"] if "plugin" in options.parts else []
+    # Also the plugin alone has somebody beside it who reads the node's labels and tells of its health.
+    if options.parts & set(BESIDE) or _can_reach_api(options):
+        names.append("beside")
     # Without docstrings (-OO) each process is a megabyte and a half smaller.
     return {name: [sys.executable, "-OO", "-m", "windlass.node.child", name, encoded] for name in names}
 

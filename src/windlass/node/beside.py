@@ -19,17 +19,19 @@ from windlass.model.device import LAYOUT_ANNOTATION, UNHEALTHY_ANNOTATION
 from windlass.model.errors import WindlassError
 from windlass.node.backend.protocol import DeviceBackend
 from windlass.node.config_source import ConfigSource
-from windlass.node.exporter.collect import Holder
 from windlass.node.exporter.pods import PodResources
 from windlass.node.exporter.server import Exporter, MetricsServer
+from windlass.node.exporter.view import Holder
 from windlass.node.journal import read_journal
 from windlass.node.labels.features import layout, node_labels
 from windlass.node.labels.sinks import LabelSink
+from windlass.node.labels.vgpu import find_virtual_gpus
 from windlass.node.mig_manager import REASON, STATE, MigManager
 from windlass.node.node_api import NodeApi
 from windlass.node.owners import is_switched_off, other_owners, refusal
 from windlass.node.root import HostRoot
 from windlass.node.wishes import GIVEN, given_devices, waiting_pods, write_wishes
+from windlass.sharing.plugin_fields import INFINITE
 
 Log = Callable[[str], None]
 RETRY_SECONDS = 5.0
@@ -79,6 +81,8 @@ class Beside:
         self._pods: dict[tuple[str, str], dict[str, Any]] = {}
         self._told: dict[tuple[str, str], str] = {}
         self._reported = 0
+        self._timestamp = int(time.time())
+        """In the labels, and the same for as long as the process lives: a label that changes wakes everybody."""
         if exporter is not None:
             exporter.uids = self.uids
         self._mig = MigManager(
@@ -99,7 +103,9 @@ class Beside:
             self._start("exporter", self._options.interval, self._export)
             self._start("faults", 0.0, self._fault_round)
         if self._sink is not None and "labels" not in self._off:
-            self._start("labels", max(1.0, self._config.config.sleep_interval), self._label)
+            config = self._config.config
+            is_once = config.oneshot or config.sleep_interval == INFINITE
+            self._start("labels", None if is_once else max(1.0, config.sleep_interval), self._label)
         if self._api is not None:
             if "mig" in self._options.parts and "mig" not in self._off:
                 self._start("mig", RETRY_SECONDS, self._retry_mig)
@@ -130,19 +136,29 @@ class Beside:
             self._log(refusal(part, owners[part]))
         return found
 
-    def _start(self, name: str, period: float, work: Callable[[], None]) -> None:
+    def _start(self, name: str, period: float | None, work: Callable[[], None]) -> None:
+        """Work every so many seconds, or, without a period, until it has been done once."""
+
         def loop() -> None:
             while not self._stop.is_set():
-                try:
-                    work()
-                except WindlassError as error:
-                    self._log(f"{name}: {error}")
-                except Exception as error:  # the boundary: one part must not end the others
-                    self._log(f"{name}: {type(error).__name__}: {error}")
-                    self._stop.wait(RETRY_SECONDS)
-                self._stop.wait(period)
+                is_done = self._attempt(name, work)
+                if is_done and period is None:
+                    return
+                self._stop.wait(RETRY_SECONDS if period is None else period)
 
         threading.Thread(target=loop, daemon=True, name=name).start()
+
+    def _attempt(self, name: str, work: Callable[[], None]) -> bool:
+        try:
+            work()
+        except WindlassError as error:
+            self._log(f"{name}: {error}")
+            return False
+        except Exception as error:  # the boundary: one part must not end the others
+            self._log(f"{name}: {type(error).__name__}: {error}")
+            self._stop.wait(RETRY_SECONDS)
+            return False
+        return True
 
     def _export(self) -> None:
         assert self._exporter is not None
@@ -159,9 +175,14 @@ class Beside:
         if "labels" in self._off | self._switched_off or self._sink is None:
             return
         config = self._config.follow()
-        machine = self._root.read(config.machine_type_file)
-        inventory = self._backend.inventory()
-        self._sink.put(node_labels(inventory, config, machine=machine, timestamp=int(time.time())))
+        found = node_labels(
+            self._backend.inventory(),
+            config,
+            machine=self._root.read(config.machine_type_file),
+            timestamp=self._timestamp,
+            virtual=find_virtual_gpus(self._root),
+        )
+        self._sink.put(found)
 
     def _follow_node(self) -> None:
         assert self._api is not None

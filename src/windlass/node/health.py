@@ -8,30 +8,20 @@ driver asks for nothing any more, the readings are clean, some quiet time has pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from windlass.node.backend import protocol
 from windlass.node.backend.protocol import Fault, Reading
+from windlass.node.health_rules import Rules
 from windlass.node.xid import Action, xid
 from windlass.sharing.inventory import Gpu, Inventory
 
-THERMAL = 0x8 | 0x20 | 0x40
-POWER = 0x80
-
-
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """When something counts."""
-
-    quiet_seconds: float = 30.0
-    """After the last fatal Xid, before the validator is asked again."""
-    throttled_seconds: float = 60.0
-    """Of being slowed down by heat or a power brake without a break."""
-    replays_per_minute: float = 600.0
-    link_errors_per_minute: float = 60.0
-    ignored_xids: frozenset[int] = frozenset()
-    watch_xids: bool = True
+SLOWED_BY = {"heat": 0x8 | 0x20 | 0x40, "power": 0x80}
+"""NVML's bits for being slowed down by heat, and by a power brake."""
+IN_A_READING = ("recovery-", "remap-failure", "remap-pending", "links")
+"""Kinds of ailments, by their beginnings, that one reading shows by itself, and that end with the next."""
 
 
 class Ailment(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,22 +44,6 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     at: float = 0.0
 
 
-def rules_from(environment: Mapping[str, str], rules: Rules | None = None) -> Rules:
-    """The original's variables: DP_DISABLE_HEALTHCHECKS adds to what is ignored, DP_ENABLE_HEALTHCHECKS takes away."""
-    rules = rules or Rules()
-    off = environment.get("DP_DISABLE_HEALTHCHECKS", "").lower()
-    on = environment.get("DP_ENABLE_HEALTHCHECKS", "").lower()
-    ignored = _numbers(off) - _numbers(on)
-    watched = not ("all" in off.split(",") or "xids" in off.split(",")) or "all" in on.split(",")
-    return msgspec.structs.replace(rules, ignored_xids=rules.ignored_xids | ignored, watch_xids=watched)
-
-
-def _numbers(text: str) -> frozenset[int]:
-    return frozenset(
-        int(word) for word in text.replace(" ", "").split(",") if word.isascii() and word.isdigit()
-    )
-
-
 class HealthBook:
     """What is wrong with what, by UUID and kind of ailment."""
 
@@ -77,7 +51,7 @@ class HealthBook:
         self._rules = rules
         self._clock = clock
         self._ills: dict[str, dict[str, Ailment]] = {}
-        self._slow_since: dict[str, float] = {}
+        self._slow_since: dict[tuple[str, str], float] = {}
         self._before: dict[str, tuple[float, Reading]] = {}
         self._last_fatal: dict[str, float] = {}
         self._most_links: dict[str, int] = {}
@@ -91,8 +65,9 @@ class HealthBook:
             if ills
         }
 
-    def ailments(self, uuid: str) -> tuple[Ailment, ...]:
-        return tuple(self._ills.get(uuid, {}).values())
+    def kinds(self) -> dict[str, list[str]]:
+        """What is wrong with each device in words that programs know, `xid-48` or `heat`; healthy ones are absent."""
+        return {uuid: sorted(ills) for uuid, ills in self._ills.items() if ills}
 
     def changes(self) -> tuple[Change, ...]:
         """What happened since the last call."""
@@ -100,14 +75,14 @@ class HealthBook:
         return told
 
     def on_faults(self, faults: Sequence[Fault], inventory: Inventory) -> None:
-        for fault in faults if self._rules.watch_xids else ():
+        for fault in faults:
             meaning = xid(fault.xid)
-            if fault.xid in self._rules.ignored_xids:
+            if self._rules.is_ignored(fault.xid):
                 continue
             hit = self._hit(fault, inventory)
             words = f"Xid {fault.xid}: {meaning.words}"
             for uuid in hit:
-                if meaning.is_fatal:
+                if self._rules.is_fatal(fault.xid):
                     self._last_fatal[uuid] = self._clock()
                     self._strike(uuid, f"xid-{fault.xid}", words, meaning.action.value, heals=True)
                 else:
@@ -139,38 +114,39 @@ class HealthBook:
 
     def _links_lost(self, gpu: Gpu) -> None:
         """NVLinks that were up once and aren't any more."""
+        if not self._rules.watches_readings:
+            return
         active = 0 if gpu.is_lost else gpu.switch_links + sum(gpu.peers)
         most = self._most_links[gpu.uuid] = max(active, self._most_links.get(gpu.uuid, 0))
         if active < most and not gpu.is_lost:
             words = f"{most - active} of {most} NVLinks went down"
-            self._strike(gpu.uuid, "links-lost", words, Action.CHECK_LINKS.value)
+            self._strike(gpu.uuid, "lost-links", words, Action.CHECK_LINKS.value)
         else:
-            self._heal(gpu.uuid, "links-lost")
+            self._heal(gpu.uuid, "lost-links")
 
     def on_reading(self, gpu: Gpu, reading: Reading) -> None:
         """One GPU's counters."""
-        if not reading:
+        if not reading or not self._rules.watches_readings:
             return
         now = self._clock()
         for kind, reason, action in _wrong(reading):
             self._strike(gpu.uuid, kind, reason, action)
         wrong = {kind for kind, _, _ in _wrong(reading)}
-        for kind in ("recovery", "remap-failure", "remap-pending", "links"):
-            if kind not in wrong:
+        for kind in list(self._ills.get(gpu.uuid, ())):
+            if kind.startswith(IN_A_READING) and kind not in wrong:
                 self._heal(gpu.uuid, kind)
         self._throttling(gpu.uuid, reading, now)
         self._rates(gpu.uuid, reading, now)
 
     def _throttling(self, uuid: str, reading: Reading, now: float) -> None:
-        reasons = int(reading.get(protocol.THROTTLE_REASONS, 0)) & (THERMAL | POWER)
-        if not reasons:
-            self._slow_since.pop(uuid, None)
-            self._heal(uuid, "throttling")
-            return
-        since = self._slow_since.setdefault(uuid, now)
-        if now - since >= self._rules.throttled_seconds:
-            what = "heat" if reasons & THERMAL else "the power brake"
-            self._strike(uuid, "throttling", f"slowed down by {what}", "look at cooling and power supply")
+        reasons = int(reading.get(protocol.THROTTLE_REASONS, 0))
+        for kind, bits in SLOWED_BY.items():
+            if not reasons & bits:
+                self._slow_since.pop((uuid, kind), None)
+                self._heal(uuid, kind)
+            elif now - self._slow_since.setdefault((uuid, kind), now) >= self._rules.throttled_seconds:
+                what = "heat" if kind == "heat" else "the power brake"
+                self._strike(uuid, kind, f"slowed down by {what}", "look at cooling and power supply")
 
     def _rates(self, uuid: str, reading: Reading, now: float) -> None:
         """Counters that may grow, but not fast; double-bit errors may not grow at all."""
@@ -268,7 +244,7 @@ def _wrong(reading: Reading) -> list[tuple[str, str, str]]:
     action = int(reading.get(protocol.RECOVERY_ACTION, 0))
     if action:
         todo = RECOVERY.get(action, Action.CONTACT_SUPPORT.value)
-        found.append(("recovery", f"the driver asks for recovery action {action}", todo))
+        found.append((f"recovery-{action}", f"the driver asks for recovery action {action}", todo))
     if reading.get(protocol.ROW_REMAP_FAILURE):
         found.append(("remap-failure", "a memory row could not be remapped", Action.CONTACT_SUPPORT.value))
     if reading.get(protocol.ROW_REMAP_PENDING):

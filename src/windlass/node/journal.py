@@ -25,6 +25,9 @@ class Journal(msgspec.Struct, kw_only=True):
     """The state now, and the latest changes by number."""
 
     unhealthy: dict[str, str] = {}
+    """Why each device can't be used, in a person's words."""
+    ailments: dict[str, list[str]] = {}
+    """The same in kinds: `xid-48`, `heat`."""
     entries: list[Entry] = []
     last: int = 0
 

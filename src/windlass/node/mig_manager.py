@@ -17,7 +17,7 @@ import msgspec
 from windlass.model.errors import InputError, WindlassError
 from windlass.node.backend.protocol import DeviceBackend
 from windlass.node.config_source import read_yaml
-from windlass.node.exporter.collect import Holder
+from windlass.node.exporter.view import Holder
 from windlass.node.mig_apply import apply_plans, words
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.mig_config import MigEntry, generated_configs, layout_for, read_mig_configs, select

@@ -12,7 +12,7 @@ import http.client
 import json
 import ssl
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -85,8 +85,13 @@ class NodeApi:
         }
         self.call("POST", "/api/v1/namespaces/default/events", body)
 
-    def put_node_feature(self, namespace: str, labels: Mapping[str, str]) -> None:
-        """NFD's object of ours, made or replaced."""
+    def pod(self, namespace: str, name: str) -> dict[str, Any]:
+        return self.call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
+
+    def put_node_feature(
+        self, namespace: str, labels: Mapping[str, str], owners: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """NFD's object of ours, made or replaced; it goes when its owners go."""
         name = f"nvidia-features-for-{self.node}"
         path = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{namespace}/nodefeatures"
         metadata: dict[str, Any] = {
@@ -97,6 +102,8 @@ class NodeApi:
                 "app.kubernetes.io/managed-by": "windlass",
             },
         }
+        if owners:
+            metadata["ownerReferences"] = [dict(owner) for owner in owners]
         body = {
             "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
             "kind": "NodeFeature",
@@ -108,7 +115,8 @@ class NodeApi:
         except Missing:
             self.call("POST", path, body)
             return
-        if found.get("spec") != body["spec"]:
+        is_owned = found["metadata"].get("ownerReferences") == metadata.get("ownerReferences")
+        if found.get("spec") != body["spec"] or not is_owned:
             metadata["resourceVersion"] = found["metadata"]["resourceVersion"]
             self.call("PUT", f"{path}/{name}", body)
 

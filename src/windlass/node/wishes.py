@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.node.exporter.collect import Holder
+from windlass.node.exporter.view import Holder
 from windlass.node.whole_file import write_whole
 from windlass.sharing.inventory import Inventory
 

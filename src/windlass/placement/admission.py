@@ -150,7 +150,7 @@ class _Admission:
                 *self._short(found),
             ),
             tuple(self._reserve(wall) for wall in found.walls if wall.seats),
-            {node: self._wholes(keys) for node, keys in self._site.leaving().items()},
+            {node: self._wholes(keys) for node, keys in self._site.seats.leaving().items()},
             keep_free(self._room, found.walls),
         )
 
@@ -198,8 +198,11 @@ class _Admission:
     def _seat_waiting_pods(self) -> list[Workload]:
         """Pods that came after the admission of their workload, or in the place of lost ones: quota is no question."""
         held = [piece for piece in self._pieces if piece.admission is not None and not piece.evicted]
-        known = self._overlay.recall.late.of_all(held, lambda piece: any(self._waiting_pods(piece)))
-        late = [piece for piece, waits in zip(held, known, strict=True) if waits]
+        pods = self._overlay.snapshot.pods
+        pending = {pods.objects[row].key for row in pods.pending().tolist()}
+        late = [
+            piece for piece in held if any(not pending.isdisjoint(part.pods) for part in piece.pod_sets)
+        ]
         self._late = {whole_key(piece.key) for piece in late}
         seated = []
         for piece in sorted(late, key=lambda one: (-one.priority, one.queued_at, one.key)):

@@ -20,6 +20,8 @@ MISSING = "missing"
 
 def pieces_of(workload: Workload) -> list[Workload]:
     """The workload itself; or its minimum and each member above it; or what runs of it and what it lacks."""
+    if _is_one_pod(workload):
+        return [workload]
     total = sum(pod_set.count for pod_set in workload.pod_sets)
     minimum = total if workload.minimum is None else min(workload.minimum, total)
     held = _Held(workload.admission)
@@ -41,6 +43,15 @@ def pieces_of(workload: Workload) -> list[Workload]:
             number = len(pieces)
             pieces.append(_piece(workload, f"{workload.key}{MARK}{number}", (extra,), held, number))
     return [piece for piece in pieces if piece.pod_sets]
+
+
+def _is_one_pod(workload: Workload) -> bool:
+    """There is nothing to cut: it is one pod, which waits or holds its quota. Most workloads are such."""
+    first = workload.pod_sets[0] if len(workload.pod_sets) == 1 else None
+    if first is None or first.count != 1 or first.min_count is not None:
+        return False
+    held = workload.admission.assignments if workload.admission is not None else None
+    return held is None or (len(held) == 1 and held[0].name == first.name and held[0].count == 1)
 
 
 def _cut(workload: Workload, first: list[int], end: list[int]) -> tuple[PodSet, ...]:

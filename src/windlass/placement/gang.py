@@ -186,9 +186,9 @@ class OverlayRoom:
     def _between_pods(self, ask: int, counts: Ints) -> Ints:
         """Rules between pods masked in: a node that they refuse takes none; one more pod may refuse the next."""
         pod = self._parts[ask].pod
-        neighbours = self._overlay.neighbours()
-        if not neighbours.constrains(pod):
+        if not self._overlay.constrains(pod):
             return counts
+        neighbours = self._overlay.neighbours()
         static = self._overlay.table.cells.static[self._rows[ask]]
         wanted = self._parts[ask].topology
         # Pods that are drawn to one another stay together by the request that was made of it.

@@ -7,6 +7,7 @@ The table's rows follow the overlay through a log of the nodes that changed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -14,18 +15,18 @@ import numpy as np
 from windlass import jit
 from windlass.cluster.facts import Bools
 from windlass.cluster.ledger import book
-from windlass.cluster.shape import Shape
+from windlass.cluster.shape import Shape, bears_on_others, is_plain
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import BLOCKED, Ints, NodeState, Words
 from windlass.model.pod import Pod
 from windlass.model.reasons import WHY_GPU_DEVICE_ROOM, WHY_GPU_UNHEALTHY, WHY_MIG_NO_ROOM, why_insufficient
 from windlass.placement.arrays import IMPOSSIBLE, MAX_REQUESTS, SCORER, Rule
 from windlass.placement.kernels.scores import RANDOM, WINDLASS
-from windlass.placement.neighbours import Neighbours
+from windlass.placement.neighbours import Neighbours, needs_neighbours
 from windlass.placement.preferences import preference_scores
 from windlass.placement.recall import Recall
 from windlass.placement.table import ScoreTable
-from windlass.placement.verdicts import Accounts, Refusal
+from windlass.placement.verdicts import Accounts, Refusal, bits_of
 
 # What freeing room on the node could cure; anything else is not a near miss.
 _CURABLE = (
@@ -68,6 +69,9 @@ class Closing(NamedTuple):
     sign: int
 
 
+Step = Placing | Removal | Unseating | Closing
+
+
 class Overlay:
     def __init__(
         self,
@@ -85,8 +89,13 @@ class Overlay:
         self.state = (state or snapshot.state).copy()
         self.log: Ints = np.zeros(64, dtype=np.int64)
         self.log_end = 0
-        self._steps: list[Placing | Removal | Unseating | Closing] = []
+        self._steps: list[Step] = []
+        self._numbers: list[int] = []
+        """A number for every step that no other step ever has."""
+        self._next = 1
         self._neighbours: Neighbours | None = None
+        self._is_tied = bool(snapshot.tied)
+        """Some pod that is or was here bears on others by more than what it takes."""
         self._one = table.scratch(1)
         table.begin()
         kernels.refresh_all_nodes(self.state, table.memo, table.mix, rule)
@@ -95,7 +104,8 @@ class Overlay:
         """A copy with a table of its own, to try things on while this one is in use. Its past can't be undone."""
         table = ScoreTable(self.snapshot, self.table.mix, self.table.strategies)
         other = Overlay(self.snapshot, table, self.rule, self.kernels, state=self.state)
-        other._steps = list(self._steps)
+        other._is_tied = self._is_tied
+        other._steps, other._numbers, other._next = list(self._steps), list(self._numbers), self._next
         return other
 
     # Trying and undoing
@@ -103,10 +113,21 @@ class Overlay:
     def checkpoint(self) -> int:
         return len(self._steps)
 
+    @property
+    def version(self) -> int:
+        """Where this is the same, everything here is the same: what was tried in between has been undone."""
+        return self._numbers[-1] if self._numbers else 0
+
+    def _note(self, step: Step) -> None:
+        self._steps.append(step)
+        self._numbers.append(self._next)
+        self._next += 1
+
     def rollback(self, to: int) -> None:
         """Undo everything since the checkpoint, latest first."""
         while len(self._steps) > to:
             step = self._steps.pop()
+            self._numbers.pop()
             if isinstance(step, Placing):
                 self._exchange(step, 1)
             elif isinstance(step, Unseating):
@@ -123,7 +144,8 @@ class Overlay:
             self.state, self.table.shapes, row, node, device, self.table.shapes[row, SCORER] == WINDLASS
         )
         placing = Placing(pod, row, node, np.uint64(grant))
-        self._steps.append(placing)
+        self._is_tied = self._is_tied or bears_on_others(pod)
+        self._note(placing)
         self._changed(node)
         if self._neighbours is not None:
             self._neighbours.add(pod, node)
@@ -141,7 +163,7 @@ class Overlay:
     def remove(self, pod_row: int) -> None:
         """Take a running pod off its node, as if it had been evicted."""
         step = Removal(pod_row, int(self.snapshot.pods.node[pod_row]))
-        self._steps.append(step)
+        self._note(step)
         self._book(step, -1)
 
     def removed(self) -> list[Pod]:
@@ -155,12 +177,12 @@ class Overlay:
 
     def unseat(self, placing: Placing) -> None:
         """Take a pod that was placed here off its node again."""
-        self._steps.append(Unseating(placing))
+        self._note(Unseating(placing))
         self._exchange(placing, 1)
 
     def close(self, node: int, sign: int = 1) -> None:
         """The node takes no new pods; with -1 it does again."""
-        self._steps.append(Closing(node, sign))
+        self._note(Closing(node, sign))
         self._close(node, sign)
 
     def _close(self, node: int, sign: int) -> None:
@@ -179,6 +201,8 @@ class Overlay:
     ) -> None:
         """Note placements that a kernel has already made."""
         self._steps.extend(map(Placing, pods, rows, nodes, grants))
+        self._numbers.extend(range(self._next, self._next + len(pods)))
+        self._next += len(pods)
         if self._neighbours is not None:
             for pod, node in zip(pods, nodes, strict=True):
                 self._neighbours.add(pod, node)
@@ -224,8 +248,17 @@ class Overlay:
         """For every node why it can't take the pod now; 0 where it can."""
         self.refresh(row)
         cells = self.table.cells
+        if not self.constrains(pod):
+            alone: Words = cells.why[row].copy()
+            return alone
         why: Words = cells.why[row] | self.neighbours().reasons(pod, cells.static[row])
         return why
+
+    def constrains(self, pod: Pod) -> bool:
+        """Whether rules between pods could keep this one off a node."""
+        if not self._is_tied and not needs_neighbours(pod):
+            return False
+        return self.neighbours().constrains(pod)
 
     def best(self, pod: Pod, row: int, why: Words, turn: int, among: Bools | None = None) -> int:
         """The node to choose, given the reasons; -1 if none is left."""
@@ -234,9 +267,10 @@ class Overlay:
             feasible &= among
         if not feasible.any():
             return -1
-        preferred = preference_scores(pod, self.snapshot.facts, self.neighbours(), feasible)
-        if preferred is not None:
-            feasible &= preferred == preferred[feasible].max()
+        if self._is_tied or self._dislikes or not is_plain(pod):
+            preferred = preference_scores(pod, self.snapshot.facts, self.neighbours(), feasible)
+            if preferred is not None:
+                feasible &= preferred == preferred[feasible].max()
         table = self.table
         if self.rule.scorer == RANDOM:
             left = np.where(feasible, np.uint64(0), np.uint64(1))
@@ -247,16 +281,30 @@ class Overlay:
             )
         return int(np.argmax(np.where(feasible, table.cells.score[row], IMPOSSIBLE - 1)))
 
+    @cached_property
+    def _dislikes(self) -> bool:
+        """Whether some node would rather not have some pods."""
+        taints = (taint for taints in self.snapshot.facts.taint_sets for taint in taints)
+        return any(taint.effect == "PreferNoSchedule" for taint in taints)
+
     def refusal(self, row: int, shape: Shape, why: Words) -> Refusal:
         """The same account of the row as the compiled loop gives, with the rules between pods in it."""
+        cells = self.table.cells
+        between = why & ~cells.why[row]
+        if not between.any():  # the row has its own account, and nothing is added to it
+            return self._account(row, shape)
+        kept_why, kept_counts = cells.why[row].copy(), cells.counts[row].copy()
+        cells.why[row] = why
+        bits = int(np.bitwise_or.reduce(between))
+        for bit in bits_of(bits):
+            cells.counts[row, bit] += np.count_nonzero(between >> np.uint64(bit) & np.uint64(1))
+        found = self._account(row, shape)
+        cells.why[row], cells.counts[row] = kept_why, kept_counts
+        return found
+
+    def _account(self, row: int, shape: Shape) -> Refusal:
         table = self.table
-        kept_why, kept_counts = table.cells.why[row].copy(), table.cells.counts[row].copy()
-        table.cells.why[row] = why
-        table.cells.counts[row] = [
-            np.count_nonzero(why >> np.uint64(bit) & np.uint64(1)) for bit in range(64)
-        ]
         self.kernels.write_verdict(self.state, table.shapes, table.cells, self._one, row, 0, HOPELESS)
-        table.cells.why[row], table.cells.counts[row] = kept_why, kept_counts
         return Refusal(shape, self.snapshot.facts, Accounts.keep(self._one, 1), 0)
 
     def neighbours(self) -> Neighbours:

@@ -68,8 +68,6 @@ class Recall:
         """Workload → the pieces that are decided for themselves."""
         self.seats: ByWorkload[Any] = ByWorkload()
         """Piece → where its pods are, for those that have some (`site.Seats`)."""
-        self.late: ByWorkload[bool] = ByWorkload()
-        """Piece that holds quota → whether a pod of it waits for a node."""
         self.requests: dict[int, tuple[Pod, dict[str, int]]] = {}
         """Identity of a template → the template, and what of it counts against quota."""
         self.asked: dict[int, tuple[Pod, tuple[str, ...]]] = {}

@@ -148,7 +148,7 @@ class Book:
     def _arrive(self, pending: Pending, usage: Usage, place: PlaceResult) -> None:
         running = Running(pending.workload, pending.node, usage, self._now)
         running.fresh = True
-        running.nodes = frozenset(name for part in place.nodes for name in part)
+        running.place = frozenset(name for part in place.nodes for name in part)
         self._arrived.append(running)
 
     def _evict(self, pending: Pending, targets: list[Target]) -> list[Running]:

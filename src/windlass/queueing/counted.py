@@ -45,7 +45,7 @@ class Counted:
         else:
             for node, usage, members in self._saved:
                 node.usage, node.running = usage, members
-        self._losses.config, self._losses.now = config, now
+        self._losses.begin(config, now)
         self._count(running)
         self._saved = [(node, dict(node.usage), dict(node.running)) for node in self._tree.nodes()]
         return self._tree
@@ -53,7 +53,8 @@ class Counted:
     def _count(self, running: Iterable[Workload]) -> None:
         known, queues = self._running, self._tree.queues
         counted = 0
-        changed: dict[QuotaNode, None] = {}
+        changed: dict[QuotaNode, Usage] = {}
+        """Queue → what is added to its usage, all at once."""
         here = list(running)
         for workload in here:
             one = known.get(workload.key)
@@ -65,16 +66,19 @@ class Counted:
             node = queues.get(workload.admission.queue) if workload.admission is not None else None
             if node is not None:
                 known[workload.key] = made = running_workload(workload, node, self._losses)
-                made.join()
-                changed[node] = None
+                node.running[workload.key] = made
+                added = changed.setdefault(node, {})
+                for cell, amount in made.usage.items():
+                    added[cell] = added.get(cell, 0) + amount
                 counted += 1
         if counted != len(known):
             for key in known.keys() - {workload.key for workload in here}:
                 self._leave(known[key], changed)
-        for node in changed:
+        for node, added in changed.items():
+            node.add(added)
             node.running = {key: node.running[key] for key in sorted(node.running)}
 
-    def _leave(self, running: Running, changed: dict[QuotaNode, None]) -> None:
+    def _leave(self, running: Running, changed: dict[QuotaNode, Usage]) -> None:
         running.leave()
-        changed[running.node] = None
+        changed.setdefault(running.node, {})
         del self._running[running.key]

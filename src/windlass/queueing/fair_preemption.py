@@ -41,6 +41,8 @@ def find_victims(ask: Ask) -> list[Target]:
 
 def _find(ask: Ask) -> list[Target]:
     candidates = in_order(_candidates(ask), ask)
+    if ask.overlay is not None and ask.overlay.is_hopeless(candidates):
+        return []
     found = _search(ask, candidates).targets
     if found or ask.overlay is None or len(candidates) > MOST_CANDIDATES:
         return found

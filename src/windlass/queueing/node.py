@@ -164,43 +164,48 @@ class Losses(Protocol):
 
 
 class Running:
-    """A workload that holds quota, as preemption sees it."""
+    """A workload that holds quota, as preemption sees it. There are many, and most are never asked about."""
 
-    __slots__ = (
-        "cells",
-        "fresh",
-        "key",
-        "local_queue",
-        "losses",
-        "node",
-        "nodes",
-        "pods",
-        "priority",
-        "queued_at",
-        "reserved_at",
-        "uid",
-        "usage",
-        "workload",
-    )
+    __slots__ = ("fresh", "key", "losses", "node", "place", "priority", "reserved_at", "usage", "workload")
 
     def __init__(self, workload: Workload, node: QuotaNode, usage: Usage, reserved_at: int) -> None:
         self.workload = workload
         self.key = workload.key
         self.node = node
         self.usage = usage
-        self.cells = frozenset(usage)
         self.priority = workload.priority
-        self.queued_at = queue_time(workload)
         self.reserved_at = reserved_at
-        self.uid = workload.uid or workload.key
-        self.local_queue = local_queue_key(workload)
         self.fresh = False
         """Admitted in this very decision: taking it back costs nothing."""
         self.losses: Losses | None = None
         """Who knows what evicting it would lose; None: nothing."""
-        self.pods = 0
-        self.nodes: frozenset[str] = frozenset()
+        self.place: frozenset[str] | None = None
+        """Nodes that it was given in this very decision."""
+
+    @property
+    def nodes(self) -> frozenset[str]:
         """Where its pods are, as far as is known."""
+        admission = self.workload.admission
+        if self.place is not None or admission is None:
+            return self.place or frozenset()
+        return frozenset(name for part in admission.assignments for name in part.nodes)
+
+    @property
+    def pods(self) -> int:
+        """Those that exist, of what runs."""
+        return 0 if self.fresh else sum(len(pod_set.pods) for pod_set in self.workload.pod_sets)
+
+    @property
+    def queued_at(self) -> int:
+        return queue_time(self.workload)
+
+    @property
+    def uid(self) -> str:
+        return self.workload.uid or self.key
+
+    @property
+    def local_queue(self) -> str:
+        return local_queue_key(self.workload)
 
     @property
     def loss(self) -> tuple[int, int]:

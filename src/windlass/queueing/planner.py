@@ -86,7 +86,7 @@ class Planner:
             assignment.mode = Mode.PREEMPT if failure.feasible else Mode.NO_FIT
         if assignment.mode != Mode.PREEMPT:
             return proposal
-        overlay = Overlay(self._site, pending, assignment.choices)
+        overlay = Overlay(self._site, pending, assignment.choices, failure)
         targets = self._victims(pending, assignment, overlay)
         if not targets and not assignment.placement_failed:
             # Who has freed what quota lacks may be no help: what else the pods ask for can lack room as well.
@@ -94,7 +94,7 @@ class Planner:
             overlay.start_over()
             targets = self._victims(pending, assignment, overlay)
         overlay.close()
-        return Proposal(assignment, targets, failure or overlay.failure)
+        return Proposal(assignment, targets, overlay.failure)
 
     def _why_no_room(self, pending: Pending, assignment: Assignment) -> PlaceResult | None:
         before = self._site.checkpoint()

@@ -32,6 +32,8 @@ def find_victims(ask: Ask, *, cheapest: bool = True) -> list[Target]:
 
 def _find(ask: Ask, cheapest: bool) -> list[Target]:
     candidates = Candidates(ask)
+    if ask.overlay is not None and ask.overlay.is_hopeless(candidates.ordered):
+        return []
     for allow_borrowing in _attempts(ask, candidates):
         targets = _attempt(ask, candidates, allow_borrowing)
         if targets:

@@ -16,28 +16,34 @@ _PARTS = 1_000_000
 class Losses:
     """What evictions would lose at one moment; worked out for whoever is asked about."""
 
-    __slots__ = ("config", "now")
+    __slots__ = ("_known", "config", "now")
 
     def __init__(self, config: QueueConfig, now: int) -> None:
+        self.begin(config, now)
+
+    def begin(self, config: QueueConfig, now: int) -> None:
+        """Another moment."""
         self.config, self.now = config, now
+        self._known: dict[Running, tuple[int, int]] = {}
 
     def of(self, running: Running) -> tuple[int, int]:
-        return _loss(running, self.config, self.now)
+        known = self._known.get(running)
+        if known is None:
+            known = self._known[running] = _loss(running, self.config, self.now)
+        return known
 
 
 def running_workload(workload: Workload, node: QuotaNode, losses: Losses) -> Running:
-    """With what its eviction would lose; nothing is lost where no pod of it exists yet."""
+    """With what its eviction would lose."""
     assert workload.admission is not None, "only a workload that holds quota runs"
     usage: Usage = {}
     for part in workload.admission.assignments:
+        amounts = part.usage
         for resource, flavor in part.flavors.items():
             cell = (flavor, resource)
-            usage[cell] = usage.get(cell, 0) + part.usage.get(resource, 0)
+            usage[cell] = usage.get(cell, 0) + amounts.get(resource, 0)
     running = Running(workload, node, usage, workload.admission.reserved_at)
-    running.nodes = frozenset(name for part in workload.admission.assignments for name in part.nodes)
-    running.pods = sum(len(pod_set.pods) for pod_set in workload.pod_sets)
-    if running.pods:
-        running.losses = losses
+    running.losses = losses
     return running
 
 
@@ -48,6 +54,8 @@ def _loss(running: Running, config: QueueConfig, now: int) -> tuple[int, int]:
     that work without GPUs is compared among its like and always counts less than work with GPUs.
     """
     workload = running.workload
+    if not running.pods:
+        return 0, 0  # nothing of it exists yet
     since = workload.checkpoint_at or workload.started_at or running.reserved_at
     seconds = min(max(0, now - since), config.lost_seconds_cap) + config.restart_seconds
     gpus = sum(amount for (_, resource), amount in running.usage.items() if resource == GPU)
@@ -68,4 +76,4 @@ def may_be_evicted(running: Running, config: QueueConfig, now: int) -> bool:
 
 
 def uses_any(running: Running, cells: frozenset[Cell]) -> bool:
-    return not running.cells.isdisjoint(cells)
+    return any(cell in running.usage for cell in cells)

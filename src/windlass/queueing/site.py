@@ -6,6 +6,7 @@ quota alone. Placement comes after queueing in the order of rooms, so all that i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
@@ -65,6 +66,12 @@ class Site(Protocol):
         """All pods of all sets, or none."""
         ...
 
+    def could_place(
+        self, workload: Workload, choices: tuple[PodSetChoice, ...], without: Iterable[Workload]
+    ) -> bool:
+        """False only where there would be no room even with all of those gone; quick, and no promise."""
+        ...
+
 
 class OpenSite:
     """There is room for everything: quota alone decides."""
@@ -86,3 +93,8 @@ class OpenSite:
 
     def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlaceResult:
         return PlaceResult(ok=True, nodes=tuple({} for _ in choices))
+
+    def could_place(
+        self, workload: Workload, choices: tuple[PodSetChoice, ...], without: Iterable[Workload]
+    ) -> bool:
+        return True

@@ -60,7 +60,14 @@ class Rules(NamedTuple):
 class Overlay:
     """The placement half of fitting: the asking workload's pods on the site, with the victims so far taken off."""
 
-    def __init__(self, site: Site, pending: Pending, choices: tuple[PodSetChoice, ...]) -> None:
+    def __init__(
+        self,
+        site: Site,
+        pending: Pending,
+        choices: tuple[PodSetChoice, ...],
+        failure: PlaceResult | None = None,
+    ) -> None:
+        """`failure`: why it has no room with nobody taken off, where that was tried."""
         self._site = site
         self._pending = pending
         self._choices = choices
@@ -72,7 +79,17 @@ class Overlay:
         """The last removals were not followed by a try."""
         self.nodes: frozenset[str] = frozenset()
         """Where the last placement that succeeded went."""
-        self.failure: PlaceResult | None = None
+        self.failure: PlaceResult | None = failure
+        self._was_refused = failure is not None
+
+    def is_hopeless(self, candidates: Iterable[Running]) -> bool:
+        """Whether sums alone say that the pods would have no room with all of these gone."""
+        gone = (running.workload for running in candidates)
+        if self._site.could_place(self._pending.workload, self._choices, gone):
+            return False
+        if self.failure is None:
+            self.fits([])
+        return True
 
     def start_over(self) -> None:
         """A new search begins: its first tries are not skipped."""
@@ -97,7 +114,7 @@ class Overlay:
         self._site.rollback(before)
         if result.ok:
             self.nodes = frozenset(name for part in result.nodes for name in part)
-        else:
+        elif not self._was_refused:
             self.failure = result
         return result.ok
 

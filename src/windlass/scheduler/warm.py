@@ -9,6 +9,7 @@ from __future__ import annotations
 from windlass import jit
 from windlass.cluster.delta import Put
 from windlass.cluster.store import Store
+from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.engine import EngineConfig, Memo, decide
 from windlass.model.objects import decode_object
 
@@ -28,17 +29,26 @@ def warm_up(config: EngineConfig) -> None:
     jit.compiled()
     store, memo = Store(), Memo()
     store.apply([Put(decode_object(_NODE))])
-    for number, gpus in enumerate((1, 16, 2)):
-        store.apply([Put(decode_object(_pod(f"p{number}", gpus)))])
+    alone = [[_pod(f"p{number}", gpus)] for number, gpus in enumerate((1, 16, 2))]
+    gang = [_pod(f"g{gpus}", gpus, "g") for gpus in (1, 2)]
+    for pods in (*alone, gang):
+        store.apply([Put(decode_object(pod)) for pod in pods])
         snapshot = store.snapshot(1)
         list(decide(snapshot, config, 1, memo).holds)
         store.learn(snapshot.pods.pending())
 
 
-def _pod(name: str, gpus: int) -> dict[str, object]:
+def _pod(name: str, gpus: int, gang: str = "") -> dict[str, object]:
     container = {
         "name": "c",
         "resources": {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": {"cpu": "1"}},
     }
-    metadata = {"name": name, "namespace": "warm", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    metadata: dict[str, object] = {
+        "name": name,
+        "namespace": "warm",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }
+    if gang:
+        metadata["labels"] = {KUEUE_GROUP: gang}
+        metadata["annotations"] = {"kueue.x-k8s.io/pod-group-total-count": "2"}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}

@@ -64,6 +64,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """`0000:18:00.0`, lower case, as under `/sys/bus/pci`."""
     pci_id: str = ""
     """`0x<device><vendor>`, as in mig-parted's device filters: `0x233510DE`."""
+    subsystem_id: str = "0x00000000"
+    """Of the board that the chip is on, in the same form; zero where nobody says."""
     pci_class: str = "0x030200"
     numa: int = -1
     """-1 where the machine doesn't say."""
@@ -109,15 +111,18 @@ class Inventory(msgspec.Struct, frozen=True):
                 return gpu
         return None
 
+    def linked(self, a: int, b: int) -> bool:
+        """Whether two GPUs, by position, reach each other over NVLink or a switch without a third GPU."""
+        first, second = self.gpus[a], self.gpus[b]
+        direct = b < len(first.peers) and first.peers[b] > 0
+        return direct or (first.switch_links > 0 and second.switch_links > 0)
+
     def islands(self) -> tuple[int, ...]:
         """The NVLink island of each GPU: the position of its first member. A GPU without links is its own."""
         island = list(range(len(self.gpus)))
-        for at, gpu in enumerate(self.gpus):
+        for at in range(len(self.gpus)):
             for other in range(at):
-                linked = (other < len(gpu.peers) and gpu.peers[other] > 0) or (
-                    gpu.switch_links and self.gpus[other].switch_links
-                )
-                if linked and island[other] != island[at]:
+                if self.linked(at, other) and island[other] != island[at]:
                     joined = sorted((island[other], island[at]))
                     island = [joined[0] if each == joined[1] else each for each in island]
         return tuple(island)

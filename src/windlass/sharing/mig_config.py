@@ -23,7 +23,7 @@ from windlass.sharing.mig import place_layout
 ALL = -1
 MOST_INSTANCES = 64
 _PROFILE = re.compile(r"(?:[1-9]c\.)?[1-9]g\.[1-9][0-9]{0,3}gb(?:\+me\.all|\+me|\+gfx|-me)?")
-_FILTER = re.compile(r"0x[0-9A-Fa-f]{8}")
+_FILTER = re.compile(r"0x[0-9A-Fa-f]{8}(?::0x[0-9A-Fa-f]{8})?")
 _FIELDS = ("device-filter", "devices", "mig-enabled", "mig-devices")
 
 
@@ -31,14 +31,16 @@ class MigEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a layout: these GPUs, this mode, these instances."""
 
     filters: tuple[str, ...] = ()
-    """PCI IDs, upper case without the `0X`; empty for any."""
+    """PCI IDs, upper case without the `0X`, with those of the board behind a colon where given; empty for any."""
     devices: tuple[int, ...] | None = None
     """GPU indices; None for all."""
     enabled: bool
     wanted: dict[str, int] = {}
 
     def matches(self, gpu: Gpu) -> bool:
-        if self.filters and gpu.pci_id[2:].upper() not in self.filters:
+        chip = gpu.pci_id[2:].upper()
+        board = f"{chip}:{gpu.subsystem_id[2:].upper()}"
+        if self.filters and chip not in self.filters and board not in self.filters:
             return False
         return self.devices is None or gpu.index in self.devices
 
@@ -73,7 +75,7 @@ def select(configs: Mapping[str, tuple[MigEntry, ...]], name: str) -> tuple[MigE
 
 
 def generated_configs(gpus: Sequence[Gpu]) -> MigConfigs:
-    """The layouts that NVIDIA ships, made for the GPUs at hand."""
+    """The layouts that NVIDIA ships, made for the GPUs at hand. Their names are label values: no plus sign."""
     configs: dict[str, list[MigEntry]] = {
         "all-disabled": [MigEntry(enabled=False)],
         "all-enabled": [MigEntry(enabled=True)],
@@ -88,7 +90,7 @@ def generated_configs(gpus: Sequence[Gpu]) -> MigConfigs:
         for profile in geometry.profiles:
             wanted = {profile.name: _most(geometry, profile.name)}
             entry = MigEntry(filters=filters, enabled=True, wanted=wanted)
-            configs.setdefault(f"all-{profile.name}", []).append(entry)
+            configs.setdefault(f"all-{profile.name.replace('+', '.')}", []).append(entry)
         balanced = MigEntry(filters=filters, enabled=True, wanted=_balanced(geometry))
         configs.setdefault("all-balanced", []).append(balanced)
     return {name: tuple(entries) for name, entries in configs.items()}
@@ -111,6 +113,8 @@ def _balanced(geometry: MigGeometry) -> dict[str, int]:
 
 
 def _read(raw: Any) -> MigConfigs:
+    if raw is None:
+        return {}  # an empty file is a file without layouts
     top = _mapping(raw, "", ("version", "mig-configs"))
     if top.get("version") != "v1":
         raise InputError(
@@ -118,15 +122,17 @@ def _read(raw: Any) -> MigConfigs:
             path="version",
             remedy="write version: v1",
         )
-    configs = top.get("mig-configs")
-    if not isinstance(configs, Mapping):
+    if "mig-configs" not in top:
+        return {}
+    configs = top["mig-configs"]
+    if not isinstance(configs, Mapping) or not configs:
         raise InputError("must be a map of layouts", path="mig-configs", remedy="name at least one layout")
     return {str(name): _layout(value, f"mig-configs.{name}") for name, value in configs.items()}
 
 
 def _layout(raw: Any, path: str) -> tuple[MigEntry, ...]:
-    if not isinstance(raw, list):
-        raise InputError("must be a list", path=path, remedy="begin each entry with a dash")
+    if not isinstance(raw, list) or not raw:
+        raise InputError("must be a list of entries", path=path, remedy="begin each entry with a dash")
     return tuple(_entry(item, f"{path}[{at}]") for at, item in enumerate(raw))
 
 
@@ -137,6 +143,12 @@ def _entry(raw: Any, path: str) -> MigEntry:
             raise InputError("is required", path=f"{path}.{required}", remedy=f"add {required}")
     if not isinstance(entry["mig-enabled"], bool):
         raise InputError("must be true or false", path=f"{path}.mig-enabled")
+    if entry["mig-enabled"] and entry.get("mig-devices") is None:
+        raise InputError(
+            "is required while MIG is on",
+            path=f"{path}.mig-devices",
+            remedy="list the instances, or write {} for none",
+        )
     wanted = _wanted(entry.get("mig-devices"), f"{path}.mig-devices")
     if wanted and not entry["mig-enabled"]:
         raise InputError(
@@ -153,16 +165,18 @@ def _entry(raw: Any, path: str) -> MigEntry:
 
 
 def _filters(raw: Any, path: str) -> tuple[str, ...]:
-    if raw is None:
+    if raw is None or raw == "":
         return ()
     words = [raw] if isinstance(raw, str) else raw
     if not isinstance(words, list) or not all(
         isinstance(word, str) and _FILTER.fullmatch(word) for word in words
     ):
         raise InputError(
-            "must be a PCI ID or a list of them", path=path, remedy='write "0x233510DE" (device, then vendor)'
+            "must be a PCI ID or a list of them",
+            path=path,
+            remedy='write "0x233510DE" (device, then vendor; the board behind a colon where it matters)',
         )
-    return tuple(word[2:].upper() for word in words)
+    return tuple(word.upper().replace("0X", "") for word in words)
 
 
 def _devices(raw: Any, path: str) -> tuple[int, ...] | None:
@@ -200,6 +214,8 @@ def _wanted(raw: Any, path: str) -> dict[str, int]:
             raise InputError("must be a count", path=f"{path}.{name}", remedy="write a number of instances")
         if count:
             wanted[name] += count
+    if raw and not wanted:
+        raise InputError("all counts are 0", path=path, remedy="write {} for no instances")
     return dict(wanted)
 
 

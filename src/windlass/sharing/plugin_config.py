@@ -16,6 +16,7 @@ import msgspec
 from windlass.model.errors import InputError
 from windlass.sharing.plugin_fields import ALIASES, FIELDS, Field
 from windlass.sharing.replicas import Sharing, read_sharing
+from windlass.sharing.resource_names import ResourceNames, read_names
 
 _SECTIONS = ("version", "flags", "resources", "sharing", "imex")
 
@@ -47,6 +48,8 @@ class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
     machine_type_file: str = "/sys/class/dmi/id/product_name"
     imex_channel_ids: tuple[int, ...] = ()
     imex_required: bool = False
+    names: ResourceNames = ResourceNames()
+    """Names by model and profile; empty unless renames are honoured."""
     sharing: Sharing | None = None
     """What is in force: MPS, where both are given."""
     warnings: tuple[str, ...] = ()
@@ -68,10 +71,14 @@ def resolve_config(
     warnings: list[str] = []
     values = {_name(field): _value(field, raw, environment or {}, flags or {}) for field in FIELDS}
     warnings += _unknown_fields(raw)
-    if raw.get("resources"):
-        warnings.append("resources: naming by pattern is ignored, as the original does")
+    names = read_names(raw.get("resources"))
+    if names != ResourceNames() and not honor_renames:
+        warnings.append(
+            "resources: naming by pattern is ignored, as the original does; --honor-renames keeps it"
+        )
+        names = ResourceNames()
     sharing = _sharing(raw.get("sharing"), honor_renames, warnings)
-    config = PluginConfig(**values, sharing=sharing, warnings=tuple(warnings))
+    config = PluginConfig(**values, names=names, sharing=sharing, warnings=tuple(warnings))
     _check(config)
     return config
 

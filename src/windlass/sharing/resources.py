@@ -6,6 +6,8 @@ The names and the refusals are the original's (`migStrategy` none, single, mixed
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from windlass.model.errors import InputError
@@ -80,27 +82,30 @@ def resources_of(inventory: Inventory, config: PluginConfig) -> tuple[Resource, 
 
 def _physical(inventory: Inventory, config: PluginConfig) -> dict[str, list[tuple[Gpu, Instance | None]]]:
     """GPUs and MIG devices by resource, before sharing."""
-    if config.mig_strategy == "single":
-        return _single(inventory)
     found: dict[str, list[tuple[Gpu, Instance | None]]] = {}
-    for gpu in inventory.gpus:
-        if config.mig_strategy == "none" or not gpu.mig_enabled:
-            found.setdefault(GPU, []).append((gpu, None))
-            continue
-        for instance in gpu.instances:
-            if instance.whole:
-                found.setdefault(mig_resource_name(instance.profile), []).append((gpu, instance))
+    for gpu, instance in _members(inventory, config):
+        found.setdefault(base_name(gpu, instance, config), []).append((gpu, instance))
     return found
 
 
-def _single(inventory: Inventory) -> dict[str, list[tuple[Gpu, Instance | None]]]:
-    cut = [gpu for gpu in inventory.gpus if gpu.mig_enabled]
-    if not cut:
-        return {GPU: [(gpu, None) for gpu in inventory.gpus]} if inventory.gpus else {}
-    reason = single_refusal(inventory)
-    if reason:
-        raise InputError(reason, path="flags.migStrategy", remedy="use mixed, or cut every GPU alike")
-    return {GPU: [(gpu, instance) for gpu in cut for instance in gpu.instances]}
+def base_name(gpu: Gpu, instance: Instance | None, config: PluginConfig) -> str:
+    """The resource that a device belongs to before sharing renames it."""
+    by_profile = config.mig_strategy == "mixed"
+    usual = mig_resource_name(instance.profile) if instance is not None and by_profile else GPU
+    return config.names.of(gpu, instance, usual)
+
+
+def _members(inventory: Inventory, config: PluginConfig) -> Iterator[tuple[Gpu, Instance | None]]:
+    """What the MIG strategy lets be advertised."""
+    if config.mig_strategy == "single":
+        reason = single_refusal(inventory)
+        if reason:
+            raise InputError(reason, path="flags.migStrategy", remedy="use mixed, or cut every GPU alike")
+    for gpu in inventory.gpus:
+        if config.mig_strategy == "none" or not gpu.mig_enabled:
+            yield gpu, None
+            continue
+        yield from ((gpu, instance) for instance in gpu.instances if instance.whole)
 
 
 def single_refusal(inventory: Inventory) -> str:

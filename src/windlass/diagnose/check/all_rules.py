@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from windlass.diagnose.check import cluster_kinds, config_files, hygiene, placement, requests
+from windlass.diagnose.check import (
+    cluster_kinds,
+    config_files,
+    gangs,
+    hygiene,
+    images,
+    placement,
+    queues,
+    quotas,
+    requests,
+    topology,
+)
 from windlass.diagnose.check.rule import RULES
 
-MODULES = (requests, placement, hygiene, cluster_kinds, config_files)
+MODULES = (requests, placement, topology, gangs, quotas, queues, images, hygiene, cluster_kinds, config_files)
 
 __all__ = ["MODULES", "RULES"]

@@ -1,21 +1,17 @@
-"""Rules about where a pod may go: taints, selectors, runtime classes, drivers."""
+"""Rules about where a pod may go: taints, selectors, runtime classes."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from windlass.diagnose import nodes, tree
 from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.requests import asks_for_gpus, readable
 from windlass.diagnose.check.rule import ERROR, WARNING, Around, Fix, Said, rule
-from windlass.model.node import Node, Taint
+from windlass.model.node import Taint
 from windlass.model.taints import tolerates
 
 GPU_TAINT = Taint(key="nvidia.com/gpu", effect="NoSchedule")
-CUDA_TAG = re.compile(
-    r"cuda[-_:]?v?(\d{1,2})\.(\d{1,2})|cu(\d{2})(\d)\b|(?<![\d.])(\d{2})\.(\d{1,2})(?:\.\d+)?-(?:cudnn|devel|base|runtime)"
-)
 
 
 @rule("tolerates-gpu-taints", WARNING, "The pod tolerates the taints of the nodes that it needs")
@@ -39,6 +35,7 @@ def tolerates_gpu_taints(manifest: Manifest, around: Around) -> Iterator[Said]:
             continue
         devices = set(nodes.accelerators(read[1]))
         having = [node for node in around.nodes if devices <= set(node.status.capacity)]
+        having = [node for node in having if not nodes.selector_misses(node, read[0])] or having
         blocked = [node for node in having if nodes.blocking_taints(node, read[0])]
         if having and len(blocked) == len(having):
             taint = nodes.blocking_taints(blocked[0], read[0])[0]
@@ -102,41 +99,3 @@ def runtime_class_exists(manifest: Manifest, around: Around) -> Iterator[Said]:
                 view.at("spec.runtimeClassName"),
                 f"there are: {there}",
             )
-
-
-@rule("cuda-not-newer-than-driver", WARNING, "The image's CUDA is not newer than the nodes' drivers offer")
-def cuda_not_newer(manifest: Manifest, around: Around) -> Iterator[Said]:
-    for view in manifest.pods:
-        if not asks_for_gpus(view) or not around.nodes:
-            continue
-        offered = max((_driver_cuda(node) for node in around.nodes), default=(0, 0))
-        for path, container in view.containers():
-            needed = image_cuda(tree.text(container, "image"))
-            if needed and offered > (0, 0) and needed > offered:
-                yield Said(
-                    f"the image is for CUDA {needed[0]}.{needed[1]}, and the newest driver of the cluster offers "
-                    f"{offered[0]}.{offered[1]}",
-                    f"{path}.image",
-                    "use an image for an older CUDA, or upgrade the driver",
-                )
-
-
-def image_cuda(image: str) -> tuple[int, int] | None:
-    """The CUDA release that an image's name tells, where it does."""
-    found = CUDA_TAG.search(image)
-    if not found:
-        return None
-    major, minor = next((a, b) for a, b in zip(found.groups()[::2], found.groups()[1::2], strict=True) if a)
-    return int(major), int(minor)
-
-
-def _driver_cuda(node: Node) -> tuple[int, int]:
-    """The CUDA release that the node's driver offers, as feature discovery labels it."""
-    labels = node.labels
-    major = labels.get("nvidia.com/cuda.runtime-version.major") or labels.get(
-        "nvidia.com/cuda.runtime.major", ""
-    )
-    minor = labels.get("nvidia.com/cuda.runtime-version.minor") or labels.get(
-        "nvidia.com/cuda.runtime.minor", ""
-    )
-    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)

@@ -144,8 +144,15 @@ def _missing(node: Node, requests: dict[str, int]) -> dict[str, int]:
     }
 
 
-@rule("fits-now", INFO, "A node would take the pod now")
+@rule("fits-now", INFO, "The scheduler would start it now")
 def fits_now(manifest: Manifest, around: Around) -> Iterator[Said]:
+    """The engine's own decision, where it decides on such objects; else whether a node would take the pods."""
+    verdict = around.holds.get(f"{manifest.namespace}/{manifest.name}") if manifest.pods else None
+    if verdict is not None:
+        said = "; ".join(verdict.sentences[:2])
+        level = ERROR if verdict.is_infeasible else INFO
+        yield Said(f"would wait ({verdict.code}): {said}", "", "windlass plan schedule -f says more", level)
+        return
     for view in manifest.pods:
         read = readable(view)
         if read is None or around.fit is None:

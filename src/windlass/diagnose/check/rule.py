@@ -7,13 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from typing import Any
 
 import msgspec
 
+from windlass.diagnose import tree
 from windlass.diagnose.check.manifest import Manifest
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.fit import Fit
+from windlass.model.configuration import Settings
+from windlass.model.errors import InputError
 from windlass.model.node import Node
+from windlass.model.objects import decode_object
+from windlass.model.plan import ExplainableHolds
+from windlass.model.verdict import Verdict
+from windlass.planner import engine_plan
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 LEVELS = (INFO, WARNING, ERROR)
@@ -66,8 +74,52 @@ class Around:
     def fit(self) -> Fit | None:
         return Fit(self.evidence.objects, self.now) if self.evidence is not None and self.nodes else None
 
+    @cached_property
+    def images(self) -> dict[str, dict[str, int]]:
+        """Node → image → bytes, of nodes that tell what they have pulled."""
+        items = self.evidence.of_kind("Node") if self.evidence is not None else []
+        return {item.name: found for item in items if (found := _images(item.data))}
+
+    @cached_property
+    def holds(self) -> dict[str, Verdict]:
+        """What the engine would hold of these manifests, submitted to the cluster as it is: `namespace/name` → why."""
+        if self.evidence is None or not self.nodes:
+            return {}
+        mine = {f"{one.namespace}/{one.name}" for one in self.manifests}
+        fresh = [thing for one in self.manifests if (thing := _submitted(one)) is not None]
+        plan, _ = engine_plan([*self.evidence.objects, *fresh], Settings(), self.now)
+        return {
+            hold.workload: plan.holds.explained(place).verdict
+            for place, hold in enumerate(plan.holds)
+            if hold.workload in mine and isinstance(plan.holds, ExplainableHolds)
+        }
+
+    @cached_property
+    def _by_kind(self) -> dict[str, list[Manifest]]:
+        found: dict[str, list[Manifest]] = {}
+        for one in self.manifests:
+            found.setdefault(one.kind, []).append(one)
+        return found
+
     def of_kind(self, kind: str) -> list[Manifest]:
-        return [one for one in self.manifests if one.kind == kind]
+        return self._by_kind.get(kind, [])
+
+
+def _images(node: dict[str, Any]) -> dict[str, int]:
+    rows = tree.rows(node, "status", "images")
+    return {name: tree.number(row, "sizeBytes") for row in rows for name in tree.words(row, "names")}
+
+
+def _submitted(manifest: Manifest) -> object:
+    """The object as the API server would store it; None where it would not, which other rules say."""
+    metadata = tree.table(manifest.data, "metadata") | {
+        "name": manifest.name,
+        "namespace": manifest.namespace,
+    }
+    try:
+        return decode_object({**manifest.data, "metadata": metadata, "status": {}})
+    except InputError:
+        return None
 
 
 RuleFunction = Callable[[Manifest, Around], Iterator[Said]]

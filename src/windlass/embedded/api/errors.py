@@ -88,13 +88,15 @@ class ApiError(Exception):
         self.reason = reason
         self.message = message
         self.details = details
+        self.metadata: Tree = {}
+        """Of the Status: a list that can go on has its token there."""
 
     def status(self) -> Tree:
         """The Status object that a client reads."""
         answer: Tree = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": self.metadata,
             "status": "Failure",
             "message": self.message,
             "reason": self.reason,
@@ -178,7 +180,10 @@ class ApiError(Exception):
 
     @classmethod
     def unsupported_media_type(cls, accepted: Sequence[str]) -> ApiError:
-        message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
+        message = (
+            "the body of the request was in an unknown format - accepted media types include: "
+            + ", ".join(accepted)
+        )
         return cls(415, "UnsupportedMediaType", message)
 
     @classmethod

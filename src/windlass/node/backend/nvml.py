@@ -10,12 +10,13 @@ from __future__ import annotations
 import ctypes
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pynvml as nv
 
-from windlass.node.backend import nvml_calls, nvml_mig, nvml_reading
+from windlass.node.backend import nvml_calls, nvml_mig, nvml_reading, nvml_words
 from windlass.node.backend.nvml_calls import ask, must, nvidia_smi, short_bus_id, text
 from windlass.node.backend.nvml_reading import NvmlReader
 from windlass.node.backend.nvml_slim import slim
@@ -41,6 +42,7 @@ class NvmlBackend:
             raise DeviceError(f"NVML can't be used: {error}; is the NVIDIA driver loaded?") from None
         self._known: dict[int, Gpu] = {}
         self._profiles: dict[str, tuple[nvml_mig.Profile, ...]] = {}
+        self._words: dict[str, Mapping[str, str]] = {}
         self._reader = NvmlReader()
         self._events: Any = None
         self._wiring: dict[str, tuple[float, int, str, tuple[int, ...]]] = {}
@@ -88,10 +90,11 @@ class NvmlBackend:
             minor=nv.nvmlDeviceGetMinorNumber(handle),
             uuid=uuid,
             name=text(nv.nvmlDeviceGetName(handle)),
-            memory_mib=nv.nvmlDeviceGetMemoryInfo(handle).total >> 20,
+            memory_mib=_memory_mib(handle),
             compute=tuple(nv.nvmlDeviceGetCudaComputeCapability(handle)),
             bus_id=bus_id,
             pci_id=f"0x{pci.pciDeviceId:08X}",
+            subsystem_id=f"0x{pci.pciSubSystemId:08X}",
             pci_class=self.root.pci_class(bus_id),
             numa=self.root.numa_of(bus_id),
             multiprocessors=getattr(ask(nv.nvmlDeviceGetAttributes_v2, handle), "multiprocessorCount", 0),
@@ -104,6 +107,12 @@ class NvmlBackend:
     def reading(self, uuid: str) -> Reading:
         handle = ask(nv.nvmlDeviceGetHandleByUUID, uuid)
         return self._reader.read(handle, uuid) if handle is not None else {}
+
+    def description(self, uuid: str) -> Mapping[str, str]:
+        handle = ask(nv.nvmlDeviceGetHandleByUUID, uuid) if uuid not in self._words else None
+        if handle is not None:
+            self._words[uuid] = nvml_words.words_about(handle)
+        return self._words.get(uuid, {})
 
     def processes(self, uuid: str) -> tuple[ProcessUse, ...]:
         handle = ask(nv.nvmlDeviceGetHandleByUUID, uuid)
@@ -121,7 +130,7 @@ class NvmlBackend:
                 found[process.pid] = ProcessUse(
                     pid=process.pid,
                     memory_mib=(process.usedGpuMemory or 0) >> 20,
-                    sm_percent=busy.get(process.pid, -1),
+                    sm_percent=-1 if busy is None else busy.get(process.pid, 0),
                     gpu_instance=_number(instance),
                 )
         return tuple(found[pid] for pid in sorted(found))
@@ -195,6 +204,11 @@ class NvmlBackend:
         return self._profiles[uuid]
 
 
+def _memory_mib(handle: Any) -> int:
+    """0 for a GPU that has no memory of its own."""
+    return getattr(ask(nv.nvmlDeviceGetMemoryInfo, handle), "total", 0) >> 20
+
+
 def _register() -> Any:
     events = nv.nvmlEventSetCreate()
     for index in range(nv.nvmlDeviceGetCount()):
@@ -240,4 +254,4 @@ def _number(instance: int) -> int:
     return -1 if instance == EVERYWHERE else int(instance)
 
 
-slim(nv, (sys.modules[__name__], nvml_calls, nvml_mig, nvml_reading))
+slim(nv, (sys.modules[__name__], nvml_calls, nvml_mig, nvml_reading, nvml_words))

@@ -151,6 +151,14 @@ def _link_traffic(handle: Any) -> Pairs:
         yield "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", sum(sent)
 
 
+def _license(handle: Any) -> Pairs:
+    """Only a virtual GPU needs one."""
+    found = nv.nvmlDeviceGetGridLicensableFeatures_v4(handle)
+    if found.isGridLicenseSupported:
+        features = found.gridLicensableFeatures[: found.licensableFeaturesCount]
+        yield "DCGM_FI_DEV_VGPU_LICENSE_STATUS", any(feature.featureState for feature in features)
+
+
 _SOURCES: tuple[Callable[[Any], Pairs], ...] = (
     _clocks,
     _temperature,
@@ -167,6 +175,7 @@ _SOURCES: tuple[Callable[[Any], Pairs], ...] = (
     _violations,
     _fields,
     _link_traffic,
+    _license,
 )
 
 
@@ -192,13 +201,16 @@ class NvmlReader:
             found.update(self._profiling(handle, uuid))
         return found
 
-    def process_utilization(self, handle: Any, uuid: str) -> dict[int, int]:
-        """SM percent by process, from the driver's samples since the last time."""
+    def process_utilization(self, handle: Any, uuid: str) -> dict[int, int] | None:
+        """SM percent by process, from the driver's samples since the last time; None where it takes none.
+
+        A process that did nothing has no sample, and if nobody did anything, that there are none is an error to NVML.
+        """
         since = self._seen.get(uuid, 0) or int((time.time() - 2) * 1e6)
         try:
             samples = nv.nvmlDeviceGetProcessUtilization(handle, since)
-        except nv.NVMLError:
-            return {}
+        except nv.NVMLError as error:
+            return {} if error.value in (nv.NVML_SUCCESS, nv.NVML_ERROR_NOT_FOUND) else None
         sums: dict[int, list[int]] = {}
         for sample in samples:
             if sample.pid:

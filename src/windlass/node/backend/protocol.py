@@ -77,8 +77,12 @@ class DeviceBackend(Protocol):
         """One pass over a GPU's (or MIG device's) counters; empty where it can't be reached."""
         ...
 
+    def description(self, uuid: str) -> Mapping[str, str]:
+        """Words about a GPU that never change, by DCGM's names for them: serial number, VBIOS and the like."""
+        ...
+
     def processes(self, uuid: str) -> tuple[ProcessUse, ...]:
-        """Who uses the GPU."""
+        """Who uses the GPU or MIG device, and how much of its time since the last call."""
         ...
 
     def wait_for_faults(self, seconds: float) -> tuple[Fault, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid as identifiers
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -19,7 +19,7 @@ from windlass.model.catalogue import find_model, geometry_of_model
 from windlass.model.fleet_spec import FleetGpus, FleetPool, gpu_memory_mib, gpu_product
 from windlass.model.mig import MigGeometry, MigProfile, place_layout
 from windlass.node.backend.protocol import Computed, DeviceError, Fault, ModeChange, ProcessUse, Reading
-from windlass.node.backend.simulated_reading import read_gpu, read_instance
+from windlass.node.backend.simulated_reading import describe_gpu, read_gpu, read_instance
 from windlass.node.backend.simulated_state import Cut, GpuState, Machine, StateStore
 from windlass.node.backend.simulated_surfaces import write_surfaces
 from windlass.node.backend.simulated_tables import Board, board_of
@@ -72,6 +72,9 @@ class SimulatedBackend:
                 if instance.uuid == uuid:
                     return read_instance(gpu, instance, state, self._board(gpu), self._clock())
         return {}
+
+    def description(self, uuid: str) -> Mapping[str, str]:
+        return next((describe_gpu(gpu) for gpu in self._plain if gpu.uuid == uuid), {})
 
     def processes(self, uuid: str) -> tuple[ProcessUse, ...]:
         for gpu, state in zip(self._gpus(), self.store.read().gpus, strict=True):
@@ -256,6 +259,7 @@ def _plain_gpu(pool: FleetPool, number: int, group: FleetGpus, index: int) -> Gp
         compute=(int(major), int(minor)),
         bus_id=f"0000:{0x18 + 0x10 * (index % 8) + index // 8:02x}:00.0",
         pci_id=f"0x{board.device_id}10DE",
+        subsystem_id="0x16C110DE",
         numa=numa,
         multiprocessors=board.multiprocessors,
         mig_capable=geometry is not None,

@@ -17,6 +17,12 @@ from windlass.sharing.inventory import Gpu, Instance
 _PERIOD = 600.0
 _IDLE_CELSIUS, _HOT_CELSIUS = 31, 74
 _RESERVED_MIB = 596
+_NEVER_HAPPEN = (
+    *(f"DCGM_FI_DEV_{what}_VIOLATION" for what in ("POWER", "THERMAL", "SYNC_BOOST", "BOARD_LIMIT")),
+    *(f"DCGM_FI_DEV_{what}_VIOLATION" for what in ("LOW_UTIL", "RELIABILITY")),
+    *(f"DCGM_FI_DEV_RETIRED_{what}" for what in ("SBE", "DBE", "PENDING")),
+)
+"""Counters that a simulated GPU has and never moves."""
 
 
 def read_gpu(gpu: Gpu, state: GpuState, board: Board, now: float) -> Reading:
@@ -33,7 +39,23 @@ def read_gpu(gpu: Gpu, state: GpuState, board: Board, now: float) -> Reading:
     if board.has_gpm:
         reading |= _profiling(load)
         reading["DCGM_FI_PROF_NVLINK_TX_BYTES"] = reading["DCGM_FI_PROF_NVLINK_RX_BYTES"] = round(2e9 * load)
+    if state.is_licensed is not None:
+        reading["DCGM_FI_DEV_VGPU_LICENSE_STATUS"] = int(state.is_licensed)
     return reading
+
+
+def describe_gpu(gpu: Gpu) -> dict[str, str]:
+    """What is burnt into the board."""
+    return {
+        "DCGM_FI_NVML_VERSION": "13.580.159.04",
+        "DCGM_FI_DEV_BRAND": "NVIDIA",
+        "DCGM_FI_DEV_SERIAL": f"16500240{gpu.index:05d}",
+        "DCGM_FI_DEV_VBIOS_VERSION": "96.00.74.00.01",
+        "DCGM_FI_DEV_INFOROM_IMAGE_VER": "G520.0200.00.05",
+        "DCGM_FI_DEV_OEM_INFOROM_VER": "2.1",
+        "DCGM_FI_DEV_ECC_INFOROM_VER": "7.16",
+        "DCGM_FI_DEV_POWER_INFOROM_VER": "N/A",
+    }
 
 
 def read_instance(gpu: Gpu, instance: Instance, state: GpuState, board: Board, now: float) -> Reading:
@@ -69,18 +91,29 @@ def _board_values(gpu: Gpu, state: GpuState, board: Board, load: float, now: flo
         "DCGM_FI_DEV_DEC_UTIL": 0,
         protocol.THROTTLE_REASONS: state.throttle,
         protocol.RECOVERY_ACTION: state.recovery_action,
-        **({protocol.LINKS_DOWN: state.links_down} if board.links else {}),
+        **(_link_values(state, load, now) if board.links else {}),
+    }
+
+
+def _link_values(state: GpuState, load: float, now: float) -> dict[str, float]:
+    return {
+        protocol.LINKS_DOWN: state.links_down,
+        "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": round(4e6 * now * load),
+        "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": 0,
+        "DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL": 0,
+        "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": 0,
+        "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": state.link_errors,
     }
 
 
 def _error_values(state: GpuState) -> dict[str, float]:
     return {
+        **dict.fromkeys(_NEVER_HAPPEN, 0),
         "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": state.pcie_replays,
         "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": state.single_bit_errors,
         "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": state.double_bit_errors,
         "DCGM_FI_DEV_ECC_SBE_AGG_TOTAL": state.single_bit_errors,
         "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL": state.double_bit_errors,
-        "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": state.link_errors,
         protocol.ROW_REMAP_PENDING: int(state.remap_pending),
         protocol.ROW_REMAP_FAILURE: int(state.remap_failure),
     }
@@ -102,6 +135,9 @@ def _profiling(load: float) -> dict[str, float]:
         "DCGM_FI_PROF_SM_OCCUPANCY": round(load * 0.4, 4),
         "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": round(load * 0.5, 4),
         "DCGM_FI_PROF_DRAM_ACTIVE": round(load * 0.6, 4),
+        "DCGM_FI_PROF_PIPE_FP64_ACTIVE": 0.0,
+        "DCGM_FI_PROF_PIPE_FP32_ACTIVE": round(load * 0.2, 4),
+        "DCGM_FI_PROF_PIPE_FP16_ACTIVE": round(load * 0.1, 4),
         "DCGM_FI_PROF_PCIE_TX_BYTES": round(1e9 * load),
         "DCGM_FI_PROF_PCIE_RX_BYTES": round(2e9 * load),
     }

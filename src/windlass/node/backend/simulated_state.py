@@ -51,6 +51,8 @@ class GpuState(msgspec.Struct, kw_only=True):
     links_down: int = 0
     link_errors: int = 0
     recovery_action: int = 0
+    is_licensed: bool | None = None
+    """Whether a virtual GPU has its licence; None for a real one, which needs none."""
     refuses: list[str] = []
     """Operations that fail: `mig-mode`, `create`, `destroy`, `reset`, `create 2g.20gb`, …"""
     needs_reset: bool = False

@@ -9,115 +9,65 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
-from windlass.node.backend.protocol import DeviceBackend, Fault, ProcessUse, Reading
+from windlass.node.backend.protocol import DeviceBackend
 from windlass.node.exporter.counters import Counter
 from windlass.node.exporter.fields import SAME_AS
+from windlass.node.exporter.made_here import MADE_HERE, Points
 from windlass.node.exporter.text import Family, Sample
-from windlass.sharing.inventory import Gpu, Instance, Inventory
+from windlass.node.exporter.view import Device, Holder, View
+from windlass.sharing.inventory import Gpu, Inventory
 
 XID = "DCGM_FI_DEV_XID_ERRORS"
-XID_COUNT = "DCGM_EXP_XID_ERRORS_COUNT"
-CLOCK_COUNT = "DCGM_EXP_CLOCK_EVENTS_COUNT"
 UTILISATION, MEMORY_USED = "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED"
-CLOCK_EVENTS = {
-    0x1: "gpu_idle",
-    0x2: "clocks_setting",
-    0x4: "power_cap",
-    0x8: "hw_slowdown",
-    0x10: "sync_boost",
-    0x20: "sw_thermal",
-    0x40: "hw_thermal",
-    0x80: "hw_power_brake",
-    0x100: "display_clocks",
-}
 
 
-class Holder(msgspec.Struct, frozen=True):
-    """A container that was given a device."""
-
-    pod: str
-    namespace: str
-    container: str
-    uid: str = ""
-
-
-class View(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pass knows besides the hardware."""
-
-    hostname: str = ""
-    hostname_label: str = "Hostname"
-    holders: Mapping[str, Sequence[Holder]] = {}
-    """By UUID of the GPU or MIG device."""
-    pods_of_processes: Mapping[int, str] = {}
-    """UID of the pod that a process belongs to."""
-    last_faults: Mapping[str, Fault] = {}
-    recent_xids: Mapping[tuple[str, int], int] = {}
-    """How often each Xid was seen on each GPU within the window."""
-
-
-class _Device(msgspec.Struct, frozen=True):
-    gpu: Gpu
-    instance: Instance | None
-    reading: Reading
-    processes: tuple[ProcessUse, ...]
-
-    @property
-    def uuid(self) -> str:
-        return self.instance.uuid if self.instance else self.gpu.uuid
-
-
-def collect(backend: DeviceBackend, counters: Sequence[Counter], view: View) -> list[Family]:
+def collect(
+    backend: DeviceBackend, counters: Sequence[Counter], view: View, devices: Sequence[Device] | None = None
+) -> list[Family]:
     """The families of one pass, in the order of the counters file."""
-    inventory = backend.inventory()
-    devices = [device for gpu in inventory.gpus for device in _devices(backend, gpu, view)]
-    extra = _extra_labels(inventory, counters)
+    found = read_devices(backend) if devices is None else devices
+    extra = {device.gpu.uuid: _extra_labels(backend, device, counters) for device in found}
     families = []
     for counter in counters:
         if counter.type == "label":
             continue
-        samples = [sample for device in devices for sample in _samples(counter.field, device, view, extra)]
+        samples = [sample for device in found for sample in _samples(counter.field, device, view, extra)]
         families.append(Family(counter.field, _type(counter), counter.help, samples))
     return families
 
 
-def _devices(backend: DeviceBackend, gpu: Gpu, view: View) -> list[_Device]:
-    """A GPU; with MIG, its instances too, which then carry the pods."""
-    found = [_Device(gpu, None, backend.reading(gpu.uuid), _processes(backend, gpu.uuid, view))]
-    for instance in gpu.instances:
-        uuid = instance.uuid
-        found.append(_Device(gpu, instance, backend.reading(uuid), _processes(backend, uuid, view)))
+def read_devices(backend: DeviceBackend) -> list[Device]:
+    """Every GPU; with MIG, its instances too, which then carry the pods."""
+    inventory = backend.inventory()
+    return [device for gpu in inventory.gpus for device in _of_gpu(backend, inventory, gpu)]
+
+
+def _of_gpu(backend: DeviceBackend, inventory: Inventory, gpu: Gpu) -> list[Device]:
+    whole = Device(inventory, gpu, None, backend.reading(gpu.uuid))
+    return [whole, *(Device(inventory, gpu, each, backend.reading(each.uuid)) for each in gpu.instances)]
+
+
+def _samples(field: str, device: Device, view: View, extra: Mapping[str, Mapping[str, str]]) -> list[Sample]:
+    base = {**_labels(device, view), **extra[device.gpu.uuid]}
+    holders = view.holders.get(device.uuid, ())
+    found = []
+    for labels, value in _points(field, device, view):
+        if not holders:
+            found.append(Sample({**base, **labels}, value))
+        for holder in holders:
+            share = _share(field, value, holder, device, view)
+            found.append(Sample({**base, **labels, **_pod_labels(holder)}, share))
     return found
 
 
-def _processes(backend: DeviceBackend, uuid: str, view: View) -> tuple[ProcessUse, ...]:
-    """Asked for only where somebody shares the device: it is the dearest of the calls."""
-    return backend.processes(uuid) if len(view.holders.get(uuid, ())) > 1 else ()
-
-
-def _samples(field: str, device: _Device, view: View, extra: Mapping[str, str]) -> list[Sample]:
-    base = {**_labels(device, view), **extra}
-    if field == XID_COUNT:
-        found = [(xid, count) for (uuid, xid), count in view.recent_xids.items() if uuid == device.gpu.uuid]
-        if device.instance is not None:
-            return []
-        return [Sample({**base, "xid": str(xid)}, count) for xid, count in sorted(found)]
-    if field == CLOCK_COUNT:
-        return _clock_events(device, base)
+def _points(field: str, device: Device, view: View) -> Points:
+    if field in MADE_HERE:
+        return MADE_HERE[field](device, view) if device.instance is None else []
     value = _value(field, device, view)
-    if value is None:
-        return []
-    holders = view.holders.get(device.uuid, ())
-    if not holders:
-        return [Sample(base, value)]
-    return [
-        Sample({**base, **_pod_labels(holder)}, _share(field, value, holder, device, view))
-        for holder in holders
-    ]
+    return [] if value is None else [({}, value)]
 
 
-def _value(field: str, device: _Device, view: View) -> float | None:
+def _value(field: str, device: Device, view: View) -> float | None:
     if field == XID:
         if device.instance is not None or not device.reading:
             return None
@@ -126,11 +76,12 @@ def _value(field: str, device: _Device, view: View) -> float | None:
     return device.reading.get(SAME_AS.get(field, field))
 
 
-def _share(field: str, value: float, holder: Holder, device: _Device, view: View) -> float:
+def _share(field: str, value: float, holder: Holder, device: Device, view: View) -> float:
     """A pod's own part where the driver counts by process; the device's value otherwise."""
-    if field not in (UTILISATION, MEMORY_USED) or not holder.uid:
+    processes = view.processes.get(device.uuid)
+    if field not in (UTILISATION, MEMORY_USED) or not holder.uid or processes is None:
         return value
-    mine = [each for each in device.processes if view.pods_of_processes.get(each.pid) == holder.uid]
+    mine = [each for each in processes if view.pods_of_processes.get(each.pid) == holder.uid]
     if field == MEMORY_USED:
         return sum(each.memory_mib for each in mine)
     if any(each.sm_percent < 0 for each in mine):
@@ -138,18 +89,7 @@ def _share(field: str, value: float, holder: Holder, device: _Device, view: View
     return sum(each.sm_percent for each in mine)
 
 
-def _clock_events(device: _Device, base: Mapping[str, str]) -> list[Sample]:
-    if device.instance is not None:
-        return []
-    reasons = device.reading.get("DCGM_FI_DEV_CLOCKS_EVENT_REASONS")
-    if reasons is None:
-        return []
-    return [
-        Sample({**base, "clock_event": name}, 1) for bit, name in CLOCK_EVENTS.items() if int(reasons) & bit
-    ]
-
-
-def _labels(device: _Device, view: View) -> dict[str, str]:
+def _labels(device: Device, view: View) -> dict[str, str]:
     gpu = device.gpu
     labels = {
         "gpu": str(gpu.index),
@@ -166,9 +106,17 @@ def _labels(device: _Device, view: View) -> dict[str, str]:
     return labels
 
 
-def _extra_labels(inventory: Inventory, counters: Sequence[Counter]) -> dict[str, str]:
-    wanted = {counter.field for counter in counters if counter.type == "label"}
-    return {"DCGM_FI_DRIVER_VERSION": inventory.driver.version} if "DCGM_FI_DRIVER_VERSION" in wanted else {}
+def _extra_labels(backend: DeviceBackend, device: Device, counters: Sequence[Counter]) -> dict[str, str]:
+    """What the counters file wants as labels: words that describe the GPU, where it has them."""
+    wanted = [counter.field for counter in counters if counter.type == "label"]
+    known = {
+        "DCGM_FI_DRIVER_VERSION": device.inventory.driver.version,
+        "DCGM_FI_DEV_NAME": device.gpu.name,
+        "DCGM_FI_DEV_UUID": device.gpu.uuid,
+    }
+    if not known.keys() >= set(wanted):
+        known |= backend.description(device.gpu.uuid)
+    return {name: known[name] for name in wanted if name in known}
 
 
 def _pod_labels(holder: Holder) -> dict[str, str]:

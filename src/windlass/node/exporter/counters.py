@@ -1,15 +1,19 @@
 """dcgm-exporter's counters file: which metrics, of which type, with which help text.
 
 Fed with the text of the file by the exporter's start; a wrong line is an `InputError` with its number, as the original
-refuses it. A field that DCGM has and Windlass doesn't is no error here: it is reported once and left out.
+refuses it. A field that DCGM has and Windlass doesn't is no error here: it is reported once and left out. What the
+exporter makes itself is a closed list, so an unknown name among those is a mistake.
 """
 
 from __future__ import annotations
 
+import csv
+
 import msgspec
 
 from windlass.model.errors import InputError
-from windlass.node.exporter.fields import DEFAULT_COUNTERS, FIELD_IDS, MADE_HERE
+from windlass.node.exporter.fields import DEFAULT_COUNTERS, DESCRIBED, READ, SAME_AS
+from windlass.node.exporter.made_here import MADE_HERE
 
 TYPES = ("gauge", "counter", "histogram", "summary", "label")
 
@@ -30,19 +34,26 @@ def read_counters(text: str, file: str = "") -> tuple[tuple[Counter, ...], list[
         if not line.strip() or line.strip().startswith("#"):
             continue
         counter = _counter(line, number, file)
-        known = counter.field in FIELD_IDS or counter.field in MADE_HERE
-        if known:
+        if _can_be_had(counter):
             counters.append(counter)
-        elif counter.field.startswith(("DCGM_FI_", "DCGM_EXP_")):
+        elif counter.field.startswith("DCGM_FI_"):
             left_out.append(counter.field)
         else:
             raise InputError(
                 f"unknown field {counter.field[:64]!r}",
                 file=file,
                 line=number,
-                remedy="fields begin with DCGM_FI_",
+                remedy=f"fields begin with DCGM_FI_, or are one of {', '.join(MADE_HERE)}",
             )
     return tuple(counters), left_out
+
+
+def _can_be_had(counter: Counter) -> bool:
+    """Numbers as metrics, words as labels."""
+    field = SAME_AS.get(counter.field, counter.field)
+    if counter.type == "label":
+        return field in DESCRIBED
+    return field in READ or field in MADE_HERE
 
 
 def default_counters() -> tuple[Counter, ...]:
@@ -50,7 +61,7 @@ def default_counters() -> tuple[Counter, ...]:
 
 
 def _counter(line: str, number: int, file: str) -> Counter:
-    parts = [part.strip() for part in line.split(",")]
+    parts = [part.strip() for part in next(csv.reader([line], skipinitialspace=True))]
     if len(parts) != 3:
         raise InputError(
             f"has {len(parts)} fields and not 3", file=file, line=number, remedy="write: field, type, help"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grpc
 
-from windlass.node.exporter.collect import Holder
+from windlass.node.exporter.view import Holder
 from windlass.node.plugin.rpc import list_caller, unix_channel
 from windlass.node.protos import podresources_pb2 as pr
 from windlass.node.root import HostRoot

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from windlass.model.errors import InputError
-from windlass.node.backend.protocol import DeviceBackend, DeviceError, Fault
-from windlass.node.exporter.collect import Holder, View, collect
+from windlass.node.backend.protocol import THROTTLE_REASONS, DeviceBackend, DeviceError, Fault
+from windlass.node.exporter.collect import collect, read_devices
 from windlass.node.exporter.counters import Counter
+from windlass.node.exporter.made_here import CLOCK_EVENTS
 from windlass.node.exporter.pods import PodResources, pods_of_processes
+from windlass.node.exporter.recent import Recent
 from windlass.node.exporter.text import Family, Sample, write_text
-from windlass.node.journal import read_journal
+from windlass.node.exporter.view import Device, View
+from windlass.node.journal import Journal, read_journal
 from windlass.node.root import HostRoot
 
 PORT = 9400
-XID_WINDOW = 300.0
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -48,8 +49,10 @@ class Exporter:
         self.uids: Callable[[], Mapping[tuple[str, str], str]] = dict
         """What is known of pods by namespace and name; without it, shared devices have no values by pod."""
         self._journal = journal
+        self._counts_clock_events = any(each.field == "DCGM_EXP_CLOCK_EVENTS_COUNT" for each in counters)
         self._last_faults: dict[str, Fault] = {}
-        self._recent: deque[tuple[float, Fault]] = deque(maxlen=4096)
+        self._recent_xids = Recent()
+        self._recent_clock_events = Recent()
         self._failures = 0
         self.page = b""
 
@@ -57,38 +60,47 @@ class Exporter:
         """Kept for the Xid metrics."""
         for fault in faults:
             self._last_faults[fault.uuid] = fault
-            self._recent.append((time.monotonic(), fault))
+            self._recent_xids.add(fault.uuid, fault.xid)
 
     def make_page(self) -> None:
         """One pass over the hardware."""
         begun = time.perf_counter()
+        journal = read_journal(self._journal) if self._journal is not None else Journal()
         try:
-            holders = self._pods.holders(self.uids()) if self._pods else {}
-            families = collect(self._backend, self._counters, self._view(holders))
+            devices = read_devices(self._backend)
+            self._note_clock_events(devices)
+            families = collect(self._backend, self._counters, self._view(journal), devices)
         except DeviceError:
             self._failures += 1
             return
-        families += self._own(time.perf_counter() - begun)
+        families += self._own(journal, time.perf_counter() - begun)
         self.page = write_text(families).encode()
 
-    def _view(self, holders: Mapping[str, Sequence[Holder]]) -> View:
-        shared = [uuid for uuid, each in holders.items() if len(each) > 1]
-        pids = [process.pid for uuid in shared for process in self._backend.processes(uuid)]
-        oldest = time.monotonic() - XID_WINDOW
-        recent: dict[tuple[str, int], int] = {}
-        for at, fault in self._recent:
-            if at >= oldest:
-                recent[fault.uuid, fault.xid] = recent.get((fault.uuid, fault.xid), 0) + 1
+    def _note_clock_events(self, devices: Sequence[Device]) -> None:
+        for device in devices if self._counts_clock_events else ():
+            reasons = int(device.reading.get(THROTTLE_REASONS, 0)) if device.instance is None else 0
+            for bit in CLOCK_EVENTS:
+                if reasons & bit:
+                    self._recent_clock_events.add(device.gpu.uuid, bit)
+
+    def _view(self, journal: Journal) -> View:
+        holders = self._pods.holders(self.uids()) if self._pods else {}
+        # The dearest of the calls, and one whose samples are gone once read: only for what is shared, and only once.
+        processes = {uuid: self._backend.processes(uuid) for uuid, held in holders.items() if len(held) > 1}
+        pids = [process.pid for found in processes.values() for process in found]
         return View(
             hostname=self._hostname,
             hostname_label=self._hostname_label,
             holders=holders,
+            processes=processes,
             pods_of_processes=pods_of_processes(self._root, pids),
             last_faults=self._last_faults,
-            recent_xids=recent,
+            recent_xids=self._recent_xids.counts(),
+            recent_clock_events=self._recent_clock_events.counts(),
+            ailments=journal.ailments,
         )
 
-    def _own(self, seconds: float) -> list[Family]:
+    def _own(self, journal: Journal, seconds: float) -> list[Family]:
         """What is said about the exporter itself, and about health."""
         families = [
             Family(
@@ -104,14 +116,12 @@ class Exporter:
                 [Sample({}, self._failures)],
             ),
         ]
-        if self._journal is not None:
-            unhealthy = read_journal(self._journal).unhealthy
-            samples = [Sample({"UUID": uuid, "reason": why}, 1) for uuid, why in sorted(unhealthy.items())]
-            families.append(
-                Family(
-                    "windlass_device_unhealthy", "gauge", "Devices that nobody is given, and why.", samples
-                )
-            )
+        samples = [
+            Sample({"UUID": uuid, "reason": why}, 1) for uuid, why in sorted(journal.unhealthy.items())
+        ]
+        families.append(
+            Family("windlass_device_unhealthy", "gauge", "Devices that nobody is given, and why.", samples)
+        )
         return families
 
 

@@ -13,26 +13,32 @@ from collections.abc import Sequence
 
 from windlass.model.catalogue import product_label
 from windlass.model.device import DeviceGroup, encode_layout
+from windlass.node.labels.vgpu import VirtualGpus
 from windlass.sharing.inventory import Gpu, Instance, Inventory
 from windlass.sharing.plugin_config import PluginConfig
-from windlass.sharing.resources import GPU, single_refusal
+from windlass.sharing.resources import base_name, single_refusal
 
 DOMAIN = "nvidia.com/"
 _FAMILIES = ((1, "tesla"), (2, "fermi"), (3, "kepler"), (5, "maxwell"), (6, "pascal"), (9, "hopper"))
 _LATER_FAMILIES = ((10, "blackwell"), (12, "blackwell"), (13, "rubin"))
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
-_INVALID_VALUE = re.compile(r"[^A-Za-z0-9\-_.]")
+LONGEST_VALUE = 63
 
 
 def node_labels(
-    inventory: Inventory, config: PluginConfig, *, machine: str = "", timestamp: int | None = None
+    inventory: Inventory,
+    config: PluginConfig,
+    *,
+    machine: str = "",
+    timestamp: int | None = None,
+    virtual: VirtualGpus | None = None,
 ) -> dict[str, str]:
     """Every label; empty for a node without GPUs. `timestamp` is left out where the configuration says so."""
     if not inventory.gpus:
         return {}
     labels = {**_versions(inventory), **_gpu_labels(inventory, config)}
     labels["gpu.machine"] = _value(machine) or "unknown"
-    labels["vgpu.present"] = "false"
+    labels |= {name: _value(value) for name, value in (virtual or VirtualGpus(True)).labels().items()}
     if timestamp is not None and not config.no_timestamp:
         labels["gfd.timestamp"] = str(timestamp)
     return {DOMAIN + name: value for name, value in labels.items()}
@@ -94,19 +100,22 @@ def _versions(inventory: Inventory) -> dict[str, str]:
 def _gpu_labels(inventory: Inventory, config: PluginConfig) -> dict[str, str]:
     gpus = inventory.gpus
     chosen = speaking_for(gpus)
-    first = chosen[0]
+    # What is not cut speaks for its model: only that can be shared as a whole GPU.
+    first = min(chosen, key=lambda gpu: gpu.mig_enabled)
+    can_mps = config.sharing_strategy == "mps" and not any(gpu.mig_enabled for gpu in gpus)
     labels = {
         "mig.capable": _yes(any(gpu.mig_capable for gpu in gpus)),
-        "mps.capable": _yes(config.sharing_strategy == "mps"),
+        "mps.capable": _yes(can_mps),
         "gpu.compute.major": str(first.compute[0]),
         "gpu.compute.minor": str(first.compute[1]),
         "gpu.family": family_of(first.compute),
         "gpu.mode": _mode(gpus),
-        **_resource_labels("gpu", product_label(first.name), len(chosen), first, None, config, GPU),
-        "gpu.memory": str(first.memory_mib),
+        **_resource_labels("gpu", product_label(first.name), len(chosen), first, None, config),
     }
-    cliques = {gpu.clique for gpu in gpus}
-    if len(cliques) == 1 and "" not in cliques:
+    if first.memory_mib:  # a GPU that uses the machine's memory has none of its own
+        labels["gpu.memory"] = str(first.memory_mib)
+    cliques = {gpu.clique for gpu in gpus if gpu.clique}
+    if len(cliques) == 1:
         labels["gpu.clique"] = cliques.pop()
     if config.mig_strategy != "none":
         labels["mig.strategy"] = config.mig_strategy
@@ -137,7 +146,7 @@ def _single_labels(inventory: Inventory, config: PluginConfig) -> dict[str, str]
             "gpu.sharing-strategy": "",
         }
     pairs = [(gpu, instance) for gpu in cut for instance in gpu.instances]
-    return _instance_labels("gpu", pairs, config, GPU)
+    return _instance_labels("gpu", pairs, config)
 
 
 def _mixed_labels(inventory: Inventory, config: PluginConfig) -> dict[str, str]:
@@ -149,18 +158,18 @@ def _mixed_labels(inventory: Inventory, config: PluginConfig) -> dict[str, str]:
     labels: dict[str, str] = {}
     for profile, pairs in sorted(by_profile.items()):
         name = f"mig-{profile.replace('+', '.')}"
-        labels |= _instance_labels(name, pairs, config, DOMAIN + name)
+        labels |= _instance_labels(name, pairs, config)
     return labels
 
 
 def _instance_labels(
-    name: str, pairs: Sequence[tuple[Gpu, Instance]], config: PluginConfig, resource: str
+    name: str, pairs: Sequence[tuple[Gpu, Instance]], config: PluginConfig
 ) -> dict[str, str]:
     gpu, instance = pairs[0]
     engines = instance.engines
     product = f"{product_label(gpu.name)}-MIG-{_value(instance.profile.replace('+', '.'))}"
     return {
-        **_resource_labels(name, product, len(pairs), gpu, instance, config, resource),
+        **_resource_labels(name, product, len(pairs), gpu, instance, config),
         f"{name}.memory": str(instance.memory_mib),
         f"{name}.multiprocessors": str(instance.multiprocessors),
         f"{name}.slices.gi": str(instance.instance_slices),
@@ -180,12 +189,11 @@ def _resource_labels(
     gpu: Gpu,
     instance: Instance | None,
     config: PluginConfig,
-    resource: str,
 ) -> dict[str, str]:
-    sharing = config.sharing
-    entry = sharing.entry_for(resource, gpu, instance, 0) if sharing else None
-    # A MIG-enabled GPU is not what a full GPU's sharing is about, unless the strategy says that it counts as one.
-    disabled = instance is None and gpu.mig_enabled and config.mig_strategy != "none"
+    resource = base_name(gpu, instance, config)
+    entry = config.sharing.entry_for(resource, gpu, instance, 0) if config.sharing else None
+    # Sharing whole GPUs is not about one that is cut, and the original says so with no replicas at all.
+    disabled = instance is None and gpu.mig_enabled
     replicas = 0 if disabled else entry.replicas if entry else 1
     renamed = entry is not None and entry.shared_name != resource
     return {
@@ -204,7 +212,7 @@ def _mode(gpus: Sequence[Gpu]) -> str:
 
 
 def _value(text: str) -> str:
-    return _INVALID_VALUE.sub("", text.strip().replace(" ", "-"))[:63].strip("-_.")
+    return product_label(text)[:LONGEST_VALUE].strip("-_.")
 
 
 def _yes(truth: bool) -> str:

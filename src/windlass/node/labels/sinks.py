@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from windlass.model.errors import InputError
+from windlass.model.errors import ClusterUnreachable, InputError
 from windlass.node.node_api import NodeApi
 from windlass.node.whole_file import write_whole
 
@@ -33,12 +33,37 @@ class FileSink:
 
 
 class NodeFeatureSink:
-    def __init__(self, api: NodeApi, namespace: str) -> None:
+    """NFD's object for this node, owned by the agent's DaemonSet and pod, so that it goes when they go."""
+
+    def __init__(self, api: NodeApi, namespace: str, pod: str = "") -> None:
         self._api = api
         self._namespace = namespace
+        self._pod = pod
+        self._owners: list[dict[str, Any]] | None = None if pod else []
+        """None until the agent's own pod could be read."""
 
     def put(self, labels: Mapping[str, str]) -> None:
-        self._api.put_node_feature(self._namespace, labels)
+        if self._owners is None:
+            self._owners = self._find_owners()
+        self._api.put_node_feature(self._namespace, labels, self._owners or ())
+
+    def _find_owners(self) -> list[dict[str, Any]] | None:
+        """Labels matter more than who owns them: a pod that can't be read is asked for again the next time."""
+        try:
+            return owner_references(self._api.pod(self._namespace, self._pod))
+        except ClusterUnreachable:
+            return None
+
+
+def owner_references(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The DaemonSet of a pod and the pod itself; nothing for a pod of another kind of owner."""
+    metadata = pod["metadata"]
+    for owner in metadata.get("ownerReferences") or ():
+        if owner["kind"] == "DaemonSet":
+            fields = {name: owner[name] for name in ("apiVersion", "kind", "name", "uid")}
+            mine = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
+            return [{**fields, "controller": True}, mine]
+    return []
 
 
 class NodeSink:
@@ -60,8 +85,8 @@ class NodeSink:
             self._api.patch_node(labels=wanted, annotations={OWNED: owned})
 
 
-def make_sink(kind: str, *, file: Path, api: NodeApi | None, namespace: str) -> LabelSink:
-    """`file`, `node-feature` or `node`."""
+def make_sink(kind: str, *, file: Path, api: NodeApi | None, namespace: str, pod: str = "") -> LabelSink:
+    """`file`, `node-feature` or `node`; `pod` is the agent's own, where it runs in one."""
     if kind == "file":
         return FileSink(file)
     if api is None:
@@ -69,4 +94,4 @@ def make_sink(kind: str, *, file: Path, api: NodeApi | None, namespace: str) -> 
             f"labels as {kind} need an API server",
             remedy="run inside the cluster, give --kubeconfig, or use file",
         )
-    return NodeFeatureSink(api, namespace) if kind == "node-feature" else NodeSink(api)
+    return NodeFeatureSink(api, namespace, pod) if kind == "node-feature" else NodeSink(api)

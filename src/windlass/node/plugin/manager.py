@@ -24,6 +24,8 @@ from windlass.sharing.plugin_config import PluginConfig
 from windlass.sharing.resources import Resource, resources_of
 
 RETRY_SECONDS = 5.0
+TOLD_SECONDS = 2.0
+"""How long a resource that goes waits for the kubelet to have heard of it."""
 
 
 class OtherOwner(InputError):
@@ -86,9 +88,19 @@ class PluginManager:
         self._register_waiting()
 
     def stop(self) -> None:
+        """No more answers; the kubelet keeps the capacity for a while, for a plugin that comes back."""
         for server in self._servers.values():
             server.stop()
         self._servers.clear()
+        self._unregistered.clear()
+
+    def withdraw(self) -> None:
+        """The kubelet hears that there is nothing here any more, and then no more answers."""
+        for server in self._servers.values():
+            server.withdraw()
+        for server in self._servers.values():
+            server.wait_until_told(TOLD_SECONDS)
+        self.stop()
 
     def _follow_kubelet(self) -> None:
         now = self.registrar.identity()

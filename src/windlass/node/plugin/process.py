@@ -21,6 +21,7 @@ from windlass.node.cdi import CdiSpec, check_spec, make_spec, write_spec
 from windlass.node.config_source import ConfigSource
 from windlass.node.health import HealthBook
 from windlass.node.journal import Journal, read_journal, write_journal
+from windlass.node.owners import DEPLOY_LABELS
 from windlass.node.plugin.allocate import CDI_VENDOR
 from windlass.node.plugin.manager import PluginManager
 from windlass.node.plugin.sharing_setup import SharingSetup
@@ -81,7 +82,8 @@ class PluginProcess:
         self._next_reading = 0.0
         self._seen: set[str] = set()
         self._written: CdiSpec | None = None
-        self._is_off = False
+        self._is_off: bool | None = None
+        """Whether a label keeps the plugin off; None before the first look."""
 
     def run(self, stop: threading.Event) -> None:
         """Until `stop` is set; a driver that goes away is waited for."""
@@ -105,7 +107,7 @@ class PluginProcess:
         self._validate(inventory)
         self._tell()
         self._write_cdi(inventory, config)
-        if self._switched_off():
+        if self._switched_off(inventory, config):
             return
         unshared = self._sharing.follow(inventory, config, self.manager.plan(inventory, config))
         self.manager.step(inventory, config, {**unshared, **self.book.unhealthy()})
@@ -173,7 +175,7 @@ class PluginProcess:
             todo = f" ({change.action})" if change.action else ""
             self._log(f"{change.uuid}: {'healthy' if change.healthy else 'unhealthy'}: {change.reason}{todo}")
         if changes or unhealthy != self._journal.unhealthy:
-            self._journal.unhealthy = unhealthy
+            self._journal.unhealthy, self._journal.ailments = unhealthy, self.book.kinds()
             write_journal(self._journal_path, self._journal)
 
     def _write_cdi(self, inventory: Inventory, config: PluginConfig) -> None:
@@ -191,13 +193,17 @@ class PluginProcess:
         self._log(f"wrote {write_spec(spec, self._cdi_folder)}")
         self._written = spec
 
-    def _switched_off(self) -> bool:
+    def _switched_off(self, inventory: Inventory, config: PluginConfig) -> bool:
         """The rest of the agent reads the node's deploy labels, and leaves its word in a file."""
-        off = self._switch.exists()
-        if off and not self._is_off:
-            self._log("switched off by the node's label nvidia.com/gpu.deploy.device-plugin")
-            self.manager.stop()
+        off, before = self._switch.exists(), self._is_off
+        if off and not before:
+            self._log(f"switched off by the node's label {DEPLOY_LABELS['plugin']}: nothing is advertised")
+            self.manager.withdraw()
             self._sharing.stop()
+        elif not off and before is not False:
+            self.manager.refuse_second_owner(inventory, config)
+            if before:
+                self._log("switched on again by the node's label")
         self._is_off = off
         return off
 

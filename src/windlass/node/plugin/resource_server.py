@@ -42,6 +42,8 @@ class ResourceServer:
         self._changed = threading.Condition()
         self._generation = 0
         self._response = dp.ListAndWatchResponse()
+        self._told: dict[object, int] = {}
+        """The generation that each open stream has sent."""
         self._chooser: Chooser | None = None
         self._allocator: Allocator | None = None
         self._server: Any = None
@@ -89,20 +91,36 @@ class ResourceServer:
             self._generation += 1
             self._changed.notify_all()
 
+    def wait_until_told(self, seconds: float) -> None:
+        """Until every kubelet that listens has been sent the latest list, or so long."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: all(told == self._generation for told in self._told.values()), seconds
+            )
+
     def options(self) -> dp.DevicePluginOptions:
         return dp.DevicePluginOptions(get_preferred_allocation_available=True)
 
     def list_and_watch(self, context: Any) -> Iterator[dp.ListAndWatchResponse]:
+        stream = object()
         seen = -1
         context.add_callback(self._wake)
-        while True:
+        try:
+            while True:
+                with self._changed:
+                    # gRPC asks for the next message when it has taken the one before.
+                    self._told[stream] = seen
+                    self._changed.notify_all()
+                    while self._generation == seen and not self._is_stopped and context.is_active():
+                        self._changed.wait()
+                    if self._is_stopped or not context.is_active():
+                        return
+                    seen, response = self._generation, self._response
+                yield response
+        finally:
             with self._changed:
-                while self._generation == seen and not self._is_stopped and context.is_active():
-                    self._changed.wait()
-                if self._is_stopped or not context.is_active():
-                    return
-                seen, response = self._generation, self._response
-            yield response
+                del self._told[stream]
+                self._changed.notify_all()
 
     def preferred(self, request: dp.PreferredAllocationRequest) -> dp.PreferredAllocationResponse:
         answer = dp.PreferredAllocationResponse()

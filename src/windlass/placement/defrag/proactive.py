@@ -251,7 +251,7 @@ class _Mover:
         snapshot, site = self._after.overlay.snapshot, self._after.site
         reader = GrantReader(snapshot)
         for part, pod_set in enumerate(piece.pod_sets):
-            rows = [row for key in pod_set.pods if (row := site.pod_row(key)) is not None]
+            rows = [row for key in pod_set.pods if (row := site.seats.row_of(key)) is not None]
             waiting = [row for row in rows if int(snapshot.pods.node[row]) == PENDING]
             for place in site.seats[piece.key].placed:
                 if place.part == part and place.member < len(waiting):

@@ -102,7 +102,7 @@ class Aftermath:
         if found is not None:
             return found if found.admission is None else None
         snapshot = self.overlay.snapshot
-        row = self.site.pod_row(key)
+        row = self.site.seats.row_of(key)
         if row is None:
             return self._gang(key)
         return (
@@ -121,7 +121,7 @@ class Aftermath:
 
     def shape_of_pod(self, key: str) -> int | None:
         """The number of its shape, for a pod that is on its own."""
-        row = None if key in self.pieces else self.site.pod_row(key)
+        row = None if key in self.pieces else self.site.seats.row_of(key)
         return None if row is None else int(self.overlay.snapshot.pods.shape[row])
 
     def nodes_of_queue(self, piece: Workload) -> Bools:

@@ -185,25 +185,16 @@ class Slots:
         self.take_off(victims)
         gone = overlay.checkpoint()
         there = 0
-        while there < pods and not self.reasons(ask)[node]:
+        while there < pods and not self._overlay.reasons(ask.pod, ask.row)[node]:
             there += 1
             if there < pods:
                 overlay.take(ask.pod, ask.row, node)
         overlay.rollback(gone if there == pods else before)
         return there == pods
 
-    def reasons(self, ask: Ask) -> Words:
-        """For every node why it can't take the pod now; where no other pod bears on it, the table alone knows."""
-        overlay = self._overlay
-        if overlay.snapshot.tied or not is_plain(ask.pod):
-            return overlay.reasons(ask.pod, ask.row)
-        overlay.refresh(ask.row)
-        why: Words = overlay.table.cells.why[ask.row]
-        return why
-
     def best(self, ask: Ask, turn: int) -> int:
         """The node to choose if nobody goes; -1 if there is none."""
-        why = self.reasons(ask)
+        why = self._overlay.reasons(ask.pod, ask.row)
         feasible = why == 0 if ask.among is None else (why == 0) & ask.among
         return self._overlay.best(ask.pod, ask.row, why, turn, ask.among) if feasible.any() else -1
 

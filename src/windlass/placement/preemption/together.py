@@ -20,6 +20,7 @@ from windlass.placement.preemption.choice import Cost, cost_of
 from windlass.placement.preemption.context import Preemption
 from windlass.placement.preemption.slots import Ask
 from windlass.placement.preemption.units import Unit
+from windlass.placement.seating import Seating
 from windlass.placement.topology import DomainTree
 from windlass.queueing.site import PlaceResult, PodSetChoice, Site
 
@@ -32,13 +33,11 @@ MOST_WEIGHED = 16
 class Seated(Protocol):
     """What this needs of the site itself: what a workload's pods are, and who is on it."""
 
+    seats: Seating
+
     def parts(
         self, workload: Workload, choices: Sequence[PodSetChoice]
     ) -> tuple[list[Part], DomainTree | None, str]: ...
-
-    def watch(self, workload: Workload) -> None: ...
-
-    def is_seated(self, key: str) -> bool: ...
 
 
 class Way(NamedTuple):
@@ -82,8 +81,9 @@ class _Search:
         units = self._preemption.ground.units
         for unit in units:
             if unit.workload is not None and unit.key not in self._preemption.gone:
-                self._seated.watch(unit.workload)
-        there = [unit.key not in self._preemption.gone and self._seated.is_seated(unit.key) for unit in units]
+                self._seated.seats.watch(unit.workload)
+        seats = self._seated.seats
+        there = [unit.key not in self._preemption.gone and unit.key in seats for unit in units]
         proposals: list[tuple[Cost, int, list[Unit]]] = []
         for mask in self._domains(there):
             self._preemption.begin(there)

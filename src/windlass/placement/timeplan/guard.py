@@ -7,7 +7,7 @@ doesn't hold up work of another queue that stays within its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from windlass.model.queue import ResourceFlavor
 from windlass.model.reasons import RESERVED_FOR_OTHERS
@@ -48,8 +48,13 @@ class GuardedSite:
         self._refused.clear()
         self._site.remove(workload)
 
+    def could_place(
+        self, workload: Workload, choices: tuple[PodSetChoice, ...], without: Iterable[Workload]
+    ) -> bool:
+        return self._site.could_place(workload, choices, without)
+
     def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlaceResult:
-        walls = [] if self._site.after_removal else self._binding(workload, choices)
+        walls = [] if self._site.seats.after_removal else self._binding(workload, choices)
         if not walls:
             return self._noted(workload, choices, self._site.place(workload, choices))
         kind = self._kind(workload, choices)

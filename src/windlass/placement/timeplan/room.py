@@ -57,7 +57,7 @@ class Room:
     def add_running(self, workloads: Iterable[Workload]) -> None:
         for workload in workloads:
             if workload.admission is not None:
-                self.site.watch(workload)
+                self.site.seats.watch(workload)
                 self._running.append(workload)
 
     def _work_out_running(self) -> None:

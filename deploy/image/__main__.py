@@ -1,0 +1,79 @@
+"""The container image, built without a registry and without a container engine: `python deploy/image -o windlass.tar`.
+
+    Debian packages ─► wheels of the lock file ─► Windlass and its compiled kernels ─► an OCI archive
+
+Three layers, each a folder that is made once and kept in the user's cache under a digest of what it is made from, so
+that a change of Windlass itself costs seconds. Runs on Debian as root (`apt-get` resolves and verifies packages, the
+kernels are compiled inside the new root). `ctr images import`, `podman load` and `skopeo` read the archive;
+`deploy/Containerfile` makes the same with a container engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from pathlib import Path
+
+from archive import Image, write_archive
+from folders import BuildFailed, Workshop
+from layers import debian_layer, dependency_layer, windlass_layer
+
+SOURCES = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "PYTHONPATH": "/opt/windlass",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "HOME": "/tmp",
+    # The kernels are compiled for any processor of the architecture, wherever the image is built and run.
+    "NUMBA_CPU_NAME": "generic",
+    "NUMBA_CPU_FEATURES": "",
+}
+MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def cache() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(home) / "windlass" / "image"
+
+
+def version() -> str:
+    text = (SOURCES / "src/windlass/__init__.py").read_text()
+    return next(line.split('"')[1] for line in text.splitlines() if line.startswith("__version__"))
+
+
+def build(name: str, output: Path) -> None:
+    workshop = Workshop(cache(), ENVIRONMENT)
+    debian = debian_layer(workshop)
+    wheels = dependency_layer(workshop, debian, SOURCES)
+    windlass = windlass_layer(workshop, [debian, wheels], SOURCES)
+    image = Image(
+        name=name,
+        architecture=MACHINES.get(platform.machine(), platform.machine()),
+        environment=ENVIRONMENT,
+        entry=("windlass",),
+        user="65532:65532",
+    )
+    write_archive(image, [debian.tar, wheels.tar, windlass.tar], output)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python deploy/image", description=__doc__.splitlines()[0])
+    parser.add_argument("-o", "--output", type=Path, default=Path("windlass.tar"), help="the OCI archive")
+    parser.add_argument("--name", default=f"docker.io/library/windlass:{version()}", help="the image's name")
+    given = parser.parse_args()
+    if os.geteuid() != 0:
+        print("the image is built in a root of its own, which needs root", file=sys.stderr)
+        return 2
+    try:
+        build(given.name, given.output)
+    except BuildFailed as problem:
+        print(f"the image can't be built: {problem}", file=sys.stderr)
+        return 3
+    print(given.output)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+"""What the image's three layers are made of: Debian's Python, the dependencies that the lock file pins, and Windlass.
+
+Called in this order by `__main__`. Packages are resolved by `apt-get` as for an empty machine and verified by it;
+wheels are verified by the lock file's hashes. No package's own scripts run: nothing here needs them.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from folders import BuildFailed, Layer, Workshop, digest, run, same_time
+
+PACKAGES = ("python3-minimal", "libpython3-stdlib", "libstdc++6", "tzdata")
+"""Python with its standard library, and what wheels with C++ in them link to."""
+NOT_NEEDED = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/lintian")
+PEOPLE = {
+    "etc/passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\nwindlass:x:65532:65532::/tmp:/usr/sbin/nologin\n",
+    "etc/group": "root:x:0:\nwindlass:x:65532:\n",
+}
+SITE = "opt/windlass"
+KERNELS = f"{SITE}/windlass/placement/kernels/__pycache__"
+WARM_UP = """
+from windlass.model.configuration import Settings
+from windlass.planner import engine_config
+from windlass.scheduler.warm import warm_up
+warm_up(engine_config(Settings()))
+import numba
+print(numba.config.CACHE_DIR)
+"""
+COMMAND = """#!/usr/bin/python3
+import sys
+from windlass.cli.main import main
+sys.exit(main())
+"""
+
+
+def debian_layer(workshop: Workshop) -> Layer:
+    """Debian's Python, of the release that this machine runs."""
+    try:
+        return _debian_layer(workshop)
+    except BuildFailed:  # the lists of packages are not there, or too old
+        run(["apt-get", "-qq", "update"])
+        return _debian_layer(workshop)
+
+
+def _debian_layer(workshop: Workshop) -> Layer:
+    with workshop.scratch() as scratch:
+        apt = _apt_for_an_empty_machine(scratch)
+        listed = run([*apt, "--print-uris", "install", *PACKAGES])
+        names = sorted(line.split()[1] for line in listed.splitlines() if line.startswith("'"))
+
+        def make(tree: Path) -> None:
+            run([*apt, "--yes", "--download-only", "install", *PACKAGES])
+            for file in sorted((scratch / "archives").glob("*.deb")):
+                run(["dpkg-deb", "--extract", str(file), str(tree)])
+            for unneeded in NOT_NEEDED:
+                shutil.rmtree(tree / unneeded, ignore_errors=True)
+            for path, text in PEOPLE.items():
+                (tree / path).parent.mkdir(exist_ok=True)
+                (tree / path).write_text(text)
+            (tree / "tmp").mkdir(exist_ok=True)
+            (tree / "tmp").chmod(0o1777)
+            _compile(workshop, tree, _asked(workshop, tree, "sysconfig.get_path('stdlib')"))
+
+        return workshop.layer("debian", digest(*names, *PEOPLE.values(), repr(PACKAGES)), make)
+
+
+def dependency_layer(workshop: Workshop, debian: Layer, sources: Path) -> Layer:
+    """The wheels that Windlass needs at run time, as the lock file pins them."""
+    with workshop.scratch() as scratch:
+        wanted = scratch / "requirements.txt"
+        wanted.write_text(_pinned((sources / "requirements.lock").read_text(), _runtime_names("windlass")))
+        python = _asked(workshop, debian.tree, "'%d.%d' % sys.version_info[:2]")
+        uv = Path(sys.executable).with_name("uv")
+
+        def make(tree: Path) -> None:
+            command = [
+                str(uv),
+                "pip",
+                "install",
+                "--quiet",
+                "--no-deps",
+                "--require-hashes",
+                "--only-binary=:all:",
+            ]
+            command += [
+                f"--python-version={python}",
+                f"--python={sys.executable}",
+                "--link-mode=copy",
+            ]
+            run([*command, f"--target={tree / SITE}", f"--requirements={wanted}"])
+            shutil.rmtree(tree / SITE / "bin")  # scripts that name this machine's Python
+            for tests in [*(tree / SITE).rglob("tests")]:
+                shutil.rmtree(tests, ignore_errors=True)
+            with workshop.root_of([debian.tree, tree]) as root:
+                _compile(workshop, root, f"/{SITE}")
+                shutil.copytree(root / SITE, tree / SITE, symlinks=True, dirs_exist_ok=True)
+
+        return workshop.layer("wheels", digest(debian.key, wanted.read_text()), make)
+
+
+def windlass_layer(workshop: Workshop, below: Sequence[Layer], sources: Path) -> Layer:
+    """Windlass as its wheel holds it, with bytecode and compiled kernels."""
+    files = sorted(
+        path for path in (sources / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    )
+    content = [part for path in files for part in (str(path.relative_to(sources)), path.read_bytes())]
+
+    def make(tree: Path) -> None:
+        with workshop.scratch() as scratch:
+            build = [
+                sys.executable,
+                "-m",
+                "build",
+                "--wheel",
+                "--no-isolation",
+                f"--outdir={scratch}",
+                str(sources),
+            ]
+            run(build)
+            (wheel,) = scratch.glob("*.whl")
+            uv = Path(sys.executable).with_name("uv")
+            command = [str(uv), "pip", "install", "--quiet", "--no-deps", f"--python={sys.executable}"]
+            run([*command, "--link-mode=copy", f"--target={tree / SITE}", str(wheel)])
+        shutil.rmtree(tree / SITE / "bin")  # scripts that name this machine's Python
+        program = tree / "usr/local/bin/windlass"
+        program.parent.mkdir(parents=True)
+        program.write_text(COMMAND)
+        program.chmod(0o755)
+        _fill_kernels(workshop, below, tree)
+
+    pyproject = (sources / "pyproject.toml").read_bytes()
+    return workshop.layer("windlass", digest(*(one.key for one in below), pyproject, *content), make)
+
+
+def _fill_kernels(workshop: Workshop, below: Sequence[Layer], tree: Path) -> None:
+    """Bytecode and machine code, made inside the image; where the kernels are those of the last time, so is theirs."""
+    same_time(tree)
+    kept = workshop.cache / f"kernels-{below[-1].key}"
+    with workshop.root_of([*(one.tree for one in below), tree]) as root:
+        if kept.is_dir():
+            shutil.copytree(kept, root / KERNELS, dirs_exist_ok=True)
+        used = Path(workshop.inside(root, "/usr/bin/python3", "-c", WARM_UP).strip()).name
+        shutil.copytree(root / KERNELS / used, tree / KERNELS / used)
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(root / KERNELS / used, kept / used)
+        _compile(workshop, root, f"/{SITE}/windlass")
+        for folder in (root / SITE / "windlass").rglob("__pycache__"):
+            for file in folder.glob("*.pyc"):
+                target = tree / file.relative_to(root)
+                target.parent.mkdir(exist_ok=True)
+                shutil.copy2(file, target)
+
+
+def _apt_for_an_empty_machine(scratch: Path) -> list[str]:
+    """`apt-get` that knows this machine's sources and believes that nothing is installed."""
+    (scratch / "archives" / "partial").mkdir(parents=True)
+    (scratch / "status").touch()
+    options = {
+        "Dir::State::status": scratch / "status",
+        "Dir::Cache::archives": scratch / "archives",
+        "APT::Install-Recommends": "false",
+        "APT::Sandbox::User": "root",
+        "Debug::NoLocking": "true",
+    }
+    return ["apt-get", "-qq", *(f"-o{name}={value}" for name, value in options.items())]
+
+
+def _asked(workshop: Workshop, root: Path, expression: str) -> str:
+    """What the Python in that root says to an expression."""
+    program = f"import sys, sysconfig; print({expression})"
+    return workshop.inside(root, "/usr/bin/python3", "-c", program).strip()
+
+
+def _compile(workshop: Workshop, root: Path, folder: str) -> None:
+    """Bytecode that is never looked at twice: the image's files don't change."""
+    command = ["-m", "compileall", "-q", "--invalidation-mode=unchecked-hash", folder]
+    workshop.inside(root, "/usr/bin/python3", *command)
+
+
+def _runtime_names(name: str) -> set[str]:
+    """Everything that a distribution installed here needs, itself not counted."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        for one in importlib.metadata.requires(waiting.pop()) or ():
+            needed, _, marker = one.partition(";")
+            plain = _plain(re.split(r"[^A-Za-z0-9._-]", needed.strip(), maxsplit=1)[0])
+            if plain in found or "extra ==" in marker or not _is_installed(plain):
+                continue
+            found.add(plain)
+            waiting.append(plain)
+    return found
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _pinned(lock: str, names: set[str]) -> str:
+    """The lock file's entries of those names, with their hashes."""
+    entries = re.split(r"^(?=[A-Za-z0-9])", lock, flags=re.MULTILINE)
+    return "".join(one for one in entries if _plain(re.split(r"[=\s\[]", one, maxsplit=1)[0]) in names)

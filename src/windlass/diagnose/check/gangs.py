@@ -1,0 +1,163 @@
+"""Rules about work that starts together: enough members for the group, numbers that agree with one another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from windlass.diagnose import tree
+from windlass.diagnose.check.counts import pod_count
+from windlass.diagnose.check.manifest import Manifest, PodView
+from windlass.diagnose.check.rule import ERROR, WARNING, Around, Said, rule
+
+GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
+GROUP_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
+GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
+GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+NODES_FLAG = re.compile(r"--nnodes[= ](\d+)(?![\d:])")
+PROCESSES_FLAG = re.compile(r"--nproc[-_]per[-_]node[= ](\d+)\b")
+
+
+@rule("gang-complete", ERROR, "A group that starts together has all its members, and its numbers agree")
+def gang_complete(manifest: Manifest, around: Around) -> Iterator[Said]:
+    yield from _kueue_group(manifest, around)
+    yield from _pod_group(manifest, around)
+    yield from _minimum(manifest)
+
+
+def _kueue_group(manifest: Manifest, around: Around) -> Iterator[Said]:
+    """Pods that form a group by a label: each says how many there are to be."""
+    name = tree.text(manifest.data, "metadata", "labels", GROUP_LABEL)
+    if manifest.kind != "Pod" or not name:
+        return
+    said = tree.at(manifest.data, "metadata", "annotations", GROUP_TOTAL)
+    where = f"metadata.annotations.{GROUP_TOTAL}"
+    if said is None:
+        yield Said(
+            f"is in the group {name} and doesn't say how many members that has, so it is never admitted",
+            "metadata.annotations",
+            f"write {GROUP_TOTAL}: the number of its pods, as text",
+        )
+        return
+    if not isinstance(said, str) or not said.isdigit() or int(said) < 1:
+        yield Said(f"{GROUP_TOTAL} is {said!r}, and must be a number of pods as text", where)
+        return
+    members = [one for one in around.of_kind("Pod") if _is_of_group(one, manifest.namespace, name)]
+    if manifest is not members[0]:
+        return  # once is enough
+    there = len(members) + _running_members(around, manifest.namespace, name, members)
+    if there != int(said):
+        few = "so it waits for the rest" if there < int(said) else "so the group is refused as a whole"
+        yield Said(f"group {name} has {there} of {said} members, {few}", where, "make the two numbers agree")
+
+
+def _is_of_group(one: Manifest, namespace: str, name: str) -> bool:
+    return one.namespace == namespace and tree.text(one.data, "metadata", "labels", GROUP_LABEL) == name
+
+
+def _running_members(around: Around, namespace: str, name: str, mine: list[Manifest]) -> int:
+    if around.evidence is None:
+        return 0
+    names = {one.name for one in mine}
+    return sum(
+        item.namespace == namespace and item.labels.get(GROUP_LABEL) == name and item.name not in names
+        for item in around.evidence.of_kind("Pod")
+    )
+
+
+def _pod_group(manifest: Manifest, around: Around) -> Iterator[Said]:
+    """A PodGroup object: as many pods must be made for it as it wants at least."""
+    if manifest.kind != "PodGroup":
+        return
+    path, minimum = next(
+        (
+            (".".join(steps), tree.number(manifest.data, *steps))
+            for steps in (("spec", "minMember"), ("spec", "schedulingPolicy", "gang", "minCount"))
+            if tree.number(manifest.data, *steps)
+        ),
+        ("spec", 0),
+    )
+    members = [
+        pod_count(one, view)
+        for one in around.manifests
+        for view in one.pods
+        if one.namespace == manifest.namespace and manifest.name in _groups_of(view)
+    ]
+    if minimum and members and sum(members) < minimum:
+        yield Said(
+            f"wants at least {minimum} pods, and {sum(members)} are made for it, so none of them starts",
+            path,
+            "lower the minimum, or make more pods",
+        )
+
+
+def _groups_of(view: PodView) -> set[str]:
+    labels = tree.table(view.template, "metadata", "labels")
+    annotations = tree.table(view.template, "metadata", "annotations")
+    named = [labels.get(key) for key in GROUP_LABELS] + [annotations.get(key) for key in GROUP_ANNOTATIONS]
+    named.append(tree.text(view.spec, "schedulingGroup", "podGroupName"))
+    return {name for name in named if isinstance(name, str) and name}
+
+
+MINIMA = (
+    ("spec", "minAvailable"),
+    ("spec", "runPolicy", "schedulingPolicy", "minAvailable"),
+    ("spec", "elasticPolicy", "minReplicas"),
+)
+"""Where kinds of jobs write with how many pods they may start."""
+
+
+def _minimum(manifest: Manifest) -> Iterator[Said]:
+    if not manifest.pods or manifest.kind == "PodDisruptionBudget":
+        return
+    total = sum(pod_count(manifest, view) for view in manifest.pods)
+    for steps in MINIMA:
+        minimum = tree.number(manifest.data, *steps)
+        if minimum > total:
+            yield Said(
+                f"wants at least {minimum} pods and makes {total}, so it never starts",
+                ".".join(steps),
+                "lower the minimum, or make more pods",
+            )
+    least = tree.text(manifest.data, "metadata", "annotations", MIN_PARALLELISM)
+    parallelism = tree.number(manifest.data, "spec", "parallelism") or 1
+    if least.isdigit() and int(least) > parallelism:
+        yield Said(
+            f"may start with {least} pods at the least, and has {parallelism}",
+            f"metadata.annotations.{MIN_PARALLELISM}",
+            "the least is at most spec.parallelism",
+        )
+    for place, group in enumerate(tree.rows(manifest.data, "spec", "workerGroupSpecs")):
+        low, high = tree.number(group, "minReplicas"), tree.number(group, "maxReplicas")
+        if high and low > high:
+            path = f"spec.workerGroupSpecs[{place}].minReplicas"
+            yield Said(
+                f"has at least {low} and at most {high} replicas", path, "the least is at most the most"
+            )
+
+
+@rule("launcher-agrees", WARNING, "What the launcher is told agrees with pods and GPUs")
+def launcher_agrees(manifest: Manifest, around: Around) -> Iterator[Said]:
+    total = sum(pod_count(manifest, view) for view in manifest.pods)
+    for view in manifest.pods:
+        for path, container in view.containers():
+            said = " ".join(word for part in ("command", "args") for word in tree.words(container, part))
+            nodes, processes = NODES_FLAG.search(said), PROCESSES_FLAG.search(said)
+            if nodes and int(nodes[1]) != total:
+                yield Said(
+                    f"the launcher waits for {nodes[1]} nodes, and {total} pods are made, so it never begins",
+                    path,
+                    "make --nnodes and the number of pods agree",
+                )
+            gpus = [
+                tree.number({"n": amount}, "n")
+                for name, amount in tree.table(container, "resources", "limits").items()
+                if name.startswith("nvidia.com/")
+            ]
+            if processes and gpus and int(processes[1]) > sum(gpus):
+                yield Said(
+                    f"starts {processes[1]} processes and has {sum(gpus)} GPUs for them",
+                    path,
+                    "start as many processes as there are GPUs",
+                )

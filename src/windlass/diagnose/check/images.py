@@ -1,0 +1,103 @@
+"""Rules about images: CUDA against the nodes' drivers, and large ones that no node has pulled yet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from windlass.diagnose import nodes, tree
+from windlass.diagnose.check.manifest import Manifest
+from windlass.diagnose.check.requests import asks_for_gpus, readable
+from windlass.diagnose.check.rule import INFO, WARNING, Around, Said, rule
+from windlass.model.node import Node
+from windlass.model.pod import Pod
+
+CUDA_TAG = re.compile(
+    r"cuda[-_:]?v?(\d{1,2})\.(\d{1,2})|cu(\d{2})(\d)\b|(?<![\d.])(\d{2})\.(\d{1,2})(?:\.\d+)?-(?:cudnn|devel|base|runtime)"
+)
+LARGE = 4 * 1000**3
+"""Bytes from which on a pull takes minutes."""
+USUALLY_LARGE = re.compile(
+    r"cuda|pytorch|tensorflow|nvcr\.io|vllm|triton|nemo|deepspeed|jax|tgi|sglang", re.I
+)
+
+
+@rule("cuda-not-newer-than-driver", WARNING, "The image's CUDA is not newer than the nodes' drivers offer")
+def cuda_not_newer(manifest: Manifest, around: Around) -> Iterator[Said]:
+    for view in manifest.pods:
+        if not asks_for_gpus(view) or not around.nodes:
+            continue
+        offered = max((_driver_cuda(node) for node in around.nodes), default=(0, 0))
+        for path, container in view.containers():
+            needed = image_cuda(tree.text(container, "image"))
+            if needed and offered > (0, 0) and needed > offered:
+                yield Said(
+                    f"the image is for CUDA {needed[0]}.{needed[1]}, and the newest driver of the cluster offers "
+                    f"{offered[0]}.{offered[1]}",
+                    f"{path}.image",
+                    "use an image for an older CUDA, or upgrade the driver",
+                )
+
+
+def image_cuda(image: str) -> tuple[int, int] | None:
+    """The CUDA release that an image's name tells, where it does."""
+    found = CUDA_TAG.search(image)
+    if not found:
+        return None
+    major, minor = next((a, b) for a, b in zip(found.groups()[::2], found.groups()[1::2], strict=True) if a)
+    return int(major), int(minor)
+
+
+def _driver_cuda(node: Node) -> tuple[int, int]:
+    """The CUDA release that the node's driver offers, as feature discovery labels it."""
+    labels = node.labels
+    major = labels.get("nvidia.com/cuda.runtime-version.major") or labels.get(
+        "nvidia.com/cuda.runtime.major", ""
+    )
+    minor = labels.get("nvidia.com/cuda.runtime-version.minor") or labels.get(
+        "nvidia.com/cuda.runtime.minor", ""
+    )
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
+
+
+@rule("image-pre-pulled", INFO, "A large image is on the nodes already")
+def image_pre_pulled(manifest: Manifest, around: Around) -> Iterator[Said]:
+    """Nodes tell of the fifty largest images that they have; a cluster that tells of none is not judged."""
+    if not around.images:
+        return
+    for view in manifest.pods:
+        read = readable(view)
+        if read is None or not asks_for_gpus(view):
+            continue
+        for path, container in view.containers():
+            yield from _absent(tree.text(container, "image"), f"{path}.image", read[0], around)
+
+
+def _absent(image: str, where: str, pod: Pod, around: Around) -> Iterator[Said]:
+    wanted = full_name(image)
+    taking = [
+        node.name
+        for node in around.nodes
+        if nodes.gpu_resources(node) and not nodes.selector_misses(node, pod)
+    ]
+    sizes = [size for node in around.images.values() if (size := node.get(wanted, 0))]
+    lacking = [name for name in taking if wanted not in around.images.get(name, {})]
+    if not image or not lacking:
+        return
+    remedy = "pull it before (a DaemonSet that does nothing else), or use a mirror in the cluster"
+    if max(sizes, default=0) >= LARGE:
+        size = f"{max(sizes) / 1000**3:.0f} GB"
+        said = f"the image ({size}) is not on {len(lacking)} of {len(taking)} nodes that it may go to"
+        yield Said(f"{said}, such as {lacking[0]}: pulling it takes minutes", where, remedy, WARNING)
+    elif not sizes and USUALLY_LARGE.search(image):
+        yield Said(f"the image is on none of {len(taking)} nodes, and such images are large", where, remedy)
+
+
+def full_name(image: str) -> str:
+    """As the container runtime lists it: with its registry, and with a tag."""
+    first, slash, _ = image.partition("/")
+    if not slash:
+        image = f"docker.io/library/{image}"
+    elif "." not in first and ":" not in first and first != "localhost":
+        image = f"docker.io/{image}"
+    return image if "@" in image or ":" in image.rpartition("/")[2] else f"{image}:latest"

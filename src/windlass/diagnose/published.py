@@ -1,0 +1,39 @@
+"""What a pod's scheduler has published of it: the PodScheduled condition, in words meant for the pod's owner.
+
+`why` falls back on it where the caller may not see the nodes, or not all of the pods on them. Windlass writes a reason
+of its own for every wait that is not for capacity; of another scheduler's text no cause is made, it is only repeated.
+"""
+
+from __future__ import annotations
+
+from windlass.diagnose import tree
+from windlass.diagnose.evidence import Evidence, Item
+from windlass.diagnose.finding import Finding, Missing
+
+REASONS = {
+    "WaitingForQuota": "KUEUE_QUOTA_INSUFFICIENT",
+    "WaitingForGang": "GANG_INCOMPLETE",
+    "WaitingBehindPlan": "RESERVED_FOR_OTHERS",
+    "WaitingForVictims": "WAITING_FOR_PREEMPTION",
+}
+NEEDED = (
+    Missing("the nodes", "kubectl get nodes -o json"),
+    Missing("all pods", "kubectl get pods -A -o json"),
+)
+
+
+def published_finding(evidence: Evidence, pod: Item, said: str) -> Finding:
+    """A cause only where the scheduler named one; else what it said, and what would have to be seen."""
+    condition = tree.condition(pod.data, "PodScheduled")
+    message, reason = tree.text(condition, "message"), tree.text(condition, "reason")
+    if tree.text(condition, "status") == "False" and reason in REASONS:
+        return Finding(REASONS[reason], message.rstrip("."), (f"{pod.title}: {reason}: {message}",))
+    events = [event.message for event in evidence.events_of(pod) if event.reason == "FailedScheduling"]
+    words = [message] if message else events[-1:]
+    proof = tuple(f"its scheduler says: {one}" for one in words if one)
+    return Finding("UNKNOWN", said, proof, missing=NEEDED)
+
+
+def sees_all_pods(evidence: Evidence) -> bool:
+    """Whether what is free can be told: pods of others that may not be seen use GPUs, too."""
+    return not any(one.startswith("pods") for one in evidence.hidden)

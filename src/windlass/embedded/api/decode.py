@@ -1,0 +1,345 @@
+"""From JSON to an object as the API server would write it back: types checked, empty values dropped, numbers canonical.
+
+Fed with what a client sent; feeds defaulting and validation, which can trust every type after it. A kind's decoder is
+compiled once from its schema into closures, since it runs on every write. Only built-in kinds come here: custom ones
+have rules of their own (`api.structural`).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+from windlass.embedded.api.errors import ApiError, Tree, quoted
+from windlass.embedded.api.kinds import Kind
+from windlass.embedded.api.moments import Unreadable, microtime, time
+from windlass.embedded.api.quantities import NotAQuantity, canonical
+from windlass.embedded.api.schema import Node, defined, of_kind
+
+_RANGES = {"int32": 2**31, "int64": 2**63}
+
+
+class Mismatch(Exception):
+    """A value of the wrong type. The path is put together while the stack unwinds, so that good input costs nothing."""
+
+    def __init__(self, value: object, wanted: str, why: str = "") -> None:
+        super().__init__(why)
+        self.value = value
+        self.wanted = wanted
+        self.why = why
+        self.struct = ""
+        self.path: list[str] = []
+
+    def message(self) -> str:
+        if self.why:
+            return self.why
+        where = f"Go struct field {self.struct}.{'.'.join(self.path)}" if self.path else "Go value"
+        return f"json: cannot unmarshal {_json_name(self.value)} into {where} of type {self.wanted}"
+
+
+class _Notes:
+    """What a decoder found besides the object."""
+
+    __slots__ = ("unknown",)
+
+    def __init__(self) -> None:
+        self.unknown = False
+
+
+Decoder = Callable[[Any, _Notes], Any]
+
+
+def decode(
+    kind: Kind, obj: object, field_validation: str = "Ignore", *, patched: bool = False
+) -> tuple[Tree, list[str]]:
+    """The object in canonical form, and the warnings that go with it.
+
+    Unknown fields are dropped: silently, with a warning each (`Warn`), or not at all (`Strict`: 400). A value of the
+    wrong type is a 400 always. `patched`: the object came out of a patch, which words the refusal differently.
+    """
+    if not isinstance(obj, dict):
+        raise ApiError.bad_request(
+            f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+            f"json: cannot unmarshal {_json_name(obj)} into Go value of type {_go_package(kind)}.{kind.kind}"
+        )
+    notes = _Notes()
+    head = "" if patched else f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+    try:
+        made: Tree = compiled(kind)(obj, notes)
+    except Mismatch as problem:
+        raise ApiError.bad_request(head + problem.message()) from None
+    made["apiVersion"], made["kind"] = kind.api_version, kind.kind
+    if not notes.unknown or field_validation == "Ignore":
+        return made, []
+    unknown = [f"unknown field {quoted(path)}" for path in unknown_fields(of_kind(kind), obj)]
+    if field_validation == "Strict" and unknown:
+        raise ApiError.bad_request(f"{head}strict decoding error: {', '.join(unknown)}")
+    return made, unknown
+
+
+@cache
+def compiled(kind: Kind) -> Decoder:
+    """The decoder of a built-in kind."""
+    return _decoder(of_kind(kind))
+
+
+def unknown_fields(node: Node, value: object, path: str = "") -> Iterator[str]:
+    """The paths of fields that the schema doesn't know; walked only where a decoder has met one."""
+    if node.type == "struct" and isinstance(value, dict):
+        for name, each in value.items():
+            inner = f"{path}.{name}" if path else name
+            child = node.fields.get(name)
+            if child is not None:
+                yield from unknown_fields(child, each, inner)
+            elif not node.preserves:
+                yield inner
+    elif node.type == "map" and isinstance(value, dict):
+        for name, each in value.items():
+            yield from unknown_fields(node.values, each, f"{path}.{name}" if path else name)
+    elif node.type == "list" and isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from unknown_fields(node.items, each, f"{path}[{index}]")
+
+
+# ---- decoders by type
+
+
+def _decoder(node: Node) -> Decoder:
+    if node.name:
+        return _decoder_of(node.name)
+    return _made(node)
+
+
+@cache
+def _decoder_of(definition: str) -> Decoder:
+    return _made(defined(definition))
+
+
+def _made(node: Node) -> Decoder:
+    if node.type == "struct":
+        return _struct(node)
+    if node.type == "list":
+        return _list(node)
+    if node.type == "map":
+        return _map(node)
+    if node.type == "string":
+        return _bytes if node.target.get("format") == "byte" else _string
+    if node.type == "integer":
+        return _integer(node.target.get("format") or "int64")
+    simple: dict[str, Decoder] = {
+        "boolean": _boolean,
+        "number": _number,
+        "quantity": _quantity,
+        "int-or-string": _int_or_string,
+        "time": _time,
+        "microtime": _microtime,
+    }
+    return simple.get(node.type, _anything)
+
+
+def _struct(node: Node) -> Decoder:
+    """Fields are compiled at first use: definitions refer to themselves."""
+    name = node.name.rpartition(".")[2]
+    wanted = _go_type(node)
+    known: dict[str, tuple[Decoder, bool]] = {}
+    always: list[tuple[str, Any]] = []
+    ready = False
+
+    def prepare() -> None:
+        nonlocal ready
+        for field, child in node.fields.items():
+            drops = child.presence == "zero" or (child.presence == "" and child.type in ("list", "map"))
+            known[field] = (_decoder(child), drops)
+            if child.presence == "always":
+                always.append((field, _zero(child)))
+        ready = True
+
+    def decode_struct(value: Any, notes: _Notes) -> Any:
+        if type(value) is not dict:
+            raise Mismatch(value, wanted)
+        if not ready:
+            prepare()
+        made = {}
+        for field, each in value.items():
+            found = known.get(field)
+            if found is None:
+                notes.unknown = True
+                continue
+            if each is None:
+                continue
+            try:
+                inner = found[0](each, notes)
+            except Mismatch as problem:
+                problem.struct = problem.struct or name
+                problem.path.insert(0, field)
+                raise
+            if inner or not found[1]:
+                made[field] = inner
+        for field, zero in always:
+            if field not in made:
+                made[field] = zero() if callable(zero) else zero
+        return made
+
+    return decode_struct
+
+
+def zero_value(node: Node) -> Any:
+    """What Go writes for a field that was never set."""
+    found = _zero(node)
+    return found() if callable(found) else found
+
+
+def _zero(node: Node) -> Any:
+    if node.type == "struct":
+        made = _decoder(node)
+        return lambda: made({}, _Notes())
+    return {
+        "string": "",
+        "integer": 0,
+        "number": 0,
+        "boolean": False,
+        "quantity": "0",
+        "int-or-string": 0,
+    }.get(node.type)
+
+
+def _list(node: Node) -> Decoder:
+    wanted = _go_type(node)
+    inner: list[Decoder] = []
+
+    def decode_list(value: Any, notes: _Notes) -> Any:
+        if type(value) is not list:
+            raise Mismatch(value, wanted)
+        if not inner:
+            inner.append(_decoder(node.items))
+        each = inner[0]
+        return [each({} if item is None else item, notes) for item in value]
+
+    return decode_list
+
+
+def _map(node: Node) -> Decoder:
+    wanted = _go_type(node)
+    inner: list[Decoder] = []
+
+    def decode_map(value: Any, notes: _Notes) -> Any:
+        if type(value) is not dict:
+            raise Mismatch(value, wanted)
+        if not inner:
+            inner.append(_decoder(node.values))
+        each = inner[0]
+        return {key: "" if item is None else each(item, notes) for key, item in value.items()}
+
+    return decode_map
+
+
+def _string(value: Any, notes: _Notes) -> Any:
+    if type(value) is not str:
+        raise Mismatch(value, "string")
+    return value
+
+
+def _bytes(value: Any, notes: _Notes) -> Any:
+    if type(value) is not str:
+        raise Mismatch(value, "[]uint8")
+    try:
+        base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        bad = re.search(r"[^A-Za-z0-9+/]", value)
+        raise Mismatch(
+            value, "", f"illegal base64 data at input byte {bad.start() if bad else len(value)}"
+        ) from None
+    return value
+
+
+def _integer(width: str) -> Decoder:
+    limit = _RANGES.get(width, 2**63)
+
+    def decode_integer(value: Any, notes: _Notes) -> Any:
+        if type(value) is not int or not -limit <= value < limit:
+            raise Mismatch(value, width)
+        return value
+
+    return decode_integer
+
+
+def _boolean(value: Any, notes: _Notes) -> Any:
+    if type(value) is not bool:
+        raise Mismatch(value, "bool")
+    return value
+
+
+def _number(value: Any, notes: _Notes) -> Any:
+    if type(value) is not int and type(value) is not float:
+        raise Mismatch(value, "float64")
+    return value
+
+
+def _quantity(value: Any, notes: _Notes) -> Any:
+    try:
+        return canonical(value)
+    except NotAQuantity as problem:
+        raise Mismatch(value, "resource.Quantity", str(problem)) from None
+
+
+def _int_or_string(value: Any, notes: _Notes) -> Any:
+    if type(value) is str:
+        return value
+    if type(value) is not int or not -(2**31) <= value < 2**31:
+        raise Mismatch(value, "int32")
+    return value
+
+
+def _time(value: Any, notes: _Notes) -> Any:
+    return _moment(value, time)
+
+
+def _microtime(value: Any, notes: _Notes) -> Any:
+    return _moment(value, microtime)
+
+
+def _moment(value: Any, read: Callable[[str], str]) -> Any:
+    if type(value) is not str:
+        raise Mismatch(
+            value, "string", f"json: cannot unmarshal {_json_name(value)} into Go value of type string"
+        )
+    try:
+        return read(value)
+    except Unreadable as problem:
+        raise Mismatch(value, "", str(problem)) from None
+
+
+def _anything(value: Any, notes: _Notes) -> Any:
+    return value
+
+
+# ---- Go's words for things
+
+
+def _json_name(value: object) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | float):
+        return f"number {quoted(value)}" if isinstance(value, float) or abs(value) >= 2**31 else "number"
+    names = {str: "string", list: "array", dict: "object", type(None): "null"}
+    return names.get(type(value), "value")
+
+
+def _go_package(kind: Kind) -> str:
+    return kind.version
+
+
+def _go_type(node: Node) -> str:
+    if node.type == "list":
+        return f"[]{_go_type(node.items)}"
+    if node.type == "map":
+        return f"map[string]{_go_type(node.values)}"
+    if node.name:
+        *_, version, name = node.name.split(".")
+        return f"{version}.{name}"
+    plain = {"boolean": "bool", "integer": str(node.target.get("format") or "int64"), "number": "float64"}
+    return plain.get(node.type, "string")

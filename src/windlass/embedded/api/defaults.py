@@ -1,0 +1,255 @@
+"""What an API server fills in where an object is silent, for every built-in kind: `apply_defaults`.
+
+Fed with what `api.decode` made, and changes it in place. Custom kinds take theirs from their schema (`api.structural`).
+Compared with a real API server's answers in `tests/embedded/api/test_against_kubernetes.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from windlass.embedded.api.defaults_pod import default_pod, default_template
+from windlass.embedded.api.kinds import Kind
+from windlass.embedded.api.trees import Tree, clone
+
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def apply_defaults(kind: Kind, obj: Tree) -> None:
+    """Fill in what is missing."""
+    fill = _FILLERS.get((kind.group, kind.kind))
+    if fill is not None:
+        fill(obj)
+
+
+def _fill(tree: Tree, values: dict[str, Any]) -> None:
+    for name, value in values.items():
+        if tree.get(name) is None:
+            tree[name] = clone(value)
+
+
+def _pod(obj: Tree) -> None:
+    default_pod(obj["spec"])
+
+
+def _template(spec: Tree) -> None:
+    default_template(spec["template"]["spec"])
+
+
+def _deployment(obj: Tree) -> None:
+    spec = obj["spec"]
+    _fill(spec, {"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600})
+    strategy = spec["strategy"]
+    strategy.setdefault("type", "RollingUpdate")
+    if strategy["type"] == "RollingUpdate":
+        _fill(strategy, {"rollingUpdate": {}})
+        _fill(strategy["rollingUpdate"], {"maxUnavailable": "25%", "maxSurge": "25%"})
+    _template(spec)
+
+
+def _daemon_set(obj: Tree) -> None:
+    spec = obj["spec"]
+    _fill(spec, {"revisionHistoryLimit": 10})
+    strategy = spec["updateStrategy"]
+    strategy.setdefault("type", "RollingUpdate")
+    if strategy["type"] == "RollingUpdate":
+        _fill(strategy, {"rollingUpdate": {}})
+        _fill(strategy["rollingUpdate"], {"maxUnavailable": 1, "maxSurge": 0})
+    _template(spec)
+
+
+def _stateful_set(obj: Tree) -> None:
+    spec = obj["spec"]
+    _fill(spec, {"podManagementPolicy": "OrderedReady", "replicas": 1, "revisionHistoryLimit": 10})
+    strategy = spec["updateStrategy"]
+    if "type" not in strategy:
+        strategy["type"] = "RollingUpdate"
+        _fill(strategy, {"rollingUpdate": {}})
+    if strategy["type"] == "RollingUpdate" and strategy.get("rollingUpdate") is not None:
+        _fill(strategy["rollingUpdate"], {"partition": 0})
+    _fill(spec, {"persistentVolumeClaimRetentionPolicy": {}})
+    _fill(spec["persistentVolumeClaimRetentionPolicy"], {"whenDeleted": "Retain", "whenScaled": "Retain"})
+    for claim in spec.get("volumeClaimTemplates", ()):
+        _claim(claim)
+        claim.update(apiVersion="v1", kind="PersistentVolumeClaim")
+    _template(spec)
+
+
+def _replica_set(obj: Tree) -> None:
+    _fill(obj["spec"], {"replicas": 1})
+    _template(obj["spec"])
+
+
+def _job(obj: Tree) -> None:
+    labels = (obj["spec"]["template"].get("metadata") or {}).get("labels")
+    if labels and not obj["metadata"].get("labels"):
+        obj["metadata"]["labels"] = labels  # the very same: a Job's labels are added to both
+    _job_spec(obj["spec"])
+
+
+def _job_spec(spec: Tree) -> None:
+    if spec.get("completions") is None and spec.get("parallelism") is None:
+        spec["completions"] = 1
+    _fill(
+        spec,
+        {
+            "parallelism": 1,
+            "backoffLimit": 6 if spec.get("backoffLimitPerIndex") is None else 2**31 - 1,
+            "completionMode": "NonIndexed",
+            "suspend": False,
+            "podReplacementPolicy": "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed",
+            "manualSelector": False,
+        },
+    )
+    for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
+        for pattern in rule.get("onPodConditions") or ():
+            pattern["status"] = pattern.get("status") or "True"
+    _template(spec)
+
+
+def _cron_job(obj: Tree) -> None:
+    _fill(
+        obj["spec"],
+        {
+            "concurrencyPolicy": "Allow",
+            "suspend": False,
+            "successfulJobsHistoryLimit": 3,
+            "failedJobsHistoryLimit": 1,
+        },
+    )
+    default_template(obj["spec"]["jobTemplate"]["spec"]["template"]["spec"])
+
+
+def _service(obj: Tree) -> None:
+    spec = obj["spec"]
+    _fill(spec, {"sessionAffinity": "None", "type": "ClusterIP"})
+    if spec["sessionAffinity"] == "None":
+        spec.pop("sessionAffinityConfig", None)
+    else:
+        _fill(spec, {"sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10800}}})
+    for port in spec.get("ports", ()):
+        port.setdefault("protocol", "TCP")
+        if port.get("targetPort") in (None, 0, ""):
+            port["targetPort"] = port["port"]
+    if spec["type"] in ("NodePort", "LoadBalancer"):
+        _fill(spec, {"externalTrafficPolicy": "Cluster"})
+    if spec["type"] != "ExternalName":
+        _fill(spec, {"internalTrafficPolicy": "Cluster"})
+    if spec["type"] == "LoadBalancer":
+        _fill(spec, {"allocateLoadBalancerNodePorts": True})
+
+
+def _secret(obj: Tree) -> None:
+    obj.setdefault("type", "Opaque")
+
+
+def _namespace(obj: Tree) -> None:
+    if obj["metadata"].get("name"):
+        obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = obj["metadata"]["name"]
+    obj["status"].setdefault("phase", "Active")
+
+
+def _node(obj: Tree) -> None:
+    status = obj["status"]
+    if status.get("capacity") and not status.get("allocatable"):
+        status["allocatable"] = dict(status["capacity"])
+
+
+def _volume(obj: Tree) -> None:
+    _fill(obj["spec"], {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem"})
+    if "hostPath" in obj["spec"]:
+        obj["spec"]["hostPath"].setdefault("type", "")
+    obj["status"].setdefault("phase", "Pending")
+
+
+def _claim(obj: Tree) -> None:
+    _fill(obj["spec"], {"volumeMode": "Filesystem"})
+    obj["status"].setdefault("phase", "Pending")
+
+
+def _endpoints(obj: Tree) -> None:
+    for subset in obj.get("subsets", ()):
+        for port in subset.get("ports", ()):
+            port.setdefault("protocol", "TCP")
+
+
+def _endpoint_slice(obj: Tree) -> None:
+    for port in obj.get("ports") or ():
+        _fill(port, {"name": "", "protocol": "TCP"})
+
+
+def _limit_range(obj: Tree) -> None:
+    for item in obj["spec"]["limits"] or ():
+        if item["type"] != "Container":
+            continue
+        limits = {**(item.get("max") or {}), **(item.get("default") or {})}
+        requests = {**(item.get("min") or {}), **limits, **(item.get("defaultRequest") or {})}
+        for name, values in (("default", limits), ("defaultRequest", requests)):
+            if values:
+                item[name] = values
+
+
+def _role_binding(obj: Tree) -> None:
+    obj["roleRef"]["apiGroup"] = obj["roleRef"].get("apiGroup") or _RBAC
+    for subject in obj.get("subjects", ()):
+        if subject.get("kind") in ("User", "Group"):
+            subject.setdefault("apiGroup", _RBAC)
+
+
+def _storage_class(obj: Tree) -> None:
+    _fill(obj, {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"})
+
+
+def _csi_driver(obj: Tree) -> None:
+    _fill(
+        obj["spec"],
+        {
+            "attachRequired": True,
+            "podInfoOnMount": False,
+            "storageCapacity": False,
+            "fsGroupPolicy": "ReadWriteOnceWithFSType",
+            "volumeLifecycleModes": ["Persistent"],
+            "requiresRepublish": False,
+            "seLinuxMount": False,
+        },
+    )
+
+
+def _priority_class(obj: Tree) -> None:
+    _fill(obj, {"preemptionPolicy": "PreemptLowerPriority"})
+
+
+def _definition(obj: Tree) -> None:
+    spec = obj["spec"]
+    names = spec["names"]
+    if names.get("kind"):
+        names["singular"] = names.get("singular") or names["kind"].lower()
+        names["listKind"] = names.get("listKind") or names["kind"] + "List"
+    _fill(spec, {"conversion": {"strategy": "None"}})
+
+
+_FILLERS: dict[tuple[str, str], Callable[[Tree], None]] = {
+    ("", "Pod"): _pod,
+    ("", "Service"): _service,
+    ("", "Secret"): _secret,
+    ("", "Namespace"): _namespace,
+    ("", "Node"): _node,
+    ("", "PersistentVolume"): _volume,
+    ("", "PersistentVolumeClaim"): _claim,
+    ("", "Endpoints"): _endpoints,
+    ("", "LimitRange"): _limit_range,
+    ("apps", "Deployment"): _deployment,
+    ("apps", "DaemonSet"): _daemon_set,
+    ("apps", "StatefulSet"): _stateful_set,
+    ("apps", "ReplicaSet"): _replica_set,
+    ("batch", "Job"): _job,
+    ("batch", "CronJob"): _cron_job,
+    ("discovery.k8s.io", "EndpointSlice"): _endpoint_slice,
+    (_RBAC, "RoleBinding"): _role_binding,
+    (_RBAC, "ClusterRoleBinding"): _role_binding,
+    ("storage.k8s.io", "StorageClass"): _storage_class,
+    ("storage.k8s.io", "CSIDriver"): _csi_driver,
+    ("scheduling.k8s.io", "PriorityClass"): _priority_class,
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): _definition,
+}

@@ -1,0 +1,174 @@
+"""What an API server fills into a pod, and into a pod template: `default_pod`, `default_template`.
+
+Fed with decoded trees by `api.defaults`, and changes them in place. The values are those of the Kubernetes API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from windlass.embedded.api.trees import Tree, clone
+
+_MODE = 0o644
+_VOLUMES_WITH_MODE = ("secret", "configMap", "downwardAPI", "projected")
+
+
+def default_pod(spec: Tree) -> None:
+    """A pod itself: what a template gets, and what is settled only when the pod is made."""
+    default_template(spec)
+    spec.setdefault("enableServiceLinks", True)
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
+        limits = container["resources"].get("limits")
+        if limits:
+            container["resources"]["requests"] = {**limits, **(container["resources"].get("requests") or {})}
+        if spec.get("hostNetwork"):
+            for port in container.get("ports", ()):
+                port.setdefault("hostPort", port["containerPort"])
+    if "resources" in spec:
+        _default_pod_level(spec)
+
+
+def _default_pod_level(spec: Tree) -> None:
+    """A pod's own limits are its requests where neither it nor its containers say otherwise."""
+    limits = spec["resources"].get("limits") or {}
+    asked = {
+        name
+        for container in spec["containers"]
+        for name in container["resources"].get("requests") or ()
+        if name in ("cpu", "memory")
+    }
+    requests = {name: value for name, value in limits.items() if name not in asked}
+    if limits and requests:
+        spec["resources"]["requests"] = {**requests, **(spec["resources"].get("requests") or {})}
+
+
+def default_template(spec: Tree) -> None:
+    """A pod spec, wherever it stands."""
+    spec["containers"] = spec.get("containers") or []
+    spec.setdefault("dnsPolicy", "ClusterFirst")
+    spec.setdefault("restartPolicy", "Always")
+    spec.setdefault("securityContext", {})
+    spec.setdefault("terminationGracePeriodSeconds", 30)
+    spec.setdefault("schedulerName", "default-scheduler")
+    if "serviceAccountName" in spec:
+        spec["serviceAccount"] = spec["serviceAccountName"]
+    elif "serviceAccount" in spec:
+        spec["serviceAccountName"] = spec["serviceAccount"]
+    for container in (
+        *spec["containers"],
+        *spec.get("initContainers", ()),
+        *spec.get("ephemeralContainers", ()),
+    ):
+        _default_container(container)
+    for volume in spec.get("volumes", ()):
+        _default_volume(volume)
+    for constraint in spec.get("topologySpreadConstraints", ()):
+        constraint.setdefault("whenUnsatisfiable", "DoNotSchedule")
+
+
+@lru_cache(maxsize=1 << 12)
+def _pull_policy(image: str) -> str:
+    """Always for the tag `latest`, said or implied."""
+    if "@" in image:
+        return "IfNotPresent"
+    _, colon, tag = image.rpartition("/")[2].rpartition(":")
+    return "Always" if not colon or tag == "latest" else "IfNotPresent"
+
+
+def _default_container(container: Tree) -> None:
+    container.setdefault("resources", {})
+    if "imagePullPolicy" not in container:
+        container["imagePullPolicy"] = _pull_policy(container.get("image", ""))
+    container.setdefault("terminationMessagePath", "/dev/termination-log")
+    container.setdefault("terminationMessagePolicy", "File")
+    for port in container.get("ports", ()):
+        port.setdefault("protocol", "TCP")
+    for variable in container.get("env", ()):
+        reference = (variable.get("valueFrom") or {}).get("fieldRef")
+        if reference is not None:
+            reference.setdefault("apiVersion", "v1")
+    for probe in _probes(container):
+        _default_probe(probe)
+    lifecycle = container.get("lifecycle") or {}
+    for hook in ("postStart", "preStop"):
+        _default_get((lifecycle.get(hook) or {}).get("httpGet"))
+
+
+def _probes(container: Tree) -> Iterator[Tree]:
+    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
+        if name in container:
+            yield container[name]
+
+
+def _default_probe(probe: Tree) -> None:
+    for name, value in (
+        ("timeoutSeconds", 1),
+        ("periodSeconds", 10),
+        ("successThreshold", 1),
+        ("failureThreshold", 3),
+    ):
+        probe.setdefault(name, value)
+    _default_get(probe.get("httpGet"))
+    if "grpc" in probe:
+        probe["grpc"].setdefault("service", "")
+
+
+def _default_get(action: Any) -> None:
+    if action is not None:
+        action.setdefault("path", "/")
+        action.setdefault("scheme", "HTTP")
+
+
+def _default_volume(volume: Tree) -> None:
+    sources = [name for name in volume if name != "name"]
+    if not sources:
+        volume["emptyDir"] = {}
+    for name in _VOLUMES_WITH_MODE:
+        if name in volume:
+            volume[name].setdefault("defaultMode", _MODE)
+    if "hostPath" in volume:
+        volume["hostPath"].setdefault("type", "")
+    if "image" in volume:
+        volume["image"].setdefault("pullPolicy", _pull_policy(volume["image"].get("reference", "")))
+    for source in (volume.get("projected") or {}).get("sources", ()):
+        if "serviceAccountToken" in source:
+            source["serviceAccountToken"].setdefault("expirationSeconds", 3600)
+        _default_downward(source.get("downwardAPI"))
+    _default_downward(volume.get("downwardAPI"))
+    claim = dict.get(volume.get("ephemeral") or {}, "volumeClaimTemplate")
+    if claim is not None:
+        claim.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
+
+
+def _default_downward(source: Any) -> None:
+    for item in (source or {}).get("items", ()):
+        if "fieldRef" in item:
+            item["fieldRef"].setdefault("apiVersion", "v1")
+
+
+def quality_of_service(spec: Tree) -> str:
+    """Guaranteed, Burstable or BestEffort, from CPU and memory alone."""
+    requests: dict[str, str] = {}
+    limited = True
+    seen = False
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
+        resources = container.get("resources") or {}
+        asked, most = resources.get("requests") or {}, resources.get("limits") or {}
+        for name in ("cpu", "memory"):
+            wanted, limit = asked.get(name, "0"), most.get(name, "0")
+            seen = seen or wanted != "0" or limit != "0"
+            limited = limited and limit != "0" and wanted in ("0", limit)
+            requests[name] = wanted
+    if "resources" in spec:
+        own = clone(spec["resources"])
+        asked, most = own.get("requests") or {}, own.get("limits") or {}
+        if asked or most:
+            seen = True
+            limited = all(
+                name in most and asked.get(name, most[name]) == most[name] for name in ("cpu", "memory")
+            )
+    if not seen:
+        return "BestEffort"
+    return "Guaranteed" if limited else "Burstable"

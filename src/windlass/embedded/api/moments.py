@@ -1,0 +1,43 @@
+"""Times of the API: RFC 3339, written back in UTC, with whole seconds (`time`) or six digits (`microtime`).
+
+Fed by `api.decode`. The usual form passes untouched; anything else is read and written anew.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+_USUAL = re.compile(r"\d{4}-(0\d|1[0-2])-([0-2]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\dZ")
+_USUAL_MICRO = re.compile(r"\d{4}-(0\d|1[0-2])-([0-2]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{6}Z")
+_ANY = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d\d)")
+
+
+class Unreadable(ValueError):
+    """With the API server's words for it."""
+
+
+def time(text: str) -> str:
+    """To the second."""
+    return text if _USUAL.fullmatch(text) else _utc(text).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def microtime(text: str) -> str:
+    """To the microsecond."""
+    return text if _USUAL_MICRO.fullmatch(text) else _utc(text).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _utc(text: str) -> datetime:
+    match = _ANY.fullmatch(text)
+    if match is None:
+        raise Unreadable(_words(text))
+    whole, fraction, zone = match.groups()
+    try:
+        moment = datetime.fromisoformat(whole + ("+00:00" if zone == "Z" else zone)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise Unreadable(_words(text)) from None
+    return moment + timedelta(microseconds=int((fraction or "0").ljust(6, "0")[:6]))
+
+
+def _words(text: str) -> str:
+    return f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{text}" as "2006"'

@@ -1,0 +1,138 @@
+"""Names, label keys and values, and what Kubernetes says when they are wrong. Each function returns its complaints.
+
+Fed by validation, selectors and CustomResourceDefinitions. The wording is the Kubernetes API's (Apache-2.0).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_SERVICE = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+_ENVIRONMENT = re.compile(r"[ -<>-~]+")
+_CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+
+_MUST_LABEL = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
+    "an alphanumeric character"
+)
+_MUST_SUBDOMAIN = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character"
+)
+_MUST_SERVICE = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+    "and end with an alphanumeric character"
+)
+_MUST_QUALIFIED = (
+    "must consist of alphanumeric characters, '-', '_' or '.', "
+    "and must start and end with an alphanumeric character"
+)
+_MUST_VALUE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character"
+)
+_MUST_ENVIRONMENT = (
+    "a valid environment variable name must consist only of printable ASCII characters other than '='"
+)
+_MUST_CONFIG_KEY = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
+
+
+def _like(must: str, pattern: str, *examples: str) -> str:
+    shown = " or ".join(f"'{each}'," for each in examples)
+    return f"{must} (e.g. {shown} regex used for validation is '{pattern}')"
+
+
+def _too_long(most: int) -> str:
+    return f"must be no more than {most} bytes"
+
+
+@lru_cache(maxsize=1 << 12)
+def dns_label_problems(value: str) -> list[str]:
+    problems = [_too_long(63)] if len(value) > 63 else []
+    if not _LABEL.fullmatch(value):
+        problems.append(_like(_MUST_LABEL, "[a-z0-9]([-a-z0-9]*[a-z0-9])?", "my-name", "123-abc"))
+    return problems
+
+
+@lru_cache(maxsize=1 << 12)
+def dns_subdomain_problems(value: str) -> list[str]:
+    problems = [_too_long(253)] if len(value) > 253 else []
+    if not _SUBDOMAIN.fullmatch(value):
+        pattern = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+        problems.append(_like(_MUST_SUBDOMAIN, pattern, "example.com"))
+    return problems
+
+
+@lru_cache(maxsize=1 << 12)
+def dns_1035_problems(value: str) -> list[str]:
+    problems = [_too_long(63)] if len(value) > 63 else []
+    if not _SERVICE.fullmatch(value):
+        problems.append(_like(_MUST_SERVICE, "[a-z]([-a-z0-9]*[a-z0-9])?", "my-name", "abc-123"))
+    return problems
+
+
+@lru_cache(maxsize=1 << 14)
+def label_key_problems(key: str) -> list[str]:
+    """Also of annotations, taints, resource names: an optional domain, a slash, a name."""
+    prefix, slash, name = key.rpartition("/")
+    if key.count("/") > 1:
+        example = _like(
+            "a qualified name " + _MUST_QUALIFIED, _QUALIFIED_TEXT, "MyName", "my.name", "123-abc"
+        )
+        return [f"{example} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
+    problems = []
+    if slash and not prefix:
+        problems.append("prefix part must be non-empty")
+    elif slash:
+        problems += [f"prefix part {each}" for each in dns_subdomain_problems(prefix)]
+    if not name:
+        problems.append("name part must be non-empty")
+    elif len(name) > 63:
+        problems.append("name part " + _too_long(63))
+    if not _QUALIFIED.fullmatch(name):
+        problems.append(
+            _like("name part " + _MUST_QUALIFIED, _QUALIFIED_TEXT, "MyName", "my.name", "123-abc")
+        )
+    return problems
+
+
+_QUALIFIED_TEXT = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+
+
+@lru_cache(maxsize=1 << 14)
+def label_value_problems(value: str) -> list[str]:
+    problems = [_too_long(63)] if len(value) > 63 else []
+    if not _VALUE.fullmatch(value):
+        pattern = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?"
+        problems.append(_like(_MUST_VALUE, pattern, "MyValue", "my_value", "12345"))
+    return problems
+
+
+@lru_cache(maxsize=1 << 12)
+def environment_problems(name: str) -> list[str]:
+    return [] if _ENVIRONMENT.fullmatch(name) else [_MUST_ENVIRONMENT]
+
+
+@lru_cache(maxsize=1 << 12)
+def config_key_problems(key: str) -> list[str]:
+    problems = [_too_long(253)] if len(key) > 253 else []
+    if not _CONFIG_KEY.fullmatch(key):
+        problems.append(_like(_MUST_CONFIG_KEY, "[-._a-zA-Z0-9]+", "key.name", "KEY_NAME", "key-name"))
+    if key == ".":
+        problems.append("must not be '.'")
+    elif key.startswith(".."):
+        problems.append("must not be '..'" if key == ".." else "must not start with '..'")
+    return problems
+
+
+@lru_cache(maxsize=1 << 12)
+def path_segment_problems(name: str) -> list[str]:
+    """Names of roles and the like: anything that fits into a path."""
+    if name in (".", ".."):
+        return [f"may not be '{name}'"]
+    return [f"may not contain '{each}'" for each in "/%" if each in name]

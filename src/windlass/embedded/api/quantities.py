@@ -1,0 +1,65 @@
+"""Quantities as an API server writes them back: `0.5` becomes `500m`, `1024Mi` becomes `1Gi`.
+
+Fed with raw JSON values by `api.decode`; `amount` and `written` serve quotas, limit ranges and validation, which add
+and compare. The arithmetic is `model.quantity`'s; here are only the API server's manners: what it says to a bad
+one, and that a value beyond 63 bits is capped.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+
+from windlass.model.errors import InputError
+from windlass.model.quantity import INT64_MAX, QuantityStyle, format_quantity, parse_quantity
+
+_SHAPE = re.compile(r"[+-]?[0-9.]+[eEinumkKMGTP]*[-+]?[0-9]*")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)")
+_BINARY = re.compile(r"[KMGTPE]i$")
+_EXPONENT = re.compile(r"[eE][+-]?[0-9]+$")
+
+
+class NotAQuantity(ValueError):
+    """With Kubernetes' words for it."""
+
+
+@lru_cache(maxsize=1 << 16)
+def canonical(raw: str | int | float) -> str:
+    """The form in which the API server answers."""
+    text = raw if isinstance(raw, str) else _written_number(raw)
+    return format_quantity(amount(text), style(text))
+
+
+def _written_number(raw: object) -> str:
+    if isinstance(raw, bool) or not isinstance(raw, int | float):
+        raise NotAQuantity(_NO_MATCH)
+    return str(raw) if isinstance(raw, int) else repr(raw)
+
+
+def style(text: str) -> QuantityStyle:
+    """The family of suffixes that a quantity was written with, and keeps."""
+    if _BINARY.search(text):
+        return "BinarySI"
+    return "DecimalExponent" if _EXPONENT.search(text) else "DecimalSI"
+
+
+@lru_cache(maxsize=1 << 16)
+def amount(text: str) -> Fraction:
+    """The exact value."""
+    if not _SHAPE.fullmatch(text) or not _NUMBER.match(text):
+        raise NotAQuantity(_NO_MATCH)
+    try:
+        return parse_quantity(text)
+    except InputError as problem:
+        if "large" in str(problem):
+            return Fraction(-INT64_MAX if text.startswith("-") else INT64_MAX)
+        raise NotAQuantity("unable to parse quantity's suffix") from None
+
+
+def written(value: Fraction, like: str) -> str:
+    """A sum, in the family of suffixes of one of its parts."""
+    return format_quantity(value, style(like))
+
+
+_NO_MATCH = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"

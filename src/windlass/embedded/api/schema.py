@@ -1,0 +1,169 @@
+"""The shape of objects: fields, types, enums, patch strategies and list types, as a tree of `Node`s.
+
+Built-in kinds come from `schemas/kubernetes.json` (made by `tools/make_api_schemas.py`, loaded at first use), custom
+ones from their definition's structural schema; both are one class, so that decoding, patches, server-side apply and
+OpenAPI are written once. Feeds `api.decode`, `api.strategic`, `api.fieldsets`, `api.crds` and `api.openapi`.
+"""
+
+from __future__ import annotations
+
+from functools import cache, cached_property
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from windlass.embedded.api.kinds import Kind
+
+Raw = dict[str, Any]
+
+_META = "io.k8s.apimachinery.pkg.apis.meta.v1"
+OBJECT_META = f"{_META}.ObjectMeta"
+_SPECIAL = {
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": "quantity",
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": "int-or-string",
+    f"{_META}.Time": "time",
+    f"{_META}.MicroTime": "microtime",
+}
+_SCALARS = ("string", "integer", "number", "boolean")
+
+
+@cache
+def definitions() -> dict[str, Raw]:
+    """Every definition of the built-in kinds, by its OpenAPI name."""
+    file = resources.files("windlass.embedded.api") / "schemas" / "kubernetes.json"
+    loaded: dict[str, dict[str, Raw]] = msgspec.json.decode(file.read_bytes())
+    return loaded["definitions"]
+
+
+@cache
+def _names() -> dict[tuple[str, str, str], str]:
+    return {
+        (each["group"], each["version"], each["kind"]): name
+        for name, raw in definitions().items()
+        for each in raw.get("x-kubernetes-group-version-kind", ())
+    }
+
+
+def definition_name(kind: Kind) -> str:
+    """The OpenAPI name of a built-in kind's definition, such as `io.k8s.api.core.v1.Pod`."""
+    return _names()[kind.group, kind.version, kind.kind]
+
+
+@cache
+def defined(name: str) -> Node:
+    """The node of a definition, one for everybody who refers to it."""
+    return Node(definitions()[name], name)
+
+
+def of_kind(kind: Kind) -> Node:
+    """The node of a built-in kind."""
+    return defined(definition_name(kind))
+
+
+class Node:
+    """One place in an object: its type, what lies below it, and how changes to it are merged.
+
+    `type` is one of struct, map, list, string, integer, number, boolean, quantity, int-or-string, time, microtime, any.
+    """
+
+    def __init__(self, raw: Raw, name: str = "") -> None:
+        self.raw = raw
+        """What this place says itself: merge strategy, list type, presence."""
+        reference: str = raw.get("$ref", "")
+        self.name = name or reference
+        """The OpenAPI name of the definition behind it, if it has one."""
+        self.target: Raw = definitions()[reference] if reference else raw
+
+    @cached_property
+    def type(self) -> str:
+        target = self.target
+        if self.name in _SPECIAL:
+            return _SPECIAL[self.name]
+        if target.get("x-kubernetes-int-or-string"):
+            return "int-or-string"
+        kind = target.get("type")
+        if kind == "object" or "properties" in target:
+            if "additionalProperties" in target and "properties" not in target:
+                return "map"
+            known = "properties" in target or self.embedded
+            opaque = self.name or self.preserves
+            return "any" if opaque and not known else "struct"
+        if kind == "array":
+            return "list"
+        return kind if kind in _SCALARS else "any"
+
+    @cached_property
+    def fields(self) -> dict[str, Node]:
+        """Of a struct. An embedded object's standard fields are among them."""
+        if self.type != "struct":
+            return {}
+        found = {name: Node(raw) for name, raw in self.target.get("properties", {}).items()}
+        if self.embedded:
+            found["apiVersion"] = found["kind"] = Node({"type": "string"})
+            found["metadata"] = defined(OBJECT_META)
+        return found
+
+    @cached_property
+    def items(self) -> Node:
+        """The elements of a list."""
+        return Node(self.target.get("items") or {})
+
+    @cached_property
+    def values(self) -> Node:
+        """The values of a map."""
+        found = self.target.get("additionalProperties")
+        return Node(found if isinstance(found, dict) else {})
+
+    @property
+    def preserves(self) -> bool:
+        """Fields that the schema doesn't know are kept."""
+        return bool(self.target.get("x-kubernetes-preserve-unknown-fields"))
+
+    @property
+    def embedded(self) -> bool:
+        return bool(self.target.get("x-kubernetes-embedded-resource"))
+
+    @property
+    def presence(self) -> str:
+        """`always`: written even when empty; `zero`: dropped when zero; else dropped when absent."""
+        return str(self.raw.get("x-go", ""))
+
+    # ---- strategic merge
+
+    @cached_property
+    def strategies(self) -> tuple[str, ...]:
+        return tuple(str(self.raw.get("x-kubernetes-patch-strategy", "")).split(","))
+
+    @property
+    def merge_key(self) -> str:
+        return str(self.raw.get("x-kubernetes-patch-merge-key", ""))
+
+    # ---- server-side apply
+
+    @cached_property
+    def list_type(self) -> str:
+        """atomic, set or map."""
+        return str(self._either("x-kubernetes-list-type") or "atomic")
+
+    @cached_property
+    def list_keys(self) -> tuple[str, ...]:
+        return tuple(self._either("x-kubernetes-list-map-keys") or ())
+
+    @cached_property
+    def atomic(self) -> bool:
+        """Owned as a whole: an atomic map or struct."""
+        return bool(self._either("x-kubernetes-map-type") == "atomic")
+
+    @property
+    def default(self) -> Any:
+        return self._either("default")
+
+    def _either(self, key: str) -> Any:
+        return self.raw.get(key, self.target.get(key))
+
+    def child(self, name: str) -> Node | None:
+        """What lies below `name` of a struct or map; none where the schema doesn't know it."""
+        if self.type == "struct":
+            return self.fields.get(name)
+        return self.values if self.type == "map" else None

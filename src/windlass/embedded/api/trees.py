@@ -1,0 +1,31 @@
+"""JSON trees: copying them, and reading a value below several names.
+
+What the store hands out is shared and never changed in place, so whoever wants to change something copies first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Tree = dict[str, Any]
+
+
+def clone(value: Any) -> Any:
+    """A deep copy of plain JSON, several times faster than `copy.deepcopy`."""
+    if type(value) is dict:
+        return {key: clone(each) if type(each) in _NESTED else each for key, each in value.items()}
+    if type(value) is list:
+        return [clone(each) if type(each) in _NESTED else each for each in value]
+    return value
+
+
+_NESTED = (dict, list)
+
+
+def dig(value: Any, *names: str) -> Any:
+    """What stands below several names, or none where one of them is missing."""
+    for name in names:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(name)
+    return value

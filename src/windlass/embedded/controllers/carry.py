@@ -1,0 +1,116 @@
+"""Carries out what a controller decided, in order, through the in-process verbs.
+
+`controllers.owners` hands outcomes in. Once making a child is refused, no further ones are tried; the rest is carried out,
+and the refusal is raised at the end: the loop comes back later, and the controller decides anew.
+"""
+
+from __future__ import annotations
+
+from windlass.embedded.api.errors import ApiError
+from windlass.embedded.controllers.doors import Door
+from windlass.embedded.controllers.events import EventWriter
+from windlass.embedded.controllers.objects import Tree, name_of, namespace_of, uid_of
+from windlass.embedded.controllers.outcome import Announce, Create, Delete, Outcome, Patch, Status
+
+_NAMES = {"pods": "pod", "replicasets.apps": "replica set", "persistentvolumeclaims": "claim"}
+
+
+class Carrier:
+    def __init__(self, door: Door, component: str) -> None:
+        self._door = door
+        self.events = EventWriter(door, component)
+
+    def carry_out(self, outcome: Outcome, now: float) -> None:
+        refused: ApiError | None = None
+        for action in outcome.actions:
+            match action:
+                case Create():
+                    refused = refused or self._create(action, now)
+                case Delete():
+                    self._delete(action, now)
+                case Patch():
+                    self._patch(action)
+                case Status():
+                    self._write_status(action)
+                case Announce():
+                    self.events.write(action.regarding, action.reason, action.message, now, type=action.type)
+        if refused is not None:
+            raise refused
+
+    def _create(self, action: Create, now: float) -> ApiError | None:
+        namespace = namespace_of(action.owner)
+        what = _NAMES.get(action.resource, action.resource)
+        try:
+            made = self._door.create(action.resource, namespace, action.obj)
+        except ApiError as error:
+            if error.reason != "AlreadyExists" and "is being terminated" not in error.message:
+                said = f"Error creating: {error.message}"
+                self.events.write(action.owner, "FailedCreate", said, now, type="Warning")
+            return error
+        if not action.quiet:
+            said = f"Created {what}: {name_of(made)}"
+            self.events.write(action.owner, "SuccessfulCreate", said, now)
+        return None
+
+    def _delete(self, action: Delete, now: float) -> None:
+        thing = action.obj
+        try:
+            self._door.delete(
+                action.resource,
+                namespace_of(thing),
+                name_of(thing),
+                grace=action.grace,
+                propagation=action.propagation,
+                uid=uid_of(thing),
+            )
+        except ApiError as error:
+            if error.code in (404, 409):
+                return  # gone, or another life under the same name: either way not ours to delete any more
+            raise
+        if action.owner is not None:
+            what = _NAMES.get(action.resource, action.resource)
+            said = f"Deleted {what}: {name_of(thing)}"
+            self.events.write(action.owner, "SuccessfulDelete", said, now)
+
+    def _patch(self, action: Patch) -> None:
+        thing = action.obj
+        if shows(thing, action.merge):
+            return
+        try:
+            self._door.patch(
+                action.resource, namespace_of(thing), name_of(thing), action.merge, action.subresource
+            )
+        except ApiError as error:
+            if error.code != 404:
+                raise
+
+    def _write_status(self, action: Status) -> None:
+        thing = action.obj
+        status = without_empty(action.status)
+        if status == (thing.get("status") or {}):
+            return
+        try:
+            # The same pass may have changed it already; nothing else runs in between, so the newest is meant.
+            newest = self._door.get(action.resource, namespace_of(thing), name_of(thing))
+            whole = {**newest, "status": status}
+            self._door.update(action.resource, namespace_of(thing), name_of(thing), whole, "status")
+        except ApiError as error:
+            if error.code != 404:
+                raise
+
+
+def shows(thing: object, merge: object) -> bool:
+    """Whether a merge patch would leave the object as it is."""
+    if isinstance(merge, dict):
+        if not isinstance(thing, dict):
+            return False
+        return all(
+            key not in thing if value is None else key in thing and shows(thing[key], value)
+            for key, value in merge.items()
+        )
+    return thing == merge
+
+
+def without_empty(status: Tree) -> Tree:
+    """Kubernetes leaves out what is absent; a None stands for that."""
+    return {key: value for key, value in status.items() if value is not None}

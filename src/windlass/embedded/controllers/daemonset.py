@@ -1,0 +1,191 @@
+"""The DaemonSet controller: one pod on every node that it fits by selector, affinity and taints.
+
+`reconcile_daemonset` is pure. A pod is tied to its node by affinity and goes through the scheduler like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from windlass.embedded.controllers.objects import (
+    Tree,
+    created_at,
+    is_deleting,
+    labels_of,
+    name_of,
+    proportion,
+)
+from windlass.embedded.controllers.outcome import Announce, Create, Delete, Outcome, Plan, Status
+from windlass.embedded.controllers.pods import is_available, is_finished, is_ready, phase_of, soonest_available
+from windlass.embedded.controllers.revisions import HASH, keep_revision, trim_revisions
+from windlass.embedded.controllers.template import pod_from, prefix_of
+from windlass.model.affinity import matches_pod_affinity_to_node
+from windlass.model.convert import convert
+from windlass.model.node import Taint
+from windlass.model.pod import Pod
+from windlass.model.taints import untolerated
+
+RESOURCE = "daemonsets.apps"
+_NODE_NAME = "metadata.name"
+_EVERYWHERE = (
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+)
+
+
+def reconcile_daemonset(
+    owner: Tree, pods: Sequence[Tree], nodes: Sequence[Tree], revisions: Sequence[Tree], now: float
+) -> Outcome:
+    plan = Plan()
+    if is_deleting(owner):
+        return plan.outcome()
+    _, digest = keep_revision(plan, owner, revisions)
+    by_node: dict[str, list[Tree]] = {}
+    for pod in pods:
+        by_node.setdefault(node_of(pod), []).append(pod)
+    wanted = _wanted_nodes(owner, nodes)
+    _place(plan, owner, by_node, wanted, digest)
+    _update(plan, owner, by_node, wanted, digest, now)
+    in_use = {digest, *(labels_of(pod).get(HASH, "") for pod in pods)}
+    trim_revisions(plan, owner, revisions, in_use)
+    plan.add(Status(RESOURCE, owner, _status(owner, by_node, wanted, digest, now)))
+    plan.look_at(soonest_available(pods, _min_ready(owner), now))
+    return plan.outcome()
+
+
+def node_of(pod: Tree) -> str:
+    """Where it runs, or the node that it is tied to."""
+    spec = pod.get("spec") or {}
+    if spec.get("nodeName"):
+        return str(spec["nodeName"])
+    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
+    for term in affinity.get("nodeSelectorTerms") or ():
+        for field in term.get("matchFields") or ():
+            if field.get("key") == _NODE_NAME and field.get("values"):
+                return str(field["values"][0])
+    return ""
+
+
+def _wanted_nodes(owner: Tree, nodes: Sequence[Tree]) -> dict[str, bool]:
+    """Nodes that should have a pod → whether a new one may go there; running ones stay through a NoSchedule taint."""
+    template = {**owner["spec"]["template"].get("spec", {}), "tolerations": _tolerations(owner)}
+    pod = convert({"metadata": {"name": "template"}, "spec": template}, Pod)
+    assert isinstance(pod, Pod)
+    wanted: dict[str, bool] = {}
+    for node in nodes:
+        if not matches_pod_affinity_to_node(pod, labels_of(node), name_of(node)):
+            continue
+        listed = (node.get("spec") or {}).get("taints") or ()
+        taints = [msgspec.convert(_bare(each), Taint) for each in listed]
+        if untolerated(taints, pod.spec.tolerations, ("NoExecute",)) is None:
+            wanted[name_of(node)] = untolerated(taints, pod.spec.tolerations) is None
+    return wanted
+
+
+def _bare(taint: Tree) -> dict[str, Any]:
+    return {key: value for key, value in taint.items() if key in ("key", "value", "effect") and value}
+
+
+def _tolerations(owner: Tree) -> list[Tree]:
+    spec = owner["spec"]["template"].get("spec") or {}
+    added = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in _EVERYWHERE]
+    if spec.get("hostNetwork"):
+        network = {"key": "node.kubernetes.io/network-unavailable", "operator": "Exists"}
+        added.append({**network, "effect": "NoSchedule"})
+    return [*(spec.get("tolerations") or ()), *added]
+
+
+def _place(
+    plan: Plan, owner: Tree, by_node: dict[str, list[Tree]], wanted: dict[str, bool], digest: str
+) -> None:
+    for node, may_start in wanted.items():
+        here = by_node.get(node, [])
+        for pod in here:
+            if phase_of(pod) in ("Failed", "Succeeded") and not is_deleting(pod):
+                said = f"Found failed daemon pod {owner['metadata']['namespace']}/{name_of(pod)} on node {node}, "
+                if phase_of(pod) == "Failed":
+                    plan.add(Announce(owner, "FailedDaemonPod", f"{said}will try to kill it", "Warning"))
+                plan.add(Delete("pods", pod, owner))
+        standing = [pod for pod in here if not is_deleting(pod) and not is_finished(pod)]
+        if not here and may_start:
+            plan.add(Create("pods", owner, _pod(owner, node, digest)))
+        for extra in sorted(standing, key=created_at)[1:]:
+            plan.add(Delete("pods", extra, owner))
+    for node, here in by_node.items():
+        if node not in wanted:
+            plan.add(*(Delete("pods", pod, owner) for pod in here if not is_deleting(pod)))
+
+
+def _pod(owner: Tree, node: str, digest: str) -> Tree:
+    pod = pod_from(owner["spec"]["template"], owner, prefix=prefix_of(name_of(owner)))
+    generation = str(owner["metadata"].get("generation", 1))
+    marks = {HASH: digest, "pod-template-generation": generation}
+    pod["metadata"]["labels"] = {**pod["metadata"]["labels"], **marks}
+    spec = pod["spec"]
+    spec["tolerations"] = _tolerations(owner)
+    field = {"key": _NODE_NAME, "operator": "In", "values": [node]}
+    affinity = dict(spec.get("affinity") or {})
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    of_nodes = dict(affinity.get("nodeAffinity") or {})
+    # Kubernetes replaces whatever terms there were: the controller has checked them already.
+    of_nodes[required] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    spec["affinity"] = {**affinity, "nodeAffinity": of_nodes}
+    return pod
+
+
+def _update(
+    plan: Plan,
+    owner: Tree,
+    by_node: dict[str, list[Tree]],
+    wanted: dict[str, bool],
+    digest: str,
+    now: float,
+) -> None:
+    """Old pods go, as many at a time as may be away."""
+    strategy = owner["spec"].get("updateStrategy") or {}
+    if strategy.get("type") == "OnDelete":
+        return
+    rolling = strategy.get("rollingUpdate") or {}
+    most = max(1, proportion(rolling.get("maxUnavailable", 1), len(wanted), up=True))
+    away, candidates = 0, []
+    for node in wanted:
+        standing = [pod for pod in by_node.get(node, ()) if not is_deleting(pod) and not is_finished(pod)]
+        well = any(is_available(pod, _min_ready(owner), now) for pod in standing)
+        old = [pod for pod in standing if labels_of(pod).get(HASH) != digest]
+        if old and not well:
+            plan.add(*(Delete("pods", pod, owner) for pod in old))
+        elif old:
+            candidates += old
+        away += not well
+    plan.add(*(Delete("pods", pod, owner) for pod in candidates[: max(0, most - away)]))
+
+
+def _min_ready(owner: Tree) -> int:
+    return int(owner["spec"].get("minReadySeconds") or 0)
+
+
+def _status(
+    owner: Tree, by_node: dict[str, list[Tree]], wanted: dict[str, bool], digest: str, now: float
+) -> Tree:
+    standing = {node: [pod for pod in by_node.get(node, ()) if not is_deleting(pod)] for node in wanted}
+    first = [pods[0] for pods in standing.values() if pods]
+    available = sum(is_available(pod, _min_ready(owner), now) for pod in first)
+    status = dict(owner.get("status") or {})
+    status["desiredNumberScheduled"] = len(wanted)
+    status["currentNumberScheduled"] = len(first)
+    status["numberMisscheduled"] = sum(bool(pods) for node, pods in by_node.items() if node not in wanted)
+    status["numberReady"] = sum(map(is_ready, first))
+    status["updatedNumberScheduled"] = sum(labels_of(pod).get(HASH) == digest for pod in first) or None
+    status["numberAvailable"] = available or None
+    status["numberUnavailable"] = len(wanted) - available or None
+    status["observedGeneration"] = owner["metadata"].get("generation", 1)
+    return status

@@ -1,0 +1,216 @@
+"""The Deployment controller: one ReplicaSet for each template, and the way from one to the next.
+
+`reconcile_deployment` is pure. Rolling steps are in `deployment_rolling`, status and conditions in `deployment_status`.
+`kubectl rollout` works on what is written here: revisions, the pause, the progress condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from windlass.embedded.controllers.deployment_rolling import (
+    DESIRED,
+    MAXIMUM,
+    limits_of,
+    recreate,
+    roll,
+    scale_all,
+)
+from windlass.embedded.controllers.deployment_status import deployment_status
+from windlass.embedded.controllers.objects import (
+    Tree,
+    annotations_of,
+    created_at,
+    is_deleting,
+    labels_of,
+    name_of,
+    namespace_of,
+    owner_reference,
+)
+from windlass.embedded.controllers.outcome import Announce, Create, Delete, Outcome, Patch, Plan, Status
+from windlass.embedded.controllers.replicaset import RESOURCE as REPLICA_SETS
+from windlass.embedded.controllers.replicaset import wanted_replicas
+from windlass.embedded.controllers.template import POD_TEMPLATE_HASH, same_template, template_hash
+
+RESOURCE = "deployments.apps"
+REVISION = "deployment.kubernetes.io/revision"
+HISTORY = "deployment.kubernetes.io/revision-history"
+_NOT_COPIED = (
+    "kubectl.kubernetes.io/last-applied-configuration",
+    REVISION,
+    HISTORY,
+    DESIRED,
+    MAXIMUM,
+)
+
+
+def reconcile_deployment(
+    deployment: Tree, replica_sets: Sequence[Tree], pods: Mapping[str, Sequence[Tree]], now: float
+) -> Outcome:
+    """`pods` are those of each ReplicaSet, by its uid; only Recreate looks at them."""
+    plan = Plan()
+    ordered = sorted(replica_sets, key=lambda each: (created_at(each), name_of(each)))
+    new = _current(deployment, ordered)
+    old = [each for each in ordered if each is not new]
+    if is_deleting(deployment):
+        _write_status(plan, deployment, new, old, now)
+        return plan.outcome()
+    paused = bool(deployment["spec"].get("paused"))
+    if new is None and not paused:
+        _create_new(plan, deployment, old, pods)
+        _write_status(plan, deployment, None, old, now)
+        return plan.outcome()
+    if new is not None and not paused:
+        _keep_revision(plan, deployment, new, old)
+    if paused or _was_scaled(deployment, ordered):
+        scale_all(plan, deployment, new, old)
+    elif (deployment["spec"].get("strategy") or {}).get("type") == "Recreate":
+        assert new is not None, "made above"
+        recreate(plan, deployment, new, old, pods)
+    else:
+        assert new is not None, "made above"
+        roll(plan, deployment, new, old)
+    if not paused:
+        _clean_up(plan, deployment, new, old)
+    _write_status(plan, deployment, new, old, now)
+    return plan.outcome()
+
+
+def revision_of(thing: Tree) -> int:
+    text = annotations_of(thing).get(REVISION, "0")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def _current(deployment: Tree, ordered: Sequence[Tree]) -> Tree | None:
+    """The oldest ReplicaSet with the Deployment's template."""
+    template = deployment["spec"]["template"]
+    for each in ordered:
+        if same_template(each["spec"]["template"], template):
+            return each
+    return None
+
+
+def _was_scaled(deployment: Tree, replica_sets: Sequence[Tree]) -> bool:
+    desired = str(wanted_replicas(deployment))
+    return any(
+        wanted_replicas(each) > 0 and annotations_of(each).get(DESIRED, desired) != desired
+        for each in replica_sets
+    )
+
+
+def _create_new(
+    plan: Plan, deployment: Tree, old: Sequence[Tree], pods: Mapping[str, Sequence[Tree]]
+) -> None:
+    collisions = int((deployment.get("status") or {}).get("collisionCount") or 0)
+    template = deployment["spec"]["template"]
+    digest = template_hash(template, collisions)
+    name = f"{name_of(deployment)}-{digest}"
+    if any(name_of(each) == name for each in old):  # two templates, one hash: take another
+        plan.add(Status(RESOURCE, deployment, {**deployment.get("status", {}), "collisionCount": collisions + 1}))
+        return
+    revision = max(map(revision_of, old), default=0) + 1
+    is_recreate = (deployment["spec"].get("strategy") or {}).get("type") == "Recreate"
+    replicas = _first_size(deployment, old, is_recreate, pods)
+    made = _replica_set(deployment, name, digest, revision, replicas)
+    plan.add(Patch(RESOURCE, deployment, {"metadata": {"annotations": {REVISION: str(revision)}}}))
+    plan.add(Create(REPLICA_SETS, deployment, made, quiet=True))
+    if replicas:
+        said = f"Scaled up replica set {name} from 0 to {replicas}"
+        plan.add(Announce(deployment, "ScalingReplicaSet", said))
+
+
+def _first_size(
+    deployment: Tree, old: Sequence[Tree], is_recreate: bool, pods: Mapping[str, Sequence[Tree]]
+) -> int:
+    desired = wanted_replicas(deployment)
+    running = sum(wanted_replicas(each) for each in old)
+    if is_recreate:
+        return 0 if running or any(pods.values()) else desired
+    surge, _ = limits_of(deployment)
+    return max(0, min(desired, desired + surge - running))
+
+
+def _replica_set(deployment: Tree, name: str, digest: str, revision: int, replicas: int) -> Tree:
+    spec = deployment["spec"]
+    template = spec["template"]
+    labels = {**((template.get("metadata") or {}).get("labels") or {}), POD_TEMPLATE_HASH: digest}
+    selector = dict(spec["selector"])
+    selector["matchLabels"] = {**(selector.get("matchLabels") or {}), POD_TEMPLATE_HASH: digest}
+    surge, _ = limits_of(deployment)
+    annotations = _copied(deployment)
+    annotations |= {REVISION: str(revision), **_sizes(wanted_replicas(deployment), surge)}
+    made_spec: Tree = {
+        "replicas": replicas,
+        "selector": selector,
+        "template": {**template, "metadata": {**(template.get("metadata") or {}), "labels": labels}},
+    }
+    if spec.get("minReadySeconds"):
+        made_spec["minReadySeconds"] = spec["minReadySeconds"]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {
+            "name": name,
+            "namespace": namespace_of(deployment),
+            "labels": labels,
+            "annotations": annotations,
+            "ownerReferences": [owner_reference(deployment)],
+        },
+        "spec": made_spec,
+    }
+
+
+def _sizes(desired: int, surge: int) -> dict[str, str]:
+    return {DESIRED: str(desired), MAXIMUM: str(desired + surge)}
+
+
+def _copied(deployment: Tree) -> dict[str, str]:
+    return {key: value for key, value in annotations_of(deployment).items() if key not in _NOT_COPIED}
+
+
+def _keep_revision(plan: Plan, deployment: Tree, new: Tree, old: Sequence[Tree]) -> None:
+    """A template that comes back gets the newest number, and remembers the ones that it had."""
+    newest = max(map(revision_of, old), default=0) + 1
+    revision = revision_of(new)
+    annotations = _copied(deployment)
+    if revision < newest:
+        annotations[REVISION] = str(newest)
+        if revision:
+            before = [*filter(None, annotations_of(new).get(HISTORY, "").split(",")), str(revision)]
+            annotations[HISTORY] = ",".join(before)
+        revision = newest
+    merge: Tree = {"metadata": {"annotations": annotations}}
+    min_ready = int(deployment["spec"].get("minReadySeconds") or 0)
+    if int(new["spec"].get("minReadySeconds") or 0) != min_ready:
+        merge["spec"] = {"minReadySeconds": min_ready}
+    plan.add(Patch(REPLICA_SETS, new, merge))
+    plan.add(Patch(RESOURCE, deployment, {"metadata": {"annotations": {REVISION: str(revision)}}}))
+
+
+def _clean_up(plan: Plan, deployment: Tree, new: Tree | None, old: Sequence[Tree]) -> None:
+    """Old ReplicaSets beyond the limit, once the rollout is through."""
+    limit = deployment["spec"].get("revisionHistoryLimit")
+    status = (new or {}).get("status") or {}
+    if new is None or int(status.get("availableReplicas") or 0) < wanted_replicas(deployment):
+        return
+    idle = [
+        each
+        for each in old
+        if not wanted_replicas(each)
+        and not (each.get("status") or {}).get("replicas")
+        and not is_deleting(each)
+        and labels_of(each).get(POD_TEMPLATE_HASH)
+    ]
+    surplus = len(idle) - (10 if limit is None else int(limit))
+    for each in sorted(idle, key=revision_of)[: max(0, surplus)]:
+        plan.add(Delete(REPLICA_SETS, each))
+
+
+def _write_status(plan: Plan, deployment: Tree, new: Tree | None, old: Sequence[Tree], now: float) -> None:
+    status, again = deployment_status(deployment, new, old, now)
+    for action in plan.actions:
+        if isinstance(action, Status):  # a new collision count
+            status["collisionCount"] = action.status["collisionCount"]
+    plan.actions = [each for each in plan.actions if not isinstance(each, Status)]
+    plan.add(Status(RESOURCE, deployment, status))
+    plan.look_at(again)

@@ -1,0 +1,145 @@
+"""How many pods each ReplicaSet of a Deployment may have next: rolling, recreating, scaling. Called by `deployment`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from windlass.embedded.controllers.objects import Tree, annotations_of, created_at, name_of, proportion
+from windlass.embedded.controllers.outcome import Announce, Patch, Plan
+from windlass.embedded.controllers.pods import is_finished
+from windlass.embedded.controllers.replicaset import RESOURCE as REPLICA_SETS
+from windlass.embedded.controllers.replicaset import wanted_replicas
+
+DESIRED = "deployment.kubernetes.io/desired-replicas"
+MAXIMUM = "deployment.kubernetes.io/max-replicas"
+
+
+def limits_of(deployment: Tree) -> tuple[int, int]:
+    """`(surge, unavailable)` in pods; both zero would stand still, so then one may be unavailable."""
+    strategy = deployment["spec"].get("strategy") or {}
+    if strategy.get("type") == "Recreate":
+        return 0, 0
+    rolling = strategy.get("rollingUpdate") or {}
+    replicas = wanted_replicas(deployment)
+    surge = proportion(rolling.get("maxSurge", "25%"), replicas, up=True)
+    unavailable = proportion(rolling.get("maxUnavailable", "25%"), replicas, up=False)
+    if surge == 0 and unavailable == 0:
+        unavailable = 1
+    return surge, min(unavailable, replicas)
+
+
+def resize(plan: Plan, deployment: Tree, replica_set: Tree, size: int) -> bool:
+    """Scale a ReplicaSet and say so; whether that changes anything."""
+    before = wanted_replicas(replica_set)
+    surge, _ = limits_of(deployment)
+    desired = wanted_replicas(deployment)
+    annotations = {DESIRED: str(desired), MAXIMUM: str(desired + surge)}
+    merge: Tree = {"metadata": {"annotations": annotations}}
+    if size != before:
+        merge["spec"] = {"replicas": size}
+    plan.add(Patch(REPLICA_SETS, replica_set, merge))
+    if size == before:
+        return False
+    direction = "up" if size > before else "down"
+    said = f"Scaled {direction} replica set {name_of(replica_set)} from {before} to {size}"
+    plan.add(Announce(deployment, "ScalingReplicaSet", said))
+    return True
+
+
+def roll(plan: Plan, deployment: Tree, new: Tree, old: Sequence[Tree]) -> None:
+    """One step: first up, then down, never both at once."""
+    if resize(plan, deployment, new, _new_size(deployment, new, old)):
+        return
+    _shrink_old(plan, deployment, new, old)
+
+
+def _new_size(deployment: Tree, new: Tree, old: Sequence[Tree]) -> int:
+    desired, size = wanted_replicas(deployment), wanted_replicas(new)
+    if size >= desired:
+        return desired
+    surge, _ = limits_of(deployment)
+    total = size + sum(wanted_replicas(each) for each in old)
+    room = desired + surge - total
+    return size if room <= 0 else min(desired, size + room)
+
+
+def _shrink_old(plan: Plan, deployment: Tree, new: Tree, old: Sequence[Tree]) -> None:
+    standing = [each for each in old if wanted_replicas(each)]
+    if not standing:
+        return
+    _, unavailable = limits_of(deployment)
+    floor = wanted_replicas(deployment) - unavailable
+    total = wanted_replicas(new) + sum(wanted_replicas(each) for each in standing)
+    new_unavailable = wanted_replicas(new) - _available(new)
+    may_go = total - floor - new_unavailable
+    if may_go <= 0:
+        return
+    sizes = {name_of(each): wanted_replicas(each) for each in standing}
+    for each in sorted(standing, key=created_at):  # pods that don't work anyway go first
+        ill = min(sizes[name_of(each)] - _available(each), may_go)
+        if ill > 0:
+            sizes[name_of(each)] -= ill
+            may_go -= ill
+    healthy = _available(new) + sum(min(_available(each), sizes[name_of(each)]) for each in standing)
+    spare = healthy - floor
+    for each in sorted(standing, key=created_at):
+        step = min(sizes[name_of(each)], spare)
+        if step > 0:
+            sizes[name_of(each)] -= step
+            spare -= step
+    for each in standing:
+        resize(plan, deployment, each, sizes[name_of(each)])
+
+
+def recreate(
+    plan: Plan, deployment: Tree, new: Tree, old: Sequence[Tree], pods: Mapping[str, Sequence[Tree]]
+) -> None:
+    """All old pods go before the first new one comes."""
+    shrunk = [resize(plan, deployment, each, 0) for each in old if wanted_replicas(each)]
+    if any(shrunk):
+        return
+    left = [pod for each in old for pod in pods.get(each["metadata"]["uid"], ()) if not is_finished(pod)]
+    if not left:
+        resize(plan, deployment, new, wanted_replicas(deployment))
+
+
+def scale_all(plan: Plan, deployment: Tree, new: Tree | None, old: Sequence[Tree]) -> None:
+    """The number of pods was changed, or the Deployment is paused: keep the proportions of a rollout under way."""
+    standing = [each for each in (*old, *([new] if new else [])) if wanted_replicas(each)]
+    desired = wanted_replicas(deployment)
+    if len(standing) <= 1:
+        latest = standing[0] if standing else new
+        if latest is not None:
+            resize(plan, deployment, latest, desired)
+        return
+    if new is not None and _available(new) >= desired and wanted_replicas(new) >= desired:
+        for each in standing:
+            resize(plan, deployment, each, desired if each is new else 0)
+        return
+    surge, _ = limits_of(deployment)
+    _share_out(plan, deployment, standing, desired + surge if desired else 0)
+
+
+def _share_out(plan: Plan, deployment: Tree, standing: list[Tree], allowed: int) -> None:
+    total = sum(wanted_replicas(each) for each in standing)
+    change = allowed - total
+    # The largest gets its share first, so that rounding doesn't starve a small one.
+    ranked = sorted(standing, key=lambda each: (-wanted_replicas(each), -created_at(each) * (change > 0)))
+    left = change
+    sizes: dict[str, int] = {}
+    for each in ranked:
+        size = wanted_replicas(each)
+        before = int(annotations_of(each).get(MAXIMUM) or 0) or total
+        share = round(size * allowed / before) - size
+        share = max(min(share, left), 0) if change > 0 else min(max(share, left), 0)
+        sizes[name_of(each)] = size + share
+        left -= share
+    if left:
+        first = name_of(ranked[0])
+        sizes[first] = max(0, sizes[first] + left)
+    for each in standing:
+        resize(plan, deployment, each, sizes[name_of(each)])
+
+
+def _available(replica_set: Tree) -> int:
+    return int((replica_set.get("status") or {}).get("availableReplicas") or 0)

@@ -1,0 +1,115 @@
+"""A Deployment's status and conditions, which `kubectl rollout status` waits for. Called by `deployment`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windlass.embedded.controllers.deployment_rolling import limits_of
+from windlass.embedded.controllers.objects import Tree, condition_of, name_of, seconds, timestamp, with_condition
+from windlass.embedded.controllers.replicaset import wanted_replicas
+
+FOREVER = 2**31 - 1
+
+
+def deployment_status(
+    deployment: Tree, new: Tree | None, old: Sequence[Tree], now: float
+) -> tuple[Tree, float | None]:
+    """The status as it should stand, and when the progress deadline has to be looked at."""
+    sets = [*old, *([new] if new is not None else [])]
+    status = dict(deployment.get("status") or {})
+    available = _sum(sets, "availableReplicas")
+    total = _sum(sets, "replicas")
+    before = {field: int(status.get(field) or 0) for field in _COUNTED}
+    status["observedGeneration"] = deployment["metadata"].get("generation", 1)
+    status["replicas"] = total or None
+    status["updatedReplicas"] = _sum([new] if new is not None else [], "replicas") or None
+    status["readyReplicas"] = _sum(sets, "readyReplicas") or None
+    status["availableReplicas"] = available or None
+    status["unavailableReplicas"] = max(0, sum(map(wanted_replicas, sets)) - available) or None
+    moved = any(int(status.get(field) or 0) > before[field] for field in _COUNTED[1:]) or (
+        total - int(status.get("updatedReplicas") or 0) < before["replicas"] - before["updatedReplicas"]
+    )
+    conditions = list(status.get("conditions") or ())
+    conditions = _with(conditions, _availability(deployment, available), now)
+    progress, again = _progress(deployment, new, status, moved, now)
+    if progress is not None:
+        conditions = _with(conditions, progress, now)
+        if moved and progress["reason"] == "ReplicaSetUpdated":
+            conditions = [_touched(each, now) if each["type"] == "Progressing" else each for each in conditions]
+    status["conditions"] = conditions
+    return status, again
+
+
+_COUNTED = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
+
+
+def _sum(sets: Sequence[Tree], field: str) -> int:
+    return sum(int((each.get("status") or {}).get(field) or 0) for each in sets)
+
+
+def _with(conditions: list[Tree], new: Tree, now: float) -> list[Tree]:
+    return with_condition(conditions, new, now, updated="lastUpdateTime")
+
+
+def _touched(condition: Tree, now: float) -> Tree:
+    return {**condition, "lastUpdateTime": timestamp(now)}
+
+
+def _availability(deployment: Tree, available: int) -> Tree:
+    _, unavailable = limits_of(deployment)
+    enough = available >= wanted_replicas(deployment) - unavailable
+    return {
+        "type": "Available",
+        "status": "True" if enough else "False",
+        "reason": "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable",
+        "message": f"Deployment {'has' if enough else 'does not have'} minimum availability.",
+    }
+
+
+def is_complete(deployment: Tree, status: Tree) -> bool:
+    desired = wanted_replicas(deployment)
+    updated = int(status.get("updatedReplicas") or 0)
+    return (
+        updated == desired
+        and int(status.get("replicas") or 0) == desired
+        and int(status.get("availableReplicas") or 0) == desired
+    )
+
+
+def _progress(
+    deployment: Tree, new: Tree | None, status: Tree, moved: bool, now: float
+) -> tuple[Tree | None, float | None]:
+    deadline = deployment["spec"].get("progressDeadlineSeconds")
+    if deadline is None or int(deadline) == FOREVER:
+        return None, None
+    known = condition_of(deployment, "Progressing")
+    what = f'ReplicaSet "{name_of(new)}"' if new is not None else "Deployment"
+    if deployment["spec"].get("paused"):
+        late = known is not None and known.get("reason") == "ProgressDeadlineExceeded"
+        paused = _condition("Unknown", "DeploymentPaused", "Deployment is paused")
+        return known_words(known) if late and known is not None else paused, None
+    if known is not None and known.get("reason") == "DeploymentPaused":
+        return _condition("Unknown", "DeploymentResumed", "Deployment is resumed"), now + int(deadline)
+    if new is None:
+        return (known_words(known) if known else None), None
+    if known is not None and known.get("reason") == "NewReplicaSetAvailable" and is_complete(deployment, status):
+        return known_words(known), None
+    if is_complete(deployment, status):
+        return _condition("True", "NewReplicaSetAvailable", f"{what} has successfully progressed."), None
+    if known is None or known.get("reason") == "NewReplicaSetAvailable":
+        said = f'Created new replica set "{name_of(new)}"'
+        return _condition("True", "NewReplicaSetCreated", said), now + int(deadline)
+    if moved:
+        return _condition("True", "ReplicaSetUpdated", f"{what} is progressing."), now + int(deadline)
+    expires = seconds(known.get("lastUpdateTime")) + int(deadline)
+    if now >= expires:
+        return _condition("False", "ProgressDeadlineExceeded", f"{what} has timed out progressing."), None
+    return known_words(known), expires
+
+
+def known_words(known: Tree) -> Tree:
+    return _condition(str(known["status"]), str(known["reason"]), str(known.get("message", "")))
+
+
+def _condition(status: str, reason: str, message: str) -> Tree:
+    return {"type": "Progressing", "status": status, "reason": reason, "message": message}

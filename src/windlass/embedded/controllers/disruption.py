@@ -1,0 +1,150 @@
+"""PodDisruptionBudgets: how many of the pods may go right now. The eviction subresource believes what is written here.
+
+`reconcile_budget` is pure; `BudgetWorker` gathers. `expected` is how many pods there should be, which a percentage and
+maxUnavailable need to know from the pods' owners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from windlass.embedded.controllers.cache import Cache
+from windlass.embedded.controllers.carry import Carrier
+from windlass.embedded.controllers.doors import Door
+from windlass.embedded.controllers.objects import (
+    Tree,
+    controller_of,
+    is_deleting,
+    key_of,
+    labels_of,
+    name_of,
+    namespace_of,
+    proportion,
+    seconds,
+    selects,
+    with_condition,
+)
+from windlass.embedded.controllers.outcome import Outcome, Plan, Status
+from windlass.embedded.controllers.pods import is_finished, is_ready
+
+RESOURCE = "poddisruptionbudgets.policy"
+DISRUPTED_SECONDS = 120.0
+"""An eviction that was allowed and never came about is forgotten after so long."""
+_SCALED = {
+    "ReplicaSet": "replicasets.apps",
+    "StatefulSet": "statefulsets.apps",
+    "Deployment": "deployments.apps",
+    "Job": "jobs.batch",
+}
+
+
+def reconcile_budget(budget: Tree, pods: Sequence[Tree], expected: int, now: float) -> Outcome:
+    """`pods` are those that it selects."""
+    if is_deleting(budget):
+        return Outcome()
+    plan = Plan()
+    spec = budget["spec"]
+    status = dict(budget.get("status") or {})
+    disrupted = _still_disrupted(status.get("disruptedPods") or {}, pods, now)
+    healthy = sum(is_ready(pod) and not is_deleting(pod) and name_of(pod) not in disrupted for pod in pods)
+    if spec.get("maxUnavailable") is not None:
+        desired = expected - proportion(spec["maxUnavailable"], expected, up=True)
+    else:
+        desired = proportion(spec.get("minAvailable", 1), expected, up=True)
+    desired = max(0, desired)
+    allowed = max(0, healthy - desired) if expected else 0
+    status |= {
+        "currentHealthy": healthy,
+        "desiredHealthy": desired,
+        "disruptionsAllowed": allowed,
+        "expectedPods": expected,
+        "observedGeneration": budget["metadata"].get("generation", 1),
+        "disruptedPods": disrupted or None,
+    }
+    status["conditions"] = with_condition(
+        status.get("conditions") or (),
+        {
+            "type": "DisruptionAllowed",
+            "status": "True" if allowed else "False",
+            "reason": "SufficientPods" if allowed else "InsufficientPods",
+            "message": "",
+            "observedGeneration": status["observedGeneration"],
+        },
+        now,
+    )
+    plan.add(Status(RESOURCE, budget, status))
+    plan.look_at(min((seconds(at) + DISRUPTED_SECONDS for at in disrupted.values()), default=None))
+    return plan.outcome()
+
+
+def _still_disrupted(disrupted: dict[str, str], pods: Sequence[Tree], now: float) -> dict[str, str]:
+    """Pods whose eviction was allowed and that are not being deleted yet."""
+    waiting = {name_of(pod) for pod in pods if not is_deleting(pod)}
+    return {
+        name: at
+        for name, at in disrupted.items()
+        if name in waiting and now < seconds(at) + DISRUPTED_SECONDS
+    }
+
+
+class BudgetWorker:
+    name = "disruption-controller"
+    resources = (RESOURCE, "pods", *_SCALED.values())
+
+    def __init__(self, door: Door, cache: Cache) -> None:
+        self._cache = cache
+        self._carrier = Carrier(door, self.name)
+
+    def keys(self, resource: str, kind: str, new: Tree, old: Tree | None) -> Iterator[str]:
+        if resource == RESOURCE:
+            yield key_of(new)
+            return
+        for budget in self._cache.all(RESOURCE):
+            if namespace_of(budget) != namespace_of(new):
+                continue
+            selector = budget["spec"].get("selector")
+            if resource != "pods" or any(
+                selects(selector, labels_of(state)) for state in (new, old) if state is not None
+            ):
+                yield key_of(budget)
+
+    def work(self, key: str, now: float) -> float | None:
+        budget = self._cache.get(RESOURCE, key)
+        if budget is None:
+            return None
+        pods = [
+            pod
+            for pod in self._cache.all("pods")
+            if namespace_of(pod) == namespace_of(budget)
+            and selects(budget["spec"].get("selector"), labels_of(pod))
+            and not is_finished(pod)
+        ]
+        outcome = reconcile_budget(budget, pods, self._expected(budget, pods), now)
+        self._carrier.carry_out(outcome, now)
+        return outcome.again
+
+    def _expected(self, budget: Tree, pods: Sequence[Tree]) -> int:
+        spec = budget["spec"]
+        if spec.get("maxUnavailable") is None and not str(spec.get("minAvailable", 1)).endswith("%"):
+            return len(pods)
+        total, seen = 0, set()
+        for pod in pods:
+            owner = self._top_owner(pod)
+            if owner is None:
+                total += 1
+            elif key_of(owner) + owner["kind"] not in seen:
+                seen.add(key_of(owner) + owner["kind"])
+                size = owner["spec"].get("replicas", owner["spec"].get("parallelism"))
+                total += 1 if size is None else int(size)
+        return total
+
+    def _top_owner(self, thing: Tree) -> Tree | None:
+        """The thing with a scale: the Deployment above a ReplicaSet, else the ReplicaSet itself."""
+        reference = controller_of(thing)
+        resource = _SCALED.get((reference or {}).get("kind", ""))
+        if reference is None or resource is None:
+            return None
+        owner = self._cache.get(resource, f"{namespace_of(thing)}/{reference['name']}")
+        if owner is None:
+            return None
+        return self._top_owner(owner) or owner

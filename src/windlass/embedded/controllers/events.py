@@ -1,0 +1,132 @@
+"""Events as users know them: one object for each reason and message about a thing, counted, gone after an hour.
+
+Controllers and node runtimes announce through an `EventWriter`; `EventsExpire` is the worker that removes old ones.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+
+from windlass.embedded.api.errors import ApiError
+from windlass.embedded.controllers.doors import Door
+from windlass.embedded.controllers.objects import Tree, created_at, key_of, seconds, split_key, timestamp
+
+REMEMBERED = 4096
+LIFETIME = 3600.0
+LONGEST_MESSAGE = 1024
+
+
+class EventWriter:
+    """Writes events of one component; `host` is the node for a kubelet's."""
+
+    def __init__(self, door: Door, component: str) -> None:
+        self._door, self._component = door, component
+        self._known: OrderedDict[tuple[str, ...], tuple[str, str]] = OrderedDict()
+
+    def write(
+        self,
+        regarding: Tree,
+        reason: str,
+        message: str,
+        now: float,
+        *,
+        type: str = "Normal",
+        host: str = "",
+        field: str = "",
+    ) -> None:
+        """An event that can't be written is lost: nothing depends on one."""
+        message = message[:LONGEST_MESSAGE]
+        target = _reference(regarding, field)
+        key = (target.get("uid", ""), target["name"], field, type, reason, message, host)
+        known = self._known.get(key)
+        try:
+            if known is None or not self._count(known, now):
+                self._known[key] = self._create(target, reason, message, now, type, host)
+        except ApiError:
+            return
+        self._known.move_to_end(key)
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+
+    def _count(self, known: tuple[str, str], now: float) -> bool:
+        namespace, name = known
+        try:
+            event = self._door.get("events", namespace, name)
+            merge = {"count": int(event.get("count") or 1) + 1, "lastTimestamp": timestamp(now)}
+            self._door.patch("events", namespace, name, merge)
+        except ApiError:
+            return False
+        return True
+
+    def _create(
+        self, target: Tree, reason: str, message: str, now: float, type: str, host: str
+    ) -> tuple[str, str]:
+        namespace = target.get("namespace") or "default"
+        name = f"{target['name']}.{secrets.token_hex(8)}"
+        moment = timestamp(now)
+        source = {"component": self._component}
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": target,
+            "reason": reason,
+            "message": message,
+            "type": type,
+            "source": {**source, "host": host} if host else source,
+            "count": 1,
+            "firstTimestamp": moment,
+            "lastTimestamp": moment,
+            "eventTime": None,
+            "reportingComponent": self._component,
+            "reportingInstance": host,
+        }
+        self._door.create("events", namespace, event)
+        return namespace, name
+
+
+def _reference(thing: Tree, field: str) -> Tree:
+    metadata = thing["metadata"]
+    reference = {
+        "apiVersion": thing["apiVersion"],
+        "kind": thing["kind"],
+        "name": metadata["name"],
+        "namespace": metadata.get("namespace", ""),
+        # Node events carry the node's name, as the kubelet writes it: `kubectl describe node` looks for that.
+        "uid": metadata.get("uid", ""),
+        "resourceVersion": metadata.get("resourceVersion", ""),
+        "fieldPath": field,
+    }
+    return {name: value for name, value in reference.items() if value}
+
+
+class EventsExpire:
+    """A worker: an event goes an hour after it was last seen."""
+
+    name = "events-ttl"
+    resources = ("events",)
+
+    def __init__(self, door: Door, lifetime: float = LIFETIME) -> None:
+        self._door, self._lifetime = door, lifetime
+
+    def keys(self, resource: str, kind: str, new: Tree, old: Tree | None) -> tuple[str, ...]:
+        return (key_of(new),) if kind == "ADDED" else ()
+
+    def work(self, key: str, now: float) -> float | None:
+        namespace, name = split_key(key)
+        try:
+            event = self._door.get("events", namespace, name)
+        except ApiError:
+            return None
+        ends = _last_seen(event) + self._lifetime
+        if now < ends:
+            return ends
+        self._door.delete("events", namespace, name)
+        return None
+
+
+def _last_seen(event: Tree) -> float:
+    series = event.get("series") or {}
+    seen = (event.get("lastTimestamp"), series.get("lastObservedTime"), event.get("eventTime"))
+    return max((seconds(each) for each in seen), default=0.0) or created_at(event)

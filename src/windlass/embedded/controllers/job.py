@@ -1,0 +1,319 @@
+"""The Job controller: so many pods until so many have succeeded, or until it is clear that they won't.
+
+`reconcile_job` is pure: a Job, its pods, what is remembered of failures, and the time go in; actions come out. A pod is
+counted once and for all, by a finalizer that keeps it until then; `status.uncountedTerminatedPods` carries those that
+were being counted when the process was killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from windlass.embedded.controllers.job_pods import (
+    finished_at,
+    has_failed,
+    index_of,
+    indices_of,
+    indices_text,
+    is_indexed,
+    is_tracked,
+    missing_indices,
+    new_pod,
+    surplus,
+    untracked,
+)
+from windlass.embedded.controllers.job_policy import FAIL_JOB, IGNORE, verdict_on
+from windlass.embedded.controllers.objects import (
+    Tree,
+    condition_of,
+    has_condition,
+    is_deleting,
+    seconds,
+    timestamp,
+    uid_of,
+    with_condition,
+)
+from windlass.embedded.controllers.outcome import Announce, Create, Delete, Outcome, Patch, Plan, Status
+from windlass.embedded.controllers.pods import (
+    all_restarts,
+    deletion_rank,
+    is_active,
+    is_finished,
+    is_ready,
+    phase_of,
+)
+
+RESOURCE = "jobs.batch"
+FIRST_BACKOFF, LONGEST_BACKOFF = 10.0, 600.0
+MOST_AT_ONCE = 500
+OURS = "kubernetes.io/job-controller"
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Pods that failed in a row, for the back-off."""
+
+    count: int = 0
+    last: float = 0.0
+
+    @property
+    def until(self) -> float:
+        """No new pod before this moment."""
+        if not self.count:
+            return 0.0
+        pause: float = min(FIRST_BACKOFF * 2 ** min(self.count - 1, 20), LONGEST_BACKOFF)
+        return self.last + pause
+
+
+@dataclass
+class Tally:
+    """What has ended: counted before, and found now."""
+
+    succeeded: int = 0
+    failed: int = 0
+    done: set[int] = field(default_factory=set)
+    """Indices that have succeeded."""
+    counting: dict[str, list[str]] = field(default_factory=lambda: {"succeeded": [], "failed": []})
+    release: list[Tree] = field(default_factory=list)
+    """Pods whose finalizer can go."""
+    why_fail: str = ""
+    """The words of a FailJob rule."""
+    failures: Failures = Failures()
+
+
+def reconcile_job(
+    job: Tree, pods: Sequence[Tree], now: float, failures: Failures = Failures()
+) -> tuple[Outcome, Failures]:
+    if job["spec"].get("managedBy") not in (None, "", OURS):
+        return Outcome(), failures
+    if is_deleting(job) or is_over(job):
+        return _after_the_end(job, pods, now), failures
+    tally = count_ended(job, pods, now, failures)
+    return _Pass(job, list(pods), now, tally).run(), tally.failures
+
+
+def is_over(job: Tree) -> bool:
+    return has_condition(job, "Complete") or has_condition(job, "Failed")
+
+
+def _after_the_end(job: Tree, pods: Sequence[Tree], now: float) -> Outcome:
+    """Nothing but letting go of pods and, after its time, of the Job."""
+    plan = Plan([Patch("pods", pod, untracked(pod)) for pod in pods if is_tracked(pod)])
+    ttl = job["spec"].get("ttlSecondsAfterFinished")
+    if ttl is not None and not is_deleting(job):
+        ended = condition_of(job, "Complete") if has_condition(job, "Complete") else condition_of(job, "Failed")
+        assert ended is not None, "it is over"
+        expires = seconds(ended.get("lastTransitionTime")) + int(ttl)
+        if now >= expires:
+            plan.add(Delete(RESOURCE, job, propagation="Foreground"))
+        else:
+            plan.look_at(expires)
+    return plan.outcome()
+
+
+def count_ended(job: Tree, pods: Sequence[Tree], now: float, failures: Failures) -> Tally:
+    status = job.get("status") or {}
+    tally = Tally(int(status.get("succeeded") or 0), int(status.get("failed") or 0), failures=failures)
+    tally.done = indices_of(status.get("completedIndexes") or "") if is_indexed(job) else set()
+    before = status.get("uncountedTerminatedPods") or {}
+    caught = {kind: set(before.get(kind) or ()) for kind in ("succeeded", "failed")}
+    ending = has_condition(job, "FailureTarget")
+    ends: list[tuple[float, bool]] = []
+    for pod in pods:
+        if not is_tracked(pod):
+            continue
+        if phase_of(pod) == "Succeeded":
+            caught["succeeded"].add(uid_of(pod))
+            tally.done |= {index_of(pod)} - {-1}
+            ends.append((finished_at(pod, now), True))
+        elif has_failed(job, pod) or (ending and is_finished(pod)):
+            action, words = verdict_on(job, pod)
+            tally.why_fail = tally.why_fail or (words if action == FAIL_JOB else "")
+            if action != IGNORE:
+                caught["failed"].add(uid_of(pod))
+                ends.append((finished_at(pod, now), False))
+        else:
+            continue
+        tally.release.append(pod)
+    tally.counting = {kind: sorted(uids) for kind, uids in caught.items()}
+    tally.succeeded = len(tally.done) if is_indexed(job) else tally.succeeded + len(caught["succeeded"])
+    tally.failed += len(caught["failed"])
+    for moment, good in sorted(ends):
+        tally.failures = Failures() if good else Failures(tally.failures.count + 1, moment)
+    return tally
+
+
+class _Pass:
+    """One look at a Job that is not over."""
+
+    def __init__(self, job: Tree, pods: list[Tree], now: float, tally: Tally) -> None:
+        self.job, self.spec, self.now, self.tally = job, job["spec"], now, tally
+        self.active = [pod for pod in pods if is_active(pod)]
+        self.terminating = sum(is_deleting(pod) and not is_finished(pod) for pod in pods)
+        self.status: Tree = dict(job.get("status") or {})
+        self.conditions: list[Tree] = list(self.status.get("conditions") or ())
+        self.plan = Plan()
+        self.suspended = bool(self.spec.get("suspend"))
+
+    def run(self) -> Outcome:
+        self._note_suspension()
+        why = self._why_failed()
+        if why:
+            self._end("FailureTarget", "Failed", *why)
+        elif self._has_succeeded():
+            words = ("CompletionsReached", "Reached expected number of succeeded pods")
+            self._end("SuccessCriteriaMet", "Complete", *words)
+        else:
+            self._keep_going()
+        self._write()
+        return self.plan.outcome()
+
+    def _note_suspension(self) -> None:
+        known = condition_of({"status": {"conditions": self.conditions}}, "Suspended")
+        was = known is not None and known["status"] == "True"
+        if self.suspended:
+            self.status["startTime"] = None
+            if not was:
+                self._condition("Suspended", "JobSuspended", "Job suspended")
+                self.plan.add(Announce(self.job, "Suspended", "Job suspended"))
+        elif was:
+            self._condition("Suspended", "JobResumed", "Job resumed", "False")
+            self.plan.add(Announce(self.job, "Resumed", "Job resumed"))
+            self.status["startTime"] = timestamp(self.now)
+        elif not self.status.get("startTime"):
+            self.status["startTime"] = timestamp(self.now)
+
+    def _why_failed(self) -> tuple[str, str] | None:
+        begun = condition_of(self.job, "FailureTarget")
+        if begun is not None and begun.get("status") == "True":
+            return str(begun["reason"]), str(begun["message"])
+        if self.tally.why_fail:
+            return "PodFailurePolicy", self.tally.why_fail
+        if self._past_limit():
+            return "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+        if self._past_deadline():
+            return "DeadlineExceeded", "Job was active longer than specified deadline"
+        return None
+
+    def _past_limit(self) -> bool:
+        limit = self.spec.get("backoffLimit")
+        limit = 6 if limit is None else int(limit)
+        if self.tally.failed > limit:
+            return True
+        if (self.spec["template"].get("spec") or {}).get("restartPolicy") != "OnFailure":
+            return False
+        count = sum(all_restarts(pod) for pod in self.active)
+        return count > 0 if limit == 0 else count >= limit
+
+    def _past_deadline(self) -> bool:
+        deadline = self.spec.get("activeDeadlineSeconds")
+        if deadline is None or self.suspended or not self.status.get("startTime"):
+            return False
+        ends = seconds(self.status["startTime"]) + int(deadline)
+        self.plan.look_at(ends)
+        return self.now >= ends
+
+    def _has_succeeded(self) -> bool:
+        if has_condition(self.job, "SuccessCriteriaMet"):
+            return True
+        completions = self.spec.get("completions")
+        if completions is None:
+            return self.tally.succeeded > 0 and not self.active
+        return self.tally.succeeded >= int(completions)
+
+    def _end(self, target: str, final: str, reason: str, message: str) -> None:
+        """First the target, then the pods go, then the last word."""
+        self._condition(target, reason, message)
+        counted = target == "FailureTarget"
+        for pod in self.active:
+            if not counted and is_tracked(pod):
+                self.plan.add(Patch("pods", pod, untracked(pod)))
+            self.plan.add(Delete("pods", pod, self.job))
+        left = len(self.active) + self.terminating
+        self.active = []
+        if left:
+            self.terminating = left
+            return
+        self._condition(final, reason, message)
+        if final == "Complete":
+            self.status["completionTime"] = timestamp(self.now)
+            self.plan.add(Announce(self.job, "Completed", "Job completed"))
+        else:
+            self.plan.add(Announce(self.job, reason, message, "Warning"))
+        ttl = self.spec.get("ttlSecondsAfterFinished")
+        if ttl is not None:
+            self.plan.look_at(self.now + int(ttl))
+
+    def _keep_going(self) -> None:
+        if is_indexed(self.job):
+            self._remove(surplus(self.active))
+        want = self._wanted()
+        if len(self.active) > want:
+            ranked = sorted(self.active, key=deletion_rank)
+            self._remove(ranked[: len(self.active) - want])
+        missing = want - len(self.active)
+        if self.spec.get("podReplacementPolicy") == "Failed":
+            missing -= self.terminating
+        if missing <= 0:
+            return
+        if self.now < self.tally.failures.until:
+            self.plan.look_at(self.tally.failures.until)
+            return
+        self._start(min(missing, MOST_AT_ONCE))
+
+    def _wanted(self) -> int:
+        if self.suspended:
+            return 0
+        parallelism = self.spec.get("parallelism")
+        most = 1 if parallelism is None else int(parallelism)
+        completions = self.spec.get("completions")
+        if completions is None:
+            return len(self.active) if self.tally.succeeded > 0 else most
+        return max(0, min(most, int(completions) - self.tally.succeeded))
+
+    def _remove(self, pods: Sequence[Tree]) -> None:
+        for pod in pods:
+            if is_tracked(pod):
+                self.plan.add(Patch("pods", pod, untracked(pod)))  # first, so that it doesn't count as failed
+            self.plan.add(Delete("pods", pod, self.job))
+        gone = {uid_of(pod) for pod in pods}
+        self.active = [pod for pod in self.active if uid_of(pod) not in gone]
+        self.terminating += len(gone)
+
+    def _start(self, count: int) -> None:
+        if not is_indexed(self.job):
+            self.plan.add(*(Create("pods", self.job, new_pod(self.job)) for _ in range(count)))
+            return
+        taken = self.tally.done | {index_of(pod) for pod in self.active}
+        for index in missing_indices(taken, int(self.spec.get("completions") or 0), count):
+            self.plan.add(Create("pods", self.job, new_pod(self.job, index)))
+
+    def _condition(self, kind: str, reason: str, message: str, status: str = "True") -> None:
+        new = {"type": kind, "status": status, "reason": reason, "message": message}
+        known = condition_of({"status": {"conditions": self.conditions}}, kind)
+        if known is not None and known["status"] == status:
+            return
+        self.conditions = with_condition(self.conditions, new, self.now, updated="lastProbeTime")
+
+    def _write(self) -> None:
+        """The counts go first, together with whose they are; the pods are let go after that."""
+        status = self.status
+        tally = self.tally
+        first: list[Status | Patch] = []
+        if tally.release:
+            held = {**status, "uncountedTerminatedPods": {k: v for k, v in tally.counting.items() if v}}
+            held["conditions"] = self.job.get("status", {}).get("conditions")
+            first.append(Status(RESOURCE, self.job, held))
+            first += [Patch("pods", pod, untracked(pod)) for pod in tally.release]
+        # Pods that are only about to be made are counted once they are there: making them may be refused.
+        status["active"] = len(self.active) or None
+        status["ready"] = sum(is_ready(pod) for pod in self.active)
+        status["terminating"] = self.terminating
+        status["succeeded"] = tally.succeeded or None
+        status["failed"] = tally.failed or None
+        status["uncountedTerminatedPods"] = {}
+        status["conditions"] = self.conditions or None
+        if is_indexed(self.job):
+            status["completedIndexes"] = indices_text(tally.done) or None
+        self.plan.actions = [*first, *self.plan.actions, Status(RESOURCE, self.job, status)]

@@ -1,0 +1,128 @@
+"""The pods of a Job: which count as what, and the indices of an Indexed one. Read by `controllers.job`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from windlass.embedded.controllers.objects import (
+    Tree,
+    annotations_of,
+    is_deleting,
+    name_of,
+    seconds,
+    uid_of,
+)
+from windlass.embedded.controllers.pods import phase_of
+from windlass.embedded.controllers.template import pod_from
+
+TRACKING = "batch.kubernetes.io/job-tracking"
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+def is_indexed(job: Tree) -> bool:
+    return bool(job["spec"].get("completionMode") == "Indexed")
+
+
+def index_of(pod: Tree) -> int:
+    """-1 where it has none."""
+    text = annotations_of(pod).get(INDEX, "")
+    return int(text) if text.isascii() and text.isdigit() else -1
+
+
+def is_tracked(pod: Tree) -> bool:
+    """Whether it still waits to be counted."""
+    return TRACKING in (pod["metadata"].get("finalizers") or ())
+
+
+def untracked(pod: Tree) -> Tree:
+    """The patch that lets a counted pod go."""
+    left = [each for each in pod["metadata"].get("finalizers") or () if each != TRACKING]
+    return {"metadata": {"uid": uid_of(pod), "finalizers": left or None}}
+
+
+def has_failed(job: Tree, pod: Tree) -> bool:
+    """A pod that is being deleted counts as failed, since it may never get to say how it ended."""
+    if phase_of(pod) == "Failed":
+        return True
+    if job["spec"].get("podReplacementPolicy") == "Failed":
+        return False
+    return is_deleting(pod) and phase_of(pod) != "Succeeded"
+
+
+def finished_at(pod: Tree, now: float) -> float:
+    """When the pod ended, as its last container says; else when it was deleted, else now."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    ends = [seconds(((each.get("state") or {}).get("terminated") or {}).get("finishedAt")) for each in statuses]
+    known = max(ends, default=0.0) or seconds(pod["metadata"].get("deletionTimestamp"))
+    return min(known, now) if known else now
+
+
+def indices_of(text: str) -> set[int]:
+    """Out of `1,3-5,7`."""
+    found: set[int] = set()
+    for part in filter(None, (text or "").split(",")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def indices_text(indices: Iterable[int]) -> str:
+    """As `1,3-5,7`; two neighbours are written `3,4`."""
+    parts: list[str] = []
+    run: list[int] = []
+    for index in [*sorted(indices), -2]:
+        if run and index != run[-1] + 1:
+            parts.append(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)))
+            run = []
+        run.append(index)
+    return ",".join(parts)
+
+
+def missing_indices(taken: set[int], completions: int, count: int) -> list[int]:
+    """The first indices that are neither done nor being worked on."""
+    found: list[int] = []
+    for index in range(completions):
+        if len(found) == count:
+            break
+        if index not in taken:
+            found.append(index)
+    return found
+
+
+def new_pod(job: Tree, index: int = -1) -> Tree:
+    """The Job's next pod; for an Indexed Job the one of an index."""
+    name = name_of(job)
+    pod = pod_from(job["spec"]["template"], job, prefix=f"{name}-" if index < 0 else f"{name}-{index}-")
+    metadata = pod["metadata"]
+    metadata["finalizers"] = [*metadata.get("finalizers", ()), TRACKING]
+    labels = {"batch.kubernetes.io/job-name": name, "job-name": name}
+    uid = uid_of(job)
+    labels |= {"batch.kubernetes.io/controller-uid": uid, "controller-uid": uid}
+    metadata["labels"] = {**metadata["labels"], **labels}
+    if index >= 0:
+        metadata["annotations"] = {**metadata.get("annotations", {}), INDEX: str(index)}
+        metadata["labels"][INDEX] = str(index)
+        spec = pod["spec"]
+        spec["hostname"] = spec.get("hostname") or f"{name}-{index}"
+        for container in (*spec.get("initContainers", ()), *spec.get("containers", ())):
+            _add_index(container)
+    return pod
+
+
+def _add_index(container: Tree) -> None:
+    environment = container.setdefault("env", [])
+    if not any(each.get("name") == "JOB_COMPLETION_INDEX" for each in environment):
+        field = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{INDEX}']"}}
+        environment.append({"name": "JOB_COMPLETION_INDEX", "valueFrom": field})
+
+
+def surplus(pods: Sequence[Tree]) -> list[Tree]:
+    """Active pods of an index that has an older one already."""
+    seen: set[int] = set()
+    extra: list[Tree] = []
+    for pod in sorted(pods, key=lambda each: (each["metadata"].get("creationTimestamp", ""), name_of(each))):
+        index = index_of(pod)
+        if index < 0 or index in seen:
+            extra.append(pod)
+        seen.add(index)
+    return extra

@@ -1,0 +1,127 @@
+"""One loop for all workers: a change in the store names keys, keys are worked off, failures come back later.
+
+`embedded.up` runs it; tests call `settle` with a clock of their own. A worker is a controller or a node's kubelet: it
+says which resources it wants to hear of, which keys a change concerns, and works on one key at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from windlass.embedded.api.errors import ApiError
+from windlass.embedded.controllers.cache import Cache
+from windlass.embedded.controllers.objects import Tree
+from windlass.embedded.controllers.queue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+SLICE_SECONDS = 0.01
+"""How long the loop works before it lets requests through."""
+MOST_ROUNDS = 100_000
+
+
+class Worker(Protocol):
+    name: str
+    resources: Sequence[str]
+
+    def keys(self, resource: str, kind: str, new: Tree, old: Tree | None) -> Iterable[str]:
+        """The keys that a change concerns."""
+
+    def work(self, key: str, now: float) -> float | None:
+        """Look at one key; returns when to look again, if time alone may change something."""
+
+
+class Loop:
+    def __init__(self, cache: Cache, workers: Sequence[Worker], clock: Callable[[], float] = time.time) -> None:
+        self.cache, self._clock = cache, clock
+        self._workers = list(workers)
+        self._listening: dict[str, list[int]] = {}
+        self._queue: WorkQueue[tuple[int, str]] = WorkQueue()
+        self._wake = asyncio.Event()
+        for number, worker in enumerate(self._workers):
+            for resource in worker.resources:
+                self._listening.setdefault(resource, []).append(number)
+
+    def start(self) -> None:
+        """Hear of everything that exists and of every change from now on."""
+        self.cache.hearers.append(self._hear)
+        for resource in self._listening:
+            self.cache.follow(resource)
+
+    def add(self, worker: Worker, key: str) -> None:
+        """Somebody else than the store has news: a process ended, a fault was injected."""
+        self._queue.add((self._workers.index(worker), key))
+        self._wake.set()
+
+    def listen(self, worker: Worker, resource: str) -> None:
+        """A worker wants to hear of a further kind, such as one that a CustomResourceDefinition has just added."""
+        number = self._workers.index(worker)
+        listening = self._listening.setdefault(resource, [])
+        if number not in listening:
+            listening.append(number)
+        self.cache.follow(resource)
+
+    def settle(self, now: float) -> None:
+        """Work off everything that is due."""
+        for _ in range(MOST_ROUNDS):
+            item = self._queue.take(now)
+            if item is None:
+                return
+            self._work(item, now)
+        raise RuntimeError(f"no rest after {MOST_ROUNDS} pieces of work; last: {item}")
+
+    def next_due(self) -> float | None:
+        return self._queue.next_due()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            self._wake.clear()
+            now = self._clock()
+            until = time.monotonic() + SLICE_SECONDS
+            item = self._queue.take(now)
+            while item is not None:
+                self._work(item, now)
+                if time.monotonic() > until:
+                    await asyncio.sleep(0)
+                    until = time.monotonic() + SLICE_SECONDS
+                    now = self._clock()
+                item = self._queue.take(now)
+            await self._rest()
+
+    async def _rest(self) -> None:
+        due = self._queue.next_due()
+        if len(self._queue):
+            return
+        pause = None if due is None else max(0.0, due - self._clock())
+        try:
+            await asyncio.wait_for(self._wake.wait(), pause)
+        except TimeoutError:
+            return
+
+    def _work(self, item: tuple[int, str], now: float) -> None:
+        number, key = item
+        worker = self._workers[number]
+        try:
+            again = worker.work(key, now)
+        except ApiError as error:
+            pause = self._queue.failed(item, now)
+            log.debug("%s: %s: %s; again in %.2f s", worker.name, key, error.message, pause)
+            return
+        except Exception:  # a task boundary: one odd object must not stop the others
+            pause = self._queue.failed(item, now)
+            log.exception("%s failed on %s; again in %.2f s", worker.name, key, pause)
+            return
+        self._queue.succeeded(item)
+        if again is not None:
+            self._queue.add_at(item, again)
+
+    def _hear(self, resource: str, kind: str, new: Tree, old: Tree | None) -> None:
+        for number in self._listening.get(resource, ()):
+            for key in self._workers[number].keys(resource, kind, new, old):
+                self._queue.add((number, key))
+        self._wake.set()

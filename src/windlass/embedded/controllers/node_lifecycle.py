@@ -1,0 +1,269 @@
+"""Nodes that fall silent: marked, tainted, and in the end left by their pods.
+
+`NodeLifecycle` reads leases and conditions and writes conditions, taints and the readiness of pods; `TaintEviction`
+removes pods that don't tolerate a NoExecute taint (any longer); `LostPods` forgets those whose node is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from windlass.embedded.controllers.cache import Cache
+from windlass.embedded.controllers.carry import Carrier
+from windlass.embedded.controllers.doors import Door
+from windlass.embedded.controllers.objects import (
+    Tree,
+    condition_of,
+    created_at,
+    is_deleting,
+    key_of,
+    name_of,
+    seconds,
+    timestamp,
+    with_condition,
+)
+from windlass.embedded.controllers.outcome import Announce, Delete, Outcome, Patch, Plan
+from windlass.embedded.controllers.pods import is_finished, is_ready
+
+GRACE = 40.0
+"""How long a node may be silent."""
+LEASES, LEASE_NAMESPACE = "leases.coordination.k8s.io", "kube-node-lease"
+NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+_PRESSURE = {
+    "MemoryPressure": "node.kubernetes.io/memory-pressure",
+    "DiskPressure": "node.kubernetes.io/disk-pressure",
+    "PIDPressure": "node.kubernetes.io/pid-pressure",
+    "NetworkUnavailable": "node.kubernetes.io/network-unavailable",
+}
+_MANAGED = {NOT_READY, UNREACHABLE, UNSCHEDULABLE, *_PRESSURE.values()}
+_SILENT = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
+
+
+def reconcile_node(node: Tree, lease: Tree | None, pods: Sequence[Tree], now: float) -> Outcome:
+    plan = Plan()
+    silent_at = _last_heard(node, lease) + _grace(lease)
+    conditions = list((node.get("status") or {}).get("conditions") or ())
+    if now >= silent_at:
+        conditions = _unknown(conditions, now)
+        if (condition_of(node, "Ready") or {}).get("status") != "Unknown":
+            plan.add(Patch("nodes", node, {"status": {"conditions": conditions}}, "status"))
+            said = f"Node {name_of(node)} status is now: NodeNotReady"
+            plan.add(Announce(node, "NodeNotReady", said))
+    else:
+        plan.look_at(silent_at)
+    seen = {**node, "status": {**(node.get("status") or {}), "conditions": conditions}}
+    taints = wanted_taints(seen, now)
+    if taints != ((node.get("spec") or {}).get("taints") or []):
+        plan.add(Patch("nodes", node, {"spec": {"taints": taints or None}}))
+    if (condition_of(seen, "Ready") or {}).get("status", "True") != "True":
+        for pod in pods:
+            if is_ready(pod) and not is_finished(pod):
+                plan.add(*_not_ready_any_more(pod, now))
+    return plan.outcome()
+
+
+def _last_heard(node: Tree, lease: Tree | None) -> float:
+    renewed = seconds((lease or {}).get("spec", {}).get("renewTime"))
+    return max(renewed, created_at(node))
+
+
+def _grace(lease: Tree | None) -> float:
+    return max(GRACE, float((lease or {}).get("spec", {}).get("leaseDurationSeconds") or 0))
+
+
+def _unknown(conditions: list[Tree], now: float) -> list[Tree]:
+    kinds = [each["type"] for each in conditions] or ["Ready"]
+    for kind in kinds:
+        new = {"type": kind, "status": "Unknown", "reason": _SILENT[0], "message": _SILENT[1]}
+        beat = next((each.get("lastHeartbeatTime") for each in conditions if each["type"] == kind), None)
+        conditions = with_condition(conditions, {**new, "lastHeartbeatTime": beat}, now)
+    return conditions
+
+
+def wanted_taints(node: Tree, now: float) -> list[Tree]:
+    """Those of others as they are, and ours as the node's state wants them."""
+    known = (node.get("spec") or {}).get("taints") or []
+    ours = _own_taints(node)
+    kept = [dict(each) for each in known if each["key"] not in _MANAGED or (each["key"], each["effect"]) in ours]
+    present = {(each["key"], each["effect"]) for each in kept}
+    added = [
+        {"key": key, "effect": effect, "timeAdded": timestamp(now)}
+        if effect == "NoExecute" or key in (NOT_READY, UNREACHABLE)
+        else {"key": key, "effect": effect}
+        for key, effect in ours
+        if (key, effect) not in present
+    ]
+    return [*kept, *added]
+
+
+def _own_taints(node: Tree) -> list[tuple[str, str]]:
+    taints: list[tuple[str, str]] = []
+    if (node.get("spec") or {}).get("unschedulable"):
+        taints.append((UNSCHEDULABLE, "NoSchedule"))
+    ready = (condition_of(node, "Ready") or {}).get("status", "Unknown")
+    if ready != "True":
+        key = UNREACHABLE if ready == "Unknown" else NOT_READY
+        taints += [(key, "NoSchedule"), (key, "NoExecute")]
+    for kind, key in _PRESSURE.items():
+        if (condition_of(node, kind) or {}).get("status") == "True":
+            taints.append((key, "NoSchedule"))
+    return taints
+
+
+def _not_ready_any_more(pod: Tree, now: float) -> list[Patch | Announce]:
+    new = {"type": "Ready", "status": "False", "reason": "NodeNotReady"}
+    conditions = with_condition((pod.get("status") or {}).get("conditions") or (), new, now)
+    return [
+        Patch("pods", pod, {"status": {"conditions": conditions}}, "status"),
+        Announce(pod, "NodeNotReady", "Node is not ready", "Warning"),
+    ]
+
+
+class NodeLifecycle:
+    name = "node-controller"
+    resources = ("nodes", LEASES, "pods")
+
+    def __init__(self, door: Door, cache: Cache) -> None:
+        self._cache = cache
+        self._carrier = Carrier(door, self.name)
+
+    def keys(self, resource: str, kind: str, new: Tree, old: Tree | None) -> Iterator[str]:
+        if resource == "nodes":
+            if kind == "ADDED":
+                said = f"Node {name_of(new)} event: Registered Node {name_of(new)} in Controller"
+                self._carrier.events.write(new, "RegisteredNode", said, created_at(new))
+            yield name_of(new)
+        elif resource == LEASES:
+            # A renewal on time changes nothing; the check at the old deadline reads the new one.
+            if new["metadata"].get("namespace") == LEASE_NAMESPACE and (
+                old is None or kind == "DELETED" or self._is_marked(name_of(new))
+            ):
+                yield name_of(new)
+
+    def work(self, key: str, now: float) -> float | None:
+        node = self._cache.get("nodes", key)
+        if node is None or is_deleting(node):
+            return None
+        lease = self._cache.get(LEASES, f"{LEASE_NAMESPACE}/{key}")
+        outcome = reconcile_node(node, lease, self._cache.on_node(key), now)
+        self._carrier.carry_out(outcome, now)
+        return outcome.again
+
+    def _is_marked(self, name: str) -> bool:
+        node = self._cache.get("nodes", name)
+        return node is not None and (condition_of(node, "Ready") or {}).get("status") == "Unknown"
+
+
+class TaintEviction:
+    name = "taint-eviction-controller"
+    resources = ("nodes", "pods")
+
+    def __init__(self, door: Door, cache: Cache) -> None:
+        self._cache = cache
+        self._carrier = Carrier(door, self.name)
+
+    def keys(self, resource: str, kind: str, new: Tree, old: Tree | None) -> Iterator[str]:
+        if resource == "pods":
+            node = self._cache.get("nodes", _node_name(new)) if _node_name(new) else None
+            if node is not None and _evicting(node):
+                yield key_of(new)
+        elif kind != "DELETED" and _evicting(new) != (_evicting(old) if old is not None else []):
+            yield from (key_of(pod) for pod in self._cache.on_node(name_of(new)))
+
+    def work(self, key: str, now: float) -> float | None:
+        pod = self._cache.get("pods", key)
+        node = self._cache.get("nodes", _node_name(pod)) if pod is not None else None
+        if pod is None or node is None or is_deleting(pod) or is_finished(pod):
+            return None
+        ends = eviction_time(pod, _evicting(node), now)
+        if ends is None or ends > now:
+            return ends
+        new = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "DeletionByTaintManager",
+            "message": "Taint manager: deleting due to NoExecute taint",
+        }
+        conditions = with_condition((pod.get("status") or {}).get("conditions") or (), new, now)
+        actions = (
+            Announce(pod, "TaintManagerEviction", f"Marking for deletion Pod {key}"),
+            Patch("pods", pod, {"status": {"conditions": conditions}}, "status"),
+            Delete("pods", pod),
+        )
+        self._carrier.carry_out(Outcome(actions), now)
+        return None
+
+
+def eviction_time(pod: Tree, taints: Sequence[Tree], now: float) -> float | None:
+    """When the pod has to go; None where it may stay."""
+    ends: list[float] = []
+    for taint in taints:
+        covering = [each for each in (pod["spec"].get("tolerations") or ()) if covers(each, taint)]
+        if not covering:
+            return now
+        bounded = [each["tolerationSeconds"] for each in covering if each.get("tolerationSeconds") is not None]
+        if bounded and len(bounded) == len(covering):
+            ends.append((seconds(taint.get("timeAdded")) or now) + max(0, min(bounded)))
+    return min(ends, default=None)
+
+
+def covers(toleration: Tree, taint: Tree) -> bool:
+    if toleration.get("effect") not in (None, "", taint["effect"]):
+        return False
+    if toleration.get("key") and toleration["key"] != taint["key"]:
+        return False
+    if toleration.get("operator") == "Exists":
+        return True
+    return bool(toleration.get("key")) and (toleration.get("value") or "") == (taint.get("value") or "")
+
+
+def _evicting(node: Tree) -> list[Tree]:
+    return [each for each in (node.get("spec") or {}).get("taints") or () if each["effect"] == "NoExecute"]
+
+
+def _node_name(pod: Tree) -> str:
+    return str((pod.get("spec") or {}).get("nodeName") or "")
+
+
+class LostPods:
+    """Pods of a node that doesn't exist: nobody will ever say that they have ended."""
+
+    name = "pod-garbage-collector"
+    resources = ("nodes", "pods")
+
+    def __init__(self, door: Door, cache: Cache) -> None:
+        self._door, self._cache = door, cache
+        self._carrier = Carrier(door, self.name)
+        self._missing: dict[str, float] = {}
+
+    def keys(self, resource: str, kind: str, new: Tree, old: Tree | None) -> Iterator[str]:
+        if resource == "nodes":
+            if kind == "DELETED":
+                yield from (key_of(pod) for pod in self._cache.on_node(name_of(new)))
+            self._missing.pop(name_of(new), None)
+        elif _node_name(new) and self._cache.get("nodes", _node_name(new)) is None and kind != "DELETED":
+            yield key_of(new)
+
+    def work(self, key: str, now: float) -> float | None:
+        pod = self._cache.get("pods", key)
+        if pod is None or not _node_name(pod) or self._cache.get("nodes", _node_name(pod)) is not None:
+            return None
+        since = self._missing.setdefault(_node_name(pod), now)
+        if now < since + GRACE:
+            return since + GRACE
+        actions: list[Patch | Delete] = []
+        if not is_finished(pod):
+            new = {
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": "DeletionByPodGC",
+                "message": "PodGC: node no longer exists",
+            }
+            conditions = with_condition((pod.get("status") or {}).get("conditions") or (), new, now)
+            status = {"status": {"phase": "Failed", "conditions": conditions}}
+            actions.append(Patch("pods", pod, status, "status"))
+        actions.append(Delete("pods", pod, grace=0))
+        self._carrier.carry_out(Outcome(tuple(actions)), now)
+        return None
+

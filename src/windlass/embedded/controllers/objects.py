@@ -1,0 +1,155 @@
+"""Small questions about Kubernetes objects as they come out of the store: names, owners, labels, conditions, times.
+
+Every controller and the node runtimes ask here. Objects are shared and never changed: what differs is returned anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+Tree = dict[str, Any]
+
+
+def key_of(thing: Tree) -> str:
+    """`namespace/name`, or the name of what has no namespace."""
+    metadata = thing["metadata"]
+    namespace = metadata.get("namespace", "")
+    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+
+
+def split_key(key: str) -> tuple[str, str]:
+    namespace, _, name = key.rpartition("/")
+    return namespace, name
+
+
+def name_of(thing: Tree) -> str:
+    return str(thing["metadata"]["name"])
+
+
+def namespace_of(thing: Tree) -> str:
+    return str(thing["metadata"].get("namespace", ""))
+
+
+def uid_of(thing: Tree) -> str:
+    return str(thing["metadata"].get("uid", ""))
+
+
+def labels_of(thing: Tree) -> dict[str, str]:
+    return thing["metadata"].get("labels") or {}
+
+
+def annotations_of(thing: Tree) -> dict[str, str]:
+    return thing["metadata"].get("annotations") or {}
+
+
+def is_deleting(thing: Tree) -> bool:
+    return bool(thing["metadata"].get("deletionTimestamp"))
+
+
+def created_at(thing: Tree) -> float:
+    return seconds(thing["metadata"].get("creationTimestamp"))
+
+
+def controller_of(thing: Tree) -> Tree | None:
+    """The owner reference of the controller that manages it."""
+    for reference in thing["metadata"].get("ownerReferences") or ():
+        if reference.get("controller"):
+            return dict(reference)
+    return None
+
+
+def owner_reference(owner: Tree) -> Tree:
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": name_of(owner),
+        "uid": uid_of(owner),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def selects(selector: Tree | None, labels: Mapping[str, str]) -> bool:
+    """A LabelSelector: none matches nothing, an empty one everything."""
+    if selector is None:
+        return False
+    for key, value in (selector.get("matchLabels") or {}).items():
+        if labels.get(key) != value:
+            return False
+    return all(_expressed(expression, labels) for expression in selector.get("matchExpressions") or ())
+
+
+def _expressed(expression: Tree, labels: Mapping[str, str]) -> bool:
+    value = labels.get(expression["key"])
+    match expression["operator"]:
+        case "In":
+            return value in (expression.get("values") or ())
+        case "NotIn":
+            return value is None or value not in (expression.get("values") or ())
+        case "Exists":
+            return value is not None
+    return value is None
+
+
+def seconds(timestamp: object) -> float:
+    """Seconds since 1970 of an RFC 3339 time; 0 for none."""
+    if not isinstance(timestamp, str) or not timestamp:
+        return 0.0
+    try:
+        return datetime.fromisoformat(timestamp).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def timestamp(now: float) -> str:
+    """As Kubernetes writes `metav1.Time`."""
+    return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_timestamp(now: float) -> str:
+    """As Kubernetes writes `metav1.MicroTime`."""
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def condition_of(thing: Tree, kind: str) -> Tree | None:
+    for condition in (thing.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == kind:
+            return dict(condition)
+    return None
+
+
+def has_condition(thing: Tree, kind: str, status: str = "True") -> bool:
+    found = condition_of(thing, kind)
+    return found is not None and found.get("status") == status
+
+
+def with_condition(conditions: Iterable[Tree], new: Tree, now: float, *, updated: str = "") -> list[Tree]:
+    """The list with the condition set. Its transition time moves only with its status.
+
+    `updated` names a further time field, such as `lastUpdateTime`, that moves when anything of it changes.
+    """
+    listed = [dict(each) for each in conditions]
+    moment = timestamp(now)
+    stamped = {**new, "lastTransitionTime": moment}
+    if updated:
+        stamped[updated] = moment
+    for at, old in enumerate(listed):
+        if old["type"] != new["type"]:
+            continue
+        if old.get("status") == new.get("status"):
+            stamped["lastTransitionTime"] = old.get("lastTransitionTime", moment)
+            if updated and all(old.get(field) == value for field, value in new.items()):
+                stamped[updated] = old.get(updated, moment)
+        listed[at] = stamped
+        return listed
+    return [*listed, stamped]
+
+
+def proportion(value: object, whole: int, *, up: bool) -> int:
+    """An IntOrString such as 3 or "25%" of `whole`."""
+    if isinstance(value, str) and value.endswith("%"):
+        share = int(value[:-1]) * whole
+        return -(-share // 100) if up else share // 100
+    return int(value) if isinstance(value, int | str) else 0

@@ -1,0 +1,59 @@
+"""The ReplicaSet controller: as many pods as asked for, the least valuable ones go first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windlass.embedded.controllers.objects import Tree, is_deleting, labels_of, name_of
+from windlass.embedded.controllers.outcome import Create, Delete, Outcome, Plan, Status
+from windlass.embedded.controllers.pods import (
+    deletion_rank,
+    is_active,
+    is_available,
+    is_deleting_pod,
+    is_ready,
+    soonest_available,
+)
+from windlass.embedded.controllers.template import pod_from, prefix_of
+
+RESOURCE = "replicasets.apps"
+MOST_AT_ONCE = 500
+
+
+def wanted_replicas(thing: Tree) -> int:
+    replicas = thing["spec"].get("replicas")
+    return 1 if replicas is None else int(replicas)
+
+
+def reconcile_replicaset(replica_set: Tree, pods: Sequence[Tree], now: float) -> Outcome:
+    plan = Plan()
+    active = [pod for pod in pods if is_active(pod)]
+    if not is_deleting(replica_set):
+        difference = wanted_replicas(replica_set) - len(active)
+        if difference > 0:
+            plan.add(*(_new(replica_set) for _ in range(min(difference, MOST_AT_ONCE))))
+        elif difference < 0:
+            ranked = sorted(active, key=deletion_rank)
+            plan.add(*(Delete("pods", pod, replica_set) for pod in ranked[:-difference]))
+    min_ready = int(replica_set["spec"].get("minReadySeconds") or 0)
+    plan.add(Status(RESOURCE, replica_set, _status(replica_set, pods, active, min_ready, now)))
+    plan.look_at(soonest_available(active, min_ready, now))
+    return plan.outcome()
+
+
+def _new(replica_set: Tree) -> Create:
+    pod = pod_from(replica_set["spec"]["template"], replica_set, prefix=prefix_of(name_of(replica_set)))
+    return Create("pods", replica_set, pod)
+
+
+def _status(replica_set: Tree, pods: Sequence[Tree], active: list[Tree], min_ready: int, now: float) -> Tree:
+    labels = (replica_set["spec"].get("template") or {}).get("metadata", {}).get("labels") or {}
+    labelled = sum(labels.items() <= labels_of(pod).items() for pod in active)
+    status = dict(replica_set.get("status") or {})
+    status["replicas"] = len(active)
+    status["fullyLabeledReplicas"] = labelled or None
+    status["readyReplicas"] = sum(map(is_ready, active)) or None
+    status["availableReplicas"] = sum(is_available(pod, min_ready, now) for pod in active) or None
+    status["terminatingReplicas"] = sum(map(is_deleting_pod, pods)) or None
+    status["observedGeneration"] = replica_set["metadata"].get("generation", 1)
+    return status

@@ -1,0 +1,79 @@
+"""ControllerRevisions: the history of a StatefulSet's or DaemonSet's template, for `kubectl rollout history` and `undo`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from windlass.embedded.controllers.objects import (
+    Tree,
+    annotations_of,
+    labels_of,
+    name_of,
+    namespace_of,
+    owner_reference,
+)
+from windlass.embedded.controllers.outcome import Create, Delete, Patch, Plan
+from windlass.embedded.controllers.template import template_hash
+
+REVISIONS = "controllerrevisions.apps"
+HASH = "controller-revision-hash"
+_CAUSE = "kubernetes.io/change-cause"
+
+
+def revision_data(owner: Tree) -> Tree:
+    """What a rollback patches back."""
+    return {"spec": {"template": {**owner["spec"]["template"], "$patch": "replace"}}}
+
+
+def keep_revision(plan: Plan, owner: Tree, known: Sequence[Tree]) -> tuple[str, str]:
+    """`(name, hash)` of the revision for the template as it is; made, or brought to the top, where need be."""
+    data = revision_data(owner)
+    newest = max((int(each.get("revision") or 0) for each in known), default=0)
+    for each in known:
+        if each.get("data") == data:
+            if int(each.get("revision") or 0) < newest:
+                plan.add(Patch(REVISIONS, each, {"revision": newest + 1}))
+            return name_of(each), labels_of(each).get(HASH, name_of(each).rpartition("-")[2])
+    digest = template_hash(owner["spec"]["template"])
+    taken = {name_of(each) for each in known}
+    tries = 0
+    while f"{name_of(owner)}-{digest}" in taken:
+        tries += 1
+        digest = template_hash(owner["spec"]["template"], tries)
+    made = _revision(owner, digest, newest + 1, data)
+    plan.add(Create(REVISIONS, owner, made, quiet=True))
+    return name_of(made), digest
+
+
+def _revision(owner: Tree, digest: str, number: int, data: Tree) -> Tree:
+    labels = (owner["spec"]["template"].get("metadata") or {}).get("labels") or {}
+    metadata: Tree = {
+        "name": f"{name_of(owner)}-{digest}",
+        "namespace": namespace_of(owner),
+        "labels": {**labels, HASH: digest},
+        "ownerReferences": [owner_reference(owner)],
+    }
+    cause = annotations_of(owner).get(_CAUSE)
+    if cause:
+        metadata["annotations"] = {_CAUSE: cause}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": metadata,
+        "data": data,
+        "revision": number,
+    }
+
+
+def trim_revisions(plan: Plan, owner: Tree, known: Sequence[Tree], in_use: Iterable[str]) -> None:
+    """Beyond the limit, the oldest that nothing uses go."""
+    limit = owner["spec"].get("revisionHistoryLimit")
+    used = set(in_use)
+    idle = [
+        each
+        for each in known
+        if name_of(each) not in used and labels_of(each).get(HASH, "") not in used
+    ]
+    surplus = len(idle) - (10 if limit is None else int(limit))
+    ranked = sorted(idle, key=lambda each: int(each.get("revision") or 0))
+    plan.add(*(Delete(REVISIONS, each) for each in ranked[: max(0, surplus)]))

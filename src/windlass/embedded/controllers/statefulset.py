@@ -1,0 +1,200 @@
+"""The StatefulSet controller: pods with lasting names, made and replaced in order.
+
+`reconcile_statefulset` is pure. One step at a time with the policy OrderedReady, all at once with Parallel; updates go
+from the highest number down to the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from windlass.embedded.controllers.objects import (
+    Tree,
+    annotations_of,
+    is_deleting,
+    labels_of,
+    name_of,
+    namespace_of,
+    proportion,
+)
+from windlass.embedded.controllers.outcome import Create, Delete, Outcome, Plan, Status
+from windlass.embedded.controllers.pods import is_available, is_finished, is_ready, soonest_available
+from windlass.embedded.controllers.replicaset import wanted_replicas
+from windlass.embedded.controllers.revisions import HASH, keep_revision, trim_revisions
+from windlass.embedded.controllers.template import pod_from
+
+RESOURCE = "statefulsets.apps"
+POD_NAME, POD_INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
+
+
+def reconcile_statefulset(
+    owner: Tree, pods: Sequence[Tree], revisions: Sequence[Tree], claims: frozenset[str], now: float
+) -> Outcome:
+    """`claims` are the names of the volume claims that exist."""
+    plan = Plan()
+    if is_deleting(owner):
+        return plan.outcome()
+    state = _State(owner, pods, revisions, claims, now, plan)
+    state.step()
+    plan.add(Status(RESOURCE, owner, state.status()))
+    plan.look_at(soonest_available(pods, state.min_ready, now))
+    return plan.outcome()
+
+
+def ordinal(owner: Tree, pod: Tree) -> int:
+    """-1 for a name that is not one of its own."""
+    prefix, _, number = name_of(pod).rpartition("-")
+    return int(number) if prefix == name_of(owner) and number.isascii() and number.isdigit() else -1
+
+
+class _State:
+    def __init__(
+        self,
+        owner: Tree,
+        pods: Sequence[Tree],
+        revisions: Sequence[Tree],
+        claims: frozenset[str],
+        now: float,
+        plan: Plan,
+    ) -> None:
+        self.owner, self.spec, self.now, self.plan, self.claims = owner, owner["spec"], now, plan, claims
+        self.revisions = revisions
+        self.pods = {number: pod for pod in pods if (number := ordinal(owner, pod)) >= 0}
+        self.min_ready = int(self.spec.get("minReadySeconds") or 0)
+        self.first = int((self.spec.get("ordinals") or {}).get("start") or 0)
+        self.last = self.first + wanted_replicas(owner) - 1
+        self.parallel = self.spec.get("podManagementPolicy") == "Parallel"
+        self.update_name, self.update_hash = keep_revision(plan, owner, revisions)
+        known = (owner.get("status") or {}).get("currentRevision") or self.update_name
+        self.current_name = known
+        hashes = {name_of(each): labels_of(each).get(HASH, "") for each in revisions}
+        self.current_hash = hashes.get(known) or self.update_hash
+        self.templates = {
+            labels_of(each).get(HASH, ""): ((each.get("data") or {}).get("spec") or {}).get("template") or {}
+            for each in revisions
+        }
+
+    def step(self) -> None:
+        for number in range(self.first, self.last + 1):
+            if not self._fill(number) and not self.parallel:
+                return
+        if not self._shrink() and not self.parallel:
+            return
+        self._update()
+
+    def _fill(self, number: int) -> bool:
+        """Whether the pod of this number is there and well, so that the next one may be looked at."""
+        pod = self.pods.get(number)
+        if pod is None:
+            self._create(number)
+            return False
+        if is_finished(pod) and not is_deleting(pod):
+            self.plan.add(Delete("pods", pod, self.owner))
+            return False
+        return not is_deleting(pod) and is_available(pod, self.min_ready, self.now)
+
+    def _shrink(self) -> bool:
+        """From the highest number down, one at a time; whether nothing is left to remove."""
+        extra = sorted((n for n in self.pods if not self.first <= n <= self.last), reverse=True)
+        for number in extra:
+            pod = self.pods[number]
+            if is_deleting(pod):
+                if not self.parallel:
+                    return False
+                continue
+            self.plan.add(Delete("pods", pod, self.owner))
+            if not self.parallel:
+                return False
+        return not extra
+
+    def _update(self) -> None:
+        strategy = self.spec.get("updateStrategy") or {}
+        if strategy.get("type") == "OnDelete":
+            return
+        rolling = strategy.get("rollingUpdate") or {}
+        first = self.first + int(rolling.get("partition") or 0)
+        most = max(1, proportion(rolling.get("maxUnavailable", 1), wanted_replicas(self.owner), up=False))
+        away = sum(not self._is_well(number) for number in range(self.first, self.last + 1))
+        for number in range(self.last, first - 1, -1):
+            pod = self.pods.get(number)
+            if pod is None or labels_of(pod).get(HASH) == self.update_hash:
+                if pod is not None and not self._is_well(number) and away >= most:
+                    return
+                continue
+            if not is_deleting(pod) and (away < most or not self._is_well(number)):
+                self.plan.add(Delete("pods", pod, self.owner))
+                away += self._is_well(number)
+            if away >= most:
+                return
+
+    def _is_well(self, number: int) -> bool:
+        pod = self.pods.get(number)
+        return pod is not None and not is_deleting(pod) and is_available(pod, self.min_ready, self.now)
+
+    def _create(self, number: int) -> None:
+        digest = self._hash_for(number)
+        template = self.spec["template"]
+        if digest != self.update_hash and self.templates.get(digest):
+            template = {key: value for key, value in self.templates[digest].items() if key != "$patch"}
+        name = f"{name_of(self.owner)}-{number}"
+        pod = pod_from(template, self.owner, name=name)
+        marks = {POD_NAME: name, POD_INDEX: str(number), HASH: digest}
+        pod["metadata"]["labels"] = {**pod["metadata"]["labels"], **marks}
+        pod["spec"]["hostname"] = name
+        if self.spec.get("serviceName"):
+            pod["spec"]["subdomain"] = self.spec["serviceName"]
+        for made in self._claims(pod, name):
+            self.plan.add(Create("persistentvolumeclaims", self.owner, made))
+        self.plan.add(Create("pods", self.owner, pod))
+
+    def _hash_for(self, number: int) -> str:
+        """Below the partition the old template stands."""
+        rolling = (self.spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
+        kept = number < self.first + int(rolling.get("partition") or 0)
+        return self.current_hash if kept else self.update_hash
+
+    def _claims(self, pod: Tree, name: str) -> Iterator[Tree]:
+        """A claim for each template, mounted under the template's name."""
+        volumes = [each for each in pod["spec"].get("volumes") or ()]
+        for template in self.spec.get("volumeClaimTemplates") or ():
+            mount = template["metadata"]["name"]
+            claim = f"{mount}-{name}"
+            volumes = [each for each in volumes if each.get("name") != mount]
+            volumes.append({"name": mount, "persistentVolumeClaim": {"claimName": claim}})
+            if claim not in self.claims:
+                labels = {**labels_of(template), **(self.spec["selector"].get("matchLabels") or {})}
+                metadata = {"name": claim, "namespace": namespace_of(self.owner), "labels": labels}
+                if annotations_of(template):
+                    metadata["annotations"] = annotations_of(template)
+                yield {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "metadata": metadata,
+                    "spec": template["spec"],
+                }
+        if volumes:
+            pod["spec"]["volumes"] = volumes
+
+    def status(self) -> Tree:
+        counted = [pod for pod in self.pods.values() if not is_deleting(pod) and not is_finished(pod)]
+        updated = [pod for pod in counted if labels_of(pod).get(HASH) == self.update_hash]
+        ready = [pod for pod in counted if is_ready(pod)]
+        current = self.current_name
+        wanted = wanted_replicas(self.owner)
+        rolled = len(updated) == wanted == len(ready) == len(counted)
+        if rolled or (self.spec.get("updateStrategy") or {}).get("type") == "OnDelete":
+            current = self.update_name if rolled else current
+        current_hash = self.update_hash if current == self.update_name else self.current_hash
+        in_use = {current, self.update_name, *(labels_of(pod).get(HASH, "") for pod in self.pods.values())}
+        trim_revisions(self.plan, self.owner, self.revisions, in_use)
+        status = dict(self.owner.get("status") or {})
+        status["observedGeneration"] = self.owner["metadata"].get("generation", 1)
+        status["replicas"] = len(self.pods)
+        status["readyReplicas"] = len(ready) or None
+        status["availableReplicas"] = sum(is_available(pod, self.min_ready, self.now) for pod in counted)
+        status["currentReplicas"] = sum(labels_of(pod).get(HASH) == current_hash for pod in counted) or None
+        status["updatedReplicas"] = len(updated) or None
+        status["currentRevision"] = current
+        status["updateRevision"] = self.update_name
+        status.setdefault("collisionCount", 0)
+        return status

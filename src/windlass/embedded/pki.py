@@ -1,0 +1,177 @@
+"""The server's certificate and token, and the kubeconfig that hands them to a client.
+
+`embedded.up` makes an `Identity` at the start (or finds the one in the state folder, so that a kubeconfig stays good
+across runs) and gives it to `server.server`. Nothing of it is readable by other users.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import ipaddress
+import os
+import secrets
+import ssl
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+ORGANISATION = "windlass"
+LIFETIME = datetime.timedelta(days=3650)
+_ALWAYS = ("127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+_FILE = "identity.json"
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """PEM texts and a token. The authority's key is forgotten once it has signed."""
+
+    authority: str
+    certificate: str
+    key: str
+    token: str
+    names: tuple[str, ...] = ()
+
+    def context(self) -> ssl.SSLContext:
+        """For the server's side of TLS."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        with tempfile.TemporaryDirectory(prefix="windlass-") as folder:  # mode 0700
+            chain, key = Path(folder, "chain.pem"), Path(folder, "key.pem")
+            chain.write_text(self.certificate + self.authority)
+            write_private(key, self.key)
+            context.load_cert_chain(chain, key)
+        return context
+
+
+def make_identity(names: Sequence[str] = ()) -> Identity:
+    """A new authority, a certificate of it for loopback and these names, and a token."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    def named(common: str) -> x509.Name:
+        return x509.Name(
+            [
+                x509.NameAttribute(NameOID.ORGANIZATION_NAME, ORGANISATION),
+                x509.NameAttribute(NameOID.COMMON_NAME, common),
+            ]
+        )
+
+    def builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        now = datetime.datetime.now(datetime.UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(hours=1))
+            .not_valid_after(now + LIFETIME)
+        )
+
+    root, leaf = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    root_name = named(f"windlass-{secrets.token_hex(4)}")
+    authority = (
+        builder(root_name, root_name, root.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(root.public_key()), critical=False)
+        .add_extension(_usage(sign=True), critical=True)
+        .sign(root, hashes.SHA256())
+    )
+    everybody = tuple(dict.fromkeys((*_ALWAYS, *names)))
+    certificate = (
+        builder(named("kube-apiserver"), root_name, leaf.public_key())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([_general(name) for name in everybody]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(root.public_key()), critical=False
+        )
+        .add_extension(_usage(sign=False), critical=True)
+        .sign(root, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    key = leaf.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return Identity(
+        authority=authority.public_bytes(pem).decode(),
+        certificate=certificate.public_bytes(pem).decode(),
+        key=key.decode(),
+        token=secrets.token_urlsafe(32),
+        names=everybody,
+    )
+
+
+def _usage(sign: bool) -> x509.KeyUsage:
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=sign,
+        crl_sign=sign,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general(name: str) -> x509.GeneralName:
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def kept_identity(folder: Path, names: Sequence[str] = ()) -> Identity:
+    """The identity in a folder; a new one where there is none, or where it doesn't answer to these names."""
+    file = folder / _FILE
+    try:
+        kept = msgspec.json.decode(file.read_bytes(), type=Identity)
+        if set(names) <= set(kept.names):
+            return kept
+    except (FileNotFoundError, msgspec.MsgspecError):
+        pass
+    made = make_identity(names)
+    write_private(file, msgspec.json.encode(made).decode())
+    return made
+
+
+def kubeconfig(server: str, identity: Identity, name: str = "windlass") -> str:
+    """A kubeconfig for the cluster's administrator. JSON, which is YAML too."""
+    authority = base64.b64encode(identity.authority.encode()).decode()
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": {"server": server, "certificate-authority-data": authority}}],
+        "users": [{"name": name, "user": {"token": identity.token}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
+        "current-context": name,
+    }
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
+def write_kubeconfig(path: Path, server: str, identity: Identity) -> None:
+    """Readable by its owner only, from its first moment; replaces what was there in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_private(path, kubeconfig(server, identity))
+
+
+def write_private(path: Path, text: str) -> None:
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.unlink(missing_ok=True)
+    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    unfinished.replace(path)

@@ -1,0 +1,77 @@
+"""Answers: bytes with a status code, compressed where the client asks and it is worth it; refusals as Status objects."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from windlass.embedded.api.errors import ApiError
+from windlass.embedded.server.forms import DEFAULT, Form, encoded, form_of
+
+Tree = dict[str, Any]
+
+WORTH_COMPRESSING = 128 << 10
+"""As the API server has it: below this, compression costs more than it saves."""
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+async def answer(
+    request: web.BaseRequest,
+    body: bytes,
+    media_type: str = "application/json",
+    status: int = 200,
+    warnings: Sequence[str] = (),
+) -> web.Response:
+    headers = {"Content-Type": media_type, "Cache-Control": "no-cache, private"}
+    if len(body) > WORTH_COMPRESSING and "gzip" in request.headers.get("Accept-Encoding", ""):
+        body = await asyncio.to_thread(_compressed, body)
+        headers["Content-Encoding"] = "gzip"
+        headers["Vary"] = "Accept-Encoding"
+    response = web.Response(body=body, status=status, headers=headers)
+    for warning in warnings:
+        response.headers.add("Warning", f"299 - {_quoted(warning)}")
+    return response
+
+
+async def document(
+    request: web.BaseRequest, tree: Tree, status: int = 200, warnings: Sequence[str] = ()
+) -> web.Response:
+    """A document in the form that the client asks for: JSON, or YAML."""
+    form = form_of(request.headers.get("Accept", ""))
+    return await answer(request, encoded(tree, form), form.media_type, status, warnings)
+
+
+def refusal(request: web.BaseRequest, error: ApiError) -> web.Response:
+    """A Status, in whatever form the client reads; JSON where it reads none of ours."""
+    form: Form
+    try:
+        form = form_of(request.headers.get("Accept", ""))
+    except ApiError:
+        form = DEFAULT
+    headers = {"Content-Type": form.media_type, "Cache-Control": "no-cache, private"}
+    retry = (error.details or {}).get("retryAfterSeconds")
+    if retry:
+        headers["Retry-After"] = str(retry)
+    if error.code == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="windlass"'
+    return web.Response(body=encoded(error.status(), form), status=error.code, headers=headers)
+
+
+def status_line(error: ApiError) -> bytes:
+    """The last line of a watch that can't go on."""
+    return b'{"type":"ERROR","object":%b}\n' % msgspec.json.encode(error.status())
+
+
+def _compressed(body: bytes) -> bytes:
+    packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
+    return packer.compress(body) + packer.flush()
+
+
+def _quoted(text: str) -> str:
+    plain = "".join(each if each.isprintable() and each.isascii() else " " for each in text)
+    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,167 @@
+"""What is not about objects: discovery, OpenAPI, version, health, metrics.
+
+Documents are made by `embedded.api` from the kinds served, and kept until those change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from windlass import __version__
+from windlass.embedded.api import discovery, openapi
+from windlass.embedded.api.errors import ApiError
+from windlass.embedded.registry.registry import Registry
+from windlass.embedded.server.answers import answer, document
+
+Tree = dict[str, Any]
+
+KUBERNETES = "1.36.3"
+"""The release whose API this follows."""
+_HEALTH = ("/healthz", "/livez", "/readyz")
+_AGGREGATED = "APIGroupDiscoveryList"
+
+
+class Documents:
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._kept: dict[tuple[str, ...], tuple[int, bytes]] = {}
+
+    async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = request.path.rstrip("/") or "/"
+        if request.method not in ("GET", "HEAD"):
+            raise _nothing_here(request)
+        if path in ("/api", "/apis"):
+            return await self._groups(request, path)
+        if path == "/openapi/v2":
+            return await self._v2(request)
+        if path.startswith("/openapi/v3"):
+            return await self._v3(request, path.removeprefix("/openapi/v3").strip("/"))
+        if path.startswith(("/api/", "/apis/")):
+            return await self._resources(request, path.split("/")[2:])
+        if path == "/version":
+            return await document(request, version())
+        if path.startswith(_HEALTH):
+            return _text("ok")
+        if path == "/metrics":
+            return _text(self._metrics(), "text/plain; version=0.0.4; charset=utf-8")
+        if path == "/":
+            return await document(request, {"paths": self._paths()})
+        raise _nothing_here(request)
+
+    async def _groups(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+        """Aggregated for clients that know it, else the plain list of groups."""
+        kinds, core = self._registry.kinds, path == "/api"
+        for form in request.headers.get("Accept", "").split(","):
+            if _AGGREGATED in form and "g=apidiscovery.k8s.io" in form:
+                if "v=v2beta1" in form:
+                    continue
+                body = self._keep(("aggregated", path), lambda: discovery.aggregated(kinds, core))
+                return await self._tagged(request, body, f"application/json;g=apidiscovery.k8s.io;v=v2;as={_AGGREGATED}")
+        if core:
+            return await answer(request, self._keep(("core",), lambda: _core_versions(request)))
+        return await answer(request, self._keep(("groups",), lambda: discovery.groups(kinds)))
+
+    async def _resources(self, request: web.BaseRequest, parts: list[str]) -> web.StreamResponse:
+        """`/api/v1`, `/apis/batch`, `/apis/batch/v1`."""
+        kinds, core = self._registry.kinds, request.path.startswith("/api/")
+        group, version = ("", parts[0]) if core else (parts[0], parts[1] if len(parts) > 1 else "")
+        if len(parts) > (1 if core else 2) or (version and version not in kinds.versions(group)):
+            raise _nothing_here(request)
+        if version:
+            make: Callable[[], Tree] = lambda: discovery.resources(kinds, group, version)  # noqa: E731
+            return await answer(request, self._keep(("resources", group, version), make))
+        if group not in kinds.groups():
+            raise _nothing_here(request)
+        listed = discovery.groups(kinds)["groups"]
+        found = next(each for each in listed if each["name"] == group)
+        return await document(request, {"kind": "APIGroup", "apiVersion": "v1", **found})
+
+    async def _v2(self, request: web.BaseRequest) -> web.StreamResponse:
+        accept = request.headers.get("Accept", "")
+        if accept and "json" not in accept and "*/*" not in accept:
+            raise ApiError.not_acceptable(("application/json",))
+        machinery = self._registry.machinery
+        return await self._tagged(request, self._keep(("v2",), lambda: openapi.v2(machinery)))
+
+    async def _v3(self, request: web.BaseRequest, rest: str) -> web.StreamResponse:
+        machinery, kinds = self._registry.machinery, self._registry.kinds
+        if not rest:
+            return await answer(request, self._keep(("v3",), lambda: openapi.v3_index(machinery)))
+        core = rest.startswith("api/")
+        group, _, version = rest.removeprefix("apis/").removeprefix("api/").rpartition("/")
+        if (not core and not group) or version not in kinds.versions(group):
+            raise _nothing_here(request)
+        return await self._tagged(
+            request, self._keep(("v3", group, version), lambda: openapi.v3(machinery, group, version))
+        )
+
+    def _keep(self, name: tuple[str, ...], make: Callable[[], Tree]) -> bytes:
+        generation, body = self._kept.get(name, (-1, b""))
+        if generation != self._registry.kinds.generation:
+            generation, body = self._registry.kinds.generation, msgspec.json.encode(make())
+            self._kept[name] = generation, body
+        return body
+
+    async def _tagged(
+        self, request: web.BaseRequest, body: bytes, media_type: str = "application/json"
+    ) -> web.StreamResponse:
+        """With an ETag, so that a client that has it isn't sent it again."""
+        tag = f'"{hashlib.sha256(body).hexdigest()}"'
+        if request.headers.get("If-None-Match") == tag:
+            return web.Response(status=304, headers={"Etag": tag})
+        response = await answer(request, body, media_type)
+        response.headers["Etag"] = tag
+        response.headers["Vary"] = "Accept"
+        return response
+
+    def _paths(self) -> list[str]:
+        kinds = self._registry.kinds
+        groups = [f"/apis/{group}" for group in kinds.groups()]
+        versions = [f"/apis/{group}/{each}" for group in kinds.groups() for each in kinds.versions(group)]
+        return sorted(
+            ["/api", "/api/v1", "/apis", *groups, *versions, *_HEALTH, "/metrics", "/openapi/v2", "/openapi/v3", "/version"]
+        )
+
+    def _metrics(self) -> str:
+        lines = ["# TYPE apiserver_storage_objects gauge"]
+        for shelf in self._registry.store.shelves():
+            lines.append(f'apiserver_storage_objects{{resource="{shelf.resource}"}} {len(shelf)}')
+        lines.append("# TYPE windlass_store_resource_version counter")
+        lines.append(f"windlass_store_resource_version {self._registry.store.version}")
+        return "\n".join(lines) + "\n"
+
+
+def version() -> Tree:
+    major, minor, _ = KUBERNETES.split(".")
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    return {
+        "major": major,
+        "minor": minor,
+        "gitVersion": f"v{KUBERNETES}+windlass.{__version__}",
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": f"python{platform.python_version()}",
+        "platform": f"{platform.system().lower()}/{machine}",
+    }
+
+
+def _core_versions(request: web.BaseRequest) -> Tree:
+    address = {"clientCIDR": "0.0.0.0/0", "serverAddress": request.headers.get("Host", "")}
+    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [address]}
+
+
+def _text(body: str, media_type: str = "text/plain; charset=utf-8") -> web.Response:
+    headers = {"Content-Type": media_type, "X-Content-Type-Options": "nosniff"}
+    return web.Response(body=body.encode(), headers=headers)
+
+
+def _nothing_here(request: web.BaseRequest) -> ApiError:
+    return ApiError.no_such_path()

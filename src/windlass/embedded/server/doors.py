@@ -1,0 +1,65 @@
+"""Who may come in: a bearer token, and a Host and Origin that are ours.
+
+`server.server` asks before anything else. Without the token nothing is answered, not even whether it is there. A page of
+another site that resolves its name to loopback sends its own name as Host, or its own Origin, and is refused.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Collection
+
+import msgspec
+from aiohttp import web
+
+from windlass.embedded.api.errors import ApiError
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+class User(msgspec.Struct, frozen=True):
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+
+
+ADMIN = User("system:admin", ("system:masters", "system:authenticated"))
+
+
+class Doors:
+    def __init__(self, token: str, hosts: Collection[str] = ()) -> None:
+        """`hosts`: names besides those of loopback under which the server may be called."""
+        self._header = f"Bearer {token}"
+        self._names = frozenset((*LOOPBACK, *(_bracketed(host) for host in hosts)))
+        self._any = bool({"0.0.0.0", "[::]"} & self._names)
+        self._guests: dict[str, User] = {}
+
+    def admit(self, token: str, user: User) -> None:
+        """Another token, e.g. of a service account."""
+        self._guests[token] = user
+
+    def check(self, request: web.BaseRequest) -> User:
+        headers = request.headers
+        host = headers.get("Host", "")
+        if not self._ours(host):
+            raise ApiError(403, "Forbidden", f"forbidden: the host {host!r} is not a name of this server")
+        origin = headers.get("Origin")
+        if origin is not None and origin != f"https://{host}":
+            raise ApiError(403, "Forbidden", f"forbidden: requests of the origin {origin!r} are not allowed")
+        given = headers.get("Authorization", "")
+        if hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._header.encode()):
+            return ADMIN
+        user = self._guests.get(given.removeprefix("Bearer ")) if self._guests else None
+        if user is None:
+            raise ApiError.unauthorized()
+        return user
+
+    def _ours(self, host: str) -> bool:
+        name, colon, port = host.rpartition(":")
+        if not colon or not port.isdigit():
+            name = host
+        return name.lower() in self._names or (self._any and bool(name))
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host.lower()

@@ -1,0 +1,161 @@
+"""Query parameters as the options that `registry` knows; what makes no sense is refused with Kubernetes' words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from multidict import MultiMapping
+
+from windlass.embedded.api.errors import ApiError, FieldError, unsupported
+from windlass.embedded.api.kinds import Kind
+from windlass.embedded.registry.listing import ListQuery
+from windlass.embedded.registry.options import (
+    BACKGROUND,
+    FOREGROUND,
+    IGNORE,
+    ORPHAN,
+    STRICT,
+    WARN,
+    DeleteOptions,
+    WriteOptions,
+)
+
+Tree = dict[str, Any]
+Query = MultiMapping[str]
+
+_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+_POLICIES = (FOREGROUND, BACKGROUND, ORPHAN)
+MOST_MANAGER = 128
+
+
+def write_options(
+    query: Query, agent: str, subresource: str, what: str, warnings: list[str]
+) -> WriteOptions:
+    """`what` is the name of the options in messages: CreateOptions and so on."""
+    if not query:
+        return WriteOptions(manager=manager_of(agent), subresource=subresource, warn=warnings.append)
+    problems = _dry_run_problems(query)
+    validation = query.get("fieldValidation") or WARN
+    if validation not in (IGNORE, WARN, STRICT):
+        problems.append(unsupported("fieldValidation", validation, (IGNORE, WARN, STRICT)))
+    manager = query.get("fieldManager", "")
+    if len(manager) > MOST_MANAGER:
+        body = f"Too long: may not be more than {MOST_MANAGER} bytes"
+        problems.append(FieldError("fieldManager", "FieldValueTooLong", body))
+    elif not manager.isprintable():
+        body = f"Invalid value: {manager!r}: should only contain printable characters"
+        problems.append(FieldError("fieldManager", "FieldValueInvalid", body))
+    if problems:
+        raise ApiError.invalid(_options_kind(what), "", problems)
+    return WriteOptions(
+        dry_run=bool(query.getall("dryRun", None)),
+        manager=manager or manager_of(agent),
+        validation=validation,
+        subresource=subresource,
+        force=boolean(query, "force"),
+        warn=warnings.append,
+    )
+
+
+def delete_options(query: Query, body: Tree | None) -> DeleteOptions:
+    """From the body, and from the query where the body doesn't say."""
+    given = body or {}
+    problems = _dry_run_problems(query)
+    wanted = given.get("dryRun") or []
+    if not isinstance(wanted, list):
+        raise ApiError.bad_request(_mismatch("dryRun", "[]string"))
+    problems += [unsupported("dryRun", each, ("All",)) for each in wanted if each != "All"]
+    grace = given.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
+    policy = given.get("propagationPolicy", query.get("propagationPolicy")) or ""
+    orphan = given.get("orphanDependents", query.get("orphanDependents"))
+    if policy and policy not in _POLICIES:
+        problems.append(unsupported("propagationPolicy", policy, (*_POLICIES, "nil")))
+    if problems:
+        raise ApiError.invalid(_options_kind("DeleteOptions"), "", problems)
+    if orphan is not None and not policy:
+        policy = ORPHAN if orphan in (True, "true", "1") else BACKGROUND
+    conditions = given.get("preconditions") or {}
+    if not isinstance(conditions, dict):
+        raise ApiError.bad_request(_mismatch("preconditions", "v1.Preconditions"))
+    return DeleteOptions(
+        dry_run=bool(wanted or query.getall("dryRun", None)),
+        grace=None if grace is None or grace == "" else _grace(grace),
+        propagation=policy,
+        uid=_text(conditions, "uid"),
+        version=_text(conditions, "resourceVersion"),
+    )
+
+
+def list_query(query: Query, watch: bool = False) -> ListQuery:
+    if not query:
+        return ListQuery(watch=watch)
+    made = ListQuery(
+        selector=query.get("labelSelector", ""),
+        fields=query.get("fieldSelector", ""),
+        limit=max(0, integer(query, "limit") or 0),
+        token=query.get("continue", ""),
+        version=query.get("resourceVersion", ""),
+        match=query.get("resourceVersionMatch", ""),
+        watch=watch or boolean(query, "watch"),
+        bookmarks=boolean(query, "allowWatchBookmarks"),
+        initial=boolean(query, "sendInitialEvents") if "sendInitialEvents" in query else None,
+        timeout=integer(query, "timeoutSeconds"),
+    )
+    problems = made.problems()
+    if problems:
+        raise ApiError.invalid(_options_kind("ListOptions"), "", problems)
+    return made
+
+
+def manager_of(agent: str) -> str:
+    """The name in a user agent: what stands before the first slash."""
+    return agent.partition("/")[0][:MOST_MANAGER] or "unknown"
+
+
+def boolean(query: Query, name: str) -> bool:
+    text = query.get(name, "")
+    if text in _TRUE:
+        return True
+    if text in _FALSE or text == "":
+        return name in query and text == "" and name == "watch"
+    raise ApiError.bad_request(f'strconv.ParseBool: parsing "{text}": invalid syntax')
+
+
+def integer(query: Query, name: str) -> int | None:
+    text = query.get(name, "")
+    if text == "":
+        return None
+    digits = text.removeprefix("-").removeprefix("+")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
+        raise ApiError.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    return int(text)
+
+
+def _grace(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 31:
+        return value
+    text = str(value)
+    if isinstance(value, str) and text.removeprefix("-").isdigit() and text.isascii() and len(text) < 10:
+        return int(text)
+    raise ApiError.bad_request(_mismatch("gracePeriodSeconds", "int64"))
+
+
+def _text(tree: Tree, name: str) -> str:
+    value = tree.get(name)
+    if value is not None and not isinstance(value, str):
+        raise ApiError.bad_request(_mismatch(f"preconditions.{name}", "string"))
+    return value or ""
+
+
+def _mismatch(field: str, wanted: str) -> str:
+    return f"json: cannot unmarshal value into Go struct field DeleteOptions.{field} of type {wanted}"
+
+
+def _dry_run_problems(query: Query) -> list[FieldError]:
+    wanted = query.getall("dryRun", None) or ()
+    return [unsupported("dryRun", each, ("All",)) for each in wanted if each != "All"]
+
+
+def _options_kind(name: str) -> Kind:
+    return Kind(name, "", "meta.k8s.io", "v1")

@@ -1,0 +1,187 @@
+"""Logs as text, and exec and attach over WebSocket: bytes between a client and the runtime that runs the pod.
+
+The first byte of a WebSocket message says which stream it is of (Kubernetes' `v4` and `v5.channel.k8s.io`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from aiohttp import WSMsgType, web
+
+from windlass.embedded.api.errors import ApiError
+from windlass.embedded.runtime.interface import ExecRequest, ExecSession, LogRequest, Runtime
+from windlass.embedded.server.query import boolean, integer
+
+Tree = dict[str, Any]
+
+STDIN, ERROR, RESIZE, CLOSE = 0, 3, 4, 255
+PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+FIRST_PIECE_SECONDS = 0.5
+"""How long a log may take to say that it can't be had, before the answer begins."""
+
+
+async def serve_logs(request: web.BaseRequest, pod: Tree, runtime: Runtime) -> web.StreamResponse:
+    query = request.query
+    asked = LogRequest(
+        container=container_of(pod, query.get("container", "")),
+        follow=boolean(query, "follow"),
+        previous=boolean(query, "previous"),
+        tail_lines=_natural(request, "tailLines"),
+        limit_bytes=_natural(request, "limitBytes"),
+        since_seconds=_natural(request, "sinceSeconds"),
+        since_time=query.get("sinceTime", ""),
+        timestamps=boolean(query, "timestamps"),
+    )
+    pieces = aiter(runtime.logs(pod, asked))
+    first = asyncio.ensure_future(_next(pieces))
+    await asyncio.wait([first], timeout=FIRST_PIECE_SECONDS)
+    if first.done():
+        first.result()  # a refusal is raised here, while it can still be the answer
+    response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+    response.enable_chunked_encoding()
+    try:
+        await response.prepare(request)
+        piece = await first
+        while piece is not None:
+            await response.write(piece)
+            piece = await _next(pieces)
+        await response.write_eof()
+    finally:
+        first.cancel()
+        close = getattr(pieces, "aclose", None)
+        if close is not None:
+            with contextlib.suppress(Exception):  # the stream is over; how its source ends is its own affair
+                await close()
+    return response
+
+
+async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(pieces, None)
+
+
+async def serve_session(
+    request: web.BaseRequest, pod: Tree, runtime: Runtime, what: str
+) -> web.StreamResponse:
+    """A command in a container, or the container's own streams."""
+    if request.headers.get("Upgrade", "").lower() != "websocket":
+        raise ApiError.bad_request("Upgrade request required: exec and attach are served over WebSocket only")
+    query = request.query
+    tty = boolean(query, "tty")
+    wanted = {stream for stream, name in ((1, "stdout"), (2, "stderr")) if boolean(query, name)}
+    asked = ExecRequest(
+        container=container_of(pod, query.get("container", "")),
+        command=tuple(query.getall("command", ())),
+        tty=tty,
+        stdin=boolean(query, "stdin"),
+    )
+    if what == "exec" and not asked.command:
+        raise ApiError.bad_request("you must specify at least one command for the container")
+    session = await (runtime.exec if what == "exec" else runtime.attach)(pod, asked)
+    socket = web.WebSocketResponse(protocols=PROTOCOLS, max_msg_size=0, heartbeat=30.0)
+    try:
+        await socket.prepare(request)
+        await _converse(socket, session, wanted or {1, 2})
+    finally:
+        await session.close()
+    return socket
+
+
+async def _converse(socket: web.WebSocketResponse, session: ExecSession, wanted: set[int]) -> None:
+    reader = asyncio.create_task(_take_input(socket, session))
+    writer = asyncio.create_task(_give_output(socket, session, wanted))
+    try:
+        done, _ = await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
+        if writer not in done:
+            return  # the client has gone
+        code = writer.result()
+        with contextlib.suppress(ConnectionError):
+            await socket.send_bytes(bytes([ERROR]) + msgspec.json.encode(exit_status(code)))
+    finally:
+        for task in (reader, writer):
+            task.cancel()
+        await asyncio.gather(reader, writer, return_exceptions=True)
+        await socket.close()
+
+
+async def _give_output(socket: web.WebSocketResponse, session: ExecSession, wanted: set[int]) -> int:
+    async for stream, piece in session.output():
+        if stream in wanted and piece:
+            await socket.send_bytes(bytes([stream]) + piece)
+    return await session.exit_code()
+
+
+async def _take_input(socket: web.WebSocketResponse, session: ExecSession) -> None:
+    async for message in socket:
+        if message.type is WSMsgType.TEXT:
+            data = str(message.data).encode()
+        elif message.type is WSMsgType.BINARY:
+            data = bytes(message.data)
+        else:
+            continue
+        if not data:
+            continue
+        channel, rest = data[0], data[1:]
+        if channel == STDIN:
+            await session.write(rest)
+        elif channel == RESIZE:
+            _resize(session, rest)
+        elif channel == CLOSE and rest[:1] == bytes([STDIN]):
+            await session.end_input()
+
+
+class _Size(msgspec.Struct):
+    Width: int = 0
+    Height: int = 0
+
+
+def _resize(session: ExecSession, data: bytes) -> None:
+    with contextlib.suppress(msgspec.MsgspecError):  # a size that can't be read changes nothing
+        size = msgspec.json.decode(data, type=_Size)
+        session.resize(size.Width, size.Height)
+
+
+def exit_status(code: int) -> Tree:
+    """What the client learns of the command's end."""
+    if code == 0:
+        return {"metadata": {}, "status": "Success"}
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "message": f"command terminated with non-zero exit code: exit code {code}",
+        "reason": "NonZeroExitCode",
+        "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]},
+    }
+
+
+def container_of(pod: Tree, asked: str) -> str:
+    """The container that is meant; a 400 with Kubernetes' words where that can't be told."""
+    spec, name = pod.get("spec") or {}, pod["metadata"]["name"]
+    mains = [each["name"] for each in spec.get("containers") or []]
+    inits = [each["name"] for each in spec.get("initContainers") or []]
+    others = [each["name"] for each in spec.get("ephemeralContainers") or []]
+    if asked:
+        if asked not in (*mains, *inits, *others):
+            raise ApiError.bad_request(f"container {asked} is not valid for pod {name}")
+        return asked
+    if len(mains) == 1:
+        return str(mains[0])
+    default = (pod["metadata"].get("annotations") or {}).get("kubectl.kubernetes.io/default-container")
+    if default in mains:
+        return str(default)
+    message = f"a container name must be specified for pod {name}, choose one of: [{' '.join(mains)}]"
+    if inits:
+        message += f" or one of the init containers: [{' '.join(inits)}]"
+    raise ApiError.bad_request(message)
+
+
+def _natural(request: web.BaseRequest, name: str) -> int | None:
+    value = integer(request.query, name)
+    if value is not None and value < 0:
+        problem = f'PodLogOptions "" is invalid: {name}: Invalid value: {value}: must be greater than or equal to 0'
+        raise ApiError(422, "Invalid", problem)
+    return value

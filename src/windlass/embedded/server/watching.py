@@ -1,0 +1,185 @@
+"""A watch: what there is, if wanted, then every change as it becomes durable, one JSON object a line.
+
+Changes are encoded once for all who watch; a watcher collects those that it wants and writes them in one piece when the
+loop comes to it. A watcher that reads too slowly is ended: it lists again, which costs less than keeping everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import msgspec
+from aiohttp import web
+
+from windlass.embedded.api.errors import ApiError
+from windlass.embedded.registry.listing import ListQuery, parse_version
+from windlass.embedded.registry.registry import Registry
+from windlass.embedded.registry.selecting import Selection
+from windlass.embedded.server.answers import status_line
+from windlass.embedded.server.forms import Writing
+from windlass.embedded.server.paths import Target
+from windlass.embedded.store.record import ADDED, DELETED, MODIFIED, Change, Stored, line_of
+from windlass.embedded.store.shelf import Compacted
+
+BOOKMARK = "BOOKMARK"
+BOOKMARK_SECONDS = 60.0
+SHORTEST_DEFAULT = 1800
+MOST_PENDING = 64 << 20
+"""Bytes that may wait for a slow reader."""
+
+
+class Watching:
+    """One watch, from its request to its end."""
+
+    def __init__(
+        self, registry: Registry, target: Target, query: ListQuery, selection: Selection | None, writing: Writing
+    ) -> None:
+        self._registry, self._target, self._query = registry, target, query
+        self._selection, self._writing = selection, writing
+        self._pending: list[bytes] = []
+        self._size = 0
+        self._wake = asyncio.Event()
+        self._over = self._live = False
+        self._bookmark_due = False
+        self._seen = 0
+        """The last version that was told or passed over."""
+        self._plain = writing.as_stored and selection is None
+
+    async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        loop = asyncio.get_running_loop()
+        refused = self._begin()
+        self._live = True
+        stop = self._registry.store.follow(self._target.kind.store, self._hear)
+        timers = [loop.call_later(self._seconds(), self._end)]
+        if self._query.bookmarks:
+            timers.append(loop.call_later(BOOKMARK_SECONDS, self._want_bookmark))
+        response = web.StreamResponse(
+            headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
+        )
+        response.enable_chunked_encoding()
+        try:
+            await self._registry.store.wait()
+            await response.prepare(request)
+            if refused is not None:
+                await response.write(status_line(refused))
+            else:
+                await self._pump(response)
+            await response.write_eof()
+        except (ConnectionError, asyncio.CancelledError):
+            if not request.transport or request.transport.is_closing():
+                return response  # the client has gone, which is how most watches end
+            raise
+        finally:
+            self._over = True
+            stop()
+            for timer in timers:
+                timer.cancel()
+        return response
+
+    def _begin(self) -> ApiError | None:
+        """Collect what is to be told first. An error of this stage is told as the watch's only event."""
+        query, store = self._query, self._registry.store
+        shelf = store.shelf(self._target.kind.store)
+        version = parse_version(query.version) if query.version else 0
+        if query.initial or (query.initial is None and version == 0):
+            if version > store.version:
+                self._registry.listing.check_reached(version)
+            self._seen = store.version
+            for stored in shelf.ordered(self._target.namespace):
+                if self._selection is None or self._selection.takes(stored):
+                    self._put(line_of(ADDED, self._writing.event(stored)))
+            if query.initial and query.bookmarks:
+                self._put(line_of(BOOKMARK, self._writing.bookmark(store.version, True)))
+            return None
+        if version == 0:  # sendInitialEvents=false without a version: from now on
+            self._seen = store.version
+            return None
+        try:
+            changes = shelf.since(version)
+        except Compacted as gone:
+            return ApiError.expired(f"too old resource version: {version} ({gone.oldest})")
+        self._seen = version
+        for change in changes:
+            if change.version <= store.durable:
+                self._hear(change)
+        return None
+
+    async def _pump(self, response: web.StreamResponse) -> None:
+        while True:
+            if self._pending:
+                lines, self._pending, self._size = self._pending, [], 0
+                await response.write(b"".join(lines))
+                continue
+            if self._bookmark_due:
+                self._bookmark_due = False
+                version = max(self._seen, self._registry.store.durable)
+                self._put(line_of(BOOKMARK, self._writing.bookmark(version, False)))
+                continue
+            if self._over:
+                return
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _hear(self, change: Change) -> None:
+        if change.version <= self._seen or self._over:
+            return
+        self._seen = change.version
+        namespace = self._target.namespace
+        if namespace and change.new.key[0] != namespace:
+            return
+        if self._plain:
+            self._put(change.line)
+            return
+        told = self._filtered(change)
+        if told is not None:
+            kind, stored = told
+            if self._writing.as_stored and kind == change.type and stored is change.new:
+                self._put(change.line)
+            else:
+                self._put(line_of(kind, self._writing.event(stored)))
+
+    def _filtered(self, change: Change) -> tuple[str, Stored] | None:
+        """What the change is to somebody who sees only what the selectors take in."""
+        selection = self._selection
+        if selection is None:
+            return change.type, change.new
+        before = change.old is not None and selection.takes(change.old)
+        if change.type == DELETED:
+            return (DELETED, change.new) if before else None
+        now = selection.takes(change.new)
+        if now:
+            return (MODIFIED if before else ADDED), change.new
+        return (DELETED, _left(change)) if before else None
+
+    def _put(self, line: bytes) -> None:
+        self._pending.append(line)
+        self._size += len(line)
+        if self._size > MOST_PENDING and self._live:
+            self._pending, self._over = [], True
+        self._wake.set()
+
+    def _seconds(self) -> float:
+        if self._query.timeout:
+            return max(0.0, float(self._query.timeout))
+        return SHORTEST_DEFAULT * random.uniform(1.0, 2.0)
+
+    def _end(self) -> None:
+        """Its time is up. Who reads bookmarks gets a last one, so that the next watch begins there."""
+        self._bookmark_due = self._query.bookmarks
+        self._over = True
+        self._wake.set()
+
+    def _want_bookmark(self) -> None:
+        self._bookmark_due = True
+        self._wake.set()
+        if not self._over:
+            asyncio.get_running_loop().call_later(BOOKMARK_SECONDS, self._want_bookmark)
+
+
+def _left(change: Change) -> Stored:
+    """What has left a selection: its last state inside, with the version of the change that took it out."""
+    assert change.old is not None  # it was in the selection before
+    tree = change.old.tree
+    tree = {**tree, "metadata": {**tree["metadata"], "resourceVersion": str(change.version)}}
+    return Stored(change.key, change.version, msgspec.json.encode(tree), tree)

@@ -1,0 +1,133 @@
+"""POST, PUT, PATCH and DELETE: the body and the options are read, `registry` does it, and the answer waits for the disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from windlass.embedded.api.errors import ApiError
+from windlass.embedded.registry import strategy
+from windlass.embedded.registry.options import WriteOptions
+from windlass.embedded.registry.registry import Registry
+from windlass.embedded.registry.selecting import Selection
+from windlass.embedded.server import bodies
+from windlass.embedded.server.answers import answer, document
+from windlass.embedded.server.forms import Writing, form_of
+from windlass.embedded.server.paths import Target
+from windlass.embedded.server.query import delete_options, list_query, write_options
+from windlass.embedded.store.record import Stored
+
+Tree = dict[str, Any]
+
+_ORPHANED = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them "
+    "or set propagationPolicy=Orphan to suppress this warning"
+)
+
+
+class Writes:
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def create(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+        tree = await self._tree(request)
+        options, warnings = self._options(request, target, "CreateOptions")
+        stored = self._registry.writer.create(target.kind, target.namespace, tree, options)
+        return await self._answer(request, target, stored, 201, warnings)
+
+    async def update(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+        tree = await self._tree(request)
+        options, warnings = self._options(request, target, "UpdateOptions")
+        registry, kind = self._registry, target.kind
+        if target.subresource == "scale":
+            scale = registry.scaling.update(kind, target.namespace, target.name, tree, options)
+            return await self._document(request, scale)
+        before = registry.context.find(kind, target.namespace, target.name)
+        stored = registry.writer.update(kind, target.namespace, target.name, tree, options)
+        return await self._answer(request, target, stored, 201 if before is None else 200, warnings)
+
+    async def patch(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+        body, media = await bodies.read(request), bodies.content_type(request)
+        kind, registry = target.kind, self._registry
+        accepted = bodies.PATCHES
+        if kind.custom and target.subresource != "scale":
+            accepted = tuple(each for each in accepted if each != bodies.STRATEGIC_PATCH)
+        if media not in accepted:
+            raise ApiError.unsupported_media_type(accepted)
+        patch = bodies.value_of(body, media)
+        options, warnings = self._options(request, target, "PatchOptions")
+        where = kind, target.namespace, target.name
+        if media == bodies.APPLY_PATCH:
+            before = registry.context.find(*where)
+            manager = request.query.get("fieldManager", "")
+            stored = registry.writer.apply(*where, patch, options.by(manager or "\0", target.subresource))
+            return await self._answer(request, target, stored, 201 if before is None else 200, warnings)
+        if target.subresource == "scale":
+            scale = registry.scaling.patch(*where, patch, media, options)
+            return await self._document(request, scale)
+        stored = registry.writer.patch(*where, patch, media, options)
+        return await self._answer(request, target, stored, 200, warnings)
+
+    async def delete(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+        options = delete_options(request.query, await self._delete_body(request))
+        kind, registry = target.kind, self._registry
+        stored, gone = registry.deleter.delete(kind, target.namespace, target.name, options)
+        warnings = [_ORPHANED] if kind.resource == "jobs.batch" and not options.propagation else []
+        if not gone or kind.store in strategy.RETURNS_DELETED:
+            return await self._answer(request, target, stored, 200, warnings)
+        details = {"name": target.name, "group": kind.group, "kind": kind.plural}
+        details["uid"] = stored.tree["metadata"].get("uid", "")
+        status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+        shown = {key: value for key, value in details.items() if value}
+        return await self._document(request, {**status, "details": shown}, warnings)
+
+    async def delete_many(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+        options = delete_options(request.query, await self._delete_body(request))
+        kind, registry = target.kind, self._registry
+        query = list_query(request.query)
+        selection = Selection.parse(kind, query.selector, query.fields, registry.machinery.selectable(kind))
+        page = registry.listing.page(kind, target.namespace, query, selection)
+        for each in page.items:
+            if registry.context.find(kind, *each.key) is not None:
+                registry.deleter.delete(kind, *each.key, options)
+        form = form_of(request.headers.get("Accept", ""))
+        body = Writing(registry, kind, form, request.query.get("includeObject", "")).page(page)
+        await registry.store.wait()
+        return await answer(request, body, form.media_type)
+
+    async def _tree(self, request: web.BaseRequest) -> Tree:
+        return bodies.tree_of(await bodies.read(request), bodies.content_type(request))
+
+    async def _delete_body(self, request: web.BaseRequest) -> Tree | None:
+        """DeleteOptions; most clients send them, none has to."""
+        body = await bodies.read(request)
+        if not body:
+            return None
+        tree = bodies.tree_of(body, bodies.content_type(request))
+        if tree.get("kind") not in (None, "", "DeleteOptions"):
+            raise ApiError.bad_request("decoded object cannot be converted to DeleteOptions")
+        return tree
+
+    def _options(
+        self, request: web.BaseRequest, target: Target, what: str
+    ) -> tuple[WriteOptions, list[str]]:
+        warnings: list[str] = []
+        agent = request.headers.get("User-Agent", "")
+        return write_options(request.query, agent, target.subresource, what, warnings), warnings
+
+    async def _answer(
+        self, request: web.BaseRequest, target: Target, stored: Stored, status: int, warnings: list[str]
+    ) -> web.StreamResponse:
+        form = form_of(request.headers.get("Accept", ""))
+        include = request.query.get("includeObject", "")
+        body = Writing(self._registry, target.kind, form, include).one(stored)
+        if not self._registry.store.settled:
+            await self._registry.store.wait()
+        return await answer(request, body, form.media_type, status, warnings)
+
+    async def _document(
+        self, request: web.BaseRequest, tree: Tree, warnings: list[str] | None = None
+    ) -> web.StreamResponse:
+        await self._registry.store.wait()
+        return await document(request, tree, warnings=warnings or ())

@@ -1,0 +1,1 @@
+"""Objects and their history: in memory, and behind `--state` in an SQLite file."""

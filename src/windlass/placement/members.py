@@ -1,0 +1,104 @@
+"""What quota chose, as pods that can be placed: with their flavors' selectors and tolerations, and how close together.
+
+`placement.site` and `timeplan` ask for the parts of a workload; what was made of a template is kept in the recall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from windlass.cluster.pods import PENDING
+from windlass.cluster.shape import Shape, make_shape
+from windlass.model.pod import Pod, PodSpec
+from windlass.model.queue import QueueSystem, ResourceFlavor
+from windlass.model.workload import Workload
+from windlass.placement.closeness import Closeness, is_ready
+from windlass.placement.gang import Part
+from windlass.placement.overlay import Overlay
+from windlass.placement.topology import DomainTree
+from windlass.placement.topology.default import NAME as DEFAULT_NAME
+from windlass.queueing.site import PodSetChoice
+
+
+class Members:
+    def __init__(self, overlay: Overlay, system: QueueSystem, levels: Sequence[str] = ()) -> None:
+        """`levels` are the topology's where no Topology object names them; empty: the default list."""
+        self._overlay, self._system = overlay, system
+        self._row_of = overlay.pod_rows()
+        self.levels = tuple(levels)
+        self._closeness = Closeness(overlay, levels)
+        self._trees = overlay.recall.trees
+        self.flavored = overlay.recall.flavored
+
+    def parts(
+        self, workload: Workload, choices: Sequence[PodSetChoice]
+    ) -> tuple[list[Part], DomainTree | None, str]:
+        """The pods that are to be placed, the domains of their flavor, and the topology's name."""
+        sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+        parts, tree, topology = [], None, ""
+        for choice in choices:
+            pod_set = sets[choice.name]
+            flavors = self._flavors(choice)
+            pod, shape = self.with_flavors(pod_set.pod, flavors)
+            named = next((flavor for flavor in flavors if flavor.topology), None)
+            if named is not None and named.topology in self._system.topologies:
+                tree, topology = self._tree(named), named.topology
+            request = pod_set.topology if named is not None else None
+            own = tree if named is not None else None
+            if named is None:
+                request, own = self._closeness.of(workload, pod_set, pod, shape)
+                tree, topology = (own, DEFAULT_NAME) if own is not None else (tree, topology)
+            waiting = [self._row_of[key] for key in pod_set.pods if key in self._row_of]
+            nodes = self._overlay.snapshot.pods.node
+            objects = self._overlay.snapshot.pods.objects
+            existing = tuple(objects[row] for row in waiting if nodes[row] == PENDING)
+            bound = sum(1 for row in waiting if nodes[row] >= 0)
+            left = max(0, choice.count - bound)
+            parts.append(Part(choice.name, left, pod, shape, request, own, topology, existing))
+        return parts, tree, topology
+
+    def with_flavors(self, pod: Pod, flavors: Sequence[ResourceFlavor]) -> tuple[Pod, Shape]:
+        key = (id(pod), tuple(flavor.name for flavor in flavors))
+        known = self.flavored.get(key)
+        if known is None:
+            made = _flavored(pod, flavors)
+            known = self.flavored[key] = (pod, made, make_shape(made))
+        return known[1], known[2]
+
+    def _flavors(self, choice: PodSetChoice) -> list[ResourceFlavor]:
+        names = dict.fromkeys(choice.flavors.values())
+        return [self._system.flavors[name] for name in names if name in self._system.flavors]
+
+    def _tree(self, flavor: ResourceFlavor) -> DomainTree:
+        """The domains of the flavor's nodes."""
+        key = (flavor.topology, flavor.name)
+        found = self._trees.get(key)
+        if found is None:
+            facts = self._overlay.snapshot.facts
+            levels = self._system.topologies[flavor.topology].levels
+            ours = facts.matching_labels(flavor.node_labels) & np.array(
+                [is_ready(node) for node in facts.nodes]
+            )
+            values = [
+                [node.labels.get(level) if mine else None for level in levels]
+                for node, mine in zip(facts.nodes, ours.tolist(), strict=True)
+            ]
+            found = self._trees[key] = DomainTree.build(levels, values, facts.names)
+        return found
+
+
+def _flavored(pod: Pod, flavors: Sequence[ResourceFlavor]) -> Pod:
+    """The pod as it will be once its flavors' labels and tolerations are on it."""
+    if not flavors:
+        return pod
+    spec: PodSpec = pod.spec
+    selector = dict(spec.node_selector)
+    tolerations = list(spec.tolerations)
+    for flavor in flavors:
+        selector |= flavor.node_labels
+        tolerations += flavor.tolerations
+    changed = msgspec.structs.replace(spec, node_selector=selector, tolerations=tuple(tolerations))
+    return msgspec.structs.replace(pod, spec=changed)

@@ -1,0 +1,214 @@
+"""Where everybody's pods are on the overlay: who runs, who was placed in this decision, who was taken off.
+
+`placement.site` books through it and undoes with it; `timeplan` and `admission` read it. What a running workload's
+pods are is looked up when somebody asks, since most of those that run are never asked about. One that has no pods yet
+(its topology assignment says where they will be) is seated at once like one that has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from windlass.model.workload import PodSet, PodSetAssignment, Workload
+from windlass.placement.gang import Place
+from windlass.placement.members import Members
+from windlass.placement.overlay import Overlay, Placing
+
+
+class Seats(msgspec.Struct):
+    """Where a workload's pods are on the overlay."""
+
+    running: list[int]
+    """Rows of the snapshot's pods."""
+    placed: list[Place]
+    """What was placed in this decision."""
+    sets: tuple[str, ...] = ()
+    """Names of the pod sets whose numbers stand in `placed`."""
+    set_of: dict[int, str] = {}
+    """Row of a pod → its pod set."""
+
+
+class _Undo(NamedTuple):
+    """How things were before a step."""
+
+    overlay: int
+    key: str
+    seats: Seats | None
+    gone: set[int] | None
+
+
+class Seating(Mapping[str, Seats]):
+    """Workload → its seats, with an undo log."""
+
+    def __init__(
+        self,
+        overlay: Overlay,
+        members: Members,
+        running: Iterable[Workload],
+        gone: Mapping[str, set[int]],
+    ) -> None:
+        """`gone`: workloads that were taken off the overlay before → the nodes that they were on."""
+        self._overlay, self._members = overlay, members
+        self._row_of = overlay.pod_rows()
+        self._seats: dict[str, Seats] = {}
+        self._unread: dict[str, Workload] = {}
+        """Those that run, and have not been asked about yet."""
+        self._gone: dict[str, set[int]] = dict(gone)
+        """Removed workload → the nodes that it was on."""
+        self._undo: list[_Undo] = []
+        for workload in running:
+            self.watch(workload)
+
+    # Looking
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._seats or key in self._unread
+
+    def __getitem__(self, key: str) -> Seats:
+        found = self._seats.get(key)
+        if found is None:
+            workload = self._unread.pop(key)
+            found = self._seats[key] = self._overlay.recall.seats.of(workload, self._of_running)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._seats
+        yield from self._unread
+
+    def __len__(self) -> int:
+        return len(self._seats) + len(self._unread)
+
+    def of(self, key: str) -> Seats:
+        """Empty ones for whom nobody knows."""
+        return self[key] if key in self else Seats([], [])
+
+    def row_of(self, pod: str) -> int | None:
+        """Row of the snapshot's pods."""
+        return self._row_of.get(pod)
+
+    @property
+    def after_removal(self) -> bool:
+        """The last thing done here was to take somebody off: what is placed next is what others go for."""
+        return bool(self._undo) and self._undo[-1].key in self._gone
+
+    def leaving(self) -> dict[int, tuple[str, ...]]:
+        """Node → running workloads that were taken off it, so that their room is free only once they are gone."""
+        found: dict[int, list[str]] = {}
+        for key in sorted(self._gone):
+            for node in self._gone[key]:
+                found.setdefault(node, []).append(key)
+        return {node: tuple(keys) for node, keys in found.items()}
+
+    def gone_from(self, nodes: set[int]) -> tuple[str, ...]:
+        """Who was taken off any of these nodes."""
+        return tuple(sorted(key for key, there in self._gone.items() if there & nodes))
+
+    # Changing and undoing
+
+    def checkpoint(self) -> int:
+        return len(self._undo)
+
+    def rollback(self, to: int) -> None:
+        if len(self._undo) <= to:
+            return
+        self._overlay.rollback(self._undo[to].overlay)
+        while len(self._undo) > to:
+            _, key, seats, nodes = self._undo.pop()
+            self._seats.pop(key, None)
+            self._gone.pop(key, None)
+            if seats is not None:
+                self._seats[key] = seats
+            if nodes is not None:
+                self._gone[key] = nodes
+
+    def begin(self, key: str) -> None:
+        """Something is about to be placed for it; `forget_last` if nothing comes of it."""
+        there = self.get(key)
+        self._undo.append(_Undo(self._overlay.checkpoint(), key, there, self._gone.get(key)))
+
+    def forget_last(self) -> None:
+        self._undo.pop()
+
+    def put(self, key: str, places: Iterable[Place], sets: tuple[str, ...]) -> None:
+        there = self.of(key)
+        self._seats[key] = Seats(there.running, [*there.placed, *places], sets, there.set_of)
+
+    def remove(self, workload: Workload) -> None:
+        self.begin(workload.key)
+        seats = self._seats.pop(workload.key, Seats([], []))
+        nodes = {int(self._overlay.snapshot.pods.node[row]) for row in seats.running}
+        for row in seats.running:
+            self._overlay.remove(row)
+        for place in seats.placed:
+            self._overlay.unseat(place.placing)
+            nodes.add(place.placing.node)
+        # What was only just placed here is taken back at once: nobody waits for it.
+        nodes |= self._gone.get(workload.key, set())
+        self._gone[workload.key] = nodes if workload.admission is not None else set()
+
+    # Those that run
+
+    def watch(self, workload: Workload) -> None:
+        """Know where a running workload's pods are."""
+        key = workload.key
+        if key in self._unread or key in self._seats or key in self._gone:
+            return
+        rows = self._row_of
+        if any(name in rows for pod_set in workload.pod_sets for name in pod_set.pods):
+            self._unread[key] = workload
+        else:
+            self._seats[key] = self._of_assignment(workload)
+
+    def _of_running(self, workload: Workload) -> Seats:
+        nodes = self._overlay.snapshot.pods.node
+        rows = {
+            self._row_of[name]: pod_set.name
+            for pod_set in workload.pod_sets
+            for name in pod_set.pods
+            if name in self._row_of
+        }
+        return Seats([row for row in rows if nodes[row] >= 0], [], set_of=rows)
+
+    def _of_assignment(self, workload: Workload) -> Seats:
+        """Books what has a place and no pod yet."""
+        seats = Seats([], [])
+        if workload.admission is not None:
+            seats.sets = tuple(one.name for one in workload.admission.assignments)
+            sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+            for i, assignment in enumerate(workload.admission.assignments):
+                if assignment.name in sets:
+                    seats.placed += self._seat(i, sets[assignment.name], assignment)
+        return seats
+
+    def _seat(self, part: int, pod_set: PodSet, assignment: PodSetAssignment) -> list[Place]:
+        facts = self._overlay.snapshot.facts
+        pod, shape = self._members.with_flavors(pod_set.pod, [])
+        row = self._overlay.table.row(shape, self._overlay.snapshot)
+        wanted = [
+            facts.index[name]
+            for name, count in assignment.nodes.items()
+            for _ in range(count)
+            if name in facts.index
+        ]
+        places = []
+        for member, node in enumerate(wanted):
+            places.append(Place(part, member, self._overlay.seat(pod, row, node)))
+        for values, count in assignment.domains if not assignment.nodes else ():
+            there = facts.matching_labels(dict(zip(assignment.levels, values, strict=False)))
+            for _ in range(count):
+                placing = self._seat_in(pod_set, row, np.flatnonzero(there).tolist())
+                if placing is not None:
+                    places.append(Place(part, len(places), placing))
+        return places
+
+    def _seat_in(self, pod_set: PodSet, row: int, nodes: list[int]) -> Placing | None:
+        """In a domain, a pod sits on the first node that has room for it, or on the first at all."""
+        self._overlay.refresh(row)
+        score = self._overlay.table.cells.score[row]
+        fitting = [node for node in nodes if self._overlay.table.cells.why[row, node] == 0]
+        best = max(fitting, key=lambda node: (score[node], -node)) if fitting else next(iter(nodes), None)
+        return None if best is None else self._overlay.seat(pod_set.pod, row, best)

@@ -1,0 +1,69 @@
+"""Names for kinds of devices: the `resources` section of the device plugin's config.
+
+Read from decoded YAML by `plugin_config`, asked by `resources` and the labels. An entry gives the devices whose model
+(or MIG profile) matches a pattern a resource name of their own. The original reads the section, checks it and throws
+it away with a warning; here `honor_renames` keeps it. What no pattern matches has its usual name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from windlass.model.errors import InputError
+from windlass.sharing.inventory import Gpu, Instance
+from windlass.sharing.replicas import mapping, resource_name
+
+_SECTIONS = ("gpus", "mig")
+_FIELDS = ("pattern", "name")
+
+
+class NamedKind(msgspec.Struct, frozen=True):
+    """One entry: devices like this are called that."""
+
+    pattern: str
+    """A star stands for anything; everything else for itself, from beginning to end."""
+    name: str
+
+    def matches(self, text: str) -> bool:
+        return re.fullmatch(".*".join(map(re.escape, self.pattern.split("*"))), text) is not None
+
+
+class ResourceNames(msgspec.Struct, frozen=True, kw_only=True):
+    gpus: tuple[NamedKind, ...] = ()
+    mig: tuple[NamedKind, ...] = ()
+
+    def of(self, gpu: Gpu, instance: Instance | None, usual: str) -> str:
+        """The first name whose pattern matches the model, or the profile of an instance; `usual` where none does."""
+        kinds, text = (self.gpus, gpu.name) if instance is None else (self.mig, instance.profile)
+        return next((kind.name for kind in kinds if kind.matches(text)), usual)
+
+
+def read_names(raw: Any, path: str = "resources") -> ResourceNames:
+    """An `InputError` with the field's path for an entry that lacks something."""
+    if raw is None:
+        return ResourceNames()
+    section = mapping(raw, path, _SECTIONS)
+    found = {name: _kinds(section.get(name), f"{path}.{name}") for name in _SECTIONS}
+    return ResourceNames(**found)
+
+
+def _kinds(raw: Any, path: str) -> tuple[NamedKind, ...]:
+    if raw is None:
+        return ()
+    if not isinstance(raw, Sequence) or isinstance(raw, str):
+        raise InputError("must be a list", path=path, remedy="begin each entry with a dash")
+    return tuple(_kind(item, f"{path}[{at}]") for at, item in enumerate(raw))
+
+
+def _kind(raw: Any, path: str) -> NamedKind:
+    entry = mapping(raw, path, _FIELDS)
+    pattern = entry.get("pattern")
+    if not isinstance(pattern, str) or not pattern:
+        raise InputError(
+            "is required", path=f"{path}.pattern", remedy='write a model or profile, "*" for every one'
+        )
+    return NamedKind(pattern, resource_name(entry.get("name"), f"{path}.name"))

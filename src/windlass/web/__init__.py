@@ -1,0 +1,1 @@
+"""The web page of the embedded cluster: what is where, what waits and why, live."""

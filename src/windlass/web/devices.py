@@ -1,0 +1,156 @@
+"""The GPUs of one node as the page draws them: what each can be, and who is on it.
+
+Fed by `web.board` with a Node object and the pods that are on it; the JSON that comes out is what `web/src/model.ts`
+reads. Where a pod's devices are not written down (a MIG slice or a renamed share is only counted by Kubernetes), it is
+drawn on the first that is free, always the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from windlass.model.catalogue import geometry_of_model
+from windlass.model.convert import convert
+from windlass.model.device import REPLICAS, Device, node_devices, node_replicas
+from windlass.model.errors import InputError
+from windlass.model.mig import MIG_RESOURCE_PREFIX, place_layout, profile_of_resource
+from windlass.model.node import Node
+from windlass.model.requests import node_quantities
+from windlass.web.pods import PodCard
+
+Tree = dict[str, Any]
+WHOLE = 1000
+SHARED = "nvidia.com/gpu.shared"
+
+
+def gpu_views(tree: Mapping[str, Any], pods: Iterable[PodCard]) -> list[Tree]:
+    """One entry a GPU, in the order of their indices; empty where the node has none or can't be understood."""
+    try:
+        node = convert(tree, Node)
+        assert isinstance(node, Node)
+        capacity, allocatable = node_quantities(node)
+        devices = node_devices(node, allocatable, capacity)
+        replicas = node_replicas(node)
+    except InputError:
+        return []
+    views = [_empty(device) for device in devices]
+    static = [view for view, device in zip(views, devices, strict=True) if device.mig == "static"]
+    _cut(static, devices, capacity)
+    shares = capacity.get(SHARED, 0)
+    if shares and static:
+        each = int(node.labels.get(REPLICAS) or 0) or -(-shares // len(static))
+        for view in static:
+            view.update(mode="shared", slots=each)
+    elif replicas > 1:
+        for view in views:
+            view.update(mode="shared", slots=replicas)
+    for pod in sorted(pods, key=lambda one: (one.started, one.key)):
+        _seat(views, pod, replicas)
+    return views
+
+
+def shared_facts(views: list[Tree]) -> Tree:
+    """Takes model and memory out of the GPUs that have the same as the first, and says them once."""
+    if not views:
+        return {}
+    common: Tree = {"model": views[0]["model"], "mem": views[0]["mem"]}
+    for view in views:
+        if view["model"] == common["model"] and view["mem"] == common["mem"]:
+            del view["model"], view["mem"]
+    return common
+
+
+def _empty(device: Device) -> Tree:
+    view: Tree = {"i": device.index, "model": device.model, "mem": device.memory_mib, "uses": []}
+    if not device.healthy:
+        view["ill"] = True
+    if device.mig == "dynamic":
+        view.update(mode="mig", slices=_slices(device), parts=[])
+    return view
+
+
+def _slices(device: Device) -> int:
+    geometry = geometry_of_model(device.model, device.memory_mib)
+    return geometry.slices if geometry else 8
+
+
+def _cut(static: list[Tree], devices: tuple[Device, ...], capacity: Mapping[str, int]) -> None:
+    """The fixed MIG layout: the node counts instances, and equal GPUs are cut alike."""
+    names = [name for name in capacity if name.startswith(MIG_RESOURCE_PREFIX) and capacity[name]]
+    if not names or not static:
+        return
+    profiles: list[str] = []
+    for name in sorted(names):
+        profiles += [profile_of_resource(name)] * (capacity[name] // len(static))
+    for view in static:
+        device = devices[view["i"]]
+        geometry = geometry_of_model(device.model, device.memory_mib)
+        placed = place_layout(geometry, profiles) if geometry else None
+        if geometry is None or placed is None:
+            continue
+        sizes = {profile.name: profile.size for profile in geometry.profiles}
+        parts = [{"profile": name, "start": start, "size": sizes[name]} for name, start in placed]
+        view.update(mode="mig", slices=geometry.slices, parts=parts)
+
+
+def _seat(views: list[Tree], pod: PodCard, replicas: int) -> None:
+    if pod.profile:
+        _seat_in_slices(views, pod)
+    elif pod.shared:
+        _seat_in_shares(views, pod)
+    elif pod.gpus:
+        _seat_on_gpus(views, pod, replicas)
+
+
+def _seat_on_gpus(views: list[Tree], pod: PodCard, replicas: int) -> None:
+    milli = WHOLE // replicas if replicas > 1 else pod.milli
+    known = [index for index in pod.devices if index < len(views)]
+    for index in known[: pod.gpus]:
+        _use(views[index], pod, milli)
+    for _ in range(pod.gpus - len(known[: pod.gpus])):
+        roomy = [view for view in views if view.get("mode") != "mig" and _left(view) >= milli]
+        if not roomy:
+            return
+        _use(min(roomy, key=lambda view: (bool(view.get("ill")), view["i"])), pod, milli)
+
+
+def _seat_in_shares(views: list[Tree], pod: PodCard) -> None:
+    sharing = [view for view in views if view.get("mode") == "shared"]
+    known = [view for view in sharing if view["i"] in pod.devices]
+    for number in range(pod.gpus):
+        free = [view for view in sharing if len(view["uses"]) < view["slots"]]
+        view = known[number] if number < len(known) else next(iter(free), None)
+        if view is None:
+            return
+        _use(view, pod, WHOLE // view["slots"])
+
+
+def _seat_in_slices(views: list[Tree], pod: PodCard) -> None:
+    wanted = sorted(
+        (view for view in views if view.get("mode") == "mig"), key=lambda view: view["i"] not in pod.devices
+    )
+    for _ in range(pod.gpus):
+        free = (
+            (view, part)
+            for view in wanted
+            for part in view["parts"]
+            if part["profile"] == pod.profile and "pod" not in part
+        )
+        found = next(free, None)
+        if found is None and wanted and "parts" in wanted[0]:
+            part = {"profile": pod.profile, "start": -1, "size": int(pod.profile[0])}
+            wanted[0]["parts"].append(part)  # cut on demand: it is there because the pod is
+            found = (wanted[0], part)
+        if found is None:
+            return
+        found[1].update(pod=pod.key, job=pod.group, util=pod.util)
+        _use(found[0], pod, WHOLE * found[1]["size"] // found[0]["slices"])
+
+
+def _use(view: Tree, pod: PodCard, milli: int) -> None:
+    view["uses"].append({"pod": pod.key, "job": pod.group, "milli": milli, "util": pod.util})
+
+
+def _left(view: Tree) -> int:
+    return WHOLE - sum(int(use["milli"]) for use in view["uses"])

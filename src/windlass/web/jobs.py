@@ -1,0 +1,184 @@
+"""A job as the page lists it: how much it wants, what it is doing, and why it waits, in one sentence.
+
+Fed by `web.board` with the records of a job's pods, the object that owns them (where there is one) and its Workload
+(where a queue admits it). A job is whatever is scheduled together or made by one controller; a lone pod is one too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windlass.model.times import seconds_of
+from windlass.web.pods import PodCard, gpu_ask
+
+Tree = dict[str, Any]
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+TOTAL_ANNOTATION = "kueue.x-k8s.io/pod-group-total-count"
+MOST_PODS = 256
+"""A job's details list so many of its pods; the counts are of all."""
+_NODES_LACK = re.compile(r"^0/(\d+) nodes are available: (.*)$", re.DOTALL)
+
+
+def job_view(
+    key: str, pods: Sequence[PodCard], owner: Mapping[str, Any] | None, workload: Mapping[str, Any] | None
+) -> Tree | None:
+    """None where nothing is left to show."""
+    namespace, kind, name = key.split("/", 2)
+    if not pods and (owner is None or kind not in ("Job", "StatefulSet", "Deployment")):
+        return None
+    live = [pod for pod in pods if pod.state not in ("done", "failed")]
+    state, reason, message = _state(pods, live, owner, workload)
+    wanted, ask = _wanted(pods, live, owner)
+    view: Tree = {
+        "key": key,
+        "ns": namespace,
+        "kind": kind,
+        "name": name,
+        "state": state,
+        "wants": _words(wanted, ask),
+        "gpus": wanted * int(ask.get("gpus", 0)),
+        "created": _created(pods, owner),
+        "pods": [_pod_view(pod) for pod in sorted(pods, key=_order)[:MOST_PODS]],
+        "count": len(pods),
+    }
+    if reason or message:
+        view["reason"], view["why"], view["message"] = reason, sentence(message), message
+    for field, value in _facts(pods, owner, workload).items():
+        if value:
+            view[field] = value
+    return view
+
+
+def sentence(message: str) -> str:
+    """The message without kube-scheduler's opening words, which say the same of every pod that waits."""
+    found = _NODES_LACK.match(message)
+    said = found[2] if found else message
+    return said[:1].upper() + said[1:] if said else ""
+
+
+def _state(
+    pods: Sequence[PodCard],
+    live: Sequence[PodCard],
+    owner: Mapping[str, Any] | None,
+    workload: Mapping[str, Any] | None,
+) -> tuple[str, str, str]:
+    ended = _ended(pods, live, owner)
+    if ended:
+        return ended
+    held = _held(owner, workload)
+    if held and not any(pod.holds for pod in live):
+        return "waiting", *held
+    waiting = [pod for pod in live if pod.state == "waiting"]
+    if waiting:
+        told = next((pod for pod in waiting if pod.message), waiting[0])
+        return "waiting", told.reason, told.message
+    for state in ("starting", "running", "stopping"):
+        found = [pod for pod in live if pod.state == state]
+        if found:
+            told = next((pod for pod in found if pod.reason), found[0])
+            return state, told.reason, told.message
+    return "waiting", "", "Its pods are being made."
+
+
+def _ended(
+    pods: Sequence[PodCard], live: Sequence[PodCard], owner: Mapping[str, Any] | None
+) -> tuple[str, str, str] | None:
+    for condition in ((owner or {}).get("status") or {}).get("conditions") or ():
+        if condition.get("status") == "True" and condition.get("type") in ("Complete", "Failed"):
+            done = condition["type"] == "Complete"
+            return "done" if done else "failed", condition.get("reason") or "", condition.get("message") or ""
+    if live or not pods or owner is not None:
+        return None
+    failed = next((pod for pod in pods if pod.state == "failed"), None)
+    return ("failed", failed.reason, failed.message) if failed else ("done", "", "")
+
+
+def _held(owner: Mapping[str, Any] | None, workload: Mapping[str, Any] | None) -> tuple[str, str] | None:
+    """Why a queue has not let it in, as its Workload says."""
+    for kind in ("QuotaReserved", "Admitted"):
+        for condition in ((workload or {}).get("status") or {}).get("conditions") or ():
+            if condition.get("type") == kind and condition.get("status") == "False":
+                return condition.get("reason") or "", condition.get("message") or ""
+    if owner is not None and (owner.get("spec") or {}).get("suspend"):
+        queue = (owner["metadata"].get("labels") or {}).get(QUEUE_LABEL)
+        told = (
+            f"Its queue {queue} has not said anything yet." if queue else "It is suspended, by spec.suspend."
+        )
+        return "Suspended", told
+    return None
+
+
+def _wanted(
+    pods: Sequence[PodCard], live: Sequence[PodCard], owner: Mapping[str, Any] | None
+) -> tuple[int, Mapping[str, Any]]:
+    """How many pods at a time, and what each asks for."""
+    spec = (owner or {}).get("spec") or {}
+    template = spec.get("template") or {}
+    if template:
+        count = spec.get("parallelism", spec.get("replicas", 1))
+        meta = template.get("metadata") or {}
+        ask = gpu_ask(template.get("spec") or {}, meta.get("annotations") or {})
+        return int(count if count is not None else 1), ask
+    first = (live or pods)[0] if pods else None
+    if first is None:
+        return 0, {}
+    ask = {"gpus": first.gpus, "milli": first.milli, "profile": first.profile, "shared": first.shared}
+    return len(live or pods), ask
+
+
+def _words(count: int, ask: Mapping[str, Any]) -> str:
+    """`2 × 8 GPUs`, `1g.10gb`, `0.5 GPU`, `no GPU`."""
+    gpus = int(ask.get("gpus") or 0)
+    if not gpus:
+        each = "no GPU"
+    elif ask.get("profile"):
+        each = f"{gpus} × {ask['profile']}" if gpus > 1 else str(ask["profile"])
+    elif ask.get("shared"):
+        each = f"{gpus} shared GPU" + "s" * (gpus > 1)
+    elif int(ask.get("milli") or 1000) < 1000:
+        each = f"{gpus * int(ask['milli']) / 1000:g} GPU"
+    else:
+        each = f"{gpus} GPU" + "s" * (gpus > 1)
+    return f"{count} × {each}" if count != 1 else each
+
+
+def _facts(
+    pods: Sequence[PodCard], owner: Mapping[str, Any] | None, workload: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    meta = (owner or {}).get("metadata") or {}
+    spec = (workload or {}).get("spec") or {}
+    held = [pod for pod in pods if pod.holds]
+    return {
+        "queue": spec.get("queueName") or (meta.get("labels") or {}).get(QUEUE_LABEL) or "",
+        "priority": spec.get("priority") or (pods[0].priority if pods else 0),
+        "class": spec.get("priorityClassName") or (pods[0].priority_class if pods else ""),
+        "started": min((pod.started for pod in held if pod.started), default=0),
+        "util": round(sum(pod.util for pod in held) / len(held)) if held else 0,
+        "holds": sum(pod.gpus for pod in held),
+        "nodes": len({pod.node for pod in held}),
+        "restarts": sum(pod.restarts for pod in pods),
+        "succeeded": int(((owner or {}).get("status") or {}).get("succeeded") or 0),
+    }
+
+
+def _pod_view(pod: PodCard) -> Tree:
+    view: Tree = {"key": pod.key, "state": pod.state}
+    for field in ("node", "reason", "devices", "profile", "util"):
+        value = getattr(pod, field)
+        if value:
+            view[field] = value
+    if pod.message:
+        view["why"] = sentence(pod.message)
+    return view
+
+
+def _order(pod: PodCard) -> tuple[bool, str]:
+    return pod.state in ("done", "failed"), pod.key
+
+
+def _created(pods: Sequence[PodCard], owner: Mapping[str, Any] | None) -> int:
+    if owner is not None:
+        return seconds_of(owner["metadata"].get("creationTimestamp") or "")
+    return min((pod.created for pod in pods), default=0)

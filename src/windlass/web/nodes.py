@@ -1,0 +1,90 @@
+"""A node as the page draws it: where it stands, whether it may be used, and its GPUs.
+
+Fed by `web.board` with a Node object and the pods on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windlass.model.errors import InputError
+from windlass.model.requests import base_units
+from windlass.model.topology import BLOCK, CLIQUE, RACK, ZONE
+from windlass.web.devices import gpu_views, shared_facts
+from windlass.web.pods import PodCard
+
+Tree = dict[str, Any]
+RACK_KEYS = (
+    RACK,
+    "cloud.provider.com/topology-rack",
+    "cloud.google.com/gce-topology-subblock",
+    "topology.k8s.aws/network-node-layer-3",
+    CLIQUE,
+    BLOCK,
+    "cloud.provider.com/topology-block",
+)
+"""Labels that say which nodes stand together, the nearest meaning first."""
+PRODUCT = "nvidia.com/gpu.product"
+
+
+def node_view(tree: Mapping[str, Any], pods: Sequence[PodCard]) -> Tree:
+    meta, spec, status = tree["metadata"], tree.get("spec") or {}, tree.get("status") or {}
+    labels = meta.get("labels") or {}
+    ready, why = _ready(status)
+    room = status.get("allocatable") or {}
+    gpus = gpu_views(tree, pods)
+    view: Tree = {
+        **shared_facts(gpus),
+        "name": meta["name"],
+        "rack": next((labels[key] for key in RACK_KEYS if labels.get(key)), ""),
+        "zone": labels.get(ZONE, ""),
+        "ready": ready,
+        "gpus": gpus,
+        "cpu": [sum(pod.cpu for pod in pods), _amount("cpu", room)],
+        "memory": [sum(pod.memory for pod in pods), _amount("memory", room)],
+        "pods": len(pods),
+    }
+    if not ready and why:
+        view["why"] = why
+    if spec.get("unschedulable"):
+        view["cordoned"] = True
+    taints = [_taint(one) for one in spec.get("taints") or ()]
+    if taints:
+        view["taints"] = taints
+    if labels.get(PRODUCT):
+        view["product"] = labels[PRODUCT]
+    problems = _problems(status)
+    if problems:
+        view["problems"] = problems
+    return view
+
+
+def _ready(status: Mapping[str, Any]) -> tuple[bool, str]:
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "Ready":
+            return condition.get("status") == "True", condition.get("message") or condition.get(
+                "reason"
+            ) or ""
+    return False, "the node has not reported yet"
+
+
+def _problems(status: Mapping[str, Any]) -> list[str]:
+    """Conditions that say something is wrong (a GPU's Xid among them); the kubelet's own are wrong when True too."""
+    return [
+        str(one.get("message") or one.get("reason") or one.get("type"))
+        for one in status.get("conditions") or ()
+        if one.get("type") != "Ready" and one.get("status") == "True"
+    ]
+
+
+def _taint(one: Mapping[str, Any]) -> str:
+    value = f"={one['value']}" if one.get("value") else ""
+    return f"{one.get('key', '')}{value}:{one.get('effect', '')}"
+
+
+def _amount(name: str, room: Mapping[str, Any]) -> int:
+    try:
+        return base_units(name, room.get(name, 0))
+    except InputError:
+        return 0

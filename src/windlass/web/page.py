@@ -1,0 +1,151 @@
+"""The page's web application: its files, its live stream, and the buttons that break and mend things.
+
+`cli.up` makes it with `make_page` and serves it on a listener of its own; `Verbs` feeds it. Nothing here reads or
+writes objects on a browser's behalf but faults of the sandbox: whoever wants the API has kubectl and its own token.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import msgspec
+from aiohttp import web
+
+from windlass.web.assets import Asset, load_assets
+from windlass.web.board import Source
+from windlass.web.live import Live
+from windlass.web.session import Refused, Sessions
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+}
+LARGEST_BODY = 4096
+
+
+class Faults(Protocol):
+    """What can be broken and mended: `node/x`, `gpu/x:3`. Says what it did; a `ValueError` says why it can't."""
+
+    def fail(self, target: str, xid: int | None = None) -> str: ...
+
+    def heal(self, target: str) -> str: ...
+
+
+class FaultOrder(msgspec.Struct, forbid_unknown_fields=True):
+    action: str
+    target: str
+    xid: int | None = None
+
+
+def make_page(
+    source: Source, faults: Faults | None, token: str, hosts: Callable[[], set[str]]
+) -> web.Application:
+    """`hosts` are the `name:port` under which the page is served; `faults` is None where nothing is simulated."""
+    live, sessions, assets = Live(source), Sessions(token, hosts), load_assets()
+    page = _Page(live, sessions, assets, faults)
+    app = web.Application(middlewares=[_guard(sessions)], client_max_size=LARGEST_BODY)
+    app.router.add_get("/", page.index)
+    app.router.add_get("/live", page.live)
+    app.router.add_post("/faults", page.faults)
+    app.router.add_get("/{path:.+}", page.asset)
+
+    async def run(_: web.Application) -> Any:
+        await live.start()
+        yield
+        await live.stop()
+
+    app.cleanup_ctx.append(run)
+    return app
+
+
+class _Page:
+    def __init__(
+        self, live: Live, sessions: Sessions, assets: dict[str, Asset], faults: Faults | None
+    ) -> None:
+        self._live, self._sessions, self._assets, self._faults = live, sessions, assets, faults
+
+    async def index(self, request: web.Request) -> web.StreamResponse:
+        if "token" in request.query:
+            away = web.Response(status=303, headers={"Location": "/"})
+            self._sessions.trade(request, away)
+            return away
+        self._sessions.check_session(request)
+        return self._file("index.html")
+
+    async def asset(self, request: web.Request) -> web.StreamResponse:
+        # Scripts and styles tell nothing of the cluster; a browser fetches an icon without a cookie.
+        return self._file(request.match_info["path"])
+
+    async def live(self, request: web.Request) -> web.StreamResponse:
+        self._sessions.check_session(request)
+        response = web.StreamResponse(
+            headers={**HEADERS, "Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+        )
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            await self._live.follow(response.write)
+        return response
+
+    async def faults(self, request: web.Request) -> web.StreamResponse:
+        self._sessions.check_session(request)
+        self._sessions.check_change(request)
+        if self._faults is None:
+            raise Refused(409, "These GPUs are real: they can't be failed from here.")
+        try:
+            order = msgspec.json.decode(await request.read(), type=FaultOrder)
+        except msgspec.MsgspecError as error:
+            raise Refused(400, f"Not an order: {error}") from None
+        if order.action not in ("fail", "heal"):
+            raise Refused(400, f"{order.action[:64]!r} is neither fail nor heal.")
+        try:
+            said = (
+                self._faults.fail(order.target, order.xid)
+                if order.action == "fail"
+                else self._faults.heal(order.target)
+            )
+        except Exception as error:  # whatever the sandbox refuses is told to whoever pressed the button
+            raise Refused(422, str(error)) from None
+        return web.json_response({"message": said})
+
+    def _file(self, path: str) -> web.StreamResponse:
+        asset = self._assets.get(path)
+        if asset is None:
+            if path == "index.html":
+                raise Refused(503, "This copy of Windlass has no built page: run `make page` in its folder.")
+            raise Refused(404, "There is no such file.")
+        return web.Response(
+            body=asset.content, content_type=asset.kind, charset=asset.charset, headers=asset.headers
+        )
+
+
+def _guard(sessions: Sessions) -> Any:
+    """Before and after every request: the address is ours, and the answer has the headers that protect the page."""
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            sessions.check_address(request)
+            response = await handler(request)
+        except Refused as refused:
+            response = web.Response(status=refused.status, text=refused.reason + "\n")
+        except web.HTTPException as problem:
+            response = web.Response(status=problem.status, text=f"{problem.reason}\n")
+        if not response.prepared:
+            for name, value in HEADERS.items():
+                response.headers.setdefault(name, value)
+            response.headers.setdefault("Cache-Control", "no-store")
+        return response
+
+    return guard

@@ -1,0 +1,173 @@
+"""A pod as the page needs it: a small record, kept instead of the object.
+
+Made by `web.board` from every Pod that changes; read by `web.devices` (who is on which GPU) and `web.jobs` (what a
+job's pods are doing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from windlass.model.convert import convert
+from windlass.model.errors import InputError
+from windlass.model.gpu import gpu_request
+from windlass.model.pod import Pod
+from windlass.model.requests import pod_requests
+from windlass.model.times import seconds_of
+
+ALLOCATED = "windlass.dev/allocated-devices"
+WISHED = "windlass.dev/devices"
+UTILISATION = "sandbox.windlass.dev/gpu-utilization"
+SHARED = "nvidia.com/gpu.shared"
+GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
+ENDED = ("Succeeded", "Failed")
+
+
+class PodCard(msgspec.Struct, frozen=True, kw_only=True):
+    key: str
+    """`namespace/name`."""
+    group: str
+    """The job that it belongs to: `namespace/Kind/name`."""
+    node: str
+    state: str
+    """waiting, starting, running, stopping, done, failed."""
+    reason: str = ""
+    """Why it waits or fails, in a word, as Kubernetes has it."""
+    message: str = ""
+    gpus: int = 0
+    milli: int = 1000
+    profile: str = ""
+    shared: bool = False
+    devices: tuple[int, ...] = ()
+    util: int = 0
+    """Percent, of each GPU that it has."""
+    cpu: int = 0
+    """Thousandths of a core."""
+    memory: int = 0
+    created: int = 0
+    started: int = 0
+    restarts: int = 0
+    priority: int = 0
+    priority_class: str = ""
+    scheduler: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """It takes room on its node."""
+        return bool(self.node) and self.state not in ("done", "failed")
+
+
+def pod_card(tree: Mapping[str, Any], group: str) -> PodCard:
+    meta, spec, status = tree["metadata"], tree.get("spec") or {}, tree.get("status") or {}
+    annotations = meta.get("annotations") or {}
+    state, reason, message = pod_state(tree)
+    ask = _ask(tree)
+    return PodCard(
+        key=f"{meta.get('namespace', '')}/{meta['name']}",
+        group=group,
+        node=spec.get("nodeName") or "",
+        state=state,
+        reason=reason,
+        message=message,
+        devices=_indices(annotations.get(ALLOCATED) or annotations.get(WISHED) or ""),
+        util=_percent(annotations.get(UTILISATION), 100) if state == "running" else 0,
+        created=seconds_of(meta.get("creationTimestamp") or ""),
+        started=seconds_of(status.get("startTime") or ""),
+        restarts=sum(int(one.get("restartCount") or 0) for one in status.get("containerStatuses") or ()),
+        priority=int(spec.get("priority") or 0),
+        priority_class=spec.get("priorityClassName") or "",
+        scheduler=spec.get("schedulerName") or "",
+        **ask,
+    )
+
+
+def pod_state(tree: Mapping[str, Any]) -> tuple[str, str, str]:
+    """`(state, reason, message)`."""
+    status = tree.get("status") or {}
+    phase = status.get("phase") or "Pending"
+    if tree["metadata"].get("deletionTimestamp") and phase not in ENDED:
+        return "stopping", status.get("reason") or "", status.get("message") or ""
+    if phase == "Succeeded":
+        return "done", "", ""
+    if phase == "Failed":
+        return "failed", status.get("reason") or _exit_reason(status), status.get("message") or ""
+    trouble = _container_trouble(status)
+    if phase == "Running":
+        return "running", *trouble
+    if (tree.get("spec") or {}).get("nodeName"):
+        return "starting", *trouble
+    return "waiting", *_unscheduled(status)
+
+
+def group_of(tree: Mapping[str, Any]) -> tuple[str, str, str]:
+    """`(namespace, kind, name)` of what the pod belongs to by its own word: its controller, its group, or itself."""
+    meta = tree["metadata"]
+    namespace = meta.get("namespace", "")
+    for owner in meta.get("ownerReferences") or ():
+        if owner.get("controller"):
+            return namespace, owner["kind"], owner["name"]
+    named = (meta.get("labels") or {}).get(GROUP_LABEL)
+    return (namespace, "Group", named) if named else (namespace, "Pod", meta["name"])
+
+
+def gpu_ask(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> dict[str, Any]:
+    """What a pod of this template would ask for, as fields of `PodCard`."""
+    return _ask({"metadata": {"name": "template", "annotations": dict(annotations)}, "spec": spec})
+
+
+def _ask(tree: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        pod = convert({"metadata": tree["metadata"], "spec": tree.get("spec") or {}}, Pod)
+        assert isinstance(pod, Pod)
+        requests = pod_requests(pod)
+        gpu = gpu_request(pod, requests)
+    except InputError:
+        return {}
+    ask: dict[str, Any] = {"cpu": requests.get("cpu", 0), "memory": requests.get("memory", 0)}
+    if gpu is not None:
+        ask.update(gpus=gpu.count, milli=gpu.milli or 1000, profile=gpu.profile)
+    elif requests.get(SHARED):
+        ask.update(gpus=requests[SHARED], shared=True)
+    return ask
+
+
+def _unscheduled(status: Mapping[str, Any]) -> tuple[str, str]:
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return condition.get("reason") or "", condition.get("message") or ""
+    return "", ""
+
+
+def _container_trouble(status: Mapping[str, Any]) -> tuple[str, str]:
+    for one in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        waiting = (one.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") not in (None, "", "ContainerCreating", "PodInitializing"):
+            return waiting["reason"], waiting.get("message") or ""
+    return "", ""
+
+
+def _exit_reason(status: Mapping[str, Any]) -> str:
+    for one in status.get("containerStatuses") or ():
+        ended = (one.get("state") or {}).get("terminated") or {}
+        if ended.get("exitCode"):
+            return f"{ended.get('reason') or 'Error'} (exit code {ended['exitCode']})"
+    return ""
+
+
+def _indices(text: str) -> tuple[int, ...]:
+    parts = (part.strip() for part in text.split(","))
+    return tuple(int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 9)
+
+
+def _percent(text: str | None, default: int) -> int:
+    """`85`, `85%` and `0.85` are the same."""
+    try:
+        value = float((text or "").strip().rstrip("%"))
+    except ValueError:
+        return default
+    if 0 < value <= 1 and "." in (text or ""):
+        value *= 100
+    return max(0, min(100, round(value)))

@@ -1,0 +1,46 @@
+"""A ClusterQueue as the page shows it: what it may use, what it uses, and what it has borrowed.
+
+Fed by `web.board` with the object, whose status the scheduler writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windlass.model.errors import InputError
+from windlass.model.requests import base_units
+
+Tree = dict[str, Any]
+
+
+def queue_view(tree: Mapping[str, Any]) -> Tree:
+    spec, status = tree.get("spec") or {}, tree.get("status") or {}
+    quota: dict[str, list[int]] = {}
+    for group in spec.get("resourceGroups") or ():
+        for flavor in group.get("flavors") or ():
+            for one in flavor.get("resources") or ():
+                if str(one.get("name", "")).startswith("nvidia.com/"):
+                    _add(quota, one["name"], 0, one.get("nominalQuota", 0))
+    for flavor in status.get("flavorsUsage") or ():
+        for one in flavor.get("resources") or ():
+            if one.get("name") in quota:
+                _add(quota, one["name"], 1, one.get("total", 0))
+                _add(quota, one["name"], 2, one.get("borrowed", 0))
+    return {
+        "name": tree["metadata"]["name"],
+        "cohort": spec.get("cohortName") or spec.get("cohort") or "",
+        "quota": [
+            {"resource": name, "nominal": nominal, "used": used, "borrowed": borrowed}
+            for name, (nominal, used, borrowed) in quota.items()
+        ],
+        "pending": int(status.get("pendingWorkloads") or 0),
+        "admitted": int(status.get("admittedWorkloads") or 0),
+    }
+
+
+def _add(quota: dict[str, list[int]], name: str, column: int, raw: Any) -> None:
+    try:
+        quota.setdefault(name, [0, 0, 0])[column] += base_units(name, raw)
+    except InputError:
+        return

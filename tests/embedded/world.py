@@ -1,0 +1,95 @@
+"""An embedded cluster without a server: store, verbs and controllers, on a clock that the test turns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.embedded.controllers.all import Controllers
+from windlass.embedded.controllers.cache import Cache
+from windlass.embedded.controllers.loop import Worker
+from windlass.embedded.registry.registry import Registry
+from windlass.embedded.store.store import Store
+from windlass.embedded.verbs import Verbs
+
+Tree = dict[str, Any]
+START = 1_800_000_000.0
+BOX = {"name": "main", "image": "train"}
+
+
+class World:
+    """`step` lets everything come to rest; `pass_time` does so at every moment that something waits for."""
+
+    def __init__(self) -> None:
+        self.now = START
+        self.verbs = Verbs(Registry(Store(), clock=lambda: self.now))
+        for name in ("default", "kube-system", "kube-node-lease"):
+            self.verbs.create("namespaces", "", {"metadata": {"name": name}})
+        self.cache = Cache(self.verbs)
+        self.controllers: Controllers | None = None
+
+    def run(self, *further: Worker) -> World:
+        self.controllers = Controllers(self.verbs, self.cache, further=further, clock=lambda: self.now)
+        self.controllers.start()
+        return self.step()
+
+    def step(self) -> World:
+        assert self.controllers is not None
+        self.controllers.loop.settle(self.now)
+        return self
+
+    def pass_time(self, seconds: float) -> World:
+        """Every delayed piece of work happens at its own moment."""
+        assert self.controllers is not None
+        end = self.now + seconds
+        self.step()
+        while (due := self.controllers.loop.next_due()) is not None and due <= end:
+            self.now = max(self.now, due)
+            self.step()
+        self.now = end
+        return self.step()
+
+    def pods(self, selector: str = "") -> list[Tree]:
+        return self.verbs.list("pods", "default", selector)
+
+    def get(self, resource: str, name: str, namespace: str = "default") -> Tree:
+        return self.verbs.get(resource, namespace, name)
+
+    def apply(self, resource: str, name: str, spec: Tree, **metadata: Any) -> Tree:
+        return self.verbs.create(resource, "default", {"metadata": {"name": name, **metadata}, "spec": spec})
+
+    def set_phase(self, pod: Tree, phase: str, **more: Any) -> None:
+        """Plays the kubelet."""
+        ready = "True" if phase == "Running" else "False"
+        moment = self.get("pods", pod["metadata"]["name"])["metadata"]["creationTimestamp"]
+        conditions = [{"type": "Ready", "status": ready, "lastTransitionTime": moment}]
+        status = {"phase": phase, "conditions": conditions, **more}
+        self.verbs.patch("pods", "default", pod["metadata"]["name"], {"status": status}, "status")
+
+    def start_all(self) -> World:
+        """Every pod that waits becomes Running and ready; every pod that is to go is gone."""
+        for _ in range(50):
+            changed = False
+            for pod in self.pods():
+                if "deletionTimestamp" in pod["metadata"]:
+                    self.verbs.delete("pods", "default", pod["metadata"]["name"], grace=0)
+                    changed = True
+                elif pod["status"]["phase"] == "Pending":
+                    self.set_phase(pod, "Running")
+                    changed = True
+            self.step()
+            if not changed:
+                return self
+        raise AssertionError("no rest")
+
+    def reasons(self, kind: str, name: str) -> list[str]:
+        events = self.verbs.list("events", "default")
+        found = [e for e in events if (e["involvedObject"]["kind"], e["involvedObject"]["name"]) == (kind, name)]
+        return sorted({event["reason"] for event in found})
+
+
+def template(labels: dict[str, str], restart: str = "Always", **spec: Any) -> Tree:
+    return {"metadata": {"labels": labels}, "spec": {"restartPolicy": restart, "containers": [BOX], **spec}}
+
+
+def conditions(thing: Tree) -> dict[str, str]:
+    return {each["type"]: each["status"] for each in thing.get("status", {}).get("conditions") or ()}
