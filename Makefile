@@ -15,7 +15,7 @@ export WINDLASS_TRACES ?= $(abspath ../shared/traces)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env test test-feasibility test-matrix cluster stranger lint format bench docs up lock clean
+.PHONY: help env test test-feasibility test-matrix cluster stranger lint format bench docs page up lock clean
 
 help: ## list what can be done
 	@echo 'make TARGET, where TARGET is one of'
@@ -36,7 +36,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m compileall -q src  # where bytecode is not kept by itself, commands would compile at every start
 	@touch $@
 
-test: lint cluster ## everything that must hold: lint, types, layers, tests
+test: lint cluster page ## everything that must hold: lint, types, layers, tests
 	$(BIN)/pytest -n $(WORKERS)
 
 test-feasibility: env cluster ## thousands of random pods: the same nodes feasible as kube-scheduler finds
@@ -74,6 +74,9 @@ docs: env ## write docs/reference from the code, then check every link
 	$(BIN)/python -m windlass.cli.reference docs/reference
 	$(BIN)/python tools/check_links.py
 
+page: env ## build the web page (at once, if nothing changed)
+	@$(BIN)/python tools/build_page.py
+
 up: env ## the embedded cluster (not built yet: says so and exits 2)
 	@echo 'windlass up, the cluster in one process, is not built yet. What works today: $(BIN)/windlass --help' >&2; exit 2
 
@@ -82,5 +85,5 @@ lock: env ## resolve requirements.lock again from pyproject.toml
 	  --group dev pyproject.toml -o requirements.lock
 
 clean: ## remove .venv and everything that was built
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist web/node_modules src/windlass/web/static .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

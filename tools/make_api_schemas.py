@@ -158,7 +158,7 @@ def _compact(schema: Schema) -> Schema:
 
 
 class GoFacts:
-    """How Go writes each field: `always` (zero values too), `zero` (dropped when zero); else dropped when absent.
+    """How Go writes a field: `always` (zero values too), `null` (null when absent), `zero` (dropped when zero); else not.
 
     OpenAPI doesn't tell `hostNetwork: false`, which an API server drops, from `suspend: false`, which it keeps.
     """
@@ -214,7 +214,7 @@ class GoFacts:
             return "zero"
         type_ = named.get(type_, type_)
         if type_.startswith("*"):
-            return "" if "omitempty" in options else "always"
+            return "" if "omitempty" in options else "null"
         if type_.startswith(("[]", "map")) or type_ in ("v1.ResourceList", "ResourceList"):
             return "" if "omitempty" in options else "always"
         if "omitempty" not in options:

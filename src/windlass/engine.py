@@ -103,7 +103,8 @@ def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | No
     table = memo.table(snapshot, config, _expected(snapshot, config))
     rule = make_rule(config.placement, snapshot.state)
     reader = memo.reader(snapshot)
-    memo.work += snapshot.facts.size * (1 + _shapes_to_look_at(snapshot))
+    waiting = sum(1 for one in together if one.admission is None)
+    memo.work += snapshot.facts.size * (1 + waiting + _shapes_to_look_at(snapshot))
     small = memo.work <= SMALL
     with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
         overlay = Overlay(snapshot, table, rule, jit.kernels(small), memo.recall)

@@ -17,6 +17,8 @@ import urllib3
 import yaml
 
 Object = dict[str, Any]
+_PATIENCE = 120.0
+"""Seconds for which 429 is taken for "not yet". To an eviction it is an answer."""
 _Value = TypeVar("_Value")
 
 PATCHES = {
@@ -60,13 +62,18 @@ class Api:
         self, method: str, path: str, body: object = None, content_type: str = "application/json"
     ) -> Object:
         """One request; the decoded answer, or `ApiError`."""
-        answer = self._pool.request(
-            method,
-            self.url + path,
-            body=None if body is None else json.dumps(body).encode(),
-            headers={**self._pool.headers, "Content-Type": content_type, "Accept": "application/json"},
-            timeout=urllib3.Timeout(connect=5, read=60),
-        )
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            answer = self._pool.request(
+                method,
+                self.url + path,
+                body=None if body is None else json.dumps(body).encode(),
+                headers={**self._pool.headers, "Content-Type": content_type, "Accept": "application/json"},
+                timeout=urllib3.Timeout(connect=5, read=60),
+            )
+            if answer.status != 429 or path.endswith("/eviction") or time.monotonic() > deadline:
+                break
+            time.sleep(0.2)  # a kind whose storage is being set up, say
         if answer.status >= 400:
             raise ApiError(answer.status, answer.data, f"{method} {path}")
         is_text = "application/json" not in answer.headers.get(

@@ -7,15 +7,19 @@ from typing import Any
 import pytest
 
 from windlass.apply import kueue
+from windlass.apply.owners import templates_of
 from windlass.model.decision import Admit, AdmittedPodSet
 from windlass.model.kueue import WorkloadObject, kueue_workload
 from windlass.model.objects import decode_object
+from windlass.model.owners import OwnerObject, owner_of
 from windlass.model.queue import QueueSystem
 from windlass.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from windlass.scheduler.queue_status import queue_statuses
 
 GPU = "nvidia.com/gpu"
 JOB: dict[str, Any] = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
     "metadata": {"name": "train", "namespace": "a", "uid": "u1"},
     "spec": {
         "parallelism": 4,
@@ -25,8 +29,15 @@ JOB: dict[str, Any] = {
 }
 
 
+def tree(version: str = "v1beta2", owner: dict[str, Any] = JOB) -> dict[str, Any]:
+    wire = decode_object(owner)
+    assert isinstance(wire, OwnerObject)
+    queue = kueue.WorkloadQueue("main", 7, version)
+    return kueue.workload_of(owner, owner_of(wire), templates_of(owner), queue)
+
+
 def workload() -> WorkloadObject:
-    made = decode_object(kueue.workload_of_job(JOB, "v1beta2", "main", 7))
+    made = decode_object(tree())
     assert isinstance(made, WorkloadObject)
     return made
 
@@ -53,8 +64,7 @@ def test_what_is_written_as_admitted_is_read_as_admitted(version: str) -> None:
     admit = Admit(wire.key, "Workload", "team", (AdmittedPodSet("main", 3, {GPU: "h100"}, nodes),))
     read = kueue_workload(wire, QueueSystem())
     status = kueue.admission_status(wire, admit, read, {"n1": "host-1", "n2": "host-2"}, version, 1_000)
-    tree = {**kueue.workload_of_job(JOB, version, "main", 7), "status": status}
-    again = decode_object(tree)
+    again = decode_object({**tree(version), "status": status})
     assert isinstance(again, WorkloadObject)
     held = kueue_workload(again, QueueSystem(), {"host-1": "n1", "host-2": "n2"}).admission
     assert held is not None
@@ -72,7 +82,7 @@ def test_an_evicted_one_holds_nothing_and_counts_its_evictions() -> None:
     assert kinds["Evicted"] == ("True", "Preempted")
     assert kinds["Preempted"] == ("True", "InClusterQueue")
     assert kinds["QuotaReserved"] == ("False", "Pending")
-    again = decode_object({**kueue.workload_of_job(JOB, "v1beta2", "main", 7), "status": status})
+    again = decode_object({**tree(), "status": status})
     assert isinstance(again, WorkloadObject)
     assert kueue_workload(again, QueueSystem()).evictions == 1
 
@@ -80,8 +90,7 @@ def test_an_evicted_one_holds_nothing_and_counts_its_evictions() -> None:
 def test_a_condition_keeps_the_time_since_when_it_holds() -> None:
     wire = workload()
     first = kueue.waiting_status(wire, "Pending", "no quota", 1_000)
-    tree = {**kueue.workload_of_job(JOB, "v1beta2", "main", 7), "status": first}
-    again = decode_object(tree)
+    again = decode_object({**tree(), "status": first})
     assert isinstance(again, WorkloadObject)
     second = kueue.waiting_status(again, "Pending", "other words", 5_000)["conditions"][0]
     assert second["message"] == "other words"

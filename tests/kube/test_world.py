@@ -124,11 +124,11 @@ async def test_beside_kueue_only_what_it_admitted_is_seen() -> None:
     some = world()
     some.kueue_is_live = True
     assert told(some, job("j"), workload("waits", False), workload("runs", True)) == ["runs"]
-    assert some.queued_jobs() == []
+    assert some.queued_owners() == []
     some.kueue_is_live = False
     some.reconsider()
     assert told(some) == ["j", "waits"]
-    assert [one.metadata.name for one in some.queued_jobs()] == ["j"]
+    assert [one.metadata.name for one in some.queued_owners()] == ["j"]
     some.kueue_is_live = True
     some.reconsider()
     assert told(some) == ["-a/j", "-a/waits"]
@@ -169,7 +169,7 @@ async def test_a_queue_that_is_taken_over_admits_although_it_is_on_hold() -> Non
 async def test_another_schedulers_jobs_are_not_ours_to_admit() -> None:
     some = world()
     assert told(some, job("j", scheduler="default-scheduler")) == []
-    assert some.queued_jobs() == []
+    assert some.queued_owners() == []
 
 
 async def test_classes_are_kept_back_until_something_is_grouped() -> None:

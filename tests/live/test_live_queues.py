@@ -30,7 +30,7 @@ def install_crds(api: Api) -> None:
 
 def established(api: Api, path: str) -> Object:
     found = [
-        one for one in api.get(path).get("status", {}).get("conditions", ()) if one["type"] == "Established"
+        one for one in api.get(path).get("status", {}).get("conditions") or () if one["type"] == "Established"
     ]
     return found[0] if found else {}
 

@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -16,8 +18,14 @@ from tests.cluster.service import free_ports
 from tests.node.machines import FLEET, until
 
 from windlass.cli.main import cli
+from windlass.model.errors import InputError
+from windlass.node import agent
+from windlass.node.agent import AgentOptions
+from windlass.node.backend.protocol import DeviceError
+from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.owners import is_switched_off, other_owners, refusal
 from windlass.node.plugin.fake_kubelet import FakeKubelet
+from windlass.sharing.plugin_config import resolve_config
 
 GPU = "nvidia.com/gpu"
 WINDLASS = [sys.executable, "-c", "from windlass.cli.main import main; main()"]
@@ -117,6 +125,84 @@ class TestStart:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 2
         assert "--root" in done.stderr
+
+
+class TestWithoutADriver:
+    """`failOnInitError`: a node whose driver isn't there yet is an error, or is waited for."""
+
+    def options(self, folder: Path) -> AgentOptions:
+        fleet = folder / "fleet.yaml"
+        fleet.write_text(FLEET)
+        return AgentOptions(fleet=fleet, root=folder / "machine", without_api=True)
+
+    def run(
+        self, monkeypatch: pytest.MonkeyPatch, folder: Path, must: bool, failures: int
+    ) -> tuple[object, list[str]]:
+        log: list[str] = []
+        real = agent.make_backend
+
+        def make(options: AgentOptions) -> object:
+            nonlocal failures
+            if failures:
+                failures -= 1
+                raise DeviceError("NVML can't be used: Driver Not Loaded")
+            return real(options)
+
+        monkeypatch.setattr(agent, "make_backend", make)
+        monkeypatch.setattr(agent, "RETRY_SECONDS", 0.01)
+        found = agent.wait_for_driver(self.options(folder), must, log.append, threading.Event())
+        return found, log
+
+    def test_it_must_be_there(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        with pytest.raises(DeviceError, match="Driver Not Loaded"):
+            self.run(monkeypatch, tmp_path, True, 1)
+
+    def test_or_it_is_waited_for(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        found, log = self.run(monkeypatch, tmp_path, False, 3)
+        assert isinstance(found, SimulatedBackend)
+        assert len(log) == 3
+
+    @pytest.mark.parametrize("must", [False, True])
+    def test_a_driver_that_is_there_is_taken(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, must: bool
+    ) -> None:
+        found, log = self.run(monkeypatch, tmp_path, must, 0)
+        assert isinstance(found, SimulatedBackend)
+        assert not log
+
+    def test_a_signal_ends_the_waiting(self, tmp_path: Path) -> None:
+        stop = threading.Event()
+        stop.set()
+        assert agent.wait_for_driver(self.options(tmp_path), False, lambda line: None, stop) is None
+
+    @pytest.mark.parametrize("must", ["true", "false"])
+    def test_a_wrong_strategy_is_refused_with_or_without_a_driver(self, must: str) -> None:
+        with pytest.raises(InputError, match="bogus"):
+            resolve_config(None, {"FAIL_ON_INIT_ERROR": must, "MIG_STRATEGY": "bogus"})
+
+
+class TestProcesses:
+    def test_who_is_started_for_which_parts(self, tmp_path: Path) -> None:
+        def names(*parts: str, **more: Any) -> list[str]:
+            return list(agent.commands(AgentOptions(parts=frozenset(parts), **more)))
+
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(KUBECONFIG)
+        assert names("plugin", "exporter", without_api=True) == ["plugin", "beside"]
+        assert names("exporter", without_api=True) == ["beside"]
+        assert names("plugin", without_api=True) == ["plugin"]
+        assert names("plugin", kubeconfig=str(kubeconfig)) == ["plugin", "beside"], "for labels and events"
+        assert names("plugin", kubeconfig=str(tmp_path / "none")) == ["plugin"]
+
+
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: here
+contexts: [{name: here, context: {cluster: here, user: me}}]
+clusters: [{name: here, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: me, user: {token: t}}]
+"""
 
 
 class TestLife:

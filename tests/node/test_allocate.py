@@ -141,6 +141,41 @@ class TestShared:
             Scene(tmp_path, self.MPS).give("nvidia.com/gpu", 0, 1)
 
 
+class TestRequests:
+    """Which requests are answered at all."""
+
+    @staticmethod
+    def shared(way: str, **fields: Any) -> dict[str, Any]:
+        section = {"resources": [{"name": "gpu", "replicas": 2}], **fields}
+        return {"flags": {"mpsRoot": "/run/mps"}, "sharing": {way: section}}
+
+    def test_a_device_that_is_not_there_is_refused_by_name(self, tmp_path: Path) -> None:
+        scene = Scene(tmp_path, None)
+        resource = scene.resources["nvidia.com/gpu"]
+        allocator = Allocator(resource, scene.config, scene.root, lambda: "one")
+        with pytest.raises(Refused, match="unknown device: GPU-nowhere"):
+            allocator.container([resource.devices[1].id, "GPU-nowhere"])
+
+    def test_a_whole_gpu_is_no_replica_of_itself(self, tmp_path: Path) -> None:
+        scene = Scene(tmp_path, self.shared("timeSlicing"))
+        resource = scene.resources["nvidia.com/gpu"]
+        with pytest.raises(Refused, match="unknown device"):
+            Allocator(resource, scene.config, scene.root, lambda: "one").container([resource.devices[0].uuid])
+
+    @pytest.mark.parametrize("way", ["timeSlicing", "mps"])
+    def test_two_shares_of_two_gpus_where_nothing_forbids_them(self, tmp_path: Path, way: str) -> None:
+        scene = Scene(tmp_path, self.shared(way, failRequestsGreaterThanOne=False))
+        both = ",".join(gpu.uuid for gpu in scene.inventory.gpus)
+        assert scene.give("nvidia.com/gpu", 1, 2).envs["NVIDIA_VISIBLE_DEVICES"] == both
+
+    @pytest.mark.parametrize("way", ["timeSlicing", "mps"])
+    def test_two_shares_where_they_are_forbidden(self, tmp_path: Path, way: str) -> None:
+        scene = Scene(tmp_path, self.shared(way, failRequestsGreaterThanOne=True))
+        assert scene.give("nvidia.com/gpu", 1).envs
+        with pytest.raises(Refused, match="gpu: 2"):
+            scene.give("nvidia.com/gpu", 1, 2)
+
+
 class TestWhatTheOriginalsTestsExpect:
     """The cases of `internal/plugin/server_test.go`, in our own words."""
 

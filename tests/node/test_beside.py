@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import queue
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.node.machines import machine, until
 
+from windlass.model.errors import ClusterUnreachable
+from windlass.node import beside
 from windlass.node.beside import Beside, BesideOptions
 from windlass.node.config_source import ConfigSource
 from windlass.node.exporter.counters import default_counters
@@ -82,20 +85,35 @@ class Given:
         return self.held
 
 
+class CountingSink(FileSink):
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.puts: list[dict[str, str]] = []
+        self.refusals = 0
+
+    def put(self, labels: Mapping[str, str]) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise ClusterUnreachable("not now")
+        super().put(labels)
+        self.puts.append(dict(labels))
+
+
 class Scene:
-    def __init__(self, folder: Path, api: FakeApi) -> None:
+    def __init__(self, folder: Path, api: FakeApi, **flags: str) -> None:
         self.folder = folder
         self.api = api
         self.backend = machine(folder=folder / "machine")
         self.given = Given()
         self.log: list[str] = []
+        self.sink = CountingSink(folder / "features")
         root = HostRoot(folder / "machine")
         self.exporter = Exporter(self.backend, default_counters(), hostname="n1", root=root)
         self.metrics = MetricsServer(self.exporter, "127.0.0.1", 0)
         self.beside = Beside(
             self.backend,
             root,
-            ConfigSource(None, {}, {"--sleep-interval": "1s"}),
+            ConfigSource(None, {}, {"--sleep-interval": "1s", **flags}),
             BesideOptions(
                 parts=frozenset(["plugin", "exporter", "labels", "mig"]), interval=0.05, report_seconds=0.05
             ),
@@ -105,7 +123,7 @@ class Scene:
             pods=self.given,  # type: ignore[arg-type]
             exporter=self.exporter,
             metrics=self.metrics,
-            sink=FileSink(folder / "features"),
+            sink=self.sink,
         )
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self.beside.run, args=(self.stop,), daemon=True)
@@ -125,8 +143,10 @@ def scenes(tmp_path: Path) -> Iterator[list[Scene]]:
         scene.thread.join(10)
 
 
-def started(scenes: list[Scene], folder: Path, pods: list[dict[str, Any]] | None = None) -> Scene:
-    scene = Scene(folder, FakeApi(pods))
+def started(
+    scenes: list[Scene], folder: Path, pods: list[dict[str, Any]] | None = None, **flags: str
+) -> Scene:
+    scene = Scene(folder, FakeApi(pods), **flags)
     scenes.append(scene)
     scene.thread.start()
     return scene
@@ -219,3 +239,44 @@ def test_labels_go_to_the_sink(scenes: list[Scene], tmp_path: Path) -> None:
         lambda: file.exists() and "nvidia.com/gpu.count=8" in file.read_text(),
         what="the feature file is there",
     )
+
+
+TIMESTAMP = "nvidia.com/gfd.timestamp"
+
+
+def test_labels_come_again_and_the_timestamp_stays(scenes: list[Scene], tmp_path: Path) -> None:
+    """A label that changed every minute would wake everybody who watches nodes."""
+    scene = started(scenes, tmp_path)
+    until(lambda: len(scene.sink.puts) >= 3, what="three rounds")
+    assert len({found[TIMESTAMP] for found in scene.sink.puts}) == 1
+    assert re.fullmatch("[0-9]{10}", scene.sink.puts[0][TIMESTAMP])
+
+
+@pytest.mark.parametrize("flags", [{"--sleep-interval": "infinite"}, {"--oneshot": "true"}])
+def test_labels_can_be_written_just_once(
+    scenes: list[Scene], tmp_path: Path, flags: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beside, "RETRY_SECONDS", 0.05)
+    scene = Scene(tmp_path, FakeApi(), **flags)
+    scene.sink.refusals = 2
+    scenes.append(scene)
+    scene.thread.start()
+    until(lambda: scene.sink.puts, what="a refusal is tried again")
+    until(
+        lambda: all(thread.name != "labels" for thread in threading.enumerate()), what="and then it is done"
+    )
+    assert len(scene.sink.puts) == 1
+
+
+def test_a_virtual_gpu_is_told_from_its_configuration_space(scenes: list[Scene], tmp_path: Path) -> None:
+    space = bytearray(256)
+    space[0x06], space[0x34] = 0x10, 0x40
+    space[0x40:0x45] = bytes([0x09, 0, 27]) + b"VF"
+    space[0x45:0x5B] = bytes([0, 22]) + b"535.161".ljust(10, b"\0") + b"r535_00".ljust(10, b"\0")
+    scene = Scene(tmp_path, FakeApi())
+    scenes.append(scene)
+    bus = scene.backend.inventory().gpus[0].bus_id
+    (tmp_path / f"machine/sys/bus/pci/devices/{bus}/config").write_bytes(bytes(space))
+    scene.thread.start()
+    until(lambda: scene.sink.puts, what="labels are written")
+    assert scene.sink.puts[0]["nvidia.com/vgpu.host-driver-branch"] == "r535_00"

@@ -16,11 +16,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.node.machines import machine
 
 from windlass.model.errors import InputError
-from windlass.node.backend.protocol import Fault, ProcessUse
+from windlass.node.backend import nvml_reading
+from windlass.node.backend.protocol import Fault
 from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.exporter.collect import collect
 from windlass.node.exporter.counters import Counter, default_counters, read_counters
-from windlass.node.exporter.pods import PodResources, holders_of, pods_of_processes
+from windlass.node.exporter.fields import DESCRIBED, READ, SAME_AS
+from windlass.node.exporter.made_here import MADE_HERE
+from windlass.node.exporter.pods import PodResources, holders_of
 from windlass.node.exporter.server import Exporter, MetricsServer
 from windlass.node.exporter.text import Family, Sample, write_text
 from windlass.node.exporter.view import Holder, View
@@ -28,6 +31,7 @@ from windlass.node.plugin.rpc import lister_handler
 from windlass.node.protos import podresources_pb2 as pr
 from windlass.node.root import HostRoot
 
+ECC = [f"DCGM_FI_DEV_ECC_{word}_{span}_TOTAL" for word in ("SBE", "DBE") for span in ("VOL", "AGG")]
 SENTINELS = (0x7FFFFFF0, 0x7FFFFFFFFFFFFFF0, 140737488355328.0)
 
 
@@ -87,17 +91,76 @@ class TestNames:
         view = View(last_faults={uuid: Fault(uuid=uuid, xid=31)}, recent_xids={(uuid, 31): 3})
         found = samples(backend, view, "DCGM_EXP_XID_ERRORS_COUNT, gauge, Count of Xids.")
         assert [each.value for each in found["DCGM_FI_DEV_XID_ERRORS"]] == [0, 31]
-        (counted,) = found["DCGM_EXP_XID_ERRORS_COUNT"]
+        none, counted = found["DCGM_EXP_XID_ERRORS_COUNT"]
         assert (counted.labels["xid"], counted.value) == ("31", 3)
+        assert ("xid" in none.labels, none.value) == (False, 0), "a GPU without any has a plain zero"
+        assert counted.labels["window_size_in_ms"] == "300000"
 
     def test_throttle_reasons_by_name(self) -> None:
         backend = machine(count=1)
-        backend.inject(0, throttle=0x44)
-        found = samples(backend, None, "DCGM_EXP_CLOCK_EVENTS_COUNT, gauge, Clock events.")
-        assert {each.labels["clock_event"] for each in found["DCGM_EXP_CLOCK_EVENTS_COUNT"]} == {
-            "power_cap",
-            "hw_thermal",
+        uuid = backend.inventory().gpus[0].uuid
+        view = View(recent_clock_events={(uuid, 0x4): 2, (uuid, 0x40): 1, ("GPU-other", 0x8): 5})
+        found = samples(backend, view, "DCGM_EXP_CLOCK_EVENTS_COUNT, gauge, Clock events.")
+        counted = found["DCGM_EXP_CLOCK_EVENTS_COUNT"]
+        assert {each.labels["clock_event"]: each.value for each in counted} == {
+            "power_cap": 2,
+            "hw_thermal": 1,
         }
+
+
+ALL_OF_THEM = "".join(
+    [
+        *(f"{name}, gauge, Help.\n" for name in sorted((*READ, *MADE_HERE, *SAME_AS))),
+        *(f"{name}, label, Help.\n" for name in sorted(DESCRIBED)),
+    ]
+)
+
+
+class TestEveryName:
+    def test_what_is_offered_is_filled(self) -> None:
+        """No name is accepted in a counters file that no GPU could ever give."""
+        backend = machine("H200", 8)
+        backend.inject(0, is_licensed=True)
+        counters, left_out = read_counters(ALL_OF_THEM)
+        assert not left_out
+        found = {family.name: family for family in collect(backend, counters, View())}
+        assert set(found) == {*READ, *MADE_HERE, *SAME_AS}
+        assert [name for name, family in found.items() if not family.samples] == []
+
+    def test_so_are_the_labels(self) -> None:
+        counters, _ = read_counters(ALL_OF_THEM)
+        (family,) = (
+            each for each in collect(machine(count=1), counters, View()) if each.name.endswith("GPU_TEMP")
+        )
+        assert family.samples[0].labels.keys() >= DESCRIBED
+        assert family.samples[0].labels["DCGM_FI_DEV_SERIAL"] == "1650024000000"
+
+    def test_nvml_has_a_source_for_every_number(self) -> None:
+        """Read off the text of the back end; what the exporter knows by itself needs none."""
+        folder = Path(nvml_reading.__file__).parent
+        text = "".join(
+            (folder / name).read_text() for name in ("nvml_reading.py", "protocol.py", "nvml_words.py")
+        )
+        text = text.replace('f"DCGM_FI_DEV_ECC_{word}_{span}_TOTAL"', " ".join(ECC))
+        by_itself = {
+            "DCGM_FI_DEV_XID_ERRORS",
+            "DCGM_FI_DRIVER_VERSION",
+            "DCGM_FI_DEV_NAME",
+            "DCGM_FI_DEV_UUID",
+        }
+        assert [name for name in sorted({*READ, *DESCRIBED} - by_itself) if name not in text] == []
+
+    def test_a_label_that_nobody_asked_for_costs_nothing(self) -> None:
+        class Deaf:
+            def __init__(self, backend: SimulatedBackend) -> None:
+                self.inventory, self.reading = backend.inventory, backend.reading
+
+        assert collect(Deaf(machine(count=1)), default_counters(), View())  # type: ignore[arg-type]
+
+    def test_the_node_can_be_called_as_in_newer_versions(self) -> None:
+        view = View(hostname="n1", hostname_label="hostname")
+        labels = samples(machine(count=1), view)["DCGM_FI_DEV_GPU_TEMP"][0].labels
+        assert (labels.get("hostname"), "Hostname" in labels) == ("n1", False)
 
 
 class TestCountersFile:
@@ -110,6 +173,14 @@ class TestCountersFile:
         assert not counters
         assert left_out == ["DCGM_FI_DEV_VIRTUAL_MODE"]
 
+    def test_a_help_text_may_have_commas_between_quotation_marks(self) -> None:
+        (counter,), _ = read_counters('DCGM_FI_DEV_GPU_TEMP, gauge, "Temperature, in C."\n')
+        assert counter.help == "Temperature, in C."
+
+    def test_words_can_only_be_labels_and_numbers_only_metrics(self) -> None:
+        text = "DCGM_FI_DEV_SERIAL, gauge, Serial.\nDCGM_FI_DEV_GPU_TEMP, label, Temperature.\n"
+        assert read_counters(text) == ((), ["DCGM_FI_DEV_SERIAL", "DCGM_FI_DEV_GPU_TEMP"])
+
     @pytest.mark.parametrize(
         ("text", "words"),
         [
@@ -117,6 +188,8 @@ class TestCountersFile:
             ("DCGM_FI_DEV_GPU_TEMP, gauge, a, b", "4 fields"),
             ("DCGM_FI_DEV_GPU_TEMP, meter, help", "unknown type"),
             ("GPU_TEMP, gauge, help", "unknown field"),
+            ("DCGM_EXP_XID_ERRORS_COUNTXXX, gauge, help", "DCGM_EXP_XID_ERRORS_COUNT"),
+            ("DCGM_EXP_GPU_HEALTH_STATUS, label, help", "unknown field"),
         ],
     )
     def test_a_wrong_line_is_refused_with_its_number(self, text: str, words: str) -> None:
@@ -155,37 +228,6 @@ class TestPods:
 
     def test_other_peoples_devices_do_not(self) -> None:
         assert holders_of(self.answer(("p", "intel.com/nic", ["GPU-1"])), {}) == {}
-
-    def test_each_pod_of_a_shared_gpu_has_its_own_part(self) -> None:
-        backend = machine(count=1)
-        used = [
-            ProcessUse(pid=7, memory_mib=100, sm_percent=30),
-            ProcessUse(pid=8, memory_mib=50, sm_percent=5),
-        ]
-        backend.inject(0, processes=used)
-        uuid = backend.inventory().gpus[0].uuid
-        view = View(
-            holders={uuid: [Holder("a", "t", "c", "uid-a"), Holder("b", "t", "c", "uid-b")]},
-            pods_of_processes={7: "uid-a", 8: "uid-b"},
-        )
-        found = samples(backend, view)
-        assert {each.labels["pod"]: each.value for each in found["DCGM_FI_DEV_FB_USED"]} == {
-            "a": 100,
-            "b": 50,
-        }
-        assert {each.labels["pod"]: each.value for each in found["DCGM_FI_DEV_GPU_UTIL"]} == {"a": 30, "b": 5}
-        assert len(found["DCGM_FI_DEV_GPU_TEMP"]) == 2, "what can't be told apart is everybody's"
-
-    def test_processes_are_found_by_their_cgroup(self, tmp_path: Path) -> None:
-        uid = "0a1b2c3d-0000-1111-2222-333344445555"
-        for pid, text in (
-            (7, f"0::/kubepods.slice/kubepods-pod{uid.replace('-', '_')}.slice/cri-x.scope"),
-            (8, f"0::/kubepods/burstable/pod{uid}/abc"),
-            (9, "0::/system.slice/sshd.service"),
-        ):
-            (tmp_path / f"proc/{pid}").mkdir(parents=True)
-            (tmp_path / f"proc/{pid}/cgroup").write_text(text)
-        assert pods_of_processes(HostRoot(tmp_path), [7, 8, 9, 10]) == {7: uid, 8: uid}
 
     def test_over_the_kubelets_socket(self, tmp_path: Path) -> None:
         answer = self.answer(("p", "nvidia.com/gpu", ["GPU-1"]))

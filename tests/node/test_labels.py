@@ -10,9 +10,11 @@ import pytest
 from tests.node.machines import machine
 from tests.sharing.gpus import gpu, inventory
 
+from windlass.model.errors import ClusterUnreachable
 from windlass.node.labels.features import family_of, layout, node_labels
-from windlass.node.labels.sinks import FileSink
-from windlass.sharing.inventory import Inventory
+from windlass.node.labels.sinks import FileSink, NodeFeatureSink, owner_references
+from windlass.node.labels.vgpu import HostDriver, VirtualGpus
+from windlass.sharing.inventory import Driver, Inventory
 from windlass.sharing.plugin_config import resolve_config
 
 ALWAYS = (
@@ -65,8 +67,13 @@ def labels(found: Inventory, file: Any = None) -> dict[str, str]:
     return {name.removeprefix("nvidia.com/"): value for name, value in made.items()}
 
 
-def sliced(**fields: Any) -> dict[str, Any]:
-    return {"sharing": {"timeSlicing": {"resources": [{"name": "gpu", "replicas": 4}], **fields}}}
+def sliced(name: str = "gpu", **fields: Any) -> dict[str, Any]:
+    return {"sharing": {"timeSlicing": {"resources": [{"name": name, "replicas": 4}], **fields}}}
+
+
+def by_mps(name: str = "gpu", **fields: Any) -> dict[str, Any]:
+    section = {"resources": [{"name": name, "replicas": 2}], **fields}
+    return {"flags": {"mpsRoot": "/run/mps"}, "sharing": {"mps": section}}
 
 
 class TestTheSet:
@@ -126,6 +133,130 @@ class TestSharing:
         assert made["gpu.product"] == "NVIDIA-H100-80GB-HBM3"
         assert made["gpu.replicas"] == "4"
 
+    @pytest.mark.parametrize("way", [sliced, by_mps])
+    def test_sharing_of_another_resource_is_no_matter_here(self, way: Any) -> None:
+        made = labels(inventory(gpu("H100")), way("other"))
+        assert made["gpu.product"] == "NVIDIA-H100-80GB-HBM3"
+        assert (made["gpu.replicas"], made["gpu.sharing-strategy"]) == ("1", "none")
+
+    def test_mps_says_so(self) -> None:
+        made = labels(inventory(gpu("H100")), by_mps())
+        assert made["gpu.product"].endswith("-SHARED")
+        assert (made["gpu.replicas"], made["gpu.sharing-strategy"]) == ("2", "mps")
+        assert not labels(inventory(gpu("H100")), by_mps(renameByDefault=True))["gpu.product"].endswith(
+            "SHARED"
+        )
+
+    @pytest.mark.parametrize("strategy", ["none", "mixed"])
+    def test_a_gpu_that_is_cut_is_not_shared_as_a_whole(self, strategy: str) -> None:
+        cut = inventory(gpu("H100", 0, []), gpu("H100", 1, []))
+        made = labels(cut, {"flags": {"migStrategy": strategy}, **sliced()})
+        assert made["gpu.product"] == "NVIDIA-H100-80GB-HBM3"
+        assert (made["gpu.count"], made["gpu.replicas"], made["gpu.sharing-strategy"]) == ("2", "0", "none")
+
+    def test_beside_one_that_is_not_cut_that_one_speaks(self) -> None:
+        made = labels(inventory(gpu("H100", 0, []), gpu("H100", 1)), sliced())
+        assert made["gpu.product"].endswith("-SHARED")
+        assert (made["gpu.count"], made["gpu.replicas"]) == ("2", "4")
+
+    @pytest.mark.parametrize(
+        ("strategy", "name", "where"),
+        [("single", "gpu", "gpu"), ("mixed", "mig-1g.18gb", "mig-1g.18gb")],
+    )
+    @pytest.mark.parametrize("renamed", [False, True])
+    def test_instances_that_are_shared(self, strategy: str, name: str, where: str, renamed: bool) -> None:
+        found = machine("H200", 1, mig=("1g.18gb",) * 7).inventory()
+        file = {"flags": {"migStrategy": strategy}, **sliced(name, renameByDefault=renamed)}
+        made = labels(found, file)
+        product = "NVIDIA-H200-MIG-1g.18gb"
+        assert made[f"{where}.product"] == (product if renamed else f"{product}-SHARED")
+        assert (made[f"{where}.count"], made[f"{where}.replicas"]) == ("7", "4")
+        assert made[f"{where}.sharing-strategy"] == "time-slicing"
+
+
+class TestCapabilities:
+    def test_mig_where_any_gpu_has_it(self) -> None:
+        assert labels(inventory(gpu("T4")))["mig.capable"] == "false"
+        assert labels(inventory(gpu("T4"), gpu("T4", 1)))["mig.capable"] == "false"
+        assert labels(inventory(gpu("T4"), gpu("H100", 1)))["mig.capable"] == "true"
+
+    def test_mps_where_it_is_configured_and_can_be_done(self) -> None:
+        plain = inventory(gpu("H100"))
+        assert labels(plain)["mps.capable"] == "false"
+        assert labels(plain, sliced())["mps.capable"] == "false"
+        assert labels(plain, by_mps())["mps.capable"] == "true"
+        cut = inventory(gpu("H100"), gpu("H100", 1, []))
+        assert labels(cut, by_mps())["mps.capable"] == "false", "and the other labels stay"
+
+    @pytest.mark.parametrize(
+        ("classes", "mode"),
+        [
+            (["0x030000"], "graphics"),
+            (["0x030200"], "compute"),
+            (["0x068000"], "unknown"),
+            (["0x000000"], "unknown"),
+            (["0x030200"] * 3, "compute"),
+            (["0x030000"] * 3, "graphics"),
+            (["0x030000", "0x030200", "0x030000"], "unknown"),
+        ],
+    )
+    def test_the_mode_is_the_pci_class_that_all_have(self, classes: list[str], mode: str) -> None:
+        found = inventory(*(gpu("H100", at, pci_class=each) for at, each in enumerate(classes)))
+        assert labels(found)["gpu.mode"] == mode
+
+    @pytest.mark.parametrize(
+        ("cliques", "label"),
+        [
+            (["", ""], None),
+            (["abc.1", "abc.1"], "abc.1"),
+            (["abc.1", ""], "abc.1"),
+            (["abc.1", "abc.2"], None),
+            (["abc.1", "def.1"], None),
+        ],
+    )
+    def test_the_clique_of_those_that_are_on_a_fabric(self, cliques: list[str], label: str | None) -> None:
+        found = inventory(*(gpu("H100", at, clique=each) for at, each in enumerate(cliques)))
+        assert labels(found).get("gpu.clique") == label
+
+    def test_a_gpu_without_memory_of_its_own_has_no_label_for_it(self) -> None:
+        assert "gpu.memory" not in labels(inventory(gpu("T4", memory_mib=0)))
+
+    def test_a_virtual_gpu_names_the_driver_below(self) -> None:
+        host = VirtualGpus(True, HostDriver("535.161", "r535_00"))
+        made = node_labels(inventory(gpu("T4")), resolve_config(), virtual=host)
+        assert made["nvidia.com/vgpu.present"] == "true"
+        assert made["nvidia.com/vgpu.host-driver-version"] == "535.161"
+        assert made["nvidia.com/vgpu.host-driver-branch"] == "r535_00"
+
+    @pytest.mark.parametrize(
+        ("version", "parts"), [("470.57.02", ("470", "57", "02")), ("400.300", ("400", "300", ""))]
+    )
+    def test_versions_of_two_or_three_parts(self, version: str, parts: tuple[str, str, str]) -> None:
+        found = Inventory(Driver(version, (12, 4)), (gpu("T4"),))
+        made = labels(found)
+        for name in ("cuda.driver.{}", "cuda.driver-version.{}"):
+            last = "rev" if name == "cuda.driver.{}" else "revision"
+            assert tuple(made[name.format(part)] for part in ("major", "minor", last)) == parts
+        assert made["cuda.runtime-version.full"] == "12.4"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a few words", "a-few-words"),
+        ("with(out)brackets", "withoutbrackets"),
+        ("room ( inside )them", "room-inside-them"),
+        ("NVIDIA-TITAN-X-(Pascal)", "NVIDIA-TITAN-X-Pascal"),
+        ("  blanks   all over  ", "blanks-all-over"),
+        ("some [ / thing / ]else", "some-thing-else"),
+        ("one / two /three", "one-two-three"),
+        ("kept-as.it_is", "kept-as.it_is"),
+    ],
+)
+def test_words_become_values(text: str, value: str) -> None:
+    made = node_labels(inventory(gpu("T4", name=text)), resolve_config(), machine=text)
+    assert made["nvidia.com/gpu.machine"] == made["nvidia.com/gpu.product"] == value
+
 
 class TestSeveralModels:
     MIXED = inventory(gpu("T4", 0), gpu("H100", 1), gpu("H100", 2))
@@ -167,3 +298,61 @@ def test_the_feature_file_is_lines(tmp_path: Path) -> None:
     FileSink(file).put({"nvidia.com/b": "2", "nvidia.com/a": "1"})
     assert file.read_text() == "nvidia.com/a=1\nnvidia.com/b=2\n"
     assert [path.name for path in file.parent.iterdir()] == ["gfd"]
+
+
+DAEMON = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "windlass-node", "uid": "uid-of-the-set"}
+
+
+def agent_pod(*owners: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"name": "windlass-node-x", "uid": "uid-of-the-pod", "ownerReferences": list(owners)}}
+
+
+class Features:
+    """The two calls that a NodeFeature takes."""
+
+    def __init__(self, pod: dict[str, Any] | None) -> None:
+        self.here = pod
+        self.owners: list[list[str]] = []
+
+    def pod(self, namespace: str, name: str) -> dict[str, Any]:
+        if self.here is None:
+            raise ClusterUnreachable("no such pod")
+        return self.here
+
+    def put_node_feature(self, namespace: str, labels: object, owners: list[dict[str, Any]]) -> None:
+        self.owners.append([owner["uid"] for owner in owners])
+
+
+class TestOwners:
+    def test_the_daemon_set_and_its_pod_own_the_object(self) -> None:
+        first, second = owner_references(agent_pod({**DAEMON, "blockOwnerDeletion": True}))
+        assert first == {**DAEMON, "controller": True}
+        assert second == {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": "windlass-node-x",
+            "uid": "uid-of-the-pod",
+        }
+
+    @pytest.mark.parametrize("owners", [(), ({**DAEMON, "kind": "ReplicaSet"},)])
+    def test_nobody_else_does(self, owners: tuple[dict[str, Any], ...]) -> None:
+        assert owner_references(agent_pod(*owners)) == []
+
+    def test_outside_of_a_pod_there_is_no_owner_and_nobody_is_asked(self) -> None:
+        features = Features(None)
+        NodeFeatureSink(features, "here").put({})  # type: ignore[arg-type]
+        assert features.owners == [[]]
+
+    def test_a_pod_that_can_not_be_read_is_asked_for_again(self) -> None:
+        features = Features(None)
+        sink = NodeFeatureSink(features, "here", "windlass-node-x")  # type: ignore[arg-type]
+        sink.put({})
+        features.here = agent_pod(DAEMON)
+        sink.put({})
+        features.here = None
+        sink.put({})
+        assert features.owners == [
+            [],
+            ["uid-of-the-set", "uid-of-the-pod"],
+            ["uid-of-the-set", "uid-of-the-pod"],
+        ]

@@ -26,6 +26,14 @@ from windlass.sharing.plugin_config import resolve_config
 GPU = "nvidia.com/gpu"
 
 
+class CountedProcess(PluginProcess):
+    rounds = 0
+
+    def round(self) -> None:
+        super().round()
+        self.rounds += 1
+
+
 class Node:
     """A simulated machine, a plugin process in a thread, and a kubelet."""
 
@@ -37,27 +45,31 @@ class Node:
         self.config_file = folder / "config.yaml"
         self.config_file.write_text(config)
         self.flags = flags
+        self.state = folder / "state"
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
+        self.make()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self.process.run, args=(self._stop,))
+        self._thread.start()
+
+    def make(self) -> None:
         root = HostRoot(self.backend.folder or "/nowhere")
         config = ConfigSource(self.config_file, {}, self.flags, log=self.log.append)
         wish = WishFile(self.folder / "state/wishes.json")
-        self.process = PluginProcess(
+        self.process = CountedProcess(
             self.backend,
             root,
             config,
             PluginManager(self.folder / "plugins", root, self.log.append, wish=wish),
             HealthBook(Rules(quiet_seconds=0.3), time.monotonic),
-            state=self.folder / "state",
+            state=self.state,
             cdi_folder=self.folder / "cdi",
             log=self.log.append,
             timing=Timing(round_seconds=0.05, reading_seconds=0.1, validation_retry_seconds=0.2),
         )
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self.process.run, args=(self._stop,))
-        self._thread.start()
 
     def stop(self) -> None:
         self._stop.set()
@@ -262,12 +274,73 @@ class TestLiveChanges:
         answer = node.kubelet.allocate("nvidia.com/mig-3g.40gb", first)
         assert [device.name for device in answer.cdi_devices] == [f"k8s.device-plugin.nvidia.com/gpu={first}"]
 
-    def test_switched_off_by_a_label_and_on_again(self, nodes: list[Node], tmp_path: Path) -> None:
+
+class TestSwitch:
+    """The node's label nvidia.com/gpu.deploy.device-plugin, which the rest of the agent turns into a file."""
+
+    def off(self, folder: Path) -> Path:
+        file = folder / "state/device-plugin.off"
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+        return file
+
+    def test_off_the_kubelet_is_told_of_nothing_and_on_of_everything(
+        self, nodes: list[Node], tmp_path: Path
+    ) -> None:
         node = eight(nodes, tmp_path)
-        (tmp_path / "state/device-plugin.off").touch()
-        until(lambda: not (tmp_path / "plugins/nvidia-gpu.sock").exists(), what="the socket is gone")
-        (tmp_path / "state/device-plugin.off").unlink()
-        until(lambda: len(node.kubelet.registrations) == 2, what="it registers again")
+        for times in (2, 3):
+            switch = self.off(tmp_path)
+            until(lambda: node.kubelet.lists.get(GPU) == [], what="the list is empty, not merely unhealthy")
+            until(lambda: not (tmp_path / "plugins/nvidia-gpu.sock").exists(), what="the socket is gone")
+            switch.unlink()
+            until(lambda: len(node.kubelet.registrations) == times, what="it registers again")  # noqa: B023
+            until(lambda: len(node.kubelet.healthy(GPU)) == 8, what="all GPUs are back")
+        assert node.kubelet.allocate(GPU, node.ids()[0]).envs, "and can be given"
+
+    def test_off_a_new_kubelet_hears_nothing_and_mig_changes_unseen(
+        self, nodes: list[Node], tmp_path: Path
+    ) -> None:
+        backend = machine(count=1, mig=("3g.40gb", "3g.40gb"), folder=tmp_path / "machine")
+        node = started(nodes, Node(tmp_path, backend, "flags: {migStrategy: mixed}"))
+        until(lambda: len(node.kubelet.healthy("nvidia.com/mig-3g.40gb")) == 2)
+        switch = self.off(tmp_path)
+        until(lambda: node.kubelet.lists.get("nvidia.com/mig-3g.40gb") == [])
+        node.kubelet.stop()
+        node.kubelet.start()
+        card = backend.inventory().gpus[0]
+        for instance in card.instances:
+            backend.destroy_instance(card.uuid, instance.gpu_instance)
+        backend.create_instance(card.uuid, "2g.20gb", 0)
+        seen = node.process.rounds
+        until(lambda: node.process.rounds > seen + 5, what="some rounds have passed")
+        assert len(node.kubelet.registrations) == 1
+        switch.unlink()
+        until(lambda: node.kubelet.devices("nvidia.com/mig-2g.20gb"), what="what is there now is advertised")
+        assert {each.resource_name for each in node.kubelet.registrations[1:]} == {"nvidia.com/mig-2g.20gb"}
+
+    def test_off_from_the_start_another_plugin_may_serve(self, nodes: list[Node], tmp_path: Path) -> None:
+        first = eight(nodes, tmp_path)
+        second = Node(tmp_path, first.backend)
+        second.state = tmp_path / "second"
+        second.make()
+        switch = second.state / "device-plugin.off"
+        switch.parent.mkdir()
+        switch.touch()
+        for _ in range(3):
+            second.process.round()
+        switch.unlink()
+        with pytest.raises(OtherOwner, match="another device plugin serves"):
+            second.process.round()
+        assert len(first.kubelet.registrations) == 1
+        assert len(first.kubelet.healthy(GPU)) == 8
+
+    def test_a_plugin_that_ends_leaves_its_capacity_to_the_next(
+        self, nodes: list[Node], tmp_path: Path
+    ) -> None:
+        """An upgrade is no withdrawal: the kubelet's own grace period bridges it."""
+        node = eight(nodes, tmp_path)
+        node.stop()
+        assert len(node.kubelet.lists[GPU]) == 8
 
 
 class TestRequests:

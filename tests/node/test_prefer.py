@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from itertools import combinations
 
 import pytest
@@ -106,6 +107,85 @@ class TestParts:
         found = inventory(*(gpu("H100", at) for at in range(3)))
         chosen = chooser(found, self.SHARED).choose(self.free(found, {}), [], 3)
         assert self.on(found, chosen) == [0, 1, 2]
+
+    @pytest.mark.parametrize(
+        ("gpus", "size", "distributed", "packed"),
+        [
+            (1, 1, [1], [1]),
+            (2, 2, [1, 1], [2]),
+            (2, 4, [2, 2], [4]),
+            (2, 5, [2, 3], [1, 4]),
+            (3, 3, [1, 1, 1], [3]),
+            (3, 6, [2, 2, 2], [2, 4]),
+            (3, 9, [3, 3, 3], [1, 4, 4]),
+        ],
+    )
+    def test_how_many_come_from_each(
+        self, gpus: int, size: int, distributed: list[int], packed: list[int]
+    ) -> None:
+        found = inventory(*(gpu("H100", at) for at in range(gpus)))
+        for policy, expected in (("distributed", distributed), ("packed", packed)):
+            chosen = chooser(found, self.SHARED, policy).choose(self.free(found, {}), [], size)
+            assert sorted(Counter(self.on(found, chosen)).values()) == expected
+
+    def test_half_taken_gpus_still_give_one_each(self) -> None:
+        found = inventory(gpu("H100", 0), gpu("H100", 1))
+        shared = {"sharing": {"timeSlicing": {"resources": [{"name": "gpu", "replicas": 2}]}}}
+        free = [f"{found.gpus[0].uuid}::0", f"{found.gpus[0].uuid}::1", f"{found.gpus[1].uuid}::1"]
+        assert self.on(found, chooser(found, shared).choose(free, [], 2)) == [0, 1]
+
+    def test_where_only_one_gpu_has_any_left_it_gives_them_all(self) -> None:
+        found = inventory(gpu("H100", 0), gpu("H100", 1))
+        for policy in ("distributed", "packed"):
+            chosen = chooser(found, self.SHARED, policy).choose(self.free(found, {0: 4}), [], 2)
+            assert self.on(found, chosen) == [1, 1]
+
+    def test_what_must_be_in_counts_as_taken(self) -> None:
+        found = inventory(gpu("H100", 0), gpu("H100", 1))
+        must = [f"{found.gpus[0].uuid}::0"]
+        for policy, expected in (("distributed", [0, 1]), ("packed", [0, 0])):
+            assert (
+                self.on(found, chooser(found, self.SHARED, policy).choose(self.free(found, {}), must, 2))
+                == expected
+            )
+
+    def test_too_few_are_given_as_they_are(self) -> None:
+        """The kubelet asks for what it knows to be free; an error would fail the pod, a short answer doesn't."""
+        found = inventory(gpu("H100", 0))
+        chosen = chooser(found, self.SHARED).choose(self.free(found, {0: 2}), [], 3)
+        assert len(chosen) == 2
+
+    def test_whole_gpus_know_no_policy(self) -> None:
+        free = ids(TWO_ISLANDS, 0, 1, 2, 3, 6, 7)
+        for size in (1, 2, 3, 4):
+            answers = [
+                chooser(TWO_ISLANDS, None, policy).choose(free, [], size)
+                for policy in ("distributed", "packed")
+            ]
+            assert answers[0] == answers[1]
+
+    @given(
+        st.integers(1, 4),
+        st.lists(st.integers(0, 4), min_size=4, max_size=4),
+        st.integers(1, 8),
+        st.sampled_from(["distributed", "packed"]),
+    )
+    def test_each_step_takes_the_emptiest_or_the_fullest(
+        self, gpus: int, taken: list[int], size: int, policy: str
+    ) -> None:
+        """One after the other, by a count that a person could keep on paper."""
+        found = inventory(*(gpu("H100", at) for at in range(gpus)))
+        free = self.free(found, dict(enumerate(taken)))
+        books = {at: [taken[at], 0] for at in range(gpus)}
+        for _ in range(min(size, len(free))):
+            open_ones = [at for at in books if books[at][0] < 4]
+            sign = 1 if policy == "distributed" else -1
+            best = min(open_ones, key=lambda at: (sign * books[at][0], books[at][1], at))
+            books[best] = [books[best][0] + 1, books[best][1] + 1]
+        chosen = chooser(found, self.SHARED, policy).choose(free, [], size)
+        assert Counter(self.on(found, chosen)) == Counter(
+            {at: mine for at, (_, mine) in books.items() if mine}
+        )
 
     def test_instances_come_from_the_gpu_with_fewest_left(self) -> None:
         cuts = [("1g.10gb", at) for at in range(4)]

@@ -344,7 +344,30 @@ def test_the_gate_is_seen_by_the_scheduler_and_a_second_plugin_stays_out(agent: 
     for index in range(8):
         agent.machine.inject(index, refuses=[])
     agent.allocatable(8)
+    check_a_label_switches_the_plugin(agent)
     check_second_agent_refuses(agent)
+
+
+def check_a_label_switches_the_plugin(agent: Agent) -> None:
+    """Off: capacity goes at once, and what runs goes on. On: it is as before."""
+    agent.run_pod("stays", 2)
+    agent.running("stays")
+    registered = agent.registrations()
+    label(agent, "nvidia.com/gpu.deploy.device-plugin", "false")
+    until(lambda: agent.resource("capacity") in (0, -1), 60, "the kubelet has nothing to give")
+    until(lambda: agent.resource("allocatable") in (0, -1), 60, "and says so")
+    assert not (agent.node.device_plugins / "nvidia-gpu.sock").exists()
+    assert agent.pod("stays")["status"]["phase"] == "Running"
+    label(agent, "nvidia.com/gpu.deploy.device-plugin", "true")
+    agent.allocatable(8)
+    assert agent.registrations() == registered + 1
+    agent.delete("stays")
+    label(agent, "nvidia.com/gpu.deploy.device-plugin", None)
+
+
+def label(agent: Agent, name: str, value: str | None) -> None:
+    body = {"metadata": {"labels": {name: value}}}
+    agent.api.patch(f"/api/v1/nodes/{agent.node.name}", body, "merge")
 
 
 def check_second_agent_refuses(agent: Agent) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from windlass.model.errors import InputError
 from windlass.sharing.mig import is_legal_layout
 from windlass.sharing.mig_config import generated_configs, layout_for, read_mig_configs, select
 
+ENTRY = ["mig-configs", "custom", 1]
 GOOD: dict[str, Any] = {
     "version": "v1",
     "mig-configs": {
@@ -78,13 +80,107 @@ class TestMeaning:
             profiles = [name for name, count in entry.wanted.items() for _ in range(count)]
             assert is_legal_layout(card.name.replace(" ", "-"), profiles)
 
-    def test_balanced_is_nvidias(self) -> None:
-        (entry,) = generated_configs([gpu("H200")])["all-balanced"]
-        assert entry.wanted == {"1g.18gb": 2, "2g.35gb": 1, "3g.71gb": 1}
-        assert generated_configs([gpu("H200")])["all-1g.18gb"][0].wanted == {"1g.18gb": 7}
+    @pytest.mark.parametrize(
+        ("model", "wanted"),
+        [
+            ("A30", {"1g.6gb": 2, "2g.12gb": 1}),
+            ("A100-40", {"1g.5gb": 2, "2g.10gb": 1, "3g.20gb": 1}),
+            ("A100-80", {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}),
+            ("H100", {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}),
+            ("H100-94", {"1g.12gb": 2, "2g.24gb": 1, "3g.47gb": 1}),
+            ("H100-96", {"1g.12gb": 2, "2g.24gb": 1, "3g.48gb": 1}),
+            ("H200", {"1g.18gb": 2, "2g.35gb": 1, "3g.71gb": 1}),
+            ("B200", {"1g.23gb": 2, "2g.45gb": 1, "3g.90gb": 1}),
+        ],
+    )
+    def test_balanced_is_nvidias(self, model: str, wanted: dict[str, int]) -> None:
+        (entry,) = generated_configs([gpu(model)])["all-balanced"]
+        assert entry.wanted == wanted
+
+    @pytest.mark.parametrize(
+        ("model", "most"),
+        [
+            ("A30", {"1g.6gb": 4, "1g.6gb+me": 1, "2g.12gb": 2, "2g.12gb+me": 1, "4g.24gb": 1}),
+            (
+                "A100-40",
+                {"1g.5gb": 7, "1g.5gb+me": 1, "1g.10gb": 4, "2g.10gb": 3, "3g.20gb": 2, "4g.20gb": 1},
+            ),
+            ("H100", {"1g.10gb": 7, "1g.10gb+me": 1, "1g.20gb": 4, "2g.20gb": 3, "3g.40gb": 2, "7g.80gb": 1}),
+            ("H200", {"1g.18gb": 7, "1g.35gb": 4, "2g.35gb": 3, "3g.71gb": 2, "4g.71gb": 1, "7g.141gb": 1}),
+            ("B200", {"1g.23gb": 7, "1g.45gb": 4, "2g.45gb": 3, "3g.90gb": 2, "4g.90gb": 1, "7g.180gb": 1}),
+        ],
+    )
+    def test_each_profile_as_often_as_it_goes_in(self, model: str, most: dict[str, int]) -> None:
+        configs = generated_configs([gpu(model)])
+        for profile, count in most.items():
+            (entry,) = configs[f"all-{profile.replace('+', '.')}"]
+            assert entry.wanted == {profile: count}
+
+    @pytest.mark.parametrize("model", ["A30", "H200"])
+    def test_every_name_can_be_the_value_of_a_label(self, model: str) -> None:
+        for name in generated_configs([gpu(model)]):
+            assert re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", name)
+
+    def test_two_models_in_one_node_have_an_entry_each(self) -> None:
+        big, small = gpu("H100", 0), gpu("A30", 1)
+        configs = generated_configs([big, small])
+        for card, wanted in ((big, {"1g.10gb": 7}), (small, {"1g.6gb": 4})):
+            entries = configs["all-" + next(iter(wanted))]
+            entry = layout_for(card, entries)
+            assert entry is not None
+            assert entry.wanted == wanted
+        assert layout_for(small, configs["all-1g.10gb"]) is None, "left alone"
+        balanced = {card.name: layout_for(card, configs["all-balanced"]) for card in (big, small)}
+        assert len({str(entry) for entry in balanced.values()}) == 2
+
+    def test_all_enabled_cuts_nothing(self) -> None:
+        (entry,) = generated_configs([gpu("H200")])["all-enabled"]
+        assert (entry.enabled, entry.wanted) == (True, {})
 
 
-ENTRY = ["mig-configs", "custom", 1]
+class TestFilters:
+    """A filter names the chip, or the chip on one board."""
+
+    H100 = gpu("H100", subsystem_id="0x16C010DE")
+
+    @pytest.mark.parametrize(
+        ("words", "matches"),
+        [
+            ("", True),
+            ([], True),
+            ("0x233010DE", True),
+            ("0x233010de", True),
+            ("0x233010DE:0x16C010DE", True),
+            ("0x233010DE:0x16C110DE", False),
+            ("0x233510DE:0x16C010DE", False),
+            (["0x233010DE:0x16C110DE", "0x233010DE:0x16c010de"], True),
+            (["0x233510DE", "0x20B710DE"], False),
+        ],
+    )
+    def test_by_chip_and_by_board(self, words: Any, matches: bool) -> None:
+        configs = read_mig_configs(changed([*ENTRY, "device-filter"], words))
+        assert configs["custom"][1].matches(self.H100) is matches
+
+    def test_a_board_that_nobody_knows_is_matched_by_its_chip_alone(self) -> None:
+        configs = read_mig_configs(changed([*ENTRY, "device-filter"], "0x233010DE:0x16C010DE"))
+        assert not configs["custom"][1].matches(gpu("H100"))
+        zero = read_mig_configs(changed([*ENTRY, "device-filter"], "0x233010DE:0x00000000"))
+        assert zero["custom"][1].matches(gpu("H100"))
+
+
+class TestSparseFiles:
+    @pytest.mark.parametrize("raw", [None, {"version": "v1"}])
+    def test_a_file_without_layouts_has_none(self, raw: Any) -> None:
+        assert read_mig_configs(raw) == {}
+
+    def test_no_instances_at_all_are_written_as_an_empty_map(self) -> None:
+        entry = read_mig_configs(changed([*ENTRY, "mig-devices"], {}))["custom"][1]
+        assert (entry.enabled, entry.wanted) == (True, {})
+
+    def test_a_zero_among_others_asks_for_nothing(self) -> None:
+        wanted = {"1g.18gb": 0, "3g.71gb": 2}
+        entry = read_mig_configs(changed([*ENTRY, "mig-devices"], wanted))["custom"][1]
+        assert entry.wanted == {"3g.71gb": 2}
 
 
 class TestRefusals:
@@ -95,6 +191,15 @@ class TestRefusals:
             (["version"], "v2", "version"),
             (["unknown"], 1, "unknown"),
             (["mig-configs"], [], "mig-configs"),
+            (["mig-configs"], {}, "mig-configs"),
+            (["mig-configs", "custom"], [], "mig-configs.custom"),
+            ([*ENTRY, "mig-devices"], ..., "mig-configs.custom[1].mig-devices"),
+            ([*ENTRY, "mig-devices"], {"3g.71gb": 0}, "mig-configs.custom[1].mig-devices"),
+            ([*ENTRY, "mig-devices"], {"3g.71gb": -1}, "mig-configs.custom[1].mig-devices.3g.71gb"),
+            ([*ENTRY, "mig-devices"], {"bogus": 0}, "mig-configs.custom[1].mig-devices"),
+            ([*ENTRY, "devices"], {}, "mig-configs.custom[1].devices"),
+            ([*ENTRY, "device-filter"], "A100-SXM4-40GB", "mig-configs.custom[1].device-filter"),
+            ([*ENTRY, "device-filter"], "0x233010DE:0x16C010DE:x", "mig-configs.custom[1].device-filter"),
             ([*ENTRY, "devices"], ..., "mig-configs.custom[1].devices"),
             ([*ENTRY, "mig-enabled"], ..., "mig-configs.custom[1].mig-enabled"),
             ([*ENTRY, "mig-enabled"], "yes", "mig-configs.custom[1].mig-enabled"),

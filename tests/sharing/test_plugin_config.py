@@ -65,9 +65,10 @@ class TestPrecedence:
         assert config.device_list_strategy == strategies
 
     @pytest.mark.parametrize(
-        ("text", "seconds"), [("60s", 60), ("1m30s", 90), ("infinite", -1), ("250ms", 0.25)]
+        ("text", "seconds"),
+        [("60s", 60), ("1m30s", 90), ("infinite", -1), ("250ms", 0.25), ("0s", 0), (0, 0), (5, 5e-9)],
     )
-    def test_durations_are_gos(self, text: str, seconds: float) -> None:
+    def test_durations_are_gos(self, text: str | int, seconds: float) -> None:
         assert resolve_config({"flags": {"gfd": {"sleepInterval": text}}}).sleep_interval == seconds
 
 
@@ -82,6 +83,37 @@ class TestSharing:
         config = resolve_config(with_mps())
         assert config.sharing is not None
         assert config.sharing.fail_requests_greater_than_one
+
+    def test_mps_can_be_told_not_to(self) -> None:
+        file = with_mps()
+        file["sharing"]["mps"]["failRequestsGreaterThanOne"] = False
+        config = resolve_config(file)
+        assert config.sharing is not None
+        assert not config.sharing.fail_requests_greater_than_one
+
+    @pytest.mark.parametrize("raw", [None, [], [0], "0", ""])
+    def test_the_one_channel_of_imex_or_none(self, raw: Any) -> None:
+        assert resolve_config({"imex": {"channelIDs": raw}}).imex_channel_ids in ((), (0,))
+
+    @pytest.mark.parametrize("raw", [[1], [2], [0, 1], [True], "1", {"0": 0}])
+    def test_other_channels_are_refused(self, raw: Any) -> None:
+        with pytest.raises(InputError) as refused:
+            resolve_config({"imex": {"channelIDs": raw}})
+        assert refused.value.path == "imex.channelIDs"
+
+    @pytest.mark.parametrize("raw", ["distributed", "packed"])
+    def test_the_policy_for_shares(self, raw: str) -> None:
+        file = {"flags": {"plugin": {"sharedDevicesAllocationPolicy": raw}}}
+        assert resolve_config(file).shared_devices_allocation_policy == raw
+        assert (
+            resolve_config(None, {"SHARED_DEVICES_ALLOCATION_POLICY": raw}).shared_devices_allocation_policy
+            == raw
+        )
+        assert resolve_config().shared_devices_allocation_policy == "distributed"
+
+    def test_an_unknown_policy_is_refused(self) -> None:
+        with pytest.raises(InputError, match="distributed, packed"):
+            resolve_config(flags={"--shared-devices-allocation-policy": "no-such-policy"})
 
     def test_mps_wins_and_says_so(self) -> None:
         both = with_mps()

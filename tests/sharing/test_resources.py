@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.sharing.gpus import gpu, inventory
 
@@ -95,8 +96,34 @@ class TestSharing:
         with pytest.raises(InputError, match="not supported for MIG"):
             counts(inventory(gpu(cuts=CUT)), file)
 
-    def test_more_mps_clients_than_the_gpu_serves_are_refused(self) -> None:
-        entry = {"name": "nvidia.com/gpu", "replicas": 49}
-        file = {"flags": {"mpsRoot": "/m"}, "sharing": {"mps": {"resources": [entry]}}}
-        with pytest.raises(InputError, match="at most 48"):
-            counts(inventory(gpu()), file)
+    @pytest.mark.parametrize(
+        ("compute", "most"),
+        [((6, 0), 16), ((7, 0), 16), ((7, 5), 48), ((8, 0), 48), ((9, 0), 48), ((10, 0), 48)],
+    )
+    def test_as_many_mps_clients_as_the_gpu_serves(self, compute: tuple[int, int], most: int) -> None:
+        found = inventory(gpu("T4", compute=compute))
+        for replicas in (2, most, most + 1):
+            entry = {"name": "nvidia.com/gpu", "replicas": replicas}
+            file = {"flags": {"mpsRoot": "/m"}, "sharing": {"mps": {"resources": [entry]}}}
+            if replicas <= most:
+                assert counts(found, file) == {"nvidia.com/gpu": replicas}
+                continue
+            with pytest.raises(InputError, match=f"at most {most}"):
+                counts(found, file)
+
+    def test_profiles_that_differ_in_their_end_are_resources_of_their_own(self) -> None:
+        names = ["1g.24gb", "1g.24gb-me", "1g.24gb+me", "1g.24gb+me.all", "1g.24gb+gfx", "2g.48gb+gfx"]
+        plain = gpu("H200", cuts=[("1g.18gb", at) for at in range(6)])
+        parts = tuple(
+            msgspec.structs.replace(each, profile=name)
+            for each, name in zip(plain.instances, names, strict=True)
+        )
+        found = inventory(gpu("H200", cuts=[], instances=parts))
+        assert counts(found, {"flags": {"migStrategy": "mixed"}}) == {
+            "nvidia.com/mig-1g.24gb": 1,
+            "nvidia.com/mig-1g.24gb-me": 1,
+            "nvidia.com/mig-1g.24gb.gfx": 1,
+            "nvidia.com/mig-1g.24gb.me": 1,
+            "nvidia.com/mig-1g.24gb.me.all": 1,
+            "nvidia.com/mig-2g.48gb.gfx": 1,
+        }

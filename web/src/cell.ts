@@ -3,19 +3,25 @@
 import { h } from "./dom";
 import { count, model } from "./format";
 import { doing, utilisation, type Gpu, type Node } from "./model";
+import { selection } from "./selection";
 
 /** Makes the cell show this GPU. Called for every change of its node, so it touches only what differs. */
 export function paintCell(cell: HTMLElement, gpu: Gpu, node: Node, lit: string, found: string): void {
   const state = doing(gpu, node);
   const isLit = lit !== "" && gpu.uses.some((use) => use.job === lit);
   const isFound = found !== "" && matches(gpu, node, found);
-  const classes = `gpu ${state}${isLit || isFound ? " lit" : ""}${gpu.uses.length ? " taken" : ""}`;
+  const classes = `gpu ${state}${isLit || isFound ? " lit" : ""}${gpu.uses.length ? " taken" : ""}${isPicked(gpu, node) ? " picked" : ""}`;
   if (cell.className !== classes) cell.className = classes;
   const label = describe(gpu, node);
   if (cell.getAttribute("aria-label") !== label) cell.setAttribute("aria-label", label);
   const level = (utilisation(gpu) / 100).toFixed(2);
   if (cell.style.getPropertyValue("--u") !== level) cell.style.setProperty("--u", level);
   paintParts(cell, gpu, state);
+}
+
+function isPicked(gpu: Gpu, node: Node): boolean {
+  const picked = selection.now;
+  return picked.what === "gpu" && picked.node === node.name && picked.index === gpu.i;
 }
 
 function matches(gpu: Gpu, node: Node, text: string): boolean {

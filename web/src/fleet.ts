@@ -8,6 +8,8 @@ import { DOING, doing, taken, type Doing, type Gpu, type Node, type World } from
 import { selection } from "./selection";
 
 const MOST_IN_RACK = 64;
+/** So far from what is seen a rack is filled: the page scrolls on a phone, the column on a wider screen. */
+const NEAR: IntersectionObserverInit & { scrollMargin: string } = { rootMargin: "600px 0px", scrollMargin: "600px 0px" };
 /** Total GPUs up to which cells have this size. */
 const DENSITIES: readonly [number, string][] = [
   [200, "roomy"],
@@ -45,7 +47,7 @@ export class Fleet {
   private readonly sum: Tally = tally();
   private found = "";
   private readonly root = byId("racks");
-  private readonly near = new IntersectionObserver((entries) => this.scrolled(entries), { rootMargin: "600px 0px" });
+  private readonly near = new IntersectionObserver((entries) => this.scrolled(entries), NEAR);
 
   constructor(private readonly world: World) {
     selection.listen(() => this.light());
@@ -298,7 +300,7 @@ function placeOf(node: Node): string {
 }
 
 function groupOf(node: Node): string {
-  if (!node.gpus.length) return "~";
+  if (!node.gpus.length) return "9";
   return node.rack ? `0/${node.zone}/${node.rack}` : `1/${node.zone}/${node.product ?? ""}`;
 }
 

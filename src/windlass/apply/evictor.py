@@ -39,6 +39,8 @@ class Victim(msgspec.Struct, frozen=True):
     reason: str
     stop: Stop | None = None
     """How it is stopped, where that is not by evicting its pods: a queued Job is suspended."""
+    note: Stop | None = None
+    """How it is written down, before its pods go, that they had to."""
 
 
 class Evictor:
@@ -108,12 +110,21 @@ class Evictor:
         if victim.stop is not None:
             await victim.stop()
         else:
+            await self._write_down(victim)
             await asyncio.gather(*(self._evict(key, uid) for key, uid in victim.pods))
         self._stopped[victim.workload] = time.monotonic()
         self._done(len(victim.pods))
         for key, uid in victim.pods:
             note = f"Preempted to make room ({victim.reason})"
             self._recorder.record(Event(Regarding("Pod", key, uid), "Preempted", note, "Preempting"))
+
+    async def _write_down(self, victim: Victim) -> None:
+        if victim.note is None:
+            return
+        try:
+            await victim.note()
+        except ApiError as error:  # the count of its evictions is not worth keeping what has to go
+            log.warning("%s: that it was evicted could not be written down: %s", victim.workload, error)
 
     async def _evict(self, key: str, uid: str) -> None:
         backoff = Backoff(first=1.0, most=10.0)

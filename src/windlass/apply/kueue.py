@@ -1,4 +1,4 @@
-"""Kueue's objects as Windlass writes them: Workloads of Jobs, what they hold, and what their conditions say.
+"""Kueue's objects as Windlass writes them: Workloads of Jobs and the like, what they hold, what their conditions say.
 
 Used by `scheduler.admission`; everything here is data in, data out. Names, reasons and fields are Kueue's interface
 (Apache-2.0), so that whoever knows Kueue finds what he looks for.
@@ -10,9 +10,12 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from windlass.model.decision import Admit
 from windlass.model.kueue import WorkloadObject
 from windlass.model.kueue.workload_wire import Condition
+from windlass.model.owners import Owner
 from windlass.model.quota import format_quota, quota_requests
 from windlass.model.times import timestamp_of
 from windlass.model.topology import HOSTNAME
@@ -20,6 +23,16 @@ from windlass.model.workload import Workload
 from windlass.placement.lifetimes import DURATION_EXCEEDED, GANG_BELOW_MINIMUM
 
 Tree = dict[str, Any]
+
+
+class WorkloadQueue(msgspec.Struct, frozen=True):
+    """Where a Workload waits, and in which version its kind is there."""
+
+    name: str
+    priority: int
+    version: str
+
+
 LONGEST_NAME = 63
 MANAGED_BY = {"app.kubernetes.io/managed-by": "windlass"}
 
@@ -31,31 +44,31 @@ def workload_name(kind: str, name: str, uid: str) -> str:
     return f"{stem[: LONGEST_NAME - 6].rstrip('-.')}-{digest}"
 
 
-def workload_of_job(job: Tree, version: str, queue: str, priority: int) -> Tree:
-    """The Workload of a Job as the API server has it."""
-    meta, spec = job["metadata"], job["spec"]
-    count = min(spec.get("parallelism", 1), spec.get("completions") or spec.get("parallelism", 1))
-    pod_set: Tree = {"name": "main", "count": count, "template": spec["template"]}
-    least = (meta.get("annotations") or {}).get("kueue.x-k8s.io/job-min-parallelism", "")
-    if least.isdigit() and 0 < int(least) < count:
-        pod_set["minCount"] = int(least)
-    owner = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
+def workload_of(raw: Tree, owner: Owner, templates: Mapping[str, Tree], queue: WorkloadQueue) -> Tree:
+    """The Workload of an owner as the API server has it; `templates` are those of its pod sets."""
+    meta = raw["metadata"]
+    sets = []
+    for one in owner.sets:
+        made: Tree = {"name": one.name, "count": one.count, "template": templates[one.name]}
+        sets.append(made if one.min_count in (None, one.count) else {**made, "minCount": one.min_count})
+    reference = {
+        "apiVersion": raw["apiVersion"],
+        "kind": owner.kind,
         "name": meta["name"],
         "uid": meta["uid"],
         "controller": True,
     }
+    spec = {"podSets": sets, "queueName": queue.name, "priority": queue.priority, "active": True}
     return {
-        "apiVersion": f"kueue.x-k8s.io/{version}",
+        "apiVersion": f"kueue.x-k8s.io/{queue.version}",
         "kind": "Workload",
         "metadata": {
-            "name": workload_name("Job", meta["name"], meta["uid"]),
+            "name": workload_name(owner.kind, meta["name"], meta["uid"]),
             "namespace": meta["namespace"],
             "labels": {**MANAGED_BY, "kueue.x-k8s.io/job-uid": meta["uid"]},
-            "ownerReferences": [owner],
+            "ownerReferences": [reference],
         },
-        "spec": {"podSets": [pod_set], "queueName": queue, "priority": priority, "active": True},
+        "spec": spec,
     }
 
 
@@ -120,7 +133,7 @@ def waiting_status(wire: WorkloadObject, reason: str, message: str, now: int) ->
 
 
 def finished_status(wire: WorkloadObject, reason: str, now: int) -> Tree:
-    change = _condition("Finished", "True", reason, "The Job has ended", now)
+    change = _condition("Finished", "True", reason, "It has ended", now)
     return {"conditions": _merged(wire.status.conditions, [change])}
 
 

@@ -40,7 +40,7 @@ async def add_pods(
 
 def _stack_places(evidence: Evidence, nodes: set[str]) -> list[Place]:
     """Containers of the GPU stack on these nodes, the driver's first: it may read the kernel's log."""
-    from windlass.diagnose.stack import stack_pods
+    from windlass.diagnose.parts import stack_pods
 
     ranked = [
         (part != "driver", place)

@@ -77,6 +77,12 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="What metrics call the node: dcgm-exporter wrote Hostname up to 4.8.2, hostname since.",
 )
+@click.option(
+    "--time-slice",
+    type=click.Choice(["default", "short", "medium", "long"]),
+    default=None,
+    help="How long a turn lasts where GPUs are time-sliced. [default: as the driver has it]",
+)
 @click.option("--quiet-seconds", type=float, default=30.0, hidden=True)
 @click.option("--reading-seconds", type=float, default=5.0, hidden=True)
 @plugin_flags
@@ -95,6 +101,7 @@ def run(**options: Any) -> None:
     names = [flag.lstrip("-").replace("-", "_") for flag in (*[field.flag for field in FIELDS], *ALIASES)]
     given = {f"--{name.replace('_', '-')}": options.pop(name) for name in names}
     flags = {name: value for name, value in given.items() if value is not None}
+    options["time_slice"] = options["time_slice"] or ""
     agent = AgentOptions(parts=frozenset(parts), flags=flags, **options)
     check_options(agent)
     become_supervisor(commands(agent))

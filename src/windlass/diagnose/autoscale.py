@@ -20,7 +20,7 @@ OVER_LIMITS = re.compile(
     r"exceed(s|ed)? limits? for nodepool|limits? (exceeded|reached).{0,40}nodepool", re.I
 )
 NO_CAPACITY = re.compile(
-    r"in backoff after failed scale-up|insufficient ?(instance)? ?capacity|stockout|out of (resource|capacity)"
+    r"in backoff after failed scale-up|OUT_OF_RESOURCES|QUOTA_EXCEEDED|insufficient ?(instance)? ?capacity|stockout|out of (resource|capacity)"
     r"|ZONE_RESOURCE_POOL|quota.{0,30}exceeded|exceeded.{0,30}quota|could not launch|no capacity|scale-up failed"
     r"|ScaleUpTimedOut|capacity-?block",
     re.I,
@@ -33,15 +33,11 @@ NO_GROUP = re.compile(
 def autoscaler_finding(evidence: Evidence, pod: Item, device: str) -> Finding | None:
     """What keeps the autoscaler from adding a node for it; None where it says nothing, or is adding one."""
     events = evidence.events_of(pod)
-    triggered = [event for event in events if event.reason == "TriggeredScaleUp"]
-    for event in reversed(events):
-        found = _of_event(event, device)
-        if found is not None:
-            return found
-    failed = _failed_claims(evidence)
-    if failed is not None and (triggered or events):
-        return failed
-    return None
+    said = next((found for event in reversed(events) if (found := _of_event(event, device)) is not None), None)
+    failed = _provider_failed(evidence) if events else None
+    if said is None or (failed is not None and said.code == "AUTOSCALER_NO_MATCHING_GROUP"):
+        return failed or said
+    return said
 
 
 def _of_event(event: Event, device: str) -> Finding | None:
@@ -82,13 +78,19 @@ def _not_triggered(said: str, proof: tuple[str, ...], device: str) -> Finding | 
     return None
 
 
-def _failed_claims(evidence: Evidence) -> Finding | None:
-    """Karpenter's NodeClaims, and events of groups and claims, that tell of a provider that gave nothing."""
+def _provider_failed(evidence: Evidence) -> Finding | None:
+    """Karpenter's NodeClaims, the autoscaler's status and events of groups that tell of a provider that gave nothing."""
     for claim in evidence.of_kind("NodeClaim"):
         for condition in tree.rows(claim.data, "status", "conditions"):
             message = f"{tree.text(condition, 'reason')} {tree.text(condition, 'message')}"
             if tree.text(condition, "status") == "False" and NO_CAPACITY.search(message):
                 return Finding("CLOUD_CAPACITY", "", (f"{claim.title}: {message}",))
+    for item in evidence.of_kind("ConfigMap"):
+        if item.name == "cluster-autoscaler-status":
+            lines = tree.text(item.data, "data", "status").splitlines()
+            failed = [line.strip() for line in lines if NO_CAPACITY.search(line)]
+            if failed:
+                return Finding("CLOUD_CAPACITY", "", (f"{item.title}: {'; '.join(failed[:2])}",))
     for event in evidence.events:
         if event.kind in ("NodeClaim", "ConfigMap", "MachineSet", "NodePool") and NO_CAPACITY.search(
             event.message

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import msgspec
 
-from windlass.diagnose import autoscale, nodes, stack
+from windlass.diagnose import autoscale, nodes, queue, signs, stack
 from windlass.diagnose.evidence import Evidence, Item
 from windlass.diagnose.finding import Finding
+from windlass.diagnose.parts import gpu_nodes
 from windlass.diagnose.quota import quota_key_finding
 from windlass.diagnose.schedule import Scheduling
+from windlass.diagnose.shared_config import sharing_findings
+from windlass.diagnose.subject import Subject
+from windlass.model.node import Node
 
 SCALABLE = (
     "GPU_FULL",
@@ -30,7 +34,7 @@ SCALABLE = (
 def no_candidate(evidence: Evidence, seen: Scheduling, now: int) -> Finding:
     """No node has the devices that are asked for: are there GPUs that nobody advertises?"""
     name = next(iter(seen.devices), "")
-    for node in nodes.gpu_nodes(evidence):
+    for node in gpu_nodes(evidence):
         found = stack.node_findings(evidence, node, now, name)
         if found:
             first = found[0]
@@ -43,23 +47,94 @@ def no_candidate(evidence: Evidence, seen: Scheduling, now: int) -> Finding:
     return Finding("RESOURCE_NAME_MISMATCH", f"no node advertises {name}{said}", contributing=tuple(besides))
 
 
-def overruled(evidence: Evidence, finding: Finding, seen: Scheduling, item: Item | None, now: int) -> Finding:
+def overruled(
+    evidence: Evidence, subject: Subject, finding: Finding, seen: Scheduling, item: Item | None, now: int
+) -> Finding:
     """The cause that stands behind the one that the nodes show, or that one."""
     if finding.code == "SELECTOR_MISMATCH":
         labels = stack.labels_missing(evidence, seen.pod)
         if labels is not None:
             return labels
-    silent = _silent_node(evidence, finding, seen, now)
-    if silent is not None:
-        return silent
-    device = next(iter(seen.devices), "")
-    scaling = autoscale.autoscaler_finding(evidence, item, device) if item else None
-    if scaling is not None and finding.code in SCALABLE:
-        return msgspec.structs.replace(scaling, contributing=(*scaling.contributing, finding.code))
+    for deeper in (
+        _silent_node(evidence, finding, seen, now),
+        _broken_gpus(evidence, finding, seen),
+        _shares_not_in_force(evidence, finding, seen),
+        _scaling(evidence, finding, seen, item),
+        _preempted_in_vain(evidence, subject, finding),
+        _oversold(evidence, subject, finding, seen),
+    ):
+        if deeper is not None:
+            more = (*deeper.contributing, finding.code, *finding.contributing)
+            return msgspec.structs.replace(deeper, contributing=more)
     keys = quota_key_finding(evidence, seen.pod)
     if keys is not None:
         return msgspec.structs.replace(finding, contributing=(*finding.contributing, keys.code))
     return finding
+
+
+TOO_FEW = ("GPU_FULL", "GPU_FRAGMENTED", "REQUEST_EXCEEDS_CLUSTER", "DEVICE_UNHEALTHY")
+"""Causes that say that GPUs are lacking, where there might be more than meet the eye."""
+
+
+def _scaling(evidence: Evidence, finding: Finding, seen: Scheduling, item: Item | None) -> Finding | None:
+    if item is None or finding.code not in SCALABLE:
+        return None
+    return autoscale.autoscaler_finding(evidence, item, next(iter(seen.devices), ""))
+
+
+def _broken_gpus(evidence: Evidence, finding: Finding, seen: Scheduling) -> Finding | None:
+    """A candidate offers fewer GPUs than it has, and its kernel says why."""
+    if finding.code not in TOO_FEW:
+        return None
+    for one in seen.candidates:
+        if any(_gone(one.node, name) for name in seen.devices):
+            for sighting in signs.look(evidence.host_logs(one.node.name), signs.HOST):
+                if sighting.code == "GPU_HW_FAULT":
+                    return stack.sighting_finding(sighting)
+    return None
+
+
+def _gone(node: Node, resource: str) -> int:
+    """GPUs that the node had when it was labelled, or has in its capacity, and does not offer."""
+    count, replicas = (node.labels.get(f"nvidia.com/gpu.{key}", "") for key in ("count", "replicas"))
+    had = int(count) * (int(replicas) if replicas.isdigit() else 1) if count.isdigit() else 0
+    missing = had - nodes.gpu_resources(node).get(resource, 0) if resource == "nvidia.com/gpu" else 0
+    return max(missing, nodes.unhealthy(node, resource), 0)
+
+
+def _shares_not_in_force(evidence: Evidence, finding: Finding, seen: Scheduling) -> Finding | None:
+    """The GPUs would do for more pods if they were shared as the plugin's configuration says."""
+    if finding.code not in TOO_FEW or not evidence.of_kind("ConfigMap"):
+        return None
+    for one in seen.candidates:
+        for name in seen.devices:
+            for found in sharing_findings(evidence, one.node, name):
+                return found
+    return None
+
+
+def _preempted_in_vain(evidence: Evidence, subject: Subject, finding: Finding) -> Finding | None:
+    """Others went so that it could start, and what they left lies apart."""
+    if finding.code != "GPU_FRAGMENTED":
+        return None
+    victims = queue.preempted_for(evidence, subject)
+    if not victims:
+        return None
+    said = f"{len(victims)} workload(s) were preempted ({', '.join(victims[:3])}), and what they left is no use to it"
+    return Finding("PREEMPTION_INEFFECTIVE", f"{said}: {finding.headline}")
+
+
+def _oversold(evidence: Evidence, subject: Subject, finding: Finding, seen: Scheduling) -> Finding | None:
+    """Its queue has admitted it on quota that no hardware stands behind."""
+    if finding.code not in ("GPU_FULL", "REQUEST_EXCEEDS_CLUSTER") or not queue.is_admitted(subject):
+        return None
+    for name in seen.devices:
+        promised = queue.promised(evidence, name)
+        there = sum(nodes.gpu_resources(node).get(name, 0) for node in evidence.nodes.values())
+        if promised > there:
+            said = f"the queues promise {promised} {name}, and the nodes have {there}: it was admitted, and none is free"
+            return Finding("KUEUE_QUOTA_MISCONFIGURED", said)
+    return None
 
 
 def _silent_node(evidence: Evidence, finding: Finding, seen: Scheduling, now: int) -> Finding | None:
@@ -67,10 +142,10 @@ def _silent_node(evidence: Evidence, finding: Finding, seen: Scheduling, now: in
     if finding.code not in ("GPU_FULL", "GPU_FRAGMENTED", "REQUEST_EXCEEDS_CLUSTER"):
         return None
     name = next(iter(seen.devices), "")
-    silent = [node for node in nodes.gpu_nodes(evidence) if not nodes.gpu_resources(node)]
+    silent = [node for node in gpu_nodes(evidence) if not nodes.gpu_resources(node)]
     for node in silent:
         for found in stack.node_findings(evidence, node, now, name):
-            more = (finding.code, *_besides(seen, node.name))
+            more = _besides(seen, node.name)
             return msgspec.structs.replace(found, contributing=(*found.contributing, *more))
     return None
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.finding import NodeAccount
 from windlass.diagnose.fit import Fit, NodeFit
 from windlass.model.errors import InputError
@@ -182,7 +181,3 @@ def unhealthy(node: Node, resource: str) -> int:
     except InputError:
         return 0
     return max(0, capacity.get(resource, 0) - allocatable.get(resource, 0))
-
-
-def gpu_nodes(evidence: Evidence) -> list[Node]:
-    return [node for node in evidence.nodes.values() if looks_like_gpu_node(node)]

@@ -13,6 +13,7 @@ import msgspec
 from windlass.diagnose import nodes, tree
 from windlass.diagnose.evidence import Item
 from windlass.diagnose.finding import Finding, Patch, Target
+from windlass.diagnose.queue import suspended_item
 from windlass.diagnose.schedule import Candidate, Scheduling
 from windlass.diagnose.subject import templates_of
 from windlass.model.errors import InputError
@@ -39,12 +40,11 @@ def patches_for(inquiry: Inquiry, finding: Finding, seen: Scheduling | None) -> 
 
 
 def _unsuspend(inquiry: Inquiry) -> Patch:
-    item = next(
-        one
-        for one in (inquiry.subject.item, *inquiry.subject.owners)
-        if tree.flag(one.data, "spec", "suspend")
-    )
-    return Patch(_target(item), "merge", {"spec": {"suspend": False}}, False, "resume it")
+    item = suspended_item(inquiry.subject)
+    assert item is not None, "only what is suspended is resumed"
+    change: Change = {"suspend": False}
+    spec = change if tree.flag(item.data, "spec", "suspend") else {"runPolicy": change}
+    return Patch(_target(item), "merge", {"spec": spec}, False, "resume it")
 
 
 def _changes(code: str, seen: Scheduling) -> list[tuple[str, Change]]:

@@ -83,6 +83,44 @@ def queue_finding(evidence: Evidence, subject: Subject) -> Finding | None:
     return _queue_fault(evidence, subject.item.namespace, queue)
 
 
+def is_admitted(subject: Subject) -> bool:
+    return any(_admitted(item) for item in subject.family if item.kind == "Workload")
+
+
+def promised(evidence: Evidence, resource: str) -> int:
+    """What all ClusterQueues and cohorts together may hand out of a resource."""
+    total = 0
+    for item in (*evidence.of_kind("ClusterQueue"), *evidence.of_kind("Cohort")):
+        for group in tree.rows(item.data, "spec", "resourceGroups"):
+            for flavor in tree.rows(group, "flavors"):
+                rows = [row for row in tree.rows(flavor, "resources") if tree.text(row, "name") == resource]
+                total += sum(tree.number(row, "nominalQuota") for row in rows)
+    return total
+
+
+def preempted_for(evidence: Evidence, subject: Subject) -> list[str]:
+    """Workloads that had to go for the subject: by the identity that the eviction names, else any that were
+    preempted while it waits."""
+    uids = {item.uid for item in (*subject.family, *subject.pods) if item.uid}
+    mine = {f"{item.namespace}/{item.name}" for item in (*subject.family, *subject.pods)}
+    found: dict[str, None] = {}
+    for item in evidence.of_kind("Workload"):
+        evicted = tree.condition(item.data, "Evicted")
+        if tree.text(evicted, "status") == "True" and tree.text(evicted, "reason") == "Preempted":
+            if _is_for(tree.text(evicted, "message"), uids):
+                found[f"{item.namespace}/{item.name}"] = None
+    for event in evidence.events:
+        if event.reason in ("Preempted", "EvictedDueToPreempted") and _is_for(event.message, uids):
+            found[f"{event.namespace or 'default'}/{event.name}"] = None
+    return [name for name in found if name not in mine]
+
+
+def _is_for(message: str, uids: set[str]) -> bool:
+    """Kueue names the preemptor's UID since 0.8; before, nobody is named."""
+    named = re.search(r"UID: ([\w-]+)", message)
+    return named is None or not uids or named[1] in uids
+
+
 def is_queued(subject: Subject) -> bool:
     workload = next((item for item in subject.family if item.kind == "Workload"), None)
     return bool(_queue_name(subject, workload)) and (workload is None or not _admitted(workload))
@@ -136,18 +174,18 @@ def _queue_fault(evidence: Evidence, namespace: str, queue: str) -> Finding | No
     if local is None:
         return Finding("KUEUE_QUEUE_MISSING", f"there is no LocalQueue {queue} in namespace {namespace}")
     name = tree.text(local.data, "spec", "clusterQueue")
-    stopped = _stopped(local)
-    if stopped:
-        return stopped
+    closed = stopped(local)
+    if closed:
+        return closed
     parent = evidence.get("ClusterQueue", "", name)
     if parent is None and evidence.knows("ClusterQueue"):
         return Finding(
             "KUEUE_QUEUE_MISSING", f"LocalQueue {queue} points at ClusterQueue {name}, which doesn't exist"
         )
-    return _stopped(parent) if parent is not None else None
+    return stopped(parent) if parent is not None else None
 
 
-def _stopped(queue: Item) -> Finding | None:
+def stopped(queue: Item) -> Finding | None:
     policy = tree.text(queue.data, "spec", "stopPolicy")
     if policy in ("Hold", "HoldAndDrain"):
         return Finding("KUEUE_QUEUE_MISSING", f"{queue.title} is stopped (stopPolicy {policy})")
@@ -158,14 +196,19 @@ def _stopped(queue: Item) -> Finding | None:
     return None
 
 
-def _is_suspended(subject: Subject) -> bool:
-    return any(tree.flag(item.data, "spec", "suspend") for item in (subject.item, *subject.owners))
+def suspended_item(subject: Subject) -> Item | None:
+    """The object that its owner has suspended, of the subject and those above it."""
+    places = (("spec", "suspend"), ("spec", "runPolicy", "suspend"))
+    for item in (subject.item, *subject.owners):
+        if any(tree.flag(item.data, *place) for place in places):
+            return item
+    return None
 
 
 def _suspended(subject: Subject) -> Finding | None:
-    if not _is_suspended(subject) or subject.pods:
+    item = suspended_item(subject)
+    if item is None or subject.pods:
         return None
-    item = next(one for one in (subject.item, *subject.owners) if tree.flag(one.data, "spec", "suspend"))
     return Finding("JOB_SUSPENDED", f"{item.title} is suspended, and no queue holds it")
 
 

@@ -66,7 +66,10 @@ SIGNS = (
     ),
     _sign("DRA_CLAIM_INVALID", r"spec\.resourceClaims\[\d+\].{0,80}(invalid|required|unknown)", API),
     _sign(
-        "DRA_CLASS_MISSING", r"(device ?class|resource ?class) \S+ (does not exist|not found)", API, KUBELET
+        "DRA_CLASS_MISSING",
+        r"(device|resource) ?class(es)?(\.resource\.k8s\.io)? \S+ (does not exist|not found)",
+        API,
+        KUBELET,
     ),
     _sign("RUNTIME_NOT_CONFIGURED", r"runtimeclass(es)?(\.node\.k8s\.io)? \S+ not found", API, KUBELET),
     _sign(
@@ -94,6 +97,12 @@ SIGNS = (
         KUBELET,
     ),
     _sign("EPHEMERAL_STORAGE", r"no space left on device", KUBELET),
+    _sign(
+        "POD_COUNT_LIMIT",
+        r"failed to (assign|allocate) .{0,30}\bip address|no (available )?ip addresses|no free ip|ip range is full"
+        r"|InsufficientFreeAddresses",
+        KUBELET,
+    ),
     # Between the runtime and the driver
     _sign(
         "DRIVER_LIB_MISMATCH",
@@ -150,7 +159,8 @@ SIGNS = (
         "DEVICE_PERMISSION",
         r"avc:\s+denied|failed to initialize nvml: insufficient permissions|/proc/driver/nvidia\S*: permission denied"
         r"|/dev/nvidia\S*:? (permission denied|operation not permitted)"
-        r"|(permission denied|operation not permitted).{0,40}/dev/nvidia|insufficient permissions",
+        r"|(permission denied|operation not permitted).{0,40}/dev/nvidia|insufficient permissions"
+        r"|(bpf_prog_query|device rules|device filters).{0,160}(not permitted|permission denied)",
         KUBELET,
         CONTAINER,
         STACK,
@@ -172,6 +182,7 @@ SIGNS = (
         "MIG_CONFIG_NOT_APPLIED",
         r"mode change pending|mig\.config\.state\W+failed|error (setting|applying) mig|failed to apply mig"
         r"|unable to apply mig|at least one mig (device|config)|mig (mode|geometry).{0,40}(fail|in use|not)"
+        r"|migEnabled=true.{0,40}not configured|invalid mig configuration"
         r"|more than one .{0,20}mig|mig enabled .{0,40}no mig devices|does not match the mig strategy",
         STACK,
         HOST,
@@ -222,7 +233,7 @@ SIGNS = (
         r"|unable to (open|write to) (file|shared).{0,40}(shm|shared memory)"
         r"|/dev/shm.{0,60}(no space|too small|full)"
         r"|shm.{0,20}size.{0,30}(increase|insufficient)|bus error \(core dumped\)"
-        r"|error while creating shared memory segment",
+        r"|error while creating shared memory segment|unable to mmap \d+ bytes from file </torch",
         CONTAINER,
     ),
     _sign(

@@ -6,32 +6,16 @@ That a pod of the stack is Running is no evidence of health; what it wrote and w
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-
 from windlass.diagnose import nodes, signs, tree
 from windlass.diagnose.evidence import Evidence, Item, LogLines
 from windlass.diagnose.finding import Finding, Missing
+from windlass.diagnose.parts import COMPONENTS, failing_parts, gpu_nodes, stack_pods
+from windlass.diagnose.shared_config import sharing_findings
 from windlass.diagnose.signs import Sighting
 from windlass.diagnose.subject import template_pods
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.times import seconds_of
-
-COMPONENTS = {
-    "device plugin": re.compile(r"device-plugin"),
-    "driver": re.compile(r"(nvidia|gpu)[\w-]*driver|driver[\w-]*(daemonset|nvidia)"),
-    "toolkit": re.compile(r"container-toolkit|toolkit-daemonset"),
-    "feature discovery": re.compile(r"gpu-feature-discovery|\bgfd\b|gfd-"),
-    "node feature discovery": re.compile(r"nfd|node-feature-discovery"),
-    "MIG manager": re.compile(r"mig-manager"),
-    "MPS daemon": re.compile(r"mps-control|mps-daemon"),
-    "validator": re.compile(r"operator-validator|cuda-validator"),
-    "fabric manager": re.compile(r"fabric-?manager"),
-    "exporter": re.compile(r"dcgm"),
-    "operator": re.compile(r"gpu-operator(?!.*(nfd|node-feature))"),
-}
-"""The stack's parts, by the names of their pods."""
 
 YOUNG = 600
 """Seconds for which a node without GPUs is merely new."""
@@ -49,24 +33,6 @@ UPGRADING = (
 )
 
 
-def component_of(pod: Item) -> str:
-    """Which part of the GPU stack a pod is; empty for other people's pods."""
-    labels = " ".join(
-        pod.labels.get(key, "")
-        for key in ("app", "name", "app.kubernetes.io/name", "app.kubernetes.io/component")
-    )
-    for component, pattern in COMPONENTS.items():
-        if pattern.search(f"{pod.name} {labels}"):
-            return component
-    return ""
-
-
-def stack_pods(evidence: Evidence, node: str = "") -> list[tuple[str, Item]]:
-    """(component, pod) of the stack, on the node or anywhere."""
-    pods: Iterable[Item] = evidence.pods_on(node) if node else evidence.of_kind("Pod")
-    return [(component, pod) for pod in pods if (component := component_of(pod))]
-
-
 def node_findings(evidence: Evidence, node: Node, now: int, resource: str) -> list[Finding]:
     """What is wrong with the node's GPU stack, the deepest cause first. Nothing, where nothing shows."""
     found: list[Finding] = []
@@ -75,8 +41,9 @@ def node_findings(evidence: Evidence, node: Node, now: int, resource: str) -> li
         found.append(Finding("NODE_UNSCHEDULABLE", f"GPU node {node.name} is {down}"))
     found += _by_labels(node)
     found += _by_logs(evidence, node)
-    found += _by_sharing(evidence, node, resource)
+    found += sharing_findings(evidence, node, resource)
     if not nodes.gpu_resources(node):
+        found += failing_parts(evidence, node.name)
         found += _by_plugin(evidence, node, now)
     return found
 
@@ -159,33 +126,6 @@ def sighting_finding(seen: Sighting) -> Finding:
 
 def _cut(line: str) -> str:
     return line if len(line) <= 200 else line[:197] + "..."
-
-
-# Sharing: what the plugin's configuration says, and what the node advertises
-
-
-def _by_sharing(evidence: Evidence, node: Node, resource: str) -> list[Finding]:
-    if not resource.endswith(".shared") or resource in nodes.gpu_resources(node):
-        return []
-    for item in evidence.of_kind("ConfigMap"):
-        for name, text in tree.table(item.data, "data").items():
-            if isinstance(text, str) and ("timeSlicing" in text or "mps:" in text):
-                return [_misplaced(item, name, text, node, resource)]
-    return []
-
-
-def _misplaced(item: Item, name: str, text: str, node: Node, resource: str) -> Finding:
-    has = (
-        ", ".join(f"{key}={amount}" for key, amount in nodes.gpu_resources(node).items()) or "no GPU resource"
-    )
-    before_sharing = text.split("sharing:", 1)[0]
-    why = f"ConfigMap {item.name}, key {name}, asks for sharing, and node {node.name} advertises {has}, not {resource}"
-    remedy = ""
-    if "renameByDefault" in before_sharing:
-        remedy = "move renameByDefault under sharing.timeSlicing (or sharing.mps); under flags it is ignored"
-    elif "renameByDefault" not in text:
-        remedy = "set renameByDefault: true under sharing.timeSlicing, or ask for nvidia.com/gpu"
-    return Finding("SHARING_CONFIG_NOT_APPLIED", why, (), (), remedy)
 
 
 # The plugin itself
@@ -275,7 +215,7 @@ def labels_missing(evidence: Evidence, pod: Pod) -> Finding | None:
     """A selector on a label that feature discovery should have set, on a GPU node that hasn't got it."""
     keys = [*pod.spec.node_selector, *(key for key, _, _ in nodes.required_labels(pod))]
     discovered = [key for key in keys if key.startswith(("nvidia.com/", "feature.node.kubernetes.io/"))]
-    for node in nodes.gpu_nodes(evidence):
+    for node in gpu_nodes(evidence):
         absent = [key for key in discovered if key not in node.labels]
         if absent and nodes.gpu_resources(node):
             said = f"GPU node {node.name} lacks the label {absent[0]}, which the pod selects by"

@@ -58,7 +58,6 @@ class Resource(msgspec.Struct, frozen=True):
 PODS = Resource("Pod", "pods", "", "v1")
 NODES = Resource("Node", "nodes", "", "v1", namespaced=False)
 CLAIMS = Resource("PersistentVolumeClaim", "persistentvolumeclaims", "", "v1")
-JOBS = Resource("Job", "jobs", "batch", "v1")
 EVENTS = Resource("Event", "events", "events.k8s.io", "v1")
 LEASES = Resource("Lease", "leases", "coordination.k8s.io", "v1")
 

@@ -1,7 +1,7 @@
-"""Every write that Windlass sends to an API server, as a `Request`: what stands here is what its role needs.
+"""The writes that Windlass sends to an API server, each as a `Request`: what stands here is what its role needs.
 
-`apply` decides when; nothing else in the project writes. Objects are named by key (`namespace/name`), and by uid where
-a new object of the same name must not be taken for the old one.
+`apply` decides when; writes to owners of pods stand in `apply.owners`, and nothing else in the project writes. Objects
+are named by key (`namespace/name`), and by uid where a new object of the same name must not be taken for the old one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windlass.kube.request import MERGE_PATCH, STRATEGIC_PATCH, Request, dry_run
-from windlass.kube.resources import CLAIMS, JOBS, PODS, Resource
+from windlass.kube.resources import CLAIMS, PODS, Resource
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
@@ -60,11 +60,6 @@ def select_node(claim: str, node: str) -> Request:
     """Tells the volume's provisioner where its first consumer will be."""
     body = {"metadata": {"annotations": {SELECTED_NODE: node}}}
     return Request("PATCH", CLAIMS.path(claim), body=body, content_type=MERGE_PATCH)
-
-
-def suspend_job(key: str, uid: str, suspended: bool) -> Request:
-    body = {"metadata": {"uid": uid}, "spec": {"suspend": suspended}}
-    return Request("PATCH", JOBS.path(key), body=body, content_type=MERGE_PATCH)
 
 
 def create(resource: Resource, namespace: str, body: Mapping[str, Any]) -> Request:

@@ -116,7 +116,7 @@ def run_plugin(options: AgentOptions) -> int:
     try:
         config = make_config(options, log)
         root = HostRoot(options.root)
-        backend = _wait_for_driver(options, config.config.fail_on_init_error, log, stop)
+        backend = wait_for_driver(options, config.config.fail_on_init_error, log, stop)
         if backend is None:
             return 0
         wish = WishFile(options.state / "wishes.json")
@@ -150,7 +150,7 @@ def run_beside(options: AgentOptions) -> int:
     stop = _stop_on_signal()
     try:
         config = make_config(options, log)
-        backend = _wait_for_driver(options, config.config.fail_on_init_error, log, stop)
+        backend = wait_for_driver(options, config.config.fail_on_init_error, log, stop)
         if backend is None:
             return 0
         beside = Beside(
@@ -234,7 +234,7 @@ def read_counters_file(path: Path | None, log: Callable[[str], None] = lambda li
     return counters
 
 
-def _wait_for_driver(
+def wait_for_driver(
     options: AgentOptions, must: bool, log: Callable[[str], None], stop: threading.Event
 ) -> DeviceBackend | None:
     """The back end; with `failOnInitError: false` a node without a driver is waited on instead of failed."""

@@ -200,9 +200,7 @@ class _Admission:
         held = [piece for piece in self._pieces if piece.admission is not None and not piece.evicted]
         pods = self._overlay.snapshot.pods
         pending = {pods.objects[row].key for row in pods.pending().tolist()}
-        late = [
-            piece for piece in held if any(not pending.isdisjoint(part.pods) for part in piece.pod_sets)
-        ]
+        late = [piece for piece in held if any(not pending.isdisjoint(part.pods) for part in piece.pod_sets)]
         self._late = {whole_key(piece.key) for piece in late}
         seated = []
         for piece in sorted(late, key=lambda one: (-one.priority, one.queued_at, one.key)):
@@ -268,7 +266,8 @@ class _Admission:
         timed = [one for one in others if one.max_run_seconds is not None]
         for workload in (*self._whole.values(), *timed):
             key = workload.key
-            if workload.admission is None or key in busy:
+            is_plain_pod = workload.kind == "Pod" and workload.max_run_seconds is None
+            if is_plain_pod or workload.admission is None or key in busy:
                 continue
             reason = self._lifetimes.why_over(workload)
             if not reason and key in self._whole:

@@ -77,7 +77,11 @@ def pieces_to_decide(
     known = (recall or Recall()).pieces
 
     def pieces(workload: Workload) -> tuple[Workload, ...]:
-        return tuple(_implied_topology(piece, system, implied) for piece in pieces_of(workload))
+        found = pieces_of(workload)
+        local = system.local_queues.get(f"{workload.namespace}/{workload.queue}") if implied else None
+        if local is None or local.cluster_queue not in implied:
+            return tuple(found)
+        return tuple(map(_with_implied_topology, found))
 
     return list(chain.from_iterable(known.of_all(workloads, pieces)))
 
@@ -93,10 +97,9 @@ def _topology_queues(system: QueueSystem) -> set[str]:
     return found
 
 
-def _implied_topology(piece: Workload, system: QueueSystem, queues: set[str]) -> Workload:
+def _with_implied_topology(piece: Workload) -> Workload:
     """In a queue that knows nothing but topologies, a set without a request of its own may go anywhere in one."""
-    local = system.local_queues.get(f"{piece.namespace}/{piece.queue}")
-    if local is None or local.cluster_queue not in queues:
+    if all(one.topology is not None for one in piece.pod_sets):
         return piece
     sets = tuple(
         one if one.topology is not None else msgspec.structs.replace(one, topology=ANYWHERE)

@@ -157,11 +157,18 @@ class Seating(Mapping[str, Seats]):
         key = workload.key
         if key in self._unread or key in self._seats or key in self._gone:
             return
-        rows = self._row_of
-        if any(name in rows for pod_set in workload.pod_sets for name in pod_set.pods):
+        if self._has_pods(workload):
             self._unread[key] = workload
         else:
             self._seats[key] = self._of_assignment(workload)
+
+    def _has_pods(self, workload: Workload) -> bool:
+        rows = self._row_of
+        for pod_set in workload.pod_sets:
+            for name in pod_set.pods:
+                if name in rows:
+                    return True
+        return False
 
     def _of_running(self, workload: Workload) -> Seats:
         nodes = self._overlay.snapshot.pods.node

@@ -1,4 +1,5 @@
-"""Admission carried out where no Kueue does it: Jobs get Workloads, are let go when admitted and stopped when evicted.
+"""Admission carried out where no Kueue does it: Jobs and their like get Workloads, are let go when admitted and stopped
+when evicted; pods that a gate holds back are let through.
 
 `scheduler.carry` hands over what was decided. The Workload's status is the record of what a Job holds, so that the next
 leader knows it; the Job is unsuspended only after it is written, and suspended only after it is taken back. Where Kueue
@@ -18,21 +19,27 @@ import msgspec
 
 from windlass.apply import kueue
 from windlass.apply.evictor import Stop
+from windlass.apply.owners import SUSPEND, annotate, end_of, suspend_owner, templates_of
 from windlass.apply.words import condition_message
 from windlass.cluster.snapshot import Snapshot
+from windlass.cluster.workloads.facts import EVICTIONS, REQUEUED_AT
 from windlass.cluster.workloads.sets import KUEUE_GATES
 from windlass.kube.client import KubeClient
 from windlass.kube.errors import ApiError, Conflict, Fenced, NotFound, ServerAway
 from windlass.kube.request import Request
-from windlass.kube.resources import JOBS, KUEUE, Resource
-from windlass.kube.writes import create, lift_gates, patch_status, suspend_job
+from windlass.kube.resources import KINDS, KUEUE, Resource
+from windlass.kube.writes import create, lift_gates, patch_status
 from windlass.model.decision import Admit, Evict, Hold
 from windlass.model.kueue import WorkloadObject, is_finished
+from windlass.model.objects import name_of
+from windlass.model.owners import OwnerObject, owner_of
 from windlass.model.owners.normalise import QUEUE_NAME
-from windlass.model.owners.wire import JobObject
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
+from windlass.model.times import timestamp_of
 from windlass.model.topology import HOSTNAME
+from windlass.model.workload import Workload
+from windlass.placement.lifetimes import DURATION_EXCEEDED
 from windlass.scheduler.world import World
 
 log = logging.getLogger(__name__)
@@ -40,6 +47,7 @@ log = logging.getLogger(__name__)
 AGAIN_SECONDS = 5.0
 """After a write that failed, and between two writes of the same Workload that only change words."""
 MOST_REMEMBERED = 1_000
+JOBSET = "jobset.x-k8s.io"
 
 
 class Admissions:
@@ -48,19 +56,19 @@ class Admissions:
         client: KubeClient,
         world: World,
         may_write: Callable[[], bool],
-        workloads: Callable[[], Resource | None],
+        served: Callable[[str, str], Resource | None],
     ) -> None:
-        """`workloads` says in which version the server has the kind, if it has it."""
-        self._client, self._world, self._may_write, self._workloads = client, world, may_write, workloads
+        """`served` says in which version the server has a kind of an API group, if it has it."""
+        self._client, self._world, self._may_write, self._served = client, world, may_write, served
         self._busy: dict[str, asyncio.Task[None]] = {}
         """What is being written, by name: never twice at once."""
         self._not_before: dict[str, float] = {}
 
     def carry_out(self, plan: Plan, snapshot: Snapshot) -> None:
         """Starts what the plan means for queued work."""
-        if self._workloads() is None:
+        if self._served("Workload", KUEUE) is None:
             return
-        self._meet_jobs()
+        self._meet_owners()
         workloads = {one.key: one for one in snapshot.workloads}
         for admit in plan.admits:
             if admit.kind == "Workload" and not admit.after and self._is_ours(admit.workload):
@@ -85,38 +93,79 @@ class Admissions:
         while self._busy:
             await asyncio.gather(*self._busy.values(), return_exceptions=True)
 
-    # Jobs and their Workloads
+    def note_eviction(self, evict: Evict, workload: Workload | None) -> Stop | None:
+        """How it is written down that a workload had to go which no Workload object stands for; None where nothing
+        stands for it but its pods."""
+        found = self._object_of(workload) if workload is not None else None
+        if workload is None or found is None or self._workload(evict.workload) is not None:
+            return None
+        resource, key = found
+        note = {EVICTIONS: str(workload.evictions + 1)}
+        if evict.reason == DURATION_EXCEEDED:
+            note = {REQUEUED_AT: timestamp_of(int(time.time()))}
+        return functools.partial(self._send, annotate(resource, key, workload.uid, note))
 
-    def _meet_jobs(self) -> None:
-        """Jobs that have no Workload yet get one; Workloads whose Job has ended are finished."""
-        for job in self._world.queued_jobs():
-            if not self._decides(job.metadata.namespace, job.metadata.labels.get(QUEUE_NAME, "")):
+    def _object_of(self, workload: Workload) -> tuple[Resource, str] | None:
+        """The group or owner that stands for a workload."""
+        keys = (workload.key, workload.key.rpartition("-")[0])  # a LeaderWorkerSet makes several, by number
+        for kind in (one for one in KINDS if one.kind == workload.kind):
+            resource = self._served(kind.kind, kind.group)
+            for key in keys if resource is not None else ():
+                thing = self._world.look(kind.kind, key, kind.group)
+                if thing is not None and thing.metadata.uid == workload.uid:
+                    assert resource is not None
+                    return resource, key
+        return None
+
+    # Owners and their Workloads
+
+    def _meet_owners(self) -> None:
+        """Owners that have no Workload yet get one; Workloads whose owner has ended are finished."""
+        for wire in self._world.queued_owners():
+            metadata = wire.metadata
+            if not self._decides(metadata.namespace, metadata.labels.get(QUEUE_NAME, "")):
                 continue
-            key = (
-                f"{job.metadata.namespace}/{kueue.workload_name('Job', job.metadata.name, job.metadata.uid)}"
-            )
-            wire = self._workload(key)
-            end = _end_of(job)
-            if wire is None and not end:
-                self._once(key, functools.partial(self._create, job))
-            elif wire is not None and end and not is_finished(wire):
-                status = functools.partial(kueue.finished_status, wire, end)
+            key = f"{metadata.namespace}/{kueue.workload_name(wire.KIND, metadata.name, metadata.uid)}"
+            known = self._workload(key)
+            end = end_of(wire)
+            if known is None and not end:
+                self._once(key, functools.partial(self._create, wire))
+            elif known is not None and end and not is_finished(known):
+                status = functools.partial(kueue.finished_status, known, end)
                 self._once(key, functools.partial(self._patch, key, status))
 
-    async def _create(self, job: JobObject) -> None:
+    async def _create(self, wire: OwnerObject) -> None:
         resource = self._resource()
-        # The template as it is written, of which the model keeps only what it reads; by list, which is allowed anyway.
-        only = (("fieldSelector", f"metadata.name={job.metadata.name}"),)
-        found: Any = msgspec.json.decode(
-            await self._client.send(Request("GET", JOBS.within(job.metadata.namespace), only))
-        )
-        raw = next((one for one in found["items"] or () if one["metadata"]["uid"] == job.metadata.uid), None)
+        group, kind, key = name_of(wire)
+        raw = await self._raw(kind, group, key, wire.metadata.uid)
         if raw is None:
             return
-        queue = job.metadata.labels[QUEUE_NAME]
-        priority = self._world.priority_of(job)
-        body = kueue.workload_of_job(raw, resource.version, queue, priority)
-        await self._send(create(resource, job.metadata.namespace, body))
+        owner, source = owner_of(wire), raw
+        if (
+            not owner.sets
+        ):  # a TrainJob's templates stand in the JobSet that is made of it, under the same name
+            below: OwnerObject | None = self._world.look("JobSet", wire.key, JOBSET)
+            found = await self._raw("JobSet", JOBSET, wire.key, below.metadata.uid) if below else None
+            if below is None or found is None or not self._world.makes_our_pods(owner_of(below)):
+                return  # when it is there, that is news, and this is asked again
+            owner, source = msgspec.structs.replace(owner, sets=owner_of(below).sets), found
+        queue = kueue.WorkloadQueue(
+            wire.metadata.labels[QUEUE_NAME], self._world.priority_of(owner), resource.version
+        )
+        body = kueue.workload_of(raw, owner, templates_of(source), queue)
+        await self._send(create(resource, wire.metadata.namespace, body))
+
+    async def _raw(self, kind: str, group: str, key: str, uid: str) -> Any:
+        """The object as it is written; by list, which is allowed anyway."""
+        resource = self._served(kind, group)
+        if resource is None:
+            return None
+        namespace, _, name = key.partition("/")
+        only = (("fieldSelector", f"metadata.name={name}"),)
+        answer = await self._client.send(Request("GET", resource.within(namespace), only))
+        items: Any = msgspec.json.decode(answer)["items"] or ()
+        raw = next((one for one in items if one["metadata"]["uid"] == uid), None)
+        return None if raw is None else {"apiVersion": resource.api_version, "kind": kind, **raw}
 
     async def _admit(self, admit: Admit, workload: Any) -> None:
         wire = self._workload(admit.workload)
@@ -140,9 +189,10 @@ class Admissions:
 
     async def _suspend_owner(self, wire: WorkloadObject, suspended: bool) -> None:
         for owner in wire.metadata.owner_references:
-            if owner.controller and owner.kind == "Job":
+            resource = self._served(owner.kind, owner.api_version.rpartition("/")[0])
+            if owner.controller and owner.kind in SUSPEND and resource is not None:
                 key = f"{wire.metadata.namespace}/{owner.name}"
-                await self._send(suspend_job(key, owner.uid, suspended))
+                await self._send(suspend_owner(resource, key, owner.uid, suspended))
 
     def tell(self, hold: Hold) -> None:
         """The Workload's own condition says why it waits."""
@@ -203,7 +253,7 @@ class Admissions:
         await self._client.send(request, self._may_write)
 
     def _resource(self) -> Resource:
-        found = self._workloads()
+        found = self._served("Workload", KUEUE)
         if found is None:
             raise ServerAway("the Workload kind has gone")
         return found
@@ -221,11 +271,3 @@ def _admitted(
     wire: WorkloadObject, admit: Admit, workload: Any, hosts: dict[str, str], version: str, now: int
 ) -> dict[str, Any]:
     return kueue.admission_status(wire, admit, workload, hosts, version, now)
-
-
-def _end_of(job: JobObject) -> str:
-    """How a Job has ended; empty while it has not."""
-    for one in job.status.conditions:
-        if one.status == "True" and one.type in ("Complete", "Failed"):
-            return "Succeeded" if one.type == "Complete" else "Failed"
-    return ""

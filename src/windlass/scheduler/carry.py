@@ -52,14 +52,14 @@ class Carrier:
         recorder: Recorder,
         metrics: Metrics,
         may_write: Callable[[], bool],
-        workloads: Callable[[], Resource | None],
+        served: Callable[[str, str], Resource | None],
     ) -> None:
         self._client, self._world, self._recorder, self._metrics = client, world, recorder, metrics
         self._may_write = may_write
         self.binder = Binder(client, may_write, self._ended)
         self.evictor = Evictor(client, recorder, may_write, self._metrics.victims.inc)
         self.conditions = ConditionWriter(client, recorder, may_write)
-        self.admissions = Admissions(client, world, may_write, workloads)
+        self.admissions = Admissions(client, world, may_write, served)
         self._rests: dict[str, Backoff] = {}
         self._latest: tuple[Plan, Snapshot, dict[str, str]] | None = None
         self._to_tell = asyncio.Event()
@@ -67,7 +67,7 @@ class Carrier:
 
     def carry_out(self, plan: Plan, snapshot: Snapshot) -> None:
         """Starts everything that the plan says; returns at once."""
-        self._evict(plan.evicts)
+        self._evict(plan.evicts, snapshot)
         self.admissions.carry_out(plan, snapshot)
         nominated = self._bind(plan.binds, snapshot)
         self._latest = plan, snapshot, nominated
@@ -169,8 +169,9 @@ class Carrier:
 
     # Evictions
 
-    def _evict(self, evicts: Sequence[Evict]) -> None:
+    def _evict(self, evicts: Sequence[Evict], snapshot: Snapshot) -> None:
         causes: dict[str, list[Victim]] = {}
+        workloads = {one.key: one for one in snapshot.workloads} if evicts else {}
         for evict in evicts:
             pods = [(key, self._world.pods[key]) for key in evict.pods if key in self._world.pods]
             leaving = tuple(
@@ -178,7 +179,8 @@ class Carrier:
             )
             stop = self.admissions.stopper(evict)
             if leaving or stop is not None:
-                victim = Victim(evict.workload, leaving, evict.reason, stop)
+                note = self.admissions.note_eviction(evict, workloads.get(evict.workload))
+                victim = Victim(evict.workload, leaving, evict.reason, stop, note)
                 causes.setdefault(evict.for_workload or evict.workload, []).append(victim)
         for cause, victims in causes.items():
             self.evictor.send(cause, victims)

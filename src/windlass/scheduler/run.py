@@ -17,7 +17,6 @@ from windlass.kube.client import KubeClient
 from windlass.kube.events import Event, Recorder, Regarding
 from windlass.kube.informers import Informers
 from windlass.kube.lease import Lease, LeaseTerms
-from windlass.kube.resources import KUEUE
 from windlass.model.objects import Unreadable
 from windlass.model.plan import Plan
 from windlass.planner import engine_config
@@ -58,7 +57,7 @@ class Scheduler:
             self.recorder,
             self.metrics,
             self._may_write,
-            lambda: self.informers.served("Workload", KUEUE),
+            self.informers.served,
         )
         self._kueue_known, self._warm = asyncio.Event(), asyncio.Event()
         self.memory = Memory(client, self.world, options.settings, self._may_write, self.informers.served)

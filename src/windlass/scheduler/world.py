@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from windlass.apply.owners import SUSPEND
 from windlass.cluster.delta import Assume, Delta, Forget, Gone, Put
 from windlass.cluster.store import Store
 from windlass.cluster.workloads.facts import PRIORITY_CLASS
@@ -23,9 +24,8 @@ from windlass.model.kueue import WorkloadObject
 from windlass.model.kueue.wire import ClusterQueueObject, LocalQueueObject
 from windlass.model.node import Node
 from windlass.model.objects import Unreadable, name_of
-from windlass.model.owners import OwnerObject, owner_of
+from windlass.model.owners import Owner, OwnerObject, owner_of
 from windlass.model.owners.normalise import QUEUE_NAME
-from windlass.model.owners.wire import JobObject
 from windlass.model.pod import Pod
 from windlass.model.priority import PriorityClass
 from windlass.model.times import timestamp_of
@@ -88,7 +88,7 @@ class World:
         """What the store knows of that may have to be taken back."""
         self._grouping = False
         self._now = self._news = 0
-        self._queued_jobs: dict[str, JobObject] = {}
+        self._queued: dict[tuple[str, str], OwnerObject] = {}
         self._resting: set[str] = set()
         """Pods that are not to be decided on for a while."""
 
@@ -142,13 +142,19 @@ class World:
         found: PersistentVolumeClaim | None = self.look("PersistentVolumeClaim", key)
         return found
 
-    def queued_jobs(self) -> list[JobObject]:
-        """Jobs that wait in a queue or run by its leave, and whose pods are ours."""
-        return list(self._queued_jobs.values())
+    def queued_owners(self) -> list[OwnerObject]:
+        """Those that wait in a queue or run by its leave, that nothing of their kind is above, and whose pods are
+        ours."""
+        return [one for one in self._queued.values() if not self._is_below_another(one)]
 
-    def priority_of(self, job: JobObject) -> int:
+    def _is_below_another(self, thing: OwnerObject) -> bool:
+        above = (one for one in thing.metadata.owner_references if one.controller)
+        namespace = thing.metadata.namespace or "default"
+        return any((one.kind, f"{namespace}/{one.name}") in self._queued for one in above)
+
+    def priority_of(self, owner: Owner) -> int:
         """By its queue's class, or its pods'; the classes may be of either kind."""
-        labels, spec = job.metadata.labels, job.spec.template.spec
+        labels, spec = owner.metadata.labels, owner.sets[0].template.spec
         for group, kind, name in (
             (KUEUE, "WorkloadPriorityClass", labels.get(PRIORITY_CLASS, "")),
             ("scheduling.k8s.io", "PriorityClass", spec.priority_class_name),
@@ -160,6 +166,10 @@ class World:
 
     def is_ours(self, pod: Pod) -> bool:
         return self._options.shadow or pod.spec.scheduler_name in self._options.scheduler_names
+
+    def makes_our_pods(self, owner: Owner) -> bool:
+        names = {one.template.spec.scheduler_name for one in owner.sets}
+        return self._options.shadow or bool(names & self._options.scheduler_names)
 
     def is_taken_over(self, namespace: str, queue: str) -> bool:
         names = self._options.take_over
@@ -239,10 +249,10 @@ class World:
             self.push([Put(one) for one in (self._queue_of(thing),) if one is not None])
         if isinstance(thing, ClusterQueueObject | LocalQueueObject):
             thing = self._as_ours(thing)
-        if isinstance(thing, JobObject):
-            self._queued_jobs.pop(key, None)
+        if isinstance(thing, OwnerObject) and kind in SUSPEND:
+            self._queued.pop((kind, key), None)
             if QUEUE_NAME in thing.metadata.labels and self._owner_matters(thing):
-                self._queued_jobs[key] = thing
+                self._queued[kind, key] = thing
         if not self._matters(thing):
             return self._untold(f"{kind}.{group}", key, Gone(kind, key, group))
         if (f"{kind}.{group}", key) in self._told and known is not None and _same(known, thing):
@@ -294,8 +304,7 @@ class World:
         namespace = owner.metadata.namespace or "default"
         if queue and self.kueue_is_live and not self.is_taken_over(namespace, queue):
             return False
-        names = {one.template.spec.scheduler_name for one in owner.sets}
-        if names and not names & self._options.scheduler_names and not self._options.shadow:
+        if owner.sets and not self.makes_our_pods(owner):
             return False
         return owner.together or any(one.controller for one in owner.metadata.owner_references)
 
@@ -307,8 +316,7 @@ class World:
             self.assumed.pop(gone.key, None)
             return self._untold("Pod", gone.key)
         self.things.pop((gone.group, gone.kind, gone.key), None)
-        if gone.kind == "Job":
-            self._queued_jobs.pop(gone.key, None)
+        self._queued.pop((gone.kind, gone.key), None)
         if gone.kind == "Node":
             self.nodes.discard(gone.key)
             return self._untold("Node", gone.key)

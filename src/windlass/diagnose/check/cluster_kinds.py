@@ -10,6 +10,7 @@ from windlass.diagnose.check.rule import ERROR, WARNING, Around, Said, rule
 from windlass.diagnose.quota import is_no_limit
 
 SOCKETS = "/var/lib/kubelet/device-plugins"
+RESOURCE_NAMES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu")
 
 
 @rule("quota-key", ERROR, "A GPU quota is written as requests.<resource>")
@@ -47,6 +48,7 @@ def _reaches(view: PodView, around: Around) -> Iterator[Said]:
     if view.pod is None:
         return
     if not around.nodes:
+        yield from _label_that_nobody_sets(view)
         if not view.pod.spec.tolerations:
             yield Said(
                 "tolerates no taint, and GPU nodes are usually tainted nvidia.com/gpu",
@@ -70,3 +72,15 @@ def _reaches(view: PodView, around: Around) -> Iterator[Said]:
             view.at("spec"),
             "match them",
         )
+
+
+def _label_that_nobody_sets(view: PodView) -> Iterator[Said]:
+    """A resource's name is no label: feature discovery says `nvidia.com/gpu.present`."""
+    for key in tree.table(view.spec, "nodeSelector"):
+        if key in RESOURCE_NAMES:
+            yield Said(
+                f"selects nodes by the label {key}, which is a resource's name and which nothing sets by itself",
+                view.at(f"spec.nodeSelector.{key}"),
+                "select by nvidia.com/gpu.present=true (feature discovery sets it), or label the nodes",
+                WARNING,
+            )

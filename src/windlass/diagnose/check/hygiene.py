@@ -112,21 +112,43 @@ def least_privilege(manifest: Manifest, around: Around) -> Iterator[Said]:
 )
 def restartable(manifest: Manifest, around: Around) -> Iterator[Said]:
     annotations = tree.table(manifest.data, "metadata", "annotations")
-    labels = tree.table(manifest.data, "metadata", "labels")
-    if "kueue.x-k8s.io/queue-name" not in labels or "windlass.dev/last-checkpoint" in annotations:
+    why, where = _preemptible(manifest)
+    if not why or "windlass.dev/last-checkpoint" in annotations:
         return
     if manifest.kind == "Pod":
         yield Said(
-            "waits in a queue, where it may be preempted, and nothing would make it again",
-            "metadata.labels.kueue.x-k8s.io/queue-name",
+            f"{why}, and nothing would make it again",
+            where,
             "use a Job, and keep checkpoints",
         )
     elif manifest.kind == "Job" and tree.at(manifest.data, "spec", "backoffLimit") == 0:
         yield Said(
-            "waits in a queue, where it may be preempted, and its backoffLimit of 0 lets nothing be tried again",
+            f"{why}, and its backoffLimit of 0 lets nothing be tried again",
             "spec.backoffLimit",
             "allow retries, and keep checkpoints",
         )
+
+
+SPOT = {
+    "cloud.google.com/gke-spot": "true",
+    "cloud.google.com/gke-preemptible": "true",
+    "karpenter.sh/capacity-type": "spot",
+    "eks.amazonaws.com/capacityType": "SPOT",
+    "kubernetes.azure.com/scalesetpriority": "spot",
+}
+"""Labels of machines that the provider may take back."""
+
+
+def _preemptible(manifest: Manifest) -> tuple[str, str]:
+    """Why it may be stopped before its end, and the field that says so; empty where nothing does."""
+    if "kueue.x-k8s.io/queue-name" in tree.table(manifest.data, "metadata", "labels"):
+        label = "metadata.labels.kueue.x-k8s.io/queue-name"
+        return "waits in a queue, where it may be preempted", label
+    for view in manifest.pods:
+        for key, value in tree.table(view.spec, "nodeSelector").items():
+            if SPOT.get(key) == value:
+                return "wants machines that the provider may take back", view.at(f"spec.nodeSelector.{key}")
+    return "", ""
 
 
 @rule("deprecated", WARNING, "No deprecated names")

@@ -86,8 +86,8 @@ def _absent(image: str, where: str, pod: Pod, around: Around) -> Iterator[Said]:
         return
     remedy = "pull it before (a DaemonSet that does nothing else), or use a mirror in the cluster"
     if max(sizes, default=0) >= LARGE:
-        size = f"{max(sizes) / 1000**3:.0f} GB"
-        said = f"the image ({size}) is not on {len(lacking)} of {len(taking)} nodes that it may go to"
+        large = f"{max(sizes) / 1000**3:.0f} GB"
+        said = f"the image ({large}) is not on {len(lacking)} of {len(taking)} nodes that it may go to"
         yield Said(f"{said}, such as {lacking[0]}: pulling it takes minutes", where, remedy, WARNING)
     elif not sizes and USUALLY_LARGE.search(image):
         yield Said(f"the image is on none of {len(taking)} nodes, and such images are large", where, remedy)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from windlass.diagnose import nodes, stack, tree
 from windlass.diagnose.doctor.report import ERROR, OK, WARNING, Symptom
 from windlass.diagnose.evidence import Evidence
+from windlass.diagnose.parts import gpu_nodes
 from windlass.model.errors import InputError
 from windlass.model.node import Node
 from windlass.model.pod import Pod
@@ -31,7 +32,7 @@ COUNT = "nvidia.com/gpu.count"
 
 def examine_cluster(evidence: Evidence, now: int) -> list[Symptom]:
     """Every check on every GPU node, and those that look at nodes together."""
-    gpus = nodes.gpu_nodes(evidence)
+    gpus = gpu_nodes(evidence)
     if not gpus:
         return [
             Symptom("gpu-nodes", ERROR, "cluster", "no node looks like a GPU node", "", "kubectl get nodes")

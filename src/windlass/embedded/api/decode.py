@@ -18,7 +18,7 @@ from windlass.embedded.api.errors import ApiError, Tree, quoted
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.moments import Unreadable, microtime, time
 from windlass.embedded.api.quantities import NotAQuantity, canonical
-from windlass.embedded.api.schema import Node, defined, of_kind
+from windlass.embedded.api.schema import OBJECT_META, Node, defined, of_kind
 
 _RANGES = {"int32": 2**31, "int64": 2**63}
 
@@ -79,6 +79,20 @@ def decode(
     if field_validation == "Strict" and unknown:
         raise ApiError.bad_request(f"{head}strict decoding error: {', '.join(unknown)}")
     return made, unknown
+
+
+def decode_metadata(metadata: object, unknown: list[str]) -> Tree:
+    """Metadata of a custom object, which has the same shape everywhere; unknown fields are added to `unknown`."""
+    notes = _Notes()
+    node = defined(OBJECT_META)
+    try:
+        made: Tree = _decoder(node)(metadata, notes)
+    except Mismatch as problem:
+        problem.path.insert(0, "metadata")
+        raise
+    if notes.unknown:
+        unknown += unknown_fields(node, metadata, "metadata")
+    return made
 
 
 @cache
@@ -156,6 +170,8 @@ def _struct(node: Node) -> Decoder:
             known[field] = (_decoder(child), drops)
             if child.presence == "always":
                 always.append((field, _zero(child)))
+            elif child.presence == "null":
+                always.append((field, None))
         ready = True
 
     def decode_struct(value: Any, notes: _Notes) -> Any:

@@ -112,7 +112,7 @@ def _default_probe(probe: Tree) -> None:
         probe.setdefault(name, value)
     _default_get(probe.get("httpGet"))
     if "grpc" in probe:
-        probe["grpc"].setdefault("service", "")
+        probe["grpc"]["service"] = probe["grpc"].get("service") or ""
 
 
 def _default_get(action: Any) -> None:

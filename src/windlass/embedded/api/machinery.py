@@ -1,4 +1,4 @@
-"""The front door of `embedded.api`: one object that knows the kinds served, built in and custom, and does what is asked.
+"""The front door of `embedded.api`: it knows the kinds served, built in and custom, and does what is asked.
 
 The server's registry holds one. It is the only thing here with state: the table of kinds, and the schemas of the custom
 ones. Everything it answers is worked out by the pure functions of its neighbours.
@@ -149,7 +149,9 @@ class Machinery:
 
 def _about_patch(refusal: ApiError, obj: object) -> ApiError:
     """An object that a patch has made unreadable is the patch's fault, and a 422."""
-    _, _, what = refusal.message.partition(": ") if "cannot be handled as" in refusal.message else ("", "", "")
+    _, _, what = (
+        refusal.message.partition(": ") if "cannot be handled as" in refusal.message else ("", "", "")
+    )
     body = f"Invalid value: {quoted(json.dumps(obj, separators=(',', ':'), sort_keys=True))}: "
     body += what or refusal.message
     cause = {"reason": "FieldValueInvalid", "message": body, "field": "patch"}

@@ -41,3 +41,40 @@ def _utc(text: str) -> datetime:
 
 def _words(text: str) -> str:
     return f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{text}" as "2006"'
+
+
+def seconds_since(text: str | None, now: float) -> float | None:
+    """How long ago a time of the API was; `now` in seconds since 1970."""
+    if not text:
+        return None
+    try:
+        return now - _utc(text).timestamp()
+    except Unreadable:
+        return None
+
+
+def age(text: str | None, now: float) -> str:
+    """How long ago, as kubectl writes it; `<unknown>` where nobody knows."""
+    passed = seconds_since(text, now)
+    return "<unknown>" if passed is None else human(passed)
+
+
+def human(duration: float) -> str:
+    """A duration in at most two units, the coarser the longer it is: 90s, 5m30s, 3h5m, 4d2h, 300d."""
+    seconds = int(duration)
+    if seconds < 0:
+        return "0s" if seconds >= -1 else "<invalid>"
+    if seconds < 120:
+        return f"{seconds}s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if minutes < 180:
+        return _two(minutes, "m", seconds % 60, "s", minutes < 10)
+    if hours < 48:
+        return _two(hours, "h", minutes % 60, "m", hours < 8)
+    if days < 730:
+        return _two(days, "d", hours % 24, "h", hours < 24 * 8)
+    return _two(days // 365, "y", days % 365, "d", days < 365 * 8)
+
+
+def _two(large: int, unit: str, small: int, small_unit: str, precise: bool) -> str:
+    return f"{large}{unit}{small}{small_unit}" if precise and small else f"{large}{unit}"

@@ -43,7 +43,7 @@ _MUST_CONFIG_KEY = "a valid config key must consist of alphanumeric characters, 
 
 
 def _like(must: str, pattern: str, *examples: str) -> str:
-    shown = " or ".join(f"'{each}'," for each in examples)
+    shown = "  or ".join(f"'{each}'," for each in examples)
     return f"{must} (e.g. {shown} regex used for validation is '{pattern}')"
 
 
@@ -54,14 +54,16 @@ def _too_long(most: int) -> str:
 @lru_cache(maxsize=1 << 12)
 def dns_label_problems(value: str) -> list[str]:
     problems = [_too_long(63)] if len(value) > 63 else []
-    if not _LABEL.fullmatch(value):
+    if not _LABEL.fullmatch(value) and _SUBDOMAIN.fullmatch(value):
+        problems.append("must not contain dots")
+    elif not _LABEL.fullmatch(value):
         problems.append(_like(_MUST_LABEL, "[a-z0-9]([-a-z0-9]*[a-z0-9])?", "my-name", "123-abc"))
     return problems
 
 
 @lru_cache(maxsize=1 << 12)
 def dns_subdomain_problems(value: str) -> list[str]:
-    problems = [_too_long(253)] if len(value) > 253 else []
+    problems = ["must be no more than 253 characters"] if len(value) > 253 else []
     if not _SUBDOMAIN.fullmatch(value):
         pattern = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
         problems.append(_like(_MUST_SUBDOMAIN, pattern, "example.com"))
@@ -82,7 +84,7 @@ def label_key_problems(key: str) -> list[str]:
     prefix, slash, name = key.rpartition("/")
     if key.count("/") > 1:
         example = _like(
-            "a qualified name " + _MUST_QUALIFIED, _QUALIFIED_TEXT, "MyName", "my.name", "123-abc"
+            "a valid label key " + _MUST_QUALIFIED, _QUALIFIED_TEXT, "MyName", "my.name", "123-abc"
         )
         return [f"{example} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
     problems = []
@@ -136,3 +138,25 @@ def path_segment_problems(name: str) -> list[str]:
     if name in (".", ".."):
         return [f"may not be '{name}'"]
     return [f"may not contain '{each}'" for each in "/%" if each in name]
+
+
+@lru_cache(maxsize=1 << 12)
+def dns_1123_service_problems(name: str) -> list[str]:
+    """Names of Services: an RFC 1123 label since Kubernetes 1.34."""
+    return dns_label_problems(name)
+
+
+@lru_cache(maxsize=1 << 12)
+def port_name_problems(name: str) -> list[str]:
+    problems = []
+    if len(name) > 15:
+        problems.append("must be no more than 15 characters")
+    if not re.fullmatch(r"[-a-z0-9]+", name):
+        problems.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+    if not re.search(r"[a-z]", name):
+        problems.append("must contain at least one letter (a-z)")
+    if "--" in name:
+        problems.append("must not contain consecutive hyphens")
+    if name.startswith("-") or name.endswith("-"):
+        problems.append("must not begin or end with a hyphen")
+    return problems

@@ -126,7 +126,7 @@ class Node:
 
     @property
     def presence(self) -> str:
-        """`always`: written even when empty; `zero`: dropped when zero; else dropped when absent."""
+        """`always`: written even when empty; `null`: null when absent; `zero`: dropped when zero; else dropped."""
         return str(self.raw.get("x-go", ""))
 
     # ---- strategic merge

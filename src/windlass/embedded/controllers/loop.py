@@ -47,10 +47,13 @@ class Loop:
                 self._listening.setdefault(resource, []).append(number)
 
     def start(self) -> None:
-        """Hear of everything that exists and of every change from now on."""
-        self.cache.hearers.append(self._hear)
+        """Hear of everything that exists and of every change from now on; of nothing before all of it is known."""
         for resource in self._listening:
             self.cache.follow(resource)
+        self.cache.hearers.append(self._hear)
+        for resource in self._listening:
+            for thing in self.cache.all(resource):
+                self._hear(resource, "ADDED", thing, None)
 
     def add(self, worker: Worker, key: str) -> None:
         """Somebody else than the store has news: a process ended, a fault was injected."""

@@ -42,9 +42,11 @@ _SILENT = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
 
 def reconcile_node(node: Tree, lease: Tree | None, pods: Sequence[Tree], now: float) -> Outcome:
     plan = Plan()
-    silent_at = _last_heard(node, lease) + _grace(lease)
     conditions = list((node.get("status") or {}).get("conditions") or ())
-    if now >= silent_at:
+    silent_at = _last_heard(node, lease) + _grace(lease)
+    if lease is None:
+        pass  # a node that never had a kubelet can't fall silent
+    elif now >= silent_at:
         conditions = _unknown(conditions, now)
         if (condition_of(node, "Ready") or {}).get("status") != "Unknown":
             plan.add(Patch("nodes", node, {"status": {"conditions": conditions}}, "status"))
@@ -101,7 +103,7 @@ def _own_taints(node: Tree) -> list[tuple[str, str]]:
     taints: list[tuple[str, str]] = []
     if (node.get("spec") or {}).get("unschedulable"):
         taints.append((UNSCHEDULABLE, "NoSchedule"))
-    ready = (condition_of(node, "Ready") or {}).get("status", "Unknown")
+    ready = (condition_of(node, "Ready") or {}).get("status", "True")
     if ready != "True":
         key = UNREACHABLE if ready == "Unknown" else NOT_READY
         taints += [(key, "NoSchedule"), (key, "NoExecute")]

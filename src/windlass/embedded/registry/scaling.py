@@ -9,12 +9,14 @@ from typing import Any
 
 from windlass.embedded.api.errors import ApiError, invalid
 from windlass.embedded.api.kinds import Kind
+from windlass.embedded.api.patches import json_patch, merge_patch
 from windlass.embedded.registry.context import Context
 from windlass.embedded.registry.options import WriteOptions
 from windlass.embedded.registry.writer import Changer, Writer
 
 Tree = dict[str, Any]
 
+JSON_PATCH = "application/json-patch+json"
 _KEPT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
@@ -36,6 +38,16 @@ class Scaling:
 
     def update(self, kind: Kind, namespace: str, name: str, scale: Tree, options: WriteOptions) -> Tree:
         return self.modify(kind, namespace, name, lambda _: scale, options)
+
+    def patch(
+        self, kind: Kind, namespace: str, name: str, patch: Any, media_type: str, options: WriteOptions
+    ) -> Tree:
+        """A Scale has no lists, so a strategic patch is a merge patch."""
+        if media_type == JSON_PATCH:
+            return self.modify(kind, namespace, name, lambda scale: json_patch(scale, patch), options)
+        if not isinstance(patch, dict):
+            raise ApiError.bad_request("error decoding patch: the patch is not an object")
+        return self.modify(kind, namespace, name, lambda scale: _merged(scale, patch), options)
 
     def modify(self, kind: Kind, namespace: str, name: str, change: Changer, options: WriteOptions) -> Tree:
         """Change the Scale as if it were an object of its own."""
@@ -110,6 +122,11 @@ def selector_text(selector: Any) -> str:
         else:
             parts.append(key if operator == "Exists" else f"!{key}")
     return ",".join(parts)
+
+
+def _merged(scale: Tree, patch: Tree) -> Tree:
+    merged: Tree = merge_patch(scale, patch)
+    return merged
 
 
 def _at(tree: Any, path: list[str]) -> Any:

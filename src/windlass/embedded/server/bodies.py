@@ -1,4 +1,4 @@
-"""Bodies of requests: JSON or YAML in, trees out; anything else is a 4xx.
+"""Bodies of requests: JSON, YAML or protobuf in, trees out; anything else is a 4xx.
 
 Asked by the writing half of the server. Bodies are bounded, as in Kubernetes.
 """
@@ -12,6 +12,8 @@ from aiohttp import web
 
 from windlass.dump.yamltext import read_documents
 from windlass.embedded.api.errors import ApiError
+from windlass.embedded.api.kinds import Kind
+from windlass.embedded.server import protobuf
 from windlass.model.errors import InputError
 
 Tree = dict[str, Any]
@@ -36,10 +38,16 @@ def content_type(request: web.BaseRequest) -> str:
     return request.headers.get("Content-Type", JSON).partition(";")[0].strip().lower()
 
 
-def tree_of(body: bytes, kind: str, accepted: tuple[str, ...] = (JSON, YAML)) -> Tree:
-    """An object, of a content type that can be read."""
-    if kind not in accepted:
-        raise ApiError.unsupported_media_type(accepted)
+def tree_of(body: bytes, kind: str, expected: Kind | None = None) -> Tree:
+    """An object, of a content type that can be read. `expected`: what it is where it doesn't say."""
+    if kind == protobuf.MEDIA_TYPE and (expected is None or not expected.custom):
+        default = (expected.api_version, expected.kind) if expected is not None else ("", "")
+        try:
+            return protobuf.decode(body, default)
+        except protobuf.Malformed as error:
+            raise ApiError.bad_request(str(error)) from None
+    if kind not in (JSON, YAML):
+        raise ApiError.unsupported_media_type((JSON, YAML, protobuf.MEDIA_TYPE))
     value = value_of(body, kind)
     if not isinstance(value, dict):
         raise ApiError.bad_request("couldn't get version/kind; json parse error: the body is not an object")

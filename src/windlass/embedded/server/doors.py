@@ -23,6 +23,7 @@ class User(msgspec.Struct, frozen=True):
     uid: str = ""
 
 
+USER = web.RequestKey("user", User)
 ADMIN = User("system:admin", ("system:masters", "system:authenticated"))
 
 

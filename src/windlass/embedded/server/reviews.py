@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from windlass.embedded.server.doors import ADMIN, User
+from windlass.embedded.server.doors import ADMIN, USER, User
 
 Tree = dict[str, Any]
 
@@ -23,8 +23,7 @@ def asking(request: web.BaseRequest) -> User:
     name = request.headers.get("Impersonate-User")
     if name:
         return User(name, (*request.headers.getall("Impersonate-Group", ()), "system:authenticated"))
-    user = request.get("user", ADMIN)
-    return user if isinstance(user, User) else ADMIN
+    return request.get(USER, ADMIN)
 
 
 def _access(review: Tree, user: User) -> Tree:

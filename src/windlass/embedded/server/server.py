@@ -26,7 +26,7 @@ from windlass.embedded.runtime.interface import Runtime
 from windlass.embedded.server.answers import refusal
 from windlass.embedded.server.bodies import MOST_BYTES
 from windlass.embedded.server.documents import Documents
-from windlass.embedded.server.doors import Doors
+from windlass.embedded.server.doors import USER, Doors
 from windlass.embedded.server.paths import Target, target_of
 from windlass.embedded.server.reading import Reading
 from windlass.embedded.server.subresources import Subresources
@@ -96,7 +96,7 @@ class ApiServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Every request comes through here, and every refusal goes out here."""
         try:
-            request["user"] = self.doors.check(request)
+            request[USER] = self.doors.check(request)
             return await self._route(request)
         except ApiError as error:
             return refusal(request, error)

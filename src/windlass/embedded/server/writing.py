@@ -6,7 +6,8 @@ from typing import Any
 
 from aiohttp import web
 
-from windlass.embedded.api.errors import ApiError
+from windlass.embedded.api.errors import ApiError, required
+from windlass.embedded.api.kinds import Kind
 from windlass.embedded.registry import strategy
 from windlass.embedded.registry.options import WriteOptions
 from windlass.embedded.registry.registry import Registry
@@ -24,6 +25,8 @@ _ORPHANED = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them "
     "or set propagationPolicy=Orphan to suppress this warning"
 )
+_PATCH_OPTIONS = Kind("PatchOptions", "", "meta.k8s.io", "v1")
+_MANAGER_NEEDED = required("fieldManager", "is required for apply patch")
 
 
 class Writes:
@@ -31,13 +34,13 @@ class Writes:
         self._registry = registry
 
     async def create(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
-        tree = await self._tree(request)
+        tree = await self._tree(request, target)
         options, warnings = self._options(request, target, "CreateOptions")
         stored = self._registry.writer.create(target.kind, target.namespace, tree, options)
         return await self._answer(request, target, stored, 201, warnings)
 
     async def update(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
-        tree = await self._tree(request)
+        tree = await self._tree(request, target)
         options, warnings = self._options(request, target, "UpdateOptions")
         registry, kind = self._registry, target.kind
         if target.subresource == "scale":
@@ -59,9 +62,10 @@ class Writes:
         options, warnings = self._options(request, target, "PatchOptions")
         where = kind, target.namespace, target.name
         if media == bodies.APPLY_PATCH:
+            if not request.query.get("fieldManager"):
+                raise ApiError.invalid(_PATCH_OPTIONS, "", [_MANAGER_NEEDED])
             before = registry.context.find(*where)
-            manager = request.query.get("fieldManager", "")
-            stored = registry.writer.apply(*where, patch, options.by(manager or "\0", target.subresource))
+            stored = registry.writer.apply(*where, patch, options)
             return await self._answer(request, target, stored, 201 if before is None else 200, warnings)
         if target.subresource == "scale":
             scale = registry.scaling.patch(*where, patch, media, options)
@@ -96,8 +100,9 @@ class Writes:
         await registry.store.wait()
         return await answer(request, body, form.media_type)
 
-    async def _tree(self, request: web.BaseRequest) -> Tree:
-        return bodies.tree_of(await bodies.read(request), bodies.content_type(request))
+    async def _tree(self, request: web.BaseRequest, target: Target) -> Tree:
+        media = bodies.content_type(request)
+        return bodies.tree_of(await bodies.read(request), media, target.kind)
 
     async def _delete_body(self, request: web.BaseRequest) -> Tree | None:
         """DeleteOptions; most clients send them, none has to."""

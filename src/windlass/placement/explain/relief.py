@@ -161,7 +161,7 @@ def _clear(
     if missing <= 0:
         return []
     need = room.forecast.of_row(space.row)
-    free = room.forecast.free(room.now, {})
+    free = room.free(room.now)
     lack = np.maximum(0, need - free).astype(np.float64) / np.maximum(1, need)
     order = np.lexsort((np.arange(len(lack)), lack.max(axis=1)))
     ways: list[tuple[int, int, list[str]]] = []

@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from windlass.cluster.facts import Bools
-from windlass.cluster.shape import Shape, is_plain
-from windlass.cluster.state import BLOCKED, Ints, Words
+from windlass.cluster.shape import Shape
+from windlass.cluster.state import BLOCKED, Ints
 from windlass.model.pod import Pod
 from windlass.placement.overlay import Overlay
 from windlass.placement.preemption.choice import cheapest, cost_of

@@ -57,8 +57,7 @@ def keep_free(room: Room, walls: Sequence[Wall]) -> Obstacles:
     ]
     if not walls:
         return Obstacles()
-    ends = {one.workload.key: one.end for one in room.occupants()}
-    free = room.forecast.free(room.now, ends)
+    free = room.free(room.now)
     needed = np.any(room.spare(room.now, None, walls) < free, axis=1).tolist()
     seats, closed = [], set()
     for wall in walls:

@@ -1,11 +1,13 @@
-"""Quota as it will be at a moment: the tree with those who hold quota then, and nobody else.
+"""Quota as it will be at a moment: the tree with what is held of every queue then, and nothing else.
 
-`room` says who that is; only differences are booked, so that moving from one moment to the next is cheap.
+`room` says who holds quota and until when. What a queue's members hold is summed up once; going from one moment to
+another takes off those who have ended in between, and only queues that differ are booked on the tree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 
 from windlass.model.queue import QueueSystem
 from windlass.model.workload import Workload
@@ -16,26 +18,96 @@ from windlass.queueing.tree import QuotaTree
 
 Holding = tuple[str, Usage]
 """ClusterQueue, and what is held of it."""
+Holder = tuple[int | None, Holding]
+"""When it ends, where that is known, and what it holds until then."""
+Totals = Mapping[str, Usage]
+"""By ClusterQueue."""
+
+
+class Holdings:
+    """What is held of quota from now on: it only gets less, as one after the other ends."""
+
+    def __init__(self, holders: Iterable[Holder]) -> None:
+        total: dict[str, Usage] = {}
+        leaving: list[tuple[int, Holding]] = []
+        for end, holding in holders:
+            _change(total.setdefault(holding[0], {}), holding[1], 1)
+            if end is not None:
+                leaving.append((end, holding))
+        leaving.sort(key=lambda one: one[0])
+        self._ends = [end for end, _ in leaving]
+        self._leaving = [holding for _, holding in leaving]
+        self._after: dict[int, Totals] = {0: total}
+        """So many have left → what the others hold."""
+        self._known = [0]
+
+    def at(self, moment: int) -> Totals:
+        """Once everybody has left who has ended by then."""
+        gone = bisect_right(self._ends, moment)
+        found = self._after.get(gone)
+        if found is None:
+            place = bisect_right(self._known, gone)
+            fewer = self._known[place - 1]
+            left = {queue: dict(usage) for queue, usage in self._after[fewer].items()}
+            for queue, usage in self._leaving[fewer:gone]:
+                _change(left[queue], usage, -1)
+            found = self._after[gone] = left
+            self._known.insert(place, gone)
+        return found
+
+
+class Amended:
+    """The same with a few more who hold something, and without a few others."""
+
+    def __init__(self, base: Holdings, more: Sequence[Holder], less: Sequence[Holder]) -> None:
+        self._base = base
+        self._changes = [
+            *((end, holding, 1) for end, holding in more),
+            *((end, holding, -1) for end, holding in less),
+        ]
+        self._known: dict[int, Totals] = {}
+
+    def at(self, moment: int) -> Totals:
+        found = self._known.get(moment)
+        if found is None:
+            left = {queue: dict(usage) for queue, usage in self._base.at(moment).items()}
+            for end, (queue, usage), sign in self._changes:
+                if end is None or end > moment:
+                    _change(left.setdefault(queue, {}), usage, sign)
+            found = self._known[moment] = left
+        return found
 
 
 class QuotaClock:
     def __init__(self, system: QueueSystem) -> None:
         self._tree = QuotaTree(system)
-        self._shown: dict[str, Holding] = {}
+        self._shown: dict[str, Usage] = {}
 
     def queue(self, name: str) -> QuotaNode | None:
         """An active queue."""
         return None if name in self._tree.inactive else self._tree.queues.get(name)
 
-    def show(self, holdings: Mapping[str, Holding]) -> None:
-        """Make the tree hold exactly these."""
-        for key in [key for key, held in self._shown.items() if holdings.get(key) != held]:
-            queue, usage = self._shown.pop(key)
-            self._tree.queues[queue].remove(usage)
-        for key, held in holdings.items():
-            if key not in self._shown and held[0] in self._tree.queues:
-                self._shown[key] = held
-                self._tree.queues[held[0]].add(held[1])
+    def show(self, totals: Totals, besides: Iterable[Holding] = ()) -> None:
+        """Make the tree hold exactly this."""
+        wanted = dict(totals)
+        for queue, usage in besides:
+            wanted[queue] = dict(wanted.get(queue, {}))
+            _change(wanted[queue], usage, 1)
+        for queue in [name for name in self._shown if name not in wanted]:
+            self._tree.queues[queue].remove(self._shown.pop(queue))
+        for queue, usage in wanted.items():
+            known = self._shown.get(queue)
+            if known is usage or known == usage or queue not in self._tree.queues:
+                continue
+            if known is not None:
+                self._tree.queues[queue].remove(known)
+            self._tree.queues[queue].add(usage)
+            self._shown[queue] = usage
+
+
+def _change(total: Usage, usage: Usage, sign: int) -> None:
+    for cell, amount in usage.items():
+        total[cell] = total.get(cell, 0) + sign * amount
 
 
 def usage_of(workload: Workload, choices: tuple[PodSetChoice, ...], node: QuotaNode, site: Site) -> Usage:

@@ -21,6 +21,8 @@ from windlass.placement.site import OverlaySite
 from windlass.placement.timeplan.walls import Wall
 
 WHOLE = 1000
+MOST_ROWS = 2_000_000
+"""Nodes times moments that are remembered."""
 ByNode = tuple[Ints, Ints]
 """Node rows, and what is held on each."""
 Leaving = tuple[Ints, ...]
@@ -40,31 +42,42 @@ class Forecast:
 
     def free(self, moment: int, ends: Mapping[str, int | None], without: Collection[str] = ()) -> Ints:
         """By node, once everybody has left who has ended by the moment, or is named. Not to be written to."""
-        if self._version != self._overlay.log_end:
-            self._version = self._overlay.log_end
-            self._free.clear()
-            self._leaving.clear()
+        if self._version != self._overlay.version:
+            self.forget()
         key = (moment, frozenset(without))
         known = self._free.get(key)
         if known is None:
+            if len(self._free) * (1 + len(self._overlay.state.free)) > MOST_ROWS:
+                self._free.clear()
             known = self._free[key] = self._now()
             until, rows, amounts = self._leave(ends, key[1])
             gone = until <= moment
             np.add.at(known, rows[gone], amounts[gone])
         return known
 
+    def forget(self) -> None:
+        """Who is there has changed, or until when."""
+        self._version = self._overlay.version
+        self._free.clear()
+        self._leaving.clear()
+
     def _leave(self, ends: Mapping[str, int | None], without: frozenset[str]) -> Leaving:
         """Who leaves ever, node by node; those named have left already."""
         known = self._leaving.get(without)
         if known is None:
-            until, rows, amounts = [_EMPTY], [_EMPTY], [np.zeros((0, self.width), dtype=np.int64)]
-            for key, end in ends.items():
-                if key in self._site.seats and (key in without or end is not None):
-                    nodes, held = self.held_by(key)
-                    rows.append(nodes)
-                    amounts.append(held)
-                    until.append(np.full(len(nodes), 0 if key in without else end, dtype=np.int64))
-            known = self._leaving[without] = tuple(map(np.concatenate, (until, rows, amounts)))
+            gone = {key for key in without if key in ends}
+            keys = [key for key, end in ends.items() if end is not None and key not in gone]
+            held = [self.held_by(key) for key in (*keys, *gone)]
+            sizes = [len(rows) for rows, _ in held]
+            known = self._leaving[without] = (
+                np.repeat(
+                    np.array([*(ends[key] for key in keys), *(0 for _ in gone)], dtype=np.int64), sizes
+                ),
+                np.concatenate([_EMPTY, *(rows for rows, _ in held)]),
+                np.concatenate(
+                    [np.zeros((0, self.width), dtype=np.int64), *(amounts for _, amounts in held)]
+                ),
+            )
         return known
 
     def _now(self) -> Ints:

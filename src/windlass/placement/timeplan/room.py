@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from itertools import groupby
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,14 +17,25 @@ from windlass.model.workload import Workload
 from windlass.placement.obstacles import Obstacles, Seat
 from windlass.placement.overlay import Overlay
 from windlass.placement.site import OverlaySite
-from windlass.placement.timeplan.clock import Holding, QuotaClock, usage_of, usage_of_running
+from windlass.placement.timeplan.clock import (
+    Amended,
+    Holder,
+    Holding,
+    Holdings,
+    QuotaClock,
+    usage_of,
+    usage_of_running,
+)
 from windlass.placement.timeplan.fitting import Fitting
 from windlass.placement.timeplan.forecast import Forecast
+from windlass.placement.timeplan.profile import Profile
 from windlass.placement.timeplan.terms import TimeSettings, end_of, limit_of
 from windlass.placement.timeplan.walls import Wall
 from windlass.queueing.node import QuotaNode, Usage
 from windlass.queueing.site import PlaceResult, PodSetChoice
 
+MOST_KEPT = 16
+"""So many versions of the site are remembered with what is held of quota."""
 TRIES = 8
 """So often a place is looked for with the nodes closed at which the last one ran into a wall."""
 
@@ -35,6 +46,14 @@ class Occupant(NamedTuple):
     workload: Workload
     end: int | None
     holding: Holding | None
+
+
+class Present(NamedTuple):
+    """Who is on the site at one version of it."""
+
+    version: int
+    occupants: list[Occupant]
+    ends: dict[str, int | None]
 
 
 class Room:
@@ -48,16 +67,23 @@ class Room:
         self._running: list[Workload] = []
         """Those that run, and have not been worked out yet."""
         self._occupants: dict[str, Occupant] = {}
-        self._present: tuple[int, list[Occupant]] = (-1, [])
+        self._present = Present(-1, [], {})
+        self._counted: dict[str, Holder] = {}
+        """Those who hold quota and ran at first."""
+        self._all_running = Holdings(())
+        self._holdings: dict[tuple[int, frozenset[str]], Amended] = {}
+        self._last_profile: tuple[object, Profile, Sequence[Wall]] | None = None
         self._placed: dict[str, tuple[Workload, tuple[PodSetChoice, ...]]] = {}
         """Placed in this decision, and not worked out yet."""
 
     # Who is there
 
     def add_running(self, workloads: Iterable[Workload]) -> None:
+        seats = self.site.seats
         for workload in workloads:
             if workload.admission is not None:
-                self.site.seats.watch(workload)
+                if workload.key not in seats:
+                    seats.watch(workload)
                 self._running.append(workload)
 
     def _work_out_running(self) -> None:
@@ -67,7 +93,11 @@ class Room:
             holding = (queue, usage.of(workload, usage_of_running)) if queue else None
             end = end_of(workload, self.settings, self.now)
             self._occupants[workload.key] = Occupant(workload, end, holding)
-        self._running.clear()
+        if self._running:
+            self._running.clear()
+            holders = ((key, self._holder(key)) for key in self._occupants)
+            self._counted = {key: holder for key, holder in holders if holder is not None}
+            self._all_running = Holdings(self._counted.values())
 
     def add_placed(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> None:
         """It starts now, if it stays placed."""
@@ -82,15 +112,23 @@ class Room:
 
     def occupants(self) -> list[Occupant]:
         """Those who are on the site as it is now."""
-        if self._running or self._placed or self._present[0] != self.overlay.log_end:
+        return self._now_present().occupants
+
+    def _now_present(self) -> Present:
+        version = self.overlay.version
+        if self._running or self._placed or self._present.version != version:
+            if self._running or self._placed:
+                self._holdings.clear()
+                self.forecast.forget()
+                self._last_profile = None
             self._work_out_running()
             for workload, choices in self._placed.values():
                 self._work_out(workload, choices)
             self._placed.clear()
             seats = self.site.seats
             present = [one for key, one in self._occupants.items() if key in seats]
-            self._present = (self.overlay.log_end, present)
-        return self._present[1]
+            self._present = Present(version, present, {one.workload.key: one.end for one in present})
+        return self._present
 
     def workload(self, key: str) -> Workload:
         """Somebody who is or was on the site."""
@@ -123,49 +161,89 @@ class Room:
         self, start: int, end: int | None, walls: Sequence[Wall], without: Collection[str] = ()
     ) -> Ints:
         """By node, what is free from the start until the end: the least there is at any moment, walls left alone."""
-        ends = {one.workload.key: one.end for one in self.occupants()}
-        near = sorted((wall for wall in walls if wall.overlaps(start, end)), key=lambda wall: wall.start)
-        least = self.forecast.free(start, ends, without)
-        taken = np.zeros_like(least)
-        standing: list[Wall] = []
-        for moment, group in groupby(near, key=lambda wall: max(start, wall.start)):
-            for wall in standing:
-                if not wall.stands_at(moment):
-                    rows, held = self.forecast.held_by_wall(wall)
-                    taken[rows] -= held
-            standing = [wall for wall in standing if wall.stands_at(moment)]
-            for wall in group:
-                rows, held = self.forecast.held_by_wall(wall)
-                taken[rows] += held
-                standing.append(wall)
-            least = np.minimum(least, self.forecast.free(moment, ends, without) - taken)
-        return least.copy()
+        if not walls:
+            return self.free(start, without).copy()
+        return self._profile(walls, frozenset(without)).spare(start, end)
+
+    def _profile(self, walls: Sequence[Wall], without: frozenset[str]) -> Profile:
+        key = (self._now_present().version, without, tuple(map(id, walls)))
+        if self._last_profile is None or self._last_profile[0] != key:
+            free = partial(self.free, without=without)
+            profile = Profile(walls, self.forecast.held_by_wall, free)
+            self._last_profile = (key, profile, walls)
+        return self._last_profile[1]
+
+    def free(self, moment: int, without: Collection[str] = ()) -> Ints:
+        """By node, once everybody has left who has ended by then, or is named. Not to be written to."""
+        return self.forecast.free(moment, self._now_present().ends, without)
 
     def show_quota(self, moment: int, walls: Iterable[Wall], without: Collection[str] = ()) -> None:
         """Quota as those hold it who are still there at the moment, and these walls."""
-        holdings = {
-            one.workload.key: one.holding
-            for one in self.occupants()
-            if one.holding is not None
-            and one.workload.key not in without
-            and (one.end is None or one.end > moment)
-        }
-        holdings |= {wall.key: (wall.queue, wall.usage) for wall in walls if wall.queue}
-        self.clock.show(holdings)
+        present = self._now_present()
+        key = (present.version, frozenset(without))
+        found = self._holdings.get(key)
+        if found is None:
+            if len(self._holdings) >= MOST_KEPT:
+                self._holdings.clear()
+            found = self._holdings[key] = self._held_by(present.ends.keys() - key[1])
+        self.clock.show(found.at(moment), ((wall.queue, wall.usage) for wall in walls if wall.queue))
+
+    def _held_by(self, keys: set[str]) -> Amended:
+        """What these hold, as a change of what all hold who ran at first."""
+        more = [self._holder(key) for key in keys - self._counted.keys()]
+        less = [self._counted[key] for key in self._counted.keys() - keys]
+        return Amended(self._all_running, [one for one in more if one is not None], less)
+
+    def _holder(self, key: str) -> Holder | None:
+        one = self._occupants[key]
+        return None if one.holding is None else (one.end, one.holding)
 
     def leaves_quota(
-        self, node: QuotaNode, usage: Usage, moment: int, walls: Sequence[Wall], without: Collection[str] = ()
+        self,
+        node: QuotaNode,
+        usage: Usage,
+        moments: Sequence[int],
+        walls: Sequence[Wall],
+        without: Collection[str] = (),
     ) -> bool:
-        """Whether quota suffices at the moment for this usage and for everybody who has a plan then.
+        """Whether quota suffices at these moments, now or later, for this usage and for everybody who has a plan then.
 
         A plan that quota doesn't suffice for anyway is nobody's fault.
         """
-        standing = [wall for wall in walls if wall.stands_at(moment) and wall.queue]
-        if not standing:
+        plans = [wall for wall in walls if wall.queue]
+        if not plans or not moments:
             return True
-        self.show_quota(moment, (), without)
-        plans = [(one, wall.usage) for wall in standing if (one := self.clock.queue(wall.queue)) is not None]
-        return _all_fit([(node, usage), *plans]) or not _all_fit(plans)
+        if self._fits_beside(node, usage, self.now, plans, without):
+            return True  # with all of them at once, and all who run: so at any moment
+        return all(
+            self._fits_beside(node, usage, moment, standing, without)
+            or not self._fits_beside(node, {}, moment, standing, without)
+            for moment in moments
+            if (standing := [wall for wall in plans if wall.stands_at(moment)])
+        )
+
+    def _fits_beside(
+        self,
+        node: QuotaNode,
+        usage: Usage,
+        moment: int,
+        plans: Sequence[Wall],
+        without: Collection[str],
+    ) -> bool:
+        """Whether quota covers the usage and all these plans, beside those who run at the moment.
+
+        In whichever order they are added: what is added takes exactly so much of the headroom there, and what reaches
+        a cohort leaves some in it, or doesn't fit.
+        """
+        self.show_quota(moment, plans, without)
+        node.add(usage)
+        asked = {(wall.queue, cell) for wall in plans for cell, amount in wall.usage.items() if amount}
+        asked |= {(node.name, cell) for cell, amount in usage.items() if amount}
+        fits = all(
+            queue.headroom(cell) >= 0 for name, cell in asked if (queue := self.clock.queue(name)) is not None
+        )
+        node.remove(usage)
+        return fits
 
     # Placing now
 
@@ -179,7 +257,7 @@ class Room:
         moments = sorted({wall.start for wall in walls if wall.start > self.now})
         if node is not None:
             usage = usage_of(workload, choices, node, self.site)
-            if not all(self.leaves_quota(node, usage, moment, walls) for moment in moments):
+            if not self.leaves_quota(node, usage, moments, walls):
                 return PlaceResult(ok=False)
         standing = [seat for wall in walls if wall.stands_at(self.now) for seat in wall.seats]
         spare = self.spare(self.now, end, walls)
@@ -200,16 +278,3 @@ class Room:
             self.site.rollback(before)
             closed |= conflicts
         return PlaceResult(ok=False)
-
-
-def _all_fit(asked: Sequence[tuple[QuotaNode, Usage]]) -> bool:
-    """One after the other; the tree is left as it was."""
-    added = []
-    for node, usage in asked:
-        if not node.fits(usage):
-            break
-        node.add(usage)
-        added.append((node, usage))
-    for node, usage in added:
-        node.remove(usage)
-    return len(added) == len(asked)

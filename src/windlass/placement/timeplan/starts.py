@@ -37,11 +37,12 @@ class Starts:
         walls: Sequence[Wall],
         turn: int,
         not_before: int,
-        without: Collection[str] = (),
+        without: Collection[str] = frozenset(),
     ) -> Wall | None:
         """The first planned start after now, as if those named in `without` were not there; None where no known end
         makes room for it."""
         room = self._room
+        without = frozenset(without)
         ends = {one.end for one in room.occupants() if one.end is not None}
         moments = {*ends, *(wall.end for wall in walls if wall.end is not None), not_before}
         later = sorted(moment for moment in moments if moment > room.now and moment >= not_before)
@@ -79,10 +80,11 @@ class Starts:
         limit = limit_of(workload, room.settings)
         end = None if limit is None else moment + limit
         lead = room.settings.reservation_lead
-        near = [wall for wall in walls if wall.overlaps(moment, end) and wall.binds_at(moment, lead)]
-        spare = room.spare(moment, end, near, without)
+        bound = [wall for wall in walls if wall.binds_at(moment, lead)]
+        spare = room.spare(moment, end, bound, without)
         if not plain.can_fit(spare):
             return None
+        near = [wall for wall in bound if wall.overlaps(moment, end)]
         room.show_quota(moment, [wall for wall in near if wall.stands_at(moment)], without)
         assignment = self._assignment(workload)
         if workload.queue and assignment is None:
@@ -126,9 +128,7 @@ class Starts:
         """At the start of every plan that falls into its run."""
         node = self._room.queue_of(workload)
         later = sorted({wall.start for wall in walls if wall.start > moment})
-        return node is None or all(
-            self._room.leaves_quota(node, assignment.usage, at, walls, without) for at in later
-        )
+        return node is None or self._room.leaves_quota(node, assignment.usage, later, walls, without)
 
 
 def _some_of(moments: Sequence[int]) -> list[int]:

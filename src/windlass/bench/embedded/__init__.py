@@ -1,0 +1,1 @@
+"""`windlass bench embedded`: the embedded API server beside a real kube-apiserver with etcd, on the same requests."""

@@ -1,0 +1,446 @@
+"""The rows of all kinds but pods in a Table: one function a kind, cells in the order of `table_columns`.
+
+Fed by `api.tables` with an object and the time. What stands in the cells is what kubectl users know.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.embedded.api.moments import age, human, seconds_since
+from windlass.embedded.api.trees import Tree, dig
+
+NONE = "<none>"
+Cells = list[Any]
+
+
+def _name(obj: Tree) -> str:
+    return str(obj["metadata"].get("name", ""))
+
+
+def _age(obj: Tree, now: float) -> str:
+    return age(obj["metadata"].get("creationTimestamp"), now)
+
+
+def _containers(spec: Tree) -> tuple[str, str]:
+    containers = dig(spec, "template", "spec", "containers") or ()
+    names = ",".join(each.get("name", "") for each in containers)
+    return names, ",".join(each.get("image", "") for each in containers)
+
+
+def labels_text(labels: Any) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or NONE
+
+
+def selector_text(selector: Any) -> str:
+    """A LabelSelector in one line."""
+    if selector is None:
+        return NONE
+    terms = [(key, f"{key}={value}") for key, value in (selector.get("matchLabels") or {}).items()]
+    for each in selector.get("matchExpressions") or ():
+        key, operator = each.get("key", ""), each.get("operator")
+        values = ",".join(sorted(each.get("values") or ()))
+        shown = {
+            "In": f"{key} in ({values})",
+            "NotIn": f"{key} notin ({values})",
+            "DoesNotExist": f"!{key}",
+        }.get(operator, key)
+        terms.append((key, shown))
+    return ",".join(shown for _, shown in sorted(terms)) or NONE
+
+
+def replica_set(obj: Tree, now: float) -> Cells:
+    spec, status = obj["spec"], obj.get("status") or {}
+    counts = [spec.get("replicas") or 0, status.get("replicas", 0), status.get("readyReplicas", 0)]
+    return [_name(obj), *counts, _age(obj, now), *_containers(spec), selector_text(spec.get("selector"))]
+
+
+def deployment(obj: Tree, now: float) -> Cells:
+    spec, status = obj["spec"], obj.get("status") or {}
+    return [
+        _name(obj),
+        f"{status.get('readyReplicas', 0)}/{spec.get('replicas') or 0}",
+        status.get("updatedReplicas", 0),
+        status.get("availableReplicas", 0),
+        _age(obj, now),
+        *_containers(spec),
+        selector_text(spec.get("selector")),
+    ]
+
+
+def stateful_set(obj: Tree, now: float) -> Cells:
+    spec, status = obj["spec"], obj.get("status") or {}
+    ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas') or 0}"
+    return [_name(obj), ready, _age(obj, now), *_containers(spec)]
+
+
+def daemon_set(obj: Tree, now: float) -> Cells:
+    spec, status = obj["spec"], obj.get("status") or {}
+    numbers = (
+        "desiredNumberScheduled",
+        "currentNumberScheduled",
+        "numberReady",
+        "updatedNumberScheduled",
+        "numberAvailable",
+    )
+    return [
+        _name(obj),
+        *(status.get(each, 0) for each in numbers),
+        labels_text(dig(spec, "template", "spec", "nodeSelector")),
+        _age(obj, now),
+        *_containers(spec),
+        selector_text(spec.get("selector")),
+    ]
+
+
+def job(obj: Tree, now: float) -> Cells:
+    spec, status = obj["spec"], obj.get("status") or {}
+    return [
+        _name(obj),
+        _job_word(obj, status),
+        _completions(spec, status),
+        _job_duration(status, now),
+        _age(obj, now),
+        *_containers(spec),
+        selector_text(spec.get("selector")),
+    ]
+
+
+def _completions(spec: Tree, status: Tree) -> str:
+    done, wanted, parallel = status.get("succeeded", 0), spec.get("completions"), spec.get("parallelism") or 0
+    if wanted is not None:
+        return f"{done}/{wanted}"
+    return f"{done}/1 of {parallel}" if parallel > 1 else f"{done}/1"
+
+
+def _job_duration(status: Tree, now: float) -> str:
+    begun = seconds_since(status.get("startTime"), now)
+    if begun is None:
+        return ""
+    ended = seconds_since(status.get("completionTime"), now)
+    return human(begun if ended is None else begun - ended)
+
+
+_JOB_WORDS = (
+    ("Complete", "Complete"),
+    ("Failed", "Failed"),
+    ("", "Terminating"),
+    ("Suspended", "Suspended"),
+    ("FailureTarget", "FailureTarget"),
+    ("SuccessCriteriaMet", "SuccessCriteriaMet"),
+)
+
+
+def _job_word(obj: Tree, status: Tree) -> str:
+    true = {each.get("type") for each in status.get("conditions") or () if each.get("status") == "True"}
+    for condition, word in _JOB_WORDS:
+        if condition in true or (not condition and obj["metadata"].get("deletionTimestamp")):
+            return word
+    return "Running"
+
+
+def cron_job(obj: Tree, now: float) -> Cells:
+    spec, status = obj["spec"], obj.get("status") or {}
+    last = status.get("lastScheduleTime")
+    inner = dig(spec, "jobTemplate", "spec") or {}
+    return [
+        _name(obj),
+        spec.get("schedule", ""),
+        spec.get("timeZone") or NONE,
+        {True: "True", False: "False"}.get(spec.get("suspend"), "<unset>"),
+        len(status.get("active") or ()),
+        age(last, now) if last else NONE,
+        _age(obj, now),
+        *_containers(inner),
+        selector_text(inner.get("selector")),
+    ]
+
+
+def budget(obj: Tree, now: float) -> Cells:
+    spec = obj["spec"]
+    limits = [
+        str(spec[name]) if spec.get(name) is not None else "N/A"
+        for name in ("minAvailable", "maxUnavailable")
+    ]
+    return [_name(obj), *limits, dig(obj, "status", "disruptionsAllowed") or 0, _age(obj, now)]
+
+
+def service(obj: Tree, now: float) -> Cells:
+    spec = obj["spec"]
+    ports = ",".join(_port(each) for each in spec.get("ports") or ()) or NONE
+    address = (spec.get("clusterIPs") or [NONE])[0]
+    external = _external(obj, spec)
+    return [
+        _name(obj),
+        spec.get("type", ""),
+        address,
+        external,
+        ports,
+        _age(obj, now),
+        labels_text(spec.get("selector")),
+    ]
+
+
+def _port(port: Tree) -> str:
+    node = f":{port['nodePort']}" if port.get("nodePort") else ""
+    return f"{port.get('port', 0)}{node}/{port.get('protocol', '')}"
+
+
+def _external(obj: Tree, spec: Tree) -> str:
+    kind, own = spec.get("type"), spec.get("externalIPs") or []
+    if kind == "ExternalName":
+        return str(spec.get("externalName", ""))
+    if kind == "LoadBalancer":
+        given = dig(obj, "status", "loadBalancer", "ingress") or ()
+        addresses = sorted({each.get("ip") or each.get("hostname") or "" for each in given} - {""})
+        return ",".join([*addresses, *own]) or "<pending>"
+    return ",".join(own) or NONE
+
+
+def endpoints(obj: Tree, now: float) -> Cells:
+    shown = []
+    for subset in obj.get("subsets") or ():
+        addresses = [each.get("ip", "") for each in subset.get("addresses") or ()]
+        ports = subset.get("ports") or ()
+        shown += [f"{ip}:{port['port']}" for port in ports for ip in addresses] if ports else addresses
+    return [_name(obj), _first_three(shown), _age(obj, now)]
+
+
+def _first_three(values: list[str], none: str = NONE) -> str:
+    if not values:
+        return none
+    more = f" + {len(values) - 3} more..." if len(values) > 3 else ""
+    return ",".join(values[:3]) + more
+
+
+def endpoint_slice(obj: Tree, now: float) -> Cells:
+    ports = [str(each["port"]) if each.get("port") else "*" for each in obj.get("ports") or ()]
+    addresses = [ip for each in obj.get("endpoints") or () for ip in each.get("addresses") or ()]
+    return [
+        _name(obj),
+        obj.get("addressType", ""),
+        _first_three(ports, "<unset>"),
+        _first_three(addresses, "<unset>"),
+        _age(obj, now),
+    ]
+
+
+_ROLE = "node-role.kubernetes.io/"
+
+
+def node(obj: Tree, now: float) -> Cells:
+    status = obj.get("status") or {}
+    info = status.get("nodeInfo") or {}
+    kernel = info.get("kernelVersion") or "<unknown>"
+    if info.get("architecture"):
+        kernel += f" ({info['architecture']})"
+    return [
+        _name(obj),
+        _node_word(obj, status),
+        _roles(obj["metadata"].get("labels") or {}),
+        _age(obj, now),
+        info.get("kubeletVersion", ""),
+        _address(status, "InternalIP"),
+        _address(status, "ExternalIP"),
+        info.get("osImage") or "<unknown>",
+        kernel,
+        info.get("containerRuntimeVersion") or "<unknown>",
+    ]
+
+
+def _node_word(obj: Tree, status: Tree) -> str:
+    words = ["Unknown"]
+    for each in status.get("conditions") or ():
+        if each.get("type") == "Ready":
+            words = ["Ready" if each.get("status") == "True" else "NotReady"]
+    if dig(obj, "spec", "unschedulable"):
+        words.append("SchedulingDisabled")
+    return ",".join(words)
+
+
+def _roles(labels: Tree) -> str:
+    roles = {key.removeprefix(_ROLE) for key in labels if key.startswith(_ROLE)}
+    roles.add(labels.get("kubernetes.io/role", ""))
+    return ",".join(sorted(roles - {""})) or NONE
+
+
+def _address(status: Tree, kind: str) -> str:
+    return next((each["address"] for each in status.get("addresses") or () if each.get("type") == kind), NONE)
+
+
+def event(obj: Tree, now: float) -> Cells:
+    about, source, series = obj.get("involvedObject") or {}, obj.get("source") or {}, obj.get("series")
+    first = age(obj.get("firstTimestamp") or obj.get("eventTime"), now)
+    last = age(obj["lastTimestamp"], now) if obj.get("lastTimestamp") else first
+    count = obj.get("count") or 1
+    if series is not None:
+        last, count = age(series.get("lastObservedTime"), now), series.get("count", 0)
+    kind = str(about.get("kind", "")).lower()
+    component = source.get("component") or obj.get("reportingComponent") or ""
+    host = source.get("host") or obj.get("reportingInstance") or ""
+    return [
+        last,
+        obj.get("type", ""),
+        obj.get("reason", ""),
+        f"{kind}/{about['name']}" if about.get("name") else kind,
+        about.get("fieldPath", ""),
+        f"{component}, {host}" if host else component,
+        str(obj.get("message", "")).strip(),
+        first,
+        count,
+        _name(obj),
+    ]
+
+
+def namespace(obj: Tree, now: float) -> Cells:
+    return [_name(obj), dig(obj, "status", "phase") or "", _age(obj, now)]
+
+
+def secret(obj: Tree, now: float) -> Cells:
+    return [_name(obj), obj.get("type", ""), len(obj.get("data") or ()), _age(obj, now)]
+
+
+def config_map(obj: Tree, now: float) -> Cells:
+    return [_name(obj), len(obj.get("data") or ()) + len(obj.get("binaryData") or ()), _age(obj, now)]
+
+
+def service_account(obj: Tree, now: float) -> Cells:
+    return [_name(obj), _age(obj, now)]
+
+
+_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
+
+
+def _modes(modes: Any) -> str:
+    given = set(modes or ())
+    return ",".join(short for mode, short in _MODES.items() if mode in given)
+
+
+def _phase(obj: Tree) -> str:
+    gone = obj["metadata"].get("deletionTimestamp")
+    return "Terminating" if gone else str(dig(obj, "status", "phase") or "")
+
+
+def volume(obj: Tree, now: float) -> Cells:
+    spec, claim = obj["spec"], obj["spec"].get("claimRef")
+    return [
+        _name(obj),
+        dig(spec, "capacity", "storage") or "0",
+        _modes(spec.get("accessModes")),
+        spec.get("persistentVolumeReclaimPolicy", ""),
+        _phase(obj),
+        f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else "",
+        spec.get("storageClassName", ""),
+        spec.get("volumeAttributesClassName") or "<unset>",
+        dig(obj, "status", "reason") or "",
+        _age(obj, now),
+        spec.get("volumeMode") or "<unset>",
+    ]
+
+
+def claim(obj: Tree, now: float) -> Cells:
+    spec, status = obj["spec"], obj.get("status") or {}
+    bound = bool(spec.get("volumeName"))
+    return [
+        _name(obj),
+        _phase(obj),
+        spec.get("volumeName", ""),
+        (dig(status, "capacity", "storage") or "0") if bound else "",
+        _modes(status.get("accessModes")) if bound else "",
+        spec.get("storageClassName") or "",
+        spec.get("volumeAttributesClassName") or "<unset>",
+        _age(obj, now),
+        spec.get("volumeMode") or "<unset>",
+    ]
+
+
+def quota(obj: Tree, now: float) -> Cells:
+    status = obj.get("status") or {}
+    hard, used = status.get("hard") or {}, status.get("used") or {}
+    requests, limits = [], []
+    for name in sorted(hard):
+        column = limits if name.startswith("limits.") else requests
+        column.append(f"{name}: {used.get(name, '0')}/{hard[name]}")
+    return [_name(obj), ", ".join(requests), ", ".join(limits), _age(obj, now)]
+
+
+def priority_class(obj: Tree, now: float) -> Cells:
+    default = bool(obj.get("globalDefault"))
+    return [_name(obj), obj.get("value", 0), default, _age(obj, now), obj.get("preemptionPolicy") or ""]
+
+
+def runtime_class(obj: Tree, now: float) -> Cells:
+    return [_name(obj), obj.get("handler", ""), _age(obj, now)]
+
+
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+
+
+def storage_class(obj: Tree, now: float) -> Cells:
+    default = dig(obj, "metadata", "annotations", _DEFAULT_CLASS) == "true"
+    return [
+        _name(obj) + (" (default)" if default else ""),
+        obj.get("provisioner", ""),
+        obj.get("reclaimPolicy", "Delete"),
+        obj.get("volumeBindingMode", "Immediate"),
+        bool(obj.get("allowVolumeExpansion")),
+        _age(obj, now),
+    ]
+
+
+def lease(obj: Tree, now: float) -> Cells:
+    return [_name(obj), dig(obj, "spec", "holderIdentity") or "", _age(obj, now)]
+
+
+def controller_revision(obj: Tree, now: float) -> Cells:
+    owners = obj["metadata"].get("ownerReferences") or ()
+    owner = next((each for each in owners if each.get("controller")), None)
+    controller = NONE
+    if owner is not None:
+        group = owner["apiVersion"].rpartition("/")[0]
+        controller = f"{owner['kind']}.{group}".rstrip(".").lower() + f"/{owner['name']}"
+    return [_name(obj), controller, obj.get("revision", 0), _age(obj, now)]
+
+
+def volume_attachment(obj: Tree, now: float) -> Cells:
+    spec = obj["spec"]
+    name = dig(spec, "source", "persistentVolumeName") or ""
+    attached = bool(dig(obj, "status", "attached"))
+    return [_name(obj), spec.get("attacher", ""), name, spec.get("nodeName", ""), attached, _age(obj, now)]
+
+
+def csi_node(obj: Tree, now: float) -> Cells:
+    return [_name(obj), len(dig(obj, "spec", "drivers") or ()), _age(obj, now)]
+
+
+def csi_driver(obj: Tree, now: float) -> Cells:
+    spec = obj["spec"]
+    tokens = spec.get("tokenRequests")
+    return [
+        _name(obj),
+        spec.get("attachRequired", True),
+        spec.get("podInfoOnMount", False),
+        spec.get("storageCapacity", False),
+        "<unset>" if tokens is None else ",".join(each.get("audience", "") for each in tokens),
+        spec.get("requiresRepublish", False),
+        ",".join(spec.get("volumeLifecycleModes") or ()) or NONE,
+        _age(obj, now),
+    ]
+
+
+def role_binding(obj: Tree, now: float) -> Cells:
+    role, subjects = obj["roleRef"], obj.get("subjects") or ()
+    by_kind = {kind: ", ".join(_subjects(subjects, kind)) for kind in ("User", "Group", "ServiceAccount")}
+    return [_name(obj), f"{role.get('kind')}/{role.get('name')}", _age(obj, now), *by_kind.values()]
+
+
+def _subjects(subjects: Any, kind: str) -> list[str]:
+    found = [each for each in subjects if each.get("kind") == kind]
+    if kind == "ServiceAccount":
+        return [f"{each.get('namespace', '')}/{each.get('name', '')}" for each in found]
+    return [each.get("name", "") for each in found]
+
+
+def plain(obj: Tree, now: float) -> Cells:
+    """Kinds without columns of their own: a name, and since when."""
+    return [_name(obj), obj["metadata"].get("creationTimestamp")]

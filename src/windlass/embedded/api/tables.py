@@ -1,0 +1,215 @@
+"""Tables: the answer that `kubectl get` asks for, with the columns that its users know, also those of `-o wide`.
+
+Fed by `api.machinery` with objects as they are stored and the time. A custom kind brings its columns along
+(`api.custom`). Columns of priority 1 are shown by `-o wide` only; the client leaves them out, not we.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from windlass.embedded.api import table_rows as rows
+from windlass.embedded.api.kinds import Kind
+from windlass.embedded.api.table_pod import pod_cells, pod_conditions
+from windlass.embedded.api.trees import Tree
+
+Cells = Callable[[Tree, float], list[Any]]
+
+
+class Column(msgspec.Struct, frozen=True):
+    """One column of a Table."""
+
+    name: str
+    type: str = "string"
+    format: str = ""
+    priority: int = 0
+    description: str = ""
+
+    def definition(self) -> Tree:
+        return {
+            "name": self.name,
+            "type": self.type,
+            "format": self.format,
+            "description": self.description or _WORDS.get(self.name, ""),
+            "priority": self.priority,
+        }
+
+
+class Columns(msgspec.Struct, frozen=True):
+    """The columns of a kind, and the function that fills a row."""
+
+    columns: tuple[Column, ...]
+    cells: Cells
+
+
+_WORDS = {
+    "Name": "The object's name, unique among its kind in its namespace.",
+    "Age": "How long ago the object was made.",
+    "Created At": "When the object was made.",
+    "Ready": "How many are ready, of how many.",
+    "Status": "How it is doing, in one word.",
+    "Restarts": "How often its containers were started anew, and when last.",
+    "Node": "The node that it runs on.",
+    "IP": "Its address.",
+    "Containers": "Names of the containers in the template.",
+    "Images": "Images of the containers in the template.",
+    "Selector": "Which pods belong to it.",
+    "Completions": "How many pods have succeeded, of how many.",
+    "Duration": "How long it ran, or has been running.",
+    "Roles": "What the node is for.",
+    "Version": "The kubelet's version.",
+    "Value": "The priority of pods of this class.",
+}
+
+
+def _columns(text: str) -> tuple[Column, ...]:
+    """From `Name|Ready|IP+|Count#`: a plus for `-o wide`, a hash for numbers, an exclamation mark for booleans."""
+    made = []
+    for part in text.split("|"):
+        kind = "integer" if "#" in part else "boolean" if "!" in part else "string"
+        name = part.rstrip("+#!")
+        made.append(Column(name, kind, "name" if name == "Name" else "", int("+" in part)))
+    return tuple(made)
+
+
+_TEMPLATE = "Containers+|Images+|Selector+"
+_STORAGE = "storage.k8s.io"
+_RBAC = "rbac.authorization.k8s.io"
+_BINDING = Columns(_columns("Name|Role|Age|Users+|Groups+|ServiceAccounts+"), rows.role_binding)
+_EVENT = Columns(
+    tuple(
+        Column(each.name, each.type, "", each.priority)
+        for each in _columns(
+            "Last Seen|Type|Reason|Object|Subobject+|Source+|Message|First Seen+|Count+|Name+"
+        )
+    ),
+    rows.event,
+)
+_PLAIN = Columns((Column("Name", "string", "name"), Column("Created At", "date")), rows.plain)
+
+_BUILT_IN: dict[tuple[str, str], Columns] = {
+    ("", "Pod"): Columns(
+        _columns("Name|Ready|Status|Restarts|Age|IP+|Node+|Nominated Node+|Readiness Gates+"), pod_cells
+    ),
+    ("", "Node"): Columns(
+        _columns(
+            "Name|Status|Roles|Age|Version|Internal-IP+|External-IP+|OS-Image+|Kernel-Version+|Container-Runtime+"
+        ),
+        rows.node,
+    ),
+    ("", "Event"): _EVENT,
+    ("events.k8s.io", "Event"): _EVENT,
+    ("", "Namespace"): Columns(_columns("Name|Status|Age"), rows.namespace),
+    ("", "Secret"): Columns(_columns("Name|Type|Data|Age"), rows.secret),
+    ("", "ConfigMap"): Columns(_columns("Name|Data|Age"), rows.config_map),
+    ("", "ServiceAccount"): Columns(_columns("Name|Age"), rows.service_account),
+    ("", "Service"): Columns(
+        _columns("Name|Type|Cluster-IP|External-IP|Port(s)|Age|Selector+"), rows.service
+    ),
+    ("", "Endpoints"): Columns(_columns("Name|Endpoints|Age"), rows.endpoints),
+    ("", "PersistentVolume"): Columns(
+        _columns(
+            "Name|Capacity|Access Modes|Reclaim Policy|Status|Claim|StorageClass|VolumeAttributesClass|Reason|Age|"
+            "VolumeMode+"
+        ),
+        rows.volume,
+    ),
+    ("", "PersistentVolumeClaim"): Columns(
+        _columns(
+            "Name|Status|Volume|Capacity|Access Modes|StorageClass|VolumeAttributesClass|Age|VolumeMode+"
+        ),
+        rows.claim,
+    ),
+    ("", "ResourceQuota"): Columns(_columns("Name|Request|Limit|Age"), rows.quota),
+    ("apps", "Deployment"): Columns(
+        _columns(f"Name|Ready|Up-to-date|Available|Age|{_TEMPLATE}"), rows.deployment
+    ),
+    ("apps", "ReplicaSet"): Columns(
+        _columns(f"Name|Desired#|Current#|Ready#|Age|{_TEMPLATE}"), rows.replica_set
+    ),
+    ("apps", "StatefulSet"): Columns(_columns("Name|Ready|Age|Containers+|Images+"), rows.stateful_set),
+    ("apps", "DaemonSet"): Columns(
+        _columns(f"Name|Desired#|Current#|Ready#|Up-to-date#|Available#|Node Selector|Age|{_TEMPLATE}"),
+        rows.daemon_set,
+    ),
+    ("apps", "ControllerRevision"): Columns(
+        _columns("Name|Controller|Revision|Age"), rows.controller_revision
+    ),
+    ("batch", "Job"): Columns(_columns(f"Name|Status|Completions|Duration|Age|{_TEMPLATE}"), rows.job),
+    ("batch", "CronJob"): Columns(
+        _columns(f"Name|Schedule|Timezone|Suspend!|Active#|Last Schedule|Age|{_TEMPLATE}"), rows.cron_job
+    ),
+    ("policy", "PodDisruptionBudget"): Columns(
+        _columns("Name|Min Available|Max Unavailable|Allowed Disruptions#|Age"), rows.budget
+    ),
+    ("scheduling.k8s.io", "PriorityClass"): Columns(
+        _columns("Name|Value#|Global-Default!|Age|PreemptionPolicy"), rows.priority_class
+    ),
+    ("coordination.k8s.io", "Lease"): Columns(_columns("Name|Holder|Age"), rows.lease),
+    ("node.k8s.io", "RuntimeClass"): Columns(_columns("Name|Handler|Age"), rows.runtime_class),
+    ("discovery.k8s.io", "EndpointSlice"): Columns(
+        _columns("Name|AddressType|Ports|Endpoints|Age"), rows.endpoint_slice
+    ),
+    (_STORAGE, "StorageClass"): Columns(
+        _columns("Name|Provisioner|ReclaimPolicy|VolumeBindingMode|AllowVolumeExpansion|Age"),
+        rows.storage_class,
+    ),
+    (_STORAGE, "CSINode"): Columns(_columns("Name|Drivers#|Age"), rows.csi_node),
+    (_STORAGE, "CSIDriver"): Columns(
+        _columns(
+            "Name|AttachRequired!|PodInfoOnMount!|StorageCapacity!|TokenRequests|RequiresRepublish!|Modes|Age"
+        ),
+        rows.csi_driver,
+    ),
+    (_STORAGE, "VolumeAttachment"): Columns(
+        (
+            Column("Name", "string", "name"),
+            Column("Attacher", "string", "name"),
+            *_columns("PV|Node|Attached!|Age"),
+        ),
+        rows.volume_attachment,
+    ),
+    (_RBAC, "RoleBinding"): _BINDING,
+    (_RBAC, "ClusterRoleBinding"): _BINDING,
+}
+
+
+def table(
+    kind: Kind,
+    objs: Sequence[Tree],
+    now: float,
+    columns: Columns | None = None,
+    *,
+    list_meta: Tree | None = None,
+    include: str = "Metadata",
+    headers: bool = True,
+) -> Tree:
+    """A `meta.k8s.io/v1` Table. `include`: what a row carries besides its cells (None, Metadata or Object)."""
+    chosen = columns or _BUILT_IN.get((kind.group, kind.kind), _PLAIN)
+    marks = pod_conditions if (kind.group, kind.kind) == ("", "Pod") else None
+    made = []
+    for obj in objs:
+        row: Tree = {"cells": chosen.cells(obj, now)}
+        conditions = marks(obj) if marks is not None else None
+        if conditions:
+            row["conditions"] = conditions
+        row["object"] = _included(obj, include)
+        made.append(row)
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": list_meta or {},
+        "columnDefinitions": [each.definition() for each in chosen.columns] if headers else None,
+        "rows": made,
+    }
+
+
+def _included(obj: Tree, include: str) -> Tree | None:
+    if include == "Object":
+        return obj
+    if include == "None":
+        return None
+    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}

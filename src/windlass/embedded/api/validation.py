@@ -1,0 +1,116 @@
+"""Is this object what it should be: `creation_errors` and `update_errors`, for every kind.
+
+Fed with decoded, defaulted trees by `api.machinery`, which raises what is found here as a 422. Custom kinds get their
+metadata checked here, and the rest by their schema (`api.structural`). CustomResourceDefinitions are in `api.crds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from windlass.embedded.api import check_others as others
+from windlass.embedded.api import check_updates as updates
+from windlass.embedded.api import check_workloads as workloads
+from windlass.embedded.api.check_metadata import metadata_errors
+from windlass.embedded.api.check_pod import pod_spec_errors
+from windlass.embedded.api.errors import FieldError, forbidden_field, invalid
+from windlass.embedded.api.kinds import Kind
+from windlass.embedded.api.trees import Tree
+
+_RBAC = "rbac.authorization.k8s.io"
+_STORAGE = "storage.k8s.io"
+
+
+def creation_errors(kind: Kind, obj: Tree) -> list[FieldError]:
+    """Everything that is wrong with a new object."""
+    errors = list(metadata_errors(kind, obj["metadata"]))
+    errors += _content_errors(kind, obj)
+    return errors
+
+
+def update_errors(kind: Kind, new: Tree, old: Tree, subresource: str = "") -> list[FieldError]:
+    """Everything that is wrong with a new version of an object."""
+    errors = list(metadata_errors(kind, new["metadata"]))
+    errors += _metadata_update_errors(new["metadata"], old["metadata"])
+    if subresource in ("status", "finalize"):
+        if kind.kind == "Node" and not kind.custom:
+            errors += others.node_errors(new)
+        return errors
+    errors += _content_errors(kind, new)
+    check = _UPDATES.get((kind.group, kind.kind))
+    if check is not None and not kind.custom:
+        errors += check(new, old)
+    return errors
+
+
+def _content_errors(kind: Kind, obj: Tree) -> Iterable[FieldError]:
+    check = None if kind.custom else _CONTENTS.get((kind.group, kind.kind))
+    return check(obj) if check is not None else ()
+
+
+def _metadata_update_errors(new: Tree, old: Tree) -> Iterator[FieldError]:
+    if new.get("uid") not in (None, "", old.get("uid")):
+        yield invalid("metadata.uid", new["uid"], "field is immutable")
+    if old.get("deletionTimestamp"):
+        known = old.get("finalizers") or ()
+        more = [each for each in new.get("finalizers") or () if each not in known]
+        if more:
+            shown = ", ".join(f'"{each}"' for each in more)
+            yield forbidden_field(
+                "metadata.finalizers",
+                "no new finalizers can be added if the object is being deleted, "
+                f"found new finalizers []string{{{shown}}}",
+            )
+
+
+def _pod_errors(obj: Tree) -> Iterator[FieldError]:
+    return pod_spec_errors(obj["spec"])
+
+
+_CONTENTS: dict[tuple[str, str], Callable[[Tree], Iterable[FieldError]]] = {
+    ("", "Pod"): _pod_errors,
+    ("", "ConfigMap"): others.config_map_errors,
+    ("", "Secret"): others.secret_errors,
+    ("", "Service"): others.service_errors,
+    ("", "ResourceQuota"): others.quota_errors,
+    ("", "LimitRange"): others.limit_range_errors,
+    ("", "Node"): others.node_errors,
+    ("", "PersistentVolumeClaim"): others.claim_errors,
+    ("", "PersistentVolume"): others.volume_errors,
+    ("", "Event"): others.event_errors,
+    ("apps", "Deployment"): workloads.deployment_errors,
+    ("apps", "ReplicaSet"): workloads.replica_set_errors,
+    ("apps", "DaemonSet"): workloads.daemon_set_errors,
+    ("apps", "StatefulSet"): workloads.stateful_set_errors,
+    ("batch", "Job"): workloads.job_errors,
+    ("batch", "CronJob"): workloads.cron_job_errors,
+    ("policy", "PodDisruptionBudget"): others.budget_errors,
+    ("coordination.k8s.io", "Lease"): others.lease_errors,
+    ("scheduling.k8s.io", "PriorityClass"): others.priority_class_errors,
+    ("node.k8s.io", "RuntimeClass"): others.runtime_class_errors,
+    (_STORAGE, "StorageClass"): others.storage_class_errors,
+    (_RBAC, "Role"): others.role_errors,
+    (_RBAC, "ClusterRole"): others.role_errors,
+    (_RBAC, "RoleBinding"): others.binding_errors,
+    (_RBAC, "ClusterRoleBinding"): others.binding_errors,
+}
+
+_UPDATES: dict[tuple[str, str], Callable[[Tree, Tree], Iterable[FieldError]]] = {
+    ("", "Pod"): updates.pod_update_errors,
+    ("", "ConfigMap"): updates.data_update_errors,
+    ("", "Secret"): updates.secret_update_errors,
+    ("", "Service"): updates.service_update_errors,
+    ("", "Node"): updates.node_update_errors,
+    ("", "ResourceQuota"): updates.quota_update_errors,
+    ("", "PersistentVolumeClaim"): updates.claim_update_errors,
+    ("apps", "Deployment"): updates.selector_update_errors,
+    ("apps", "ReplicaSet"): updates.selector_update_errors,
+    ("apps", "DaemonSet"): updates.selector_update_errors,
+    ("apps", "StatefulSet"): updates.stateful_set_update_errors,
+    ("batch", "Job"): updates.job_update_errors,
+    ("scheduling.k8s.io", "PriorityClass"): updates.priority_class_update_errors,
+    ("node.k8s.io", "RuntimeClass"): updates.runtime_class_update_errors,
+    (_STORAGE, "StorageClass"): updates.storage_class_update_errors,
+    (_RBAC, "RoleBinding"): updates.binding_update_errors,
+    (_RBAC, "ClusterRoleBinding"): updates.binding_update_errors,
+}

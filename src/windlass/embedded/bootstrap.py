@@ -1,0 +1,64 @@
+"""What every cluster has from its first moment: the system's namespaces, priority classes, and the kinds that are brought in.
+
+`embedded.up` calls it once, before anybody is let in. On a cluster that was kept from an earlier run it changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from windlass.embedded.api.errors import ApiError
+from windlass.embedded.controllers.doors import Door
+from windlass.embedded.controllers.objects import Tree
+
+NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "windlass-system")
+CRDS = "customresourcedefinitions.apiextensions.k8s.io"
+_CLASSES = (
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+)
+
+
+def bootstrap(door: Door, crds: Iterable[Tree] = ()) -> None:
+    for name in NAMESPACES:
+        create_if_missing(door, "namespaces", "", _named("v1", "Namespace", name))
+    for name, value, words in _CLASSES:
+        made = _named("scheduling.k8s.io/v1", "PriorityClass", name)
+        made |= {"value": value, "globalDefault": False, "description": words}
+        create_if_missing(door, "priorityclasses.scheduling.k8s.io", "", made)
+    for crd in crds:
+        create_if_missing(door, CRDS, "", crd)
+    create_if_missing(door, "services", "default", _api_service())
+
+
+def create_if_missing(door: Door, resource: str, namespace: str, obj: Tree) -> None:
+    try:
+        door.create(resource, namespace, obj)
+    except ApiError as error:
+        if error.reason != "AlreadyExists":
+            raise
+
+
+def _named(api_version: str, kind: str, name: str) -> Tree:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}}
+
+
+def _api_service() -> Tree:
+    """The Service that every cluster has; nothing listens on its address."""
+    service = _named("v1", "Service", "kubernetes")
+    service["metadata"]["labels"] = {"component": "apiserver", "provider": "kubernetes"}
+    service["spec"] = {
+        "type": "ClusterIP",
+        "clusterIP": "10.96.0.1",
+        "clusterIPs": ["10.96.0.1"],
+        "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
+    }
+    return service

@@ -1,0 +1,80 @@
+"""The kubelet's own look at a pod that was bound to its node: does it fit after all?
+
+A scheduler may have decided on old news, or another one may have been quicker. The kubelet then fails the pod with a
+reason that schedulers and the Job controller understand; nothing is ever overcommitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from windlass.embedded.controllers.objects import Tree
+from windlass.embedded.runtime.machine import GPU, SHARE, SHARED
+from windlass.model.convert import convert
+from windlass.model.errors import InputError
+from windlass.model.gpu import gpu_request
+from windlass.model.mig import MIG_RESOURCE_PREFIX
+from windlass.model.node import Node
+from windlass.model.pod import Pod
+from windlass.model.requests import node_quantities, pod_requests
+
+_CHECKED = ("cpu", "memory", "ephemeral-storage")
+REJECTED = "Pod was rejected: "
+
+
+class Rejected(Exception):
+    """The pod fails at the door."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason, self.message = reason, message
+
+
+class Need:
+    """What a pod asks for, in the integers of `model.requests`."""
+
+    __slots__ = ("amounts", "devices")
+
+    def __init__(self, pod: Tree) -> None:
+        try:
+            decoded = convert(pod, Pod)
+            assert isinstance(decoded, Pod)
+            self.amounts = pod_requests(decoded)
+            request = gpu_request(decoded, self.amounts)
+        except InputError as error:
+            raise Rejected("InvalidRequest", f"{REJECTED}{error}") from None
+        self.devices: dict[str, int] = {
+            name: amount
+            for name, amount in self.amounts.items()
+            if name in (GPU, SHARED) or name.startswith(MIG_RESOURCE_PREFIX)
+        }
+        if request is not None and not self.devices:
+            self.devices[SHARE] = request.count
+
+
+def admit(node: Tree, need: Need, others: Iterable[Need]) -> None:
+    """Raises `Rejected` where the node has no room beside the pods that it runs."""
+    decoded = convert(node, Node)
+    assert isinstance(decoded, Node)
+    _, allocatable = node_quantities(decoded)
+    running = list(others)
+    if "pods" in allocatable and len(running) + 1 > allocatable["pods"]:
+        raise _out_of("pods", 1, len(running), allocatable["pods"])
+    used = _sum(each.amounts for each in running)
+    for name in _CHECKED:
+        wanted = need.amounts.get(name, 0)
+        if wanted and used.get(name, 0) + wanted > allocatable.get(name, 0):
+            raise _out_of(name, wanted, used.get(name, 0), allocatable.get(name, 0))
+
+
+def _out_of(name: str, wanted: int, used: int, capacity: int) -> Rejected:
+    said = f"Node didn't have enough resource: {name}, requested: {wanted}, used: {used}, capacity: {capacity}"
+    return Rejected(f"OutOf{name}", REJECTED + said)
+
+
+def _sum(amounts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for each in amounts:
+        for name, amount in each.items():
+            total[name] = total.get(name, 0) + amount
+    return total

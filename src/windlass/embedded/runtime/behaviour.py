@@ -1,0 +1,82 @@
+"""How a simulated container behaves: how long it runs, how it ends, what it prints.
+
+In this order: the pod's annotations `sandbox.windlass.dev/duration` and `…/exit-code`; its own command, where `runtime.shell`
+understands it; else a pod that should end (restart policy Never or OnFailure) ends well after a minute, and any other
+runs until it is deleted. The scheduler reads none of this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windlass.embedded.controllers.objects import Tree, annotations_of
+from windlass.embedded.runtime.environment import expand
+from windlass.embedded.runtime.shell import Place, run_command
+from windlass.model.errors import InputError
+from windlass.model.times import duration_seconds
+
+DURATION = "sandbox.windlass.dev/duration"
+EXIT_CODE = "sandbox.windlass.dev/exit-code"
+UTILIZATION = "sandbox.windlass.dev/gpu-utilization"
+DEFAULT_SECONDS = 60.0
+DEFAULT_UTILIZATION = 90
+STEP_SECONDS = 5.0
+_FOREVER = ("forever", "infinity", "infinite")
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    seconds: float | None
+    """None: until it is stopped."""
+    code: int
+    output: tuple[tuple[float, str], ...] = ()
+    """Text, each piece with the second at which it appears."""
+    talks: bool = False
+    """Whether it goes on to print a line every few seconds."""
+
+
+def behaviour_of(pod: Tree, container: Tree, place: Place, is_init: bool) -> Behaviour:
+    annotations = annotations_of(pod)
+    words = [expand(str(word), dict(place.environment)) for word in _command(container)]
+    done = run_command(words, place)
+    known = done.understood and bool(words)
+    length: float | None
+    if known:
+        length, code = done.seconds, done.code
+    elif is_init:
+        length, code = 0.0, 0
+    else:
+        ends = pod["spec"].get("restartPolicy") in ("Never", "OnFailure")
+        length, code = (DEFAULT_SECONDS if ends else None), 0
+    if not is_init:
+        if DURATION in annotations:
+            length = _length(annotations[DURATION], length)
+        if EXIT_CODE in annotations:
+            code = _number(annotations[EXIT_CODE], code)
+    output = list(done.output)
+    if known and done.errors:
+        output.append((0.0, done.errors))
+    return Behaviour(length, code, tuple(output), talks=not known)
+
+
+def utilization_of(pod: Tree) -> int:
+    """Percent, of a running pod's GPUs."""
+    return max(0, min(100, _number(annotations_of(pod).get(UTILIZATION, ""), DEFAULT_UTILIZATION)))
+
+
+def _command(container: Tree) -> list[str]:
+    return [*(container.get("command") or ()), *(container.get("args") or ())]
+
+
+def _length(text: str, otherwise: float | None) -> float | None:
+    if text in _FOREVER:
+        return None
+    try:
+        return float(duration_seconds(text))
+    except InputError:
+        return otherwise
+
+
+def _number(text: str, otherwise: int) -> int:
+    text = text.strip().removesuffix("%")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else otherwise

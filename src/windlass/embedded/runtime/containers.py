@@ -1,0 +1,80 @@
+"""What a kubelet asks of whatever really (or not really) runs a container.
+
+`runtime.podrun` drives the life of a pod through this; `runtime.simulated` and `runtime.process` implement it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from windlass.embedded.controllers.objects import Tree
+
+
+class Exit(msgspec.Struct, frozen=True):
+    """How a container ended."""
+
+    code: int
+    reason: str = ""
+    """Empty: Completed or Error, by the code."""
+    message: str = ""
+    signal: int = 0
+    at: float | None = None
+    """When; None: just now."""
+
+
+class CannotStart(Exception):
+    """The container can't be started; the reason stands in its waiting state, and it is tried again later."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason, self.message = reason, message
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything that is known when a container starts."""
+
+    pod: Tree
+    container: Tree
+    attempt: int
+    """Counted from 0."""
+    environment: Mapping[str, str]
+    devices: Sequence[str] = ()
+    """UUIDs of the GPUs or MIG devices that the pod holds."""
+
+
+
+class Process(Protocol):
+    """A started container."""
+
+    started_at: float
+
+    def poll(self, now: float) -> Exit | None:
+        """How it ended, once it has."""
+
+    def next_at(self) -> float | None:
+        """When to poll again; None where whoever runs it will say."""
+
+    def terminate(self, now: float) -> None:
+        """SIGTERM."""
+
+    def kill(self, now: float) -> None:
+        """SIGKILL."""
+
+
+class Containers(Protocol):
+    def pull_seconds(self, node: str, container: Tree) -> float | None:
+        """How long the image takes; None where it is on the node already."""
+
+    def start(self, launch: Launch, now: float) -> Process:
+        """Raises `CannotStart`."""
+
+    def resume(self, launch: Launch, started_at: float, now: float) -> Process | None:
+        """A container that ran when this process last stopped; None where it is lost."""
+
+    def forget(self, pod: Tree) -> None:
+        """The pod is gone; so are its logs."""

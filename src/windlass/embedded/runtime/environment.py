@@ -1,0 +1,117 @@
+"""A container's environment variables, out of its spec, the pod's own fields, ConfigMaps and Secrets.
+
+Called by the kubelet when a container starts. What is missing is a `CannotStart` in the kubelet's own words.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable
+
+from windlass.embedded.controllers.objects import Tree, annotations_of, labels_of, name_of, namespace_of, uid_of
+from windlass.embedded.runtime.containers import CannotStart
+from windlass.model.errors import InputError
+from windlass.model.quantity import whole_value
+
+Lookup = Callable[[str, str, str], "Tree | None"]
+"""Resource, namespace and name; None where there is none."""
+_REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
+_KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
+
+
+def container_environment(pod: Tree, container: Tree, lookup: Lookup) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for source in container.get("envFrom") or ():
+        values |= _whole_source(source, pod, lookup)
+    for entry in container.get("env") or ():
+        if entry.get("valueFrom"):
+            found = _from(entry["valueFrom"], pod, container, lookup)
+            if found is not None:
+                values[entry["name"]] = found
+        else:
+            values[entry["name"]] = expand(str(entry.get("value") or ""), values)
+    return values
+
+
+def expand(text: str, values: dict[str, str]) -> str:
+    """`$(NAME)` is replaced where NAME is known; `$$` is a dollar."""
+
+    def one(match: re.Match[str]) -> str:
+        if match[0] == "$$":
+            return "$"
+        return values.get(match[1], match[0])
+
+    return _REFERENCE.sub(one, text)
+
+
+def _whole_source(source: Tree, pod: Tree, lookup: Lookup) -> dict[str, str]:
+    prefix = source.get("prefix") or ""
+    for field, resource in (("configMapRef", "configmaps"), ("secretRef", "secrets")):
+        reference = source.get(field)
+        if reference:
+            data = _data(resource, reference, pod, lookup)
+            return {f"{prefix}{key}": value for key, value in (data or {}).items()}
+    return {}
+
+
+def _from(source: Tree, pod: Tree, container: Tree, lookup: Lookup) -> str | None:
+    for field, resource in (("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")):
+        reference = source.get(field)
+        if not reference:
+            continue
+        data = _data(resource, reference, pod, lookup)
+        if data is not None and reference["key"] in data:
+            return data[reference["key"]]
+        if reference.get("optional"):
+            return None
+        kind = "ConfigMap" if resource == "configmaps" else "Secret"
+        said = f"couldn't find key {reference['key']} in {kind} {namespace_of(pod)}/{reference['name']}"
+        raise CannotStart("CreateContainerConfigError", said)
+    if source.get("fieldRef"):
+        return _field(source["fieldRef"]["fieldPath"], pod)
+    if source.get("resourceFieldRef"):
+        return _resource(source["resourceFieldRef"], container)
+    return None
+
+
+def _data(resource: str, reference: Tree, pod: Tree, lookup: Lookup) -> dict[str, str] | None:
+    found = lookup(resource, namespace_of(pod), reference["name"])
+    if found is None:
+        if reference.get("optional"):
+            return None
+        what = resource.removesuffix("s")
+        raise CannotStart("CreateContainerConfigError", f'{what} "{reference["name"]}" not found')
+    data = found.get("data") or {}
+    if resource == "secrets":
+        return {key: base64.b64decode(value).decode("utf-8", "replace") for key, value in data.items()}
+    return dict(data)
+
+
+def _field(path: str, pod: Tree) -> str:
+    keyed = _KEYED.fullmatch(path)
+    if keyed:
+        source = labels_of(pod) if keyed[1] == "labels" else annotations_of(pod)
+        return source.get(keyed[2], "")
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    return {
+        "metadata.name": name_of(pod),
+        "metadata.namespace": namespace_of(pod),
+        "metadata.uid": uid_of(pod),
+        "spec.nodeName": str(spec.get("nodeName") or ""),
+        "spec.serviceAccountName": str(spec.get("serviceAccountName") or ""),
+        "status.podIP": str(status.get("podIP") or ""),
+        "status.podIPs": str(status.get("podIP") or ""),
+        "status.hostIP": str(status.get("hostIP") or ""),
+    }.get(path, "")
+
+
+def _resource(reference: Tree, container: Tree) -> str:
+    kind, _, name = str(reference.get("resource", "")).partition(".")
+    raw = ((container.get("resources") or {}).get(kind) or {}).get(name)
+    try:
+        value = whole_value(raw) if raw is not None else 0
+        divisor = whole_value(reference.get("divisor") or "1") or 1
+    except InputError:
+        return "0"
+    return str(-(-value // divisor))

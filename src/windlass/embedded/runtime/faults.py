@@ -1,0 +1,139 @@
+"""Breaking and mending the simulated cluster: whole nodes, and single GPUs with an Xid.
+
+`windlass sandbox` asks over HTTPS (`runtime.sandbox_routes`), the page in this process; both call `fail` and `heal` with the
+same words, `node/x` and `gpu/x:3`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from windlass.embedded.controllers.doors import Door
+from windlass.embedded.controllers.events import EventWriter
+from windlass.embedded.controllers.objects import Tree
+from windlass.embedded.runtime.containers import Exit
+from windlass.embedded.runtime.heartbeat import Heartbeat
+from windlass.embedded.runtime.kubelet import Kubelet
+from windlass.embedded.runtime.machine import Illness, Machine
+from windlass.embedded.runtime.park import SimulatedPark
+from windlass.model.errors import InputError
+from windlass.node.xid import xid as xid_of
+
+DEFAULT_XID = 79
+_FORMS = "write node/NAME or gpu/NODE:INDEX, such as gpu/h100-0:3"
+
+
+class Faults:
+    def __init__(
+        self,
+        door: Door,
+        park: SimulatedPark,
+        kubelet: Kubelet,
+        heartbeat: Heartbeat,
+        wake: Callable[[str, str], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`wake` brings a pod ("pod", its key) or a node ("node", its name) back into the loop."""
+        self._door, self._park, self._kubelet, self._heartbeat = door, park, kubelet, heartbeat
+        self._wake, self._clock = wake, clock
+        self._events = EventWriter(door, "windlass-node")
+
+    def fail(self, target: str, xid: int | None = None) -> str:
+        """Break something; returns what was done, in a sentence."""
+        node, index = self._find(target)
+        if index is None:
+            if xid is not None:
+                raise InputError("an Xid is a GPU's", remedy=f"name the GPU: gpu/{node}:0")
+            return self._fail_node(node)
+        return self._fail_gpu(node, index, DEFAULT_XID if xid is None else xid)
+
+    def heal(self, target: str = "") -> str:
+        """Mend it; without a target, everything."""
+        if not target:
+            broken = self.broken()
+            for each in broken:
+                self.heal(str(each["target"]))
+            return f"healed {len(broken)}" if broken else "nothing was broken"
+        node, index = self._find(target)
+        return self._heal_node(node) if index is None else self._heal_gpu(node, index)
+
+    def broken(self) -> list[Tree]:
+        """Everything that is broken now."""
+        found: list[Tree] = [
+            {"target": f"node/{name}", "xid": 0, "says": "silent"} for name in sorted(self._park.down)
+        ]
+        for name in self._park.names():
+            machine = self._park.machine(name)
+            for index, illness in sorted(machine.ill.items()) if machine is not None else ():
+                found.append({"target": f"gpu/{name}:{index}", "xid": illness.xid, "says": illness.words})
+        return found
+
+    def _find(self, target: str) -> tuple[str, int | None]:
+        kind, slash, name = target.partition("/")
+        if not slash or kind not in ("node", "gpu"):
+            raise InputError(f"{target[:80]!r} is nothing that can fail", remedy=_FORMS)
+        node, _, number = name.partition(":")
+        machine = self._park.machine(node)
+        if machine is None:
+            known = ", ".join(self._park.names()[:8])
+            raise InputError(f"there is no simulated node {node[:80]!r}", remedy=f"there are {known}")
+        if kind == "node":
+            if number:
+                raise InputError(f"{target[:80]!r} names a GPU", remedy=f"write gpu/{name[:80]}")
+            return node, None
+        if not (number.isascii() and number.isdigit() and int(number[:6]) < len(machine.devices)):
+            count = len(machine.devices)
+            remedy = f"its GPUs are 0 to {count - 1}" if count else "the node has no GPUs"
+            raise InputError(f"node {node} has no GPU {number[:16]!r}", remedy=remedy)
+        return node, int(number)
+
+    def _fail_node(self, node: str) -> str:
+        if node in self._park.down:
+            return f"node {node} has failed already"
+        self._park.down.add(node)
+        self._kubelet.lose_power(node, self._clock())
+        return f"node {node} has failed: it falls silent, and becomes NotReady when its lease has run out"
+
+    def _heal_node(self, node: str) -> str:
+        if node not in self._park.down:
+            return f"node {node} is well"
+        self._park.down.discard(node)
+        self._wake("node", node)
+        for key in self._kubelet.of_node(node):
+            self._wake("pod", key)
+        return f"node {node} is back"
+
+    def _fail_gpu(self, node: str, index: int, code: int) -> str:
+        machine = self._machine(node)
+        known = xid_of(code)
+        words = f"{known.words}; {known.action.value}"
+        said = f"GPU {index} ({machine.uuids[index]}): Xid {code}: {words}"
+        now = self._clock()
+        tree = self._door.get("nodes", "", node)
+        if not known.is_fatal:
+            self._events.write(tree, "GpuXid", said, now, type="Warning", host=node)
+            return f"GPU {index} of {node}: Xid {code} ({words}); the device stays healthy"
+        machine.ill[index] = Illness(code, words)
+        self._events.write(tree, "GpuUnhealthy", said, now, type="Warning", host=node)
+        self._heartbeat.report(node, now)
+        holders = machine.holders(index)
+        for key in holders:
+            self._kubelet.fail_pod(key, "GpuUnhealthy", f"node {node}, {said}", now, Exit(1, "Error", said))
+        count = f"{len(holders)} pod{'s' * (len(holders) != 1)} failed"
+        return f"GPU {index} of {node}: Xid {code} ({words}); {count}"
+
+    def _heal_gpu(self, node: str, index: int) -> str:
+        machine = self._machine(node)
+        if machine.ill.pop(index, None) is None:
+            return f"GPU {index} of {node} is well"
+        now = self._clock()
+        said = f"GPU {index} ({machine.uuids[index]}) is healthy again"
+        self._events.write(self._door.get("nodes", "", node), "GpuHealthy", said, now, host=node)
+        self._heartbeat.report(node, now)
+        return f"GPU {index} of {node} is healthy again"
+
+    def _machine(self, node: str) -> Machine:
+        machine = self._park.machine(node)
+        assert machine is not None, "_find has looked"
+        return machine

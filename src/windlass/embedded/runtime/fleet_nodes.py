@@ -1,0 +1,132 @@
+"""A Fleet as the Node objects that an API server would show once kubelets, GPU Feature Discovery and the device plugin
+have done their work.
+
+`model.fleet` expands the Fleet as placement sees it; here comes what a kubelet adds, and the labels of the node agent's own
+label writer, run on the simulated back end of one node of each pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from windlass.embedded.controllers.objects import Tree, timestamp
+from windlass.embedded.runtime.park import OURS, Parts
+from windlass.model.fleet import Fleet, FleetPool, expand_fleet
+from windlass.model.objects import to_tree
+from windlass.node.backend.simulated import SimulatedBackend
+from windlass.node.labels.features import node_labels
+from windlass.sharing.plugin_config import resolve_config
+
+KUBELET = "v1.36.0"
+_MACHINE = "windlass-sandbox"
+_CALM = {
+    "MemoryPressure": ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    "DiskPressure": ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    "PIDPressure": ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+}
+NOT_READY = "node.kubernetes.io/not-ready"
+
+
+@dataclass(frozen=True)
+class FleetNode:
+    tree: Tree
+    parts: Parts
+    down: bool = False
+    """Broken from the start: its kubelet says nothing."""
+
+
+def fleet_nodes(fleet: Fleet, now: float) -> list[FleetNode]:
+    """All nodes, in the order of the Fleet."""
+    nodes = iter(expand_fleet(fleet))
+    found: list[FleetNode] = []
+    for pool in fleet.spec.pools:
+        labels = discovered_labels(pool)
+        parts = tuple(_parts(pool))
+        for number in range(pool.count):
+            tree = to_tree(next(nodes))
+            metadata = tree["metadata"]
+            metadata["labels"] = {**labels, **metadata.get("labels", {})}
+            down = any(fault.not_ready for fault in pool.faults if fault.node == number)
+            found.append(FleetNode(registered(tree, len(found), now, ready=not down), parts, down))
+    return found
+
+
+def registered(node: Tree, number: int, now: float, *, ready: bool = True) -> Tree:
+    """The node as its kubelet registers it: ours, with addresses, conditions and versions."""
+    metadata = dict(node["metadata"])
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), OURS: "simulated"}
+    spec = dict(node.get("spec") or {})
+    spec["podCIDR"] = f"10.{128 + (number >> 8) % 128}.{number & 255}.0/24"
+    spec["podCIDRs"], spec["providerID"] = [spec["podCIDR"]], f"windlass://{metadata['name']}"
+    # The node lifecycle controller writes these itself, from the Ready condition.
+    spec["taints"] = [dict(each) for each in spec.get("taints") or () if each["key"] != NOT_READY]
+    if not spec["taints"]:
+        del spec["taints"]
+    status = dict(node.get("status") or {})
+    address = f"10.{number // 62_500}.{number // 250 % 250}.{number % 250 + 1}"
+    status["conditions"] = node_conditions(now, ready=ready)
+    status["addresses"] = [
+        {"type": "InternalIP", "address": address},
+        {"type": "Hostname", "address": metadata["name"]},
+    ]
+    status["nodeInfo"] = node_info(metadata["name"])
+    status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 10250}}
+    for kind in ("capacity", "allocatable"):
+        status[kind] = {name: str(amount) for name, amount in (status.get(kind) or {}).items()}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": status}
+
+
+def node_conditions(now: float, *, ready: bool = True) -> list[Tree]:
+    moment = timestamp(now)
+    times = {"lastHeartbeatTime": moment, "lastTransitionTime": moment}
+    calm = [
+        {"type": kind, "status": "False", "reason": reason, "message": message, **times}
+        for kind, (reason, message) in _CALM.items()
+    ]
+    words = ("KubeletReady", "kubelet is posting ready status")
+    if not ready:
+        words = ("KubeletNotReady", "container runtime is down")
+    state = {"type": "Ready", "status": "True" if ready else "False"}
+    return [*calm, {**state, "reason": words[0], "message": words[1], **times}]
+
+
+def node_info(name: str) -> Tree:
+    return {
+        "architecture": "amd64",
+        "bootID": f"simulated-{name}",
+        "containerRuntimeVersion": "windlass://1.0.0",
+        "kernelVersion": "6.8.0-simulated",
+        "kubeProxyVersion": "",
+        "kubeletVersion": KUBELET,
+        "machineID": f"simulated-{name}",
+        "operatingSystem": "linux",
+        "osImage": "Windlass sandbox",
+        "systemUUID": f"simulated-{name}",
+    }
+
+
+def discovered_labels(pool: FleetPool) -> dict[str, str]:
+    """What GPU Feature Discovery would write on a node of the pool; no timestamp, since it would never be renewed."""
+    if not pool.gpus:
+        return {}
+    inventory = SimulatedBackend(pool).inventory()
+    cut = any(not isinstance(group.mig, str) for group in pool.gpus)
+    config: Tree = {"flags": {"migStrategy": pool.mig_strategy if cut else "none"}}
+    if pool.sharing is not None:
+        strategy = "mps" if pool.sharing.strategy == "mps" else "timeSlicing"
+        shared = {"name": "nvidia.com/gpu", "replicas": pool.sharing.replicas}
+        config["sharing"] = {strategy: {"renameByDefault": pool.sharing.rename, "resources": [shared]}}
+    return node_labels(inventory, resolve_config(config), machine=_MACHINE)
+
+
+def _parts(pool: FleetPool) -> Iterator[tuple[int, str]]:
+    """Which GPU each instance of a cut pool is on; with the strategy single every instance is a device of its own."""
+    if pool.mig_strategy == "single":
+        return
+    position = 0
+    for group in pool.gpus:
+        for _ in range(group.count):
+            if not isinstance(group.mig, str):
+                yield from ((position, profile) for profile in group.mig)
+            position += 1

@@ -1,0 +1,113 @@
+"""The nodes' signs of life: a Lease for each, renewed in turn, and their status when something about it changes.
+
+A worker of the controllers' loop. Ten seconds between renewals, as a kubelet does; in a park of more than five hundred nodes
+longer, so that signs of life stay under fifty writes a second, with leases that last accordingly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from windlass.embedded.api.errors import ApiError
+from windlass.embedded.controllers.doors import Door
+from windlass.embedded.controllers.events import EventWriter
+from windlass.embedded.controllers.objects import (
+    Tree,
+    condition_of,
+    is_deleting,
+    micro_timestamp,
+    name_of,
+    uid_of,
+    with_condition,
+)
+from windlass.embedded.runtime.fleet_nodes import node_conditions
+from windlass.embedded.runtime.park import SimulatedPark
+from windlass.model.device import UNHEALTHY_ANNOTATION
+
+LEASES, NAMESPACE = "leases.coordination.k8s.io", "kube-node-lease"
+INTERVAL = 10.0
+MOST_A_SECOND = 50.0
+
+
+class Heartbeat:
+    name = "kubelet-heartbeat"
+    resources = ("nodes",)
+
+    def __init__(self, door: Door, park: SimulatedPark) -> None:
+        self._door, self._park = door, park
+        self._events = EventWriter(door, "kubelet")
+        self._count = 0
+
+    def keys(self, resource: str, kind: str, new: Tree, old: Tree | None) -> Iterator[str]:
+        if kind == "ADDED":
+            self._count += 1
+            yield name_of(new)
+        elif kind == "DELETED":
+            self._count -= 1
+
+    def work(self, key: str, now: float) -> float | None:
+        if not self._park.is_ours(key) or self._park.is_down(key):
+            return None
+        self.renew(key, now)
+        node = self._door.get("nodes", "", key)
+        if (condition_of(node, "Ready") or {}).get("status") != "True":
+            self.report(key, now)
+        return now + self.interval
+
+    @property
+    def interval(self) -> float:
+        return max(INTERVAL, self._count / MOST_A_SECOND)
+
+    def report(self, key: str, now: float) -> None:
+        """The kubelet's view of its node: ready, with so many healthy devices."""
+        machine = self._park.machine(key)
+        if machine is None:
+            return
+        node = self._door.get("nodes", "", key)
+        status = dict(node.get("status") or {})
+        was_ready = (condition_of(node, "Ready") or {}).get("status") == "True"
+        conditions = list(status.get("conditions") or ())
+        for new in node_conditions(now):
+            new.pop("lastTransitionTime")
+            conditions = with_condition(conditions, new, now)
+        healthy = {name: str(count) for name, count in machine.healthy().items()}
+        capacity = status.get("capacity") or {}
+        known = {name: count for name, count in healthy.items() if name in capacity}
+        status["allocatable"] = {**(status.get("allocatable") or {}), **known}
+        status["conditions"] = conditions
+        self._door.update("nodes", "", key, {**node, "status": status}, "status")
+        ill = ",".join(map(str, sorted(machine.ill)))
+        merge = {"metadata": {"annotations": {UNHEALTHY_ANNOTATION: ill or None}}}
+        self._door.patch("nodes", "", key, merge)
+        if not was_ready:
+            said = f"Node {key} status is now: NodeReady"
+            self._events.write(node, "NodeReady", said, now, host=key)
+
+    def renew(self, key: str, now: float) -> None:
+        """The lease is good for another while."""
+        merge = {"spec": {"renewTime": micro_timestamp(now), "leaseDurationSeconds": int(4 * self.interval)}}
+        try:
+            self._door.patch(LEASES, NAMESPACE, key, merge)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            self._create(key, now)
+
+    def _create(self, key: str, now: float) -> None:
+        node = self._door.get("nodes", "", key)
+        if is_deleting(node):
+            return
+        owner = {"apiVersion": "v1", "kind": "Node", "name": key, "uid": uid_of(node)}
+        spec = {
+            "holderIdentity": key,
+            "leaseDurationSeconds": int(4 * self.interval),
+            "renewTime": micro_timestamp(now),
+        }
+        lease = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": key, "namespace": NAMESPACE, "ownerReferences": [owner]},
+            "spec": spec,
+        }
+        self._door.create(LEASES, NAMESPACE, lease)
+

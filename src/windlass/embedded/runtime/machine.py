@@ -1,0 +1,160 @@
+"""The devices of one node as its kubelet hands them out: who holds which, and which are ill.
+
+Made from a Node object (`Machine.of_node`), so that a Fleet's nodes, those of a dump and this machine's own are all the
+same here. The kubelet takes and gives back; `runtime.faults` makes devices ill and well.
+"""
+
+from __future__ import annotations
+
+import uuid as identifiers
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from windlass.model.device import Device, node_devices, node_replicas
+from windlass.model.mig import MIG_RESOURCE_PREFIX, profile_of_resource
+from windlass.model.node import Node
+from windlass.model.requests import node_quantities
+
+GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"
+SHARE = "share"
+"""What a pod holds that asked for a part of a GPU by annotation: no resource counts it."""
+_NAMESPACE = identifiers.UUID("2c5c4f6e-6e1f-4b3b-9c52-6d2a0e2f8a41")
+
+
+class Unit(msgspec.Struct, frozen=True, gc=False):
+    """One thing that can be handed out: a GPU, a replica of one, or a MIG instance."""
+
+    resource: str
+    index: int
+    """Of the device, as placement counts them."""
+    part: int = 0
+    """The replica, or the instance on its GPU."""
+    profile: str = ""
+
+
+class Illness(msgspec.Struct, frozen=True):
+    xid: int
+    words: str
+
+
+class NoDevices(Exception):
+    """There are fewer healthy, free devices than the pod needs."""
+
+    def __init__(self, resource: str, wanted: int, free: int) -> None:
+        super().__init__(
+            f"Allocate failed due to requested number of devices unavailable for {resource}. "
+            f"Requested: {wanted}, Available: {free}, which is unexpected"
+        )
+
+
+class Machine:
+    def __init__(
+        self,
+        name: str,
+        devices: Sequence[Device],
+        units: Mapping[str, Sequence[Unit]],
+        replicas: int = 1,
+        uuids: Sequence[str] = (),
+    ) -> None:
+        self.name, self.devices, self.replicas = name, tuple(devices), replicas
+        self.units = {resource: tuple(each) for resource, each in units.items()}
+        self.uuids = tuple(uuids) or tuple(f"GPU-{self._made(f'gpu/{at}')}" for at in range(len(devices)))
+        self.ill: dict[int, Illness] = {
+            device.index: Illness(0, "unhealthy since the start") for device in devices if not device.healthy
+        }
+        self._held: dict[Unit, str] = {}
+        self._of_pod: dict[str, tuple[Unit, ...]] = {}
+
+    @classmethod
+    def of_node(cls, node: Node, parts: Sequence[tuple[int, str]] = (), uuids: Sequence[str] = ()) -> Machine:
+        """`parts` says which GPU each MIG instance is cut from; without, they are dealt out in turn."""
+        capacity, allocatable = node_quantities(node)
+        devices = node_devices(node, allocatable, capacity)
+        replicas = node_replicas(node)
+        whole = [device.index for device in devices if device.mig != "static"]
+        units = {GPU: [Unit(GPU, at, part) for part in range(replicas) for at in whole]}
+        cut = [device.index for device in devices if device.mig == "static"]
+        if capacity.get(SHARED) and cut:
+            each = capacity[SHARED] // len(cut)
+            units[SHARED] = [Unit(SHARED, at, part) for part in range(each) for at in cut]
+        for resource, amount in capacity.items():
+            if resource.startswith(MIG_RESOURCE_PREFIX):
+                units[resource] = list(_instances(resource, amount, parts, cut))
+        return cls(node.name, devices, units, replicas, uuids)
+
+    def take(self, pod: str, wants: Mapping[str, int], wish: Sequence[int] = ()) -> tuple[Unit, ...]:
+        """Devices for a pod: the wished-for ones where they are free and well, else the first that are."""
+        given: list[Unit] = []
+        for resource, count in wants.items():
+            if count:
+                given += self._choose(resource, count, wish, given)
+        for unit in given:
+            if unit.resource != SHARE:
+                self._held[unit] = pod
+        if given:
+            self._of_pod[pod] = tuple(given)
+        return tuple(given)
+
+    def _choose(self, resource: str, count: int, wish: Sequence[int], given: Sequence[Unit]) -> list[Unit]:
+        if resource == SHARE or (resource not in self.units and self._can_cut(resource)):
+            chosen = [at for at in wish if at < len(self.devices) and at not in self.ill][:count]
+            if len(chosen) < count:
+                raise NoDevices(resource, count, len(chosen))
+            profile = profile_of_resource(resource) if resource != SHARE else ""
+            taken = sum(unit.resource == resource for unit in self._held)
+            return [Unit(resource, at, taken + n, profile) for n, at in enumerate(chosen)]
+        free = [
+            unit
+            for unit in self.units.get(resource, ())
+            if unit not in self._held and unit.index not in self.ill and unit not in given
+        ]
+        if len(free) < count:
+            raise NoDevices(resource, count, len(free))
+        chosen_units: list[Unit] = []
+        for at in wish:
+            fits = next((unit for unit in free if unit.index == at and unit not in chosen_units), None)
+            if fits is not None and len(chosen_units) < count:
+                chosen_units.append(fits)
+        rest = [unit for unit in free if unit not in chosen_units]
+        return [*chosen_units, *rest[: count - len(chosen_units)]]
+
+    def _can_cut(self, resource: str) -> bool:
+        dynamic = any(device.mig == "dynamic" for device in self.devices)
+        return dynamic and resource.startswith(MIG_RESOURCE_PREFIX)
+
+    def give_back(self, pod: str) -> None:
+        for unit in self._of_pod.pop(pod, ()):
+            self._held.pop(unit, None)
+
+    def held_by(self, pod: str) -> tuple[Unit, ...]:
+        return self._of_pod.get(pod, ())
+
+    def holders(self, index: int) -> list[str]:
+        """Pods that hold the device or a part of it."""
+        return [pod for pod, units in self._of_pod.items() if any(unit.index == index for unit in units)]
+
+    def healthy(self) -> dict[str, int]:
+        """What is allocatable of each device resource."""
+        return {
+            resource: sum(unit.index not in self.ill for unit in units) for resource, units in self.units.items()
+        }
+
+    def uuid_of(self, unit: Unit) -> str:
+        """As CUDA_VISIBLE_DEVICES and nvidia-smi name it."""
+        if unit.profile:
+            return f"MIG-{self._made(f'mig/{unit.index}/{unit.part}/{unit.profile}')}"
+        return self.uuids[unit.index]
+
+    def _made(self, what: str) -> identifiers.UUID:
+        return identifiers.uuid5(_NAMESPACE, f"{self.name}/{what}")
+
+
+def _instances(
+    resource: str, amount: int, parts: Sequence[tuple[int, str]], cut: Sequence[int]
+) -> Sequence[Unit]:
+    profile = profile_of_resource(resource)
+    places = [at for at, name in parts if name == profile]
+    if len(places) != amount:
+        places = [cut[number % len(cut)] if cut else 0 for number in range(amount)]
+    return [Unit(resource, at, number, profile) for number, at in enumerate(places)]

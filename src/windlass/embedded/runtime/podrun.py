@@ -1,0 +1,232 @@
+"""The life of one pod on its node: images, init containers, sidecars, restarts, back-off, the end.
+
+`runtime.kubelet` makes a `PodRun` for each pod that it accepts and calls `step` whenever something may have changed;
+`step` moves containers on and says when to look again. What Kubernetes calls the pod's status comes from
+`runtime.podstatus`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from windlass.embedded.controllers.objects import Tree, name_of, namespace_of, seconds, uid_of
+from windlass.embedded.runtime.box import INIT, MAIN, SIDECAR, Box, boxes_of, restored
+from windlass.embedded.runtime.containers import CannotStart, Containers, Exit, Launch
+
+RETRY_SECONDS = 10.0
+"""How long after a container that couldn't start it is tried again."""
+Tell = Callable[[str, str, str, str], None]
+"""Type, reason and message of an event, and the container that it is about."""
+
+
+class PodRun:
+    def __init__(
+        self,
+        pod: Tree,
+        containers: Containers,
+        launch: Callable[[Tree, Box], Launch],
+        tell: Tell,
+        start_seconds: float = 0.0,
+    ) -> None:
+        self.pod = pod
+        self.uid = uid_of(pod)
+        self.boxes = boxes_of(pod)
+        self.failed: tuple[str, str] | None = None
+        """Reason and message, where the pod as a whole has failed."""
+        self.began_at = 0.0
+        self._containers, self._launch, self._tell = containers, launch, tell
+        self._start_seconds = start_seconds
+        self._stopping = False
+        self._stop_at = 0.0
+
+    @property
+    def policy(self) -> str:
+        return str(self.pod["spec"].get("restartPolicy") or "Always")
+
+    @property
+    def mains(self) -> list[Box]:
+        return [box for box in self.boxes if box.role == MAIN]
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing runs and nothing will."""
+        if any(box.is_running for box in self.boxes):
+            return False
+        is_going = bool(self.pod["metadata"].get("deletionTimestamp"))
+        return self.failed is not None or is_going or self._has_come_to_its_end()
+
+    def restore(self, now: float) -> None:
+        """Take up a pod that ran before this process started."""
+        status = self.pod.get("status") or {}
+        listed = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+        known = {each["name"]: each for each in listed}
+        self.began_at = seconds(status.get("startTime")) or now
+        for box in self.boxes:
+            state = restored(box, known.get(box.name) or {})
+            if not state.get("running"):
+                continue
+            started = seconds(state["running"].get("startedAt"))
+            process = self._containers.resume(self._launch(self.pod, box), started, now)
+            box.started_at = started
+            if process is not None:
+                box.process = process
+            else:
+                box.end(Exit(137, "ContainerStatusUnknown", "the runtime was restarted"), now)
+
+    def step(self, pod: Tree, now: float) -> float | None:
+        """Move everything on as far as it goes now; returns when to look again."""
+        self.pod = pod
+        self.began_at = self.began_at or now
+        for box in self.boxes:
+            if box.process is not None and (ended := box.process.poll(now)) is not None:
+                box.end(ended, now)
+        if pod["metadata"].get("deletionTimestamp") or self.failed is not None:
+            self._stop(now)
+        elif not self._past_deadline(now):
+            self._advance(now)
+        return min(self._moments(now), default=None)
+
+    def fail(self, reason: str, message: str, now: float, ended: Exit = Exit(137)) -> None:
+        """The pod as a whole fails; what runs is killed, and ends as `ended` says."""
+        self.failed = (reason, message)
+        self.crash(ended, now)
+
+    def crash(self, ended: Exit, now: float) -> None:
+        """Every running container ends this way at once."""
+        for box in self.boxes:
+            if box.process is not None:
+                box.process.kill(now)
+                box.end(ended, now)
+
+    def _past_deadline(self, now: float) -> bool:
+        limit = self.pod["spec"].get("activeDeadlineSeconds")
+        if limit is None or now < self.began_at + int(limit):
+            return False
+        self.fail("DeadlineExceeded", "Pod was active on the node longer than the specified deadline", now)
+        return True
+
+    def _advance(self, now: float) -> None:
+        for box in self.boxes:
+            if box.role == MAIN:
+                continue
+            if box.role == INIT and box.is_done and box.ended is not None and box.ended.code == 0:
+                continue
+            if box.role == SIDECAR and box.is_running:
+                continue
+            if box.is_running or not self._start_again(box, now):
+                return
+            if box.role == INIT:
+                return
+        if self._has_come_to_its_end():
+            self._stop(now)
+            return
+        for box in self.mains:
+            if not box.is_running:
+                self._start_again(box, now)
+
+    def _has_come_to_its_end(self) -> bool:
+        inits = [box for box in self.boxes if box.role == INIT]
+        if self.policy == "Never" and any(box.is_done and box.ended and box.ended.code for box in inits):
+            return True
+        return all(box.is_done and not self._restarts(box) for box in self.mains)
+
+    def _restarts(self, box: Box) -> bool:
+        if box.role == SIDECAR:
+            return True
+        if box.ended is None:
+            return True
+        if box.role == INIT:
+            return box.ended.code != 0 and self.policy != "Never"
+        return self.policy == "Always" or (self.policy == "OnFailure" and box.ended.code != 0)
+
+    def _start_again(self, box: Box, now: float) -> bool:
+        """Start a container that should run, if its time has come; whether it runs."""
+        if box.ended is not None and not self._restarts(box):
+            return False
+        if now < box.not_before:
+            self._back_off(box)
+            return False
+        if not self._has_image(box, now):
+            return False
+        try:
+            process = self._containers.start(self._launch(self.pod, box), now)
+        except CannotStart as error:
+            if box.waiting != (error.reason, error.message):
+                self._tell("Warning", "Failed", f"Error: {error.message}", box.name)
+            box.waiting, box.not_before = (error.reason, error.message), now + RETRY_SECONDS
+            box.told_back_off = box.ended is not None
+            return False
+        box.begin(process, now)
+        self._tell("Normal", "Created", f"Created container: {box.name}", box.name)
+        self._tell("Normal", "Started", f"Started container {box.name}", box.name)
+        return True
+
+    def _back_off(self, box: Box) -> None:
+        if box.ended is None or box.told_back_off:
+            return
+        box.told_back_off = True
+        box.waiting = ("CrashLoopBackOff", box.back_off_words(self.pod))
+        where = f"{name_of(self.pod)}_{namespace_of(self.pod)}({self.uid})"
+        said = f"Back-off restarting failed container {box.name} in pod {where}"
+        self._tell("Warning", "BackOff", said, box.name)
+
+    def _has_image(self, box: Box, now: float) -> bool:
+        image = str(box.spec.get("image") or "")
+        if box.ready_at is None:
+            seconds_left = self._containers.pull_seconds(str(self.pod["spec"]["nodeName"]), box.spec)
+            if seconds_left is None:
+                if image:
+                    said = f'Container image "{image}" already present on machine'
+                    self._tell("Normal", "Pulled", said, box.name)
+                box.ready_at = now + self._start_seconds
+            else:
+                self._tell("Normal", "Pulling", f'Pulling image "{image}"', box.name)
+                box.ready_at = now + seconds_left + self._start_seconds
+                took = f"{seconds_left:.3f}".rstrip("0").rstrip(".") or "0"
+                box.told_pull = f'Successfully pulled image "{image}" in {took}s ({took}s including waiting).'
+        if now < box.ready_at:
+            return False
+        if box.told_pull:
+            self._tell("Normal", "Pulled", box.told_pull, box.name)
+            box.told_pull = ""
+        return True
+
+    def _stop(self, now: float) -> None:
+        """SIGTERM to everything, SIGKILL after the grace period."""
+        deletion = self.pod["metadata"].get("deletionTimestamp")
+        ends = seconds(deletion) if deletion else self._stop_by(now)
+        for box in self._running():
+            assert box.process is not None
+            if not self._stopping:
+                self._tell("Normal", "Killing", f"Stopping container {box.name}", box.name)
+                box.process.terminate(now)
+            if now >= ends:
+                box.process.kill(now)
+            ended = box.process.poll(now)
+            if ended is not None:
+                box.end(ended, now)
+        self._stopping = True
+
+    def _stop_by(self, now: float) -> float:
+        grace = self.pod["spec"].get("terminationGracePeriodSeconds")
+        if not self._stopping:
+            self._stop_at = now + (30.0 if grace is None else float(grace))
+        return self._stop_at
+
+    def _running(self) -> Sequence[Box]:
+        return [box for box in self.boxes if box.is_running]
+
+    def _moments(self, now: float) -> Iterator[float]:
+        for box in self.boxes:
+            if box.process is not None:
+                at = box.process.next_at()
+                if at is not None:
+                    yield at
+            elif box.ended is None or self._restarts(box):
+                yield from (at for at in (box.ready_at, box.not_before) if at is not None and at > now)
+        if self._stopping and self._running():
+            deletion = self.pod["metadata"].get("deletionTimestamp")
+            yield seconds(deletion) if deletion else self._stop_at
+        limit = self.pod["spec"].get("activeDeadlineSeconds")
+        if limit is not None and not self.is_over:
+            yield self.began_at + int(limit)

@@ -1,0 +1,67 @@
+"""`/windlass/sandbox` on the embedded API server, behind its token: what is broken, and how to break and mend it.
+
+    GET   /windlass/sandbox            {"kind": "SandboxFaults", "items": […], "nodes": […]}
+    POST  /windlass/sandbox            {"action": "fail" | "heal", "target": "gpu/h100-0:3", "xid": 79}
+                                       → {"kind": "SandboxResult", "message": …}
+
+`windlass sandbox` is its client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aiohttp import web
+
+from windlass.embedded.api.errors import ApiError
+from windlass.embedded.runtime.faults import Faults
+from windlass.model.errors import InputError
+
+PREFIX = "/windlass/sandbox"
+_LARGEST = 4096
+
+
+class Order(msgspec.Struct, forbid_unknown_fields=True):
+    action: str
+    target: str = ""
+    xid: int | None = None
+
+
+def sandbox_handler(
+    faults: Faults, nodes: Callable[[], list[str]]
+) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        if request.method == "GET":
+            return _answer("SandboxFaults", items=faults.broken(), nodes=nodes())
+        if request.method != "POST":
+            raise ApiError(405, "MethodNotAllowed", "use GET or POST")
+        return _answer("SandboxResult", message=carry_out(faults, await _order(request)))
+
+    return handle
+
+
+async def _order(request: web.BaseRequest) -> Order:
+    body = await request.content.read(_LARGEST + 1)
+    if len(body) > _LARGEST:
+        raise ApiError.bad_request("the order is too long")
+    try:
+        return msgspec.json.decode(body, type=Order)
+    except msgspec.MsgspecError as error:
+        raise ApiError.bad_request(f"not an order: {error}") from None
+
+
+def carry_out(faults: Faults, order: Order) -> str:
+    try:
+        if order.action == "fail":
+            return faults.fail(order.target, order.xid)
+        if order.action == "heal":
+            return faults.heal(order.target)
+    except InputError as error:
+        raise ApiError.bad_request(str(error)) from None
+    raise ApiError.bad_request(f"unknown action {order.action[:32]!r}: use fail or heal")
+
+
+def _answer(kind: str, **fields: object) -> web.Response:
+    document = {"apiVersion": "windlass.dev/v1", "kind": kind, **fields}
+    return web.Response(body=msgspec.json.encode(document), content_type="application/json")

@@ -1,0 +1,259 @@
+"""Containers that exist in name only: they take time, print lines, and end as they are told to.
+
+`SimulatedContainers` is what the kubelet runs pods on; `SimulatedRuntime` answers `kubectl logs` and `kubectl exec` for them.
+Nothing is run on this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+
+from windlass.embedded.controllers.objects import Tree, key_of, name_of, timestamp, uid_of
+from windlass.embedded.runtime.behaviour import STEP_SECONDS, Behaviour, behaviour_of, utilization_of
+from windlass.embedded.runtime.containers import Exit, Launch
+from windlass.embedded.runtime.interface import STDERR, STDOUT, ExecRequest, ExecSession, LogRequest, Refused
+from windlass.embedded.runtime.kubelet import Park
+from windlass.embedded.runtime.logview import Line, chosen_container, no_previous, not_started, show
+from windlass.embedded.runtime.machine import SHARE, Machine, Unit
+from windlass.embedded.runtime.nvidia_smi import Seen, nvidia_smi
+from windlass.embedded.runtime.shell import Done, Place, run_command
+
+MOST_LINES = 5000
+
+
+@dataclass(frozen=True)
+class Delays:
+    """How long things take, in seconds."""
+
+    pull: float = 1.0
+    start: float = 0.3
+    stop: float = 0.3
+
+
+@dataclass
+class SimulatedProcess:
+    launch: Launch
+    behaviour: Behaviour
+    started_at: float
+    stop_seconds: float = 0.0
+    stopped: Exit | None = None
+
+    def poll(self, now: float) -> Exit | None:
+        if self.stopped is not None and self.stopped.at is not None:
+            return self.stopped if now >= self.stopped.at else None
+        ends = self.next_at()
+        return Exit(self.behaviour.code, at=ends) if ends is not None and now >= ends else None
+
+    def next_at(self) -> float | None:
+        if self.stopped is not None:
+            return self.stopped.at
+        return None if self.behaviour.seconds is None else self.started_at + self.behaviour.seconds
+
+    def terminate(self, now: float) -> None:
+        ends = self.next_at()
+        if ends is None or ends > now + self.stop_seconds:
+            self.stopped = Exit(143, signal=0, at=now + self.stop_seconds)
+
+    def kill(self, now: float) -> None:
+        if self.poll(now) is None:
+            self.stopped = Exit(137, at=now)
+
+    def lines(self, now: float) -> tuple[list[Line], bool]:
+        """All lines up to now, and whether that is all."""
+        ended = self.poll(now)
+        until = min(now, ended.at) if ended is not None and ended.at is not None else now
+        pod = self.launch.pod
+        found: list[Line] = []
+        for after, text in self.behaviour.output:
+            if self.started_at + after <= until:
+                found += [(self.started_at + after, line.encode()) for line in text.splitlines(keepends=True)]
+        if self.behaviour.talks:
+            name, gpus = self.launch.container["name"], len(self.launch.devices)
+            said = f"windlass sandbox: container {name} of {key_of(pod)} is simulated; it holds {gpus} GPU(s)\n"
+            found.append((self.started_at, said.encode()))
+            steps = min(MOST_LINES, int((until - self.started_at) // STEP_SECONDS))
+            busy = f"  gpu {utilization_of(pod)}%" if gpus else ""
+            for step in range(1, steps + 1):
+                text = f"step {step * 10:>6}  loss {2.5 / (1 + step / 20):.4f}{busy}\n"
+                found.append((self.started_at + step * STEP_SECONDS, text.encode()))
+        if self.stopped is not None and self.stopped.code == 143 and self.behaviour.talks and ended is not None:
+            found.append((until, b"received SIGTERM, stopping\n"))
+        return found, ended is not None
+
+
+class SimulatedContainers:
+    def __init__(self, park: Park, delays: Delays = Delays()) -> None:
+        self._park, self._delays = park, delays
+        self._images: set[tuple[str, str]] = set()
+        self._runs: dict[tuple[str, str], list[SimulatedProcess]] = {}
+
+    def pull_seconds(self, node: str, container: Tree) -> float | None:
+        image = (node, str(container.get("image") or ""))
+        if image in self._images and container.get("imagePullPolicy") != "Always":
+            return None
+        known = image in self._images
+        self._images.add(image)
+        return self._delays.pull / 4 if known else self._delays.pull
+
+    def start(self, launch: Launch, now: float) -> SimulatedProcess:
+        return self._begin(launch, now, now)
+
+    def resume(self, launch: Launch, started_at: float, now: float) -> SimulatedProcess | None:
+        return self._begin(launch, started_at or now, now)
+
+    def _begin(self, launch: Launch, started_at: float, now: float) -> SimulatedProcess:
+        inits = launch.pod["spec"].get("initContainers") or ()
+        is_init = any(
+            each["name"] == launch.container["name"] and each.get("restartPolicy") != "Always" for each in inits
+        )
+        behaviour = behaviour_of(launch.pod, launch.container, self.place(launch, now), is_init)
+        process = SimulatedProcess(launch, behaviour, started_at, self._delays.stop)
+        runs = self._runs.setdefault((uid_of(launch.pod), launch.container["name"]), [])
+        runs[:] = [*runs[-1:], process]
+        return process
+
+    def forget(self, pod: Tree) -> None:
+        for container in (*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]):
+            self._runs.pop((uid_of(pod), container["name"]), None)
+
+    def runs(self, pod: Tree, container: str) -> list[SimulatedProcess]:
+        """The last one, and the one before it."""
+        return self._runs.get((uid_of(pod), container), [])
+
+    def place(self, launch: Launch, now: float) -> Place:
+        pod = launch.pod
+        hostname = str(pod["spec"].get("hostname") or name_of(pod))
+        environment = {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOSTNAME": hostname,
+            **launch.environment,
+        }
+        if launch.devices:
+            environment.setdefault("NVIDIA_VISIBLE_DEVICES", ",".join(launch.devices))
+        machine = self._park.machine(str(pod["spec"].get("nodeName") or ""))
+        units = machine.held_by(key_of(pod)) if machine is not None else ()
+        mine = [unit for unit in units if machine is not None and machine.uuid_of(unit) in launch.devices]
+        seen = [_seen(machine, at, unit, pod) for at, unit in enumerate(mine)] if machine is not None else []
+        return Place(hostname, environment, lambda words: nvidia_smi(words, seen), timestamp(now))
+
+
+def _seen(machine: Machine, number: int, unit: Unit, pod: Tree) -> Seen:
+    """Inside a container GPUs are counted from 0, whatever their numbers on the node."""
+    device = machine.devices[unit.index]
+    busy = utilization_of(pod)
+    memory, share = device.memory_mib, ""
+    if unit.profile:
+        memory = _profile_mib(unit.profile, memory)
+    elif unit.resource == SHARE or machine.replicas > 1:
+        share = "shared with other pods" if unit.resource == SHARE else f"one of {machine.replicas} replicas"
+    ill = machine.ill.get(unit.index)
+    return Seen(
+        index=number,
+        name=device.model.replace("-", " "),
+        uuid=machine.uuid_of(unit),
+        parent=machine.uuids[unit.index] if unit.profile else "",
+        profile=unit.profile,
+        memory_mib=memory,
+        used_mib=memory * busy // 110,
+        utilization=0 if ill else busy,
+        share=share,
+        illness=f"Xid {ill.xid}: {ill.words}" if ill is not None else "",
+    )
+
+
+def _profile_mib(profile: str, memory: int) -> int:
+    """`1g.10gb` → its memory, less what the driver keeps."""
+    gigabytes = profile.partition(".")[2].partition("gb")[0]
+    return min(memory, int(gigabytes) * 1024 * 97 // 100) if gigabytes.isdigit() else memory
+
+
+class SimulatedExec:
+    """A command in a simulated container: all of its output is known at once, its time is not."""
+
+    def __init__(self, done: Done) -> None:
+        self._done = done
+        self._ended = asyncio.Event()
+
+    async def output(self) -> AsyncIterator[tuple[int, bytes]]:
+        try:
+            if self._done.text:
+                yield STDOUT, self._done.text.encode()
+            if self._done.errors:
+                yield STDERR, self._done.errors.encode()
+            await self._wait()
+        finally:
+            self._ended.set()
+
+    async def _wait(self) -> None:
+        try:
+            await asyncio.wait_for(self._ended.wait(), self._done.seconds)
+        except TimeoutError:
+            return
+
+    async def write(self, data: bytes) -> None:
+        """Nothing reads it."""
+
+    async def end_input(self) -> None:
+        """Nothing reads it."""
+
+    def resize(self, width: int, height: int) -> None:
+        """There is no terminal."""
+
+    async def exit_code(self) -> int:
+        await self._ended.wait()
+        return self._done.code
+
+    async def close(self) -> None:
+        self._ended.set()
+
+
+class SimulatedRuntime:
+    def __init__(
+        self, containers: SimulatedContainers, park: Park, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._containers, self._park, self._clock = containers, park, clock
+
+    def logs(self, pod: Tree, request: LogRequest) -> AsyncIterator[bytes]:
+        container = chosen_container(pod, request.container)["name"]
+        self._reach(pod)
+        runs = self._containers.runs(pod, container)
+        if not runs:
+            raise not_started(pod, container)
+        if request.previous and len(runs) < 2:
+            raise no_previous(pod, container)
+        process = runs[0] if request.previous else runs[-1]
+
+        def read() -> tuple[Sequence[Line], bool]:
+            return process.lines(self._clock())
+
+        return show(read, request, self._clock())
+
+    async def exec(self, pod: Tree, request: ExecRequest) -> ExecSession:
+        process = self._running(pod, request)
+        place = self._containers.place(process.launch, self._clock())
+        return SimulatedExec(run_command(request.command, place))
+
+    async def attach(self, pod: Tree, request: ExecRequest) -> ExecSession:
+        process = self._running(pod, request)
+        lines, _ = process.lines(self._clock())
+        return SimulatedExec(Done([(0.0, b"".join(line for _, line in lines).decode())], seconds=None))
+
+    def _running(self, pod: Tree, request: ExecRequest) -> SimulatedProcess:
+        container = chosen_container(pod, request.container)["name"]
+        self._reach(pod)
+        runs = self._containers.runs(pod, container)
+        if not runs or runs[-1].poll(self._clock()) is not None:
+            said = f'unable to upgrade connection: container not found ("{container}")'
+            raise Refused(500, "InternalError", said)
+        return runs[-1]
+
+    def _reach(self, pod: Tree) -> None:
+        node = str(pod["spec"].get("nodeName") or "")
+        if not node:
+            raise Refused(400, "BadRequest", f"pod {name_of(pod)} does not have a host assigned")
+        if self._park.is_down(node):
+            said = f"the kubelet of node {node} can't be reached: connect: connection refused"
+            raise Refused(500, "InternalError", said)

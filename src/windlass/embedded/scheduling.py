@@ -1,0 +1,83 @@
+"""Windlass's own scheduler beside the embedded API server: the same code as `windlass scheduler`, over HTTPS, in a thread.
+
+`embedded.up` starts it after the address is printed: the libraries that the engine needs take longer to load than
+everything else together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Collection
+
+from windlass.kube.access import Access
+from windlass.kube.credentials import FixedCredentials
+from windlass.model.configuration import Settings
+
+log = logging.getLogger(__name__)
+
+NAMES = ("windlass", "default-scheduler")
+STOP_SECONDS = 15.0
+
+
+class SchedulerThread:
+    def __init__(self, server: str, token: str, authority: str, settings: Settings | None = None) -> None:
+        self._access = Access(
+            server=server,
+            credentials=FixedCredentials({"Authorization": f"Bearer {token}"}),
+            ca=authority.encode(),
+            name="windlass-up",
+        )
+        self._settings = settings or Settings()
+        self._thread = threading.Thread(target=self._run, name="windlass-scheduler", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._begun = threading.Event()
+        self.failure = ""
+        """Why it ended, where it did by itself."""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Ask it to end; `join` waits for that."""
+        self._begun.wait(STOP_SECONDS)
+        if self._loop is not None and self._stop is not None:
+            try:
+                self._loop.call_soon_threadsafe(self._stop.set)
+            except RuntimeError:
+                return  # its loop has ended already
+
+    def join(self, seconds: float = STOP_SECONDS) -> None:
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._schedule(NAMES))
+        except Exception as error:  # the thread's boundary: the cluster goes on, and says that nobody schedules
+            self.failure = f"{type(error).__name__}: {error}"
+            log.exception("the scheduler has ended")
+        finally:
+            self._begun.set()
+
+    async def _schedule(self, names: Collection[str]) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._begun.set()
+        from windlass.scheduler.options import Options
+        from windlass.scheduler.run import run_scheduler
+
+        if self._stop.is_set():
+            return
+        options = Options(
+            settings=self._settings,
+            scheduler_names=frozenset(names),
+            leader_elect=False,
+            identity="windlass-up",
+        )
+        await run_scheduler(self._access, options, self._stop)

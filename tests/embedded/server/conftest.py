@@ -1,0 +1,31 @@
+"""Servers for these tests: the embedded one, and beside it a real one, which must give the same answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.embedded.server.harness import Client, Served
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One server for all tests of a file; each test uses names of its own."""
+    server = Served(tmp_path_factory.mktemp("served")).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def client(served: Served) -> Client:
+    return served.client
+
+
+@pytest.fixture(params=["embedded", "real"])
+def either(request: pytest.FixtureRequest) -> Client:
+    """The embedded server, then a real API server: a test that asks for this holds for both."""
+    if request.param == "embedded":
+        served: Served = request.getfixturevalue("served")
+        return served.client
+    plane = request.getfixturevalue("control_plane")
+    return Client(plane.kubeconfig)
