@@ -12,7 +12,6 @@ import hashlib
 import importlib
 import inspect
 import os
-import shutil
 import tempfile
 import types
 from collections.abc import Callable
@@ -108,10 +107,13 @@ def _use_cache_directory(numba: Any, modules: list[types.ModuleType]) -> bool:
     sources = [inspect.getsource(m) for m in (*modules, *map(importlib.import_module, CONSTANT_MODULES))]
     digest = hashlib.sha256("".join(sources).encode()).hexdigest()[:16]
     beside = Path(inspect.getfile(modules[0])).parent / "__pycache__"
-    aside = Path(tempfile.gettempdir()) / "windlass-kernels"
+    aside = Path(tempfile.gettempdir()) / f"windlass-kernels-{os.getuid()}"
     for folder in (beside / digest, aside / digest):
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if folder.parent == aside and not _ours_alone(aside):
+                continue
+            folder.mkdir(exist_ok=True)
             (folder / ".writable").touch()
         except OSError:
             continue
@@ -122,10 +124,16 @@ def _use_cache_directory(numba: Any, modules: list[types.ModuleType]) -> bool:
     return False
 
 
+def _ours_alone(folder: Path) -> bool:
+    """Compiled code is run as it is read: nobody else may have put it there."""
+    about = folder.stat(follow_symlinks=False)
+    return about.st_uid == os.getuid() and not about.st_mode & 0o022
+
+
 def _take_along(filled: Path, folder: Path) -> None:
     """What was compiled when an image was made, to where it can be used: numba takes only a cache that it may write."""
     for file in filled.glob("*.nb?"):
         unfinished = folder / f".{file.name}.{os.getpid()}"
         if not (folder / file.name).exists():
-            shutil.copyfile(file, unfinished)
+            unfinished.write_bytes(file.read_bytes())
             unfinished.replace(folder / file.name)

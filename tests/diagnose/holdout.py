@@ -31,13 +31,19 @@ def github(thread: str) -> str:
 
 
 def insufficient(nodes: int = 1) -> Tree:
-    return event("Pod/asked", "FailedScheduling", f"0/{nodes} nodes are available: {nodes} Insufficient {GPU}.")
+    return event(
+        "Pod/asked", "FailedScheduling", f"0/{nodes} nodes are available: {nodes} Insufficient {GPU}."
+    )
 
 
 def daemon(name: str, spec: Tree, desired: int = 0, namespace: str = "kube-system") -> Tree:
     template = {"metadata": {"labels": {"name": name}}, "spec": {"containers": [{"name": "ctr"}], **spec}}
     return thing(
-        "DaemonSet", name, {"template": template}, namespace=namespace, status={"desiredNumberScheduled": desired}
+        "DaemonSet",
+        name,
+        {"template": template},
+        namespace=namespace,
+        status={"desiredNumberScheduled": desired},
     )
 
 

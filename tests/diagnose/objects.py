@@ -131,9 +131,9 @@ def evidence(
         )
     for key, line in (logs or {}).items():
         namespace, name = key.split("/")
-        found.add_pod_log(namespace, name, "main", [line])
+        found.add_pod_log(namespace, name, "main", line.splitlines())
     for name, line in (hosts or {}).items():
-        found.add_host_log(name, "dmesg", [line])
+        found.add_host_log(name, "dmesg", line.splitlines())
     return found
 
 

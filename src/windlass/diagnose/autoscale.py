@@ -33,7 +33,9 @@ NO_GROUP = re.compile(
 def autoscaler_finding(evidence: Evidence, pod: Item, device: str) -> Finding | None:
     """What keeps the autoscaler from adding a node for it; None where it says nothing, or is adding one."""
     events = evidence.events_of(pod)
-    said = next((found for event in reversed(events) if (found := _of_event(event, device)) is not None), None)
+    said = next(
+        (found for event in reversed(events) if (found := _of_event(event, device)) is not None), None
+    )
     failed = _provider_failed(evidence) if events else None
     if said is None or (failed is not None and said.code == "AUTOSCALER_NO_MATCHING_GROUP"):
         return failed or said

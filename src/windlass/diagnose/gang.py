@@ -11,7 +11,7 @@ import msgspec
 from windlass.diagnose import tree
 from windlass.diagnose.evidence import Evidence, Item
 from windlass.diagnose.finding import Finding
-from windlass.diagnose.subject import Subject, group_names
+from windlass.diagnose.subject import Subject, group_names, is_waiting
 from windlass.model.pod import Pod
 
 TRAINING = (
@@ -109,3 +109,16 @@ def gang_finding(evidence: Evidence, subject: Subject) -> Finding | None:
             said = f"gang {group.name} has {there} of {group.minimum} members"
             return Finding("GANG_INCOMPLETE", said)
     return None
+
+
+def waiting_siblings(evidence: Evidence, subject: Subject) -> list[Item]:
+    """Pods of the subject's gangs that wait like it and are not the subject's own."""
+    names = {key for pod in subject.pods for key in _groups_of(evidence, pod)}
+    if not names:
+        return []
+    mine = {id(pod) for pod in subject.pods}
+    return [
+        pod
+        for pod in evidence.of_kind("Pod")
+        if id(pod) not in mine and is_waiting(pod) and names & set(_groups_of(evidence, pod))
+    ]

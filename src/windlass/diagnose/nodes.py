@@ -91,6 +91,12 @@ def is_down(node: Node) -> str:
     return "" if ready == "True" else "not ready"
 
 
+def is_lost(node: Node) -> str:
+    """Why what runs on the node can't be relied on; empty where it can, also where it only takes no new pods."""
+    down = is_down(node)
+    return "" if down in ("cordoned", "unschedulable") else down
+
+
 def blocking_taints(node: Node, pod: Pod) -> list[Taint]:
     return [
         taint

@@ -6,7 +6,7 @@ Fed by `why` where an owner has no pods, or where a namespace's GPU quota doesn'
 from __future__ import annotations
 
 from windlass.diagnose import tree
-from windlass.diagnose.evidence import Evidence
+from windlass.diagnose.evidence import Evidence, Item
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.subject import Subject, template_pods
 from windlass.model.errors import InputError
@@ -53,11 +53,18 @@ def is_no_limit(key: str) -> bool:
 
 
 def quota_key_finding(evidence: Evidence, pod: Pod) -> Finding | None:
-    """`limits.nvidia.com/gpu` and a bare `nvidia.com/gpu` are no quota for a GPU."""
+    """A quota of the pod's namespace that does not limit what it means to."""
     for quota in evidence.of_kind("ResourceQuota"):
-        if quota.namespace != (pod.metadata.namespace or "default"):
-            continue
-        for key in tree.table(quota.data, "spec", "hard"):
-            if is_no_limit(key):
-                return Finding("QUOTA_KEY_INVALID", f"key {key} of ResourceQuota {quota.name} has no effect")
+        if quota.namespace == (pod.metadata.namespace or "default"):
+            found = key_finding(quota)
+            if found is not None:
+                return found
+    return None
+
+
+def key_finding(quota: Item) -> Finding | None:
+    """`limits.nvidia.com/gpu` and a bare `nvidia.com/gpu` are no quota for a GPU."""
+    for key in tree.table(quota.data, "spec", "hard"):
+        if is_no_limit(key):
+            return Finding("QUOTA_KEY_INVALID", f"key {key} of ResourceQuota {quota.name} has no effect")
     return None

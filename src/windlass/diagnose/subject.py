@@ -86,7 +86,7 @@ class Subject(msgspec.Struct, frozen=True):
     @property
     def pending(self) -> tuple[Item, ...]:
         """Pods that wait for a node."""
-        return tuple(pod for pod in self.pods if phase_of(pod) in ("Pending", "") and not node_of(pod))
+        return tuple(pod for pod in self.pods if is_waiting(pod))
 
 
 def find_subject(evidence: Evidence, question: str, namespace: str) -> Subject:
@@ -111,6 +111,11 @@ def phase_of(pod: Item) -> str:
 
 def node_of(pod: Item) -> str:
     return tree.text(pod.data, "spec", "nodeName")
+
+
+def is_waiting(pod: Item) -> bool:
+    """Whether it waits for a node."""
+    return phase_of(pod) in ("Pending", "") and not node_of(pod)
 
 
 def _named(evidence: Evidence, question: str, namespace: str) -> Item:
@@ -181,32 +186,28 @@ def _upwards(evidence: Evidence, item: Item) -> list[Item]:
 
 def _downwards(evidence: Evidence, item: Item) -> list[Item]:
     """Everything owned by it, and the pods of a group that only a label ties to it."""
-    found: dict[int, Item] = {}
-    queue: list[Item] = [item]
-    while queue:
-        for child in evidence.children(queue.pop()):
-            if id(child) not in found and child is not item:
-                found[id(child)] = child
-                queue.append(child)
-    if item.kind in ("PodGroup", "Workload"):
+    found = {id(one): one for one in _owned(evidence, item)}
+    if item.kind == "Workload":
         owner = evidence.owner(item)
-        if owner is not None and item.kind == "Workload":
-            found |= {id(one): one for one in _downwards_plain(evidence, owner) if one is not item}
+        found |= {id(one): one for one in (_owned(evidence, owner) if owner is not None else ())}
+    if item.kind in ("PodGroup", "Workload"):
         for pod in evidence.of_kind("Pod"):
             if pod.namespace == item.namespace and item.name in group_names(pod):
                 found[id(pod)] = pod
+    found.pop(id(item), None)
     return list(found.values())
 
 
-def _downwards_plain(evidence: Evidence, item: Item) -> list[Item]:
-    found: list[Item] = []
+def _owned(evidence: Evidence, item: Item) -> list[Item]:
+    """Its children and theirs, whoever owns whom in a circle."""
+    found: dict[int, Item] = {}
     queue = [item]
     while queue:
         for child in evidence.children(queue.pop()):
-            if child not in found:
-                found.append(child)
+            if id(child) not in found:
+                found[id(child)] = child
                 queue.append(child)
-    return found
+    return list(found.values())
 
 
 def group_names(pod: Item) -> set[str]:

@@ -19,12 +19,14 @@ from windlass.diagnose.evidence import Evidence, Item
 from windlass.diagnose.finding import Diagnosis, Finding, Missing, NodeAccount, Outlook, Patch
 from windlass.diagnose.fit import Fit
 from windlass.diagnose.holders import gpu_holders
+from windlass.diagnose.nodes import is_lost
 from windlass.diagnose.outlook import EngineView, held_finding
 from windlass.diagnose.patches import patches_for
 from windlass.diagnose.published import published_finding, sees_all_pods
 from windlass.diagnose.quota import quota_finding
 from windlass.diagnose.schedule import Scheduling
 from windlass.diagnose.subject import Subject, find_subject, group_names, node_of, phase_of, template_pods
+from windlass.diagnose.things import thing_finding
 from windlass.diagnose.vocabulary import CAUSES
 from windlass.model.decision import Hold
 from windlass.model.errors import InputError
@@ -112,6 +114,9 @@ class Inquiry:
         ) + tuple(Missing(what, command) for what, command in self.evidence.unanswered)
 
     def _answer(self) -> Answer:
+        thing = thing_finding(self.evidence, self.subject.item, self.now)
+        if thing is not None:
+            return Answer(thing)
         faults = [refusal.object_fault(item) for item in (*self.subject.pods[:1], self.subject.item)]
         fault = next((one for one in faults if one is not None), None)
         if fault is not None:
@@ -174,6 +179,10 @@ class Inquiry:
             found = start.running_note(self.evidence, pod)
             if found is not None:
                 return Answer(found)
+        for pod in pods[:50]:
+            node = self.evidence.nodes.get(node_of(pod))
+            if node is not None and phase_of(pod) in ("Running", "Pending", "Unknown") and is_lost(node):
+                return Answer(Finding("NODE_UNSCHEDULABLE", f"its node {node.name} is {is_lost(node)}"))
         starting = [pod for pod in pods if phase_of(pod) == "Pending"]
         if starting:
             return Answer(Finding("NONE", f"{starting[0].title} is starting on node {node_of(starting[0])}"))
@@ -190,6 +199,7 @@ class Inquiry:
             _gated(item),
             gang.gang_finding(self.evidence, self.subject),
             claim_finding(self.evidence, item),
+            self._making_room(item),
         ):
             if finding is not None:
                 return Answer(finding, patches=patches_for(self, finding, None))
@@ -216,18 +226,50 @@ class Inquiry:
                 if answer.finding.code not in ("NONE", "WRONG_SCHEDULER"):
                     return answer
                 judged.append(pod)
+        sibling = self._sibling(pods)
+        if sibling is not None:
+            return sibling
         placed = self.fit.place_all(pods)
         if placed < len(pods):
             return self._together(pods, placed)
         return self._behind_others(answer)
 
+    def _making_room(self, item: Item) -> Finding | None:
+        """A node is chosen for it, and pods there are on their way out."""
+        nominated = tree.text(item.data, "status", "nominatedNodeName")
+        going = [
+            pod.title
+            for pod in self.evidence.pods_on(nominated)
+            if tree.text(pod.data, "metadata", "deletionTimestamp")
+        ]
+        if not going:
+            return None
+        said = f"room is being made on node {nominated}: {', '.join(going[:3])} still going"
+        return Finding("WAITING_FOR_PREEMPTION", said)
+
+    def _sibling(self, pods: list[Pod]) -> Answer | None:
+        """A member of its gang that can't be placed, where the subject's own pods could."""
+        for item in gang.waiting_siblings(self.evidence, self.subject):
+            if not isinstance(item.value, Pod):
+                continue
+            pods.append(item.value)
+            answer = self._unplaced(item.value, item, 1)
+            found = answer.finding
+            if found.code not in ("NONE", "WRONG_SCHEDULER"):
+                said = f"its gang waits for {item.title}, which finds no node: {found.sentence.rstrip('.')}"
+                more = (found.code, *found.contributing)
+                return Answer(Finding("GANG_INCOMPLETE", said, contributing=more), answer.seen)
+        return None
+
     def _behind_others(self, answer: Answer) -> Answer:
         """A node has room, and the engine gives it to those who come before."""
         if answer.finding.code != "NONE" or self.hold is None or self.hold.verdict.code not in CAUSES:
             return answer
-        found = held_finding(self.hold) or Finding(
-            self.hold.verdict.code, "there is room now, but it goes to those who wait before it"
-        )
+        found = held_finding(self.hold)
+        if found is None:
+            ahead = self.engine.outlook(self.hold).position > 1
+            said = "there is room now, but it goes to those who wait before it" if ahead else ""
+            found = Finding(self.hold.verdict.code, said or self.hold.verdict.sentences[0].rstrip("."))
         return Answer(found, answer.seen)
 
     def _together(self, pods: Sequence[Pod], placed: int) -> Answer:
@@ -262,16 +304,13 @@ class Inquiry:
         finding = schedule.weigh(self.evidence, self.fit, seen) or behind.no_candidate(
             self.evidence, seen, self.now
         )
-        finding = behind.overruled(self.evidence, finding, seen, item, self.now)
+        finding = behind.overruled(self.evidence, self.subject, finding, seen, item, self.now)
         return Answer(finding, seen, patches_for(self, finding, seen))
 
     def _feasible(self, seen: Scheduling, item: Item | None) -> Answer:
         """A node would take it now."""
         name = seen.pod.spec.scheduler_name
-        nominated = tree.text(item.data, "status", "nominatedNodeName") if item is not None else ""
-        if nominated:
-            finding = Finding("WAITING_FOR_PREEMPTION", f"room is being made on node {nominated}")
-        elif name not in DEFAULT_SCHEDULERS and not _scheduler_runs(self.evidence, name):
+        if name not in DEFAULT_SCHEDULERS and not _scheduler_runs(self.evidence, name):
             finding = Finding("WRONG_SCHEDULER", f"no scheduler called {name} shows itself in the cluster")
         elif item is not None and not sees_all_pods(self.evidence):
             said = "of the pods that you may see none stands in its way, and others use the nodes, too"

@@ -24,7 +24,7 @@ unless a function says so.
     admission.admit(kind, obj, lookup)       changes `obj`: namespace, limit range, priority, tolerations, account
     quota.charge(kind, obj, old | None, lookup) -> ResourceQuotas with their new status, to be stored with the write
     quota.usage(quota, lookup) -> used       what a quota controller writes
-    crds.prepare(crd, old | None, machinery, now) -> crd       checked, with status (accepted names, conditions)
+    crds.with_status(crd, kinds, now) -> crd, with accepted names and conditions, then `adopt` it
     discovery.aggregated(kinds, core) / .groups(kinds) / .resources(kinds, group, version)
     openapi.v2(machinery), openapi.v3_index(machinery), openapi.v3(machinery, group, version)
     events.as_core(obj), events.as_events(obj)         one store behind both Event kinds; stored as core/v1

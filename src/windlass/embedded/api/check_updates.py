@@ -82,8 +82,8 @@ def _with_allowed_changes(mine: Tree, before: Tree) -> Tree:
 
 def _difference(before: Tree, after: Tree) -> str:
     """A few lines that show what is different."""
-    texts = [json.dumps(each, indent=1, sort_keys=True).splitlines() for each in (before, after)]
-    lines = list(difflib.unified_diff(*texts, lineterm="", n=3))[2:]
+    old, new = (json.dumps(each, indent=1, sort_keys=True).splitlines() for each in (before, after))
+    lines = list(difflib.unified_diff(old, new, lineterm="", n=3))[2:]
     return "\n".join(lines) + "\n"
 
 

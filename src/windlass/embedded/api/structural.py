@@ -1,7 +1,7 @@
 """Objects of custom kinds against their structural schema: pruning, defaults, and validation in Kubernetes' words.
 
-Fed by `api.custom` with what a client sent. Rules in CEL (`x-kubernetes-validations`) are kept and shown, not evaluated.
-The wording is the Kubernetes API's (Apache-2.0).
+Fed by `api.custom` with what a client sent. Rules in CEL (`x-kubernetes-validations`) are kept and shown, not
+evaluated. The wording is the Kubernetes API's (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -63,10 +63,9 @@ def fill_defaults(value: Any, node: Node) -> None:
     """Put defaults where nothing stands, in place. A null that may not be one counts as nothing."""
     if isinstance(value, dict):
         for name, child in node.fields.items():
-            if name in value and value[name] is None and not child.target.get("nullable"):
-                if "default" in child.target:
-                    del value[name]
-            if name not in value and "default" in child.target:
+            if "default" not in child.target:
+                continue
+            if name not in value or (value[name] is None and not child.target.get("nullable")):
                 value[name] = clone(child.target["default"])
         for name, each in value.items():
             below = node.child(name)

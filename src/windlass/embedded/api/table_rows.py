@@ -198,7 +198,7 @@ def _external(obj: Tree, spec: Tree) -> str:
 
 
 def endpoints(obj: Tree, now: float) -> Cells:
-    shown = []
+    shown: list[str] = []
     for subset in obj.get("subsets") or ():
         addresses = [each.get("ip", "") for each in subset.get("addresses") or ()]
         ports = subset.get("ports") or ()
@@ -357,7 +357,8 @@ def claim(obj: Tree, now: float) -> Cells:
 def quota(obj: Tree, now: float) -> Cells:
     status = obj.get("status") or {}
     hard, used = status.get("hard") or {}, status.get("used") or {}
-    requests, limits = [], []
+    requests: list[str] = []
+    limits: list[str] = []
     for name in sorted(hard):
         column = limits if name.startswith("limits.") else requests
         column.append(f"{name}: {used.get(name, '0')}/{hard[name]}")

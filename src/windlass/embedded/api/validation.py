@@ -13,6 +13,7 @@ from windlass.embedded.api import check_updates as updates
 from windlass.embedded.api import check_workloads as workloads
 from windlass.embedded.api.check_metadata import metadata_errors
 from windlass.embedded.api.check_pod import pod_spec_errors
+from windlass.embedded.api.crds import definition_errors
 from windlass.embedded.api.errors import FieldError, forbidden_field, invalid
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.trees import Tree
@@ -93,6 +94,7 @@ _CONTENTS: dict[tuple[str, str], Callable[[Tree], Iterable[FieldError]]] = {
     (_RBAC, "ClusterRole"): others.role_errors,
     (_RBAC, "RoleBinding"): others.binding_errors,
     (_RBAC, "ClusterRoleBinding"): others.binding_errors,
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): definition_errors,
 }
 
 _UPDATES: dict[tuple[str, str], Callable[[Tree, Tree], Iterable[FieldError]]] = {

@@ -65,7 +65,8 @@ def delete_options(query: Query, body: Tree | None) -> DeleteOptions:
     wanted = given.get("dryRun") or []
     if not isinstance(wanted, list):
         raise ApiError.bad_request(_mismatch("dryRun", "[]string"))
-    problems += [unsupported("dryRun", each, ("All",)) for each in wanted if each != "All"]
+    if any(each != "All" for each in wanted):
+        problems.append(unsupported("dryRun", wanted, ("All",)))
     grace = given.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
     policy = given.get("propagationPolicy", query.get("propagationPolicy")) or ""
     orphan = given.get("orphanDependents", query.get("orphanDependents"))
@@ -154,7 +155,7 @@ def _mismatch(field: str, wanted: str) -> str:
 
 def _dry_run_problems(query: Query) -> list[FieldError]:
     wanted = query.getall("dryRun", None) or ()
-    return [unsupported("dryRun", each, ("All",)) for each in wanted if each != "All"]
+    return [unsupported("dryRun", list(wanted), ("All",))] if any(each != "All" for each in wanted) else []
 
 
 def _options_kind(name: str) -> Kind:

@@ -1,0 +1,161 @@
+"""CustomResourceDefinitions: are they sound, which names do they get, and when are they served.
+
+Fed by the server when one is written: `prepare` checks it and fills in its status; `Machinery.adopt` then serves it.
+The wording is the Kubernetes API's (Apache-2.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from windlass.embedded.api.errors import FieldError, invalid, required, unsupported
+from windlass.embedded.api.kinds import Kinds
+from windlass.embedded.api.names import dns_1035_problems, dns_subdomain_problems
+from windlass.embedded.api.trees import Tree, clone
+
+_TYPES = ("array", "boolean", "integer", "number", "object", "string")
+_SCOPES = ("Cluster", "Namespaced")
+
+
+def definition_errors(crd: Tree) -> Iterator[FieldError]:
+    """What is wrong with a definition; `api.validation` asks for it."""
+    spec, names = crd["spec"], crd["spec"]["names"]
+    if crd["metadata"].get("name") != f"{names.get('plural', '')}.{spec.get('group', '')}":
+        yield invalid(
+            "metadata.name", crd["metadata"].get("name", ""), 'must be spec.names.plural+"."+spec.group'
+        )
+    yield from _name_errors(spec)
+    if spec.get("scope") not in _SCOPES:
+        yield unsupported("spec.scope", spec.get("scope", ""), _SCOPES)
+    versions = spec.get("versions") or []
+    if sum(bool(each.get("storage")) for each in versions) != 1:
+        yield invalid("spec.versions", versions, "must have exactly one version marked as storage version")
+    seen: set[str] = set()
+    for index, version in enumerate(versions):
+        yield from _version_errors(version, f"spec.versions[{index}]", seen)
+
+
+def _name_errors(spec: Tree) -> Iterator[FieldError]:
+    group, names = spec.get("group", ""), spec["names"]
+    if not group:
+        yield required("spec.group")
+    else:
+        for problem in dns_subdomain_problems(group):
+            yield invalid("spec.group", group, problem)
+        if "." not in group:
+            yield invalid("spec.group", group, "should be a domain with at least one dot")
+    for field in ("plural", "singular", "kind", "listKind"):
+        name = names.get(field, "")
+        if not name:
+            yield required(f"spec.names.{field}")
+            continue
+        for problem in dns_1035_problems(name.lower()):
+            yield invalid(f"spec.names.{field}", name, problem)
+
+
+def _version_errors(version: Tree, path: str, seen: set[str]) -> Iterator[FieldError]:
+    name = version.get("name", "")
+    for problem in dns_1035_problems(name):
+        yield invalid(f"{path}.name", name, problem)
+    if name in seen:
+        yield invalid(f"{path}.name", name, "must be unique")
+    seen.add(name)
+    schema = (version.get("schema") or {}).get("openAPIV3Schema")
+    where = f"{path}.schema.openAPIV3Schema"
+    if schema is None:
+        yield required(where)
+        return
+    if not schema.get("type"):
+        yield required(f"{where}.type", "must not be empty at the root")
+    elif schema["type"] != "object":
+        yield invalid(f"{where}.type", schema["type"], "must be object at the root")
+    yield from _schema_errors(schema, where, root=True)
+
+
+def _schema_errors(schema: Tree, path: str, root: bool = False) -> Iterator[FieldError]:
+    """That a schema is structural: every place has a type."""
+    kind = schema.get("type")
+    free = schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-int-or-string")
+    if not root and not kind and not free:
+        yield required(f"{path}.type", "must not be empty for specified object fields")
+    if kind and kind not in _TYPES:
+        yield unsupported(f"{path}.type", kind, _TYPES)
+    for name, each in (schema.get("properties") or {}).items():
+        if not (root and name in ("apiVersion", "kind", "metadata")):
+            yield from _schema_errors(each, f"{path}.properties[{name}]")
+    items = schema.get("items")
+    if kind == "array":
+        if not isinstance(items, dict):
+            yield required(f"{path}.items", "must be specified")
+        else:
+            yield from _schema_errors(items, f"{path}.items")
+    others = schema.get("additionalProperties")
+    if isinstance(others, dict):
+        yield from _schema_errors(others, f"{path}.additionalProperties")
+    if others is not None and schema.get("properties"):
+        yield FieldError(
+            f"{path}.additionalProperties",
+            "FieldValueForbidden",
+            "Forbidden: additionalProperties and properties are mutual exclusive",
+        )
+    if schema.get("x-kubernetes-list-type") == "map" and not schema.get("x-kubernetes-list-map-keys"):
+        yield required(
+            f"{path}.x-kubernetes-list-map-keys", "must not be empty if x-kubernetes-list-type is map"
+        )
+
+
+def with_status(crd: Tree, kinds: Kinds, now: str) -> Tree:
+    """A copy with the status that a controller would write: names accepted, established, versions stored."""
+    made: Tree = clone(crd)
+    status = made.get("status") or {}
+    storage = next(each["name"] for each in made["spec"]["versions"] if each.get("storage"))
+    stored = list(dict.fromkeys([*(status.get("storedVersions") or ()), storage]))
+    taken = _conflict(made["spec"], kinds)
+    before = {each["type"]: each for each in status.get("conditions") or ()}
+    accepted = _condition(
+        "NamesAccepted",
+        not taken,
+        "NoConflicts" if not taken else taken[0],
+        "no conflicts found" if not taken else taken[1],
+        now,
+        before,
+    )
+    established = _condition(
+        "Established",
+        not taken,
+        "InitialNamesAccepted" if not taken else "NotAccepted",
+        "the initial names have been accepted" if not taken else "not all names are accepted",
+        now,
+        before,
+    )
+    others = [each for name, each in before.items() if name not in ("NamesAccepted", "Established")]
+    made["status"] = {
+        "conditions": [accepted, established, *others],
+        "acceptedNames": clone(made["spec"]["names"]) if not taken else {"kind": "", "plural": ""},
+        "storedVersions": stored,
+    }
+    return made
+
+
+def is_established(crd: Tree) -> bool:
+    conditions = (crd.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+
+def _conflict(spec: Tree, kinds: Kinds) -> tuple[str, str] | None:
+    """Another resource of the same group that has one of the names already."""
+    group, names = spec["group"], spec["names"]
+    others = [each for each in kinds if each.group == group and each.plural != names["plural"]]
+    for field, reason in (("kind", "KindConflict"), ("singular", "SingularConflict")):
+        wanted = names.get(field)
+        if any(wanted == (each.kind if field == "kind" else each.one) for each in others):
+            return reason, f'"{wanted}" is already in use'
+    return None
+
+
+def _condition(kind: str, true: bool, reason: str, message: str, now: str, before: dict[str, Any]) -> Tree:
+    status = "True" if true else "False"
+    earlier = before.get(kind)
+    since = earlier["lastTransitionTime"] if earlier and earlier.get("status") == status else now
+    return {"type": kind, "status": status, "lastTransitionTime": since, "reason": reason, "message": message}

@@ -1,0 +1,155 @@
+"""Discovery documents: what is served here, aggregated (one request) and plain (one a group version).
+
+Fed by the server with the table of kinds; read by `kubectl api-resources`, every client's mapper, and Windlass itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+from windlass.embedded.api.kinds import Kind, Kinds, Subresource
+from windlass.embedded.api.trees import Tree
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+"""The media type of the aggregated document, in `Accept` and in the answer."""
+
+
+def aggregated(kinds: Kinds, core: bool) -> Tree:
+    """`/api` (core) or `/apis` in the aggregated form."""
+    groups = [""] if core else kinds.groups()
+    items = [_group_discovery(kinds, group) for group in groups]
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": items,
+    }
+
+
+def _group_discovery(kinds: Kinds, group: str) -> Tree:
+    metadata: Tree = {"name": group} if group else {}
+    versions = [
+        {
+            "version": version,
+            "resources": [_resource_discovery(kind) for kind in _served(kinds, group, version)],
+            "freshness": "Current",
+        }
+        for version in kinds.versions(group)
+    ]
+    return {"metadata": metadata, "versions": versions}
+
+
+def _served(kinds: Kinds, group: str, version: str) -> list[Kind]:
+    found = [kind for kind in kinds if (kind.group, kind.version) == (group, version)]
+    return sorted(found, key=lambda kind: kind.plural)
+
+
+def _resource_discovery(kind: Kind) -> Tree:
+    made: Tree = {
+        "resource": kind.plural,
+        "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
+        "scope": "Namespaced" if kind.namespaced else "Cluster",
+        "singularResource": kind.one,
+        "verbs": list(kind.verbs),
+    }
+    if kind.short_names:
+        made["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        made["categories"] = list(kind.categories)
+    if kind.subresources:
+        made["subresources"] = [
+            {
+                "subresource": each.name,
+                "responseKind": {
+                    "group": each.group or kind.group,
+                    "version": each.version or kind.version,
+                    "kind": each.kind,
+                },
+                "verbs": list(each.verbs),
+            }
+            for each in kind.subresources
+        ]
+    return made
+
+
+# ---- plain
+
+
+def versions(address: str) -> Tree:
+    """`/api`: the versions of the core group. `address` is where clients reach this server."""
+    return {
+        "kind": "APIVersions",
+        "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
+    }
+
+
+def groups(kinds: Kinds) -> Tree:
+    """`/apis`: all groups but the core one."""
+    return {
+        "kind": "APIGroupList",
+        "apiVersion": "v1",
+        "groups": [_group(kinds, name) for name in kinds.groups()],
+    }
+
+
+def group(kinds: Kinds, name: str) -> Tree | None:
+    """`/apis/GROUP`; none where there is no such group."""
+    if name not in kinds.groups():
+        return None
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group(kinds, name)}
+
+
+def _group(kinds: Kinds, name: str) -> Tree:
+    listed = [{"groupVersion": f"{name}/{each}", "version": each} for each in kinds.versions(name)]
+    return {"name": name, "versions": listed, "preferredVersion": listed[0]}
+
+
+def resources(kinds: Kinds, group: str, version: str) -> Tree | None:
+    """`/api/v1` or `/apis/GROUP/VERSION`; none where nothing of it is served."""
+    found = _served(kinds, group, version)
+    if not found:
+        return None
+    listed = [entry for kind in found for entry in _entries(kind)]
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": f"{group}/{version}" if group else version,
+        "resources": listed,
+    }
+
+
+def _entries(kind: Kind) -> list[Tree]:
+    made: Tree = {
+        "name": kind.plural,
+        "singularName": kind.one,
+        "namespaced": kind.namespaced,
+        "kind": kind.kind,
+        "verbs": list(kind.verbs),
+    }
+    if kind.short_names:
+        made["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        made["categories"] = list(kind.categories)
+    if "create" in kind.verbs and "list" in kind.verbs:
+        made["storageVersionHash"] = _hash(kind)
+    return [made, *(_subresource_entry(kind, each) for each in kind.subresources)]
+
+
+def _subresource_entry(kind: Kind, each: Subresource) -> Tree:
+    made: Tree = {
+        "name": f"{kind.plural}/{each.name}",
+        "singularName": "",
+        "namespaced": kind.namespaced,
+        "kind": each.kind,
+        "verbs": list(each.verbs),
+    }
+    if each.group:
+        made |= {"group": each.group, "version": each.version}
+    return made
+
+
+def _hash(kind: Kind) -> str:
+    digest = hashlib.sha256(f"{kind.group}/{kind.version}/{kind.kind}".encode()).digest()
+    return base64.b64encode(digest[:8]).decode()
