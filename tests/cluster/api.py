@@ -5,6 +5,7 @@ Deliberately not the scheduler's own client: a test must not believe the code th
 
 from __future__ import annotations
 
+import base64
 import json
 import ssl
 import time
@@ -49,7 +50,9 @@ class Api:
         content = yaml.safe_load(kubeconfig.read_text())
         cluster, user = content["clusters"][0]["cluster"], content["users"][0]["user"]
         self.url = cluster["server"]
-        context = ssl.create_default_context(cafile=cluster["certificate-authority"])
+        context = ssl.create_default_context(
+            cafile=cluster.get("certificate-authority"), cadata=_inline(cluster, "certificate-authority-data")
+        )
         if "client-certificate" in user:
             context.load_cert_chain(user["client-certificate"], user["client-key"])
         headers = {"Authorization": f"Bearer {user['token']}"} if "token" in user else {}
@@ -166,6 +169,10 @@ class Api:
                 if "/" not in found["name"]:
                     self._paths[version, found["kind"]] = (found["name"], found["namespaced"])
         return self._paths[version, kind]
+
+
+def _inline(cluster: Mapping[str, str], field: str) -> str | None:
+    return base64.b64decode(cluster[field]).decode() if field in cluster else None
 
 
 _BUSY = 4

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  # messages as programs write them, one a line
 """Failures from public threads with their established causes, as small clusters: what each thread showed, no more.
 
 Written before anybody looked at what `why` answers to them. Names and amounts are made up where a thread has none.
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tests.diagnose.objects import GPU, GPU_TAINT, TOLERATES, Tree, event, node, plugin, pod, thing
+from tests.diagnose.objects import GPU, GPU_TAINT, TOLERATES, Tree, ended, event, node, plugin, pod, thing
 
 SMI = "| NVIDIA-SMI 515.48.07  Driver Version: 515.48.07  CUDA Version: 11.7 |\n|   0  NVIDIA GeForce RTX 2070 |"
 PRESENT = {"nvidia.com/gpu.present": "true"}
@@ -24,6 +25,10 @@ class Case(NamedTuple):
     hosts: Mapping[str, str] = {}
     question: str = "pod/asked"
     contributing: Sequence[str] = ()
+
+
+MANY = "many threads"
+"""A failure that is reported in many places, in the same words."""
 
 
 def github(thread: str) -> str:
@@ -61,12 +66,6 @@ def crashing(reason: str, message: str, **more: Any) -> Tree:
     state = {"waiting": {"reason": reason, "message": message}}
     status = {"containerStatuses": [{"name": "main", "restartCount": 4, "state": state}]}
     return pod("asked", 1, on="g1", phase="Pending", status=status, **more)
-
-
-def ended(code: int = 1, **more: Any) -> Tree:
-    terminated = {"exitCode": code, "reason": "Error"}
-    status = {"containerStatuses": [{"name": "main", "restartCount": 3, "state": {"terminated": terminated}}]}
-    return pod("asked", more.pop("gpus", 1), on="g1", phase="Failed", status=status, **more)
 
 
 def cluster_queue(name: str, gpus: int, **more: Any) -> Tree:
@@ -272,7 +271,7 @@ CASES = {
     ),
     "module-is-not-signed": Case(
         "DRIVER_MISSING",
-        github("NVIDIA/gpu-operator/issues/1148"),
+        MANY,
         [
             node("g1", labels={"feature.node.kubernetes.io/pci-10de.present": "true"}),
             pod("nvidia-driver-daemonset-a", on="g1", namespace="gpu-operator"),
@@ -323,7 +322,7 @@ CASES = {
     ),
     "program-finds-the-driver-too-old": Case(
         "CUDA_DRIVER_TOO_OLD",
-        github("pytorch/pytorch/issues/40671"),
+        MANY,
         [node("g1", 1), ended()],
         {"team/asked": "RuntimeError: The NVIDIA driver on your system is too old (found version 11040)."},
     ),
@@ -360,7 +359,7 @@ CASES = {
     ),
     "victims-are-still-going": Case(
         "WAITING_FOR_PREEMPTION",
-        github("kubernetes/kubernetes/issues/86031"),
+        MANY,
         [
             node("g1", 1),
             {
@@ -510,7 +509,7 @@ CASES = {
     ),
     "disk-asked-for-is-larger-than-any": Case(
         "EPHEMERAL_STORAGE",
-        github("aws/karpenter-provider-aws/issues/5703"),
+        MANY,
         [
             node("g1", 1),
             {
@@ -525,7 +524,7 @@ CASES = {
     ),
     "no-address-left": Case(
         "POD_COUNT_LIMIT",
-        github("aws/amazon-vpc-cni-k8s/issues/1791"),
+        MANY,
         [
             node("g1", 1),
             pod("asked", 1, on="g1", phase="Pending"),
@@ -581,7 +580,7 @@ CASES = {
     ),
     "pool-is-at-its-limit": Case(
         "AUTOSCALER_MAX_SIZE",
-        github("kubernetes-sigs/karpenter/issues/676"),
+        MANY,
         [
             node("g1", 1),
             pod("busy", 1, on="g1"),
@@ -687,7 +686,7 @@ CASES = {
     ),
     "mig-on-and-no-instances": Case(
         "MIG_CONFIG_NOT_APPLIED",
-        github("NVIDIA/k8s-device-plugin/issues/332"),
+        MANY,
         [node("g1", labels=PRESENT | {"nvidia.com/mig.strategy": "single"}), *plugin("g1", 12), pod("asked", 1), insufficient()],
         with_log(
             "error starting plugins: error getting plugins: failed to construct NVML resource managers: error building "
@@ -696,7 +695,7 @@ CASES = {
     ),
     "mps-server-does-not-answer": Case(
         "MPS_NOT_READY",
-        github("NVIDIA/k8s-device-plugin/issues/712"),
+        MANY,
         [node("g1", {"nvidia.com/gpu.shared": 10}), {**ended(), "spec": pod("x", 1, on="g1", resource="nvidia.com/gpu.shared")["spec"]}],
         {"team/asked": "CUDA error: MPS client failed to connect to the MPS control daemon or the MPS server"},
     ),
@@ -714,7 +713,7 @@ CASES = {
     ),
     "ebpf-filter-may-not-be-read": Case(
         "DEVICE_PERMISSION",
-        github("NVIDIA/libnvidia-container/issues/176"),
+        MANY,
         [
             node("g1", 1),
             crashing(
@@ -726,7 +725,7 @@ CASES = {
     ),
     "ecc-error-in-the-program": Case(
         "GPU_HW_FAULT",
-        github("awslabs/awsome-distributed-training/issues/1190"),
+        MANY,
         [node("g1", 8), ended()],
         {"team/asked": "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"},
     ),
@@ -742,14 +741,14 @@ CASES = {
     ),
     "the-programs-own-bug": Case(
         "APP_ERROR",
-        github("pytorch/pytorch/issues/21819"),
+        MANY,
         [node("g1", 1), ended()],
         {"team/asked": "RuntimeError: CUDA error: an illegal memory access was encountered"},
         {"g1": "NVRM: Xid (PCI:0000:3b:00): 31, pid=4711, name=python, Ch 00000008, MMU Fault: ENGINE GRAPHICS"},
     ),
     "nccl-without-infiniband": Case(
         "NCCL_TRANSPORT_FALLBACK",
-        github("NVIDIA/nccl/issues/676"),
+        MANY,
         [node("g1", 8), pod("asked", 8, on="g1")],
         {"team/asked": "worker-0:79:79 [0] NCCL INFO NET/IB : No device found."},
     ),
@@ -761,20 +760,20 @@ CASES = {
     ),
     "fabric-manager-of-another-version": Case(
         "FABRIC_NOT_READY",
-        github("NVIDIA/gpu-operator/issues/610"),
+        MANY,
         [node("g1", 8), ended()],
         {"team/asked": "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized"},
         {"g1": "nv-fabricmanager: fabric manager NVIDIA GPU driver interface version 535.104 don't match with driver version 535.129"},
     ),
     "workers-out-of-shared-memory": Case(
         "SHM_TOO_SMALL",
-        github("pytorch/pytorch/issues/2244"),
+        MANY,
         [node("g1", 1), ended()],
         {"team/asked": "RuntimeError: unable to mmap 1024 bytes from file </torch_45_1>: Cannot allocate memory (12)"},
     ),
     "sees-everybodys-gpus": Case(
         "GPU_VISIBLE_UNREQUESTED",
-        github("NVIDIA/k8s-device-plugin/issues/61"),
+        MANY,
         [
             node("g1", 4),
             {
@@ -789,7 +788,7 @@ CASES = {
     # Nobody has made the pod
     "runtime-class-does-not-exist": Case(
         "RUNTIME_NOT_CONFIGURED",
-        github("NVIDIA/k8s-device-plugin/issues/406"),
+        MANY,
         [
             node("g1", 1),
             thing("ReplicaSet", "asked", {"replicas": 1, "template": {"spec": pod("x", 1)["spec"]}}),
@@ -804,7 +803,7 @@ CASES = {
     ),
     "policy-speaks-through-a-condition": Case(
         "POLICY_DENIED",
-        github("kyverno/kyverno/issues/4543"),
+        MANY,
         [
             node("g1", 1),
             thing(
@@ -827,7 +826,7 @@ CASES = {
     ),
     "training-job-that-is-suspended": Case(
         "JOB_SUSPENDED",
-        github("kubeflow/training-operator/issues/1519"),
+        MANY,
         [
             node("g1", 8),
             thing(
@@ -854,7 +853,7 @@ CASES = {
     ),
     "node-went-away-under-a-running-pod": Case(
         "NODE_UNSCHEDULABLE",
-        github("kubernetes/kubernetes/issues/55713"),
+        MANY,
         [
             node("g1", 8, taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]),
             pod(
@@ -867,7 +866,7 @@ CASES = {
     ),
     "resource-class-of-an-older-api": Case(
         "DRA_CLASS_MISSING",
-        github("kubernetes-sigs/dra-driver-nvidia-gpu/issues/35"),
+        MANY,
         [
             node("g1"),
             pod("asked", spec={"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}),
@@ -880,7 +879,7 @@ CASES = {
     ),
     "rollout-waits-for-its-own-predecessor": Case(
         "GPU_FULL",
-        github("kubernetes/kubernetes/issues/95216"),
+        MANY,
         [
             node("g1", 1),
             thing("Deployment", "server", {"replicas": 1, "template": {"spec": pod("x", 1)["spec"]}}),

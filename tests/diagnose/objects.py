@@ -72,6 +72,13 @@ def pod(name: str, gpus: int = 0, on: str = "", **more: Any) -> Tree:
     }
 
 
+def ended(code: int = 1, **more: Any) -> Tree:
+    """A pod whose program has ended badly, several times."""
+    terminated = {"exitCode": code, "reason": "Error"}
+    status = {"containerStatuses": [{"name": "main", "restartCount": 3, "state": {"terminated": terminated}}]}
+    return pod("asked", more.pop("gpus", 1), on="g1", phase="Failed", status=status, **more)
+
+
 def event(about: str, reason: str, message: str, source: str = "default-scheduler", **more: Any) -> Tree:
     kind, name = about.split("/")
     return {

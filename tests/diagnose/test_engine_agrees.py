@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.diagnose.test_patches import applied
 
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.fit import Fit
@@ -178,15 +179,4 @@ def test_the_named_cause_is_real(objects: list[Tree]) -> None:
 @given(clusters())
 def test_a_patch_that_is_said_to_help_helps(objects: list[Tree]) -> None:
     for patch in why(evidence_of(objects), "pod/asked", "x", 0).patches:
-        asked = objects[-1]
-        spec = dict(asked["spec"])
-        for key, value in patch.patch["spec"].items():
-            if key == "nodeSelector":
-                merged = {**spec.get(key, {}), **value}
-                spec[key] = {name: label for name, label in merged.items() if label is not None}
-            elif key == "containers":
-                limits = {**spec["containers"][0]["resources"]["limits"], **value[0]["resources"]["limits"]}
-                spec["containers"] = [{"name": "c", "resources": {"limits": limits}}]
-            else:
-                spec[key] = value
-        assert feasible([*objects[:-1], {**asked, "spec": spec}]) == patch.runs_after
+        assert feasible(applied(objects, patch)) == patch.runs_after

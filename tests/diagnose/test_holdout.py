@@ -1,4 +1,4 @@
-"""Failures that were written down before `why` was asked: each names its established cause, on what its thread showed."""
+"""Failures that were written down before `why` was asked: each has its established cause, on what a thread showed."""
 
 from __future__ import annotations
 

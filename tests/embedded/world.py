@@ -83,7 +83,9 @@ class World:
 
     def reasons(self, kind: str, name: str) -> list[str]:
         events = self.verbs.list("events", "default")
-        found = [e for e in events if (e["involvedObject"]["kind"], e["involvedObject"]["name"]) == (kind, name)]
+        found = [
+            e for e in events if (e["involvedObject"]["kind"], e["involvedObject"]["name"]) == (kind, name)
+        ]
         return sorted({event["reason"] for event in found})
 
 

@@ -22,6 +22,8 @@ GATE = "kueue.x-k8s.io/admission"
 
 def template(gpus: int) -> Object:
     made = pod("x", gpus, restartPolicy="Never")
+    if not gpus:
+        del made["spec"]["containers"][0]["resources"]
     return {"metadata": {}, "spec": made["spec"]}
 
 
@@ -143,12 +145,9 @@ def _roles(one: Object) -> Iterator[tuple[str, int, dict[str, str]]]:
 
 
 def _pod_of(one: Object, role: str, gpus: int, labels: dict[str, str]) -> Object:
-    return pod(
-        f"{one['metadata']['name']}-{role}",
-        gpus,
-        labels=labels,
-        ownerReferences=[reference(one)],
-    )
+    name = f"{one['metadata']['name']}-{role}"
+    made = pod(name, gpus, labels=labels, ownerReferences=[reference(one)])
+    return {**made, "spec": template(gpus)["spec"]}
 
 
 def reference(one: Object) -> Object:

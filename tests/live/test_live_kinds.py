@@ -106,7 +106,6 @@ def test_gates_are_lifted_where_there_is_nothing_to_suspend(
     install_kinds_of_others(api)
     api.create(node("n0", {GPU: "8"}), *queues(4))
     leaders = {"size": 2, "workerTemplate": template(1)}
-    (lws,) = api.create(owner("LeaderWorkerSet", "lws", {"replicas": 2, "leaderWorkerTemplate": leaders}))
     with replica(cluster.kubeconfig, tmp_path / "log", "--no-leader-elect") as one:
         api.create(gated("plain"))
         until(lambda: bound(api) == {"plain": "n0"}, 60, one.last_lines())
@@ -114,21 +113,24 @@ def test_gates_are_lifted_where_there_is_nothing_to_suspend(
         for each in group:
             each["metadata"]["annotations"] = {"kueue.x-k8s.io/pod-group-total-count": "2"}
         api.create(group[0])
-        api.create(*lws_group(lws, 0))
-        until(lambda: len(bound(api, "lws-0")) == 2, 60, one.last_lines())
+        (lws,) = api.create(owner("LeaderWorkerSet", "lws", {"replicas": 2, "leaderWorkerTemplate": leaders}))
+        api.create(*lws_group(lws, 0), *lws_group(lws, 1))
+        until(lambda: len(bound(api, "lws")) == 2, 60, one.last_lines())
         assert not bound(api, "group"), "half a group is let through by nobody"
-        api.create(*lws_group(lws, 1), group[1])
-        until(lambda: told(api, "lws-1", "group"), 60, one.last_lines())
+        (waiting,) = [number for number in (0, 1) if not bound(api, f"lws-{number}")]
+        api.create(group[1])
+        until(lambda: all(reasons(api, f"lws-{waiting}", "group")), 60, one.last_lines())
         assert len(bound(api)) == 3, "one GPU is left of the quota, and both want two"
         api.delete("/api/v1/namespaces/default/pods/plain", gracePeriodSeconds=0)
         until(lambda: len(bound(api)) == 4, 60, one.last_lines())
-        assert sorted((len(bound(api, "lws-1")), len(bound(api, "group")))) == [0, 2], "whole or not at all"
+        last = (len(bound(api, f"lws-{waiting}")), len(bound(api, "group")))
+        assert sorted(last) == [0, 2], "whole or not at all"
 
 
-def told(api: Api, *prefixes: str) -> bool:
-    return all(
-        each["spec"].get("schedulingGates") for prefix in prefixes for each in pods(api, prefix).values()
-    )
+def reasons(api: Api, *prefixes: str) -> list[bool]:
+    """Whether the pods are told that they wait for quota."""
+    found = [each for prefix in prefixes for each in pods(api, prefix).values()]
+    return [condition(each, "PodScheduled") == ("False", "WaitingForQuota") for each in found]
 
 
 def annotations(api: Api, path: str) -> dict[str, str]:

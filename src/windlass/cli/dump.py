@@ -25,16 +25,21 @@ Exit codes: 0 done, 2 wrong usage, 3 the cluster can't be reached.
 
 @click.command("dump", epilog=EXAMPLES)
 @click.argument("target", type=click.Path(path_type=Path))
-@click.option("--redact", is_flag=True, help="Drop environment values, secrets and foreign annotations.")
 @click.option(
-    "--rename", is_flag=True, help="Replace names of objects and namespaces, consistently; drops logs."
+    "--redact",
+    is_flag=True,
+    help="Drop environment values, commands, secrets, foreign annotations, and what programs say of themselves.",
+)
+@click.option(
+    "--rename", is_flag=True, help="Replace names and images, consistently, in logs and messages too."
 )
 @click.option("-n", "--namespace", default="", help="Where to look if the whole cluster may not be seen.")
 @click.option("--kubeconfig", default="", help="The kubeconfig. [default: as kubectl finds it]")
 @click.option("--context", default="", help="The kubeconfig's context.")
 def dump(target: Path, redact: bool, rename: bool, namespace: str, kubeconfig: str, context: str) -> None:
     """Write the cluster to TARGET: a .json file, or a folder that also holds the GPU stack's logs."""
-    from windlass.dump.save import save
+    from windlass.diagnose.signs import is_known
+    from windlass.dump.save import Privacy, save
 
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError("is there already", file=str(target), remedy="name a new file or an empty folder")
@@ -43,5 +48,5 @@ def dump(target: Path, redact: bool, rename: bool, namespace: str, kubeconfig: s
     collected = collect_live(kubeconfig, context, namespace)
     for what in collected.hidden:
         note(f"could not read {what}")
-    save(collected, target, redact, rename)
+    save(collected, target, Privacy(redact, rename, is_known))
     note(f"{len(collected.objects)} objects and {len(collected.logs)} logs in {target}")

@@ -18,6 +18,16 @@ from windlass.cli.lazy import LazyCommand, LazyGroup
 COMPLETION_VARIABLE = "_WINDLASS_COMPLETE"
 
 COMMANDS = {
+    "up": LazyCommand(
+        "windlass.cli.up:up",
+        "A working GPU cluster on this machine, simulated or real.",
+        "Run it",
+    ),
+    "sandbox": LazyCommand(
+        "windlass.cli.sandbox:sandbox",
+        "Break and mend nodes and GPUs of the cluster that `up` runs.",
+        "Run it",
+    ),
     "why": LazyCommand(
         "windlass.cli.why:why_command",
         "Why it is not running, and the smallest change that would help.",

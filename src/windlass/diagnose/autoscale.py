@@ -20,7 +20,8 @@ OVER_LIMITS = re.compile(
     r"exceed(s|ed)? limits? for nodepool|limits? (exceeded|reached).{0,40}nodepool", re.I
 )
 NO_CAPACITY = re.compile(
-    r"in backoff after failed scale-up|OUT_OF_RESOURCES|QUOTA_EXCEEDED|insufficient ?(instance)? ?capacity|stockout|out of (resource|capacity)"
+    r"in backoff after failed scale-up|OUT_OF_RESOURCES|QUOTA_EXCEEDED|insufficient ?(instance)? ?capacity"
+    r"|stockout|out of (resource|capacity)"
     r"|ZONE_RESOURCE_POOL|quota.{0,30}exceeded|exceeded.{0,30}quota|could not launch|no capacity|scale-up failed"
     r"|ScaleUpTimedOut|capacity-?block",
     re.I,
@@ -81,7 +82,7 @@ def _not_triggered(said: str, proof: tuple[str, ...], device: str) -> Finding | 
 
 
 def _provider_failed(evidence: Evidence) -> Finding | None:
-    """Karpenter's NodeClaims, the autoscaler's status and events of groups that tell of a provider that gave nothing."""
+    """NodeClaims, the autoscaler's status and events of groups that tell of a provider that gave nothing."""
     for claim in evidence.of_kind("NodeClaim"):
         for condition in tree.rows(claim.data, "status", "conditions"):
             message = f"{tree.text(condition, 'reason')} {tree.text(condition, 'message')}"

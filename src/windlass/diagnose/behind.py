@@ -132,8 +132,8 @@ def _oversold(evidence: Evidence, subject: Subject, finding: Finding, seen: Sche
         promised = queue.promised(evidence, name)
         there = sum(nodes.gpu_resources(node).get(name, 0) for node in evidence.nodes.values())
         if promised > there:
-            said = f"the queues promise {promised} {name}, and the nodes have {there}: it was admitted, and none is free"
-            return Finding("KUEUE_QUOTA_MISCONFIGURED", said)
+            said = f"the queues promise {promised} {name}, and the nodes have {there}"
+            return Finding("KUEUE_QUOTA_MISCONFIGURED", f"{said}: it was admitted, and none is free")
     return None
 
 

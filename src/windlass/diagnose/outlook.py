@@ -150,6 +150,13 @@ def held_finding(hold: Hold) -> Finding | None:
     return Finding(verdict.code, said.rstrip("."), proof)
 
 
+def engine_finding(hold: Hold) -> Finding:
+    """The engine's reason in its own words, whatever it is; of the code's remedy only what fits them."""
+    said = hold.verdict.sentences[0].rstrip(".")
+    remedy = CAUSES["KUEUE_TOPOLOGY_NOFIT"].remedy if "topology" in said.lower() else ""
+    return Finding(hold.verdict.code, said, remedy=remedy)
+
+
 def words(outlook: Outlook) -> list[str]:
     """The outlook in sentences: the place in the queue, who is ahead, and when."""
     names = outlook.ahead

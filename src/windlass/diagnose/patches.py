@@ -1,186 +1,220 @@
 """The smallest change that would make it run, as a patch, and whether it would run at once.
 
-Fed by `why` with the cause. A patch is made from the cause and tried on the engine's own filters before it is offered;
-what would not run with it is still shown, and said to wait.
+Fed by `why` with the cause. What to change is proposed by `changes`; every proposal is tried on the engine before it is
+offered. What would not run with it is still shown, and said to wait. `PATCHED` names the causes for which there may be
+one: each has a test that applies its patch.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
-from windlass.diagnose import nodes, tree
+from windlass.diagnose import changes, queue, tree
+from windlass.diagnose.changes import Proposer
 from windlass.diagnose.evidence import Item
 from windlass.diagnose.finding import Finding, Patch, Target
-from windlass.diagnose.queue import suspended_item
-from windlass.diagnose.schedule import Candidate, Scheduling
+from windlass.diagnose.merge import Change, merged, whole
+from windlass.diagnose.schedule import Scheduling
 from windlass.diagnose.subject import templates_of
+from windlass.diagnose.whatif import WhatIf
 from windlass.model.errors import InputError
+from windlass.model.node import Node
 from windlass.model.objects import decode_object
 from windlass.model.pod import Pod
-from windlass.model.requests import format_amount
 
-if TYPE_CHECKING:
-    from windlass.diagnose.why import Inquiry
+MOST = 3
+"""Patches that are offered."""
+BUILT_IN = ("v1", "apps/v1", "batch/v1")
+"""API versions whose kinds know strategic merge patches; custom resources know only plain ones."""
 
-Change = dict[str, Any]
-"""Changes to a pod's spec, as a strategic merge patch writes them."""
+BY_NODES: dict[str, Proposer] = {
+    **dict.fromkeys(sorted(changes.ANSWERED), changes.fit_a_node),
+    "POD_SPREAD_CONFLICT": changes.loosen_spread,
+    "POD_AFFINITY_CONFLICT": changes.loosen_affinity,
+    "HOST_PORT_CONFLICT": changes.drop_host_ports,
+    "WRONG_SCHEDULER": changes.use_default_scheduler,
+    "RESOURCE_NAME_MISMATCH": changes.rename_resource,
+}
+"""Causes that the nodes show → what would change that."""
+BY_SPEC: dict[str, tuple[str, Callable[[dict[str, Any]], Change]]] = {
+    "FRACTIONAL_GPU_REQUEST": ("ask for whole GPUs", changes.whole_numbers),
+    "REQUESTS_NE_LIMITS": ("make request and limit equal", changes.equal_limits),
+    "SHM_TOO_SMALL": ("mount memory at /dev/shm", changes.mount_shared_memory),
+    "GPU_VISIBLE_UNREQUESTED": ("show it no GPU", changes.hide_devices),
+}
+"""Causes that the spec itself shows → the better spec."""
+
+Maker = Callable[[WhatIf, Finding], list[Patch]]
 
 
-def patches_for(inquiry: Inquiry, finding: Finding, seen: Scheduling | None) -> tuple[Patch, ...]:
+def patches_for(asked: WhatIf, finding: Finding, seen: Scheduling | None) -> tuple[Patch, ...]:
     """At most a few, the smallest first; none where no change of this object would help."""
-    if finding.code == "JOB_SUSPENDED":
-        return (_unsuspend(inquiry),)
-    if seen is None:
-        return ()
-    changes = _changes(finding.code, seen)
-    found = [patch for what, change in changes if (patch := _try(inquiry, seen, what, change)) is not None]
-    return tuple(sorted(found, key=lambda patch: not patch.runs_after)[:3])
+    code = finding.code
+    found: list[Patch] = []
+    if code in OTHERS:
+        found = OTHERS[code](asked, finding)
+    elif code in BY_SPEC:
+        found = _by_spec(asked, *BY_SPEC[code])
+    elif code in BY_NODES and seen is not None:
+        made: list[Change] = []
+        for what, change in BY_NODES[code](finding, seen):
+            if change not in made:
+                made.append(change)
+                found += _try(asked, seen.pod, what, change)
+    return tuple(sorted(found, key=lambda patch: not patch.runs_after)[:MOST])
 
 
-def _unsuspend(inquiry: Inquiry) -> Patch:
-    item = suspended_item(inquiry.subject)
-    assert item is not None, "only what is suspended is resumed"
-    change: Change = {"suspend": False}
-    spec = change if tree.flag(item.data, "spec", "suspend") else {"runPolicy": change}
-    return Patch(_target(item), "merge", {"spec": spec}, False, "resume it")
+# Changes of the pod
 
 
-def _changes(code: str, seen: Scheduling) -> list[tuple[str, Change]]:
-    """(in words, the change) for each candidate that differs."""
-    found: list[tuple[str, Change]] = []
-    if code == "WRONG_SCHEDULER":
-        return [("use the default scheduler", {"schedulerName": "default-scheduler"})]
-    if code == "RESOURCE_NAME_MISMATCH":
-        return []
-    for candidate in _nearest(code, seen):
-        change = _change(code, candidate, seen)
-        if change is not None and change not in found:
-            found.append(change)
-    return found
-
-
-def _nearest(code: str, seen: Scheduling) -> list[Candidate]:
-    near = [one for one in seen.candidates if code in one.fixed or code in one.room or not one.fixed]
-    return sorted(near or seen.candidates, key=lambda one: (len(one.fixed) + len(one.room), one.node.name))[
-        :8
-    ]
-
-
-def _change(code: str, one: Candidate, seen: Scheduling) -> tuple[str, Change] | None:
-    """What the pod would have to say to fit this node, for causes that the pod can answer for."""
-    change: Change = {}
-    words: list[str] = []
-    if "TAINT_NOT_TOLERATED" in one.fixed:
-        taints = [
-            taint
-            for taint in nodes.blocking_taints(one.node, seen.pod)
-            if taint.key not in nodes.LIFECYCLE_TAINTS
-        ]
-        change["tolerations"] = [*_tolerations(seen.pod), *(_toleration(taint) for taint in taints)]
-        words.append("tolerate " + ", ".join(nodes.taint_words(taint) for taint in taints))
-    if "SELECTOR_MISMATCH" in one.fixed:
-        keys = [
-            key for key, value in seen.pod.spec.node_selector.items() if one.node.labels.get(key) != value
-        ]
-        if not keys:
-            return None
-        change["nodeSelector"] = {key: one.node.labels.get(key) for key in keys}
-        words.append("select " + ", ".join(f"{key}={one.node.labels.get(key, '(nothing)')}" for key in keys))
-    smaller = _smaller(code, one, seen)
-    if smaller is not None:
-        words.append(smaller[0])
-        change["containers"] = smaller[1]
-    unknown = {*one.fixed, *one.room} - {"TAINT_NOT_TOLERATED", "SELECTOR_MISMATCH"} - RESIZED
-    if unknown or not change:
-        return None
-    return "; ".join(words), change
-
-
-RESIZED = {"CPU_MEM_INSUFFICIENT", "REQUEST_EXCEEDS_CLUSTER", "GPU_FULL", "GPU_FRAGMENTED", "GPU_STRANDED"}
-
-
-def _smaller(code: str, one: Candidate, seen: Scheduling) -> tuple[str, list[dict[str, Any]]] | None:
-    """The first container with as much as the node has: free now, or in all where even that is too little."""
-    containers = seen.pod.spec.containers
-    if not one.fit.short or len(containers) != 1:
-        return None
-    amounts: dict[str, str] = {}
-    for name, lacking in one.fit.short.items():
-        left = seen.requests[name] - lacking
-        if left <= 0:
-            return None
-        amounts[name] = format_amount(name, left)
-    resources = containers[0].resources
-    change: dict[str, Any] = {"name": containers[0].name, "resources": {}}
-    for side, given in (("requests", resources.requests), ("limits", resources.limits)):
-        new = {name: amount for name, amount in amounts.items() if name in given}
-        if new:
-            change["resources"][side] = new
-    said = ", ".join(f"{amount} {name}" for name, amount in amounts.items())
-    return f"ask for {said}", [change]
-
-
-def _tolerations(pod: Pod) -> list[dict[str, Any]]:
-    return [msgspec.to_builtins(one) for one in pod.spec.tolerations]
-
-
-def _toleration(taint: Any) -> dict[str, str]:
-    if taint.value:
-        return {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
-    return {"key": taint.key, "operator": "Exists", "effect": taint.effect}
-
-
-def _try(inquiry: Inquiry, seen: Scheduling, what: str, change: Change) -> Patch | None:
+def _try(asked: WhatIf, pod: Pod, what: str, change: Change) -> list[Patch]:
     """The change made, and the engine asked."""
     try:
-        runs = bool(inquiry.fit.feasible(changed(seen.pod, change)))
+        runs = bool(asked.fit.feasible(changed(pod, change)))
     except InputError:
-        return None
-    item, path = _owner_of_template(inquiry)
-    patch: Any = change
-    for step in reversed(path):
-        patch = {step: patch}
-    return Patch(_target(item), "strategic", patch, runs, what)
+        return []
+    return [_pod_patch(asked, what, change, runs)]
+
+
+def _by_spec(asked: WhatIf, what: str, better: Callable[[dict[str, Any]], Change]) -> list[Patch]:
+    item, path = _owner_of_template(asked)
+    spec = tree.table(item.data, *path)
+    change = better(spec)
+    if not change:
+        return []
+    metadata = {"name": item.name, "namespace": item.namespace}
+    data = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": merged(spec, change)}
+    data["spec"].pop("nodeName", None)
+    try:
+        pod = decode_object(data)
+        assert isinstance(pod, Pod), data
+        runs = bool(asked.fit_without_own.feasible(pod)) if asked.evidence.nodes else False
+    except InputError:
+        return []
+    return [_pod_patch(asked, what, change, runs)]
 
 
 def changed(pod: Pod, change: Change) -> Pod:
-    """The pod with a strategic merge patch of its spec applied, as far as patches here go."""
+    """The pod with a change of its spec made. Raises `InputError` where nobody would take it."""
     data = msgspec.to_builtins(pod)
-    spec = data.setdefault("spec", {})
-    for key, value in change.items():
-        if key == "nodeSelector":
-            merged = {**spec.get(key, {}), **value}
-            spec[key] = {name: label for name, label in merged.items() if label is not None}
-        elif key == "containers":
-            _merge_containers(spec.get("containers", []), value)
-        else:
-            spec[key] = value
+    data["spec"] = merged(data.get("spec", {}), change)
     decoded = decode_object({"apiVersion": "v1", "kind": "Pod", **data})
     assert isinstance(decoded, Pod), decoded
     return decoded
 
 
-def _merge_containers(have: list[dict[str, Any]], change: list[dict[str, Any]]) -> None:
-    for one in change:
-        target = next((container for container in have if container.get("name", "") == one["name"]), None)
-        if target is not None:
-            resources = target.setdefault("resources", {})
-            for side, amounts in one["resources"].items():
-                resources[side] = {**resources.get(side, {}), **amounts}
+def _pod_patch(asked: WhatIf, what: str, change: Change, runs: bool) -> Patch:
+    item, path = _owner_of_template(asked)
+    kind = "strategic" if (item.api_version or "v1") in BUILT_IN else "merge"
+    patch: Any = change if kind == "strategic" else whole(tree.table(item.data, *path), change)
+    for step in reversed(path):
+        patch = {step: patch}
+    return Patch(_target(item), kind, patch, runs, what)
 
 
-def _owner_of_template(inquiry: Inquiry) -> tuple[Item, list[str]]:
+def _owner_of_template(asked: WhatIf) -> tuple[Item, list[str]]:
     """The object to patch: the topmost with one pod template, since a pod itself can hardly be changed."""
-    for item in reversed((inquiry.subject.item, *inquiry.subject.owners)):
+    for item in reversed((asked.subject.item, *asked.subject.owners)):
         if item.kind == "Pod":
             continue
         found = templates_of(item.data)
         if len(found) == 1 and "[" not in found[0][0]:
             return item, [*found[0][0].split("."), "spec"]
-    pod = next((one for one in inquiry.subject.pods), inquiry.subject.item)
+    pod = next((one for one in asked.subject.pods), asked.subject.item)
     return pod, ["spec"]
+
+
+# Changes of other objects: tried by the engine on the whole cluster
+
+
+def _unsuspend(asked: WhatIf, finding: Finding) -> list[Patch]:
+    item = queue.suspended_item(asked.subject)
+    if item is None:
+        return []
+    change: Change = {"suspend": False}
+    spec = change if tree.flag(item.data, "spec", "suspend") else {"runPolicy": change}
+    runs = asked.evidence.nodes and asked.fit.place_all(asked.templates) == len(asked.templates)
+    return [Patch(_target(item), "merge", {"spec": spec}, bool(runs), "resume it")]
+
+
+def _uncordon(asked: WhatIf, finding: Finding) -> list[Patch]:
+    """Nodes that somebody has cordoned: whether one of them alone would do."""
+    pods = [item.value for item in asked.subject.pending if isinstance(item.value, Pod)] or asked.templates
+    found: list[Patch] = []
+    for item in asked.evidence.of_kind("Node"):
+        node = item.value
+        if not isinstance(node, Node) or not node.spec.unschedulable or not pods or len(found) >= MOST:
+            continue
+        left = tuple(one for one in node.spec.taints if one.key != "node.kubernetes.io/unschedulable")
+        spec = msgspec.structs.replace(node.spec, unschedulable=False, taints=left)
+        fit = asked.fit_with({item.name: msgspec.structs.replace(node, spec=spec)})
+        if item.name in fit.feasible(pods[0]):
+            patch = {"spec": {"unschedulable": False}}
+            found.append(Patch(_target(item), "merge", patch, True, f"uncordon {item.name}"))
+    return found
+
+
+def _other_queue(asked: WhatIf, finding: Finding) -> list[Patch]:
+    """A LocalQueue of the namespace that exists, in place of one that doesn't."""
+    item = asked.subject.item
+    name = item.labels.get(queue.QUEUE_LABEL, "")
+    if not name or asked.evidence.get("LocalQueue", item.namespace, name) is not None:
+        return []
+    there = [one for one in asked.evidence.of_kind("LocalQueue") if one.namespace == item.namespace]
+    found = []
+    for one in there[:MOST]:
+        patch = {"metadata": {"labels": {queue.QUEUE_LABEL: one.name}}}
+        runs = asked.starts_with(item, merged(item.data, patch))
+        found.append(Patch(_target(item), "merge", patch, runs, f"use queue {one.name}"))
+    return found
+
+
+def _tolerate_flavor(asked: WhatIf, finding: Finding) -> list[Patch]:
+    """The taints of a flavor, tolerated."""
+    item, path = _owner_of_template(asked)
+    found = []
+    for flavor in asked.evidence.of_kind("ResourceFlavor"):
+        taints = tree.rows(flavor.data, "spec", "nodeTaints")
+        if not taints or not asked.templates:
+            continue
+        new = [{k: one[k] for k in ("key", "value", "effect") if one.get(k)} for one in taints]
+        change = {"tolerations": [*tree.rows(item.data, *path, "tolerations"), *new]}
+        patch = _pod_patch(asked, f"tolerate the taints of flavor {flavor.name}", change, False)
+        runs = asked.starts_with(item, merged(item.data, patch.patch))
+        found.append(msgspec.structs.replace(patch, runs_after=runs))
+    return found
+
+
+def _looser_topology(asked: WhatIf, finding: Finding) -> list[Patch]:
+    """The level preferred instead of required."""
+    item = asked.subject.item
+    found = templates_of(item.data)
+    required, preferred = (f"kueue.x-k8s.io/podset-{one}-topology" for one in ("required", "preferred"))
+    if len(found) != 1 or "[" in found[0][0]:
+        return []
+    level = tree.text(found[0][1], "metadata", "annotations", required)
+    if not level:
+        return []
+    patch: Any = {"metadata": {"annotations": {required: None, preferred: level}}}
+    for step in reversed(found[0][0].split(".")):
+        patch = {step: patch}
+    runs = asked.starts_with(item, merged(item.data, patch))
+    return [Patch(_target(item), "merge", patch, runs, f"prefer {level} instead of requiring it")]
+
+
+OTHERS: dict[str, Maker] = {
+    "JOB_SUSPENDED": _unsuspend,
+    "NODE_UNSCHEDULABLE": _uncordon,
+    "KUEUE_QUEUE_MISSING": _other_queue,
+    "KUEUE_FLAVOR_MISMATCH": _tolerate_flavor,
+    "KUEUE_TOPOLOGY_NOFIT": _looser_topology,
+}
+"""Causes whose cure is a change of another field, or of another object."""
+PATCHED = frozenset({*BY_NODES, *BY_SPEC, *OTHERS})
+"""Causes for which a patch may be proposed."""
 
 
 def _target(item: Item) -> Target:

@@ -106,9 +106,9 @@ def preempted_for(evidence: Evidence, subject: Subject) -> list[str]:
     found: dict[str, None] = {}
     for item in evidence.of_kind("Workload"):
         evicted = tree.condition(item.data, "Evicted")
-        if tree.text(evicted, "status") == "True" and tree.text(evicted, "reason") == "Preempted":
-            if _is_for(tree.text(evicted, "message"), uids):
-                found[f"{item.namespace}/{item.name}"] = None
+        gone = tree.text(evicted, "status") == "True" and tree.text(evicted, "reason") == "Preempted"
+        if gone and _is_for(tree.text(evicted, "message"), uids):
+            found[f"{item.namespace}/{item.name}"] = None
     for event in evidence.events:
         if event.reason in ("Preempted", "EvictedDueToPreempted") and _is_for(event.message, uids):
             found[f"{event.namespace or 'default'}/{event.name}"] = None

@@ -270,6 +270,11 @@ def look(logs: Iterable[LogLines], seen_in: str) -> list[Sighting]:
     return sorted(found.values(), key=lambda one: order[one.code])
 
 
+def is_known(line: str) -> bool:
+    """Whether the line shows any sign: what a redacted dump keeps of a program's log."""
+    return any(sign.pattern.search(line) for sign in SIGNS)
+
+
 def look_at(text: str, origin: str, seen_in: str) -> list[Sighting]:
     """The signs in one message."""
     return look([LogLines(origin, [text])], seen_in) if text else []

@@ -9,7 +9,6 @@ contributes. Where the evidence can't carry a cause, the answer says what is mis
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import msgspec
 
@@ -17,22 +16,23 @@ from windlass.diagnose import autoscale, behind, gang, queue, refusal, schedule,
 from windlass.diagnose.claims import claim_finding
 from windlass.diagnose.evidence import Evidence, Item
 from windlass.diagnose.finding import Diagnosis, Finding, Missing, NodeAccount, Outlook, Patch
-from windlass.diagnose.fit import Fit
 from windlass.diagnose.holders import gpu_holders
 from windlass.diagnose.nodes import is_lost
-from windlass.diagnose.outlook import EngineView, held_finding
+from windlass.diagnose.outlook import engine_finding, held_finding
 from windlass.diagnose.patches import patches_for
 from windlass.diagnose.published import published_finding, sees_all_pods
 from windlass.diagnose.quota import quota_finding
 from windlass.diagnose.schedule import Scheduling
-from windlass.diagnose.subject import Subject, find_subject, group_names, node_of, phase_of, template_pods
+from windlass.diagnose.subject import Subject, find_subject, node_of, phase_of
 from windlass.diagnose.things import thing_finding
 from windlass.diagnose.vocabulary import CAUSES
-from windlass.model.decision import Hold
+from windlass.diagnose.whatif import WhatIf
 from windlass.model.errors import InputError
 from windlass.model.pod import Pod
 
 DEFAULT_SCHEDULERS = ("default-scheduler", "windlass")
+OF_ROOM = ("GPU_FULL", "GPU_FRAGMENTED", "CPU_MEM_INSUFFICIENT", "POD_COUNT_LIMIT", "EPHEMERAL_STORAGE")
+"""What the engine holds a pod for where nodes are too full."""
 OWN_PACE = ("IMAGE_PULL_SLOW", "GPU_NOT_YET_ADVERTISED", "SCHEDULING_GATED")
 """Waits that are over when they are over: nobody's end brings them about."""
 
@@ -51,32 +51,8 @@ def why(evidence: Evidence, question: str, namespace: str, now: int) -> Diagnosi
     return inquiry.diagnosis()
 
 
-class Inquiry:
+class Inquiry(WhatIf):
     """One question, and the way to its answer."""
-
-    def __init__(self, evidence: Evidence, subject: Subject, now: int) -> None:
-        self.evidence, self.subject, self.now = evidence, subject, now
-
-    @cached_property
-    def fit(self) -> Fit:
-        """Made when a node is looked at for the first time: most of the cost of an answer."""
-        return Fit(self.evidence.objects, self.now)
-
-    @cached_property
-    def engine(self) -> EngineView:
-        """What the scheduler would decide of everything that waits."""
-        return EngineView(self.fit.snapshot, self.now)
-
-    @cached_property
-    def hold(self) -> Hold | None:
-        """The engine's hold of the subject, where it would wait."""
-        if not self.evidence.nodes:
-            return None
-        subject = self.subject
-        things = (subject.item, *subject.owners, *subject.family, *subject.pods)
-        groups = {f"{pod.namespace}/{name}" for pod in subject.pods for name in group_names(pod)}
-        keys = dict.fromkeys([*(f"{one.namespace}/{one.name}" for one in things), *sorted(groups)])
-        return self.engine.hold_of(list(keys))
 
     def diagnosis(self) -> Diagnosis:
         answer = self._answer()
@@ -141,12 +117,11 @@ class Inquiry:
         ):
             if finding is not None:
                 return Answer(finding, patches=patches_for(self, finding, None))
-        templates, _ = template_pods(self.subject.item)
         if _is_done(self.subject.item):
             return Answer(Finding("NONE", f"{self.subject.title} has ended"))
-        if not templates:
+        if not self.templates:
             return Answer(_unknown(f"{self.subject.title} has no pods, and nothing says why", self.subject))
-        return self._would_run(templates)
+        return self._would_run(self.templates)
 
     def _would_run(self, templates: Sequence[Pod]) -> Answer:
         """What became of its pods is not known; whether they would find a node is."""
@@ -157,7 +132,7 @@ class Inquiry:
             if answer.finding.code != "NONE":
                 return answer
         if self.hold is not None and self.hold.verdict.code in CAUSES:
-            return Answer(Finding(self.hold.verdict.code, self.hold.verdict.sentences[0].rstrip(".")))
+            return Answer(engine_finding(self.hold))
         said = f"{self.subject.title} has no pods, and nothing says why; its pods would find a node"
         return Answer(_unknown(said, self.subject))
 
@@ -178,7 +153,7 @@ class Inquiry:
         for pod in pods[:50]:
             found = start.running_note(self.evidence, pod)
             if found is not None:
-                return Answer(found)
+                return Answer(found, patches=patches_for(self, found, None))
         for pod in pods[:50]:
             node = self.evidence.nodes.get(node_of(pod))
             if node is not None and phase_of(pod) in ("Running", "Pending", "Unknown") and is_lost(node):
@@ -267,9 +242,9 @@ class Inquiry:
             return answer
         found = held_finding(self.hold)
         if found is None:
-            ahead = self.engine.outlook(self.hold).position > 1
-            said = "there is room now, but it goes to those who wait before it" if ahead else ""
-            found = Finding(self.hold.verdict.code, said or self.hold.verdict.sentences[0].rstrip("."))
+            taken = "there is room now, but it goes to those who wait before it"
+            code = self.hold.verdict.code
+            found = Finding(code, taken) if code in OF_ROOM else engine_finding(self.hold)
         return Answer(found, answer.seen)
 
     def _together(self, pods: Sequence[Pod], placed: int) -> Answer:

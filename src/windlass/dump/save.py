@@ -5,34 +5,34 @@ Fed by `windlass dump`. A name that ends in .json or .yaml is one file without l
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from windlass.dump.collect import Collected
-from windlass.dump.inside import PodLog
-from windlass.dump.raw import RawObject
+from windlass.dump.collect import STACK, Collected
+from windlass.dump.redact import redacted, redacted_log
+from windlass.dump.rename import Renaming
 
-KEPT_ANNOTATIONS = (
-    "kueue.x-k8s.io/",
-    "windlass.dev/",
-    "scheduling.",
-    "cluster-autoscaler.",
-    "karpenter.sh/",
-    "nvidia.com/",
-    "gpu-",
-)
-"""Annotations that placement and diagnosis read; redaction drops the others."""
+SaysSomething = Callable[[str], bool]
+"""Whether diagnosis knows a line of a log."""
 
 
-def save(collected: Collected, target: Path, redact: bool, rename: bool) -> None:
-    """Written whole or not at all is the caller's business: the target must not exist yet, or be its own to replace."""
-    objects = [_redacted(one) if redact else one.data for one in collected.objects]
-    if rename:
-        objects = Renaming(objects).apply()
+class Privacy(msgspec.Struct, frozen=True):
+    """What of a cluster stays out of the dump."""
+
+    redact: bool = False
+    rename: bool = False
+    says_something: SaysSomething = lambda line: False
+
+
+def save(collected: Collected, target: Path, privacy: Privacy) -> None:
+    """The target must not exist yet, or be an empty folder."""
+    objects = [redacted(one) if privacy.redact else one.data for one in collected.objects]
+    renaming = Renaming(objects) if privacy.rename else None
+    if renaming is not None:
+        objects = [renaming.renamed(tree) for tree in objects]
     if target.suffix in (".json", ".yaml", ".yml"):
         target.write_bytes(_list(objects))
         return
@@ -42,8 +42,7 @@ def save(collected: Collected, target: Path, redact: bool, rename: bool) -> None
         by_kind.setdefault(str(tree.get("kind")), []).append(tree)
     for kind, trees in by_kind.items():
         (target / f"{kind.lower()}.json").write_bytes(_list(trees, kind))
-    if not rename:  # logs name everything
-        _save_logs(collected.logs, target)
+    _save_logs(collected, target, privacy, renaming)
 
 
 def _list(objects: list[dict[str, Any]], kind: str = "") -> bytes:
@@ -51,74 +50,20 @@ def _list(objects: list[dict[str, Any]], kind: str = "") -> bytes:
     return msgspec.json.format(msgspec.json.encode(document), indent=1)
 
 
-def _save_logs(logs: Iterable[PodLog], target: Path) -> None:
-    for log in logs:
-        (target / "logs").mkdir(exist_ok=True)
-        (target / "logs" / f"{log.namespace}_{log.pod}_{log.container}.log").write_text(
-            log.text, encoding="utf-8"
-        )
+def _save_logs(collected: Collected, target: Path, privacy: Privacy, renaming: Renaming | None) -> None:
+    """`logs/NAMESPACE_POD_CONTAINER.log` and `hosts/NODE/SOURCE.log`."""
 
+    def said(name: str) -> str:
+        return renaming.text(name) if renaming is not None else name
 
-def _redacted(raw: RawObject) -> dict[str, Any]:
-    """Without secrets, environment values, foreign annotations and managed fields."""
-    tree = msgspec.json.decode(msgspec.json.encode(raw.data))
-    assert isinstance(tree, dict), raw.header
-    if tree.get("kind") == "Secret":
-        tree.pop("data", None)
-        tree.pop("stringData", None)
-    _clean(tree)
-    return tree
-
-
-def _clean(tree: Any) -> None:
-    if isinstance(tree, list):
-        for value in tree:
-            _clean(value)
-    if not isinstance(tree, dict):
-        return
-    tree.pop("managedFields", None)
-    annotations = tree.get("annotations")
-    if isinstance(annotations, dict):
-        tree["annotations"] = {
-            key: value for key, value in annotations.items() if key.startswith(KEPT_ANNOTATIONS)
-        }
-    environment = tree.get("env")
-    if isinstance(environment, list):
-        for variable in environment:
-            if isinstance(variable, dict) and not str(variable.get("name", "")).startswith(
-                ("NVIDIA_", "CUDA_", "NCCL_")
-            ):
-                variable.pop("value", None)
-    for value in tree.values():
-        _clean(value)
-
-
-class Renaming:
-    """Names of objects and namespaces, consistently replaced wherever a whole string is one of them."""
-
-    def __init__(self, objects: list[dict[str, Any]]) -> None:
-        self._objects = objects
-        self._names: dict[str, str] = {}
-        for tree in objects:
-            metadata = tree.get("metadata")
-            for key in ("name", "namespace"):
-                name = metadata.get(key) if isinstance(metadata, dict) else None
-                if (
-                    isinstance(name, str)
-                    and name
-                    and tree.get("kind") not in ("PriorityClass", "RuntimeClass", "StorageClass")
-                ):
-                    digest = hashlib.sha256(name.encode()).hexdigest()[:10]
-                    self._names[name] = f"{str(tree.get('kind', 'x')).lower()[:4]}-{digest}"
-
-    def apply(self) -> list[dict[str, Any]]:
-        return [tree for one in self._objects if isinstance(tree := self._renamed(one), dict)]
-
-    def _renamed(self, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: self._renamed(inner) if key != "kind" else inner for key, inner in value.items()}
-        if isinstance(value, list):
-            return [self._renamed(inner) for inner in value]
-        if isinstance(value, str):
-            return self._names.get(value, value)
-        return value
+    for log in collected.logs:
+        text = log.text
+        if privacy.redact:
+            text = redacted_log(text, bool(STACK.search(log.pod)), privacy.says_something)
+        file = target / "logs" / f"{said(log.namespace)}_{said(log.pod)}_{log.container}.log"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(said(text), encoding="utf-8")
+    for host in collected.hosts:
+        file = target / "hosts" / said(host.node) / f"{host.source}.log"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(said(host.text), encoding="utf-8")

@@ -1,6 +1,8 @@
-"""What every cluster has from its first moment: the system's namespaces, priority classes, and the kinds that are brought in.
+"""What every cluster has from its first moment: the system's namespaces, priority classes, and the kinds that are
+brought in.
 
-`embedded.up` calls it once, before anybody is let in. On a cluster that was kept from an earlier run it changes nothing.
+`embedded.up` calls it once, before anybody is let in. On a cluster that was kept from an earlier run it changes
+nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Windlass's own scheduler beside the embedded API server: the same code as `windlass scheduler`, over HTTPS, in a thread.
+"""Windlass's own scheduler beside the embedded API server: the same code as `windlass scheduler`, over HTTPS, in a
+thread.
 
 `embedded.up` starts it after the address is printed: the libraries that the engine needs take longer to load than
 everything else together.
@@ -60,7 +61,9 @@ class SchedulerThread:
     def _run(self) -> None:
         try:
             asyncio.run(self._schedule(NAMES))
-        except Exception as error:  # the thread's boundary: the cluster goes on, and says that nobody schedules
+        except (
+            Exception
+        ) as error:  # the thread's boundary: the cluster goes on, and says that nobody schedules
             self.failure = f"{type(error).__name__}: {error}"
             log.exception("the scheduler has ended")
         finally:

@@ -1,7 +1,9 @@
-"""The cluster in one process, put together: store, API server, controllers, nodes and scheduler; and taken down again.
+"""The cluster in one process, put together: store, API server, controllers, nodes and scheduler; and taken down
+again.
 
-`windlass up` starts an `EmbeddedCluster` and adds the page; tests and benchmarks start one as they need it. Everything
-runs on the loop that `start` is called on, except the scheduler, which has a thread with a loop of its own.
+`windlass up` starts an `EmbeddedCluster` and adds the page; tests and benchmarks start one as they need it.
+Everything runs on the loop that `start` is called on, except the scheduler, which has a thread with a loop of its
+own.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from windlass.embedded.pki import Identity, kept_identity, make_identity, write_
 from windlass.embedded.registry.registry import Registry
 from windlass.embedded.runtime.faults import Faults
 from windlass.embedded.runtime.fleet_nodes import FleetNode
+from windlass.embedded.runtime.machine import Machine
 from windlass.embedded.runtime.nodes import SimulatedNodes
+from windlass.embedded.runtime.process.nodes import ProcessNodes
 from windlass.embedded.runtime.sandbox_routes import PREFIX, sandbox_handler
 from windlass.embedded.runtime.simulated import Delays
 from windlass.embedded.scheduling import SchedulerThread
@@ -30,6 +34,8 @@ from windlass.embedded.server.server import ApiServer
 from windlass.embedded.store.journal import Journal, open_state
 from windlass.embedded.store.store import Store
 from windlass.embedded.verbs import Verbs
+from windlass.model.convert import convert
+from windlass.model.node import Node
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,8 @@ class UpOptions:
 
 
 class EmbeddedCluster:
-    def __init__(self, options: UpOptions = UpOptions()) -> None:
+    def __init__(self, options: UpOptions | None = None) -> None:
+        options = options or UpOptions()
         self._options = options
         self._journal: Journal | None = None
         self.identity = self._identity()
@@ -60,6 +67,7 @@ class EmbeddedCluster:
         self.cache = Cache(self.verbs)
         self.server = ApiServer(self.verbs.registry, self.identity, hosts=self._names())
         self.simulated: SimulatedNodes | None = None
+        self._process: ProcessNodes | None = None
         self.scheduler: SchedulerThread | None = None
         self._controllers: Controllers | None = None
         self._task: asyncio.Task[None] | None = None
@@ -82,13 +90,36 @@ class EmbeddedCluster:
             self.verbs, self.cache, ca=self.identity.authority, further=workers, clock=options.clock
         )
         self._controllers.start()
-        if self.simulated is not None:
-            self.simulated.join(self._controllers.loop)
+        for nodes in (self.simulated, self._process):
+            if nodes is not None:
+                nodes.join(self._controllers.loop)
         self._task = asyncio.create_task(self._controllers.loop.run(), name="windlass-controllers")
-        await self.server.start(options.address, options.port)
+        await self.listen(options.port)
+
+    async def listen(self, port: int) -> None:
+        """Open the door; again with another port, where `start` found its own taken."""
+        await self.server.start(self._options.address, port)
+
+    def notes(self) -> list[str]:
+        """What a person should know about the nodes."""
+        return self._process.notes if self._process is not None else []
+
+    def summary(self) -> str:
+        """The machines, in a line."""
+        nodes = self.verbs.list("nodes")
+        gpus = sum(gpus_of(node) for node in nodes)
+        how = "this machine's" if self._options.real else "simulated"
+        return f"{len(nodes)} {'node' if len(nodes) == 1 else 'nodes'} with {gpus} GPUs ({how})"
 
     def _nodes(self) -> Sequence[Worker]:
         options = self._options
+        if options.real:
+            self._process = ProcessNodes(
+                self.verbs, self.cache, replicas=options.replicas, mps=options.mps, clock=options.clock
+            )
+            self._process.register(options.clock())
+            self.server.serve_pods_of(self._process.runtime)
+            return self._process.workers
         nodes = SimulatedNodes(
             self.verbs, self.cache, options.nodes, delays=options.delays, clock=options.clock
         )
@@ -117,6 +148,8 @@ class EmbeddedCluster:
                 await self._task
         if self._controllers is not None:
             self._controllers.stop()
+        if self._process is not None:
+            self._process.close()
         await self.server.stop()
         if self._journal is not None:
             await self._journal.close()
@@ -138,3 +171,10 @@ class EmbeddedCluster:
             return Store()
         store, self._journal = open_state(self._options.state)
         return store
+
+
+def gpus_of(node: Tree) -> int:
+    """GPUs that the node's machine has, whole or cut or shared."""
+    decoded = convert(node, Node)
+    assert isinstance(decoded, Node)
+    return len(Machine.of_node(decoded).devices)

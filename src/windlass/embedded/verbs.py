@@ -168,4 +168,3 @@ class Watch:
             self._ready.clear()
             await self._ready.wait()
         return self._queue.popleft()
-

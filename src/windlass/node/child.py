@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import sys
 
-from windlass.node.agent import decode_options, run_beside, run_plugin
+from windlass.node.leave_out import leave_out
 
 
 def main(name: str, options: str) -> int:
+    leave_out(tls=name != "plugin")
+    from windlass.node.agent import decode_options, run_beside, run_plugin
+
     run = {"plugin": run_plugin, "beside": run_beside}[name]
     return run(decode_options(options))
 

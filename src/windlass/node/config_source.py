@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from windlass.dump.yamltext import read_documents
 from windlass.model.errors import InputError
 from windlass.sharing.plugin_config import PluginConfig, resolve_config
 
 
 def read_yaml(path: Path) -> Any:
     """The one document of a file; None for an empty one."""
+    from windlass.dump.yamltext import read_documents  # only where there is a file to read
+
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:

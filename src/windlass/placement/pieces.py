@@ -7,7 +7,6 @@ queue implies, and drops what can't stay without the rest of its gang.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 
 import msgspec
 
@@ -83,7 +82,13 @@ def pieces_to_decide(
             return tuple(found)
         return tuple(map(_with_implied_topology, found))
 
-    return list(chain.from_iterable(known.of_all(workloads, pieces)))
+    found: list[Workload] = []
+    for workload in workloads:
+        if workload.kind == "Pod" and workload.admission is not None:
+            found.append(workload)  # it is in one piece, and has its place
+        else:
+            found += known.of(workload, pieces)
+    return found
 
 
 def _topology_queues(system: QueueSystem) -> set[str]:

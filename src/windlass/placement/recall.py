@@ -7,7 +7,7 @@ unchanged. An empty one gives the same plans.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Sized
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -40,18 +40,6 @@ class ByWorkload(Generic[T]):
         if known is None:
             known = self.known[id(workload)] = (workload, make(workload))
         return known[1]
-
-    def of_all(self, workloads: Iterable[Workload], make: Callable[[Workload], T]) -> list[T]:
-        """The same for many; most of them are known, and a call for each would cost more than looking it up."""
-        known = self.known
-        found = []
-        for workload in workloads:
-            kept = known.get(id(workload))
-            found.append(self.of(workload, make) if kept is None else kept[1])
-        return found
-
-    def keep(self, workload: Workload, value: T) -> None:
-        self.known[id(workload)] = (workload, value)
 
 
 class Recall:

@@ -27,7 +27,11 @@ def schema() -> Tree:
                     "when": {"type": "string", "format": "date-time"},
                     "maybe": {"type": "string", "nullable": True},
                     "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-                    "labels": {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 2},
+                    "labels": {
+                        "type": "object",
+                        "additionalProperties": {"type": "string"},
+                        "maxProperties": 2,
+                    },
                     "parts": {
                         "type": "array",
                         "maxItems": 3,

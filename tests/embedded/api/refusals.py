@@ -59,7 +59,13 @@ PODS: list[Tree] = [
     pod(containers=[container(ports=[{"containerPort": 80, "name": "A"}])]),
     pod(containers=[container(env=[{"name": "a=b"}])]),
     pod(containers=[container(env=[{"value": "x"}])]),
-    pod(containers=[container(env=[{"name": "a", "value": "x", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}])]),
+    pod(
+        containers=[
+            container(
+                env=[{"name": "a", "value": "x", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]
+            )
+        ]
+    ),
     pod(containers=[container(env=[{"name": "a", "valueFrom": {"fieldRef": {"fieldPath": "spec.foo"}}}])]),
     pod(containers=[container(volumeMounts=[{"name": "a", "mountPath": "/a"}])]),
     pod(containers=[container(volumeMounts=[{"name": "a"}])], volumes=[{"name": "a"}]),
@@ -91,9 +97,7 @@ PODS: list[Tree] = [
     pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}),
     pod(
         affinity={
-            "podAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": [{"labelSelector": SELECTOR}]
-            }
+            "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"labelSelector": SELECTOR}]}
         }
     ),
     pod(topologySpreadConstraints=[{"maxSkew": 0, "topologyKey": "", "whenUnsatisfiable": "X"}]),
@@ -129,11 +133,38 @@ WORKLOADS: list[Tree] = [
     deployment(revisionHistoryLimit=-1),
     made("apps/v1", "Deployment", "d"),
     made("apps/v1", "ReplicaSet", "d", spec={"selector": SELECTOR}),
-    made("apps/v1", "ReplicaSet", "d", spec={"selector": {"matchLabels": {"a": "b"}}, "template": template()}),
-    made("apps/v1", "DaemonSet", "d", spec={"selector": SELECTOR, "template": template(restartPolicy="Never")}),
-    made("apps/v1", "DaemonSet", "d", spec={"selector": {"matchLabels": {"a": "b"}}, "template": template(), "updateStrategy": {"type": "X"}}),
-    made("apps/v1", "StatefulSet", "d", spec={"selector": SELECTOR, "template": template(), "podManagementPolicy": "X", "replicas": -1}),
-    made("apps/v1", "StatefulSet", "d", spec={"selector": {"matchLabels": {"a": "b"}}, "template": template(), "updateStrategy": {"type": "X"}}),
+    made(
+        "apps/v1", "ReplicaSet", "d", spec={"selector": {"matchLabels": {"a": "b"}}, "template": template()}
+    ),
+    made(
+        "apps/v1", "DaemonSet", "d", spec={"selector": SELECTOR, "template": template(restartPolicy="Never")}
+    ),
+    made(
+        "apps/v1",
+        "DaemonSet",
+        "d",
+        spec={
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": template(),
+            "updateStrategy": {"type": "X"},
+        },
+    ),
+    made(
+        "apps/v1",
+        "StatefulSet",
+        "d",
+        spec={"selector": SELECTOR, "template": template(), "podManagementPolicy": "X", "replicas": -1},
+    ),
+    made(
+        "apps/v1",
+        "StatefulSet",
+        "d",
+        spec={
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": template(),
+            "updateStrategy": {"type": "X"},
+        },
+    ),
     job(template=template()),
     job(template=template(restartPolicy="Always")),
     job(parallelism=-1),
@@ -150,8 +181,18 @@ WORKLOADS: list[Tree] = [
     job(template={}),
     made("batch/v1", "Job", "j"),
     made("batch/v1", "Job", "x" * 64, spec=job()["spec"]),
-    made("batch/v1", "CronJob", "c", spec={"schedule": "x", "jobTemplate": {"spec": {"template": template(restartPolicy="Never")}}}),
-    made("batch/v1", "CronJob", "c", spec={"jobTemplate": {"spec": {"template": template()}}, "concurrencyPolicy": "X"}),
+    made(
+        "batch/v1",
+        "CronJob",
+        "c",
+        spec={"schedule": "x", "jobTemplate": {"spec": {"template": template(restartPolicy="Never")}}},
+    ),
+    made(
+        "batch/v1",
+        "CronJob",
+        "c",
+        spec={"jobTemplate": {"spec": {"template": template()}}, "concurrencyPolicy": "X"},
+    ),
 ]
 
 OTHERS: list[Tree] = [
@@ -176,20 +217,51 @@ OTHERS: list[Tree] = [
     made("v1", "ResourceQuota", "q", spec={"hard": {"limits.nvidia.com/gpu": "5"}}),
     made("v1", "ResourceQuota", "q", spec={"hard": {"pods": "5"}, "scopes": ["X"]}),
     made("v1", "ResourceQuota", "q", spec={"hard": {"services": "5"}, "scopes": ["Terminating"]}),
-    made("v1", "LimitRange", "l", spec={"limits": [{"type": "Container", "max": {"cpu": "1"}, "min": {"cpu": "2"}}]}),
-    made("v1", "LimitRange", "l", spec={"limits": [{"type": "Container", "default": {"cpu": "3"}, "max": {"cpu": "2"}}]}),
+    made(
+        "v1",
+        "LimitRange",
+        "l",
+        spec={"limits": [{"type": "Container", "max": {"cpu": "1"}, "min": {"cpu": "2"}}]},
+    ),
+    made(
+        "v1",
+        "LimitRange",
+        "l",
+        spec={"limits": [{"type": "Container", "default": {"cpu": "3"}, "max": {"cpu": "2"}}]},
+    ),
     made("v1", "LimitRange", "l", spec={"limits": [{"type": "Pod", "default": {"cpu": "3"}}]}),
     made("v1", "PersistentVolumeClaim", "c", spec={}),
-    made("v1", "PersistentVolumeClaim", "c", spec={"accessModes": ["X"], "resources": {"requests": {"storage": "0"}}}),
-    made("policy/v1", "PodDisruptionBudget", "b", spec={"minAvailable": 1, "maxUnavailable": 1, "selector": SELECTOR}),
+    made(
+        "v1",
+        "PersistentVolumeClaim",
+        "c",
+        spec={"accessModes": ["X"], "resources": {"requests": {"storage": "0"}}},
+    ),
+    made(
+        "policy/v1",
+        "PodDisruptionBudget",
+        "b",
+        spec={"minAvailable": 1, "maxUnavailable": 1, "selector": SELECTOR},
+    ),
     made("policy/v1", "PodDisruptionBudget", "b", spec={"minAvailable": -1}),
     made("policy/v1", "PodDisruptionBudget", "b", spec={"minAvailable": "abc"}),
-    made("policy/v1", "PodDisruptionBudget", "b", spec={"maxUnavailable": "150%", "unhealthyPodEvictionPolicy": "X"}),
+    made(
+        "policy/v1",
+        "PodDisruptionBudget",
+        "b",
+        spec={"maxUnavailable": "150%", "unhealthyPodEvictionPolicy": "X"},
+    ),
     made("coordination.k8s.io/v1", "Lease", "l", spec={"leaseDurationSeconds": 0, "leaseTransitions": -1}),
     made("rbac.authorization.k8s.io/v1", "Role", "r", rules=[{"apiGroups": [""], "resources": ["pods"]}]),
     made("rbac.authorization.k8s.io/v1", "Role", "r", rules=[{"resources": ["pods"], "verbs": ["get"]}]),
     made("rbac.authorization.k8s.io/v1", "RoleBinding", "r", roleRef={"kind": "X", "name": ""}),
-    made("rbac.authorization.k8s.io/v1", "RoleBinding", "r", roleRef={"kind": "Role", "name": "a"}, subjects=[{"kind": "X", "name": ""}]),
+    made(
+        "rbac.authorization.k8s.io/v1",
+        "RoleBinding",
+        "r",
+        roleRef={"kind": "Role", "name": "a"},
+        subjects=[{"kind": "X", "name": ""}],
+    ),
     made("v1", "Event", "e", metadata={"namespace": "default"}, involvedObject={"namespace": "other"}),
 ]
 
@@ -198,11 +270,21 @@ CLUSTER_WIDE: list[Tree] = [
     made("v1", "Node", "n", spec={"taints": [{"key": "a", "effect": "X"}]}),
     made("v1", "Node", "n", spec={"taints": [{"key": "a b", "value": "b c", "effect": "NoSchedule"}]}),
     made("v1", "Node", "n", spec={"taints": [{"key": "a"}]}),
-    made("v1", "Node", "n", spec={"taints": [{"key": "a", "effect": "NoExecute"}, {"key": "a", "effect": "NoExecute"}]}),
+    made(
+        "v1",
+        "Node",
+        "n",
+        spec={"taints": [{"key": "a", "effect": "NoExecute"}, {"key": "a", "effect": "NoExecute"}]},
+    ),
     made("v1", "Node", "n", spec={"podCIDR": "x"}),
     made("v1", "Node", "n", status={"capacity": {"nvidia.com/gpu": "0.5"}}),
     made("v1", "PersistentVolume", "p", spec={}),
-    made("v1", "PersistentVolume", "p", spec={"capacity": {"cpu": "1"}, "accessModes": ["X"], "hostPath": {"path": "/x"}}),
+    made(
+        "v1",
+        "PersistentVolume",
+        "p",
+        spec={"capacity": {"cpu": "1"}, "accessModes": ["X"], "hostPath": {"path": "/x"}},
+    ),
     made("scheduling.k8s.io/v1", "PriorityClass", "p", value=2000000000),
     made("scheduling.k8s.io/v1", "PriorityClass", "system-p", value=2),
     made("scheduling.k8s.io/v1", "PriorityClass", "p", value=2, preemptionPolicy="X"),

@@ -9,9 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.cluster.binaries import Binaries
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.images import BUSYBOX
 from tests.cluster.node import RealNode
+from tests.embedded.cluster_up import Up
 from tests.embedded.kubectl.servers import Place, environment, kubectl_at_hand
 from tests.embedded.kubectl.transcript import SESSIONS, execute, read, run
 
@@ -41,3 +43,10 @@ def test_on_a_real_cluster(control_plane: ControlPlane, real_node: RealNode, tmp
         scheduler.stop()
     told = [f"{chapter}\n{problem}" for chapter, problems in found.items() for problem in problems]
     assert not told, "\n\n".join(told)
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_on_windlass_up(windlass_up: Up, binaries: Binaries, chapter: str, tmp_path: Path) -> None:
+    place = Place(kubectl_at_hand(binaries.path("kubectl")), windlass_up.kubeconfig, "cpu-0", BUSYBOX)
+    problems = play(place, chapter, tmp_path / chapter)
+    assert not problems, "\n\n".join(problems)

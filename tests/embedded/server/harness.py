@@ -81,7 +81,11 @@ class Client:
         **query: object,
     ) -> Answer:
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        sent = {**self.headers, "Accept": JSON, **({"Content-Type": content_type} if data is not None else {})}
+        sent = {
+            **self.headers,
+            "Accept": JSON,
+            **({"Content-Type": content_type} if data is not None else {}),
+        }
         asked = f"?{_encoded(query)}" if query else ""
         answer = self.pool.request(
             method,

@@ -46,7 +46,9 @@ def test_a_pod_that_runs_gets_its_grace(either: Client) -> None:
     assert shorter["metadata"]["deletionGracePeriodSeconds"] == 5
     longer = either.delete(f"{PODS}/graceful", gracePeriodSeconds=60).ok()
     assert longer["metadata"]["deletionGracePeriodSeconds"] == 5
-    either.delete(f"{PODS}/graceful", {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}).ok()
+    either.delete(
+        f"{PODS}/graceful", {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
+    ).ok()
     assert either.get(f"{PODS}/graceful").code == 404
 
 
@@ -62,7 +64,10 @@ def test_finalizers_hold_an_object(either: Client) -> None:
     assert either.delete(f"{MAPS}/held").code == 200
     answer = either.patch(f"{MAPS}/held", {"metadata": {"finalizers": ["example.com/new"]}})
     assert answer.code == 422
-    assert "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted" in answer.message
+    assert (
+        "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted"
+        in answer.message
+    )
     either.patch(f"{MAPS}/held", {"metadata": {"finalizers": ["example.com/more"]}}).ok()
     assert either.get(f"{MAPS}/held").code == 200
     either.patch(f"{MAPS}/held", {"metadata": {"finalizers": None}}).ok()
@@ -83,7 +88,9 @@ def test_preconditions(either: Client) -> None:
     assert f"the UID in the precondition (other) does not match the UID in record ({made['uid']})" in message
     code, message = delete(resourceVersion="1")
     assert code == 409
-    assert "the ResourceVersion in the precondition (1) does not match the ResourceVersion in record" in message
+    assert (
+        "the ResourceVersion in the precondition (1) does not match the ResourceVersion in record" in message
+    )
     assert delete(uid=made["uid"], resourceVersion=made["resourceVersion"])[0] == 200
 
 
@@ -104,7 +111,9 @@ def test_propagation_is_written_as_a_finalizer(client: Client) -> None:
 
 def test_a_job_leaves_its_pods_unless_told_otherwise(either: Client) -> None:
     spec = {"template": {"spec": {**pod("x")["spec"], "restartPolicy": "Never"}}, "suspend": True}
-    either.post(JOBS, {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "left"}, "spec": spec}).ok()
+    either.post(
+        JOBS, {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "left"}, "spec": spec}
+    ).ok()
     answer = either.delete(f"{JOBS}/left")
     assert answer.code == 200
     assert "child pods are preserved by default when jobs are deleted" in answer.headers["Warning"]
@@ -146,7 +155,8 @@ def guarded(api: Client, name: str, allowed: int, healthy: int) -> None:
     api.patch(f"{PODS}/{name}/status", {"status": {"phase": "Running", "conditions": [ready]}}).ok()
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": name}}}
     made = api.post(
-        BUDGETS, {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": spec}
+        BUDGETS,
+        {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": spec},
     ).ok()
     status = {
         "disruptionsAllowed": allowed,

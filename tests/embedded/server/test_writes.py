@@ -19,7 +19,12 @@ def config(name: str, **data: str) -> Tree:
 
 def pod(name: str, **spec: Any) -> Tree:
     box = {"name": "main", "image": "train"}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [box], **spec}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [box], **spec},
+    }
 
 
 def deployment(name: str) -> Tree:
@@ -64,7 +69,8 @@ def test_a_stale_write_is_a_conflict(either: Client) -> None:
         "please apply your changes to the latest version and try again"
     )
     answer = either.patch(
-        f"{MAPS}/stale", {"metadata": {"resourceVersion": old["metadata"]["resourceVersion"]}, "data": {"x": "y"}}
+        f"{MAPS}/stale",
+        {"metadata": {"resourceVersion": old["metadata"]["resourceVersion"]}, "data": {"x": "y"}},
     )
     assert answer.code == 409
     assert either.get(f"{MAPS}/stale").ok()["data"] == {"a": "b"}
@@ -82,7 +88,12 @@ def test_a_write_for_another_object_of_the_name_is_a_conflict(either: Client) ->
 def test_blind_replacement_where_the_kind_allows_it(either: Client) -> None:
     either.post(MAPS, config("blind")).ok()
     assert either.put(f"{MAPS}/blind", config("blind", a="b")).ok()["data"] == {"a": "b"}
-    lease: Tree = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "blind"}, "spec": {}}
+    lease: Tree = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "blind"},
+        "spec": {},
+    }
     assert either.put(f"{LEASES}/blind", lease).code == 201  # a lease may be made by replacing nothing
     answer = either.put(f"{LEASES}/blind", lease)
     assert answer.code == 422
@@ -93,7 +104,10 @@ def test_blind_replacement_where_the_kind_allows_it(either: Client) -> None:
 
 def test_a_write_that_changes_nothing_makes_no_version(either: Client) -> None:
     made = either.post(MAPS, config("same", a="b")).ok()
-    assert either.put(f"{MAPS}/same", made).ok()["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+    assert (
+        either.put(f"{MAPS}/same", made).ok()["metadata"]["resourceVersion"]
+        == made["metadata"]["resourceVersion"]
+    )
     patched = either.patch(f"{MAPS}/same", {"data": {"a": "b"}}).ok()
     assert patched["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
 
@@ -124,7 +138,10 @@ def test_three_kinds_of_patch(either: Client) -> None:
     assert sorted(names) == ["main", "side"]
     replaced = either.patch(path, side, MERGE).ok()
     assert [box["name"] for box in replaced["spec"]["template"]["spec"]["containers"]] == ["side"]
-    operations = [{"op": "test", "path": "/spec/replicas", "value": 2}, {"op": "replace", "path": "/spec/replicas", "value": 5}]
+    operations = [
+        {"op": "test", "path": "/spec/replicas", "value": 2},
+        {"op": "replace", "path": "/spec/replicas", "value": 5},
+    ]
     assert either.patch(path, operations, JSON_PATCH).ok()["spec"]["replicas"] == 5
     assert either.patch(path, operations, JSON_PATCH).code == 422
     assert either.patch(path, {}, "application/xml").code == 415
@@ -144,14 +161,22 @@ def test_generation_counts_changes_of_what_is_wanted(either: Client) -> None:
 
 def test_server_side_apply_keeps_fields_apart(either: Client) -> None:
     path = f"{MAPS}/applied"
-    first = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}, "data": {"a": "1", "b": "1"}}
+    first = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "applied"},
+        "data": {"a": "1", "b": "1"},
+    }
     answer = either.patch(path, first, APPLY, fieldManager="one")
     assert answer.code == 201
     second = {**first, "data": {"b": "2"}}
     answer = either.patch(path, second, APPLY, fieldManager="two")
     assert answer.code == 409
     assert 'Apply failed with 1 conflict: conflict with "one": .data.b' in answer.message
-    assert either.patch(path, second, APPLY, fieldManager="two", force="true").ok()["data"] == {"a": "1", "b": "2"}
+    assert either.patch(path, second, APPLY, fieldManager="two", force="true").ok()["data"] == {
+        "a": "1",
+        "b": "2",
+    }
     third = {**first, "data": {}}
     assert either.patch(path, third, APPLY, fieldManager="one").ok()["data"] == {"b": "2"}
     answer = either.patch(path, third, APPLY)
@@ -203,9 +228,24 @@ def test_binding(either: Client) -> None:
     [
         (MAPS, b"{", 400, ""),
         (MAPS, b"[]", 400, ""),
-        (MAPS, {"apiVersion": "apps/v1", "kind": "ConfigMap", "metadata": {"name": "x"}}, 400, "no kind \\"ConfigMap\\" is registered for version"),
-        (MAPS, {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}}, 400, "cannot be handled as a ConfigMap"),
-        (MAPS, {**config("x"), "metadata": {"name": "x", "namespace": "other"}}, 400, "does not match the namespace"),
+        (
+            MAPS,
+            {"apiVersion": "apps/v1", "kind": "ConfigMap", "metadata": {"name": "x"}},
+            400,
+            'is registered for version \\"apps/v1\\"',
+        ),
+        (
+            MAPS,
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}},
+            400,
+            "cannot be handled as a ConfigMap",
+        ),
+        (
+            MAPS,
+            {**config("x"), "metadata": {"name": "x", "namespace": "other"}},
+            400,
+            "does not match the namespace",
+        ),
         (MAPS, {**config("x"), "metadata": {}}, 422, "name or generateName is required"),
         (MAPS, {**config("Not_A_Name")}, 422, "a lowercase RFC 1123 subdomain must consist of"),
         ("/api/v1/namespaces/nowhere/configmaps", config("x"), 404, 'namespaces \\"nowhere\\" not found'),

@@ -125,7 +125,7 @@ def _from_workload(unit: Unit, members: Members, inputs: Inputs) -> Workload:
     wire = inputs.workloads[unit.key.key]
     base = kueue_workload(wire, inputs.system, inputs.hostnames)
     kind, _, key = base.owner.partition(" ")
-    owner = inputs.owners.get((kind, key))
+    owner = _with_sets(kind, key, inputs)
     sets = with_pods(base.pod_sets, members.pods, owner.set_label if owner is not None else "")
     pods = {pod.key: pod for pod in members.pods}
     queue = _cluster_queue(base.namespace, base.queue, inputs)
@@ -228,7 +228,7 @@ def _pod_group_parts(unit: Unit, members: Members, inputs: Inputs) -> Parts:
 
 
 def _owner_parts(unit: Unit, members: Members, inputs: Inputs) -> Parts | None:
-    owner = _with_sets(unit, inputs)
+    owner = _with_sets(unit.key.kind, unit.key.key, inputs)
     key = unit.key.key if unit.key.index is None else f"{unit.key.key}-{unit.key.index}"
     if owner is None or not owner.sets:
         if members.pods:
@@ -249,12 +249,12 @@ def _owner_parts(unit: Unit, members: Members, inputs: Inputs) -> Parts | None:
     )
 
 
-def _with_sets(unit: Unit, inputs: Inputs) -> Owner | None:
+def _with_sets(kind: str, key: str, inputs: Inputs) -> Owner | None:
     """The owner; a TrainJob with the sets of the JobSet that was made of it."""
-    owner = inputs.owners.get((unit.key.kind, unit.key.key))
+    owner = inputs.owners.get((kind, key))
     if owner is None or owner.sets:
         return owner
-    below = inputs.owners.get(("JobSet", unit.key.key))
+    below = inputs.owners.get(("JobSet", key))
     if below is None:
         return owner
     return msgspec.structs.replace(owner, sets=below.sets, set_label=below.set_label, deadline=below.deadline)
@@ -262,7 +262,7 @@ def _with_sets(unit: Unit, inputs: Inputs) -> Owner | None:
 
 def _unreadable_parts(unit: Unit, members: Members, inputs: Inputs, error: InputError) -> Parts:
     """Something that it asks for can't be read: it waits, and says what."""
-    owner = _with_sets(unit, inputs) if unit.key.source == "owner" else None
+    owner = _with_sets(unit.key.kind, unit.key.key, inputs) if unit.key.source == "owner" else None
     if owner is not None and owner.sets:
         metadata = owner.metadata
         sets = tuple(PodSet(one.name, one.count, template_pod(owner, one)) for one in owner.sets)

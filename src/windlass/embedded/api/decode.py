@@ -44,10 +44,12 @@ class Mismatch(Exception):
 class _Notes:
     """What a decoder found besides the object."""
 
-    __slots__ = ("unknown",)
+    __slots__ = ("bare", "unknown")
 
-    def __init__(self) -> None:
+    def __init__(self, bare: bool = False) -> None:
         self.unknown = False
+        self.bare = bare
+        """Only what was given: nothing filled in, nothing empty left out."""
 
 
 Decoder = Callable[[Any, _Notes], Any]
@@ -79,6 +81,16 @@ def decode(
     if field_validation == "Strict" and unknown:
         raise ApiError.bad_request(f"{head}strict decoding error: {', '.join(unknown)}")
     return made, unknown
+
+
+def bare(kind: Kind, obj: Tree) -> Tree:
+    """Types checked and numbers canonical, with nothing filled in or left out. Raises `Mismatch`."""
+    notes = _Notes(bare=True)
+    made: Tree = compiled(kind)(obj, notes)
+    if notes.unknown:
+        for path in unknown_fields(of_kind(kind), obj):
+            raise Mismatch(None, "", f".{path}: field not declared in schema")
+    return made
 
 
 def decode_metadata(metadata: object, unknown: list[str]) -> Tree:
@@ -193,8 +205,10 @@ def _struct(node: Node) -> Decoder:
                 problem.struct = problem.struct or name
                 problem.path.insert(0, field)
                 raise
-            if inner or not found[1]:
+            if inner or not found[1] or notes.bare:
                 made[field] = inner
+        if notes.bare:
+            return made
         for field, zero in always:
             if field not in made:
                 made[field] = zero() if callable(zero) else zero

@@ -48,8 +48,12 @@ def _deployment(obj: Tree) -> None:
     _template(spec)
 
 
+TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
+
+
 def _daemon_set(obj: Tree) -> None:
     spec = obj["spec"]
+    obj["metadata"].setdefault("annotations", {}).setdefault(TEMPLATE_GENERATION, "0")
     _fill(spec, {"revisionHistoryLimit": 10})
     strategy = spec["updateStrategy"]
     strategy.setdefault("type", "RollingUpdate")

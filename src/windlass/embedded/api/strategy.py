@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass.embedded.api.decode import zero_value
-from windlass.embedded.api.defaults import apply_defaults
+from windlass.embedded.api.defaults import TEMPLATE_GENERATION, apply_defaults
 from windlass.embedded.api.defaults_pod import quality_of_service
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.schema import of_kind
@@ -35,7 +35,6 @@ COUNTED = {
 
 _KEEPS_STATUS = {("", "Node"), ("", "Namespace"), ("apiextensions.k8s.io", "CustomResourceDefinition")}
 
-_TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 JOB_NAME = "batch.kubernetes.io/job-name"
 
@@ -77,7 +76,7 @@ def _created_pod(obj: Tree) -> None:
 
 
 def _created_daemon_set(obj: Tree) -> None:
-    obj["metadata"].setdefault("annotations", {})[_TEMPLATE_GENERATION] = "1"
+    obj["metadata"].setdefault("annotations", {})[TEMPLATE_GENERATION] = "1"
 
 
 def _created_namespace(obj: Tree) -> None:
@@ -221,10 +220,10 @@ def _updated(kind: Kind, new: Tree, old: Tree) -> None:
     elif identity == ("batch", "Job") and not new["spec"].get("selector"):
         _copy(new["spec"], old["spec"], "selector")
     elif identity == ("apps", "DaemonSet"):
-        before = (old["metadata"].get("annotations") or {}).get(_TEMPLATE_GENERATION, "0")
+        before = (old["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION, "0")
         changed = new["spec"].get("template") != old["spec"].get("template")
         counted = str(int(before) + changed) if before.isdigit() else before
-        new["metadata"].setdefault("annotations", {})[_TEMPLATE_GENERATION] = counted
+        new["metadata"].setdefault("annotations", {})[TEMPLATE_GENERATION] = counted
     elif identity == ("", "Namespace"):
         new["spec"]["finalizers"] = clone(old["spec"].get("finalizers", []))
     apply_defaults(kind, new)

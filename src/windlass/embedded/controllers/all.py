@@ -13,6 +13,7 @@ from windlass.embedded.controllers.loop import Loop, Worker
 from windlass.embedded.controllers.namespaces import NamespaceDeletion, NamespaceFurniture
 from windlass.embedded.controllers.node_lifecycle import LostPods, NodeLifecycle, TaintEviction
 from windlass.embedded.controllers.owners import WORKERS
+from windlass.embedded.controllers.quota import QuotaWorker
 
 
 class Controllers:
@@ -31,6 +32,7 @@ class Controllers:
         workers: list[Worker] = [
             *(make(verbs, cache) for make in WORKERS),
             BudgetWorker(verbs, cache),
+            QuotaWorker(verbs, cache),
             NodeLifecycle(verbs, cache),
             TaintEviction(verbs, cache),
             LostPods(verbs, cache),

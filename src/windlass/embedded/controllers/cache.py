@@ -19,7 +19,9 @@ Hear = Callable[[str, str, Tree, "Tree | None"], None]
 class Source(Protocol):
     """The part of the verbs that is needed here."""
 
-    def list(self, resource: str, namespace: str = "", selector: str = "", fields: str = "") -> list[Tree]: ...
+    def list(
+        self, resource: str, namespace: str = "", selector: str = "", fields: str = ""
+    ) -> list[Tree]: ...
 
     def subscribe(self, resource: str, tell: Tell) -> Callable[[], None]: ...
 

@@ -1,7 +1,7 @@
 """Carries out what a controller decided, in order, through the in-process verbs.
 
-`controllers.owners` hands outcomes in. Once making a child is refused, no further ones are tried; the rest is carried out,
-and the refusal is raised at the end: the loop comes back later, and the controller decides anew.
+`controllers.owners` hands outcomes in. Once making a child is refused, no further ones are tried; the rest is carried
+out, and the refusal is raised at the end: the loop comes back later, and the controller decides anew.
 """
 
 from __future__ import annotations

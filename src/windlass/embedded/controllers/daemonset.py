@@ -19,7 +19,13 @@ from windlass.embedded.controllers.objects import (
     proportion,
 )
 from windlass.embedded.controllers.outcome import Announce, Create, Delete, Outcome, Plan, Status
-from windlass.embedded.controllers.pods import is_available, is_finished, is_ready, phase_of, soonest_available
+from windlass.embedded.controllers.pods import (
+    is_available,
+    is_finished,
+    is_ready,
+    phase_of,
+    soonest_available,
+)
 from windlass.embedded.controllers.revisions import HASH, keep_revision, trim_revisions
 from windlass.embedded.controllers.template import pod_from, prefix_of
 from windlass.model.affinity import matches_pod_affinity_to_node

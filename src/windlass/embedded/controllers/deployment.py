@@ -1,7 +1,7 @@
 """The Deployment controller: one ReplicaSet for each template, and the way from one to the next.
 
-`reconcile_deployment` is pure. Rolling steps are in `deployment_rolling`, status and conditions in `deployment_status`.
-`kubectl rollout` works on what is written here: revisions, the pause, the progress condition.
+`reconcile_deployment` is pure. Rolling steps are in `deployment_rolling`, status and conditions in
+`deployment_status`. `kubectl rollout` works on what is written here: revisions, the pause, the progress condition.
 """
 
 from __future__ import annotations
@@ -106,7 +106,9 @@ def _create_new(
     digest = template_hash(template, collisions)
     name = f"{name_of(deployment)}-{digest}"
     if any(name_of(each) == name for each in old):  # two templates, one hash: take another
-        plan.add(Status(RESOURCE, deployment, {**deployment.get("status", {}), "collisionCount": collisions + 1}))
+        plan.add(
+            Status(RESOURCE, deployment, {**deployment.get("status", {}), "collisionCount": collisions + 1})
+        )
         return
     revision = max(map(revision_of, old), default=0) + 1
     is_recreate = (deployment["spec"].get("strategy") or {}).get("type") == "Recreate"

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windlass.embedded.controllers.deployment_rolling import limits_of
-from windlass.embedded.controllers.objects import Tree, condition_of, name_of, seconds, timestamp, with_condition
+from windlass.embedded.controllers.objects import (
+    Tree,
+    condition_of,
+    name_of,
+    seconds,
+    timestamp,
+    with_condition,
+)
 from windlass.embedded.controllers.replicaset import wanted_replicas
 
 FOREVER = 2**31 - 1
@@ -35,7 +42,9 @@ def deployment_status(
     if progress is not None:
         conditions = _with(conditions, progress, now)
         if moved and progress["reason"] == "ReplicaSetUpdated":
-            conditions = [_touched(each, now) if each["type"] == "Progressing" else each for each in conditions]
+            conditions = [
+                _touched(each, now) if each["type"] == "Progressing" else each for each in conditions
+            ]
     status["conditions"] = conditions
     return status, again
 
@@ -92,7 +101,11 @@ def _progress(
         return _condition("Unknown", "DeploymentResumed", "Deployment is resumed"), now + int(deadline)
     if new is None:
         return (known_words(known) if known else None), None
-    if known is not None and known.get("reason") == "NewReplicaSetAvailable" and is_complete(deployment, status):
+    if (
+        known is not None
+        and known.get("reason") == "NewReplicaSetAvailable"
+        and is_complete(deployment, status)
+    ):
         return known_words(known), None
     if is_complete(deployment, status):
         return _condition("True", "NewReplicaSetAvailable", f"{what} has successfully progressed."), None

@@ -1,7 +1,8 @@
-"""PodDisruptionBudgets: how many of the pods may go right now. The eviction subresource believes what is written here.
+"""PodDisruptionBudgets: how many of the pods may go right now. The eviction subresource believes what is written
+here.
 
-`reconcile_budget` is pure; `BudgetWorker` gathers. `expected` is how many pods there should be, which a percentage and
-maxUnavailable need to know from the pods' owners.
+`reconcile_budget` is pure; `BudgetWorker` gathers. `expected` is how many pods there should be, which a percentage
+and maxUnavailable need to know from the pods' owners.
 """
 
 from __future__ import annotations

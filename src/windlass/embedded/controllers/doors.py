@@ -1,4 +1,6 @@
-"""The part of `embedded.verbs.Verbs` that controllers and nodes use, so that they can be given something else in a test."""
+"""The part of `embedded.verbs.Verbs` that controllers and nodes use, so that they can be given something else in a
+test.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,15 @@ Tell = Callable[[str, Tree, "Tree | None"], None]
 class Door(Protocol):
     def get(self, resource: str, namespace: str, name: str) -> Tree: ...
 
-    def list(self, resource: str, namespace: str = "", selector: str = "", fields: str = "") -> list[Tree]: ...
+    def list(
+        self, resource: str, namespace: str = "", selector: str = "", fields: str = ""
+    ) -> list[Tree]: ...
 
     def create(self, resource: str, namespace: str, obj: Tree) -> Tree: ...
 
-    def update(
-        self, resource: str, namespace: str, name: str, obj: Tree, subresource: str = ""
-    ) -> Tree: ...
+    def update(self, resource: str, namespace: str, name: str, obj: Tree, subresource: str = "") -> Tree: ...
 
-    def patch(
-        self, resource: str, namespace: str, name: str, merge: Tree, subresource: str = ""
-    ) -> Tree: ...
+    def patch(self, resource: str, namespace: str, name: str, merge: Tree, subresource: str = "") -> Tree: ...
 
     def delete(
         self,

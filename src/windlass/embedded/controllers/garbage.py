@@ -1,7 +1,7 @@
 """Garbage collection: what is owned goes when its owners are gone; foreground and orphan deletion.
 
-`GarbageCollector` hears of every kind, also of those that CustomResourceDefinitions add later, through `subscribe_all`.
-It keeps who exists and who depends on whom, and nothing else of the objects.
+`GarbageCollector` hears of every kind, also of those that CustomResourceDefinitions add later, through
+`subscribe_all`. It keeps who exists and who depends on whom, and nothing else of the objects.
 """
 
 from __future__ import annotations
@@ -128,7 +128,9 @@ class GarbageCollector:
             self._verbs.patch(resource, *split_key(key_of(thing)), merge)
             return
         waiting = any(self._waits(each) for each in references)
-        self._delete(resource, thing, "Foreground" if waiting and self._has_dependents(thing) else "Background")
+        self._delete(
+            resource, thing, "Foreground" if waiting and self._has_dependents(thing) else "Background"
+        )
 
     def _stands(self, reference: Tree) -> bool:
         """Whether the owner keeps its dependents; an owner of a kind that isn't served is nobody's to judge."""

@@ -1,8 +1,8 @@
 """The Job controller: so many pods until so many have succeeded, or until it is clear that they won't.
 
-`reconcile_job` is pure: a Job, its pods, what is remembered of failures, and the time go in; actions come out. A pod is
-counted once and for all, by a finalizer that keeps it until then; `status.uncountedTerminatedPods` carries those that
-were being counted when the process was killed.
+`reconcile_job` is pure: a Job, its pods, what is remembered of failures, and the time go in; actions come out. A pod
+is counted once and for all, by a finalizer that keeps it until then; `status.uncountedTerminatedPods` carries those
+that were being counted when the process was killed.
 """
 
 from __future__ import annotations
@@ -66,6 +66,9 @@ class Failures:
         return self.last + pause
 
 
+NONE_FAILED = Failures()
+
+
 @dataclass
 class Tally:
     """What has ended: counted before, and found now."""
@@ -79,11 +82,11 @@ class Tally:
     """Pods whose finalizer can go."""
     why_fail: str = ""
     """The words of a FailJob rule."""
-    failures: Failures = Failures()
+    failures: Failures = NONE_FAILED
 
 
 def reconcile_job(
-    job: Tree, pods: Sequence[Tree], now: float, failures: Failures = Failures()
+    job: Tree, pods: Sequence[Tree], now: float, failures: Failures = NONE_FAILED
 ) -> tuple[Outcome, Failures]:
     if job["spec"].get("managedBy") not in (None, "", OURS):
         return Outcome(), failures
@@ -102,7 +105,9 @@ def _after_the_end(job: Tree, pods: Sequence[Tree], now: float) -> Outcome:
     plan = Plan([Patch("pods", pod, untracked(pod)) for pod in pods if is_tracked(pod)])
     ttl = job["spec"].get("ttlSecondsAfterFinished")
     if ttl is not None and not is_deleting(job):
-        ended = condition_of(job, "Complete") if has_condition(job, "Complete") else condition_of(job, "Failed")
+        ended = (
+            condition_of(job, "Complete") if has_condition(job, "Complete") else condition_of(job, "Failed")
+        )
         assert ended is not None, "it is over"
         expires = seconds(ended.get("lastTransitionTime")) + int(ttl)
         if now >= expires:

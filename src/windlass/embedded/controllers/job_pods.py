@@ -52,7 +52,9 @@ def has_failed(job: Tree, pod: Tree) -> bool:
 def finished_at(pod: Tree, now: float) -> float:
     """When the pod ended, as its last container says; else when it was deleted, else now."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    ends = [seconds(((each.get("state") or {}).get("terminated") or {}).get("finishedAt")) for each in statuses]
+    ends = [
+        seconds(((each.get("state") or {}).get("terminated") or {}).get("finishedAt")) for each in statuses
+    ]
     known = max(ends, default=0.0) or seconds(pod["metadata"].get("deletionTimestamp"))
     return min(known, now) if known else now
 

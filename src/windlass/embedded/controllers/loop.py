@@ -36,7 +36,9 @@ class Worker(Protocol):
 
 
 class Loop:
-    def __init__(self, cache: Cache, workers: Sequence[Worker], clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, cache: Cache, workers: Sequence[Worker], clock: Callable[[], float] = time.time
+    ) -> None:
         self.cache, self._clock = cache, clock
         self._workers = list(workers)
         self._listening: dict[str, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Namespaces that are being deleted are emptied first; every living one has its service account and the cluster's CA."""
+"""Namespaces that are deleted are emptied first; every living one has its service account and the cluster's CA."""
 
 from __future__ import annotations
 

@@ -87,7 +87,9 @@ def wanted_taints(node: Tree, now: float) -> list[Tree]:
     """Those of others as they are, and ours as the node's state wants them."""
     known = (node.get("spec") or {}).get("taints") or []
     ours = _own_taints(node)
-    kept = [dict(each) for each in known if each["key"] not in _MANAGED or (each["key"], each["effect"]) in ours]
+    kept = [
+        dict(each) for each in known if each["key"] not in _MANAGED or (each["key"], each["effect"]) in ours
+    ]
     present = {(each["key"], each["effect"]) for each in kept}
     added = [
         {"key": key, "effect": effect, "timeAdded": timestamp(now)}
@@ -136,12 +138,10 @@ class NodeLifecycle:
                 said = f"Node {name_of(new)} event: Registered Node {name_of(new)} in Controller"
                 self._carrier.events.write(new, "RegisteredNode", said, created_at(new))
             yield name_of(new)
-        elif resource == LEASES:
+        elif resource == LEASES and new["metadata"].get("namespace") == LEASE_NAMESPACE:
             # A renewal on time changes nothing; the check at the old deadline reads the new one.
-            if new["metadata"].get("namespace") == LEASE_NAMESPACE and (
-                old is None or kind == "DELETED" or self._is_marked(name_of(new))
-            ):
-                yield name_of(new)
+            news = old is None or kind == "DELETED" or self._is_marked(name_of(new))
+            yield from [name_of(new)] if news else []
 
     def work(self, key: str, now: float) -> float | None:
         node = self._cache.get("nodes", key)
@@ -204,7 +204,9 @@ def eviction_time(pod: Tree, taints: Sequence[Tree], now: float) -> float | None
         covering = [each for each in (pod["spec"].get("tolerations") or ()) if covers(each, taint)]
         if not covering:
             return now
-        bounded = [each["tolerationSeconds"] for each in covering if each.get("tolerationSeconds") is not None]
+        bounded = [
+            each["tolerationSeconds"] for each in covering if each.get("tolerationSeconds") is not None
+        ]
         if bounded and len(bounded) == len(covering):
             ends.append((seconds(taint.get("timeAdded")) or now) + max(0, min(bounded)))
     return min(ends, default=None)
@@ -268,4 +270,3 @@ class LostPods:
         actions.append(Delete("pods", pod, grace=0))
         self._carrier.carry_out(Outcome(tuple(actions)), now)
         return None
-

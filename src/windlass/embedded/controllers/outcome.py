@@ -1,7 +1,7 @@
 """What a controller wants done: a list of actions, and when to look again.
 
-Every controller's `reconcile` is a pure function that returns an `Outcome`; `controllers.carry` carries it out through
-the in-process verbs.
+Every controller's `reconcile` is a pure function that returns an `Outcome`; `controllers.carry` carries it out
+through the in-process verbs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The workers that run the pure controllers of kinds with children: gather, reconcile, carry out.
 
-`controllers.all` makes one for each kind. A change of an object or of one of its children brings the object's key into
-the queue; so does a new orphan that its selector matches.
+`controllers.all` makes one for each kind. A change of an object or of one of its children brings the object's key
+into the queue; so does a new orphan that its selector matches.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ class OwnerWorker:
         if is_deleting(child) or not labels_of(child):
             return
         for owner in self.cache.all(self.resource):
-            if namespace_of(owner) == namespace_of(child):
-                if selects(owner["spec"].get("selector"), labels_of(child)):
-                    yield key_of(owner)
+            here = namespace_of(owner) == namespace_of(child)
+            if here and selects(owner["spec"].get("selector"), labels_of(child)):
+                yield key_of(owner)
 
 
 class JobWorker(OwnerWorker):

@@ -1,7 +1,7 @@
 """A work queue: what is to be looked at, each thing once, at once or at a moment, slower where it keeps failing.
 
-`controllers.loop` owns one for all workers. It knows no clock: whoever takes work out says what time it is, so that tests
-play an hour in a millisecond.
+`controllers.loop` owns one for all workers. It knows no clock: whoever takes work out says what time it is, so that
+tests play an hour in a millisecond.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""ControllerRevisions: the history of a StatefulSet's or DaemonSet's template, for `kubectl rollout history` and `undo`."""
+"""ControllerRevisions: the history of a StatefulSet's or DaemonSet's template, for `kubectl rollout history` and
+`undo`.
+"""
 
 from __future__ import annotations
 
@@ -69,11 +71,7 @@ def trim_revisions(plan: Plan, owner: Tree, known: Sequence[Tree], in_use: Itera
     """Beyond the limit, the oldest that nothing uses go."""
     limit = owner["spec"].get("revisionHistoryLimit")
     used = set(in_use)
-    idle = [
-        each
-        for each in known
-        if name_of(each) not in used and labels_of(each).get(HASH, "") not in used
-    ]
+    idle = [each for each in known if name_of(each) not in used and labels_of(each).get(HASH, "") not in used]
     surplus = len(idle) - (10 if limit is None else int(limit))
     ranked = sorted(idle, key=lambda each: int(each.get("revision") or 0))
     plan.add(*(Delete(REVISIONS, each) for each in ranked[: max(0, surplus)]))

@@ -1,7 +1,7 @@
 """The StatefulSet controller: pods with lasting names, made and replaced in order.
 
-`reconcile_statefulset` is pure. One step at a time with the policy OrderedReady, all at once with Parallel; updates go
-from the highest number down to the partition.
+`reconcile_statefulset` is pure. One step at a time with the policy OrderedReady, all at once with Parallel; updates
+go from the highest number down to the partition.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class _State:
 
     def _claims(self, pod: Tree, name: str) -> Iterator[Tree]:
         """A claim for each template, mounted under the template's name."""
-        volumes = [each for each in pod["spec"].get("volumes") or ()]
+        volumes = list(pod["spec"].get("volumes") or ())
         for template in self.spec.get("volumeClaimTemplates") or ():
             mount = template["metadata"]["name"]
             claim = f"{mount}-{name}"

@@ -38,7 +38,9 @@ def prefix_of(name: str) -> str:
 
 def template_hash(template: Tree, collisions: int = 0) -> str:
     """Ten letters for a template; `collisions` makes others, where they are taken."""
-    encoded = msgspec.json.encode(template, order="deterministic") + (b"%d" % collisions if collisions else b"")
+    encoded = msgspec.json.encode(template, order="deterministic") + (
+        b"%d" % collisions if collisions else b""
+    )
     number = int.from_bytes(hashlib.sha256(encoded).digest()[:8], "big")
     letters = ""
     for _ in range(10):

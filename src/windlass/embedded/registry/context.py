@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from windlass.embedded.api import events
 from windlass.embedded.api.errors import ApiError
-from windlass.embedded.api.kinds import Kind, Kinds
+from windlass.embedded.api.kinds import Kind
+from windlass.embedded.api.machinery import Machinery
 from windlass.embedded.store.record import Stored
 from windlass.embedded.store.store import Store
 
 Tree = dict[str, Any]
 
+_EVENTS = "events.k8s.io"
+
 
 class Context:
-    def __init__(self, store: Store, kinds: Kinds, clock: Callable[[], float]) -> None:
-        self.store, self.kinds, self.clock = store, kinds, clock
+    def __init__(self, store: Store, machinery: Machinery, clock: Callable[[], float]) -> None:
+        self.store, self.machinery, self.clock = store, machinery, clock
+        self.kinds = machinery.kinds
 
     def kind(self, resource: str) -> Kind:
         found = self.kinds.named(resource)
@@ -34,18 +39,25 @@ class Context:
 
     def storage(self, kind: Kind) -> Kind:
         """The kind in the version that is stored."""
+        if kind.custom:
+            return kind
         return self.kinds.named(kind.store) or kind
 
+    def as_stored(self, kind: Kind, stored: Stored) -> bool:
+        """Whether the stored bytes are what a client of this version reads."""
+        return not kind.stored_as and (not kind.custom or stored.tree.get("apiVersion") == kind.api_version)
+
     def to_stored(self, kind: Kind, tree: Tree) -> tuple[Kind, Tree]:
-        """From the version of a request to the one that is stored."""
-        storage = self.storage(kind)
-        if storage.api_version != kind.api_version:
-            tree = {**tree, "apiVersion": storage.api_version}
-        return storage, tree
+        """From the version of a request to the one that is stored. Custom objects keep the version they came in."""
+        if kind.group == _EVENTS:
+            return self.storage(kind), events.as_core(tree)
+        return kind, tree
 
     def from_stored(self, kind: Kind, stored: Stored) -> Tree:
         """What is stored, in the version of a request. Shared: not to be changed."""
         tree = stored.tree
+        if kind.group == _EVENTS:
+            return events.as_events(tree)
         if tree.get("apiVersion") != kind.api_version:
             tree = {**tree, "apiVersion": kind.api_version}
         return tree

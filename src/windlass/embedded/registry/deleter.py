@@ -23,6 +23,9 @@ Tree = dict[str, Any]
 
 FOREGROUND_FINALIZER, ORPHAN_FINALIZER = "foregroundDeletion", "orphan"
 DEFAULT_GRACE = 30
+CRD = "customresourcedefinitions.apiextensions.k8s.io"
+CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+"""Holds a definition until its objects are gone; `registry.definitions` sees to that."""
 KEPT_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 
 
@@ -43,7 +46,10 @@ class Deleter:
             pending = tree["metadata"].get("deletionGracePeriodSeconds")
             if pending and (options.grace is None or grace >= pending):
                 return stored, False
-        marked = self._marked(tree, grace, _finalizers(storage, tree, options))
+        finalizers = _finalizers(storage, tree, options)
+        if storage.resource == CRD and CLEANUP not in finalizers and len(self._context.store.shelf(name)):
+            finalizers.append(CLEANUP)
+        marked = self._marked(tree, grace, finalizers)
         if not marked["metadata"].get("finalizers") and grace == 0:
             if options.dry_run:
                 return stored, True

@@ -180,9 +180,7 @@ def _read_token(text: str) -> _Token:
         raw = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
         token = msgspec.json.decode(raw, type=_Token)
     except (binascii.Error, msgspec.MsgspecError, UnicodeError) as error:
-        raise ApiError.bad_request(
-            f"invalid continue token: continue key is not valid: {error}"
-        ) from None
+        raise ApiError.bad_request(f"invalid continue token: continue key is not valid: {error}") from None
     if token.v != _TOKEN_VERSION:
         why = "continue key is not valid: server does not recognize this encoded version"
         raise ApiError.bad_request(f"invalid continue token: {why} {token.v}")

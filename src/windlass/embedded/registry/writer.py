@@ -1,7 +1,7 @@
 """Creating and changing objects: what a request asks for becomes a new version in the store, or an `ApiError`.
 
-    create   metadata → strategy → default → admit → validate → store
-    update   what is stored → merged with what is asked for → strategy → default → admit → validate → store
+    create   decode → metadata → checks → store
+    change   what is stored → what is asked for → decode → checks → store
 
 `verbs` and the HTTP server call it. Everything happens between two turns of the loop, so nobody sees half of it, and a
 refusal leaves the store as it was. A dry run does all of it but the last step.
@@ -15,20 +15,23 @@ from typing import Any
 
 import msgspec
 
-from windlass.embedded.api.errors import ApiError, invalid
+from windlass.embedded.api import apply
+from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.registry import strategy
 from windlass.embedded.registry.checks import Checks
 from windlass.embedded.registry.context import Context
-from windlass.embedded.registry.metadata import begin, carry_over, rfc3339
+from windlass.embedded.registry.identity import check_identity, check_names, check_version
+from windlass.embedded.registry.metadata import begin, rfc3339
 from windlass.embedded.registry.options import WriteOptions
 from windlass.embedded.store.record import Stored
 
 Tree = dict[str, Any]
 Changer = Callable[[Tree], Tree]
-"""Takes what is stored, which is shared, and gives a tree of the writer's own."""
+"""Takes what is stored, which is shared, and gives what should be there instead."""
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_LONGEST_PREFIX = 58
 _TRIES = 8
 
 
@@ -36,31 +39,63 @@ class Writer:
     def __init__(self, context: Context, checks: Checks) -> None:
         self._context, self._checks = context, checks
 
-    def create(self, kind: Kind, namespace: str, tree: Tree, options: WriteOptions) -> Stored:
-        """Takes the tree over."""
-        self._check_identity(kind, tree, namespace)
+    def create(
+        self, kind: Kind, namespace: str, tree: Tree, options: WriteOptions, managed: bool = True
+    ) -> Stored:
+        """`managed` is False where `managedFields` have been seen to."""
+        check_identity(kind, tree, namespace, self._context.kinds)
+        tree = self._checks.decode(kind, tree, options)
         name = self._name_of(kind, tree, namespace)
         kind, tree = self._context.to_stored(kind, tree)
         begin(tree, name, namespace, rfc3339(self._context.clock()))
         self._checks.namespace(kind, namespace, name)
-        strategy.prepare_create(kind, tree)
-        self._checks.creation(kind, tree, options)
-        if (namespace, name) in self._context.store.shelf(kind.store).items:
+        tree = self._checks.creation(kind, tree, options, managed)
+        if self._context.find(kind, namespace, name) is not None:
             raise ApiError.already_exists(kind, name)
+        self._checks.charge(kind, tree, None, options.dry_run)
         return self._write(kind, (namespace, name), tree, options.dry_run)
 
     def update(self, kind: Kind, namespace: str, name: str, tree: Tree, options: WriteOptions) -> Stored:
-        """Replace an object by a tree, which is taken over. Kinds that allow it are created where there is none."""
-        self._check_identity(kind, tree, namespace)
-        given = tree["metadata"].get("name", "")
-        if given != name:
-            raise ApiError.bad_request(
-                f"the name of the object ({given}) does not match the name on the URL ({name})"
-            )
-        missing = (namespace, name) not in self._context.store.shelf(kind.store).items
+        """Replace an object by a tree. Kinds that allow it are created where there is none."""
+        check_identity(kind, tree, namespace, self._context.kinds)
+        check_names(tree, name, namespace)
+        missing = self._context.find(kind, namespace, name) is None
         if missing and not options.subresource and kind.store in strategy.PUT_CREATES:
             return self.create(kind, namespace, tree, options)
         return self.modify(kind, namespace, name, lambda _: tree, options)
+
+    def patch(
+        self, kind: Kind, namespace: str, name: str, patch: Any, media_type: str, options: WriteOptions
+    ) -> Stored:
+        """A JSON, merge or strategic merge patch."""
+
+        def patched(tree: Tree) -> Tree:
+            return self._context.machinery.patch(kind, tree, patch, media_type)
+
+        return self.modify(kind, namespace, name, patched, options, patched=True)
+
+    def apply(self, kind: Kind, namespace: str, name: str, applied: Tree, options: WriteOptions) -> Stored:
+        """Server-side apply: the fields that this manager wants, merged with those of the others."""
+        check_identity(kind, applied, namespace, self._context.kinds)
+        applied["metadata"].setdefault("name", name)
+        check_names(applied, name, namespace)
+        stored = self._context.find(kind, namespace, name)
+        live = None if stored is None else self._context.from_stored(kind, stored)
+        if live is None and options.subresource:
+            raise ApiError.not_found(kind, name)
+        merged = apply.apply(
+            self._context.machinery,
+            kind,
+            live,
+            applied,
+            options.manager,
+            rfc3339(self._context.clock()),
+            force=options.force,
+            subresource=options.subresource,
+        )
+        if live is None:
+            return self.create(kind, namespace, merged, options, managed=False)
+        return self.modify(kind, namespace, name, lambda _: merged, options, managed=False)
 
     def modify(
         self,
@@ -69,27 +104,31 @@ class Writer:
         name: str,
         change: Changer,
         options: WriteOptions,
+        *,
         managed: bool = True,
+        patched: bool = False,
     ) -> Stored:
-        """Change what is stored. `managed` is False where the change has seen to `managedFields` itself."""
+        """Change what is stored."""
         stored = self._context.stored(kind, namespace, name)
         asked = change(self._context.from_stored(kind, stored))
-        storage, tree = self._context.to_stored(kind, asked)
-        self._check_version(kind, name, tree, stored)
+        check_identity(kind, asked, namespace, self._context.kinds)
+        check_names(asked, name, namespace)
+        storage, tree = self._context.to_stored(kind, self._checks.decode(kind, asked, options, patched))
+        check_version(kind, name, tree, stored)
         old = stored.tree
-        carry_over(tree, old)
-        strategy.prepare_update(storage, tree, old, options.subresource)
         tree["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
-        self._checks.change(storage, tree, old, options, managed)
-        if _ready_to_go(storage, tree):
+        tree = self._checks.change(storage, tree, old, options, managed)
+        tree["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+        if gone(storage, tree):
             return self._finish(storage, stored, tree, options.dry_run)
-        if tree == old:
+        if _same(tree, old):
             return stored
+        self._checks.charge(storage, tree, old, options.dry_run)
         return self._write(storage, stored.key, tree, options.dry_run)
 
     def replace(self, kind: Kind, stored: Stored, tree: Tree, dry_run: bool = False) -> Stored:
         """Write a tree that is known to be right: bindings, deletion marks. No checks."""
-        if _ready_to_go(kind, tree):
+        if gone(kind, tree):
             return self._finish(kind, stored, tree, dry_run)
         return self._write(kind, stored.key, tree, dry_run)
 
@@ -104,67 +143,21 @@ class Writer:
             return Stored(stored.key, 0, msgspec.json.encode(tree), tree)
         return self._context.store.remove(kind.store, stored.key, tree)
 
-    def _check_identity(self, kind: Kind, tree: Tree, namespace: str) -> None:
-        """That the body is about the kind and the namespace that the path is about."""
-        metadata = tree.get("metadata")
-        if metadata is None:
-            metadata = tree["metadata"] = {}
-        if not isinstance(metadata, dict):
-            raise ApiError.bad_request(
-                f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: json: cannot '
-                f"unmarshal into Go struct field {kind.kind}.metadata of type v1.ObjectMeta"
-            )
-        version, name = tree.get("apiVersion") or kind.api_version, tree.get("kind") or kind.kind
-        if version != kind.api_version:
-            raise ApiError.bad_request(
-                f"the API version in the data ({version}) does not match the expected API version "
-                f"({kind.api_version})"
-            )
-        if name != kind.kind:
-            raise ApiError.bad_request(
-                f'{name} in version "{kind.version}" cannot be handled as a {kind.kind}: converting '
-                f"({kind.group}).{name} to ({kind.group}).{kind.kind}: unknown conversion"
-            )
-        given = metadata.get("namespace") or ""
-        if given and given != namespace:
-            raise ApiError.bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request"
-            )
-        tree["apiVersion"], tree["kind"] = kind.api_version, kind.kind
-
     def _name_of(self, kind: Kind, tree: Tree, namespace: str) -> str:
         """The object's name, or one made from `generateName` that nobody has."""
         metadata = tree["metadata"]
-        name, prefix = metadata.get("name"), metadata.get("generateName")
-        if name or not isinstance(prefix, str) or not prefix:
-            return name if isinstance(name, str) else ""
+        name, prefix = str(metadata.get("name") or ""), str(metadata.get("generateName") or "")
+        if name or not prefix:
+            return name
         taken = self._context.store.shelf(kind.store).items
         for _ in range(_TRIES):
-            name = prefix[:58] + "".join(random.choices(_ALPHABET, k=5))
+            name = prefix[:_LONGEST_PREFIX] + "".join(random.choices(_ALPHABET, k=5))
             if (namespace, name) not in taken:
                 return name
         raise ApiError.already_exists(kind, name)
 
-    def _check_version(self, kind: Kind, name: str, tree: Tree, stored: Stored) -> None:
-        metadata = tree["metadata"]
-        version = metadata.get("resourceVersion") or ""
-        if version in ("", "0"):
-            if not strategy.may_update_blindly(kind):
-                wrong = invalid("metadata.resourceVersion", 0, "must be specified for an update")
-                raise ApiError.invalid(kind, name, [wrong])
-        elif version != str(stored.version):
-            if not (isinstance(version, str) and version.isdigit()):
-                wrong = invalid("metadata.resourceVersion", version, "must be a number")
-                raise ApiError.invalid(kind, name, [wrong])
-            raise ApiError.conflict(kind, name)
-        uid, known = metadata.get("uid"), stored.tree["metadata"].get("uid")
-        if uid and uid != known:
-            raise ApiError.conflict(
-                kind, name, f"Precondition failed: UID in precondition: {uid}, UID in object meta: {known}"
-            )
 
-
-def _ready_to_go(kind: Kind, tree: Tree) -> bool:
+def gone(kind: Kind, tree: Tree) -> bool:
     """Marked for deletion, with nothing left that holds it."""
     metadata = tree["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
@@ -172,3 +165,22 @@ def _ready_to_go(kind: Kind, tree: Tree) -> bool:
     if kind.resource == "namespaces":
         return not (tree.get("spec") or {}).get("finalizers")
     return not metadata.get("deletionGracePeriodSeconds")
+
+
+def _same(tree: Tree, old: Tree) -> bool:
+    """Whether nothing changes but the times at which managers last wrote."""
+    if tree == old:
+        return True
+    mine, theirs = tree["metadata"], old["metadata"]
+    if mine.get("managedFields") == theirs.get("managedFields"):
+        return False
+    if any(tree.get(name) != old.get(name) for name in {*tree, *old} - {"metadata"}):
+        return False
+    if any(mine.get(name) != theirs.get(name) for name in {*mine, *theirs} - {"managedFields"}):
+        return False
+    return _timeless(mine) == _timeless(theirs)
+
+
+def _timeless(metadata: Tree) -> list[Tree]:
+    entries = metadata.get("managedFields") or []
+    return [{name: value for name, value in each.items() if name != "time"} for each in entries]

@@ -68,7 +68,9 @@ def admit(node: Tree, need: Need, others: Iterable[Need]) -> None:
 
 
 def _out_of(name: str, wanted: int, used: int, capacity: int) -> Rejected:
-    said = f"Node didn't have enough resource: {name}, requested: {wanted}, used: {used}, capacity: {capacity}"
+    said = (
+        f"Node didn't have enough resource: {name}, requested: {wanted}, used: {used}, capacity: {capacity}"
+    )
     return Rejected(f"OutOf{name}", REJECTED + said)
 
 

@@ -1,8 +1,8 @@
 """How a simulated container behaves: how long it runs, how it ends, what it prints.
 
-In this order: the pod's annotations `sandbox.windlass.dev/duration` and `…/exit-code`; its own command, where `runtime.shell`
-understands it; else a pod that should end (restart policy Never or OnFailure) ends well after a minute, and any other
-runs until it is deleted. The scheduler reads none of this.
+In this order: the pod's annotations `sandbox.windlass.dev/duration` and `…/exit-code`; its own command, where
+`runtime.shell` understands it; else a pod that should end (restart policy Never or OnFailure) ends well after a
+minute, and any other runs until it is deleted. The scheduler reads none of this.
 """
 
 from __future__ import annotations

@@ -47,7 +47,6 @@ class Launch:
     """UUIDs of the GPUs or MIG devices that the pod holds."""
 
 
-
 class Process(Protocol):
     """A started container."""
 

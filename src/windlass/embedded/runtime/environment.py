@@ -9,7 +9,14 @@ import base64
 import re
 from collections.abc import Callable
 
-from windlass.embedded.controllers.objects import Tree, annotations_of, labels_of, name_of, namespace_of, uid_of
+from windlass.embedded.controllers.objects import (
+    Tree,
+    annotations_of,
+    labels_of,
+    name_of,
+    namespace_of,
+    uid_of,
+)
 from windlass.embedded.runtime.containers import CannotStart
 from windlass.model.errors import InputError
 from windlass.model.quantity import whole_value

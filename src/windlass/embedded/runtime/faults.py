@@ -1,7 +1,7 @@
 """Breaking and mending the simulated cluster: whole nodes, and single GPUs with an Xid.
 
-`windlass sandbox` asks over HTTPS (`runtime.sandbox_routes`), the page in this process; both call `fail` and `heal` with the
-same words, `node/x` and `gpu/x:3`.
+`windlass sandbox` asks over HTTPS (`runtime.sandbox_routes`), the page in this process; both call `fail` and `heal`
+with the same words, `node/x` and `gpu/x:3`.
 """
 
 from __future__ import annotations

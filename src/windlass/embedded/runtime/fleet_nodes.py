@@ -1,8 +1,8 @@
-"""A Fleet as the Node objects that an API server would show once kubelets, GPU Feature Discovery and the device plugin
-have done their work.
+"""A Fleet as the Node objects that an API server would show once kubelets, GPU Feature Discovery and the device
+plugin have done their work.
 
-`model.fleet` expands the Fleet as placement sees it; here comes what a kubelet adds, and the labels of the node agent's own
-label writer, run on the simulated back end of one node of each pool.
+`model.fleet` expands the Fleet as placement sees it; here comes what a kubelet adds, and the labels of the node
+agent's own label writer, run on the simulated back end of one node of each pool.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The nodes' signs of life: a Lease for each, renewed in turn, and their status when something about it changes.
 
-A worker of the controllers' loop. Ten seconds between renewals, as a kubelet does; in a park of more than five hundred nodes
-longer, so that signs of life stay under fifty writes a second, with leases that last accordingly.
+A worker of the controllers' loop. Ten seconds between renewals, as a kubelet does; in a park of more than five
+hundred nodes longer, so that signs of life stay under fifty writes a second, with leases that last accordingly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from windlass.embedded.controllers.objects import (
     with_condition,
 )
 from windlass.embedded.runtime.fleet_nodes import node_conditions
-from windlass.embedded.runtime.park import SimulatedPark
+from windlass.embedded.runtime.kubelet import Park
 from windlass.model.device import UNHEALTHY_ANNOTATION
 
 LEASES, NAMESPACE = "leases.coordination.k8s.io", "kube-node-lease"
@@ -33,7 +33,7 @@ class Heartbeat:
     name = "kubelet-heartbeat"
     resources = ("nodes",)
 
-    def __init__(self, door: Door, park: SimulatedPark) -> None:
+    def __init__(self, door: Door, park: Park) -> None:
         self._door, self._park = door, park
         self._events = EventWriter(door, "kubelet")
         self._count = 0
@@ -110,4 +110,3 @@ class Heartbeat:
             "spec": spec,
         }
         self._door.create(LEASES, NAMESPACE, lease)
-

@@ -1,8 +1,8 @@
 """What the API server asks of whatever runs pods: logs, and commands inside a container.
 
-The server's `log`, `exec` and `attach` subresources call a `Runtime`; `runtime.simulated` and `runtime.process` are the
-two there are. Everything runs on the loop's thread. A request that can't be served raises `Refused`, which the server
-answers as a Kubernetes Status with that code, reason and message.
+The server's `log`, `exec` and `attach` subresources call a `Runtime`; `runtime.simulated` and `runtime.process` are
+the two there are. Everything runs on the loop's thread. A request that can't be served raises `Refused`, which the
+server answers as a Kubernetes Status with that code, reason and message.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ExecSession(Protocol):
 
 class Runtime(Protocol):
     def logs(self, pod: Tree, request: LogRequest) -> AsyncIterator[bytes]:
-        """Whole lines or pieces of them; refuses (before the first piece) a container that is unknown or not started."""
+        """Pieces of text; refuses, before the first, a container that is unknown or not started."""
 
     async def exec(self, pod: Tree, request: ExecRequest) -> ExecSession:
         """Runs the command in a running container."""

@@ -1,7 +1,7 @@
 """The kubelets of all nodes of the embedded cluster, as one worker of the controllers' loop.
 
-Hears of pods that are bound to one of its nodes, lets them in or not (`admission`), hands out devices (`machine`), lives
-their lives (`podrun`), writes their status (`podstatus`) and deletes them in the end. What it runs them on is a
+Hears of pods that are bound to one of its nodes, lets them in or not (`admission`), hands out devices (`machine`),
+lives their lives (`podrun`), writes their status (`podstatus`) and deletes them in the end. What it runs them on is a
 `Containers`: simulated, or processes of this machine.
 """
 
@@ -44,8 +44,12 @@ class Park(Protocol):
     def machine(self, node: str) -> Machine | None:
         """None for a node that is somebody else's."""
 
+    def is_ours(self, node: str) -> bool: ...
+
     def is_down(self, node: str) -> bool:
         """Whether the node has failed and says nothing."""
+
+    def names(self) -> list[str]: ...
 
 
 class Kubelet:
@@ -80,10 +84,11 @@ class Kubelet:
         if run is not None and (pod is None or uid_of(pod) != run.uid):
             self._forget(key, run, now)
             run = None
-        if pod is None or self._park.is_down(_node_of(pod)):
+        machine = self._park.machine(_node_of(pod)) if pod is not None else None
+        if pod is None or machine is None or self._park.is_down(machine.name):
             return None
         if run is None:
-            run = self._take_in(key, pod, now)
+            run = self._take_in(key, pod, machine, now)
             if run is None:
                 return None
         again = run.step(pod, now)
@@ -109,12 +114,10 @@ class Kubelet:
         for key in self.of_node(node):
             self.runs[key].crash(Exit(255, "Unknown", "the node was restarted"), now)
 
-    def _take_in(self, key: str, pod: Tree, now: float) -> PodRun | None:
+    def _take_in(self, key: str, pod: Tree, machine: Machine, now: float) -> PodRun | None:
         """A pod that is new here; None where it has ended or is refused."""
         if is_finished(pod):
             return None
-        node, machine = _node_of(pod), self._park.machine(_node_of(pod))
-        assert machine is not None, "keys() lets no other node's pods through"
         known = bool((pod.get("status") or {}).get("startTime"))
         if is_deleting(pod) and not known:
             self._door.delete("pods", *split_key(key), grace=0, uid=uid_of(pod))
@@ -126,7 +129,7 @@ class Kubelet:
             return None
         run = PodRun(pod, self._containers, self._launch, self._teller(key), self._start_seconds)
         self.runs[key] = run
-        self._addresses.give(node, key, str((pod.get("status") or {}).get("podIP") or ""))
+        self._addresses.give(machine.name, key, str((pod.get("status") or {}).get("podIP") or ""))
         if known:
             run.restore(now)
         if units and annotations_of(pod).get(GIVEN) != _indices(units):
@@ -142,7 +145,9 @@ class Kubelet:
             running = self._needs.get(machine.name, {})
             admit(node, need, [each for other, each in running.items() if other != key])
         given = annotations_of(pod).get(GIVEN) if known else ""
-        wish = [int(word) for word in (given or annotations_of(pod).get(WISH, "")).split(",") if word.isdigit()]
+        wish = [
+            int(word) for word in (given or annotations_of(pod).get(WISH, "")).split(",") if word.isdigit()
+        ]
         try:
             units = machine.take(key, need.devices, wish)
         except NoDevices as refused:
@@ -174,7 +179,9 @@ class Kubelet:
             status["conditions"] = with_condition(status["conditions"], {**new, "message": disrupted}, now)
         try:
             if status != pod.get("status"):
-                self._door.update("pods", namespace_of(pod), name_of(pod), {**pod, "status": status}, "status")
+                self._door.update(
+                    "pods", namespace_of(pod), name_of(pod), {**pod, "status": status}, "status"
+                )
             if run.is_over:
                 self._end(key, run, pod)
         except ApiError as error:

@@ -1,7 +1,7 @@
 """The devices of one node as its kubelet hands them out: who holds which, and which are ill.
 
-Made from a Node object (`Machine.of_node`), so that a Fleet's nodes, those of a dump and this machine's own are all the
-same here. The kubelet takes and gives back; `runtime.faults` makes devices ill and well.
+Made from a Node object (`Machine.of_node`), so that a Fleet's nodes, those of a dump and this machine's own are all
+the same here. The kubelet takes and gives back; `runtime.faults` makes devices ill and well.
 """
 
 from __future__ import annotations
@@ -56,13 +56,16 @@ class Machine:
         units: Mapping[str, Sequence[Unit]],
         replicas: int = 1,
         uuids: Sequence[str] = (),
+        unit_uuids: Mapping[Unit, str] | None = None,
     ) -> None:
+        """`uuids` are the GPUs'; `unit_uuids` those of MIG instances. What isn't given is made up."""
         self.name, self.devices, self.replicas = name, tuple(devices), replicas
         self.units = {resource: tuple(each) for resource, each in units.items()}
         self.uuids = tuple(uuids) or tuple(f"GPU-{self._made(f'gpu/{at}')}" for at in range(len(devices)))
         self.ill: dict[int, Illness] = {
             device.index: Illness(0, "unhealthy since the start") for device in devices if not device.healthy
         }
+        self._unit_uuids = dict(unit_uuids or {})
         self._held: dict[Unit, str] = {}
         self._of_pod: dict[str, tuple[Unit, ...]] = {}
 
@@ -137,11 +140,14 @@ class Machine:
     def healthy(self) -> dict[str, int]:
         """What is allocatable of each device resource."""
         return {
-            resource: sum(unit.index not in self.ill for unit in units) for resource, units in self.units.items()
+            resource: sum(unit.index not in self.ill for unit in units)
+            for resource, units in self.units.items()
         }
 
     def uuid_of(self, unit: Unit) -> str:
         """As CUDA_VISIBLE_DEVICES and nvidia-smi name it."""
+        if unit in self._unit_uuids:
+            return self._unit_uuids[unit]
         if unit.profile:
             return f"MIG-{self._made(f'mig/{unit.index}/{unit.part}/{unit.profile}')}"
         return self.uuids[unit.index]

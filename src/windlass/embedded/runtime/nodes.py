@@ -27,10 +27,11 @@ class SimulatedNodes:
         cache: Cache,
         nodes: Sequence[FleetNode] = (),
         *,
-        delays: Delays = Delays(),
+        delays: Delays | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._door = door
+        delays = delays or Delays()
         self._nodes = list(nodes)
         self.park = SimulatedPark(cache, {name_of(node.tree): node.parts for node in nodes if node.parts})
         self.park.down |= {name_of(node.tree) for node in nodes if node.down}
@@ -62,4 +63,3 @@ class SimulatedNodes:
         assert self._loop is not None, "faults come only after the loop has started"
         worker: Worker = self.heartbeat if what == "node" else self.kubelet
         self._loop.add(worker, key)
-

@@ -1,7 +1,8 @@
-"""What `nvidia-smi` shows inside a simulated container: the GPUs, shares or MIG devices that the pod holds, and no other.
+"""What `nvidia-smi` shows inside a simulated container: the GPUs, shares or MIG devices that the pod holds, and no
+other.
 
-Called by `runtime.shell`. The layout is our own in the spirit of the tool's; `-L` and `--query-gpu … --format=csv` are for
-scripts.
+Called by `runtime.shell`. The layout is our own in the spirit of the tool's; `-L` and `--query-gpu … --format=csv`
+are for scripts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The machines of a simulated cluster, made when they are first needed, and which of them have failed.
 
-The kubelet asks here for its machines, `runtime.faults` breaks and mends them, `runtime.heartbeat` leaves out the silent.
-A node is ours if it carries the annotation that `runtime.fleet_nodes` writes; nodes of others are left alone.
+The kubelet asks here for its machines, `runtime.faults` breaks and mends them, `runtime.heartbeat` leaves out the
+silent. A node is ours if it carries the annotation that `runtime.fleet_nodes` writes; nodes of others are left alone.
 """
 
 from __future__ import annotations

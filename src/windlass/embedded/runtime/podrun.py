@@ -15,6 +15,7 @@ from windlass.embedded.runtime.containers import CannotStart, Containers, Exit, 
 
 RETRY_SECONDS = 10.0
 """How long after a container that couldn't start it is tried again."""
+KILLED = Exit(137)
 Tell = Callable[[str, str, str, str], None]
 """Type, reason and message of an event, and the container that it is about."""
 
@@ -86,7 +87,7 @@ class PodRun:
             self._advance(now)
         return min(self._moments(now), default=None)
 
-    def fail(self, reason: str, message: str, now: float, ended: Exit = Exit(137)) -> None:
+    def fail(self, reason: str, message: str, now: float, ended: Exit = KILLED) -> None:
         """The pod as a whole fails; what runs is killed, and ends as `ended` says."""
         self.failed = (reason, message)
         self.crash(ended, now)

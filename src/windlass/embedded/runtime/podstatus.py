@@ -21,9 +21,8 @@ def pod_status(run: PodRun, pod: Tree, now: float, host_ip: str, pod_ip: str) ->
     status["hostIP"], status["hostIPs"] = host_ip, [{"ip": host_ip}]
     if run.failed is not None:
         status["reason"], status["message"] = run.failed
-    status["podIP"], status["podIPs"] = pod_ip, [{"ip": pod_ip}]
-    if not pod_ip:
-        status.pop("podIP"), status.pop("podIPs")
+    if pod_ip:  # a pod that has ended gave its address back, and still shows which it was
+        status["podIP"], status["podIPs"] = pod_ip, [{"ip": pod_ip}]
     if first:
         status["initContainerStatuses"] = [
             box.status(pod, box.is_running if box.role == SIDECAR else _is_initialised(box)) for box in first

@@ -1,7 +1,7 @@
 """A very small shell for containers that don't exist: what a command would print, how long it takes, how it ends.
 
-Used twice by `runtime.simulated`: for a container's own command (so that `sleep 30` and `nvidia-smi` in a manifest do what
-they say) and for `kubectl exec`. It runs nothing on this machine. What it doesn't know it says so, with 127.
+Used twice by `runtime.simulated`: for a container's own command (so that `sleep 30` and `nvidia-smi` in a manifest do
+what they say) and for `kubectl exec`. It runs nothing on this machine. What it doesn't know it says so, with 127.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Containers that exist in name only: they take time, print lines, and end as they are told to.
 
-`SimulatedContainers` is what the kubelet runs pods on; `SimulatedRuntime` answers `kubectl logs` and `kubectl exec` for them.
-Nothing is run on this machine.
+`SimulatedContainers` is what the kubelet runs pods on; `SimulatedRuntime` answers `kubectl logs` and `kubectl exec`
+for them. Nothing is run on this machine.
 """
 
 from __future__ import annotations
@@ -72,21 +72,28 @@ class SimulatedProcess:
                 found += [(self.started_at + after, line.encode()) for line in text.splitlines(keepends=True)]
         if self.behaviour.talks:
             name, gpus = self.launch.container["name"], len(self.launch.devices)
-            said = f"windlass sandbox: container {name} of {key_of(pod)} is simulated; it holds {gpus} GPU(s)\n"
+            said = (
+                f"windlass sandbox: container {name} of {key_of(pod)} is simulated; it holds {gpus} GPU(s)\n"
+            )
             found.append((self.started_at, said.encode()))
             steps = min(MOST_LINES, int((until - self.started_at) // STEP_SECONDS))
             busy = f"  gpu {utilization_of(pod)}%" if gpus else ""
             for step in range(1, steps + 1):
                 text = f"step {step * 10:>6}  loss {2.5 / (1 + step / 20):.4f}{busy}\n"
                 found.append((self.started_at + step * STEP_SECONDS, text.encode()))
-        if self.stopped is not None and self.stopped.code == 143 and self.behaviour.talks and ended is not None:
+        if (
+            self.stopped is not None
+            and self.stopped.code == 143
+            and self.behaviour.talks
+            and ended is not None
+        ):
             found.append((until, b"received SIGTERM, stopping\n"))
         return found, ended is not None
 
 
 class SimulatedContainers:
-    def __init__(self, park: Park, delays: Delays = Delays()) -> None:
-        self._park, self._delays = park, delays
+    def __init__(self, park: Park, delays: Delays | None = None) -> None:
+        self._park, self._delays = park, delays or Delays()
         self._images: set[tuple[str, str]] = set()
         self._runs: dict[tuple[str, str], list[SimulatedProcess]] = {}
 
@@ -107,7 +114,8 @@ class SimulatedContainers:
     def _begin(self, launch: Launch, started_at: float, now: float) -> SimulatedProcess:
         inits = launch.pod["spec"].get("initContainers") or ()
         is_init = any(
-            each["name"] == launch.container["name"] and each.get("restartPolicy") != "Always" for each in inits
+            each["name"] == launch.container["name"] and each.get("restartPolicy") != "Always"
+            for each in inits
         )
         behaviour = behaviour_of(launch.pod, launch.container, self.place(launch, now), is_init)
         process = SimulatedProcess(launch, behaviour, started_at, self._delays.stop)

@@ -63,7 +63,9 @@ def value_of(body: bytes, kind: str) -> Any:
         return msgspec.json.decode(body)
     except (msgspec.MsgspecError, InputError, UnicodeError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise ApiError.bad_request(f"error decoding: couldn't get version/kind; json parse error: {reason}") from None
+        raise ApiError.bad_request(
+            f"error decoding: couldn't get version/kind; json parse error: {reason}"
+        ) from None
     except RecursionError:
         raise ApiError.bad_request("error decoding: exceeded max depth") from None
 

@@ -25,17 +25,20 @@ KUBERNETES = "1.36.3"
 """The release whose API this follows."""
 _HEALTH = ("/healthz", "/livez", "/readyz")
 _AGGREGATED = "APIGroupDiscoveryList"
+_AGGREGATED_TYPE = f"application/json;g=apidiscovery.k8s.io;v=v2;as={_AGGREGATED}"
+_PATHS = ("/api", "/api/v1", "/apis", *_HEALTH, "/metrics", "/openapi/v2", "/openapi/v3", "/version")
 
 
 class Documents:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._kept: dict[tuple[str, ...], tuple[int, bytes]] = {}
+        self._kept: dict[tuple[str, ...], bytes] = {}
+        self._generation = -1
 
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path.rstrip("/") or "/"
         if request.method not in ("GET", "HEAD"):
-            raise _nothing_here(request)
+            raise ApiError.no_such_path()
         if path in ("/api", "/apis"):
             return await self._groups(request, path)
         if path == "/openapi/v2":
@@ -52,35 +55,32 @@ class Documents:
             return _text(self._metrics(), "text/plain; version=0.0.4; charset=utf-8")
         if path == "/":
             return await document(request, {"paths": self._paths()})
-        raise _nothing_here(request)
+        raise ApiError.no_such_path()
 
     async def _groups(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
         """Aggregated for clients that know it, else the plain list of groups."""
         kinds, core = self._registry.kinds, path == "/api"
-        for form in request.headers.get("Accept", "").split(","):
-            if _AGGREGATED in form and "g=apidiscovery.k8s.io" in form:
-                if "v=v2beta1" in form:
-                    continue
-                body = self._keep(("aggregated", path), lambda: discovery.aggregated(kinds, core))
-                return await self._tagged(request, body, f"application/json;g=apidiscovery.k8s.io;v=v2;as={_AGGREGATED}")
+        if _wants_aggregated(request):
+            body = self._keep(("aggregated", path), lambda: discovery.aggregated(kinds, core))
+            return await self._tagged(request, body, _AGGREGATED_TYPE)
         if core:
-            return await answer(request, self._keep(("core",), lambda: _core_versions(request)))
+            return await document(request, discovery.versions(request.headers.get("Host", "")))
         return await answer(request, self._keep(("groups",), lambda: discovery.groups(kinds)))
 
     async def _resources(self, request: web.BaseRequest, parts: list[str]) -> web.StreamResponse:
         """`/api/v1`, `/apis/batch`, `/apis/batch/v1`."""
         kinds, core = self._registry.kinds, request.path.startswith("/api/")
-        group, version = ("", parts[0]) if core else (parts[0], parts[1] if len(parts) > 1 else "")
-        if len(parts) > (1 if core else 2) or (version and version not in kinds.versions(group)):
-            raise _nothing_here(request)
-        if version:
-            make: Callable[[], Tree] = lambda: discovery.resources(kinds, group, version)  # noqa: E731
-            return await answer(request, self._keep(("resources", group, version), make))
-        if group not in kinds.groups():
-            raise _nothing_here(request)
-        listed = discovery.groups(kinds)["groups"]
-        found = next(each for each in listed if each["name"] == group)
-        return await document(request, {"kind": "APIGroup", "apiVersion": "v1", **found})
+        if len(parts) == (1 if core else 2):
+            group, version = ("", parts[0]) if core else (parts[0], parts[1])
+            found = ("resources", group, version)
+            return await answer(
+                request, self._keep(found, lambda: discovery.resources(kinds, group, version))
+            )
+        if core or len(parts) != 1:
+            raise ApiError.no_such_path()
+        return await answer(
+            request, self._keep(("group", parts[0]), lambda: discovery.group(kinds, parts[0]))
+        )
 
     async def _v2(self, request: web.BaseRequest) -> web.StreamResponse:
         accept = request.headers.get("Accept", "")
@@ -90,22 +90,24 @@ class Documents:
         return await self._tagged(request, self._keep(("v2",), lambda: openapi.v2(machinery)))
 
     async def _v3(self, request: web.BaseRequest, rest: str) -> web.StreamResponse:
-        machinery, kinds = self._registry.machinery, self._registry.kinds
+        machinery = self._registry.machinery
         if not rest:
             return await answer(request, self._keep(("v3",), lambda: openapi.v3_index(machinery)))
-        core = rest.startswith("api/")
         group, _, version = rest.removeprefix("apis/").removeprefix("api/").rpartition("/")
-        if (not core and not group) or version not in kinds.versions(group):
-            raise _nothing_here(request)
         return await self._tagged(
             request, self._keep(("v3", group, version), lambda: openapi.v3(machinery, group, version))
         )
 
-    def _keep(self, name: tuple[str, ...], make: Callable[[], Tree]) -> bytes:
-        generation, body = self._kept.get(name, (-1, b""))
-        if generation != self._registry.kinds.generation:
-            generation, body = self._registry.kinds.generation, msgspec.json.encode(make())
-            self._kept[name] = generation, body
+    def _keep(self, name: tuple[str, ...], make: Callable[[], Tree | None]) -> bytes:
+        """A document of the kinds that are served now; 404 where there is none."""
+        if self._generation != self._registry.kinds.generation:
+            self._kept, self._generation = {}, self._registry.kinds.generation
+        body = self._kept.get(name)
+        if body is None:
+            made = make()
+            if made is None:
+                raise ApiError.no_such_path()
+            body = self._kept[name] = msgspec.json.encode(made)
         return body
 
     async def _tagged(
@@ -124,9 +126,7 @@ class Documents:
         kinds = self._registry.kinds
         groups = [f"/apis/{group}" for group in kinds.groups()]
         versions = [f"/apis/{group}/{each}" for group in kinds.groups() for each in kinds.versions(group)]
-        return sorted(
-            ["/api", "/api/v1", "/apis", *groups, *versions, *_HEALTH, "/metrics", "/openapi/v2", "/openapi/v3", "/version"]
-        )
+        return sorted((*_PATHS, *groups, *versions))
 
     def _metrics(self) -> str:
         lines = ["# TYPE apiserver_storage_objects gauge"]
@@ -153,15 +153,14 @@ def version() -> Tree:
     }
 
 
-def _core_versions(request: web.BaseRequest) -> Tree:
-    address = {"clientCIDR": "0.0.0.0/0", "serverAddress": request.headers.get("Host", "")}
-    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [address]}
+def _wants_aggregated(request: web.BaseRequest) -> bool:
+    forms = request.headers.get("Accept", "").split(",")
+    return any(
+        f"as={_AGGREGATED}" in form and "g=apidiscovery.k8s.io" in form and "v=v2beta1" not in form
+        for form in forms
+    )
 
 
 def _text(body: str, media_type: str = "text/plain; charset=utf-8") -> web.Response:
     headers = {"Content-Type": media_type, "X-Content-Type-Options": "nosniff"}
     return web.Response(body=body.encode(), headers=headers)
-
-
-def _nothing_here(request: web.BaseRequest) -> ApiError:
-    return ApiError.no_such_path()

@@ -46,9 +46,7 @@ class Field(msgspec.Struct, frozen=True, array_like=True):
 def _messages() -> dict[str, dict[int, Field]]:
     file = resources.files("windlass.embedded.server") / "messages.json"
     loaded = msgspec.json.decode(file.read_bytes(), type=dict[str, dict[str, Field]])
-    return {
-        name: {int(number): field for number, field in fields.items()} for name, fields in loaded.items()
-    }
+    return {name: {int(number): field for number, field in fields.items()} for name, fields in loaded.items()}
 
 
 @cache
@@ -67,7 +65,9 @@ _GROUPS = {"": "core", "rbac.authorization.k8s.io": "rbac"}
 def decode(body: bytes, default: tuple[str, str]) -> Tree:
     """The object in an envelope. `default`: apiVersion and kind where the envelope doesn't say."""
     if not body.startswith(MAGIC):
-        raise Malformed("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
+        raise Malformed(
+            "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
+        )
     version, kind, raw = "", "", b""
     for number, wire, value in _fields(memoryview(body)[len(MAGIC) :]):
         if number == 1 and wire == _BYTES:

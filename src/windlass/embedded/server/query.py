@@ -29,9 +29,7 @@ _POLICIES = (FOREGROUND, BACKGROUND, ORPHAN)
 MOST_MANAGER = 128
 
 
-def write_options(
-    query: Query, agent: str, subresource: str, what: str, warnings: list[str]
-) -> WriteOptions:
+def write_options(query: Query, agent: str, subresource: str, what: str, warnings: list[str]) -> WriteOptions:
     """`what` is the name of the options in messages: CreateOptions and so on."""
     if not query:
         return WriteOptions(manager=manager_of(agent), subresource=subresource, warn=warnings.append)

@@ -23,7 +23,8 @@ def asking(request: web.BaseRequest) -> User:
     name = request.headers.get("Impersonate-User")
     if name:
         return User(name, (*request.headers.getall("Impersonate-Group", ()), "system:authenticated"))
-    return request.get(USER, ADMIN)
+    user: User = request.get(USER, ADMIN)
+    return user
 
 
 def _access(review: Tree, user: User) -> Tree:

@@ -182,6 +182,8 @@ def container_of(pod: Tree, asked: str) -> str:
 def _natural(request: web.BaseRequest, name: str) -> int | None:
     value = integer(request.query, name)
     if value is not None and value < 0:
-        problem = f'PodLogOptions "" is invalid: {name}: Invalid value: {value}: must be greater than or equal to 0'
+        problem = (
+            f'PodLogOptions "" is invalid: {name}: Invalid value: {value}: must be greater than or equal to 0'
+        )
         raise ApiError(422, "Invalid", problem)
     return value

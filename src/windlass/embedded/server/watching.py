@@ -33,7 +33,12 @@ class Watching:
     """One watch, from its request to its end."""
 
     def __init__(
-        self, registry: Registry, target: Target, query: ListQuery, selection: Selection | None, writing: Writing
+        self,
+        registry: Registry,
+        target: Target,
+        query: ListQuery,
+        selection: Selection | None,
+        writing: Writing,
     ) -> None:
         self._registry, self._target, self._query = registry, target, query
         self._selection, self._writing = selection, writing

@@ -1,4 +1,4 @@
-"""POST, PUT, PATCH and DELETE: the body and the options are read, `registry` does it, and the answer waits for the disk."""
+"""POST, PUT, PATCH and DELETE: body and options are read, `registry` does it, and the answer waits for the disk."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Writes:
     async def patch(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         body, media = await bodies.read(request), bodies.content_type(request)
         kind, registry = target.kind, self._registry
-        accepted = bodies.PATCHES
+        accepted: tuple[str, ...] = bodies.PATCHES
         if kind.custom and target.subresource != "scale":
             accepted = tuple(each for each in accepted if each != bodies.STRATEGIC_PATCH)
         if media not in accepted:
@@ -114,9 +114,7 @@ class Writes:
             raise ApiError.bad_request("decoded object cannot be converted to DeleteOptions")
         return tree
 
-    def _options(
-        self, request: web.BaseRequest, target: Target, what: str
-    ) -> tuple[WriteOptions, list[str]]:
+    def _options(self, request: web.BaseRequest, target: Target, what: str) -> tuple[WriteOptions, list[str]]:
         warnings: list[str] = []
         agent = request.headers.get("User-Agent", "")
         return write_options(request.query, agent, target.subresource, what, warnings), warnings

@@ -88,10 +88,10 @@ class Store:
         if self.journal is not None:
             self._unwritten.append(change)
             self.journal.append(change)
-        self._tell_near(change)
-        if self.journal is None:
+        else:
             self.durable = change.version
             self._tell_far(change)
+        self._tell_near(change)  # last: those who hear of it may write
 
     def _tell_near(self, change: Change) -> None:
         """Listeners may write; those changes are told after this one, so that everybody hears them in order."""
@@ -145,6 +145,8 @@ class Store:
         """Until everything that was written before this call is durable."""
         if self.durable >= self.version:
             return
+        if self._failure:
+            raise OSError(self._failure)
         future = asyncio.get_running_loop().create_future()
         self._waiting.append((self.version, future))
         await future

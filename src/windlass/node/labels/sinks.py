@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from windlass.model.errors import ClusterUnreachable, InputError
-from windlass.node.node_api import NodeApi
 from windlass.node.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from windlass.node.node_api import NodeApi
 
 OWNED = "windlass.dev/owned-labels"
 

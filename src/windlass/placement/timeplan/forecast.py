@@ -8,7 +8,9 @@ made again with every decision.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,9 +27,44 @@ MOST_ROWS = 2_000_000
 """Nodes times moments that are remembered."""
 ByNode = tuple[Ints, Ints]
 """Node rows, and what is held on each."""
-Leaving = tuple[Ints, ...]
-"""When something is given back, on which node row, and how much."""
-_EMPTY: Ints = np.zeros(0, dtype=np.int64)
+
+
+class Returns(NamedTuple):
+    """What is given back, entry by entry."""
+
+    owner: Ints
+    """Whose it is, by number."""
+    until: Ints
+    rows: Ints
+    """Of nodes."""
+    amounts: Ints
+
+
+class Course:
+    """What is free by node, and how that grows as things are given back."""
+
+    def __init__(self, now: Ints, until: Ints, rows: Ints, amounts: Ints) -> None:
+        """`until[i]`: when `amounts[i]` is given back on node `rows[i]`."""
+        order = np.argsort(until, kind="stable")
+        self._until: list[int] = until[order].tolist()
+        self._rows, self._amounts = rows[order], amounts[order]
+        self._after: dict[int, Ints] = {0: now}
+        """So much of it has been given back → what is free."""
+        self._known = [0]
+
+    def at(self, moment: int) -> Ints:
+        given = bisect_right(self._until, moment)
+        found = self._after.get(given)
+        if found is None:
+            if len(self._known) * len(self._after[0]) > MOST_ROWS:
+                self._after, self._known = {0: self._after[0]}, [0]
+            place = bisect_right(self._known, given)
+            before = self._known[place - 1]
+            found = self._after[before].copy()
+            np.add.at(found, self._rows[before:given], self._amounts[before:given])
+            self._after[given] = found
+            self._known.insert(place, given)
+        return found
 
 
 class Forecast:
@@ -36,49 +73,59 @@ class Forecast:
         self.width = overlay.state.free.shape[1] + 1
         self._held: dict[str, tuple[object, ByNode]] = {}
         self._walls: dict[int, tuple[Wall, ByNode]] = {}
-        self._free: dict[tuple[int, frozenset[str]], Ints] = {}
-        self._leaving: dict[frozenset[str], Leaving] = {}
+        self._courses: dict[frozenset[str], Course] = {}
+        self._steady: Returns | None = None
+        """Of those who ran when it was first asked for: whoever comes and goes later is only added and left out."""
+        self._steady_keys: dict[str, int] = {}
         self._version = -1
 
     def free(self, moment: int, ends: Mapping[str, int | None], without: Collection[str] = ()) -> Ints:
         """By node, once everybody has left who has ended by the moment, or is named. Not to be written to."""
         if self._version != self._overlay.version:
             self.forget()
-        key = (moment, frozenset(without))
-        known = self._free.get(key)
-        if known is None:
-            if len(self._free) * (1 + len(self._overlay.state.free)) > MOST_ROWS:
-                self._free.clear()
-            known = self._free[key] = self._now()
-            until, rows, amounts = self._leave(ends, key[1])
-            gone = until <= moment
-            np.add.at(known, rows[gone], amounts[gone])
-        return known
+        named = frozenset(without)
+        course = self._courses.get(named)
+        if course is None:
+            course = self._courses[named] = self._course(ends, named)
+        return course.at(moment)
 
     def forget(self) -> None:
         """Who is there has changed, or until when."""
         self._version = self._overlay.version
-        self._free.clear()
-        self._leaving.clear()
+        self._courses.clear()
 
-    def _leave(self, ends: Mapping[str, int | None], without: frozenset[str]) -> Leaving:
-        """Who leaves ever, node by node; those named have left already."""
-        known = self._leaving.get(without)
-        if known is None:
-            gone = {key for key in without if key in ends}
-            keys = [key for key, end in ends.items() if end is not None and key not in gone]
-            held = [self.held_by(key) for key in (*keys, *gone)]
-            sizes = [len(rows) for rows, _ in held]
-            known = self._leaving[without] = (
-                np.repeat(
-                    np.array([*(ends[key] for key in keys), *(0 for _ in gone)], dtype=np.int64), sizes
-                ),
-                np.concatenate([_EMPTY, *(rows for rows, _ in held)]),
-                np.concatenate(
-                    [np.zeros((0, self.width), dtype=np.int64), *(amounts for _, amounts in held)]
-                ),
-            )
-        return known
+    def _course(self, ends: Mapping[str, int | None], without: frozenset[str]) -> Course:
+        """With all who leave ever, node by node; those named have left already."""
+        if self._steady is None:
+            keys = [key for key, end in ends.items() if end is not None and not self._site.seats[key].placed]
+            self._steady = self._returns({key: ends[key] or 0 for key in keys})
+            self._steady_keys = {key: number for number, key in enumerate(keys)}
+        gone = without & ends.keys()
+        stays = np.ones(len(self._steady_keys), dtype=np.bool_)
+        absent = (self._steady_keys.keys() - ends.keys()) | (gone & self._steady_keys.keys())
+        stays[[self._steady_keys[key] for key in absent]] = False
+        here = stays[self._steady.owner]
+        others = {
+            key: end for key in ends.keys() - self._steady_keys.keys() if (end := ends[key]) is not None
+        }
+        more = self._returns({**others, **dict.fromkeys(gone, 0)})
+        return Course(
+            self._now(),
+            np.concatenate([self._steady.until[here], more.until]),
+            np.concatenate([self._steady.rows[here], more.rows]),
+            np.concatenate([self._steady.amounts[here], more.amounts]),
+        )
+
+    def _returns(self, leave: Mapping[str, int]) -> Returns:
+        held = [self.held_by(key) for key in leave]
+        sizes = [len(rows) for rows, _ in held]
+        nothing = np.zeros((0, self.width), dtype=np.int64)
+        return Returns(
+            np.repeat(np.arange(len(held)), sizes),
+            np.repeat(np.array(list(leave.values()), dtype=np.int64), sizes),
+            np.concatenate([nothing[:, 0], *(rows for rows, _ in held)]),
+            np.concatenate([nothing, *(amounts for _, amounts in held)]),
+        )
 
     def _now(self) -> Ints:
         state = self._overlay.state

@@ -1,0 +1,247 @@
+"""`windlass up`: the embedded cluster, its scheduler and its page, until Ctrl-C.
+
+Reads the command line, starts an `embedded.up.EmbeddedCluster`, serves `windlass.web`'s page beside it, and prints
+where both are. Everything else happens there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from windlass.cli.output import note
+from windlass.model.errors import InputError
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from windlass.embedded.runtime.fleet_nodes import FleetNode
+    from windlass.embedded.up import EmbeddedCluster, UpOptions
+    from windlass.embedded.verbs import Verbs
+
+EXAMPLES = """\b
+Examples:
+  windlass up
+  windlass up --fleet park.yaml --state ~/cluster
+  windlass up --from dump/                        a simulated copy of a real cluster
+  windlass up --gpus real --gpu-replicas 2        this machine's GPUs, pods as local processes
+
+Exit codes: 0 stopped by SIGTERM, 130 by Ctrl-C, 2 wrong usage or bad input.
+"""
+PORT, PAGE_PORT = 7443, 7480
+"""Tried first, so that addresses stay the same from run to run; any free port where they are taken."""
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+@click.command("up", epilog=EXAMPLES)
+@click.option("--write-kubeconfig", type=click.Path(path_type=Path), help="Where the kubeconfig goes.")
+@click.option("--fleet", type=FILE, help="A Fleet that describes the machines. [default: one of everything]")
+@click.option(
+    "--from",
+    "from_",
+    type=click.Path(path_type=Path, exists=True),
+    help="A dump: its nodes, queues and workloads as a simulated cluster.",
+)
+@click.option("--state", type=click.Path(path_type=Path, file_okay=False), help="Keep the cluster here.")
+@click.option("--port", type=click.IntRange(0, 65535), help=f"Of the API. [default: {PORT}, or any]")
+@click.option(
+    "--page-port", type=click.IntRange(0, 65535), help=f"Of the page. [default: {PAGE_PORT}, or any]"
+)
+@click.option("--address", default="127.0.0.1", show_default=True, help="Where the API listens.")
+@click.option(
+    "--gpus",
+    type=click.Choice(["simulated", "real"]),
+    default="simulated",
+    show_default=True,
+    help="real: this machine's GPUs. Pods then run as local processes: commands run on this host.",
+)
+@click.option(
+    "--gpu-replicas",
+    type=click.IntRange(1, 48),
+    default=1,
+    show_default=True,
+    help="With --gpus real: how many pods may share each GPU.",
+)
+@click.option("--mps", is_flag=True, help="With --gpu-replicas: share by MPS instead of time-slicing.")
+@click.option("--no-page", is_flag=True, help="Only the API.")
+def up(**given: Any) -> int:
+    """A working GPU cluster on this machine: the Kubernetes API, nodes, Windlass's scheduler and a page to watch it.
+
+    The nodes are simulated unless --gpus real is given. Nothing is kept after Ctrl-C unless --state is given.
+    """
+    _check(given)
+    return asyncio.run(_run(given))
+
+
+def _check(given: dict[str, Any]) -> None:
+    if given["gpus"] == "real" and (given["fleet"] or given["from_"]):
+        raise click.UsageError("--gpus real takes this machine; --fleet and --from are for simulated ones")
+    if given["fleet"] and given["from_"]:
+        raise click.UsageError("--from brings its own machines; leave out --fleet")
+    if given["gpus"] != "real" and (given["gpu_replicas"] > 1 or given["mps"]):
+        raise click.UsageError("--gpu-replicas and --mps are for --gpus real; a Fleet has its own `sharing`")
+    if given["mps"] and given["gpu_replicas"] < 2:
+        raise click.UsageError("--mps shares GPUs: say between how many pods with --gpu-replicas")
+
+
+async def _run(given: dict[str, Any]) -> int:
+    from windlass.embedded.up import EmbeddedCluster
+    from windlass.scheduler.logs import set_up_logs
+
+    set_up_logs("text", "warning")
+    stopped: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 0)):
+        asyncio.get_running_loop().add_signal_handler(number, _resolve, stopped, code)
+    options, fill = _options(given)
+    cluster = EmbeddedCluster(options)
+    page: web.AppRunner | None = None
+    try:
+        await _start(cluster, given, fill)
+        path = _kubeconfig_path(given)
+        cluster.write_kubeconfig(path)
+        if not given["no_page"]:
+            page = await _serve_page(cluster, given["page_port"])
+        click.echo(f"kubectl   export KUBECONFIG={path}")
+        click.echo(f"nodes     {cluster.summary()}")
+        for line in cluster.notes():
+            note(line)
+        sys.stdout.flush()
+        cluster.start_scheduler()
+        return await stopped
+    finally:
+        if page is not None:
+            await page.cleanup()
+        await cluster.stop()
+
+
+def _resolve(stopped: asyncio.Future[int], code: int) -> None:
+    if not stopped.done():
+        stopped.set_result(code)
+
+
+def _options(given: dict[str, Any]) -> tuple[UpOptions, Callable[[Verbs], None] | None]:
+    from windlass.cli.install_crds import crds
+    from windlass.embedded.up import UpOptions
+
+    nodes: list[FleetNode] = []
+    fill: Callable[[Verbs], None] | None = None
+    if given["from_"] is not None:
+        nodes, fill = _copied(given["from_"])
+    elif given["gpus"] == "simulated":
+        nodes = _fleet(given["fleet"])
+    options = UpOptions(
+        nodes=nodes,
+        real=given["gpus"] == "real",
+        replicas=given["gpu_replicas"],
+        mps=given["mps"],
+        crds=crds(),
+        address=given["address"],
+        port=PORT if given["port"] is None else given["port"],
+        state=given["state"],
+    )
+    return options, fill
+
+
+def _fleet(path: Path | None) -> list[FleetNode]:
+    from windlass.embedded.fleet import default_fleet, read_fleet
+    from windlass.embedded.runtime.fleet_nodes import fleet_nodes
+
+    return fleet_nodes(read_fleet(path) if path is not None else default_fleet(), time.time())
+
+
+def _copied(dump: Path) -> tuple[list[FleetNode], Callable[[Verbs], None]]:
+    from windlass.embedded.copied import read_copy
+
+    copy = read_copy(dump, time.time())
+
+    def fill(verbs: Verbs) -> None:
+        for line in copy.put_into(verbs):
+            note(line)
+
+    return copy.nodes, fill
+
+
+async def _start(
+    cluster: EmbeddedCluster, given: dict[str, Any], fill: Callable[[Verbs], None] | None
+) -> None:
+    if given["address"] not in LOOPBACK:
+        note(
+            f"warning: listening on {given['address']}: whoever can reach it and has the token in the kubeconfig "
+            "rules this cluster"
+        )
+    if given["gpus"] == "real":
+        note(
+            "WARNING: --gpus real: every pod runs its command as a process of THIS machine, as this user, without a "
+            "container. Whoever has the kubeconfig can run commands here."
+        )
+    try:
+        await cluster.start(fill)
+    except OSError as error:
+        if not _is_about_listening(error):
+            raise
+        if error.errno != errno.EADDRINUSE or given["port"] is not None:
+            port = PORT if given["port"] is None else given["port"]
+            raise InputError(
+                f"can't listen on {given['address']}:{port}: {error.strerror}",
+                remedy="choose others with --address and --port",
+            ) from None
+        await cluster.listen(0)
+
+
+def _is_about_listening(error: OSError) -> bool:
+    known = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
+    return isinstance(error, socket.gaierror) or (error.errno in known and error.filename is None)
+
+
+def _kubeconfig_path(given: dict[str, Any]) -> Path:
+    chosen: Path | None = given["write_kubeconfig"]
+    if chosen is None:
+        state: Path | None = given["state"]
+        chosen = (state or Path("~/.windlass").expanduser()) / "kubeconfig"
+    return Path(os.path.abspath(chosen))
+
+
+async def _serve_page(cluster: EmbeddedCluster, port: int | None) -> web.AppRunner:
+    from aiohttp import web
+
+    from windlass.web.page import make_page
+
+    token = secrets.token_urlsafe(24)
+    hosts: set[str] = set()
+    app = make_page(cluster.verbs, cluster.faults, token, lambda: hosts)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    await _listen(runner, port)
+    chosen = runner.addresses[0][1]
+    hosts |= {f"127.0.0.1:{chosen}", f"localhost:{chosen}"}
+    click.echo(f"page      http://127.0.0.1:{chosen}/?token={token}")
+    return runner
+
+
+async def _listen(runner: web.AppRunner, port: int | None) -> None:
+    """On the port that was asked for, or on the usual one, or on any."""
+    from aiohttp import web
+
+    site = web.TCPSite(runner, "127.0.0.1", PAGE_PORT if port is None else port)
+    try:
+        await site.start()
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE or port is not None:
+            raise InputError(
+                f"the page can't listen on port {port}: {error.strerror}",
+                remedy="choose another with --page-port",
+            ) from None
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()

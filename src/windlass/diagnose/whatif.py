@@ -1,0 +1,77 @@
+"""The cluster that a question is about, as it is and as it might be: what the engine makes of the subject in it.
+
+Base of `why`'s inquiry; `patches` tries its proposals through it. Everything is made when it is first looked at, since
+that is most of the cost of an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from windlass.diagnose.evidence import Evidence, Item
+from windlass.diagnose.fit import Fit
+from windlass.diagnose.outlook import EngineView
+from windlass.diagnose.subject import Subject, group_names, template_pods
+from windlass.model.decision import Hold
+from windlass.model.errors import InputError
+from windlass.model.node import Node
+from windlass.model.objects import decode_object
+from windlass.model.pod import Pod
+
+
+class WhatIf:
+    def __init__(self, evidence: Evidence, subject: Subject, now: int) -> None:
+        self.evidence, self.subject, self.now = evidence, subject, now
+
+    @cached_property
+    def fit(self) -> Fit:
+        """The cluster as it is, to try pods on."""
+        return Fit(self.evidence.objects, self.now)
+
+    @cached_property
+    def fit_without_own(self) -> Fit:
+        """The cluster without the subject's own pods: where they would go if they were made anew."""
+        own = {id(pod.value) for pod in self.subject.pods}
+        return Fit([one for one in self.evidence.objects if id(one) not in own], self.now)
+
+    def fit_with(self, nodes: Mapping[str, Node]) -> Fit:
+        """The cluster with some nodes as they might be."""
+        objects = [
+            nodes.get(one.name, one) if isinstance(one, Node) else one for one in self.evidence.objects
+        ]
+        return Fit(objects, self.now)
+
+    def starts_with(self, item: Item, data: dict[str, Any]) -> bool:
+        """Whether the engine would start the subject if the object were written so."""
+        try:
+            value = decode_object(data)
+        except InputError:
+            return False
+        objects = [value if one is item.value else one for one in self.evidence.objects]
+        view = EngineView(Fit(objects, self.now).snapshot, self.now)
+        return view.starts(self._keys)
+
+    @cached_property
+    def templates(self) -> list[Pod]:
+        """The pods that the subject would make, one a template."""
+        return template_pods(self.subject.item)[0]
+
+    @cached_property
+    def engine(self) -> EngineView:
+        """What the scheduler would decide of everything that waits."""
+        return EngineView(self.fit.snapshot, self.now)
+
+    @cached_property
+    def hold(self) -> Hold | None:
+        """The engine's hold of the subject, where it would wait."""
+        return self.engine.hold_of(self._keys) if self.evidence.nodes else None
+
+    @cached_property
+    def _keys(self) -> list[str]:
+        """Names under which the engine may know the subject."""
+        subject = self.subject
+        things = (subject.item, *subject.owners, *subject.family, *subject.pods)
+        groups = {f"{pod.namespace}/{name}" for pod in subject.pods for name in group_names(pod)}
+        return list(dict.fromkeys([*(f"{one.namespace}/{one.name}" for one in things), *sorted(groups)]))

@@ -1,0 +1,101 @@
+"""A dump without what is nobody's business: environment values, secrets, commands, foreign annotations, addresses.
+
+`dump.save` runs every object and every log through it where `--redact` is given. What diagnosis reads stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from windlass.dump.raw import RawObject
+
+KEPT_ANNOTATIONS = (
+    "kueue.x-k8s.io/",
+    "windlass.dev/",
+    "scheduling.k8s.io/",
+    "scheduling.volcano.sh/",
+    "cluster-autoscaler.kubernetes.io/",
+    "karpenter.sh/",
+    "nvidia.com/",
+    "gpu-fraction",
+    "gpu-memory",
+)
+"""Annotations that placement and diagnosis read; the others are dropped."""
+KEPT_VARIABLES = ("NVIDIA_", "CUDA_", "NCCL_")
+"""Variables of the GPU stack, whose values diagnosis reads."""
+DROPPED = frozenset(
+    {
+        "managedFields",
+        "command",
+        "args",
+        "lifecycle",
+        "livenessProbe",
+        "readinessProbe",
+        "startupProbe",
+        "imagePullSecrets",
+        "addresses",
+        "podIP",
+        "podIPs",
+        "hostIP",
+        "hostIPs",
+        "podCIDR",
+        "podCIDRs",
+        "stringData",
+        "binaryData",
+    }
+)
+"""Fields that diagnosis reads nothing from."""
+CONFIGURATION = ("sharing:", "timeSlicing", "mig-configs:", "migStrategy", "autoscalerStatus", "nodeGroups")
+"""Words by which the configuration of the GPU stack and the autoscaler's status are known."""
+
+
+def redacted(raw: RawObject) -> dict[str, Any]:
+    """The object without what is not needed; the original is left alone."""
+    tree = msgspec.json.decode(msgspec.json.encode(raw.data))
+    assert isinstance(tree, dict), raw.header
+    _clean_data(tree)
+    _clean(tree)
+    return tree
+
+
+def _clean_data(tree: dict[str, Any]) -> None:
+    """Of a Secret nothing stays, of a ConfigMap only what configures GPUs."""
+    data = tree.get("data")
+    if tree.get("kind") == "Secret" or not isinstance(data, dict):
+        tree.pop("data", None)
+        return
+    tree["data"] = {
+        key: value
+        for key, value in data.items()
+        if isinstance(value, str) and any(word in value for word in CONFIGURATION)
+    }
+
+
+def _clean(tree: Any) -> None:
+    if isinstance(tree, list):
+        for value in tree:
+            _clean(value)
+    if not isinstance(tree, dict):
+        return
+    for name in DROPPED.intersection(tree):
+        del tree[name]
+    annotations = tree.get("annotations")
+    if isinstance(annotations, dict):
+        kept = {key: value for key, value in annotations.items() if key.startswith(KEPT_ANNOTATIONS)}
+        tree["annotations"] = kept
+    environment = tree.get("env")
+    for variable in environment if isinstance(environment, list) else ():
+        if isinstance(variable, dict) and not str(variable.get("name", "")).startswith(KEPT_VARIABLES):
+            variable.pop("value", None)
+    for value in tree.values():
+        _clean(value)
+
+
+def redacted_log(text: str, is_of_stack: bool, says_something: Callable[[str], bool]) -> str:
+    """Of a program's own log only the lines that diagnosis knows; the GPU stack's logs as they are."""
+    if is_of_stack:
+        return text
+    return "\n".join(line for line in text.splitlines() if says_something(line))

@@ -1,0 +1,259 @@
+"""Sets of fields, for `managedFields`: which fields an object has, how two objects differ, and their written form.
+
+A path is a tuple of steps as FieldsV1 writes them: `f:spec`, `k:{"name":"main"}` (an element of a list with keys),
+`v:"a"` (an element of a set). What is one field and what is many is the schema's to say: atomic lists and maps are one.
+Feeds `api.apply`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from windlass.embedded.api.schema import Node
+from windlass.embedded.api.trees import Tree, clone
+
+Path = tuple[str, ...]
+Paths = set[Path]
+
+LEAF, FIELDS, KEYED, SET = "leaf", "fields", "keyed", "set"
+
+
+class Difference(msgspec.Struct):
+    """Where two objects differ."""
+
+    added: Paths
+    changed: Paths
+    removed: Paths
+
+
+def shape(node: Node | None, value: Any) -> str:
+    """How a value falls into fields."""
+    if isinstance(value, dict):
+        if node is None or (node.type == "any" and not node.name) or node.type in ("struct", "map"):
+            return LEAF if node is not None and node.atomic else FIELDS
+        return LEAF
+    if isinstance(value, list) and node is not None and node.type == "list":
+        if node.list_type == "map" and all(isinstance(each, dict) for each in value):
+            return KEYED
+        if node.list_type == "set" and not any(isinstance(each, dict | list) for each in value):
+            return SET
+    return LEAF
+
+
+def children(value: Any, node: Node | None, kind: str) -> Iterator[tuple[str, Any, Node | None]]:
+    """What lies below, with its step."""
+    if kind == FIELDS:
+        for name, each in value.items():
+            below = None if node is None or node.type == "any" else node.child(name)
+            yield f"f:{name}", each, below
+    elif kind == KEYED and node is not None:
+        for each in value:
+            yield key_step(each, node), each, node.items
+    elif kind == SET:
+        for each in value:
+            yield "v:" + compact(each), each, None
+
+
+def key_step(element: Tree, node: Node) -> str:
+    """The step that names an element of a list with keys; a key that is silent has its default."""
+    keys = {}
+    for key in node.list_keys:
+        if key in element:
+            keys[key] = element[key]
+        else:
+            below = node.items.fields.get(key)
+            default = below.default if below is not None else None
+            if default is not None:
+                keys[key] = default
+    return "k:" + compact(dict(sorted(keys.items())))
+
+
+def compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+# ---- sets of objects
+
+
+def everything(value: Any, node: Node | None, path: Path, into: Paths) -> None:
+    """A value and all below it."""
+    into.add(path)
+    kind = shape(node, value)
+    if kind != LEAF:
+        for step, each, below in children(value, node, kind):
+            everything(each, below, (*path, step), into)
+
+
+def named(value: Any, node: Node | None, path: Path, into: Paths) -> None:
+    """What somebody names who applies this: leaves, elements, and what is empty."""
+    kind = shape(node, value)
+    if kind == LEAF or (kind == FIELDS and not value):
+        into.add(path)
+        return
+    declared = node is not None and node.type == "struct"
+    for step, each, below in children(value, node, kind):
+        inner = (*path, step)
+        if kind != FIELDS or not declared:
+            into.add(inner)
+        named(each, below, inner, into)
+
+
+def difference(old: Any, new: Any, node: Node | None) -> Difference:
+    made = Difference(set(), set(), set())
+    _compare(old, new, node, (), made)
+    return made
+
+
+def _compare(old: Any, new: Any, node: Node | None, path: Path, made: Difference) -> None:
+    if old == new and type(old) is type(new):
+        return
+    if old is None and isinstance(new, list):
+        old = []  # Go writes a list that was never set as null
+    kind = shape(node, new)
+    if kind == LEAF or shape(node, old) != kind:
+        made.changed.add(path)
+        return
+    before = {step: (each, below) for step, each, below in children(old, node, kind)}
+    for step, each, below in children(new, node, kind):
+        if step in before:
+            _compare(before.pop(step)[0], each, below, (*path, step), made)
+        else:
+            everything(each, below, (*path, step), made.added)
+    for step, (each, below) in before.items():
+        everything(each, below, (*path, step), made.removed)
+
+
+def of_new(value: Any, node: Node | None, *, inside: bool = False) -> Tree:
+    """The fields of a new object as FieldsV1 at once: what `difference` from an empty one comes to, several times faster.
+
+    `inside`: everything above is new too. Otherwise structs that Go always writes are not themselves among the fields.
+    """
+    tree: Tree = {".": {}} if inside else {}
+    kind = shape(node, value)
+    for step, each, below in children(value, node, kind):
+        if type(each) not in _CONTAINERS:
+            if inside or each or below is None or below.presence != "always" or each is True:
+                if each is not None or inside:
+                    tree[step] = {}
+            continue
+        inner = shape(below, each)
+        always = not inside and kind == FIELDS and below is not None and below.presence == "always"
+        if inner == LEAF:
+            tree[step] = {}
+        elif always:
+            found = of_new(each, below)
+            if found:
+                tree[step] = found
+        else:
+            found = of_new(each, below, inside=True)
+            tree[step] = found if len(found) > 1 else {}
+    return tree
+
+
+_CONTAINERS = (dict, list)
+
+
+# ---- merging
+
+
+def merged(live: Any, applied: Any, node: Node | None) -> Any:
+    """What was applied, laid over what is there."""
+    kind = shape(node, applied)
+    if kind == LEAF or shape(node, live) != kind:
+        return clone(applied)
+    if kind == FIELDS:
+        made = dict(live)
+        for name, each in applied.items():
+            below = None if node is None or node.type == "any" else node.child(name)
+            made[name] = merged(live[name], each, below) if live.get(name) is not None else clone(each)
+        return made
+    found = {step: each for step, each, _ in children(live, node, kind)}
+    for step, each, below in children(applied, node, kind):
+        found[step] = merged(found[step], each, below) if step in found else clone(each)
+    return list(found.values())
+
+
+def without(value: Any, node: Node | None, paths: Iterable[Path]) -> Any:
+    """A value with some fields taken out."""
+    gone: Paths = set()
+    for path in sorted(paths, key=len):
+        # An element goes as a whole, before the fields that name it do.
+        if not any(path[:length] in gone for length in range(1, len(path))):
+            value = _taken_out(value, node, path)
+            gone.add(path)
+    return value
+
+
+def _taken_out(value: Any, node: Node | None, path: Path) -> Any:
+    kind = shape(node, value)
+    if kind == LEAF or not path:
+        return value
+    head, rest = path[0], path[1:]
+    if kind == FIELDS:
+        name = head[2:]
+        if name not in value:
+            return value
+        if not rest:
+            return {key: each for key, each in value.items() if key != name}
+        below = None if node is None or node.type == "any" else node.child(name)
+        return {**value, name: _taken_out(value[name], below, rest)}
+    made = []
+    for step, each, below in children(value, node, kind):
+        if step != head:
+            made.append(each)
+        elif rest:
+            made.append(_taken_out(each, below, rest))
+    return made
+
+
+# ---- FieldsV1
+
+
+def written(paths: Iterable[Path]) -> Tree:
+    """As FieldsV1: a tree of steps, where a dot says that a field with others below it is itself in the set."""
+    tree: Tree = {}
+    members = []
+    for path in sorted(paths):
+        at = tree
+        for step in path:
+            at = at.setdefault(step, {})
+        members.append(at)
+    for each in members:
+        if each:
+            each["."] = {}
+    return tree
+
+
+def read(fields: Any, path: Path = ()) -> Paths:
+    """The set behind a FieldsV1."""
+    found: Paths = set()
+    if not isinstance(fields, dict):
+        return found
+    for step, below in fields.items():
+        if step == ".":
+            found.add(path)
+            continue
+        inner = (*path, step)
+        if not below:
+            found.add(inner)
+        else:
+            found |= read(below, inner)
+    return found
+
+
+def shown(path: Path) -> str:
+    """For people: `.spec.template.spec.containers[name="main"].image`."""
+    text = ""
+    for step in path:
+        kind, rest = step[:2], step[2:]
+        if kind == "f:":
+            text += f".{rest}"
+        elif kind == "k:":
+            text += "[" + ",".join(f"{key}={compact(value)}" for key, value in json.loads(rest).items()) + "]"
+        else:
+            text += f"[={rest}]"
+    return text

@@ -1,0 +1,273 @@
+"""A real cluster's dump as a simulated cluster: `windlass up --from DUMP`.
+
+Reads the dump's objects as they are written; the nodes become simulated ones, and everything that decides where work
+goes is put into the store before controllers and scheduler see it. Running pods stay where they are and run until
+they are deleted; pending ones pend. Identities change (the API server gives new ones), so references between objects
+are rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from windlass.dump.files import files_of
+from windlass.dump.raw import read_raw
+from windlass.embedded.api.errors import ApiError
+from windlass.embedded.api.kinds import Kind
+from windlass.embedded.controllers.doors import Door
+from windlass.embedded.controllers.objects import Tree, condition_of, name_of, namespace_of, uid_of
+from windlass.embedded.runtime.behaviour import DURATION
+from windlass.embedded.runtime.fleet_nodes import FleetNode, fleet_nodes, registered
+from windlass.embedded.scheduling import NAMES
+from windlass.model.errors import InputError
+from windlass.model.fleet import Fleet
+from windlass.model.objects import decode_object
+
+ORDER = (
+    "Namespace",
+    "CustomResourceDefinition",
+    "PriorityClass",
+    "RuntimeClass",
+    "StorageClass",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "ServiceAccount",
+    "Topology",
+    "ResourceFlavor",
+    "Cohort",
+    "ClusterQueue",
+    "LocalQueue",
+    "WorkloadPriorityClass",
+    "Reservation",
+    "Deployment",
+    "ReplicaSet",
+    "StatefulSet",
+    "DaemonSet",
+    "Job",
+    "Workload",
+    "PodGroup",
+    "Pod",
+    "PodDisruptionBudget",
+    "LimitRange",
+    "ResourceQuota",
+)
+"""What is taken over, owners before what they own; quotas last, since what runs must not be refused."""
+_MADE_BY_SERVER = (
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "managedFields",
+    "selfLink",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
+_UID_LABELS = ("controller-uid", "batch.kubernetes.io/controller-uid")
+MOST_COMPLAINTS = 5
+
+
+class Into(Door, Protocol):
+    """The verbs, with a way from a kind to its resource."""
+
+    def kind(self, resource: str) -> Kind: ...
+
+    def resources(self) -> Sequence[str]: ...
+
+
+@dataclass
+class Copy:
+    nodes: list[FleetNode] = field(default_factory=list)
+    objects: dict[str, list[Tree]] = field(default_factory=dict)
+    """By kind."""
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    def put_into(self, door: Into) -> list[str]:
+        """Create everything; returns lines for a person: what came over, and what could not."""
+        return _Taking(self, door).run()
+
+
+def read_copy(dump: Path, now: float) -> Copy:
+    copy = Copy()
+    for file in files_of(dump):
+        for raw in read_raw(file).objects:
+            kind, tree = raw.header.kind, raw.data
+            if kind == "Node":
+                ready = (condition_of(tree, "Ready") or {}).get("status", "True") == "True"
+                node = registered(_fresh(tree), len(copy.nodes), now, ready=ready)
+                copy.nodes.append(FleetNode(node, (), down=not ready))
+            elif kind == "Fleet":
+                fleet = decode_object(tree, str(file))
+                assert isinstance(fleet, Fleet), "its kind says so"
+                copy.nodes += fleet_nodes(fleet, now)
+            elif kind in ORDER:
+                copy.objects.setdefault(kind, []).append(tree)
+            else:
+                copy.left_out[kind] = copy.left_out.get(kind, 0) + 1
+    if not copy.nodes:
+        raise InputError("holds no Node", file=str(dump), remedy="collect one with `windlass dump`")
+    return copy
+
+
+def _fresh(tree: Tree) -> Tree:
+    metadata = {key: value for key, value in tree["metadata"].items() if key not in _MADE_BY_SERVER}
+    return {**tree, "metadata": metadata}
+
+
+class _Taking:
+    """One run over the dump, with the identities that were given."""
+
+    def __init__(self, copy: Copy, door: Into) -> None:
+        self._copy, self._door = copy, door
+        self._uids: dict[str, str] = {}
+        self._complaints: list[str] = []
+        self._taken: dict[str, int] = {}
+        self._nodes = {name_of(node.tree) for node in copy.nodes}
+        self._namespaces: set[str] = set()
+        self._classes: dict[str, int] = {}
+        self._kinds = {
+            (kind.group, kind.kind): resource
+            for resource in door.resources()
+            for kind in (door.kind(resource),)
+        }
+
+    def run(self) -> list[str]:
+        for kind in ORDER:
+            for tree in self._copy.objects.get(kind, ()):
+                self._take(kind, tree)
+        counted = ", ".join(f"{count} {kind}" for kind, count in self._taken.items())
+        lines = [f"taken over: {len(self._nodes)} Node" + (f", {counted}" if counted else "")]
+        if self._complaints:
+            shown = self._complaints[:MOST_COMPLAINTS]
+            more = len(self._complaints) - len(shown)
+            lines += [f"left out: {each}" for each in shown]
+            lines += [f"left out: {more} more"] if more else []
+        return lines
+
+    def _take(self, kind: str, tree: Tree) -> None:
+        group = str(tree.get("apiVersion", "")).rpartition("/")[0]
+        resource = self._kinds.get((group, kind))
+        if resource is None:
+            self._complaints.append(f"{kind} {name_of(tree)}: {tree.get('apiVersion')} is not served here")
+            return
+        namespace = namespace_of(tree)
+        if self._door.kind(resource).namespaced:
+            namespace = namespace or "default"
+            self._make_namespace(namespace)
+        wanted = self._prepared(kind, tree)
+        try:
+            made = self._door.create(resource, namespace, wanted)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                self._complaints.append(f"{kind} {name_of(tree)}: {error.message}")
+            return
+        self._uids[uid_of(tree)] = uid_of(made)
+        self._taken[kind] = self._taken.get(kind, 0) + 1
+        self._put_status(resource, namespace, tree)
+
+    def _put_status(self, resource: str, namespace: str, tree: Tree) -> None:
+        if not tree.get("status") or not self._door.kind(resource).has("status"):
+            return
+        try:
+            newest = self._door.get(resource, namespace, name_of(tree))
+            whole = {**newest, "status": tree["status"]}
+            self._door.update(resource, namespace, name_of(tree), whole, "status")
+        except ApiError as error:
+            self._complaints.append(f"status of {tree['kind']} {name_of(tree)}: {error.message}")
+
+    def _make_namespace(self, name: str) -> None:
+        if name in self._namespaces:
+            return
+        self._namespaces.add(name)
+        try:
+            self._door.create("namespaces", "", {"metadata": {"name": name}})
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+
+    def _prepared(self, kind: str, tree: Tree) -> Tree:
+        made = _fresh(tree)
+        made.pop("status", None)
+        made["metadata"]["ownerReferences"] = list(self._owners(tree))
+        if not made["metadata"]["ownerReferences"]:
+            del made["metadata"]["ownerReferences"]
+        match kind:
+            case "Pod":
+                return self._pod(made, tree)
+            case "Job":
+                return self._job(made)
+            case "DaemonSet" | "StatefulSet":
+                # The revision that their pods carry is not in the dump: nothing may be rolled out for that.
+                made["spec"] = {**made["spec"], "updateStrategy": {"type": "OnDelete"}}
+            case "Namespace":
+                made["spec"] = {}
+        return made
+
+    def _owners(self, tree: Tree) -> Iterator[Tree]:
+        """With their new identities; one that is not here is dropped, unless nobody here knows its kind."""
+        for reference in tree["metadata"].get("ownerReferences") or ():
+            uid = self._uids.get(reference.get("uid", ""))
+            group = str(reference.get("apiVersion", "")).rpartition("/")[0]
+            if uid is not None:
+                yield {**reference, "uid": uid}
+            elif (group, reference.get("kind")) not in self._kinds:
+                yield dict(reference)
+
+    def _pod(self, made: Tree, tree: Tree) -> Tree:
+        spec = dict(made["spec"])
+        if spec.get("schedulerName") not in (None, *NAMES):
+            spec["schedulerName"] = NAMES[0]
+        if spec.get("nodeName") and spec["nodeName"] not in self._nodes:
+            self._complaints.append(
+                f"Pod {name_of(tree)} runs on {spec['nodeName']}, which is not in the dump"
+            )
+        self._keep_class(spec)
+        spec.pop("priority", None)
+        spec.pop("serviceAccountName", None)
+        spec.pop("serviceAccount", None)
+        metadata = made["metadata"]
+        metadata["annotations"] = {DURATION: "forever", **(metadata.get("annotations") or {})}
+        labels = dict(metadata.get("labels") or {})
+        for label in _UID_LABELS:
+            if label in labels:
+                labels[label] = self._uids.get(labels[label], labels[label])
+        metadata["labels"] = labels
+        return {**made, "spec": spec}
+
+    def _keep_class(self, spec: Tree) -> None:
+        """A pod's priority comes from its class; where the dump has no such class, one is made for it."""
+        name, value = spec.get("priorityClassName"), spec.get("priority")
+        if not value or (name and name.startswith("system-")):
+            return
+        name = name or f"copied-{value}".replace("--", "-minus-")
+        spec["priorityClassName"] = name
+        if name in self._classes:
+            return
+        self._classes[name] = int(value)
+        made = {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name},
+            "value": int(value),
+            "preemptionPolicy": spec.get("preemptionPolicy") or "PreemptLowerPriority",
+        }
+        try:
+            self._door.create("priorityclasses.scheduling.k8s.io", "", made)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                self._complaints.append(f"PriorityClass {name}: {error.message}")
+
+    def _job(self, made: Tree) -> Tree:
+        """The server makes the selector anew, from the Job's new identity."""
+        spec = {
+            key: value for key, value in made["spec"].items() if key not in ("selector", "manualSelector")
+        }
+        template = dict(spec["template"])
+        metadata = dict(template.get("metadata") or {})
+        labels: Mapping[str, str] = metadata.get("labels") or {}
+        metadata["labels"] = {key: value for key, value in labels.items() if key not in _UID_LABELS}
+        metadata["annotations"] = {DURATION: "forever", **(metadata.get("annotations") or {})}
+        spec["template"] = {**template, "metadata": metadata}
+        return {**made, "spec": spec}

@@ -1,0 +1,39 @@
+"""The Fleet that `windlass up` builds: out of a file, or the default one that shows everything."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from windlass.dump.files import read_objects
+from windlass.model.errors import InputError
+from windlass.model.fleet_spec import Fleet, check_fleet
+
+DEFAULT = "fleet.yaml"
+
+
+def default_fleet() -> Fleet:
+    with resources.as_file(resources.files("windlass.embedded").joinpath(DEFAULT)) as path:
+        return read_fleet(path)
+
+
+def read_fleet(path: Path) -> Fleet:
+    """An `InputError` with file, line and field for what is no Fleet, or can't be built."""
+    found: list[Fleet] = []
+    for source in read_objects(path):
+        if not isinstance(source.value, Fleet):
+            raise InputError(
+                f"a {source.kind} is no Fleet", file=str(path), remedy="one Fleet, and nothing else"
+            )
+        try:
+            check_fleet(source.value)
+        except InputError as error:
+            raise source.blame(error) from None
+        found.append(source.value)
+    if len(found) != 1:
+        raise InputError(
+            f"holds {len(found)} Fleets",
+            file=str(path),
+            remedy="one, with apiVersion: windlass.dev/v1, kind: Fleet",
+        )
+    return found[0]

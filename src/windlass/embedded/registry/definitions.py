@@ -1,0 +1,69 @@
+"""CustomResourceDefinitions as they come and go: the kinds that they define are served, or not any more.
+
+Listens to the store, so that it doesn't matter who wrote a definition. A definition that is deleted takes its objects
+along: it stays, marked, until the last of them is gone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.embedded.api import crds
+from windlass.embedded.api.kinds import Kind
+from windlass.embedded.registry.context import Context
+from windlass.embedded.registry.deleter import CLEANUP, CRD, Deleter
+from windlass.embedded.registry.metadata import with_metadata
+from windlass.embedded.registry.options import BACKGROUND, DeleteOptions
+from windlass.embedded.registry.writer import Writer
+from windlass.embedded.store.record import DELETED, Change
+from windlass.embedded.store.store import ALL
+
+Tree = dict[str, Any]
+
+
+class Definitions:
+    def __init__(self, context: Context, writer: Writer, deleter: Deleter) -> None:
+        self._context, self._writer, self._deleter = context, writer, deleter
+        self._going: set[str] = set()
+        for stored in context.store.shelf(CRD).ordered():
+            self._serve(stored.tree)
+        context.store.subscribe(CRD, self._changed)
+        context.store.subscribe(ALL, self._emptied)
+
+    def _changed(self, change: Change) -> None:
+        if change.type == DELETED:
+            self._context.machinery.forget(change.new.tree)
+        else:
+            self._serve(change.new.tree)
+
+    def _serve(self, definition: Tree) -> None:
+        if crds.is_established(definition):
+            self._context.machinery.adopt(definition)
+        if "deletionTimestamp" in definition["metadata"]:
+            self._clean(definition["metadata"]["name"])
+
+    def _clean(self, resource: str) -> None:
+        """Delete what is left; go on when the last of it has gone."""
+        if resource in self._going:
+            return
+        self._going.add(resource)
+        kind = self._context.kinds.named(resource)
+        if kind is not None:
+            for stored in list(self._context.store.shelf(kind.store).ordered()):
+                self._deleter.delete(kind, *stored.key, DeleteOptions(propagation=BACKGROUND))
+        self._release(resource)
+
+    def _emptied(self, change: Change) -> None:
+        if change.type == DELETED and change.resource in self._going:
+            self._release(change.resource)
+
+    def _release(self, resource: str) -> None:
+        if len(self._context.store.shelf(resource)):
+            return
+        self._going.discard(resource)
+        kind: Kind = self._context.kind(CRD)
+        stored = self._context.find(kind, "", resource)
+        if stored is None or "deletionTimestamp" not in stored.tree["metadata"]:
+            return
+        left = [each for each in stored.tree["metadata"].get("finalizers") or [] if each != CLEANUP]
+        self._writer.replace(kind, stored, with_metadata(stored.tree, finalizers=left or None))

@@ -1,0 +1,123 @@
+"""Limits on memory and CPU for processes, through cgroups v2 or v1, where this user may make any.
+
+`process.containers` asks for a group for each container. Where no group can be made, `why_not` says so in a line, and
+the processes run without limits: a limit that pretends to hold would be worse.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+PERIOD = 100_000
+_ROOT = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Group:
+    """The cgroup of one container: one folder in v2, one for each controller in v1."""
+
+    folders: tuple[Path, ...]
+
+    @property
+    def procs(self) -> tuple[Path, ...]:
+        """The files that a process writes its number into to join."""
+        return tuple(folder / "cgroup.procs" for folder in self.folders)
+
+    def was_out_of_memory(self) -> bool:
+        """Whether the kernel has killed something in it for lack of memory."""
+        for folder in self.folders:
+            for name in ("memory.events", "memory.oom_control"):
+                for line in _read(folder / name).splitlines():
+                    word, _, count = line.partition(" ")
+                    if word == "oom_kill" and count.strip().isdigit() and int(count) > 0:
+                        return True
+        return False
+
+    def remove(self) -> None:
+        for folder in self.folders:
+            with contextlib.suppress(OSError):  # still busy: it goes with the machine's next boot
+                folder.rmdir()
+
+
+class Cgroups:
+    def __init__(self, root: Path = _ROOT, name: str = "") -> None:
+        self._name = name or f"windlass-up-{os.getpid()}"
+        self._root = root
+        self.is_v2 = (root / "cgroup.controllers").exists()
+        self.why_not = ""
+        self._bases = self._open()
+
+    def make(self, name: str, memory: int = 0, milli_cpu: int = 0) -> Group | None:
+        """A group with limits (0: none); None where none can be made, or none is asked for."""
+        if not self._bases or not (memory or milli_cpu):
+            return None
+        folders = []
+        try:
+            for base in self._bases:
+                folder = base / name
+                folder.mkdir(exist_ok=True)
+                self._limit(folder, memory, milli_cpu)
+                folders.append(folder)
+        except OSError as error:
+            self.why_not = f"{error.filename or error}: {error.strerror}"
+            Group(tuple(folders)).remove()
+            return None
+        return Group(tuple(folders))
+
+    def close(self) -> None:
+        Group(self._bases).remove()
+
+    def _open(self) -> tuple[Path, ...]:
+        if not self._root.is_dir():
+            self.why_not = f"{self._root} does not exist"
+            return ()
+        try:
+            return self._open_v2() if self.is_v2 else self._open_v1()
+        except OSError as error:
+            self.why_not = f"{error.filename or self._root}: {error.strerror}"
+            return ()
+
+    def _open_v2(self) -> tuple[Path, ...]:
+        """At the root of what this process sees; controllers must be handed down twice."""
+        base = self._root / self._name
+        (self._root / "cgroup.subtree_control").write_text("+cpu +memory")
+        base.mkdir(exist_ok=True)
+        (base / "cgroup.subtree_control").write_text("+cpu +memory")
+        return (base,)
+
+    def _open_v1(self) -> tuple[Path, ...]:
+        bases = []
+        for controller in ("memory", "cpu"):
+            if (self._root / controller).is_dir():
+                base = self._root / controller / self._name
+                base.mkdir(exist_ok=True)
+                bases.append(base)
+        if not bases:
+            self.why_not = f"{self._root} has no memory or cpu controller"
+        return tuple(bases)
+
+    def _limit(self, folder: Path, memory: int, milli_cpu: int) -> None:
+        if self.is_v2:
+            if memory:
+                (folder / "memory.max").write_text(str(memory))
+                swap = folder / "memory.swap.max"
+                if swap.exists():
+                    swap.write_text("0")
+            if milli_cpu:
+                (folder / "cpu.max").write_text(f"{milli_cpu * PERIOD // 1000} {PERIOD}")
+            return
+        if memory and (folder / "memory.limit_in_bytes").exists():
+            (folder / "memory.limit_in_bytes").write_text(str(memory))
+        if milli_cpu and (folder / "cpu.cfs_quota_us").exists():
+            (folder / "cpu.cfs_period_us").write_text(str(PERIOD))
+            (folder / "cpu.cfs_quota_us").write_text(str(milli_cpu * PERIOD // 1000))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

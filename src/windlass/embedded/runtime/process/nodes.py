@@ -1,0 +1,137 @@
+"""The one node of `windlass up --gpus real`, put together: this machine, its kubelet, its GPUs, its processes.
+
+Has the same face as `runtime.nodes.SimulatedNodes`; `embedded.up` chooses. Faults are not injected here: the hardware
+has its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from windlass.embedded.controllers.cache import Cache
+from windlass.embedded.controllers.doors import Door
+from windlass.embedded.controllers.loop import Loop, Worker
+from windlass.embedded.controllers.objects import name_of
+from windlass.embedded.runtime.heartbeat import Heartbeat
+from windlass.embedded.runtime.kubelet import Kubelet
+from windlass.embedded.runtime.machine import Machine
+from windlass.embedded.runtime.process.cgroups import Cgroups
+from windlass.embedded.runtime.process.containers import ProcessContainers
+from windlass.embedded.runtime.process.runtime import ProcessRuntime
+from windlass.embedded.runtime.process.this_machine import ThisMachine, this_machine
+from windlass.model.errors import InputError
+from windlass.node.backend.protocol import DeviceBackend, DeviceError
+from windlass.node.mps import MpsDaemon
+
+
+def nvml() -> DeviceBackend:
+    from windlass.node.backend.nvml import NvmlBackend
+
+    return NvmlBackend()
+
+
+class OneMachine:
+    """The park of one."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def machine(self, node: str) -> Machine | None:
+        return self._machine if node == self._machine.name else None
+
+    def is_ours(self, node: str) -> bool:
+        return node == self._machine.name
+
+    def is_down(self, node: str) -> bool:
+        return False
+
+    def names(self) -> list[str]:
+        return [self._machine.name]
+
+
+class ProcessNodes:
+    def __init__(
+        self,
+        door: Door,
+        cache: Cache,
+        *,
+        replicas: int = 1,
+        mps: bool = False,
+        clock: Callable[[], float] = time.time,
+        backend: Callable[[], DeviceBackend] = nvml,
+        cgroups: Cgroups | None = None,
+    ) -> None:
+        self._door, self._clock = door, clock
+        self._folder = Path(tempfile.mkdtemp(prefix="windlass-up-"))
+        found, self._backend = this_machine(backend, replicas, mps, clock())
+        self.here: ThisMachine = found
+        self._mps = self._start_mps(replicas) if mps else None
+        environment = self._mps.environment() if self._mps is not None else {}
+        self.park = OneMachine(found.machine)
+        self._containers = ProcessContainers(self._folder / "pods", self._wake, cgroups, environment)
+        self.kubelet = Kubelet(door, cache, self.park, self._containers)
+        self.heartbeat = Heartbeat(door, self.park)
+        self.runtime = ProcessRuntime(self._containers)
+        self._loop: Loop | None = None
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return (self.kubelet, self.heartbeat)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know."""
+        why = self._containers.cgroups.why_not
+        limits = f"limits on memory and CPU are not enforced here: {why}" if why else ""
+        return [f"GPUs of this machine: {self.here.note}", *filter(None, [limits])]
+
+    def join(self, loop: Loop) -> None:
+        self._loop = loop
+
+    def register(self, now: float) -> None:
+        """The Node object; made anew at each start, since the hardware may have changed."""
+        name = name_of(self.here.node)
+        if any(name_of(node) == name for node in self._door.list("nodes")):
+            known = self._door.get("nodes", "", name)
+            metadata = {**known["metadata"], **self.here.node["metadata"]}
+            self._door.update("nodes", "", name, {**known, "metadata": metadata})
+            newest = self._door.get("nodes", "", name)
+            self._door.update("nodes", "", name, {**newest, "status": self.here.node["status"]}, "status")
+            self.heartbeat.renew(name, now)
+        else:
+            self._door.create("nodes", "", self.here.node)
+
+    def close(self) -> None:
+        """Kill what runs, and leave the machine as it was."""
+        for process in self._containers.everything():
+            process.kill(self._clock())
+            process.poll(self._clock())
+        self._containers.cgroups.close()
+        if self._mps is not None:
+            self._mps.stop()
+        if self._backend is not None:
+            with contextlib.suppress(DeviceError):
+                self._backend.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _wake(self, key: str) -> None:
+        if self._loop is not None:
+            self._loop.add(self.kubelet, key)
+
+    def _start_mps(self, replicas: int) -> MpsDaemon:
+        inventory = self.here.inventory
+        if inventory is None or self._backend is None:
+            raise InputError("--mps needs a GPU", remedy=f"this machine has {self.here.note}")
+        daemon = MpsDaemon(self._backend, self._folder / "mps", "nvidia.com/gpu", inventory.gpus, replicas)
+        try:
+            daemon.start()
+        except DeviceError as error:
+            raise InputError(
+                f"MPS can't be started: {error}", remedy="leave out --mps to share by time"
+            ) from None
+        return daemon

@@ -1,0 +1,138 @@
+"""This machine as a Node: its CPUs and memory, and the GPUs that NVML reports, as the node agent would advertise
+them.
+
+`process.nodes` registers what comes out. Without a driver the node has no GPUs, and says why.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from windlass.embedded.controllers.objects import Tree
+from windlass.embedded.runtime.fleet_nodes import KUBELET, registered
+from windlass.embedded.runtime.machine import Machine, Unit
+from windlass.embedded.runtime.park import OURS
+from windlass.model.convert import convert
+from windlass.model.device import LAYOUT_ANNOTATION, node_devices
+from windlass.model.node import Node
+from windlass.model.requests import node_quantities
+from windlass.model.topology import HOSTNAME
+from windlass.node.backend.protocol import DeviceBackend, DeviceError
+from windlass.node.labels.features import layout, node_labels
+from windlass.sharing.inventory import Inventory
+from windlass.sharing.plugin_config import PluginConfig, resolve_config
+from windlass.sharing.resources import Resource, resources_of
+
+
+@dataclass(frozen=True)
+class ThisMachine:
+    node: Tree
+    machine: Machine
+    inventory: Inventory | None
+    note: str
+    """What a person should know: the GPUs, or why there are none."""
+
+
+def this_machine(
+    backend: Callable[[], DeviceBackend], replicas: int, mps: bool, now: float
+) -> tuple[ThisMachine, DeviceBackend | None]:
+    """Raises `InputError` where the GPUs can't be shared as asked."""
+    try:
+        opened = backend()
+        inventory = opened.inventory()
+    except (DeviceError, ImportError, OSError) as error:
+        tree = _node(None, {}, (), {}, now)
+        note = f"no GPUs: {error}"
+        return ThisMachine(tree, Machine(tree["metadata"]["name"], (), {}), None, note), None
+    config = sharing_config(inventory, replicas, mps)
+    advertised = resources_of(inventory, config)
+    labels = node_labels(inventory, config, machine=platform.node())
+    tree = _node(inventory, labels, advertised, {LAYOUT_ANNOTATION: layout(inventory)[0]}, now)
+    names = (
+        ", ".join(f"{gpu.index}: {gpu.name}" for gpu in inventory.gpus) or "no GPUs: the driver lists none"
+    )
+    return ThisMachine(tree, _machine(tree, inventory, advertised), inventory, names), opened
+
+
+def sharing_config(inventory: Inventory, replicas: int, mps: bool) -> PluginConfig:
+    cut = any(gpu.mig_enabled for gpu in inventory.gpus)
+    config: Tree = {"flags": {"migStrategy": "mixed" if cut else "none"}}
+    if replicas > 1:
+        shared = {"name": "nvidia.com/gpu", "replicas": replicas}
+        config["sharing"] = {"mps" if mps else "timeSlicing": {"resources": [shared]}}
+    return resolve_config(config)
+
+
+def node_name() -> str:
+    """The host's name as a node may be called."""
+    name = re.sub(r"[^a-z0-9.-]+", "-", socket.gethostname().lower()).strip("-.")
+    return name[:63].strip("-.") or "this-machine"
+
+
+def _node(
+    inventory: Inventory | None,
+    labels: dict[str, str],
+    advertised: tuple[Resource, ...],
+    annotations: dict[str, str],
+    now: float,
+) -> Tree:
+    name = node_name()
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    amounts = {
+        "cpu": str(os.cpu_count() or 1),
+        "memory": str(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
+        "ephemeral-storage": str(_disk_bytes()),
+        "pods": "110",
+        **{each.name: str(len(each.devices)) for each in advertised},
+    }
+    own = {HOSTNAME: name, "kubernetes.io/os": "linux", "kubernetes.io/arch": architecture}
+    if inventory is not None and inventory.gpus:
+        own["nvidia.com/gpu.present"] = "true"
+    tree = registered(
+        {
+            "metadata": {"name": name, "labels": {**labels, **own}, "annotations": annotations},
+            "status": {"capacity": amounts, "allocatable": amounts},
+        },
+        0,
+        now,
+    )
+    tree["metadata"]["annotations"][OURS] = "process"
+    tree["status"]["nodeInfo"] |= {
+        "architecture": architecture,
+        "kernelVersion": platform.release(),
+        "kubeletVersion": KUBELET,
+        "osImage": "this machine",
+        "containerRuntimeVersion": "windlass-process://1.0.0",
+    }
+    tree["status"]["addresses"][0]["address"] = "127.0.0.1"
+    return tree
+
+
+def _disk_bytes() -> int:
+    found = os.statvfs("/")
+    return found.f_frsize * found.f_blocks
+
+
+def _machine(tree: Tree, inventory: Inventory, advertised: tuple[Resource, ...]) -> Machine:
+    node = convert(tree, Node)
+    assert isinstance(node, Node)
+    capacity, allocatable = node_quantities(node)
+    positions = {gpu.uuid: at for at, gpu in enumerate(inventory.gpus)}
+    units: dict[str, list[Unit]] = {}
+    uuids: dict[Unit, str] = {}
+    shares = 1
+    for resource in advertised:
+        for number, device in enumerate(resource.devices):
+            profile = device.instance.profile if device.instance is not None else ""
+            unit = Unit(resource.name, positions[device.gpu.uuid], number, profile)
+            units.setdefault(resource.name, []).append(unit)
+            uuids[unit] = device.uuid
+            shares = max(shares, device.replicas)
+    devices = node_devices(node, allocatable, capacity)
+    whole = [gpu.uuid for gpu in inventory.gpus]
+    return Machine(node.name, devices, units, shares, whole, uuids)

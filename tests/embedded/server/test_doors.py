@@ -1,0 +1,127 @@
+"""Who may come in: the token, the Host, the Origin; the kubeconfig's mode; the certificate."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import stat
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from tests.embedded.server.harness import Client, Served, Tree
+
+from windlass.embedded.pki import kept_identity
+
+PATHS = (
+    "/",
+    "/version",
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/api",
+    "/apis",
+    "/api/v1/pods",
+    "/openapi/v3",
+    "/nothing",
+)
+
+
+@pytest.mark.parametrize("token", ["", "wrong", "Bearer"])
+@pytest.mark.parametrize("path", PATHS)
+def test_nothing_is_told_without_the_token(served: Served, path: str, token: str) -> None:
+    answer = Client(served.kubeconfig, token).get(path)
+    assert answer.code == 401
+    status = answer.json
+    assert (status["kind"], status["reason"], status["message"]) == ("Status", "Unauthorized", "Unauthorized")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"])
+def test_nor_is_anything_done(served: Served, method: str) -> None:
+    assert Client(served.kubeconfig, "").send(method, "/api/v1/namespaces/default").code == 401
+    assert served.client.get("/api/v1/namespaces/default").code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:443", "127.0.0.1.evil.example", ""])
+def test_a_host_that_is_not_ours_is_refused(served: Served, host: str) -> None:
+    """A site that makes its own name point to loopback sends that name."""
+    answer = served.client.send("GET", "/api/v1/pods", headers={"Host": host})
+    assert answer.code in (400, 403)
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]"])
+def test_loopback_has_several_names(served: Served, name: str) -> None:
+    port = urlsplit(served.client.url).port
+    assert served.client.send("GET", "/api/v1/pods", headers={"Host": f"{name}:{port}"}).code == 200
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "http://127.0.0.1", "https://127.0.0.1:1"]
+)
+def test_another_origin_is_refused_even_with_the_token(served: Served, origin: str) -> None:
+    answer = served.client.send(
+        "POST", "/api/v1/namespaces", headers={"Origin": origin}, body=_space("never")
+    )
+    assert answer.code == 403
+    assert served.client.get("/api/v1/namespaces/never").code == 404
+
+
+def test_its_own_origin_is_not(served: Served) -> None:
+    host = urlsplit(served.client.url).netloc
+    assert served.client.send("GET", "/version", headers={"Origin": f"https://{host}"}).code == 200
+
+
+def test_the_kubeconfig_is_its_owners_alone(served: Served) -> None:
+    assert stat.S_IMODE(served.kubeconfig.stat().st_mode) == 0o600
+
+
+def test_it_listens_on_loopback_only(served: Served) -> None:
+    assert urlsplit(served.client.url).hostname == "127.0.0.1"
+    others = {address[4][0] for address in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
+    for address in others - {"127.0.0.1", "127.0.1.1"}:
+        with socket.socket() as one:
+            one.settimeout(2)
+            assert one.connect_ex((str(address), int(urlsplit(served.client.url).port or 0))) != 0
+
+
+def test_the_certificate_is_checked_by_its_authority(served: Served) -> None:
+    where = urlsplit(served.client.url)
+    stranger = ssl.create_default_context()
+    with socket.create_connection((where.hostname, where.port)) as plain, pytest.raises(ssl.SSLError):
+        stranger.wrap_socket(plain, server_hostname="127.0.0.1")
+    friend = ssl.create_default_context(cadata=served.identity.authority)
+    with socket.create_connection((where.hostname, where.port)) as plain:
+        with friend.wrap_socket(plain, server_hostname="localhost") as secure:
+            assert secure.version() in ("TLSv1.2", "TLSv1.3")
+
+
+def test_plain_http_is_not_spoken(served: Served) -> None:
+    where = urlsplit(served.client.url)
+    with socket.create_connection((where.hostname, where.port)) as plain:
+        plain.settimeout(60)
+        plain.sendall(b"GET /version HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert b"HTTP/1.1 200" not in plain.recv(1000)
+
+
+def test_an_identity_is_kept_with_the_state(tmp_path: Path) -> None:
+    first = kept_identity(tmp_path)
+    assert kept_identity(tmp_path) == first
+    assert stat.S_IMODE((tmp_path / "identity.json").stat().st_mode) == 0o600
+    other = kept_identity(tmp_path, ["gpu.example"])
+    assert "gpu.example" in other.names
+    assert other.token != first.token
+
+
+def test_what_is_mounted_is_behind_the_same_door(served: Served) -> None:
+    from aiohttp import web
+
+    async def hello(request: web.BaseRequest) -> web.Response:
+        return web.json_response({"path": request.path})
+
+    served.call(lambda: served.server.mount("/windlass/extra", hello))
+    assert served.client.get("/windlass/extra/a").ok() == {"path": "/windlass/extra/a"}
+    assert Client(served.kubeconfig, "").get("/windlass/extra/a").code == 401
+
+
+def _space(name: str) -> Tree:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}

@@ -1,0 +1,184 @@
+"""The store: what it shows at a version is what was there then, whatever has happened since."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.embedded.store.journal import open_state
+from windlass.embedded.store.record import ADDED, DELETED, MODIFIED, Change
+from windlass.embedded.store.shelf import Compacted
+from windlass.embedded.store.store import FIRST_VERSION, Store
+from windlass.model.errors import InputError
+
+Tree = dict[str, Any]
+
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+SPACES = st.sampled_from(["x", "y"])
+STEPS = st.lists(st.tuples(st.sampled_from(["put", "put", "remove"]), SPACES, NAMES), max_size=40)
+
+
+def tree(namespace: str, name: str, value: int) -> Tree:
+    return {"metadata": {"namespace": namespace, "name": name}, "value": value}
+
+
+def played(store: Store, steps: list[tuple[str, str, str]]) -> dict[int, dict[tuple[str, str], int]]:
+    """What is there after each version."""
+    seen: dict[tuple[str, str], int] = {}
+    history = {store.version: dict(seen)}
+    for number, (what, namespace, name) in enumerate(steps):
+        key = namespace, name
+        if what == "put":
+            store.put("things", key, tree(namespace, name, number))
+            seen[key] = number
+        elif key in seen:
+            store.remove("things", key)
+            del seen[key]
+        history[store.version] = dict(seen)
+    return history
+
+
+@given(STEPS)
+def test_every_version_can_be_seen_again(steps: list[tuple[str, str, str]]) -> None:
+    store = Store()
+    shelf = store.shelf("things")
+    for version, expected in played(store, steps).items():
+        found = list(shelf.at(version))
+        assert [each.key for each in found] == sorted(expected)
+        assert {each.key: each.tree["value"] for each in found} == expected
+        assert [each.key for each in shelf.at(version, "x")] == [
+            key for key in sorted(expected) if key[0] == "x"
+        ]
+
+
+@given(STEPS, st.integers(1, 10))
+def test_changes_after_a_version_lead_from_it_to_now(steps: list[tuple[str, str, str]], most: int) -> None:
+    store = Store(most_changes=most)
+    shelf = store.shelf("things")
+    states = played(store, steps)
+    for version, state in states.items():
+        try:
+            changes = shelf.since(version)
+        except Compacted as gone:
+            assert version < gone.oldest
+            continue
+        for change in changes:
+            assert (change.type == ADDED) == (change.key not in state and change.type != DELETED)
+            if change.type == DELETED:
+                assert change.new.tree["metadata"]["resourceVersion"] == str(change.version)
+                del state[change.key]
+            else:
+                assert change.type == (MODIFIED if change.key in state else ADDED)
+                state[change.key] = change.new.tree["value"]
+        assert state == {each.key: each.tree["value"] for each in shelf.ordered()}
+
+
+@given(STEPS, SPACES, NAMES)
+def test_a_list_goes_on_after_a_key(steps: list[tuple[str, str, str]], namespace: str, name: str) -> None:
+    store = Store()
+    played(store, steps)
+    shelf = store.shelf("things")
+    everything = [each.key for each in shelf.ordered()]
+    after = (namespace, name)
+    assert [each.key for each in shelf.ordered("", after)] == [key for key in everything if key > after]
+    assert [each.key for each in shelf.ordered(namespace, after)] == [
+        key for key in everything if key > after and key[0] == namespace
+    ]
+
+
+def test_listeners_hear_changes_in_order_even_those_they_make() -> None:
+    store = Store()
+    heard: list[tuple[str, int]] = []
+
+    def first(change: Change) -> None:
+        heard.append(("first", change.version))
+        if change.key == ("x", "a") and change.type == ADDED:
+            store.put("things", ("x", "b"), tree("x", "b", 0))
+
+    far: list[int] = []
+    store.follow("things", lambda change: far.append(change.version))
+    store.subscribe("things", first)
+    store.subscribe("things", lambda change: heard.append(("second", change.version)))
+    store.put("things", ("x", "a"), tree("x", "a", 0))
+    one, two = FIRST_VERSION + 1, FIRST_VERSION + 2
+    assert far == [one, two]
+    assert store.settled
+    assert heard == [("first", one), ("second", one), ("first", two), ("second", two)]
+
+
+def test_a_listener_that_fails_harms_nobody() -> None:
+    store = Store()
+    heard: list[int] = []
+
+    def broken(change: Change) -> None:
+        raise ValueError("mine alone")
+
+    store.subscribe("things", broken)
+    stop = store.subscribe("things", lambda change: heard.append(change.version))
+    store.put("things", ("x", "a"), tree("x", "a", 0))
+    stop()
+    store.put("things", ("x", "b"), tree("x", "b", 0))
+    assert heard == [FIRST_VERSION + 1]
+
+
+def test_what_is_kept_comes_back(tmp_path: Path) -> None:
+    async def write() -> tuple[int, list[int]]:
+        store, journal = open_state(tmp_path)
+        journal.start()
+        told: list[int] = []
+        store.follow("things", lambda change: told.append(change.version))
+        for number in range(50):
+            store.put("things", ("x", f"n{number}"), tree("x", f"n{number}", number))
+        store.remove("things", ("x", "n7"))
+        assert told == []  # nobody is told before it is on disk
+        await store.wait()
+        assert told == list(range(FIRST_VERSION + 1, FIRST_VERSION + 52))
+        version = store.version
+        await journal.close()
+        return version, told
+
+    version, _ = asyncio.run(write())
+    store, journal = open_state(tmp_path)
+    assert store.version == version
+    assert {each.key[1]: each.tree["value"] for each in store.shelf("things").ordered()} == {
+        f"n{number}": number for number in range(50) if number != 7
+    }
+    with pytest.raises(Compacted):
+        store.shelf("things").since(FIRST_VERSION)
+    assert store.shelf("things").since(version) == []
+    with pytest.raises(InputError, match="can't be used for the cluster's state"):
+        open_state(tmp_path)  # one process a folder
+    asyncio.run(journal.close())
+
+
+def test_a_disk_that_fails_is_never_acknowledged(tmp_path: Path) -> None:
+    async def write() -> None:
+        store, journal = open_state(tmp_path)
+        journal.start()
+        store.put("things", ("x", "a"), tree("x", "a", 0))
+        await store.wait()
+        await asyncio.to_thread(lambda: journal._connection.execute("drop table objects"))
+        store.put("things", ("x", "b"), tree("x", "b", 0))
+        with pytest.raises(OSError, match="can't be written"):
+            await store.wait()
+        with pytest.raises(OSError, match="can't be written"):
+            await store.wait()  # nor may anybody read what is not on disk
+        with pytest.raises(OSError, match="can't be written"):
+            store.put("things", ("x", "c"), tree("x", "c", 0))
+        await journal.close()
+
+    asyncio.run(write())
+
+
+def test_a_folder_that_can_not_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(InputError, match="can't be used for the cluster's state"):
+        open_state(tmp_path / "file")
+    (tmp_path / "state.sqlite").write_text("not a database, and longer than a header of one would be" * 20)
+    with pytest.raises(InputError, match="can't be used for the cluster's state"):
+        open_state(tmp_path)
