@@ -58,7 +58,7 @@ def main() -> None:
     )
     parser.add_argument("--kubeconfig", type=Path, help="of a running API server of the pinned release")
     chosen = parser.parse_args()
-    document = made(Api(chosen.kubeconfig)) if chosen.kubeconfig else _from_test_cluster()
+    document = made(Api(chosen.kubeconfig), GoFacts()) if chosen.kubeconfig else _from_test_cluster()
     TARGET.parent.mkdir(exist_ok=True)
     TARGET.write_text(text(document))
     print(f"{TARGET.relative_to(ROOT)}: {len(document['definitions'])} definitions")
@@ -70,7 +70,7 @@ def _from_test_cluster() -> dict[str, Any]:
         plane.etcd.service.start()
         try:
             plane.apiserver.start()
-            return made(plane.api)
+            return made(plane.api, GoFacts())
         finally:
             plane.stop()
 
@@ -85,8 +85,8 @@ def text(document: dict[str, Any]) -> str:
     return head + ',"definitions":{\n' + ",\n".join(lines) + "\n}}\n"
 
 
-def made(api: Api) -> dict[str, Any]:
-    """The document, from a running API server and the module cache."""
+def made(api: Api, facts: GoFacts | None) -> dict[str, Any]:
+    """The document, from a running API server and, unless there are none, the facts of its types."""
     everything: dict[str, Schema] = {}
     for api_version in sorted({kind.api_version for kind in BUILT_IN} | {"autoscaling/v1"}):
         path = f"/openapi/v3/apis/{api_version}" if "/" in api_version else f"/openapi/v3/api/{api_version}"
@@ -94,7 +94,6 @@ def made(api: Api) -> dict[str, Any]:
     wanted = {(kind.group, kind.version, kind.kind) for kind in BUILT_IN}
     roots = [*_ALSO, *(name for name, schema in everything.items() if _gvks(schema) & wanted)]
     reached = _closure(everything, roots)
-    facts = GoFacts()
     return {
         "source": "Kubernetes " + api.get("/version")["gitVersion"],
         "licence": "field names, types and values of the Kubernetes API, Apache-2.0; no descriptions",
@@ -129,9 +128,9 @@ def _references(node: object) -> Iterator[str]:
             yield from _references(value)
 
 
-def _definition(name: str, schema: Schema, facts: GoFacts) -> Schema:
+def _definition(name: str, schema: Schema, facts: GoFacts | None) -> Schema:
     made = _compact(schema)
-    for field, code in facts.of(name).items():
+    for field, code in (facts.of(name) if facts is not None else {}).items():
         if field in made.get("properties", {}):
             made["properties"][field]["x-go"] = code
     if len(_gvks(schema)) > 1:
@@ -158,7 +157,7 @@ def _compact(schema: Schema) -> Schema:
 
 
 class GoFacts:
-    """How Go writes a field: `always` (zero values too), `null` (null when absent), `zero` (dropped when zero); else not.
+    """How Go writes a field: `always` (zero values too), `null` (null when absent), `zero` (not when zero), else not.
 
     OpenAPI doesn't tell `hostNetwork: false`, which an API server drops, from `suspend: false`, which it keeps.
     """

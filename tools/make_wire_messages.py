@@ -3,8 +3,8 @@
     python tools/make_wire_messages.py FOLDER     a Go module cache's k8s.io folder, with `api@v…` and `apimachinery@v…`
 
 Newer kubectl and client-go send built-in kinds as protobuf only, so the embedded API server has to read it. The numbers
-are part of the API (Apache-2.0). Only messages that the served kinds reach are kept. A field that JSON doesn't have under its
-own name is one whose fields JSON writes in its place (Go's embedded structs): marked as inline.
+are part of the API (Apache-2.0). Only messages that the served kinds reach are kept. A field that JSON doesn't have
+under its own name is one whose fields JSON writes in its place (Go's embedded structs): marked as inline.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The cluster fixtures, for every test that wants a real control plane. Loaded by `tests/conftest.py`.
 
 `control_plane` is the machine room (one per test process, wiped before each test that uses `cluster`); `cluster` is
-what scenario tests ask for: a kubeconfig and a way to make users, and nothing that says which server is behind it.
+what scenario tests ask for: a kubeconfig and a client, and nothing that says which server is behind it.
 Where the programs can't be built or started the tests are skipped with one loud line; with CI=true they fail.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -21,9 +21,10 @@ from tests.cluster.fake_kubelet import FakeKubelet, Refuse
 from tests.cluster.node import RealNode, real_node_on
 from tests.cluster.recipes import CONTROL_PLANE, NODE
 from tests.cluster.service import StartFailed
+from tests.embedded.bare import Bare
 
-SERVERS = ("real",)
-"""The servers that scenario tests run on; the embedded one joins here when it exists."""
+SERVERS = ("real", "embedded")
+"""The servers that scenario tests run on."""
 
 
 class Cluster(Protocol):
@@ -31,8 +32,6 @@ class Cluster(Protocol):
 
     kubeconfig: Path
     api: Api
-
-    def user(self, name: str, groups: Sequence[str] = ()) -> Path: ...
 
 
 def unavailable(reason: str) -> None:
@@ -94,11 +93,14 @@ def control_plane(_room: ControlPlane | str) -> ControlPlane:
 
 
 @pytest.fixture(params=SERVERS)
-def cluster(request: pytest.FixtureRequest) -> Cluster:
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster for a scenario, once for every server there is."""
-    assert request.param == "real"
-    plane: ControlPlane = request.getfixturevalue("control_plane")
-    return plane
+    if request.param == "real":
+        yield request.getfixturevalue("control_plane")
+        return
+    bare = Bare(tmp_path_factory.mktemp("embedded"))
+    yield bare
+    bare.stop()
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ def test_controllers_work(cluster) -> None:
     until(lambda: cluster.api.items("/api/v1/namespaces/default/pods", labelSelector="job-name=j"))
 
 
-def test_a_user_may_do_what_its_role_says_and_nothing_else(cluster) -> None:
+def test_a_user_may_do_what_its_role_says_and_nothing_else(control_plane) -> None:
     role = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
@@ -97,8 +97,8 @@ def test_a_user_may_do_what_its_role_says_and_nothing_else(cluster) -> None:
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jo"}],
     }
-    cluster.api.create(role, binding)
-    jo = Api(cluster.user("jo"))
+    control_plane.api.create(role, binding)
+    jo = Api(control_plane.user("jo"))
     until(lambda: jo.healthy("/api/v1/nodes"))
     with pytest.raises(ApiError) as refused:
         jo.get("/api/v1/pods")

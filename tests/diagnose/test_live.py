@@ -69,7 +69,7 @@ def test_the_patch_makes_the_real_scheduler_place_it(control_plane: Any) -> None
         scheduler.stop()
 
 
-def test_with_rights_in_one_namespace_it_says_what_it_could_not_see(cluster: Any) -> None:
+def test_with_rights_in_one_namespace_it_says_what_it_could_not_see(control_plane: Any) -> None:
     reader = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
@@ -83,9 +83,9 @@ def test_with_rights_in_one_namespace_it_says_what_it_could_not_see(cluster: Any
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"},
         "subjects": [{"kind": "User", "name": "researcher", "apiGroup": "rbac.authorization.k8s.io"}],
     }
-    cluster.api.create(reader, binding, node("g1", {"nvidia.com/gpu": "8"}, taints=[TAINT]), server())
-    until(lambda: cluster.api.items(PODS), what="the deployment's pod")
-    answer = json.loads(ask(cluster.user("researcher", ()), "deploy/server", "-o", "json").stdout)
+    control_plane.api.create(reader, binding, node("g1", {"nvidia.com/gpu": "8"}, taints=[TAINT]), server())
+    until(lambda: control_plane.api.items(PODS), what="the deployment's pod")
+    answer = json.loads(ask(control_plane.user("researcher", ()), "deploy/server", "-o", "json").stdout)
     assert answer["code"] == "UNKNOWN"
     assert any("nodes" in one["what"] for one in answer["missing_evidence"])
 

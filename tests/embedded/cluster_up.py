@@ -28,7 +28,14 @@ class Up:
         self.kubeconfig = folder / "kubeconfig"
         self.log = folder / "up.log"
         program = str(Path(sys.executable).with_name("windlass"))
-        command = [program, "up", "--port=0", "--page-port=0", f"--write-kubeconfig={self.kubeconfig}", *arguments]
+        command = [
+            program,
+            "up",
+            "--port=0",
+            "--page-port=0",
+            f"--write-kubeconfig={self.kubeconfig}",
+            *arguments,
+        ]
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
         self._wait(lambda: "nodes  " in self.said(), "its addresses are printed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from tests.kube.fake_server import FakeServer
 
@@ -13,7 +14,7 @@ from windlass.apply.words import condition_message, condition_reason
 from windlass.kube import events
 from windlass.kube.client import KubeClient
 from windlass.kube.events import Event, Recorder, Regarding
-from windlass.model.verdict import ReasonCount, Verdict
+from windlass.model.verdict import Limit, ReasonCount, Verdict
 
 
 def waits(note: str = "no room", name: str = "p") -> Event:
@@ -114,6 +115,8 @@ async def test_a_condition_is_written_when_it_changes(
         ("RESERVED_FOR_OTHERS", "WaitingBehindPlan"),
         ("NOT_IMPLEMENTED", "NotImplemented"),
         ("INVALID_OBJECT", "Misconfigured"),
+        ("JOB_SUSPENDED", "Suspended"),
+        ("STORAGE_INSUFFICIENT", "WaitingForVolume"),
     ],
 )
 def test_autoscalers_hear_their_word_only_where_capacity_is_missing(code: str, reason: str) -> None:
@@ -123,6 +126,15 @@ def test_autoscalers_hear_their_word_only_where_capacity_is_missing(code: str, r
 def test_the_message_has_kube_schedulers_form() -> None:
     counted = Verdict("GPU_FULL", 3, (ReasonCount("GPU_FULL", "Insufficient nvidia.com/gpu", 3),))
     assert condition_message(counted).startswith("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
+    explained = msgspec.structs.replace(
+        counted, limits=(Limit("gpus", "2 GPUs are free, and it asks for 8"),)
+    )
+    said = condition_message(explained)
+    assert said == (
+        "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. 2 GPUs are free, and it asks for 8"
+    ), "kube-scheduler's form, then our own sentence"
+    full_disks = Verdict("STORAGE_INSUFFICIENT", 3, (ReasonCount("x", "node(s) exceed max volume count", 3),))
+    assert condition_reason(full_disks) == "Unschedulable", "another node could bring that"
     secret = Verdict("KUEUE_QUOTA_INSUFFICIENT", 3, detail="team-b/secret-model holds all of it")
     assert condition_message(secret).startswith("0/3 nodes are available: ")
     assert "secret-model" not in condition_message(secret), "what others may not see stays out"

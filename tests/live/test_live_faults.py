@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.cluster.api import Api, Object, until
+from tests.cluster.api import Api, ApiError, Object, until
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_kubelet import FakeKubelet, node
 from tests.live.replica import Replica, replica
@@ -48,19 +49,62 @@ def whole(api: Api, name: str, size: int) -> bool:
 
 
 def test_a_leader_killed_between_the_binds_of_a_gang(api: Api, start: Start) -> None:
-    size = 120
+    """The API server takes the binds of half the gang and not yet those of the rest: there the leader dies."""
+    size, first_half = 20, 10
     api.create(*(node(f"n{i:03}", {GPU: "8"}) for i in range(size)))
     first = start("first")
     until(lambda: first.leads)
     second = start("second")
-    api.create(*gang("g", size))
-    until(lambda: bound(api, "g"))
-    first.kill()
+    members = gang("g", size)
+    with binds_refused(api, [one["metadata"]["name"] for one in members[first_half:]]):
+        api.create(*members)
+        until(lambda: len(bound(api, "g")) == first_half, 60, first.last_lines())
+        first.kill()
+        assert len(bound(api, "g")) == first_half, "it died with the gang half bound"
     until(lambda: second.leads, 60, second.last_lines())
     until(lambda: whole(api, "g", size), 60, f"the follower completes the gang\n{second.last_lines()}")
     assert not overbooked(api)
     api.create(pod("later", 8))
     until(lambda: condition(pods(api)["later"]).get("reason") == "Unschedulable")
+
+
+@contextmanager
+def binds_refused(api: Api, names: list[str]) -> Iterator[None]:
+    """For so long, the API server refuses to bind these pods."""
+    policy = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy"}
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+    refusal = f"!(object.metadata.name in {json.dumps([*names, PROBE])})"
+    spec = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": refusal}]}
+    use = {"policyName": "no-binds", "validationActions": ["Deny"]}
+    api.create(
+        {**policy, "metadata": {"name": "no-binds"}, "spec": {**spec, "failurePolicy": "Fail"}},
+        {**policy, "kind": f"{policy['kind']}Binding", "metadata": {"name": "no-binds"}, "spec": use},
+        pod(PROBE, 0, "nobody"),
+    )
+    until(lambda: not can_bind(api, PROBE), 60, "the policy is in force")
+    try:
+        yield
+    finally:
+        root = f"/apis/{policy['apiVersion']}"
+        api.delete(f"{root}/validatingadmissionpolicybindings/no-binds")
+        api.delete(f"{root}/validatingadmissionpolicies/no-binds")
+        api.delete(f"{PODS}/{PROBE}", gracePeriodSeconds=0)
+
+
+PROBE = "probe"
+
+
+def can_bind(api: Api, name: str) -> bool:
+    """Asked with dry-run."""
+    target = {"apiVersion": "v1", "kind": "Node", "name": "n000"}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+    try:
+        api.post(f"{PODS}/{name}/binding?dryRun=All", body)
+    except ApiError as error:
+        if error.code != 422:
+            raise
+        return False
+    return True
 
 
 def test_a_leader_that_was_stopped_for_longer_than_its_lease(api: Api, start: Start) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.cluster.api import Api, Object, until
 from tests.cluster.fake_kubelet import node
-from tests.cluster.fixtures import Cluster
+from tests.cluster.control_plane import ControlPlane
 from tests.live.replica import replica
 from tests.live.scenes import bound, condition, pod, pods
 
@@ -43,8 +43,8 @@ def add_volume(api: Api, name: str) -> None:
     until(lambda: api.get(path)["status"]["phase"] == "Bound", what=f"{name} is bound")
 
 
-def test_no_more_volumes_than_can_be_attached(cluster: Cluster, tmp_path: Path) -> None:
-    api = cluster.api
+def test_no_more_volumes_than_can_be_attached(control_plane: ControlPlane, tmp_path: Path) -> None:
+    api = control_plane.api
     limit = {"drivers": [{"name": DRIVER, "nodeID": "n1", "allocatable": {"count": 1}}]}
     source = {"persistentVolumeName": "old"}
     attached = storage("VolumeAttachment", "a", spec={"attacher": DRIVER, "nodeName": "n1", "source": source})
@@ -53,7 +53,7 @@ def test_no_more_volumes_than_can_be_attached(cluster: Cluster, tmp_path: Path) 
     api.create(node("n1"), storage("CSINode", "n1", spec=limit), attached)
     wanted = {"name": "data", "persistentVolumeClaim": {"claimName": "new"}}
     api.create(pod("p", 0, volumes=[wanted]))
-    with replica(cluster.kubeconfig, tmp_path / "log", "--no-leader-elect"):
+    with replica(control_plane.kubeconfig, tmp_path / "log", "--no-leader-elect"):
         said = until(lambda: condition(pods(api)["p"]).get("message", ""))
         assert "exceed max volume count" in said
         assert not bound(api)

@@ -228,6 +228,10 @@ class TestLife:
             [*WINDLASS, "node", "fault", *hardware, "--xid", "79", "--lost"], check=True, timeout=60
         )
         until(lambda: len(scene.kubelet.healthy(GPU)) == 7, 20, "it is seen")
+        (plugin,) = scene.children("plugin")
+        maps = Path(f"/proc/{plugin}/maps").read_text()
+        assert "cygrpc" in maps
+        assert "libcrypto" not in maps, "what it never uses is not loaded"
         subprocess.run([*WINDLASS, "node", "fault", *hardware, "--heal"], check=True, timeout=60)
         until(lambda: len(scene.kubelet.healthy(GPU)) == 8, 30, "it is healed")
 

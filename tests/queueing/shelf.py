@@ -37,12 +37,18 @@ class ShelfSite(OpenSite):
             self.free[node] -= change
 
     def remove(self, workload: Workload) -> None:
+        self._move(workload, 1)
+
+    def put_back(self, workload: Workload) -> None:
+        self._move(workload, -1)
+
+    def _move(self, workload: Workload, sign: int) -> None:
         nodes = self._placed.get(workload.key)
         if nodes is None:
             assert workload.admission is not None
             nodes = workload.admission.assignments[0].nodes
         for node, pods in nodes.items():
-            self._change(node, pods * self._cpus(workload))
+            self._change(node, sign * pods * self._cpus(workload))
 
     def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlaceResult:
         self.tries += 1

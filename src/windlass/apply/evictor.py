@@ -54,6 +54,8 @@ class Evictor:
         self._client, self._recorder, self._may_write, self._done = client, recorder, may_write, done
         self._busy: dict[str, asyncio.Task[None]] = {}
         """Cause → its evictions under way."""
+        self._leaving: dict[str, str] = {}
+        """Victim → the cause that it goes for just now: two causes may name the same one."""
         self._not_before: dict[str, float] = {}
         self._stopped: dict[str, float] = {}
         """Victim → when it was stopped."""
@@ -66,12 +68,18 @@ class Evictor:
             return
         self._not_before = {name: at for name, at in self._not_before.items() if at > now}
         self._stopped = {name: at for name, at in self._stopped.items() if at + LEAVING_SECONDS > now}
-        victims = [one for one in victims if one.workload not in self._stopped]
+        known = self._stopped.keys() | self._leaving.keys()
+        victims = [one for one in victims if one.workload not in known]
         if not victims:
             return
+        self._leaving.update((one.workload, cause) for one in victims)
         task = asyncio.create_task(self._run(cause, victims))
         self._busy[cause] = task
-        task.add_done_callback(lambda _: self._busy.pop(cause, None))
+        task.add_done_callback(lambda _: self._ended(cause))
+
+    def _ended(self, cause: str) -> None:
+        del self._busy[cause]
+        self._leaving = {victim: of for victim, of in self._leaving.items() if of != cause}
 
     async def settle(self) -> None:
         while self._busy:

@@ -6,6 +6,8 @@ cluster lacks something that a node could bring; every other wait has a reason o
 
 from __future__ import annotations
 
+import msgspec
+
 from windlass.model.verdict import Verdict
 
 UNSCHEDULABLE = "Unschedulable"
@@ -13,6 +15,8 @@ WAITING_FOR_QUOTA = "WaitingForQuota"
 WAITING_FOR_GANG = "WaitingForGang"
 WAITING_BEHIND_PLAN = "WaitingBehindPlan"
 WAITING_FOR_VICTIMS = "WaitingForVictims"
+WAITING_FOR_VOLUME = "WaitingForVolume"
+SUSPENDED = "Suspended"
 MISCONFIGURED = "Misconfigured"
 NOT_IMPLEMENTED = "NotImplemented"
 
@@ -29,24 +33,30 @@ _REASONS = {
     "KUEUE_FLAVOR_MISMATCH": MISCONFIGURED,
     "INVALID_OBJECT": MISCONFIGURED,
     "POLICY_DENIED": MISCONFIGURED,
-    "JOB_SUSPENDED": WAITING_FOR_QUOTA,
+    "JOB_SUSPENDED": SUSPENDED,
     "NOT_IMPLEMENTED": NOT_IMPLEMENTED,
     "NODE_NOT_UNDERSTOOD": MISCONFIGURED,
 }
 """Code → reason; whatever is not named lacks capacity."""
+STORAGE = "STORAGE_INSUFFICIENT"
 GATED = "SCHEDULING_GATED"
 """The API server itself says of a gated pod that it is gated."""
 LONGEST_MESSAGE = 4096
+FORM, NO_NODES = "nodes are available", "no nodes available"
 
 
 def condition_reason(verdict: Verdict) -> str:
+    if verdict.code == STORAGE and not verdict.counts:
+        return WAITING_FOR_VOLUME  # its claim is missing or has no volume, whatever node there is
     return _REASONS.get(verdict.code, UNSCHEDULABLE)
 
 
 def condition_message(verdict: Verdict) -> str:
     """kube-scheduler's form first, since people and programs look for it, then our own sentence."""
     said = verdict.public_message
-    form = "nodes are available"
-    if form not in said and "no nodes available" not in said:
-        said = f"0/{verdict.nodes} {form}: {said}"
-    return said[:LONGEST_MESSAGE]
+    if FORM in said or NO_NODES in said:
+        return said[:LONGEST_MESSAGE]
+    if verdict.counts:
+        counted = msgspec.structs.replace(verdict, detail="").kube_message
+        return f"{counted} {said}"[:LONGEST_MESSAGE]
+    return f"0/{verdict.nodes} {FORM}: {said}"[:LONGEST_MESSAGE]

@@ -15,6 +15,11 @@ BENCHMARKS = {
         "What guides claim about sharing, oversubscription, classes, spreading and locality.",
         "Benchmarks",
     ),
+    "embedded": LazyCommand(
+        "windlass.cli.bench_embedded:embedded",
+        "The embedded API server beside a real one: creates, binds, watches, memory.",
+        "Benchmarks",
+    ),
     "engine": LazyCommand(
         "windlass.cli.bench_engine:engine",
         "The engine's speed: pods, gangs, queues and preemption on 5,000 nodes.",

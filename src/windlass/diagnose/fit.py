@@ -59,7 +59,7 @@ class Fit:
             self._overlay = Overlay(
                 self.snapshot, table, rule, jit.kernels(self.snapshot.facts.size <= SMALL)
             )
-        self._total = {node.name: node_quantities(node)[1] for node in self.snapshot.facts.nodes}
+        self._total = {node.name: quantities(node)[1] for node in self.snapshot.facts.nodes}
 
     def hold(self, pod: Pod) -> Reason | None:
         """Why the pod is held before any node is looked at."""
@@ -144,6 +144,14 @@ class Fit:
                 too_small[resource] = amount - total.get(resource, 0)
         reasons = tuple(_reason(bit, requests) for bit in range(64) if mask >> bit & 1)
         return NodeFit(name, reasons, short, too_small)
+
+
+def quantities(node: Node) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Capacity and allocatable; nothing where the node can't be read, which is a reason of its own not to use it."""
+    try:
+        return node_quantities(node)
+    except InputError:
+        return {}, {}
 
 
 def _reason(bit: int, requests: tuple[tuple[str, int], ...]) -> Reason:

@@ -9,11 +9,10 @@ import re
 from collections.abc import Iterable, Mapping
 
 from windlass.diagnose.finding import NodeAccount
-from windlass.diagnose.fit import Fit, NodeFit
-from windlass.model.errors import InputError
+from windlass.diagnose.fit import Fit, NodeFit, quantities
 from windlass.model.node import Node, Taint
 from windlass.model.pod import Pod
-from windlass.model.requests import format_amount, is_extended, node_quantities, pod_requests
+from windlass.model.requests import format_amount, is_extended, pod_requests
 from windlass.model.taints import HARD_EFFECTS, tolerates
 
 GPU_LABELS = (
@@ -57,10 +56,7 @@ def accelerators(requests: Mapping[str, int]) -> dict[str, int]:
 
 def gpu_resources(node: Node) -> dict[str, int]:
     """Device resources that the node names in its capacity, with how many it has."""
-    try:
-        capacity, _ = node_quantities(node)
-    except InputError:
-        return {}
+    capacity, _ = quantities(node)
     return {name: amount for name, amount in capacity.items() if is_extended(name) and _is_gpu_name(name)}
 
 
@@ -140,7 +136,7 @@ def account(
     fit: Fit, found: NodeFit, node: Node, pod: Pod, candidate: bool, codes: Iterable[str]
 ) -> NodeAccount:
     """The node's numbers for what the pod asks, and what it lacks."""
-    capacity, allocatable = node_quantities(node)
+    capacity, allocatable = quantities(node)
     names = [name for name in pod_requests(pod) if name != "pods" or name in found.short]
     gpus = [name for name in gpu_resources(node) if name not in names]
     shown = [*names, *gpus]
@@ -182,8 +178,5 @@ def _details(found: NodeFit, node: Node, pod: Pod) -> tuple[str, ...]:
 
 def unhealthy(node: Node, resource: str) -> int:
     """Devices that the node has and does not offer."""
-    try:
-        capacity, allocatable = node_quantities(node)
-    except InputError:
-        return 0
+    capacity, allocatable = quantities(node)
     return max(0, capacity.get(resource, 0) - allocatable.get(resource, 0))

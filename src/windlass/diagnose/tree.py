@@ -43,9 +43,13 @@ def flag(tree: object, *path: str | int) -> bool:
 
 
 def table(tree: object, *path: str | int) -> dict[str, Any]:
-    """The mapping there, or an empty one."""
+    """The mapping there, or an empty one; YAML allows keys that are no words, and nobody else does."""
     found = at(tree, *path)
-    return dict(found) if isinstance(found, Mapping) else {}
+    return (
+        {key: value for key, value in found.items() if isinstance(key, str)}
+        if isinstance(found, Mapping)
+        else {}
+    )
 
 
 def rows(tree: object, *path: str | int) -> list[dict[str, Any]]:

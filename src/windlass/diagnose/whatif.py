@@ -66,7 +66,10 @@ class WhatIf:
     @cached_property
     def hold(self) -> Hold | None:
         """The engine's hold of the subject, where it would wait."""
-        return self.engine.hold_of(self._keys) if self.evidence.nodes else None
+        try:
+            return self.engine.hold_of(self._keys) if self.evidence.nodes else None
+        except InputError:
+            return None  # something else that waits can't be read; what is asked about has been judged
 
     @cached_property
     def _keys(self) -> list[str]:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -27,11 +27,13 @@ from windlass.node.labels.features import layout, node_labels
 from windlass.node.labels.sinks import LabelSink
 from windlass.node.labels.vgpu import find_virtual_gpus
 from windlass.node.mig_manager import REASON, STATE, MigManager
-from windlass.node.node_api import NodeApi
 from windlass.node.owners import is_switched_off, other_owners, refusal
 from windlass.node.root import HostRoot
 from windlass.node.wishes import GIVEN, given_devices, waiting_pods, write_wishes
 from windlass.sharing.plugin_fields import INFINITE
+
+if TYPE_CHECKING:
+    from windlass.node.node_api import NodeApi
 
 Log = Callable[[str], None]
 RETRY_SECONDS = 5.0

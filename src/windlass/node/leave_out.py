@@ -1,6 +1,6 @@
 """What libraries would load into the agent's processes, and the agent never uses: several megabytes on every node.
 
-Called by `child` before anything else is imported. TLS is made to look as if it weren't installed, which its users are
+Called by `child` before anything else is imported. OpenSSL is made to look as if it weren't there, which its users are
 prepared for; parts that are imported and never called are empty modules. The tests run the agent's real processes this
 way.
 """
@@ -14,8 +14,8 @@ from types import ModuleType
 NEVER_CALLED = ("grpc.aio",)
 PURE_PYTHON = ("google.protobuf.internal.python_message", "google.protobuf.text_format")
 """The other way to do what protobuf's compiled half does."""
-TLS = "ssl"
-"""asyncio, which gRPC loads, does without."""
+OPENSSL = ("ssl", "_hashlib")
+"""asyncio, which gRPC loads, does without the one; `hashlib` has code of its own for the other."""
 
 
 def leave_out(*, tls: bool) -> None:
@@ -23,5 +23,5 @@ def leave_out(*, tls: bool) -> None:
     empty = [*NEVER_CALLED, *(PURE_PYTHON if find_spec("google._upb") else ())]
     for name in empty:
         sys.modules.setdefault(name, ModuleType(name))
-    if not tls:
-        sys.modules.setdefault(TLS, None)  # type: ignore[arg-type]  # Python's own way to say "there is none"
+    for name in () if tls else OPENSSL:
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # Python's own way to say "there is none"

@@ -9,6 +9,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -39,7 +40,7 @@ from windlass.queueing.admit import admit
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.node import queue_time
 from windlass.queueing.outcome import PRIORITY, Admitted, Evicted, Held, Outcome
-from windlass.queueing.site import PodSetChoice, Site
+from windlass.queueing.site import PlaceResult, PodSetChoice, Site
 
 
 class GangSettings(msgspec.Struct, frozen=True):
@@ -163,7 +164,18 @@ class _Admission:
         ]
         queued = [piece for piece in self._pieces if piece.queue]
         counted = self._overlay.recall.counted
-        found = admit(self._system, queued, self._config, self._now, site, disruptions, counted)
+        gone: list[Outcome] = []
+        found = admit(
+            self._system,
+            queued,
+            self._config,
+            self._now,
+            site,
+            disruptions,
+            counted,
+            partial(self._place_by_priority, site, gone),
+        )
+        outcomes += gone
         outcomes += [one for one in found if isinstance(one, Evicted)]
         decided = sorted((one for one in found if not isinstance(one, Evicted)), key=self._rank)
         outcomes += [
@@ -240,15 +252,25 @@ class _Admission:
         found = site.place(piece, choices)
         if found.ok:
             return [Admitted(piece.key, "", choices, found.nodes, found.after, turn)]
-        way = None
-        if found.feasible and not is_extra(piece.key):
-            way = preempt_together(piece, choices, site, self._site, self._preemption)
-        if way is None:
+        gone: list[Outcome] = []
+        by_priority = self._place_by_priority(site, gone, piece, choices) if found.feasible else None
+        if by_priority is None:
             return [Held(piece.key, found.code, found.message, turn)]
+        return [*gone, Admitted(piece.key, "", choices, by_priority.nodes, by_priority.after, turn)]
+
+    def _place_by_priority(
+        self, site: Site, gone: list[Outcome], piece: Workload, choices: tuple[PodSetChoice, ...]
+    ) -> PlaceResult | None:
+        """At the cost of lower priorities, who are written down in `gone`; None where that doesn't help."""
+        if is_extra(piece.key):
+            return None
+        way = preempt_together(piece, choices, site, self._site, self._preemption)
+        if way is None:
+            return None
         self._preemption.note(way.victims)
-        gone = [Evicted(unit.key, piece.key, PRIORITY) for unit in way.victims if not unit.leaving]
+        gone += [Evicted(unit.key, piece.key, PRIORITY) for unit in way.victims if not unit.leaving]
         after = {*way.result.after, *(unit.key for unit in way.victims)}
-        return [*gone, Admitted(piece.key, "", choices, way.result.nodes, tuple(sorted(after)), turn)]
+        return msgspec.structs.replace(way.result, after=tuple(sorted(after)))
 
     def _member_hold(self, piece: Workload) -> Reason | None:
         """One member that is held, by a gate or a claim that isn't ready, holds all of them."""

@@ -37,6 +37,9 @@ _CURABLE = (
 )
 HOPELESS = np.uint64(((1 << 64) - 1) ^ _CURABLE)
 
+MOST_INTERPRETED = 20_000
+"""Nodes that are looked at by plain Python, one trial after the other, before loading the kernels pays."""
+
 
 class Placing(NamedTuple):
     """A pod that was put on a node here."""
@@ -69,7 +72,13 @@ class Closing(NamedTuple):
     sign: int
 
 
-Step = Placing | Removal | Unseating | Closing
+class Return(NamedTuple):
+    """A pod that was taken off here and came back, out of turn."""
+
+    of: Removal | Unseating
+
+
+Step = Placing | Removal | Unseating | Return | Closing
 
 
 class Overlay:
@@ -93,12 +102,19 @@ class Overlay:
         self._numbers: list[int] = []
         """A number for every step that no other step ever has."""
         self._next = 1
+        self._looks = 0
         self._neighbours: Neighbours | None = None
         self._is_tied = bool(snapshot.tied)
         """Some pod that is or was here bears on others by more than what it takes."""
         self._one = table.scratch(1)
         table.begin()
         kernels.refresh_all_nodes(self.state, table.memo, table.mix, rule)
+
+    def expect(self, looks: int) -> None:
+        """So many more nodes are about to be looked at: who looks often soon wants compiled kernels."""
+        self._looks += looks
+        if self._looks > MOST_INTERPRETED:
+            self.kernels = jit.kernels(small=False)
 
     def fork(self) -> Overlay:
         """A copy with a table of its own, to try things on while this one is in use. Its past can't be undone."""
@@ -134,6 +150,8 @@ class Overlay:
                 self._exchange(step.placing, -1)
             elif isinstance(step, Closing):
                 self._close(step.node, -step.sign)
+            elif isinstance(step, Return):
+                self._again(step.of)
             else:
                 self._book(step, 1)
 
@@ -169,11 +187,38 @@ class Overlay:
     def removed(self) -> list[Pod]:
         """The running pods that are off their nodes here."""
         objects = self.snapshot.pods.objects
-        return [objects[step.pod_row] for step in self._steps if isinstance(step, Removal)]
+        return [objects[row] for row in self._rows_off()]
 
     def taken_off(self) -> frozenset[int]:
         """Rows of the running pods that are not here any more."""
-        return frozenset(step.pod_row for step in self._steps if isinstance(step, Removal))
+        return frozenset(self._rows_off())
+
+    def _rows_off(self) -> dict[int, None]:
+        rows: dict[int, None] = {}
+        for step in self._steps:
+            if isinstance(step, Removal):
+                rows[step.pod_row] = None
+            elif isinstance(step, Return) and isinstance(step.of, Removal):
+                rows.pop(step.of.pod_row, None)
+        return rows
+
+    def come_back(self, pod_row: int) -> None:
+        """The opposite of `remove`, whatever was done since."""
+        step = Removal(pod_row, int(self.snapshot.pods.node[pod_row]))
+        self._note(Return(step))
+        self._book(step, 1)
+
+    def reseat(self, placing: Placing) -> None:
+        """The opposite of `unseat`, whatever was done since."""
+        self._note(Return(Unseating(placing)))
+        self._exchange(placing, -1)
+
+    def _again(self, step: Removal | Unseating) -> None:
+        """Taken off once more."""
+        if isinstance(step, Removal):
+            self._book(step, -1)
+        else:
+            self._exchange(step.placing, 1)
 
     def unseat(self, placing: Placing) -> None:
         """Take a pod that was placed here off its node again."""
@@ -311,11 +356,20 @@ class Overlay:
         """The pods that are bound, and those placed so far, as others see them; made when first needed."""
         if self._neighbours is None:
             pods = self.snapshot.pods
-            gone = {step.pod_row for step in self._steps if isinstance(step, Removal)}
+            gone = self._rows_off()
             bound = np.flatnonzero((pods.node >= 0) & (pods.alive == 1)).tolist()
             there = [(pods.objects[row], int(pods.node[row])) for row in bound if row not in gone]
-            unseated = {id(step.placing) for step in self._steps if isinstance(step, Unseating)}
-            placed = [step for step in self._steps if isinstance(step, Placing) and id(step) not in unseated]
-            there += [(step.pod, step.node) for step in placed]
+            there += [(placing.pod, placing.node) for placing in self._placed_here()]
             self._neighbours = Neighbours(self.snapshot.facts, self.snapshot.objects, there)
         return self._neighbours
+
+    def _placed_here(self) -> list[Placing]:
+        placed: dict[int, Placing] = {}
+        for step in self._steps:
+            if isinstance(step, Placing):
+                placed[id(step)] = step
+            elif isinstance(step, Unseating):
+                placed.pop(id(step.placing), None)
+            elif isinstance(step, Return) and isinstance(step.of, Unseating):
+                placed[id(step.of.placing)] = step.of.placing
+        return list(placed.values())

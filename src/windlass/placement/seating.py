@@ -8,6 +8,7 @@ pods are is looked up when somebody asks, since most of those that run are never
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 from typing import NamedTuple
 
 import msgspec
@@ -32,9 +33,16 @@ class Seats(msgspec.Struct):
     """Row of a pod → its pod set."""
 
 
+class _Kind(Enum):
+    PLACED = "placed"
+    REMOVED = "removed"
+    RETURNED = "returned"
+
+
 class _Undo(NamedTuple):
     """How things were before a step."""
 
+    kind: _Kind
     overlay: int
     key: str
     seats: Seats | None
@@ -59,6 +67,8 @@ class Seating(Mapping[str, Seats]):
         """Those that run, and have not been asked about yet."""
         self._gone: dict[str, set[int]] = dict(gone)
         """Removed workload → the nodes that it was on."""
+        self._away: dict[str, tuple[Seats, set[int] | None]] = {}
+        """Who may come back → their seats, and what stood in `_gone` before."""
         self._undo: list[_Undo] = []
         for workload in running:
             self.watch(workload)
@@ -93,7 +103,12 @@ class Seating(Mapping[str, Seats]):
     @property
     def after_removal(self) -> bool:
         """The last thing done here was to take somebody off: what is placed next is what others go for."""
-        return bool(self._undo) and self._undo[-1].key in self._gone
+        for last in reversed(self._undo):
+            if last.key in self._gone:
+                return True
+            if last.kind is _Kind.PLACED:
+                return False
+        return False
 
     def leaving(self) -> dict[int, tuple[str, ...]]:
         """Node → running workloads that were taken off it, so that their room is free only once they are gone."""
@@ -117,9 +132,13 @@ class Seating(Mapping[str, Seats]):
             return
         self._overlay.rollback(self._undo[to].overlay)
         while len(self._undo) > to:
-            _, key, seats, nodes = self._undo.pop()
-            self._seats.pop(key, None)
-            self._gone.pop(key, None)
+            kind, _, key, seats, nodes = self._undo.pop()
+            known = self._seats.pop(key, None)
+            before = self._gone.pop(key, None)
+            if kind is _Kind.REMOVED:
+                self._away.pop(key, None)
+            elif kind is _Kind.RETURNED and known is not None:
+                self._away[key] = (known, before)
             if seats is not None:
                 self._seats[key] = seats
             if nodes is not None:
@@ -127,8 +146,11 @@ class Seating(Mapping[str, Seats]):
 
     def begin(self, key: str) -> None:
         """Something is about to be placed for it; `forget_last` if nothing comes of it."""
-        there = self.get(key)
-        self._undo.append(_Undo(self._overlay.checkpoint(), key, there, self._gone.get(key)))
+        self._remember(_Kind.PLACED, key)
+
+    def _remember(self, kind: _Kind, key: str) -> None:
+        before = self._overlay.checkpoint()
+        self._undo.append(_Undo(kind, before, key, self.get(key), self._gone.get(key)))
 
     def forget_last(self) -> None:
         self._undo.pop()
@@ -138,8 +160,9 @@ class Seating(Mapping[str, Seats]):
         self._seats[key] = Seats(there.running, [*there.placed, *places], sets, there.set_of)
 
     def remove(self, workload: Workload) -> None:
-        self.begin(workload.key)
+        self._remember(_Kind.REMOVED, workload.key)
         seats = self._seats.pop(workload.key, Seats([], []))
+        self._away[workload.key] = (seats, self._gone.get(workload.key))
         nodes = {int(self._overlay.snapshot.pods.node[row]) for row in seats.running}
         for row in seats.running:
             self._overlay.remove(row)
@@ -149,6 +172,19 @@ class Seating(Mapping[str, Seats]):
         # What was only just placed here is taken back at once: nobody waits for it.
         nodes |= self._gone.get(workload.key, set())
         self._gone[workload.key] = nodes if workload.admission is not None else set()
+
+    def put_back(self, workload: Workload) -> None:
+        """Somebody who was removed, whatever was done since."""
+        self._remember(_Kind.RETURNED, workload.key)
+        seats, before = self._away.pop(workload.key)
+        for row in seats.running:
+            self._overlay.come_back(row)
+        for place in seats.placed:
+            self._overlay.reseat(place.placing)
+        self._seats[workload.key] = seats
+        self._gone.pop(workload.key, None)
+        if before is not None:
+            self._gone[workload.key] = before
 
     # Those that run
 

@@ -120,6 +120,9 @@ class OverlaySite:
     def remove(self, workload: Workload) -> None:
         self.seats.remove(workload)
 
+    def put_back(self, workload: Workload) -> None:
+        self.seats.put_back(workload)
+
     def parts(
         self, workload: Workload, choices: Sequence[PodSetChoice]
     ) -> tuple[list[Part], DomainTree | None, str]:
@@ -156,6 +159,7 @@ class OverlaySite:
         never = self._empty.never_fits(parts)
         if never is not None:
             return PlaceResult(ok=False, message=never.message, code=never.code, feasible=False)
+        self._overlay.expect(self._overlay.snapshot.facts.size + sum(part.count for part in parts))
         self.seats.begin(workload.key)
         before = self._overlay.checkpoint()
         obstacles.put_up(self._overlay)

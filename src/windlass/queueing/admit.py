@@ -18,7 +18,7 @@ from windlass.queueing.assignment import Mode
 from windlass.queueing.book import Book
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.counted import Counted
-from windlass.queueing.cycle import Cycle, Entry
+from windlass.queueing.cycle import Cycle, Entry, LastResort
 from windlass.queueing.history import Ledger
 from windlass.queueing.lines import Line
 from windlass.queueing.node import Running, local_queue_key
@@ -50,8 +50,10 @@ def admit(
     site: Site,
     disruptions: Disruptions | None = None,
     counted: Counted | None = None,
+    last_resort: LastResort | None = None,
 ) -> list[Outcome]:
-    """Workloads that are in no queue are none of its business: they get no outcome."""
+    """Workloads that are in no queue are none of its business: they get no outcome. `last_resort` may put them out of
+    their places for one that has its quota and finds no room."""
     running: list[Workload] = []
     waiting: list[Workload] = []
     for workload in workloads:
@@ -71,7 +73,7 @@ def admit(
             if pending is not None:
                 counted.waiting[id(workload)] = pending
     counted.forget_gone(len(waiting))
-    decision.run()
+    decision.run(last_resort)
     return decision.book.outcomes()
 
 
@@ -161,9 +163,9 @@ class _Decision:
             return "Workload namespace doesn't match ClusterQueue selector"
         return ""
 
-    def run(self) -> None:
+    def run(self, last_resort: LastResort | None) -> None:
         planner = Planner(self._system, self._rules, self._site)
-        cycle = Cycle(planner, self.book, self._site, self._config.fair_sharing)
+        cycle = Cycle(planner, self.book, self._site, self._config.fair_sharing, last_resort)
         waiting = [self._lines[name] for name in sorted(self._lines)]
         for _ in range(self._config.max_cycles):
             heads = []

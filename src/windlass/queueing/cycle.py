@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from windlass.model.workload import Workload
 from windlass.queueing.assignment import Assignment, Mode
 from windlass.queueing.book import Book
 from windlass.queueing.lines import Line
@@ -16,7 +17,7 @@ from windlass.queueing.node import QuotaNode, Usage
 from windlass.queueing.outcome import QUOTA_INSUFFICIENT, TOPOLOGY_NOFIT
 from windlass.queueing.pending import Pending
 from windlass.queueing.planner import Planner, Proposal
-from windlass.queueing.site import Site
+from windlass.queueing.site import PlaceResult, PodSetChoice, Site
 from windlass.queueing.tournament import fair_order
 from windlass.queueing.victims import Target
 
@@ -65,8 +66,20 @@ class Entry:
         self.code, self.message = QUOTA_INSUFFICIENT, why
 
 
+LastResort = Callable[[Workload, tuple[PodSetChoice, ...]], PlaceResult | None]
+"""Places a workload that has its quota at the cost of what is in no queue; None where that doesn't help either."""
+
+
 class Cycle:
-    def __init__(self, planner: Planner, book: Book, site: Site, fair_sharing: bool) -> None:
+    def __init__(
+        self,
+        planner: Planner,
+        book: Book,
+        site: Site,
+        fair_sharing: bool,
+        last_resort: LastResort | None = None,
+    ) -> None:
+        self._last_resort = last_resort
         self._planner = planner
         self._book = book
         self._site = site
@@ -139,9 +152,33 @@ class Cycle:
         return not self._book.fits_now(entry.node, assignment.usage)
 
     def _settle(self, entry: Entry) -> None:
-        """Finds a place for the pods, or asks once more with placement in view."""
-        if not self._place(entry) and self._reconsider(entry) and not self._place(entry):
+        """Finds a place for the pods, or asks once more with placement in view, or takes that of work in no queue."""
+        nominated = entry.assignment
+        has_quota = nominated.mode in (Mode.FIT, Mode.DEFERRED) and not entry.targets
+        if self._place(entry):
+            return
+        self._without_leaving(entry, self._planner.with_room)
+        assignment = entry.assignment
+        if assignment.mode == Mode.PREEMPT and not entry.targets:
+            if not has_quota or not self._takes_from_unqueued(entry, nominated):
+                self._reserve_claim(entry)
+        elif (
+            assignment.mode != Mode.NO_FIT
+            and self._book.fits_afterwards(entry.node, assignment.usage, entry.targets)
+            and not self._place(entry)
+        ):
             entry.skip("no room for its pods after processing another workload")
+
+    def _takes_from_unqueued(self, entry: Entry, nominated: Assignment) -> bool:
+        """Quota is no question: by priority it may have the place of what holds none."""
+        if self._last_resort is None:
+            return False
+        result = self._last_resort(entry.pending.workload, nominated.choices)
+        if result is None:
+            return False
+        self._book.admit(entry.pending, nominated, result, [])
+        entry.is_decided = True
+        return True
 
     def _place(self, entry: Entry) -> bool:
         before = self._site.checkpoint()
@@ -155,17 +192,6 @@ class Cycle:
         self._book.admit(entry.pending, entry.assignment, result, entry.targets)
         entry.is_decided = True
         return True
-
-    def _reconsider(self, entry: Entry) -> bool:
-        """Whether there is another way, on the state after the evictions of this round."""
-        self._without_leaving(entry, self._planner.with_room)
-        assignment = entry.assignment
-        if assignment.mode == Mode.PREEMPT and not entry.targets:
-            self._reserve_claim(entry)
-            return False
-        return assignment.mode != Mode.NO_FIT and self._book.fits_afterwards(
-            entry.node, assignment.usage, entry.targets
-        )
 
     def _without_leaving(self, entry: Entry, plan: Callable[[Pending], Proposal]) -> None:
         leaving = list(self._book.leaving.values())

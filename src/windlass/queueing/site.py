@@ -62,6 +62,10 @@ class Site(Protocol):
         """Takes a workload's pods off the overlay, running ones or such as `place` has put there."""
         ...
 
+    def put_back(self, workload: Workload) -> None:
+        """The opposite of `remove`, whatever was done since."""
+        ...
+
     def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlaceResult:
         """All pods of all sets, or none."""
         ...
@@ -89,6 +93,9 @@ class OpenSite:
         pass
 
     def remove(self, workload: Workload) -> None:
+        pass
+
+    def put_back(self, workload: Workload) -> None:
         pass
 
     def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlaceResult:

@@ -72,7 +72,7 @@ class Overlay:
         self._pending = pending
         self._choices = choices
         self._base = site.checkpoint()
-        self._removed: list[Running] = []
+        self._removed: dict[Running, None] = {}
         self._skips = 0
         self._attempts = 0
         self.is_untried = False
@@ -119,13 +119,15 @@ class Overlay:
         return result.ok
 
     def _take_off(self, removed: Sequence[Running]) -> None:
-        known = len(self._removed)
-        if self._removed != list(removed[:known]):
-            self._site.rollback(self._base)
-            self._removed, known = [], 0
-        for running in removed[known:]:
-            self._site.remove(running.workload)
-            self._removed.append(running)
+        """Exactly these; only those who differ from the last time are moved."""
+        wanted = dict.fromkeys(removed)
+        for running in [one for one in self._removed if one not in wanted]:
+            self._site.put_back(running.workload)
+            del self._removed[running]
+        for running in removed:
+            if running not in self._removed:
+                self._site.remove(running.workload)
+                self._removed[running] = None
 
     def close(self) -> None:
         self._site.rollback(self._base)

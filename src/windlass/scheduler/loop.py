@@ -21,6 +21,7 @@ from windlass.model.plan import Plan
 from windlass.planner import engine_config
 from windlass.scheduler.metrics import Metrics
 from windlass.scheduler.options import Options
+from windlass.scheduler.told import Explanations
 from windlass.scheduler.world import World
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 TICK_SECONDS = 10.0
 """Time alone can change a decision (a grace, a planned start, a reservation), so it is looked at this often."""
 FAILED_SECONDS = 5.0
+EXPLAIN_SECONDS, EXPLAIN_BUSY_SECONDS = 2.0, 60.0
+"""What would help those that wait is worked out no more often than this; the second while there is work to bind."""
 
 
 class Sink(Protocol):
@@ -50,6 +53,8 @@ class Loop:
         self._memo = Memo()
         self.alive_at = time.monotonic()
         """When the loop last got round."""
+        self._explanations = Explanations(world.changed.is_set)
+        self._explained_at = 0.0
 
     async def run(self, may_decide: Callable[[], bool]) -> None:
         """Until nothing may be decided any more, or cancelled."""
@@ -92,13 +97,22 @@ class Loop:
             return
         snapshot = self._world.store.snapshot(now)
         started = time.perf_counter()
-        plan = await asyncio.to_thread(decide, snapshot, self._config, now, self._memo)
+        plan, told = await asyncio.to_thread(self._decide, snapshot, now)
         self._metrics.algorithm.observe(time.perf_counter() - started)
         self._metrics.cycles.inc()
         self._world.store.learn(snapshot.pods.pending())
         self._note(now, settled.told, plan)
-        self._sink.carry_out(plan, snapshot)
+        self._sink.carry_out(told, snapshot)
         self._count(plan)
+
+    def _decide(self, snapshot: Snapshot, now: int) -> tuple[Plan, Plan]:
+        """The plan, and the same as those are told of it who wait: they hear what would help when there is time."""
+        plan = decide(snapshot, self._config, now, self._memo)
+        silent = time.monotonic() - self._explained_at
+        if plan.holds and silent > (EXPLAIN_BUSY_SECONDS if plan.binds else EXPLAIN_SECONDS):
+            self._explanations.work_out(plan)
+            self._explained_at = time.monotonic()
+        return plan, self._explanations.told(plan)
 
     def _note(self, now: int, told: Sequence[Delta], plan: Plan | None) -> None:
         if self._witness is not None:

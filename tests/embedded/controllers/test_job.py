@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.embedded.world import Tree, World, conditions, template
 from windlass.embedded.controllers.job_pods import INDEX, indices_of, indices_text
+from windlass.embedded.controllers.objects import timestamp
 
 JOBS = "jobs.batch"
 
@@ -58,8 +59,6 @@ def end(world: World, pod: Tree, phase: str = "Succeeded", code: int = 1) -> Non
 
 
 def _now(world: World) -> str:
-    from windlass.embedded.controllers.objects import timestamp
-
     return timestamp(world.now)
 
 

@@ -30,7 +30,7 @@ class Step:
     again: bool = False
     said: list[str] = field(default_factory=list)
     unsaid: list[str] = field(default_factory=list)
-    codes: range = range(0, 1)
+    codes: range = range(1)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ def _once(step: Step, folder: Path, environment: Mapping[str, str]) -> str:
     problem = complaint(step, outcome, environment)
     if not problem:
         return ""
-    return f"line {step.line}: {step.command}\n  {problem}\n  exit code {outcome.code}, it said:\n{_indented(outcome.output)}"
+    said = f"  exit code {outcome.code}, it said:\n{_indented(outcome.output)}"
+    return f"line {step.line}: {step.command}\n  {problem}\n{said}"
 
 
 def execute(command: str, folder: Path, environment: Mapping[str, str]) -> Outcome:

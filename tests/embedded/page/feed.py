@@ -99,7 +99,12 @@ def pod(
     **annotations: str,
 ) -> Tree:
     """`waits` is a reason and a message, `owner` a kind and a name."""
-    meta: Tree = {"name": name, "namespace": "default", "uid": name, "creationTimestamp": "2026-01-01T10:00:00Z"}
+    meta: Tree = {
+        "name": name,
+        "namespace": "default",
+        "uid": name,
+        "creationTimestamp": "2026-01-01T10:00:00Z",
+    }
     notes = {f"sandbox.windlass.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
     if devices:
         notes["windlass.dev/devices"] = devices

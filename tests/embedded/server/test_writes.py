@@ -192,9 +192,11 @@ def test_scale(either: Client) -> None:
     assert scale["spec"]["replicas"] == 2
     assert scale["status"]["selector"] == "app=scaled"
     scale["spec"]["replicas"] = 4
+    stale = {**scale, "metadata": {**scale["metadata"], "resourceVersion": "1"}}
+    assert either.put(path, stale).code == 409  # its version is that of the deployment
+    del scale["metadata"]["resourceVersion"]
     assert either.put(path, scale).ok()["spec"]["replicas"] == 4
     assert either.get(f"{DEPLOYMENTS}/scaled").ok()["spec"]["replicas"] == 4
-    assert either.put(path, scale).code == 409  # its version is that of the deployment before
     assert either.patch(path, {"spec": {"replicas": 1}}).ok()["spec"]["replicas"] == 1
     assert either.patch(path, {"spec": {"replicas": -1}}).code == 422
 

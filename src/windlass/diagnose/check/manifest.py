@@ -14,8 +14,10 @@ from windlass.diagnose import tree
 from windlass.diagnose.subject import templates_of
 from windlass.dump.files import Document, documents_of, files_of, raw_objects, read_documents
 from windlass.model.errors import InputError
+from windlass.model.gpu import gpu_request
 from windlass.model.objects import decode_object
 from windlass.model.pod import Pod
+from windlass.model.requests import pod_requests
 
 STDIN = Path("-")
 SILENCED = "windlass.dev/ignore"
@@ -42,7 +44,18 @@ class PodView:
         except InputError as error:
             self.error = error
 
-    @property
+    @cached_property
+    def fault(self) -> InputError | None:
+        """Why no API server would take it: a field, or what it asks for."""
+        if self.pod is None:
+            return self.error
+        try:
+            gpu_request(self.pod, pod_requests(self.pod))
+        except InputError as error:
+            return error
+        return None
+
+    @cached_property
     def spec(self) -> dict[str, Any]:
         return tree.table(self.template, "spec")
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from windlass.diagnose import nodes, tree
 from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.rule import ERROR, INFO, WARNING, Around, Fix, Said, rule
+from windlass.diagnose.fit import quantities
 from windlass.model.errors import InputError
-from windlass.model.gpu import gpu_request
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.requests import format_amount, node_quantities, pod_requests
@@ -31,21 +31,10 @@ def asks_for_gpus(view: PodView) -> bool:
     return read is not None and bool(nodes.accelerators(read[1]))
 
 
-def _fault(view: PodView) -> InputError | None:
-    if view.error is not None:
-        return view.error
-    try:
-        assert view.pod is not None, view.path
-        gpu_request(view.pod, pod_requests(view.pod))
-    except InputError as error:
-        return error
-    return None
-
-
 @rule("gpu-whole-number", ERROR, "GPUs are asked for in whole numbers")
 def gpu_whole_number(manifest: Manifest, around: Around) -> Iterator[Said]:
     for view in manifest.pods:
-        fault = _fault(view)
+        fault = view.fault
         if fault is not None and fault.code == "FRACTIONAL_GPU_REQUEST":
             yield Said(fault.message, view.at(fault.path), fault.remedy)
 
@@ -53,7 +42,7 @@ def gpu_whole_number(manifest: Manifest, around: Around) -> Iterator[Said]:
 @rule("gpu-request-equals-limit", ERROR, "A device's request equals its limit")
 def gpu_request_equals_limit(manifest: Manifest, around: Around) -> Iterator[Said]:
     for view in manifest.pods:
-        fault = _fault(view)
+        fault = view.fault
         if fault is None or fault.code != "REQUESTS_NE_LIMITS":
             continue
         name = fault.path.partition(".requests.")[2]
@@ -74,7 +63,7 @@ def is_readable(manifest: Manifest, around: Around) -> Iterator[Said]:
     if not manifest.data:
         yield Said("is no Kubernetes object", fix="an object has apiVersion, kind and metadata")
     for view in manifest.pods:
-        fault = _fault(view)
+        fault = view.fault
         if fault is not None and fault.code not in ("FRACTIONAL_GPU_REQUEST", "REQUESTS_NE_LIMITS"):
             yield Said(fault.message, view.at(fault.path) if fault.path else view.path, fault.remedy)
 
@@ -189,10 +178,7 @@ def in_proportion(manifest: Manifest, around: Around) -> Iterator[Said]:
 
 
 def _share(node: Node, name: str, asked: int) -> dict[str, int]:
-    try:
-        _, allocatable = node_quantities(node)
-    except InputError:
-        return {}
+    _, allocatable = quantities(node)
     total = allocatable.get(name, 0)
     if total < asked:
         return {}

@@ -87,7 +87,10 @@ class Around:
             return {}
         mine = {f"{one.namespace}/{one.name}" for one in self.manifests}
         fresh = [thing for one in self.manifests if (thing := _submitted(one)) is not None]
-        plan, _ = engine_plan([*self.evidence.objects, *fresh], Settings(), self.now)
+        try:
+            plan, _ = engine_plan([*self.evidence.objects, *fresh], Settings(), self.now)
+        except InputError:
+            return {}  # something of the cluster can't be read: nodes are judged one by one then
         return {
             hold.workload: plan.holds.explained(place).verdict
             for place, hold in enumerate(plan.holds)
@@ -116,6 +119,8 @@ def _submitted(manifest: Manifest) -> object:
         "name": manifest.name,
         "namespace": manifest.namespace,
     }
+    if any(view.fault is not None for view in manifest.pods):
+        return None
     try:
         return decode_object({**manifest.data, "metadata": metadata, "status": {}})
     except InputError:

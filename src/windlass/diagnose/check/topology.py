@@ -9,10 +9,9 @@ from windlass.diagnose.check.counts import pod_count
 from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.requests import readable
 from windlass.diagnose.check.rule import ERROR, WARNING, Around, Said, rule
-from windlass.model.errors import InputError
+from windlass.diagnose.fit import quantities
 from windlass.model.node import Node
 from windlass.model.pod import Pod
-from windlass.model.requests import node_quantities
 
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
@@ -75,10 +74,7 @@ def _known_levels(around: Around) -> set[str]:
 
 def _room(node: Node, requests: dict[str, int]) -> int:
     """How many such pods the empty node takes."""
-    try:
-        _, allocatable = node_quantities(node)
-    except InputError:
-        return 0
+    _, allocatable = quantities(node)
     return min((allocatable.get(name, 0) // amount for name, amount in requests.items() if amount), default=0)
 
 

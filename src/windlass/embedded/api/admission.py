@@ -42,7 +42,7 @@ def _admit_pod(kind: Kind, pod: Tree, lookup: Lookup) -> None:
     _service_account(kind, pod, lookup)
     _runtime_class(kind, pod, lookup)
     _priority(kind, pod, lookup)
-    _tolerations(pod["spec"])
+    tolerate_silence(pod["spec"])
     if ranges:
         limits.check(kind, pod, ranges)
 
@@ -150,7 +150,7 @@ def _admit_priority_class(kind: Kind, obj: Tree, lookup: Lookup) -> None:
         raise _refused(kind, obj, why)
 
 
-def _tolerations(spec: Tree) -> None:
+def tolerate_silence(spec: Tree) -> None:
     """A pod stays five minutes on a node that went silent, unless it says otherwise."""
     mine = spec.get("tolerations") or []
     more = [key for key in _TOLERATED if not any(_tolerates(each, key) for each in mine)]

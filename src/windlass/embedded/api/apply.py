@@ -8,6 +8,7 @@ goes away. The wording is the Kubernetes API's (Apache-2.0).
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
 from typing import Any
 
@@ -23,12 +24,12 @@ from windlass.embedded.api.fieldsets import (
     everything,
     merged,
     named,
-    of_new,
     read,
     shown,
     without,
     written,
 )
+from windlass.embedded.api.firstfields import fields_of_new
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.machinery import Machinery
 from windlass.embedded.api.schema import Node
@@ -47,6 +48,8 @@ _UNOWNED_METADATA = {
     "f:resourceVersion",
 }
 BEFORE_FIRST_APPLY = "before-first-apply"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""What `kubectl apply` has applied, where the client did the work."""
 
 
 class Manager(msgspec.Struct, frozen=True):
@@ -83,7 +86,7 @@ def track(
     if live is None and not kind.custom:
         apply_defaults(kind, new)
     node = machinery.node(kind)
-    if live is None and not new["metadata"].get("managedFields"):
+    if live is None and not kind.custom and not new["metadata"].get("managedFields"):
         return _first(kind, new, node, Manager(manager, "Update", kind.api_version, subresource), now)
     owners = _owners(new, live)
     found = difference(live if live is not None else empty(machinery, kind), new, node)
@@ -105,7 +108,7 @@ def track(
 
 def _first(kind: Kind, new: Tree, node: Node, me: Manager, now: str) -> Tree:
     """A new object has one owner: whoever makes it."""
-    fields = of_new(new, node)
+    fields = fields_of_new(new, node)
     ignored = _Ignored(kind, me.subresource)
     for top in ignored.tops:
         fields.pop(top, None)
@@ -151,9 +154,18 @@ def apply(
     owners[me] = _Owned(mine, last.time if last is not None and last.fields == mine else now)
     if last is not None:
         result = without(result, node, _orphaned(last.fields - mine, owners))
-    _settle(base, result, node, owners, me, force, ignored)
+    _settle(base, result, node, owners, me, force or _taken_over(base, result, node, owners, me), ignored)
     result["apiVersion"], result["kind"] = kind.api_version, kind.kind
-    return _with_owners(result, owners)
+    return _with_owners(_with_note(result, base, applied, manager), owners)
+
+
+def _with_note(result: Tree, live: Tree, applied: Tree, manager: str) -> Tree:
+    """kubectl's note of what was applied stays true where it has one, so that it can go back to applying itself."""
+    if manager != "kubectl" or LAST_APPLIED not in (live["metadata"].get("annotations") or {}):
+        return result
+    note = msgspec.json.encode(applied, order="sorted").decode() + "\n"
+    annotations = {**(result["metadata"].get("annotations") or {}), LAST_APPLIED: note}
+    return {**result, "metadata": {**result["metadata"], "annotations": annotations}}
 
 
 def _check(kind: Kind, applied: object) -> None:
@@ -182,7 +194,7 @@ def _typed(machinery: Machinery, kind: Kind, applied: Tree) -> Tree:
         what = (
             f"failed to create typed patch object ({namespace}/{name}; {group_version}, Kind={kind.kind}): "
         )
-        raise ApiError(500, "", what + problem.message()) from None
+        raise ApiError.bad_request(what + problem.message()) from None
 
 
 def _before(live: Tree, node: Node, kind: Kind, subresource: str) -> Owners:
@@ -220,6 +232,27 @@ def _settle(
     for each, owned in owners.items():
         if each != me:
             owned.fields = owned.fields - touched - found.removed
+
+
+def _taken_over(live: Tree, result: Tree, node: Node, owners: Owners, me: Manager) -> bool:
+    """Whether kubectl takes over from itself: all that it touches is what it has applied on the client's side."""
+    note = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
+    if me.name != "kubectl" or not isinstance(note, str):
+        return False
+    try:
+        last = json.loads(note)
+    except ValueError:
+        return False
+    if not isinstance(last, dict):
+        return False
+    mine: Paths = set()
+    named(last, node, (), mine)
+    moved = difference(last, live, node)
+    mine -= moved.changed | moved.removed
+    found = difference(live, result, node)
+    touched = found.added | found.changed
+    contested = {path for each, owned in owners.items() if each != me for path in owned.fields & touched}
+    return contested <= mine
 
 
 def _conflict(conflicts: dict[Manager, list[Path]]) -> ApiError:

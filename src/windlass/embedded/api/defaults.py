@@ -6,6 +6,7 @@ Compared with a real API server's answers in `tests/embedded/api/test_against_ku
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from typing import Any
 
@@ -145,7 +146,12 @@ def _service(obj: Tree) -> None:
 
 
 def _secret(obj: Tree) -> None:
+    """`stringData` is write-only: it becomes `data`."""
     obj.setdefault("type", "Opaque")
+    plain = obj.pop("stringData", None)
+    if plain:
+        coded = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
+        obj["data"] = {**(obj.get("data") or {}), **coded}
 
 
 def _namespace(obj: Tree) -> None:

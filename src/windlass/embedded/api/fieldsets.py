@@ -69,11 +69,14 @@ def key_step(element: Tree, node: Node) -> str:
             default = below.default if below is not None else None
             if default is not None:
                 keys[key] = default
-    return "k:" + compact(dict(sorted(keys.items())))
+    return "k:" + compact(keys)
 
 
 def compact(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return _encode(value).decode()
+
+
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 # ---- sets of objects
@@ -125,36 +128,6 @@ def _compare(old: Any, new: Any, node: Node | None, path: Path, made: Difference
             everything(each, below, (*path, step), made.added)
     for step, (each, below) in before.items():
         everything(each, below, (*path, step), made.removed)
-
-
-def of_new(value: Any, node: Node | None, *, inside: bool = False) -> Tree:
-    """The fields of a new object as FieldsV1 at once: what `difference` from an empty one comes to, several times faster.
-
-    `inside`: everything above is new too. Otherwise structs that Go always writes are not themselves among the fields.
-    """
-    tree: Tree = {".": {}} if inside else {}
-    kind = shape(node, value)
-    for step, each, below in children(value, node, kind):
-        if type(each) not in _CONTAINERS:
-            if inside or each or below is None or below.presence != "always" or each is True:
-                if each is not None or inside:
-                    tree[step] = {}
-            continue
-        inner = shape(below, each)
-        always = not inside and kind == FIELDS and below is not None and below.presence == "always"
-        if inner == LEAF:
-            tree[step] = {}
-        elif always:
-            found = of_new(each, below)
-            if found:
-                tree[step] = found
-        else:
-            found = of_new(each, below, inside=True)
-            tree[step] = found if len(found) > 1 else {}
-    return tree
-
-
-_CONTAINERS = (dict, list)
 
 
 # ---- merging

@@ -142,7 +142,14 @@ _CORE = (
         subresources=(_status("ResourceQuota"),),
     ),
     Kind("Secret", "secrets", "", "v1"),
-    Kind("ServiceAccount", "serviceaccounts", "", "v1", short_names=("sa",)),
+    Kind(
+        "ServiceAccount",
+        "serviceaccounts",
+        "",
+        "v1",
+        short_names=("sa",),
+        subresources=(Subresource("token", "TokenRequest", ("create",), "authentication.k8s.io", "v1"),),
+    ),
     Kind(
         "Service",
         "services",

@@ -156,10 +156,15 @@ def _definition(name: str, prefix: str) -> Raw:
     made = _expanded(raw, prefix, said.get("", ""))
     if "properties" in raw:
         made["properties"] = {
-            field: _expanded(each, prefix, said.get(field) or _COMMON.get(field, ""))
+            field: _expanded(each, prefix, _said(said, field, each))
             for field, each in raw["properties"].items()
         }
     return made
+
+
+def _said(said: dict[str, str], field: str, raw: Raw) -> str:
+    """Of a field itself, else of what it refers to, else of fields of this name in general."""
+    return said.get(field) or words().get(raw.get("$ref", ""), {}).get("") or _COMMON.get(field, "")
 
 
 def _expanded(raw: Raw, prefix: str, description: str) -> Raw:

@@ -115,7 +115,7 @@ def _values(tokens: list[str], at: int) -> tuple[list[str], int]:
             fresh = False
         at += 1
     if at >= len(tokens):
-        raise _unparsable("found '', expected: ',', ')' or identifier")
+        raise _unparsable("found '', expected: ',' or ')'")
     return values or [""], at + 1
 
 

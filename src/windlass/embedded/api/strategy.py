@@ -6,11 +6,11 @@ before (a Job's selector is made of it). They feed `api.validation`.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from collections.abc import Callable
 from typing import Any
 
+from windlass.embedded.api.admission import tolerate_silence
 from windlass.embedded.api.decode import zero_value
 from windlass.embedded.api.defaults import TEMPLATE_GENERATION, apply_defaults
 from windlass.embedded.api.defaults_pod import quality_of_service
@@ -101,7 +101,7 @@ def _created_job(obj: Tree) -> None:
     labels = template.setdefault("labels", {})
     shared = labels is metadata.get("labels")
     labels.update(mine)
-    if shared:
+    if shared or not metadata.get("labels"):
         metadata["labels"] = dict(labels)
     selector = spec.setdefault("selector", {})
     selector["matchLabels"] = {**(selector.get("matchLabels") or {}), CONTROLLER_UID: metadata["uid"]}
@@ -125,14 +125,6 @@ def _created_service(obj: Tree) -> None:
                 port["nodePort"] = 30000 + int.from_bytes(hashlib.sha256(seed).digest()[:2], "big") % 2768
 
 
-def _created_secret(obj: Tree) -> None:
-    """`stringData` is write-only: it becomes `data`."""
-    plain = obj.pop("stringData", None)
-    if plain:
-        coded = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
-        obj["data"] = {**(obj.get("data") or {}), **coded}
-
-
 def _created_claim(obj: Tree) -> None:
     obj["status"] = {"phase": "Pending"}
 
@@ -141,7 +133,6 @@ _CREATED: dict[tuple[str, str], Callable[[Tree], None]] = {
     ("", "Pod"): _created_pod,
     ("", "Namespace"): _created_namespace,
     ("", "Service"): _created_service,
-    ("", "Secret"): _created_secret,
     ("", "PersistentVolumeClaim"): _created_claim,
     ("", "PersistentVolume"): _created_claim,
     ("apps", "DaemonSet"): _created_daemon_set,
@@ -227,10 +218,16 @@ def _updated(kind: Kind, new: Tree, old: Tree) -> None:
     elif identity == ("", "Namespace"):
         new["spec"]["finalizers"] = clone(old["spec"].get("finalizers", []))
     apply_defaults(kind, new)
-    if identity == ("", "Secret"):
-        _created_secret(new)
-    if identity == ("", "Pod") and "status" in old and "qosClass" not in old["status"]:
-        new["status"]["qosClass"] = quality_of_service(new["spec"])
+    if identity == ("", "Pod"):
+        _updated_pod(new["spec"], old["spec"])
+
+
+def _updated_pod(new: Tree, old: Tree) -> None:
+    """What admission has put in stays, also where the client has left it out."""
+    for name in ("priority", "preemptionPolicy", "priorityClassName", "serviceAccountName", "serviceAccount"):
+        if name in old:
+            new.setdefault(name, old[name])
+    tolerate_silence(new)
 
 
 def _count(new: Tree, old: Tree, kind: Kind) -> None:

@@ -81,7 +81,7 @@ _RBAC = "rbac.authorization.k8s.io"
 _BINDING = Columns(_columns("Name|Role|Age|Users+|Groups+|ServiceAccounts+"), rows.role_binding)
 _EVENT = Columns(
     tuple(
-        Column(each.name, each.type, "", each.priority)
+        Column(each.name, each.type, each.format, each.priority)
         for each in _columns(
             "Last Seen|Type|Reason|Object|Subobject+|Source+|Message|First Seen+|Count+|Name+"
         )

@@ -1,7 +1,7 @@
 """Defaults, admission and validation: what `embedded.api` knows, asked in the order in which an API server asks.
 
-    create   decode → admit → prepare → validate → managed fields → quota
-    change   decode → prepare → admit → validate → managed fields → quota
+    create   decode → managed fields → admit → prepare → validate → quota
+    change   decode → prepare → validate → managed fields → quota
 
 `registry.writer` calls it with trees and gets trees back that are its own.
 """
@@ -70,12 +70,14 @@ class Checks:
 
     def creation(self, kind: Kind, tree: Tree, options: WriteOptions, managed: bool) -> Tree:
         """What is stored in the end; refuses what is not valid."""
+        if managed:  # before admission adds what its maker didn't write
+            tree = self._tracked(kind, None, tree, options)
         admission.admit(kind, tree, self.lookup)
         tree = self._machinery.prepare_create(kind, tree)
         self._machinery.validate_create(kind, tree)
         if kind.resource == CRD:
             tree = crds.with_status(tree, self._context.kinds, self._now())
-        return self._tracked(kind, None, tree, options) if managed else tree
+        return tree
 
     def change(self, kind: Kind, tree: Tree, old: Tree, options: WriteOptions, managed: bool) -> Tree:
         """The same for a change."""

@@ -48,23 +48,3 @@ def begin(tree: Tree, name: str, namespace: str, now: str) -> None:
         metadata.pop("namespace", None)
     metadata["uid"] = new_uid()
     metadata["creationTimestamp"] = now
-
-
-def carry_over(tree: Tree, old: Tree) -> None:
-    """What an update can't change is taken from what is stored, in place."""
-    metadata, known = tree["metadata"], old["metadata"]
-    metadata.pop("selfLink", None)
-    for field in (
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-    ):
-        if field in known:
-            metadata[field] = known[field]
-        else:
-            metadata.pop(field, None)
-    metadata["name"] = known["name"]
-    if "namespace" in known:
-        metadata["namespace"] = known["namespace"]

@@ -70,7 +70,7 @@ class Scaling:
             tree = {**tree, "metadata": {**tree["metadata"], **given}}
             return _with(tree, paths.spec, replicas)
 
-        stored = self._writer.modify(kind, namespace, name, scaled, options.by("", ""))
+        stored = self._writer.modify(kind, namespace, name, scaled, options)
         return self._scale_of(kind, stored.tree)
 
     def _paths(self, kind: Kind) -> Paths:

@@ -81,6 +81,8 @@ class PodRun:
         for box in self.boxes:
             if box.process is not None and (ended := box.process.poll(now)) is not None:
                 box.end(ended, now)
+        if self.is_over:
+            return None
         if pod["metadata"].get("deletionTimestamp") or self.failed is not None:
             self._stop(now)
         elif not self._past_deadline(now):

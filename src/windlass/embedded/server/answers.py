@@ -1,4 +1,4 @@
-"""Answers: bytes with a status code, compressed where the client asks and it is worth it; refusals as Status objects."""
+"""Answers: bytes with a status code, compressed where a client asks and it is worth it; refusals as Status objects."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 
 from windlass import __version__
-from windlass.embedded.api import discovery, openapi
+from windlass.embedded.api import discovery, openapi, openapi_wire
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.registry.registry import Registry
 from windlass.embedded.server.answers import answer, document
@@ -84,9 +84,11 @@ class Documents:
 
     async def _v2(self, request: web.BaseRequest) -> web.StreamResponse:
         accept = request.headers.get("Accept", "")
+        machinery = self._registry.machinery
+        if openapi_wire.ASKED in accept:
+            return await self._tagged(request, openapi_wire.v2(machinery), openapi_wire.MEDIA_TYPE)
         if accept and "json" not in accept and "*/*" not in accept:
             raise ApiError.not_acceptable(("application/json",))
-        machinery = self._registry.machinery
         return await self._tagged(request, self._keep(("v2",), lambda: openapi.v2(machinery)))
 
     async def _v3(self, request: web.BaseRequest, rest: str) -> web.StreamResponse:

@@ -1,12 +1,14 @@
 """Who may come in: a bearer token, and a Host and Origin that are ours.
 
-`server.server` asks before anything else. Without the token nothing is answered, not even whether it is there. A page of
-another site that resolves its name to loopback sends its own name as Host, or its own Origin, and is refused.
+`server.server` asks before anything else. Without the token nothing is answered, not even whether it is there. A page
+of another site that resolves its name to loopback sends its own name as Host, or its own Origin, and is refused.
 """
 
 from __future__ import annotations
 
 import hmac
+import secrets
+import time
 from collections.abc import Collection
 
 import msgspec
@@ -33,11 +35,15 @@ class Doors:
         self._header = f"Bearer {token}"
         self._names = frozenset((*LOOPBACK, *(_bracketed(host) for host in hosts)))
         self._any = bool({"0.0.0.0", "[::]"} & self._names)
-        self._guests: dict[str, User] = {}
+        self._guests: dict[str, tuple[User, float]] = {}
 
-    def admit(self, token: str, user: User) -> None:
-        """Another token, e.g. of a service account."""
-        self._guests[token] = user
+    def admit(self, user: User, until: float) -> str:
+        """A token for somebody else, e.g. a service account, that is good until a moment."""
+        now = time.time()
+        self._guests = {token: guest for token, guest in self._guests.items() if guest[1] > now}
+        token = secrets.token_urlsafe(48)
+        self._guests[token] = user, until
+        return token
 
     def check(self, request: web.BaseRequest) -> User:
         headers = request.headers
@@ -50,8 +56,8 @@ class Doors:
         given = headers.get("Authorization", "")
         if hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._header.encode()):
             return ADMIN
-        user = self._guests.get(given.removeprefix("Bearer ")) if self._guests else None
-        if user is None:
+        user, until = self._guests.get(given.removeprefix("Bearer "), (ADMIN, 0.0))
+        if until <= time.time():
             raise ApiError.unauthorized()
         return user
 

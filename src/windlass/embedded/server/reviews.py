@@ -10,10 +10,14 @@ from typing import Any
 
 from aiohttp import web
 
+from windlass.embedded.api.errors import ApiError, invalid
+from windlass.embedded.api.kinds import Kind
 from windlass.embedded.server.doors import ADMIN, USER, User
 
 Tree = dict[str, Any]
 
+DEFAULT_TOKEN_SECONDS, SHORTEST_TOKEN_SECONDS = 3600, 600
+_TOKEN_REQUEST = Kind("TokenRequest", "", "authentication.k8s.io", "v1")
 _EVERYTHING = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
 _EVERY_PATH = [{"verbs": ["*"], "nonResourceURLs": ["*"]}]
 
@@ -25,6 +29,24 @@ def asking(request: web.BaseRequest) -> User:
         return User(name, (*request.headers.getall("Impersonate-Group", ()), "system:authenticated"))
     user: User = request.get(USER, ADMIN)
     return user
+
+
+def account_user(namespace: str, name: str, uid: str) -> User:
+    """A service account, as a user."""
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+    return User(f"system:serviceaccount:{namespace}:{name}", groups, uid)
+
+
+def token_seconds(asked: Tree) -> int:
+    """How long a token is to be good for; an hour where nobody says."""
+    spec = asked.get("spec")
+    wanted = spec.get("expirationSeconds") if isinstance(spec, dict) else None
+    if wanted is None:
+        return DEFAULT_TOKEN_SECONDS
+    if not isinstance(wanted, int) or not SHORTEST_TOKEN_SECONDS <= wanted < 1 << 32:
+        wrong = invalid("spec.expirationSeconds", wanted, "may not specify a duration less than 10 minutes")
+        raise ApiError.invalid(_TOKEN_REQUEST, "", [wrong])
+    return wanted
 
 
 def _access(review: Tree, user: User) -> Tree:

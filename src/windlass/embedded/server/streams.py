@@ -68,13 +68,16 @@ async def serve_session(
     request: web.BaseRequest, pod: Tree, runtime: Runtime, what: str
 ) -> web.StreamResponse:
     """A command in a container, or the container's own streams."""
+    query = request.query
+    container = container_of(pod, query.get("container", ""))
+    if not (pod.get("spec") or {}).get("nodeName"):
+        raise ApiError.bad_request(f"pod {pod['metadata']['name']} does not have a host assigned")
     if request.headers.get("Upgrade", "").lower() != "websocket":
         raise ApiError.bad_request("Upgrade request required: exec and attach are served over WebSocket only")
-    query = request.query
     tty = boolean(query, "tty")
     wanted = {stream for stream, name in ((1, "stdout"), (2, "stderr")) if boolean(query, name)}
     asked = ExecRequest(
-        container=container_of(pod, query.get("container", "")),
+        container=container,
         command=tuple(query.getall("command", ())),
         tty=tty,
         stdin=boolean(query, "stdin"),

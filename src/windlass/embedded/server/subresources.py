@@ -1,4 +1,4 @@
-"""What is created but not stored, and what is streamed: bindings, evictions, reviews, logs, exec and attach."""
+"""What is created but not stored, and what is streamed: bindings, evictions, tokens, reviews, logs, exec, attach."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from windlass.embedded.api.errors import ApiError
+from windlass.embedded.registry.metadata import rfc3339
 from windlass.embedded.registry.registry import Registry
 from windlass.embedded.runtime.interface import Refused, Runtime
 from windlass.embedded.server import bodies, reviews
@@ -38,6 +39,8 @@ class Subresources:
             return self._bind if method == "POST" else _not_allowed
         if name == "eviction":
             return self._evict if method == "POST" else _not_allowed
+        if name == "token":
+            return self._token if method == "POST" else _not_allowed
         if target.kind.kind in reviews.ANSWERS:
             return self._review if method == "POST" else _not_allowed
         return None
@@ -73,6 +76,22 @@ class Subresources:
         review = await _body(request, target.kind.kind)
         made = reviews.ANSWERS[target.kind.kind](review, reviews.asking(request))
         made = {"kind": target.kind.kind, "apiVersion": target.kind.api_version, **made}
+        return await document(request, made, 201)
+
+    async def _token(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+        """A token of a service account. It opens the same door as any: there are no authorisation rules here."""
+        asked = await _body(request, "TokenRequest")
+        account = self._registry.context.stored(target.kind, target.namespace, target.name).tree
+        user = reviews.account_user(target.namespace, target.name, account["metadata"].get("uid", ""))
+        until = self._registry.context.clock() + reviews.token_seconds(asked)
+        status = {"token": self._doors.admit(user, until), "expirationTimestamp": rfc3339(until)}
+        spec = asked.get("spec")
+        made = {
+            "kind": "TokenRequest",
+            "apiVersion": "authentication.k8s.io/v1",
+            "metadata": {"name": target.name},
+        }
+        made |= {"spec": spec if isinstance(spec, dict) else {}, "status": status}
         return await document(request, made, 201)
 
     async def _logs(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:

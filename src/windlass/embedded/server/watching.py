@@ -1,7 +1,9 @@
 """A watch: what there is, if wanted, then every change as it becomes durable, one JSON object a line.
 
-Changes are encoded once for all who watch; a watcher collects those that it wants and writes them in one piece when the
-loop comes to it. A watcher that reads too slowly is ended: it lists again, which costs less than keeping everything.
+Changes are encoded once for all who watch; a watcher collects those that it wants and writes them in one piece. The
+first change after a pause goes out at once; the more watchers there are, the longer each collects before it writes
+again, so that a crowd costs each of its members some milliseconds and not everybody the server. A watcher that reads
+too slowly is ended: it lists again, which costs less than keeping everything.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ from windlass.embedded.store.shelf import Compacted
 BOOKMARK = "BOOKMARK"
 BOOKMARK_SECONDS = 60.0
 SHORTEST_DEFAULT = 1800
+SECONDS_A_WATCHER = 0.0001
+"""What a write to one watcher costs; so much time for each is left between two writes to one."""
+SHORTEST_REST, LONGEST_REST = 0.002, 0.2
 MOST_PENDING = 64 << 20
 """Bytes that may wait for a slow reader."""
 
@@ -115,6 +120,9 @@ class Watching:
             if self._pending:
                 lines, self._pending, self._size = self._pending, [], 0
                 await response.write(b"".join(lines))
+                rest = min(self._registry.store.followers * SECONDS_A_WATCHER, LONGEST_REST)
+                if rest > SHORTEST_REST and not self._over:
+                    await asyncio.sleep(rest)
                 continue
             if self._bookmark_due:
                 self._bookmark_due = False

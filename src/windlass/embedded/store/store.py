@@ -45,7 +45,7 @@ class Store:
         self._shelves: dict[str, Shelf] = {}
         self._near: dict[str, list[Listener]] = {}
         self._far: dict[str, dict[int, Listener]] = {}
-        self._tickets = 0
+        self._tickets = self.followers = 0
         self._telling: deque[Change] = deque()
         self._busy = False
         self._unwritten: deque[Change] = deque()
@@ -130,9 +130,11 @@ class Store:
         ticket = self._tickets
         listeners = self._far.setdefault(resource, {})
         listeners[ticket] = listener
+        self.followers += 1
 
         def stop() -> None:
-            listeners.pop(ticket, None)
+            if listeners.pop(ticket, None) is not None:
+                self.followers -= 1
 
         return stop
 

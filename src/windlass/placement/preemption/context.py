@@ -56,8 +56,22 @@ class Preemption:
         """The highest priority that waits."""
         snapshot = self.overlay.snapshot
         waiting = snapshot.pods.priority[snapshot.pods.pending()]
-        gangs = (one.priority for one in snapshot.workloads if one.admission is None)
-        return max([*gangs, *waiting.tolist()], default=0)
+        gangs = [one for one in snapshot.workloads if one.admission is None]
+        asked = [self.priority_of(one) for one in gangs]
+        return max([*asked, *waiting.tolist()], default=0)
+
+    def priority_of(self, workload: Workload) -> int:
+        """By which it may have the place of others. In a queue that is its pods' own: a WorkloadPriorityClass counts
+        among those who queue, and nowhere else."""
+        if not workload.queue:
+            return workload.priority
+        system = self.overlay.snapshot.system
+        specs = [one.pod.spec for one in workload.pod_sets]
+        return min(
+            spec.priority
+            or system.priority_classes.get(spec.priority_class_name or system.default_priority_class, 0)
+            for spec in specs
+        )
 
     @cached_property
     def ground(self) -> Ground:

@@ -1,8 +1,9 @@
-"""A gang that is in no queue, and those who have to go for it.
+"""A gang, and those who have to go for it by priority.
 
-`placement.admission` asks where a gang found no room. Member by member, the largest first, places are found on the
-overlay (`slots`), in each domain that the gang may be in; that gives sets of victims. The cheapest is then tried for
-real: the victims off the site, the whole gang placed by every rule. Whoever turns out not to be needed stays.
+`placement.admission` asks where a gang that is in no queue found no room, or a workload that has its quota. Member by
+member, the largest first, places are found on the overlay (`slots`), in each domain that the gang may be in; that gives
+sets of victims. The cheapest is then tried for real: the victims off the site, the whole gang placed by every rule.
+Whoever turns out not to be needed stays.
 """
 
 from __future__ import annotations
@@ -50,8 +51,11 @@ class Way(NamedTuple):
 def preempt_together(
     piece: Workload, choices: tuple[PodSetChoice, ...], site: Site, seated: Seated, preemption: Preemption
 ) -> Way | None:
-    """The gang is placed, its victims are off the site; None, and nothing changed, where there is no way."""
-    if not preemption.possible(piece.priority, piece.preemption_policy):
+    """The gang is placed, its victims are off the site; None, and nothing changed, where there is no way.
+
+    One that is in a queue takes nobody's place who is in one.
+    """
+    if not preemption.possible(preemption.priority_of(piece), piece.preemption_policy):
         return None
     search = _Search(piece, choices, site, seated, preemption)
     for _ in preemption.attempts():
@@ -76,6 +80,7 @@ class _Search:
         self._parts, self._tree, _ = seated.parts(piece, choices)
         table, snapshot = self._overlay.table, self._overlay.snapshot
         self._rows = [table.row(part.shape, snapshot, part.pod) for part in self._parts]
+        self._priority = preemption.priority_of(piece)
 
     def run(self) -> Way | None:
         units = self._preemption.ground.units
@@ -83,7 +88,11 @@ class _Search:
             if unit.workload is not None and unit.key not in self._preemption.gone:
                 self._seated.seats.watch(unit.workload)
         seats = self._seated.seats
-        there = [unit.key not in self._preemption.gone and unit.key in seats for unit in units]
+        queued = bool(self._piece.queue)
+        there = [
+            unit.key not in self._preemption.gone and unit.key in seats and not (queued and unit.is_queued)
+            for unit in units
+        ]
         proposals: list[tuple[Cost, int, list[Unit]]] = []
         for mask in self._domains(there):
             self._preemption.begin(there)
@@ -100,7 +109,7 @@ class _Search:
     def _ask(self, number: int, member: int, mask: Bools | None) -> Ask:
         part = self._parts[number]
         remaining = part.count - member
-        return Ask(part.member(member), part.shape, self._rows[number], self._piece.priority, remaining, mask)
+        return Ask(part.member(member), part.shape, self._rows[number], self._priority, remaining, mask)
 
     def _domains(self, there: Sequence[bool]) -> list[Bools | None]:
         """Sets of nodes that could take all of it if everybody went who may; None stands for all nodes."""

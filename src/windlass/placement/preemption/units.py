@@ -47,6 +47,8 @@ class Unit(msgspec.Struct, frozen=True, eq=False):
     """Pieces that go with it: the extra members of a gang that loses its minimum."""
     workload: Workload | None = None
     """As the site knows it; None where the cluster has no workloads but pods."""
+    is_queued: bool = False
+    """It holds quota of a queue: whoever is in a queue, too, may have its place by the rules of queues alone."""
 
     @property
     def whole(self) -> str:
@@ -144,7 +146,9 @@ class _Finder:
             checkpoint_at=workload.checkpoint_at if workload is not None else 0,
             evictable=workload is None or workload.evictable,
         )
-        yield from self._unit(made.key, [row], made)
+        for unit in self._unit(made.key, [row], made):
+            queued = workload is not None and bool(workload.queue)
+            yield msgspec.structs.replace(unit, is_queued=queued)
 
     def _unit(
         self,
@@ -184,6 +188,7 @@ class _Finder:
             leaving,
             tuple(one.key for one in drags),
             workload,
+            workload is not None and bool(workload.queue),
         )
 
     def _objects(self, rows: Sequence[int]) -> list[Pod]:

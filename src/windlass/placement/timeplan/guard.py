@@ -48,6 +48,9 @@ class GuardedSite:
         self._refused.clear()
         self._site.remove(workload)
 
+    def put_back(self, workload: Workload) -> None:
+        self._site.put_back(workload)
+
     def could_place(
         self, workload: Workload, choices: tuple[PodSetChoice, ...], without: Iterable[Workload]
     ) -> bool:

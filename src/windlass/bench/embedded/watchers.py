@@ -1,0 +1,113 @@
+"""Many watchers that only count: how many events each has had, and when all have had all.
+
+Each is a TLS connection of its own. `bench.embedded.run` opens them before it writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from windlass.bench.embedded.contenders import Contender
+
+MARK = b'{"type":"'
+"""Every event of a watch begins with it; objects inside have it escaped, if at all."""
+
+
+class _Counter(asyncio.Protocol):
+    def __init__(self, request: bytes, crowd: Crowd) -> None:
+        self._request, self._crowd = request, crowd
+        self._tail = b""
+        self._begun = False
+        self.events = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._begun:
+            self._begun = True
+            self._crowd.opened()
+        joined = self._tail + data
+        found = joined.count(MARK)
+        self._tail = joined[-len(MARK) + 1 :]
+        if found:
+            self.events += found
+            self._crowd.heard(self, found)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._crowd.lost += not self._crowd.closing
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+class Crowd:
+    """Watchers of one collection, from a version on."""
+
+    def __init__(self, server: Contender, path: str, count: int) -> None:
+        self._server, self._path, self._count = server, path, count
+        self._watchers: list[_Counter] = []
+        self._opened = 0
+        self._all_open, self._all_heard = asyncio.Event(), asyncio.Event()
+        self._wanted, self._done = 0, 0
+        self.events = self.lost = 0
+        self.closing = False
+
+    async def open(self, version: str) -> None:
+        server = self._server
+        lines = (
+            f"GET {self._path}?watch=1&resourceVersion={version}&timeoutSeconds=3000 HTTP/1.1",
+            f"Host: 127.0.0.1:{server.port}",
+            f"Authorization: Bearer {server.token}",
+            "Accept: application/json",
+        )
+        request = "\r\n".join(lines).encode() + b"\r\n\r\n"
+        loop = asyncio.get_running_loop()
+        for start in range(0, self._count, 50):  # not so many handshakes at once that some time out
+            batch = min(50, self._count - start)
+            made = await asyncio.gather(
+                *(
+                    loop.create_connection(
+                        lambda: _Counter(request, self),
+                        server.host,
+                        server.port,
+                        ssl=server.context,
+                        server_hostname=server.host,
+                        ssl_handshake_timeout=300,
+                    )
+                    for _ in range(batch)
+                )
+            )
+            self._watchers += [protocol for _, protocol in made]
+        await asyncio.wait_for(self._all_open.wait(), 300)
+
+    def opened(self) -> None:
+        self._opened += 1
+        if self._opened == self._count:
+            self._all_open.set()
+
+    def heard(self, watcher: _Counter, found: int) -> None:
+        self.events += found
+        if self._wanted and watcher.events >= self._wanted > watcher.events - found:
+            self._done += 1
+            if self._done == self._count:
+                self._all_heard.set()
+
+    async def until_all_heard(self, events: int, seconds: float) -> bool:
+        """Whether every watcher has had so many events in that time."""
+        self._wanted = events
+        self._done = sum(watcher.events >= events for watcher in self._watchers)
+        if self._done == self._count:
+            return True
+        try:
+            await asyncio.wait_for(self._all_heard.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        self.closing = True
+        for watcher in self._watchers:
+            watcher.close()

@@ -1,0 +1,222 @@
+"""The controllers that keep a cluster in order: budgets, namespaces, owners, quotas, events, the work queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.embedded.world import Tree, World, conditions, template
+from windlass.embedded.api.errors import ApiError
+from windlass.embedded.controllers.events import EventWriter
+from windlass.embedded.controllers.queue import LONGEST_PAUSE, WorkQueue
+
+BUDGETS = "poddisruptionbudgets.policy"
+CONFIGS = "configmaps"
+
+
+@pytest.fixture
+def world() -> World:
+    return World().run()
+
+
+def owned(world: World, name: str, *owners: Tree, block: bool = True) -> Tree:
+    references = [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
+            "blockOwnerDeletion": block,
+        }
+        for owner in owners
+    ]
+    metadata: Tree = {"name": name, "ownerReferences": references} if references else {"name": name}
+    return world.verbs.create(CONFIGS, "default", {"metadata": metadata})
+
+
+def configs(world: World) -> list[str]:
+    names = [each["metadata"]["name"] for each in world.verbs.list(CONFIGS, "default")]
+    return [name for name in names if name != "kube-root-ca.crt"]
+
+
+class TestBudgets:
+    def make(self, world: World, replicas: int = 3, **spec: Any) -> None:
+        labels = {"app": "web"}
+        selector = {"matchLabels": labels}
+        world.apply(
+            "replicasets.apps",
+            "web",
+            {"replicas": replicas, "selector": selector, "template": template(labels)},
+        )
+        world.apply(BUDGETS, "web", {"selector": selector, **spec})
+        world.step().start_all()
+
+    def status(self, world: World) -> Tree:
+        found: Tree = world.get(BUDGETS, "web")["status"]
+        return found
+
+    @pytest.mark.parametrize(
+        ("spec", "desired", "allowed"),
+        [
+            ({"minAvailable": 2}, 2, 1),
+            ({"maxUnavailable": 1}, 2, 1),
+            ({"minAvailable": "50%"}, 2, 1),
+            ({"minAvailable": 3}, 3, 0),
+        ],
+    )
+    def test_how_many_may_go(self, world: World, spec: Tree, desired: int, allowed: int) -> None:
+        self.make(world, **spec)
+        status = self.status(world)
+        assert (status["desiredHealthy"], status["currentHealthy"], status["expectedPods"]) == (desired, 3, 3)
+        assert status["disruptionsAllowed"] == allowed
+        assert conditions(world.get(BUDGETS, "web"))["DisruptionAllowed"] == ("True" if allowed else "False")
+
+    def test_evictions_use_it_up(self, world: World) -> None:
+        self.make(world, minAvailable=2)
+        first, second, _ = world.pods()
+        world.verbs.bind("default", first["metadata"]["name"], "somewhere")
+        world.verbs.evict("default", first["metadata"]["name"])
+        with pytest.raises(ApiError, match="disruption budget"):
+            world.verbs.evict("default", second["metadata"]["name"])
+        world.step()
+        assert self.status(world)["disruptionsAllowed"] == 0
+        world.start_all()
+        assert self.status(world)["disruptionsAllowed"] == 1
+
+
+class TestNamespaces:
+    def test_every_namespace_has_an_account_and_the_ca(self, world: World) -> None:
+        world.verbs.create("namespaces", "", {"metadata": {"name": "team"}})
+        world.step()
+        assert world.verbs.get("serviceaccounts", "team", "default")
+        assert world.verbs.get(CONFIGS, "team", "kube-root-ca.crt")
+        world.verbs.delete("serviceaccounts", "team", "default")
+        world.step()
+        assert world.verbs.get("serviceaccounts", "team", "default"), "it comes back"
+
+    def test_deletion_empties_it(self, world: World) -> None:
+        world.verbs.create("namespaces", "", {"metadata": {"name": "team"}})
+        world.step()
+        pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+        world.verbs.create("pods", "team", pod)
+        world.verbs.bind("team", "p", "somewhere")
+        world.verbs.delete("namespaces", "", "team")
+        world.pass_time(2)
+        found = world.verbs.get("namespaces", "", "team")
+        assert found["status"]["phase"] == "Terminating"
+        assert conditions(found)["NamespaceContentRemaining"] == "True"
+        world.verbs.delete("pods", "team", "p", grace=0)
+        world.pass_time(2)
+        assert world.verbs.find("namespaces", "", "team") is None
+        assert world.verbs.list("serviceaccounts", "team") == []
+
+
+class TestGarbage:
+    def test_goes_with_its_last_owner(self, world: World) -> None:
+        one, two = owned(world, "one"), owned(world, "two")
+        owned(world, "child", one, two)
+        world.step()
+        world.verbs.delete(CONFIGS, "default", "one")
+        world.step()
+        assert configs(world) == ["child", "two"]
+        assert len(world.get(CONFIGS, "child")["metadata"]["ownerReferences"]) == 1
+        world.verbs.delete(CONFIGS, "default", "two")
+        world.step()
+        assert configs(world) == []
+
+    def test_down_to_grandchildren(self, world: World) -> None:
+        child = owned(world, "b", owned(world, "a"))
+        owned(world, "c", child)
+        world.verbs.delete(CONFIGS, "default", "a")
+        world.step()
+        assert configs(world) == []
+
+    def test_foreground_waits_for_dependents(self, world: World) -> None:
+        owner = owned(world, "a")
+        child = owned(world, "b", owner)
+        world.verbs.patch(CONFIGS, "default", "b", {"metadata": {"finalizers": ["example.com/hold"]}})
+        world.verbs.delete(CONFIGS, "default", "a", propagation="Foreground")
+        world.step()
+        assert configs(world) == ["a", "b"]
+        assert "deletionTimestamp" in world.get(CONFIGS, "b")["metadata"], child
+        world.verbs.patch(CONFIGS, "default", "b", {"metadata": {"finalizers": None}})
+        world.step()
+        assert configs(world) == []
+
+    def test_orphans_stay(self, world: World) -> None:
+        owned(world, "b", owned(world, "a"))
+        world.verbs.delete(CONFIGS, "default", "a", propagation="Orphan")
+        world.step()
+        assert configs(world) == ["b"]
+        assert "ownerReferences" not in world.get(CONFIGS, "b")["metadata"]
+
+    def test_an_owner_of_an_unknown_kind_is_nobody_s_to_judge(self, world: World) -> None:
+        reference = {"apiVersion": "example.com/v1", "kind": "Thing", "name": "x", "uid": "1"}
+        world.verbs.create(CONFIGS, "default", {"metadata": {"name": "kept", "ownerReferences": [reference]}})
+        world.step()
+        assert configs(world) == ["kept"]
+
+    def test_an_owner_that_never_was(self, world: World) -> None:
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1"}
+        world.verbs.create(CONFIGS, "default", {"metadata": {"name": "lost", "ownerReferences": [reference]}})
+        world.step()
+        assert configs(world) == []
+
+
+def test_quota_gives_back_what_has_ended(world: World) -> None:
+    world.apply("resourcequotas", "few", {"hard": {"pods": "2"}})
+    world.step()
+    box = {"spec": {"containers": [{"name": "c", "image": "x"}]}}
+    for name in ("a", "b"):
+        world.verbs.create("pods", "default", {"metadata": {"name": name}, **box})
+    world.step()
+    assert world.get("resourcequotas", "few")["status"]["used"] == {"pods": "2"}
+    world.set_phase(world.get("pods", "a"), "Succeeded")
+    world.step()
+    assert world.get("resourcequotas", "few")["status"]["used"] == {"pods": "1"}
+
+
+def test_events_are_counted_and_expire(world: World) -> None:
+    thing = world.verbs.create("configmaps", "default", {"metadata": {"name": "thing"}})
+    writer = EventWriter(world.verbs, "somebody")
+    for _ in range(3):
+        writer.write(thing, "Odd", "something happened", world.now, type="Warning")
+    writer.write(thing, "Odd", "something else", world.now)
+    world.step()
+    events = {each["message"]: each for each in world.verbs.list("events", "default")}
+    assert events["something happened"]["count"] == 3
+    assert events["something else"]["count"] == 1
+    world.pass_time(3000)
+    writer.write(thing, "Odd", "something happened", world.now, type="Warning")
+    world.pass_time(1000)
+    left = world.verbs.list("events", "default")
+    assert [each["message"] for each in left] == ["something happened"], "an hour after it was last seen"
+    world.pass_time(3000)
+    assert world.verbs.list("events", "default") == []
+
+
+class TestQueue:
+    def test_each_thing_once_in_order(self) -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        for item in ("a", "b", "a"):
+            queue.add(item)
+        assert [queue.take(0), queue.take(0), queue.take(0)] == ["a", "b", None]
+
+    def test_the_earlier_moment_stands(self) -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        queue.add_at("a", 10)
+        queue.add_at("a", 5)
+        queue.add_at("a", 20)
+        assert queue.next_due() == 5
+        assert queue.take(4) is None
+        assert queue.take(5) == "a"
+        assert queue.take(100) is None
+
+    def test_pauses_double_up_to_a_limit(self) -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        pauses = [queue.failed("a", 0.0) for _ in range(30)]
+        assert pauses[1] == 2 * pauses[0]
+        assert pauses[-1] == LONGEST_PAUSE
+        queue.succeeded("a")
+        assert queue.failed("a", 0.0) == pauses[0]

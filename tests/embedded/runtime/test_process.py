@@ -1,0 +1,316 @@
+"""Pods as processes of this machine: environment, exit codes, signals, logs, exec, devices."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from tests.embedded.world import Tree
+from windlass.embedded.controllers.all import Controllers
+from windlass.embedded.controllers.cache import Cache
+from windlass.embedded.registry.registry import Registry
+from windlass.embedded.runtime.interface import STDERR, STDOUT, ExecRequest, LogRequest, Refused
+from windlass.embedded.runtime.process.cgroups import Cgroups
+from windlass.embedded.runtime.process.nodes import ProcessNodes
+from windlass.embedded.store.store import Store
+from windlass.embedded.verbs import Verbs
+from windlass.model.fleet_spec import FleetPool
+from windlass.node.backend.protocol import DeviceError
+from windlass.node.backend.simulated import SimulatedBackend
+
+GPU = "nvidia.com/gpu"
+PATIENCE = 120.0
+TRAP = """
+import signal, sys, time
+def stop(number, frame):
+    print("saving", flush=True)
+    sys.exit(7)
+signal.signal(signal.SIGTERM, stop)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def no_driver() -> SimulatedBackend:
+    raise DeviceError("NVML can't be used: Driver Not Loaded")
+
+
+def one_gpu() -> SimulatedBackend:
+    return SimulatedBackend(
+        msgspec.convert({"name": "n", "gpus": [{"model": "H200", "count": 1}]}, FleetPool)
+    )
+
+
+class Host:
+    def __init__(self, folder: Path, backend: Callable[[], Any] = no_driver, replicas: int = 1) -> None:
+        self.verbs = Verbs(Registry(Store()))
+        for name in ("default", "kube-node-lease"):
+            self.verbs.create("namespaces", "", {"metadata": {"name": name}})
+        cache = Cache(self.verbs)
+        # A folder that is no cgroup file system: these tests must not depend on what this user may limit.
+        cgroups = Cgroups(folder / "none")
+        self.nodes = ProcessNodes(self.verbs, cache, backend=backend, replicas=replicas, cgroups=cgroups)
+        self.nodes.register(time.time())
+        self._controllers = Controllers(self.verbs, cache, further=self.nodes.workers)
+        self._controllers.start()
+        self.nodes.join(self._controllers.loop)
+        self._task = asyncio.create_task(self._controllers.loop.run())
+        self.name = self.nodes.park.names()[0]
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._controllers.stop()
+        self.nodes.close()
+
+    def start(self, name: str, *command: str, limits: dict[str, str] | None = None, **spec: Any) -> None:
+        box: Tree = {"name": "main", "image": "x", "resources": {"limits": limits or {}}}
+        if command:
+            box["command"] = list(command)
+        env = spec.pop("env", None)
+        if env:
+            box["env"] = [{"name": key, "value": value} for key, value in env.items()]
+        whole = {"restartPolicy": "Never", "containers": [box], **spec}
+        self.verbs.create("pods", "default", {"metadata": {"name": name}, "spec": whole})
+        self.verbs.bind("default", name, self.name)
+
+    def pod(self, name: str) -> Tree:
+        return self.verbs.get("pods", "default", name)
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, "not in time"
+            await asyncio.sleep(0.02)
+
+    async def until_phase(self, name: str, phase: str) -> Tree:
+        await self.until(lambda: self.pod(name)["status"]["phase"] == phase)
+        return self.pod(name)
+
+    async def logs(self, name: str, **request: Any) -> str:
+        pieces = [piece async for piece in self.nodes.runtime.logs(self.pod(name), LogRequest(**request))]
+        return b"".join(pieces).decode()
+
+    async def until_logged(self, name: str, text: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while text not in await self.logs(name):
+            assert time.monotonic() < deadline, "not in time"
+            await asyncio.sleep(0.02)
+
+    async def exec(self, name: str, *command: str, **request: Any) -> tuple[str, str, int]:
+        session = await self.nodes.runtime.exec(self.pod(name), ExecRequest(command=command, **request))
+        streams = {STDOUT: b"", STDERR: b""}
+        try:
+            async for channel, piece in session.output():
+                streams[channel] += piece
+            return streams[STDOUT].decode(), streams[STDERR].decode(), await session.exit_code()
+        finally:
+            await session.close()
+
+
+@pytest_asyncio.fixture
+async def host(tmp_path: Path) -> AsyncIterator[Host]:
+    host = Host(tmp_path)
+    try:
+        yield host
+    finally:
+        await host.close()
+
+
+@pytest_asyncio.fixture
+async def gpu_host(tmp_path: Path) -> AsyncIterator[Host]:
+    host = Host(tmp_path, one_gpu, replicas=2)
+    try:
+        yield host
+    finally:
+        await host.close()
+
+
+def ended(pod: Tree) -> Tree:
+    found: Tree = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+    return found
+
+
+@pytest.mark.asyncio
+class TestLife:
+    async def test_runs_and_ends(self, host: Host) -> None:
+        host.start("p", "sh", "-c", "echo out; echo err >&2; echo $GREETING", env={"GREETING": "hi"})
+        pod = await host.until_phase("p", "Succeeded")
+        assert ended(pod)["exitCode"] == 0
+        assert await host.logs("p") == "out\nerr\nhi\n"
+        assert (await host.logs("p", timestamps=True)).splitlines()[0].endswith("Z out")
+
+    async def test_exit_code(self, host: Host) -> None:
+        host.start("p", "sh", "-c", "exit 3")
+        pod = await host.until_phase("p", "Failed")
+        assert (ended(pod)["exitCode"], ended(pod)["reason"]) == (3, "Error")
+
+    async def test_no_command_is_explained(self, host: Host) -> None:
+        host.start("p")
+        await host.until(lambda: "message" in _waiting(host.pod("p")))
+        waiting = _waiting(host.pod("p"))
+        assert waiting["reason"] == "CreateContainerError"
+        assert "runs no images: give container main a `command`" in waiting["message"]
+
+    async def test_a_command_that_is_not_here(self, host: Host) -> None:
+        host.start("p", "no-such-program-anywhere")
+        await host.until(lambda: "message" in _waiting(host.pod("p")))
+        assert "executable file not found" in _waiting(host.pod("p"))["message"]
+
+    async def test_restarts(self, host: Host) -> None:
+        host.start("p", "sh", "-c", "echo again; exit 1", restartPolicy="OnFailure")
+        await host.until(
+            lambda: host.pod("p")["status"].get("containerStatuses", [{}])[0].get("restartCount") == 1
+        )
+        await host.until(lambda: _waiting(host.pod("p")).get("reason") == "CrashLoopBackOff")
+        assert await host.logs("p", previous=True) == "again\n"
+
+    async def test_sigterm_lets_it_save(self, host: Host) -> None:
+        host.start("p", sys.executable, "-c", TRAP)
+        await host.until_logged("p", "ready")
+        process = host.nodes._containers.runs(host.pod("p"), "main")[-1]
+        host.verbs.delete("pods", "default", "p", grace=60)
+        await host.until(lambda: host.verbs.find("pods", "default", "p") is None)
+        lines, over = process.lines()
+        assert over
+        assert [line for _, line in lines] == [b"ready\n", b"saving\n"]
+        found = process.poll(time.time())
+        assert found is not None
+        assert found.code == 7
+
+    async def test_sigkill_after_the_grace_period_for_all_of_it(self, host: Host) -> None:
+        script = "trap '' TERM; sleep 600 & echo child $!; wait; sleep 600"
+        host.start("p", "sh", "-c", script)
+        await host.until_logged("p", "child")
+        child = int((await host.logs("p")).split()[1])
+        host.verbs.delete("pods", "default", "p", grace=1)
+        await host.until(lambda: host.verbs.find("pods", "default", "p") is None)
+        await host.until(lambda: not _is_alive(child))
+
+    async def test_processes_end_with_the_cluster(self, tmp_path: Path) -> None:
+        host = Host(tmp_path)
+        host.start("p", "sh", "-c", "echo pid $$; sleep 600")
+        await host.until_logged("p", "pid")
+        pid = int((await host.logs("p")).split()[1])
+        await host.close()
+        assert not _is_alive(pid)
+
+
+@pytest.mark.asyncio
+class TestExec:
+    async def test_in_the_pod_s_environment(self, host: Host) -> None:
+        host.start("p", "sleep", "600", env={"A": "1"})
+        await host.until_phase("p", "Running")
+        assert await host.exec("p", "sh", "-c", "echo $A; echo oops >&2; exit 4") == ("1\n", "oops\n", 4)
+
+    async def test_input(self, host: Host) -> None:
+        host.start("p", "sleep", "600")
+        await host.until_phase("p", "Running")
+        session = await host.nodes.runtime.exec(host.pod("p"), ExecRequest(command=("cat",), stdin=True))
+        await session.write(b"through\n")
+        await session.end_input()
+        assert [piece async for piece in session.output()] == [(STDOUT, b"through\n")]
+        assert await session.exit_code() == 0
+        await session.close()
+
+    async def test_a_terminal(self, host: Host) -> None:
+        host.start("p", "sleep", "600")
+        await host.until_phase("p", "Running")
+        out, _, code = await host.exec("p", "sh", "-c", "test -t 0 && echo terminal", tty=True, stdin=True)
+        assert (out.strip(), code) == ("terminal", 0)
+
+    async def test_closing_ends_it(self, host: Host) -> None:
+        host.start("p", "sleep", "600")
+        await host.until_phase("p", "Running")
+        session = await host.nodes.runtime.exec(host.pod("p"), ExecRequest(command=("sleep", "600")))
+        await session.close()
+        assert await session.exit_code() == 137
+
+    async def test_nothing_runs_there(self, host: Host) -> None:
+        host.start("p", "true")
+        await host.until_phase("p", "Succeeded")
+        with pytest.raises(Refused, match="container not found"):
+            await host.exec("p", "true")
+
+    async def test_nvidia_smi_of_a_pod_without_gpus(self, host: Host) -> None:
+        host.start("p", "sleep", "600")
+        await host.until_phase("p", "Running")
+        out, _, code = await host.exec("p", "nvidia-smi")
+        assert (code, "No devices were found" in out) == (6, True)
+
+
+@pytest.mark.asyncio
+class TestDevices:
+    async def test_a_machine_without_a_driver_has_none_and_says_why(self, host: Host) -> None:
+        assert GPU not in host.verbs.get("nodes", "", host.name)["status"]["allocatable"]
+        assert "no GPUs: NVML can't be used" in host.nodes.notes[0]
+
+    async def test_shared_between_two_and_no_more(self, gpu_host: Host) -> None:
+        node = gpu_host.verbs.get("nodes", "", gpu_host.name)
+        assert node["status"]["allocatable"][GPU] == "2"
+        assert node["metadata"]["labels"]["nvidia.com/gpu.product"] == "NVIDIA-H200-SHARED"
+        for name in ("a", "b", "c"):
+            gpu_host.start(name, "sh", "-c", "echo $CUDA_VISIBLE_DEVICES; sleep 600", limits={GPU: "1"})
+        await gpu_host.until_logged("a", "GPU-")
+        await gpu_host.until_logged("b", "GPU-")
+        assert await gpu_host.logs("a") == await gpu_host.logs("b")
+        pod = await gpu_host.until_phase("c", "Failed")
+        assert pod["status"]["reason"] == "UnexpectedAdmissionError"
+
+    async def test_who_asks_for_none_sees_none(self, gpu_host: Host) -> None:
+        gpu_host.start("p", "sh", "-c", 'echo "[$CUDA_VISIBLE_DEVICES][$NVIDIA_VISIBLE_DEVICES]"')
+        await gpu_host.until_phase("p", "Succeeded")
+        assert await gpu_host.logs("p") == "[][void]\n"
+
+
+class TestCgroups:
+    def test_version_two(self, tmp_path: Path) -> None:
+        (tmp_path / "cgroup.controllers").write_text("cpu memory")
+        (tmp_path / "cgroup.subtree_control").touch()
+        groups = Cgroups(tmp_path, "w")
+        group = groups.make("pod", memory=1 << 20, milli_cpu=500)
+        assert group is not None
+        assert (tmp_path / "w/pod/memory.max").read_text() == str(1 << 20)
+        assert (tmp_path / "w/pod/cpu.max").read_text() == "50000 100000"
+        assert group.procs == (tmp_path / "w/pod/cgroup.procs",)
+        assert not group.was_out_of_memory()
+        (tmp_path / "w/pod/memory.events").write_text("low 0\noom_kill 1\n")
+        assert group.was_out_of_memory()
+
+    def test_version_one(self, tmp_path: Path) -> None:
+        for controller in ("memory", "cpu"):
+            (tmp_path / controller).mkdir()
+        groups = Cgroups(tmp_path, "w")
+        assert groups.make("pod", memory=0, milli_cpu=0) is None, "nothing to limit"
+        group = groups.make("pod", memory=1 << 20, milli_cpu=500)
+        assert group is not None
+        assert [folder.parent.parent.name for folder in group.folders] == ["memory", "cpu"]
+
+    def test_none_is_said(self, tmp_path: Path) -> None:
+        groups = Cgroups(tmp_path / "none")
+        assert groups.make("pod", memory=1) is None
+        assert "does not exist" in groups.why_not
+
+
+def _waiting(pod: Tree) -> Tree:
+    statuses = pod["status"].get("containerStatuses") or [{}]
+    found: Tree = statuses[0].get("state", {}).get("waiting") or {}
+    return found
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return status != "Z"

@@ -1,0 +1,42 @@
+"""What those that wait are told: explanations that last as long as what they explain, and give way to news."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from windlass.model.decision import Hold
+from windlass.model.plan import ExplainableHolds, Plan
+from windlass.model.verdict import Verdict
+from windlass.scheduler.told import Explanations
+
+
+class Holds(list[Hold], ExplainableHolds):
+    """Each is explained by its own name."""
+
+    def explained(self, index: int) -> Hold:
+        verdict = msgspec.structs.replace(self[index].verdict, outlook=f"help for {self[index].workload}")
+        return Hold(self[index].workload, verdict)
+
+
+def plan(codes: Sequence[str]) -> Plan:
+    return Plan((), Holds(Hold(f"a/{number}", Verdict(code, 3)) for number, code in enumerate(codes)))
+
+
+def outlooks(told: Plan) -> list[str]:
+    return [hold.verdict.outlook for hold in told.holds]
+
+
+def test_what_was_worked_out_is_told_until_something_else_holds_it() -> None:
+    explanations = Explanations(lambda: False)
+    assert outlooks(explanations.told(plan(["GPU_FULL"]))) == [""]
+    explanations.work_out(plan(["GPU_FULL", "GPU_FULL"]))
+    assert outlooks(explanations.told(plan(["GPU_FULL", "GPU_FULL"]))) == ["help for a/0", "help for a/1"]
+    assert outlooks(explanations.told(plan(["GPU_FULL", "GANG_INCOMPLETE"]))) == ["help for a/0", ""]
+
+
+def test_news_come_before_explanations() -> None:
+    explanations = Explanations(lambda: True)
+    explanations.work_out(plan(["GPU_FULL", "GPU_FULL"]))
+    assert outlooks(explanations.told(plan(["GPU_FULL", "GPU_FULL"]))) == ["help for a/0", ""]
