@@ -77,8 +77,8 @@ docs: env ## write docs/reference from the code, then check every link
 page: env ## build the web page (at once, if nothing changed)
 	@$(BIN)/python tools/build_page.py
 
-up: env ## the embedded cluster (not built yet: says so and exits 2)
-	@echo 'windlass up, the cluster in one process, is not built yet. What works today: $(BIN)/windlass --help' >&2; exit 2
+up: env ## a working GPU cluster on this machine, simulated; ARGS goes to `windlass up`
+	@$(BIN)/windlass up $(ARGS)
 
 lock: env ## resolve requirements.lock again from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 \

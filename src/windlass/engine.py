@@ -9,8 +9,7 @@ plan. The memo only saves work; an empty one gives the same plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import overload
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -20,7 +19,7 @@ from windlass.cluster.pods import ALONE
 from windlass.cluster.snapshot import Snapshot
 from windlass.model.configuration import Defragmentation, WorkloadClass
 from windlass.model.decision import Bind, Hold
-from windlass.model.plan import Plan
+from windlass.model.plan import HoldsAsRead, Plan
 from windlass.model.verdict import Verdict
 from windlass.model.workload import Workload
 from windlass.placement.admission import GangSettings, admit_workloads
@@ -199,7 +198,7 @@ def _binds(
     ]
 
 
-class Holds(Sequence[Hold]):
+class Holds(HoldsAsRead):
     """What waits, each with its verdict, put into words as it is read."""
 
     def __init__(self, snapshot: Snapshot, queue: Queue, placed: Placed) -> None:
@@ -212,19 +211,7 @@ class Holds(Sequence[Hold]):
     def __len__(self) -> int:
         return len(self._waiting) + len(self._queue.incomplete)
 
-    def __iter__(self) -> Iterator[Hold]:
-        return (self[i] for i in range(len(self)))
-
-    @overload
-    def __getitem__(self, index: int) -> Hold: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Hold]: ...
-    def __getitem__(self, index: int | slice) -> Hold | Sequence[Hold]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        index %= len(self)
+    def _at(self, index: int) -> Hold:
         if index >= len(self._waiting):
             return self._incomplete(*self._queue.incomplete[index - len(self._waiting)])
         position = int(self._waiting[index])

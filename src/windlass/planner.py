@@ -42,9 +42,11 @@ def engine_config(settings: Settings) -> EngineConfig:
         min_run_seconds=settings.min_run_seconds,
         budgets_yield_to=settings.budgets_yield_to,
         restart_seconds=settings.restart_seconds,
+        lost_seconds_cap=settings.lost_seconds_cap,
+        lost_seconds_caps=settings.lost_seconds_caps,
     )
     placement = PlacementConfig(settings.placement, settings.seed)
-    time = TimeSettings(settings.backfill_depth, settings.reservation_lead_seconds)
+    time = TimeSettings(settings.backfill_depth, settings.reservation_lead_seconds, settings.run_time_seconds)
     gangs = GangSettings(settings.gang_grace_seconds, settings.resources, time, settings.topology_levels)
     return EngineConfig(
         placement, queues=queues, gangs=gangs, classes=settings.classes, defrag=settings.defrag

@@ -23,6 +23,7 @@ from windlass.placement.defrag.bound import lower_bound
 from windlass.placement.defrag.movable import Costs, find_movable, is_movable
 from windlass.placement.defrag.stage import Stage
 from windlass.placement.defrag.terms import LOSS, Item, Relocation
+from windlass.queueing.config import QueueConfig
 
 SAFE, KEEP = "cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt"
 
@@ -200,7 +201,7 @@ def test_the_bound_holds_where_pods_are_many():
 
 def staged(objects, restart_seconds=0):
     scene = Scene(objects, EngineConfig(), NOW)
-    park = find_movable(scene.snapshot, scene.workloads, [], Costs(NOW, restart_seconds))
+    park = find_movable(scene.snapshot, scene.workloads, [], Costs(NOW, QueueConfig(restart_seconds=restart_seconds)))
     with np.errstate(over="ignore"):
         overlay, _ = scene.overlay()
     return scene.snapshot, park, overlay

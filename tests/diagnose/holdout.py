@@ -891,3 +891,276 @@ CASES = {
         ],
     ),
 }  # fmt: skip
+
+def refused(message: str, reason: str = "UnexpectedAdmissionError") -> Tree:
+    return pod("asked", 1, on="g1", phase="Failed", status={"reason": reason, "message": message})
+
+
+MORE = {
+    "plugin-crashes-and-the-node-says-zero": Case(
+        "DEVICE_PLUGIN_FAILING",
+        github("open-edge-platform/geti_v2/issues/1501"),
+        [node("g1", {GPU: 0}, labels={"nvidia.com/gpu": "true"}), *plugin("g1", 9295), pod("asked", 1), insufficient()],
+        with_log("Failed to create FS watcher: too many open files"),
+    ),
+    "mixed-strategy-offers-slices-only": Case(
+        "RESOURCE_NAME_MISMATCH",
+        MANY,
+        [node("g1", {GPU: 0, "nvidia.com/mig-1g.10gb": 7}, labels=PRESENT), *plugin("g1"), pod("asked", 1), insufficient()],
+    ),
+    "operator-sees-no-gpu-node": Case(
+        "GFD_LABELS_MISSING",
+        github("NVIDIA/gpu-operator/issues/149"),
+        [
+            node("g1"),
+            node("c1"),
+            pod("gpu-operator-6f8", on="c1", namespace="gpu-operator"),
+            pod("asked", 1),
+            insufficient(2),
+        ],
+        {"gpu-operator/gpu-operator-6f8": "INFO controllers.ClusterPolicy No GPU node can be found in the cluster."},
+        {"g1": SMI},
+    ),
+    "kubelet-restarted-and-the-plugin-did-not-notice": Case(
+        "DEVICE_PLUGIN_FAILING",
+        MANY,
+        [node("g1", 1), refused("Pod was rejected: Allocate failed due to can't allocate unregistered device nvidia.com/gpu, which is unexpected")],
+    ),
+    "socket-of-the-plugin-is-gone": Case(
+        "DEVICE_PLUGIN_FAILING",
+        MANY,
+        [
+            node("g1", 1),
+            refused(
+                "Allocate failed due to rpc error: code = Unavailable desc = connection error: desc = transport: Error while "
+                "dialing: dial unix /var/lib/kubelet/device-plugins/nvidia-gpu.sock: connect: connection refused, which is unexpected"
+            ),
+        ],
+    ),
+    "groups-without-gpus-and-one-that-is-full": Case(
+        "AUTOSCALER_MAX_SIZE",
+        github("kubernetes/autoscaler/issues/1607"),
+        [
+            node("c1"),
+            node("g1", 1),
+            pod("busy", 1, on="g1"),
+            pod("asked", 1),
+            event("Pod/asked", "NotTriggerScaleUp", f"pod didn't trigger scale-up: 2 Insufficient {GPU}, 1 max node group size reached", "cluster-autoscaler"),
+        ],
+        contributing=["GPU_FULL"],
+    ),
+    "cordoned-for-a-driver-upgrade": Case(
+        "DRIVER_UPGRADE_BLOCKED",
+        github("NVIDIA/gpu-operator/issues/2820"),
+        [
+            node("g1", 8, cordoned=True, labels=PRESENT | {"nvidia.com/gpu-driver-upgrade-state": "pod-deletion-required"}),
+            pod("asked", 1),
+        ],
+        contributing=["NODE_UNSCHEDULABLE"],
+    ),
+    "volume-is-attached-elsewhere": Case(
+        "STORAGE_INSUFFICIENT",
+        MANY,
+        [
+            node("g1", 1),
+            pod("asked", 1, on="g1", phase="Pending"),
+            event("Pod/asked", "FailedAttachVolume", 'Multi-Attach error for volume "pvc-1" Volume is already exclusively attached to one node', "attachdetach-controller"),
+        ],
+    ),
+    "evicted-for-the-nodes-disk": Case(
+        "EPHEMERAL_STORAGE",
+        MANY,
+        [node("g1", 1), refused("The node had condition: [DiskPressure]. ", "Evicted")],
+    ),
+    "node-short-of-disk-takes-nothing": Case(
+        "EPHEMERAL_STORAGE",
+        MANY,
+        [node("g1", 1, taints=[{"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}]), pod("asked", 1)],
+    ),
+    "config-that-the-label-names-does-not-exist": Case(
+        "SHARING_CONFIG_NOT_APPLIED",
+        github("NVIDIA/gpu-operator/issues/412"),
+        [
+            node("g1", 1, labels={"nvidia.com/device-plugin.config": "slice-40"}),
+            thing("ConfigMap", "time-slicing-config", {}, "v1", namespace="gpu-operator")
+            | {"data": {"slice-4": "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 4\n"}},
+            pod("first", 1, on="g1"),
+            pod("asked", 1),
+            insufficient(),
+        ],
+    ),
+    "one-share-at-a-time": Case(
+        "REQUEST_EXCEEDS_CLUSTER",
+        MANY,
+        [
+            node("g1", {"nvidia.com/gpu.shared": 8}),
+            refused(
+                "Allocate failed due to rpc error: code = Unknown desc = request for 'nvidia.com/gpu.shared: 2' too large: maximum "
+                "request size for shared resources is 1, which is unexpected"
+            ),
+        ],
+    ),
+    "limit-range-says-no": Case(
+        "POLICY_DENIED",
+        MANY,
+        [
+            node("g1", 8),
+            thing("ReplicaSet", "asked", {"replicas": 1, "template": {"spec": pod("x", 8)["spec"]}}),
+            event("ReplicaSet/asked", "FailedCreate", 'Error creating: pods "asked-1" is forbidden: maximum nvidia.com/gpu usage per Container is 4, but limit is 8', "replicaset-controller"),
+        ],
+        question="rs/asked",
+    ),
+    "node-problem-detector-has-seen-it": Case(
+        "GPU_HW_FAULT",
+        github("NVIDIA/NVSentinel/issues/714"),
+        [
+            node("g1", {GPU: 7}, capacity={GPU: 8}),
+            event("Node/g1", "GpuXidError", "NVRM: Xid (PCI:0000:9b:00): 95, pid=1, Uncontained ECC error", "node-problem-detector"),
+            pod("asked", 8),
+        ],
+    ),
+    "replicas-keep-apart-and-nodes-run-out": Case(
+        "POD_AFFINITY_CONFLICT",
+        MANY,
+        [
+            node("g1", 8),
+            pod("one", 1, on="g1", labels={"app": "llm"}),
+            pod(
+                "asked",
+                1,
+                labels={"app": "llm"},
+                spec={
+                    "affinity": {
+                        "podAntiAffinity": {
+                            "requiredDuringSchedulingIgnoredDuringExecution": [
+                                {"labelSelector": {"matchLabels": {"app": "llm"}}, "topologyKey": "kubernetes.io/hostname"}
+                            ]
+                        }
+                    }
+                },
+            ),
+        ],
+    ),
+    "server-finds-the-shared-gpu-taken": Case(
+        "GPU_OOM",
+        github("vllm-project/vllm/issues/14979"),
+        [node("g1", 4), ended()],
+        {"team/asked": "ValueError: Free memory on device (3.2/79.1 GiB) on startup is less than desired GPU memory utilization (0.9, 71.2 GiB)."},
+    ),
+    "image-that-is-not-there": Case(
+        "IMAGE_PULL_FAILED",
+        MANY,
+        [
+            node("g1", 1),
+            crashing("ImagePullBackOff", 'Back-off pulling image "registry.example/train:v9": manifest unknown'),
+        ],
+    ),
+    "killed-for-its-memory": Case(
+        "CONTAINER_OOM",
+        MANY,
+        [
+            node("g1", 1),
+            pod(
+                "asked",
+                1,
+                on="g1",
+                status={
+                    "containerStatuses": [
+                        {
+                            "name": "main",
+                            "restartCount": 6,
+                            "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}},
+                            "lastState": {"terminated": {"reason": "OOMKilled", "exitCode": 137}},
+                        }
+                    ]
+                },
+            ),
+        ],
+    ),
+    "crash-loop-whose-last-words-are-in-the-log-before": Case(
+        "DRIVER_LIB_MISMATCH",
+        MANY,
+        [
+            node("g1", 1),
+            crashing("CrashLoopBackOff", "back-off 5m0s restarting failed container"),
+        ],
+        {"team/asked": "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 550.54"},
+    ),
+    "job-that-has-used-up-its-retries": Case(
+        "APP_ERROR",
+        MANY,
+        [
+            node("g1", 1),
+            job("train", 1, labels={}, suspend=False),
+            {**ended(), "metadata": {**ended()["metadata"], "ownerReferences": [{"kind": "Job", "name": "train", "controller": True}]}},
+        ],
+        {"team/asked": "ModuleNotFoundError: No module named 'flash_attn'"},
+        question="job/train",
+    ),
+    "finished-as-it-should": Case(
+        "NONE",
+        MANY,
+        [
+            node("g1", 1),
+            thing("Job", "train", {"template": {"spec": pod("x", 1)["spec"]}}, "batch/v1", status={"conditions": [condition("Complete", "True", "", "")], "succeeded": 1}),
+            pod("asked", 1, on="g1", phase="Succeeded", owner=("Job", "train")),
+        ],
+        question="job/train",
+    ),
+    "behind-the-head-and-nobody-says-so": Case(
+        "QUEUE_BEHIND_HEAD",
+        github("kubernetes-sigs/kueue/issues/2833"),
+        [
+            node("g1", 8),
+            flavor(),
+            cluster_queue("cq", 8, queueingStrategy="StrictFIFO"),
+            local_queue("cq"),
+            pod("busy", 4, on="g1"),
+            {**job("head", 8), "metadata": {**job("head", 8)["metadata"], "creationTimestamp": "2026-03-01T08:00:00Z"}},
+            job("asked", 1),
+        ],
+        question="job/asked",
+    ),
+    "host-port-is-taken": Case(
+        "HOST_PORT_CONFLICT",
+        MANY,
+        [
+            node("g1", 2),
+            pod("one", 1, on="g1", spec={"containers": [{"name": "main", "ports": [{"containerPort": 29500, "hostPort": 29500}]}]}),
+            {
+                **pod("asked", 1),
+                "spec": {
+                    "containers": [
+                        {
+                            "name": "main",
+                            "resources": {"limits": {GPU: "1"}},
+                            "ports": [{"containerPort": 29500, "hostPort": 29500}],
+                        }
+                    ]
+                },
+            },
+        ],
+    ),
+    "claim-without-a-claim-name": Case(
+        "DRA_CLAIM_INVALID",
+        MANY,
+        [
+            node("g1"),
+            thing(
+                "Deployment",
+                "asked",
+                {
+                    "replicas": 1,
+                    "template": {
+                        "spec": {
+                            "containers": [{"name": "main", "resources": {"claims": [{"name": "gpu"}]}}],
+                            "resourceClaims": [{"name": "gpu", "source": {"resourceClaimTemplateName": "one"}}],
+                        }
+                    },
+                },
+            ),
+        ],
+        question="deploy/asked",
+    ),
+}  # fmt: skip
+CASES |= MORE

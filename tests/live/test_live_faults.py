@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.cluster.api import Api, ApiError, Object, until
+from tests.cluster.api import Api, Object, until
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_kubelet import FakeKubelet, node
+from tests.live.bind_policy import allow_binds, refuse_binds
 from tests.live.replica import Replica, replica
 from tests.live.scenes import GPU, PODS, bound, condition, gang, overbooked, pod, pods
 
@@ -56,55 +56,17 @@ def test_a_leader_killed_between_the_binds_of_a_gang(api: Api, start: Start) -> 
     until(lambda: first.leads)
     second = start("second")
     members = gang("g", size)
-    with binds_refused(api, [one["metadata"]["name"] for one in members[first_half:]]):
-        api.create(*members)
-        until(lambda: len(bound(api, "g")) == first_half, 60, first.last_lines())
-        first.kill()
-        assert len(bound(api, "g")) == first_half, "it died with the gang half bound"
+    refuse_binds(api, [one["metadata"]["name"] for one in members[first_half:]])
+    api.create(*members)
+    until(lambda: len(bound(api, "g")) == first_half, 60, first.last_lines())
+    first.kill()
+    assert len(bound(api, "g")) == first_half, "it died with the gang half bound"
+    allow_binds(api)
     until(lambda: second.leads, 60, second.last_lines())
     until(lambda: whole(api, "g", size), 60, f"the follower completes the gang\n{second.last_lines()}")
     assert not overbooked(api)
     api.create(pod("later", 8))
     until(lambda: condition(pods(api)["later"]).get("reason") == "Unschedulable")
-
-
-@contextmanager
-def binds_refused(api: Api, names: list[str]) -> Iterator[None]:
-    """For so long, the API server refuses to bind these pods."""
-    policy = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy"}
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
-    refusal = f"!(object.metadata.name in {json.dumps([*names, PROBE])})"
-    spec = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": refusal}]}
-    use = {"policyName": "no-binds", "validationActions": ["Deny"]}
-    api.create(
-        {**policy, "metadata": {"name": "no-binds"}, "spec": {**spec, "failurePolicy": "Fail"}},
-        {**policy, "kind": f"{policy['kind']}Binding", "metadata": {"name": "no-binds"}, "spec": use},
-        pod(PROBE, 0, "nobody"),
-    )
-    until(lambda: not can_bind(api, PROBE), 60, "the policy is in force")
-    try:
-        yield
-    finally:
-        root = f"/apis/{policy['apiVersion']}"
-        api.delete(f"{root}/validatingadmissionpolicybindings/no-binds")
-        api.delete(f"{root}/validatingadmissionpolicies/no-binds")
-        api.delete(f"{PODS}/{PROBE}", gracePeriodSeconds=0)
-
-
-PROBE = "probe"
-
-
-def can_bind(api: Api, name: str) -> bool:
-    """Asked with dry-run."""
-    target = {"apiVersion": "v1", "kind": "Node", "name": "n000"}
-    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
-    try:
-        api.post(f"{PODS}/{name}/binding?dryRun=All", body)
-    except ApiError as error:
-        if error.code != 422:
-            raise
-        return False
-    return True
 
 
 def test_a_leader_that_was_stopped_for_longer_than_its_lease(api: Api, start: Start) -> None:
@@ -295,5 +257,15 @@ def test_an_object_that_cannot_be_read_blocks_its_node_and_nothing_else(api: Api
     api.create(*(pod(f"p{i}", 4) for i in range(3)))
     until(lambda: len(bound(api, "p")) == 2, 30, one.last_lines())
     assert set(bound(api, "p").values()) == {"n1"}
+    events = "/apis/events.k8s.io/v1/namespaces/default/events"
+    told = until(
+        lambda: [each for each in api.items(events) if each["reason"] == "Unreadable"], 30, one.last_lines()
+    )
+    assert [(each["regarding"]["name"], "series" in each) for each in told] == [("odd", False)]
+    assert "gpu-fraction" in told[0]["note"], "the path says what can't be read"
+    api.patch(f"{PODS}/odd", {"metadata": {"labels": {"changed": "yes"}}})
+    api.create(pod("p9", 1))
+    until(lambda: bound(api, "p9"), 30, one.last_lines())
+    assert one.log.read_text().count("default/odd can't be read") == 1, "once is enough"
     api.delete(f"{PODS}/odd", gracePeriodSeconds=0)
-    until(lambda: len(bound(api, "p")) == 3, 30, "its node is free again")
+    until(lambda: len(bound(api, "p")) == 4, 30, "its node is free again")

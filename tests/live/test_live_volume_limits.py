@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cluster.api import Api, Object, until
-from tests.cluster.fake_kubelet import node
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.fake_kubelet import node
 from tests.live.replica import replica
 from tests.live.scenes import bound, condition, pod, pods
 

@@ -80,7 +80,12 @@ class TestStrategies:
 
     def test_imex_and_switches(self, tmp_path: Path) -> None:
         file = {"flags": {"gdrcopyEnabled": True, "mofedEnabled": True}, "imex": {"channelIDs": [0]}}
-        answer = Scene(tmp_path, file).give()
+        scene = Scene(tmp_path, file)
+        assert "NVIDIA_IMEX_CHANNELS" not in scene.give().envs, "a channel that isn't there is passed over"
+        channel = tmp_path / "dev/nvidia-caps-imex-channels/channel0"
+        channel.parent.mkdir(parents=True)
+        channel.write_text("char 240:0")
+        answer = scene.give()
         assert answer.envs["NVIDIA_IMEX_CHANNELS"] == "0"
         assert answer.envs["NVIDIA_GDRCOPY"] == answer.envs["NVIDIA_MOFED"] == "enabled"
         assert "NVIDIA_GDS" not in answer.envs

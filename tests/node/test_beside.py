@@ -14,7 +14,7 @@ from tests.node.machines import machine, until
 
 from windlass.model.errors import ClusterUnreachable
 from windlass.node import beside
-from windlass.node.beside import Beside, BesideOptions
+from windlass.node.beside import Beside, BesideOptions, BesideParts
 from windlass.node.config_source import ConfigSource
 from windlass.node.exporter.counters import default_counters
 from windlass.node.exporter.server import Exporter, MetricsServer
@@ -115,15 +115,19 @@ class Scene:
             root,
             ConfigSource(None, {}, {"--sleep-interval": "1s", **flags}),
             BesideOptions(
-                parts=frozenset(["plugin", "exporter", "labels", "mig"]), interval=0.05, report_seconds=0.05
+                parts=frozenset(["plugin", "exporter", "labels", "mig"]),
+                interval=0.05,
+                report_seconds=0.05,
+                state=folder / "state",
             ),
-            state=folder / "state",
-            log=self.log.append,
-            api=api,  # type: ignore[arg-type]
-            pods=self.given,  # type: ignore[arg-type]
-            exporter=self.exporter,
-            metrics=self.metrics,
-            sink=self.sink,
+            BesideParts(
+                api=api,  # type: ignore[arg-type]
+                pods=self.given,  # type: ignore[arg-type]
+                exporter=self.exporter,
+                metrics=self.metrics,
+                sink=self.sink,
+            ),
+            self.log.append,
         )
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self.beside.run, args=(self.stop,), daemon=True)

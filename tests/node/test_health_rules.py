@@ -71,6 +71,12 @@ class TestVariables:
         assert not book.unhealthy()
         assert not book.changes()
 
+    def test_one_that_is_ignored_and_counted_counts(self) -> None:
+        for off in ("13", "all"):
+            book = HealthBook(rules(off=off, on="13"), lambda: 0.0)
+            book.on_faults([Fault(uuid=CARD.uuid, xid=13)], inventory(CARD))
+            assert "Xid 13" in book.unhealthy()[CARD.uuid]
+
     def test_ignoring_everything_leaves_only_what_is_lost(self) -> None:
         for word, unhealthy in (("xids", True), ("all", False)):
             book = HealthBook(rules(off=word), lambda: 0.0)

@@ -40,7 +40,7 @@ class TestManifests:
         (container,) = pod["containers"]
         assert container["args"][:2] == ["node", "run"]
         names = {variable["name"] for variable in container["env"]}
-        assert "NODE_NAME" in names
+        assert {"NODE_NAME", "POD_NAME"} <= names
 
     def test_a_config_comes_along_checked(self, tmp_path: Path) -> None:
         config = tmp_path / "config.yaml"
@@ -181,6 +181,7 @@ def test_labels_as_a_node_feature_and_on_the_node(control_plane: ControlPlane) -
     sink.put({"nvidia.com/gpu.count": "7"})
     assert api.get(path)["spec"]["labels"] == {"nvidia.com/gpu.count": "7"}
     assert api.get(path)["metadata"]["labels"]["nfd.node.kubernetes.io/node-name"] == "n1"
+    check_owners(control_plane, mine, path)
     direct = NodeSink(mine)
     direct.put({"nvidia.com/gpu.count": "8", "nvidia.com/gpu.product": "NVIDIA-H200"})
     api.patch(
@@ -191,6 +192,27 @@ def test_labels_as_a_node_feature_and_on_the_node(control_plane: ControlPlane) -
     assert labels["nvidia.com/gpu.count"] == "8"
     assert "nvidia.com/gpu.product" not in labels, "what was ours and is gone is taken away"
     assert labels["nvidia.com/gpu.deploy.mig-manager"] == "true", "what is others' is not touched"
+
+
+def check_owners(plane: ControlPlane, mine: NodeApi, path: str) -> None:
+    """An object that was there before gets its owners too, and only once."""
+    daemon = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "windlass-node", "uid": "0-0-0"}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "agent", "namespace": "default", "ownerReferences": [daemon]},
+        "spec": {"containers": [{"name": "agent", "image": "windlass"}]},
+    }
+    plane.api.create(pod)
+    sink = NodeFeatureSink(mine, "default", "agent")
+    sink.put({"nvidia.com/gpu.count": "7"})
+    found = plane.api.get(path)["metadata"]
+    assert [(each["kind"], each["name"]) for each in found["ownerReferences"]] == [
+        ("DaemonSet", "windlass-node"),
+        ("Pod", "agent"),
+    ]
+    sink.put({"nvidia.com/gpu.count": "7"})
+    assert plane.api.get(path)["metadata"]["resourceVersion"] == found["resourceVersion"]
 
 
 def _put(sink: NodeFeatureSink, labels: dict[str, str]) -> bool:

@@ -30,6 +30,27 @@ def bring(backend: SimulatedBackend, wanted: dict[str, int], enabled: bool = Tru
     apply_plans(backend, [plan_gpu(gpu, wanted, enabled=enabled)])
 
 
+class FailsOnce:
+    """A back end whose so-manieth change of the hardware is refused, and no other."""
+
+    CHANGES = ("create_instance", "destroy_instance", "set_mig_mode", "reset")
+
+    def __init__(self, backend: SimulatedBackend, number: int) -> None:
+        self._backend = backend
+        self._left = number
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._backend, name)
+        if name in self.CHANGES:
+            self._left -= 1
+            if self._left == 0:
+                return self._refuse
+        return found
+
+    def _refuse(self, *arguments: object) -> None:
+        raise DeviceError("Unknown Error")
+
+
 class TestApply:
     def test_layouts_one_after_the_other_and_back_to_none(self) -> None:
         backend = machine("H200", 1)
@@ -75,6 +96,37 @@ class TestApply:
             assert backend.inventory().gpus[0].mig_enabled == mode
         else:
             assert Counter(profile for profile, _ in layout(backend)) == Counter(second)
+
+    @given(
+        st.sampled_from(["H100", "A100-40", "A30"]),
+        st.data(),
+        st.integers(1, 12),
+    )
+    def test_a_step_that_fails_once_is_rolled_back_completely(
+        self, model: str, data: st.DataObject, number: int
+    ) -> None:
+        """Undone in the opposite order: what was made has to go before what was there can come back."""
+        product = machine(model, 1).inventory().gpus[0].name.replace(" ", "-")
+        first = data.draw(st.sampled_from(legal_layouts(product)))
+        second = data.draw(st.sampled_from(legal_layouts(product)))
+        backend = machine(model, 1)
+        if first:
+            bring(backend, dict(Counter(first)))
+        before, mode = layout(backend), backend.inventory().gpus[0].mig_enabled
+        failing = FailsOnce(backend, number)
+        plan = plan_gpu(backend.inventory().gpus[0], dict(Counter(second)), enabled=bool(second))
+        words = ""
+        try:
+            apply_plans(failing, [plan])  # type: ignore[arg-type]
+        except DeviceError as error:
+            words = str(error)
+        if not words:
+            assert Counter(profile for profile, _ in layout(backend)) == Counter(second)
+            return
+        assert words.endswith("; rolled back")
+        assert sorted(layout(backend)) == sorted(before)
+        gpu = backend.inventory().gpus[0]
+        assert (gpu.mig_enabled, gpu.mig_pending) == (mode, mode)
 
     def test_ampere_gets_the_reset_that_it_needs(self) -> None:
         backend = machine("A100-40", 1)

@@ -195,6 +195,30 @@ class TestParts:
         assert values(page, "DCGM_FI_DEV_FB_USED") == {"a": 0, "b": 0, "idle": 0}
 
 
+def test_a_gpu_that_nobody_shares_is_its_pods_and_no_process_is_asked_for(host: Path) -> None:
+    backend = machine(count=1)
+    backend.inject(0, processes=[ProcessUse(pid=9, memory_mib=40, sm_percent=5)], load=0.9)
+    uuid = backend.inventory().gpus[0].uuid
+    asked: list[str] = []
+
+    class Watched:
+        def __getattr__(self, name: str) -> Any:
+            asked.append(name)
+            return getattr(backend, name)
+
+    exporter = Exporter(
+        Watched(),  # type: ignore[arg-type]
+        default_counters(),
+        hostname="n1",
+        root=HostRoot(host),
+        pods=Held(**{uuid.replace("-", "_"): [Holder("alone", "team", "main", FIRST)]}),  # type: ignore[arg-type]
+    )
+    exporter.make_page()
+    assert values(exporter.page, "DCGM_FI_DEV_GPU_UTIL") == {"alone": 90}
+    assert values(exporter.page, "DCGM_FI_DEV_FB_USED") == {"alone": 40}
+    assert "processes" not in asked
+
+
 class TestSamples:
     """NVML hands a sample out once: a pass asks once, and the next pass sees only what is new."""
 

@@ -13,6 +13,7 @@ from tests.node.machines import machine, until
 
 from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.cdi import read_spec
+from windlass.node.cdi_writer import CdiWriter
 from windlass.node.config_source import ConfigSource
 from windlass.node.health import HealthBook
 from windlass.node.health_rules import Rules
@@ -66,7 +67,7 @@ class Node:
             PluginManager(self.folder / "plugins", root, self.log.append, wish=wish),
             HealthBook(Rules(quiet_seconds=0.3), time.monotonic),
             state=self.state,
-            cdi_folder=self.folder / "cdi",
+            cdi=CdiWriter(self.folder / "cdi", root, self.log.append),
             log=self.log.append,
             timing=Timing(round_seconds=0.05, reading_seconds=0.1, validation_retry_seconds=0.2),
         )

@@ -39,6 +39,42 @@ class TestPrecedence:
         assert config.sleep_interval == 60
         assert config.output_file == "/etc/kubernetes/node-feature-discovery/features.d/gfd"
 
+    @pytest.mark.parametrize(
+        ("variable", "setting", "word", "value"),
+        [
+            ("MIG_STRATEGY", "mig_strategy", "single", "single"),
+            ("GFD_MIG_STRATEGY", "mig_strategy", "mixed", "mixed"),
+            ("FAIL_ON_INIT_ERROR", "fail_on_init_error", "false", False),
+            ("GFD_FAIL_ON_INIT_ERROR", "fail_on_init_error", "0", False),
+            ("GFD_USE_NODE_FEATURE_API", "use_node_feature_api", "false", False),
+            ("USE_NODE_FEATURE_API", "use_node_feature_api", "false", False),
+            ("GFD_ONESHOT", "oneshot", "true", True),
+            ("GFD_NO_TIMESTAMP", "no_timestamp", "true", True),
+            ("GFD_SLEEP_INTERVAL", "sleep_interval", "5s", 5.0),
+            ("GFD_OUTPUT_FILE", "output_file", "/there", "/there"),
+            ("GFD_MACHINE_TYPE_FILE", "machine_type_file", "/there", "/there"),
+            ("NVIDIA_CDI_HOOK_PATH", "nvidia_ctk_path", "/there", "/there"),
+            ("NVIDIA_CTK_PATH", "nvidia_ctk_path", "/there", "/there"),
+            ("DRIVER_ROOT_CTR_PATH", "container_driver_root", "/there", "/there"),
+            ("NVIDIA_DEV_ROOT", "nvidia_dev_root", "/there", "/there"),
+            ("MPS_ROOT", "mps_root", "/there", "/there"),
+            ("PASS_DEVICE_SPECS", "pass_device_specs", "true", True),
+            ("DEVICE_LIST_STRATEGY", "device_list_strategy", "cdi-cri,envvar", ("cdi-cri", "envvar")),
+            ("DEVICE_ID_STRATEGY", "device_id_strategy", "index", "index"),
+            ("IMEX_CHANNEL_IDS", "imex_channel_ids", "0", (0,)),
+            ("IMEX_REQUIRED", "imex_required", "true", True),
+            ("GDRCOPY_ENABLED", "gdrcopy_enabled", "true", True),
+        ],
+    )
+    def test_variables_have_the_originals_names(
+        self, variable: str, setting: str, word: str, value: object
+    ) -> None:
+        assert getattr(resolve_config(None, {variable: word}), setting) == value
+
+    @pytest.mark.parametrize("variable", ["ONESHOT", "OUTPUT_FILE", "SLEEP_INTERVAL"])
+    def test_other_peoples_variables_are_not_taken_for_ours(self, variable: str) -> None:
+        assert resolve_config(None, {variable: "1s"}) == resolve_config()
+
     @pytest.mark.parametrize("alias", sorted(ALIASES))
     def test_newer_names_of_flags_are_taken(self, alias: str) -> None:
         field = ALIASES[alias].removeprefix("--").replace("-", "_")
@@ -281,8 +317,8 @@ SPOTS = [
 ]
 
 
-@given(st.dictionaries(st.sampled_from(SPOTS), anything, max_size=5))
-def test_a_mutated_file_is_read_or_refused(spots: dict[str, Any]) -> None:
+def grown(spots: dict[str, Any]) -> dict[str, Any]:
+    """A file with these values at these places."""
     tree: dict[str, Any] = {}
     for path, value in spots.items():
         inner = tree
@@ -291,8 +327,42 @@ def test_a_mutated_file_is_read_or_refused(spots: dict[str, Any]) -> None:
             step = inner.setdefault(part, {})
             inner = step if isinstance(step, dict) else {}
         inner[last] = value
+    return tree
+
+
+@given(st.dictionaries(st.sampled_from(SPOTS), anything, max_size=5))
+def test_a_mutated_file_is_read_or_refused(spots: dict[str, Any]) -> None:
     with contextlib.suppress(InputError):
-        resolve_config(tree)
+        resolve_config(grown(spots))
+
+
+def refusal(file: Any, *more: Any) -> InputError | None:
+    try:
+        resolve_config(file, *more, honor_renames=True)
+    except InputError as refused:
+        return refused
+    return None
+
+
+JUNK: list[Any] = [True, 0, 5, -1, 10**30, 1.5, float("nan"), float("inf"), "", "x", "²", "all", b"x"]
+JUNK += [[], [[]], [None], [0], ["x"], [{}], {}, {"x": 1}, {"resources": [1]}, {0: 0}]
+
+
+@pytest.mark.parametrize("path", SPOTS)
+def test_junk_in_one_place_is_read_or_refused_with_that_place(path: str) -> None:
+    """One wrong value at a time, so that no other refusal comes first."""
+    for value in JUNK:
+        refused = refusal(grown({path: value}))
+        assert refused is None or (refused.path or "").startswith(path.partition(".")[0]), f"{value!r}"
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.flag)
+def test_junk_in_the_environment_or_in_a_flag_is_refused_by_its_name(field: Any) -> None:
+    for word in ("", "x", "²", "-1", "1e999", ",", " ", "null"):
+        for name in (*field.variables, field.flag):
+            settings, flags = ({}, {name: word}) if name == field.flag else ({name: word}, {})
+            refused = refusal(None, settings, flags)
+            assert refused is None or (refused.path or "").startswith(name)
 
 
 @given(anything)

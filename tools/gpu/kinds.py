@@ -11,9 +11,10 @@ import ctypes
 from dataclasses import dataclass
 
 from windlass.node.validator.cuda import Argument, Cuda
-from windlass.node.validator.ptx import SPIN, STREAM
+from windlass.node.validator.ptx import PLACE, SPIN, STREAM
 
-TENSOR = """\
+TENSOR = (
+    """\
 .version 7.0
 .target sm_80
 .address_size 64
@@ -27,9 +28,9 @@ TENSOR = """\
   ld.param.u64 %d1, [out];
   ld.param.u32 %r1, [rounds];
   cvta.to.global.u64 %d1, %d1;
-  mov.u32 %r3, %ctaid.x;
-  mov.u32 %r4, %ntid.x;
-  mov.u32 %r5, %tid.x;
+"""
+    + PLACE
+    + """\
   mad.lo.u32 %r6, %r3, %r4, %r5;
   mov.u32 %r8, 0x3C003C00;
   mov.u32 %r9, %r8;
@@ -61,6 +62,7 @@ LOOP:
   ret;
 }
 """
+)
 
 KERNELS = {"spin": SPIN, "stream": STREAM, "tensor": TENSOR}
 

@@ -15,7 +15,7 @@ from windlass.cli.progress import ProgressBar
 @click.option(
     "--part",
     type=NameList(),
-    help="Only these: pods, gangs, preemption, verdict, kueue, steady, growth.",
+    help="Only these: pods, gangs, preemption, plans, verdict, kueue, steady, growth.",
 )
 @click.option(
     "--repetitions",

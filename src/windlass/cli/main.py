@@ -23,6 +23,11 @@ COMMANDS = {
         "A working GPU cluster on this machine, simulated or real.",
         "Run it",
     ),
+    "demo": LazyCommand(
+        "windlass.cli.demo:demo",
+        "A guided tour of it, every command shown and every outcome checked.",
+        "Run it",
+    ),
     "sandbox": LazyCommand(
         "windlass.cli.sandbox:sandbox",
         "Break and mend nodes and GPUs of the cluster that `up` runs.",

@@ -28,7 +28,7 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """NVIDIA's own flags, every one of them; each is also its environment variable."""
     for name in (*[field.flag for field in FIELDS], *ALIASES):
         field = next(each for each in FIELDS if each.flag == ALIASES.get(name, name))
-        hint = f"As in NVIDIA's device plugin: {field.path} ({field.variable})."
+        hint = f"As in NVIDIA's device plugin: {field.path} ({field.variables[0]})."
         command = click.option(name, name.lstrip("-").replace("-", "_"), hidden=name in ALIASES, help=hint)(
             command
         )
@@ -55,9 +55,21 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--device-plugins", type=FOLDER, default="/var/lib/kubelet/device-plugins", show_default=True)
 @click.option(
+    "--kubelet-socket",
+    type=click.Path(path_type=Path),
+    envvar="KUBELET_SOCKET",
+    help="Where to register. [default: kubelet.sock in --device-plugins]",
+)
+@click.option(
     "--pod-resources", type=click.Path(path_type=Path), default="/var/lib/kubelet/pod-resources/kubelet.sock"
 )
 @click.option("--cdi-folder", type=FOLDER, default="/var/run/cdi", show_default=True)
+@click.option(
+    "--cdi-disable-hooks",
+    type=NameList(),
+    envvar="CDI_DISABLE_HOOKS",
+    help="Hooks to leave out of CDI specs: create-symlinks, update-ldcache, all.",
+)
 @click.option(
     "--kubeconfig", default="", help="How to reach the API server. [default: as kubectl, or the pod's own]"
 )
@@ -102,6 +114,7 @@ def run(**options: Any) -> None:
     given = {f"--{name.replace('_', '-')}": options.pop(name) for name in names}
     flags = {name: value for name, value in given.items() if value is not None}
     options["time_slice"] = options["time_slice"] or ""
+    options["cdi_disable_hooks"] = options["cdi_disable_hooks"] or ()
     agent = AgentOptions(parts=frozenset(parts), flags=flags, **options)
     check_options(agent)
     become_supervisor(commands(agent))

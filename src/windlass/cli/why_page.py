@@ -13,9 +13,12 @@ import click
 
 from windlass.diagnose.finding import Diagnosis, NodeAccount
 from windlass.diagnose.outlook import words
+from windlass.diagnose.vocabulary import CAUSES
 
 FEW = 5
-"""Nodes and holders shown unless everything is asked for."""
+"""Kinds of nodes, and holders, shown unless everything is asked for."""
+MOST_NAMED = 3
+"""Nodes named of those that say the same."""
 WIDTH = 80
 
 
@@ -23,9 +26,9 @@ def page(diagnosis: Diagnosis, wide: bool) -> str:
     width = max(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns) if wide else WIDTH
     parts = [
         _headline(diagnosis, width),
-        _listed("Also true", [f"{code}" for code in diagnosis.contributing], width),
+        _listed("Also true", [f"{code}: {CAUSES[code].meaning}" for code in diagnosis.contributing], width),
         _listed("When", words(diagnosis.outlook) if diagnosis.outlook is not None else [], width),
-        _listed("Evidence", diagnosis.evidence, width),
+        _listed("Evidence", _news(diagnosis), width),
         _nodes(diagnosis, wide, width),
         _holders(diagnosis, wide, width),
         _patches(diagnosis, width),
@@ -46,6 +49,12 @@ def _headline(diagnosis: Diagnosis, width: int) -> str:
     return "\n".join([first, *textwrap.wrap(diagnosis.headline, width, break_on_hyphens=False)])
 
 
+def _news(diagnosis: Diagnosis) -> list[str]:
+    """Evidence that says more than the sentence already has."""
+    said = diagnosis.headline.lower()
+    return [line for line in diagnosis.evidence if line.partition(": ")[2].lower().rstrip(".") not in said]
+
+
 def _listed(title: str, lines: object, width: int) -> str:
     said = [str(line) for line in lines] if isinstance(lines, list | tuple) else []
     if not said:
@@ -58,33 +67,47 @@ def _listed(title: str, lines: object, width: int) -> str:
 
 
 def _nodes(diagnosis: Diagnosis, wide: bool, width: int) -> str:
-    accounts = diagnosis.nodes
-    if not accounts:
+    """Nodes that say the same stand together."""
+    alike: dict[tuple[str, ...], list[NodeAccount]] = {}
+    for account in diagnosis.nodes:
+        alike.setdefault((*account.detail, _numbers(account)), []).append(account)
+    groups = list(alike.values())
+    if not groups:
         return ""
-    shown = accounts if wide else accounts[:FEW]
-    lines = [line for account in shown for line in _node(account, width)]
-    rest = accounts[len(shown) :]
+    shown = groups if wide else groups[:FEW]
+    lines = [line for group in shown for line in _node(group, wide, width)]
+    rest = [account for group in groups[len(shown) :] for account in group]
     if rest:
         counts = Counter(", ".join(account.codes) or "would take it" for account in rest)
         lines += [f"  and {number} more: {codes}" for codes, number in counts.most_common()]
     return "\n".join([click.style("Nearest nodes", bold=True), *lines])
 
 
-def _node(account: NodeAccount, width: int) -> list[str]:
-    detail = "; ".join(account.detail) or "would take it"
+def _node(group: list[NodeAccount], wide: bool, width: int) -> list[str]:
+    named = [account.name for account in (group if wide else group[:MOST_NAMED])]
+    more = f" and {len(group) - len(named)} more" if len(group) > len(named) else ""
+    detail = "; ".join(group[0].detail) or "would take it"
     lines = textwrap.wrap(
-        f"{account.name}: {detail}",
+        f"{', '.join(named)}{more}: {detail}",
         width,
         initial_indent="  ",
         subsequent_indent="      ",
         break_on_hyphens=False,
     )
-    numbers = [
+    each = "each: " if len(group) > 1 and _numbers(group[0]) else ""
+    return lines + textwrap.wrap(
+        each + _numbers(group[0]),
+        width,
+        initial_indent="      ",
+        subsequent_indent="      ",
+        break_on_hyphens=False,
+    )
+
+
+def _numbers(account: NodeAccount) -> str:
+    return ", ".join(
         f"{name} {account.free[name]} free of {account.allocatable.get(name, '0')}{_above(account, name)}"
         for name in account.free
-    ]
-    return lines + textwrap.wrap(
-        ", ".join(numbers), width, initial_indent="      ", subsequent_indent="      ", break_on_hyphens=False
     )
 
 

@@ -78,27 +78,37 @@ def build_state(rows: Sequence[NodeRow], resources: ResourceBook, models: ModelB
     ends = np.cumsum([len(row.devices) for row in rows], dtype=np.int64)
     counts = np.diff(ends, prepend=0)
     devices = [device for row in rows for device in row.devices]
+    groups = [group for row in rows for group in _close_groups(row.devices)]
     return NodeState(
         free=total.copy(),
         total=total,
         node=_table([(0, 0, row.replicas, 0) for row in rows], 4)
         + np.stack([ends - counts, ends, 0 * ends, 0 * ends], 1),
         room=_table([(1000 if device.healthy and not device.mig else 0, 0) for device in devices], 2),
-        device=_table(_device_rows(devices, models), 5),
+        device=_table(_device_rows(devices, groups, models), 5),
         kinds=np.zeros((len(rows), GPU_KINDS), dtype=np.int64),
     )
 
 
-def _device_rows(devices: Sequence[Device], models: ModelBook) -> list[tuple[int, ...]]:
+def _close_groups(devices: Sequence[Device]) -> list[int]:
+    """Of a node's devices, which of them are close to one another: NVLink islands; or, where NVLink joins all of them
+    or none, NUMA nodes, so that a pod's GPUs hang on the same processors."""
+    several = len({device.island for device in devices}) > 1
+    return [device.island if several else device.numa for device in devices]
+
+
+def _device_rows(
+    devices: Sequence[Device], groups: Sequence[int], models: ModelBook
+) -> list[tuple[int, ...]]:
     """Most devices of a park are equal, so each kind is worked out once."""
     known: dict[tuple[object, ...], tuple[int, ...]] = {}
     rows = []
-    for device in devices:
-        kind = (device.model, device.memory_mib, device.healthy, device.island, device.mig)
+    for device, group in zip(devices, groups, strict=True):
+        kind = (device.model, device.memory_mib, device.healthy, group, device.mig)
         row = known.get(kind)
         if row is None:
             code, healthy = models.code(device.model), int(device.healthy)
-            row = known[kind] = (code, device.memory_mib, healthy, device.island, _geometry(device))
+            row = known[kind] = (code, device.memory_mib, healthy, group, _geometry(device))
         rows.append(row)
     return rows
 

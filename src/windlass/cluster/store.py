@@ -36,16 +36,12 @@ from windlass.cluster.resources import ResourceBook
 from windlass.cluster.shape import ShapeBook, bears_on_others
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import BLOCKED, Ints, NodeState
+from windlass.cluster.traits import TraitsBook
 from windlass.model.decision import DeviceGrant
-from windlass.model.errors import InputError
 from windlass.model.meta import ObjectMeta
 from windlass.model.node import Node
 from windlass.model.objects import Unreadable
 from windlass.model.pod import Pod, PodSpec
-from windlass.model.times import seconds_of
-
-MOST_KNOWN = 4096
-"""Pods of whose like the traits are kept."""
 
 
 class Store:
@@ -68,7 +64,7 @@ class Store:
         self._guessed: dict[str, set[str]] = {}
         """Node → bound pods of which nobody has said which devices they have."""
         self._unreadable: dict[str, str] = {}
-        self._known_traits: dict[tuple[int, int, int, str, str], tuple[Pod, PodTraits]] = {}
+        self._traits = TraitsBook(self._shapes, self._resources, self._gangs, self._unreadable)
         self._generation = 0
 
     def apply(self, deltas: Iterable[Delta]) -> None:
@@ -256,7 +252,7 @@ class Store:
 
     def _add_pod(self, key: str, pod: Pod, kept: Kept) -> None:
         self._others.pod_came(key, pod)
-        traits = self._traits(key, pod)
+        traits = self._traits.of(key, pod)
         if not pod.is_bound:
             self._pods.append(key, pod, traits, PENDING, ())
             return
@@ -303,34 +299,6 @@ class Store:
             grants = self._grants_of(self._pods.object(row), self._pods.shape(row), node) if node >= 0 else ()
             self._pods.bind(row, node, grants)
             self._book(row, 1)
-
-    def _traits(self, key: str, pod: Pod) -> PodTraits:
-        """Worked out once for pods that share all that counts by identity, as those of a trace do."""
-        meta = pod.metadata
-        alike = (id(pod.spec), id(meta.labels), id(meta.annotations), meta.namespace, meta.creation_timestamp)
-        known = self._known_traits.get(alike)
-        if known is not None:
-            return known[1]
-        traits = self._read_traits(key, pod)
-        if traits.plain:  # the others may depend on the pod's name
-            if len(self._known_traits) >= MOST_KNOWN:
-                self._known_traits.clear()
-            self._known_traits[alike] = (pod, traits)  # with the pod, so that no other gets these identities
-        return traits
-
-    def _read_traits(self, key: str, pod: Pod) -> PodTraits:
-        number, plain = UNREADABLE, 0
-        known = len(self._shapes)
-        try:
-            shape, is_plain = self._shapes.of(pod)
-            number, plain = shape.number, int(is_plain)
-            if len(self._shapes) > known:
-                for name, _ in shape.requests:
-                    self._resources.column(name)
-        except InputError as error:
-            self._unreadable[key] = str(error)
-        created = seconds_of(pod.metadata.creation_timestamp)
-        return PodTraits(number, plain, pod.spec.priority, created, self._gangs.number_of(pod))
 
     def _same_devices(self, old: int, new: int) -> bool:
         """Whether two shapes ask for the same of GPUs."""

@@ -71,7 +71,7 @@ def defrag_plan(
 class _Planner:
     def __init__(self, scene: Scene, now: int, request: DefragRequest) -> None:
         self._scene, self._request = scene, request
-        self._costs = Costs.of(scene.config.queues, now)
+        self._costs = Costs(now, scene.config.queues)
         self._overlay, self._site = scene.overlay()
         self._stage_overlay, self._stage_site = scene.overlay()
         self._reader = GrantReader(scene.snapshot)

@@ -87,8 +87,9 @@ class Item:
     def owners(self) -> Sequence[tuple[str, str, str]]:
         """(kind, name, uid) of its owners, the controlling one first."""
         references = self._raw.header.metadata.owner_references
-        ordered = sorted(references, key=lambda one: not one.controller)
-        return [(one.kind, one.name, one.uid) for one in ordered]
+        if len(references) > 1:
+            references = tuple(sorted(references, key=lambda one: not one.controller))
+        return [(one.kind, one.name, one.uid) for one in references]
 
     @property
     def title(self) -> str:
@@ -215,18 +216,20 @@ class Evidence:
         return None
 
     def children(self, item: Item) -> list[Item]:
-        return self._children.get((item.kind, item.namespace, item.name), [])
+        by_uid = self._children.get(item.uid, []) if item.uid else []
+        return [*by_uid, *self._children.get((item.kind, item.namespace, item.name), [])]
 
     @cached_property
-    def _children(self) -> dict[tuple[str, str, str], list[Item]]:
-        found: dict[tuple[str, str, str], list[Item]] = {}
+    def _children(self) -> dict[object, list[Item]]:
+        """By the owner's uid where that object is here, else by what the reference calls it."""
+        found: dict[object, list[Item]] = {}
         for item in self.items.values():
-            if not item.owners:
-                continue
-            owner = self.owner(item)
-            kind, name, _ = item.owners[0]
-            key = (owner.kind, owner.namespace, owner.name) if owner else (kind, item.namespace, name)
-            found.setdefault(key, []).append(item)
+            owners = item.owners
+            if owners:
+                known = [uid for _, _, uid in owners if uid and uid in self._by_uid]
+                kind, name, _ = owners[0]
+                where = "" if kind in CLUSTER_KINDS else item.namespace
+                found.setdefault(known[0] if known else (kind, where, name), []).append(item)
         return found
 
     def events_of(self, item: Item) -> list[Event]:

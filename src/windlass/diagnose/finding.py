@@ -53,11 +53,18 @@ class Finding(msgspec.Struct, frozen=True):
     missing: tuple[Missing, ...] = ()
 
     @property
+    def said(self) -> str:
+        """The cause in words."""
+        return self.headline or CAUSES[self.code].meaning
+
+    @property
+    def to_do(self) -> str:
+        return self.remedy or CAUSES[self.code].remedy
+
+    @property
     def sentence(self) -> str:
-        cause = CAUSES[self.code]
-        said = self.headline or cause.meaning
-        do = self.remedy or cause.remedy
-        return f"{said[:1].upper()}{said[1:]}{f': {do}' if do else ''}."
+        do = f" — {self.to_do}" if self.to_do else ""
+        return f"{self.said[:1].upper()}{self.said[1:]}{do}."
 
 
 class NodeAccount(msgspec.Struct, frozen=True):

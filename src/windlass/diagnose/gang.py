@@ -92,10 +92,11 @@ def _groups_of(evidence: Evidence, pod: Item) -> list[tuple[str, str]]:
 
 def gang_finding(evidence: Evidence, subject: Subject) -> Finding | None:
     """The subject's gang, where the gang itself is what holds it."""
-    known = groups(evidence)
-    names = {(subject.item.namespace, subject.item.name)}
+    names = {key for pod in subject.pods for key in _groups_of(evidence, pod)}
+    if not names and not any(item.kind in TRAINING for item in subject.family):
+        return None
     names |= {(item.namespace, item.name) for item in subject.family}
-    names |= {key for pod in subject.pods for key in _groups_of(evidence, pod)}
+    known = groups(evidence)
     mine = [group for group in known if (group.namespace, group.name) in names]
     partial = [group for group in known if group.is_partial]
     stuck = [group for group in mine if group.is_partial]

@@ -67,9 +67,9 @@ def _is_gpu_name(name: str) -> bool:
 
 def looks_like_gpu_node(node: Node) -> bool:
     """Whether there is reason to expect GPUs in it, advertised or not."""
-    if gpu_resources(node) or any(
-        node.labels.get(label, "false") not in ("false", "0", "") for label in GPU_LABELS
-    ):
+    if any(node.labels.get(label, "false") not in ("false", "0", "") for label in GPU_LABELS):
+        return True
+    if gpu_resources(node):
         return True
     if any(GPU_MACHINES.match(node.labels.get(label, "")) for label in MACHINE_LABELS):
         return True
@@ -139,7 +139,7 @@ def account(
     capacity, allocatable = quantities(node)
     names = [name for name in pod_requests(pod) if name != "pods" or name in found.short]
     gpus = [name for name in gpu_resources(node) if name not in names]
-    shown = [*names, *gpus]
+    shown = sorted([*names, *gpus], key=lambda name: not is_extended(name))
 
     def amounts(numbers: Mapping[str, int]) -> dict[str, str]:
         return {name: format_amount(name, numbers[name]) for name in shown if name in numbers}
@@ -168,6 +168,8 @@ def _details(found: NodeFit, node: Node, pod: Pod) -> tuple[str, ...]:
             said += selector_misses(node, pod) or [reason.message]
         elif reason.name == "UNSCHEDULABLE":
             said.append("cordoned")
+        elif reason.name == "GPU_DEVICE_ROOM" and found.short:
+            continue  # what is lacking says the same with a number
         elif not reason.kube.startswith(("Insufficient ", "Too many pods")):
             said.append(reason.message)
     for name, amount in found.short.items():

@@ -16,14 +16,16 @@ from windlass.engine import decide
 from windlass.model.configuration import Settings
 from windlass.model.decision import Hold
 from windlass.model.errors import InputError
-from windlass.model.plan import ExplainableHolds
+from windlass.model.plan import ExplainableHolds, Plan
 from windlass.model.pod import Pod
 from windlass.model.requests import is_extended, pod_requests
 from windlass.model.times import timestamp_of
 from windlass.model.workload import Workload
 from windlass.planner import engine_config
+from windlass.queueing.order import order
 
 MOST_NAMED = 10
+DURATION = "windlass.dev/duration"
 BEFORE_NODES = frozenset(
     {
         "KUEUE_QUEUE_MISSING",
@@ -45,8 +47,29 @@ class EngineView:
     """One plan for the cluster as it is, and what it says of one workload."""
 
     def __init__(self, snapshot: Snapshot, now: int) -> None:
-        self._snapshot = snapshot
-        self._plan = decide(snapshot, engine_config(Settings()), now)
+        self._snapshot, self._now = snapshot, now
+
+    @cached_property
+    def _plan(self) -> Plan:
+        return decide(self._snapshot, engine_config(Settings()), self._now)
+
+    def knows_ends(self) -> bool:
+        """Whether any end of running work is known, so that a start can be estimated at all."""
+        return any(one.max_run_seconds is not None for one in self._snapshot.workloads) or any(
+            pod.spec.active_deadline_seconds is not None or DURATION in pod.metadata.annotations
+            for pod in self._snapshot.pods.objects
+        )
+
+    def place_in_line(self, pod: str) -> Outlook | None:
+        """Of a pod on its own, where there is no end to wait for: only who comes before it in the engine's order."""
+        rows = order(self._snapshot).rows.tolist()
+        line = [self._snapshot.pods.objects[row].key for row in rows]
+        if pod not in line or pod in self._workloads:
+            return None
+        mine = self._devices(pod)
+        ahead = [key for key in line[: line.index(pod)] if mine & self._devices(key)]
+        basis = "no estimate: no run-time limit bounds what runs on these nodes"
+        return Outlook(len(ahead) + 1, "", tuple(ahead[:MOST_NAMED]), basis=basis)
 
     @cached_property
     def _places(self) -> dict[str, int]:

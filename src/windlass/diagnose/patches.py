@@ -27,6 +27,8 @@ from windlass.model.pod import Pod
 
 MOST = 3
 """Patches that are offered."""
+MANY_NODES = 500
+"""Nodes from which on it is not tried what uncordoning would bring beside the cause."""
 BUILT_IN = ("v1", "apps/v1", "batch/v1")
 """API versions whose kinds know strategic merge patches; custom resources know only plain ones."""
 
@@ -63,17 +65,20 @@ def patches_for(asked: WhatIf, finding: Finding, seen: Scheduling | None) -> tup
         for what, change in BY_NODES[code](finding, seen):
             if change not in made:
                 made.append(change)
-                found += _try(asked, seen.pod, what, change)
+                found += _try(asked, seen, what, change)
+        if "NODE_UNSCHEDULABLE" in finding.contributing and len(asked.evidence.nodes) <= MANY_NODES:
+            found += _uncordon(asked, finding)
     return tuple(sorted(found, key=lambda patch: not patch.runs_after)[:MOST])
 
 
 # Changes of the pod
 
 
-def _try(asked: WhatIf, pod: Pod, what: str, change: Change) -> list[Patch]:
-    """The change made, and the engine asked."""
+def _try(asked: WhatIf, seen: Scheduling, what: str, change: Change) -> list[Patch]:
+    """The change made to all of its kind, and the engine asked."""
     try:
-        runs = bool(asked.fit.feasible(changed(pod, change)))
+        pod = changed(seen.pod, change)
+        runs = asked.fit.place_all([pod] * seen.count) == seen.count
     except InputError:
         return []
     return [_pod_patch(asked, what, change, runs)]
@@ -144,10 +149,12 @@ def _uncordon(asked: WhatIf, finding: Finding) -> list[Patch]:
     """Nodes that somebody has cordoned: whether one of them alone would do."""
     pods = [item.value for item in asked.subject.pending if isinstance(item.value, Pod)] or asked.templates
     found: list[Patch] = []
-    for item in asked.evidence.of_kind("Node"):
-        node = item.value
-        if not isinstance(node, Node) or not node.spec.unschedulable or not pods or len(found) >= MOST:
-            continue
+    cordoned = [
+        (item, item.value)
+        for item in asked.evidence.of_kind("Node")
+        if isinstance(item.value, Node) and item.value.spec.unschedulable
+    ]
+    for item, node in cordoned[:MOST] if pods else ():
         left = tuple(one for one in node.spec.taints if one.key != "node.kubernetes.io/unschedulable")
         spec = msgspec.structs.replace(node.spec, unschedulable=False, taints=left)
         fit = asked.fit_with({item.name: msgspec.structs.replace(node, spec=spec)})

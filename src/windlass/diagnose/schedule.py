@@ -86,8 +86,7 @@ def look(evidence: Evidence, fit: Fit, pod: Pod, count: int = 1) -> Scheduling:
 
 
 def _could_be_the_place(node: Node, found: NodeFit, devices: dict[str, int]) -> bool:
-    has = nodes.gpu_resources(node) | dict.fromkeys(node.status.capacity, 1)
-    return all(name in has for name in devices)
+    return all(name in node.status.capacity for name in devices)
 
 
 def _excluded(found: NodeFit) -> bool:
@@ -175,6 +174,8 @@ def _full(evidence: Evidence, fit: Fit, seen: Scheduling, hopeful: list[Candidat
 
 
 def _free_words(free: dict[str, int], name: str) -> tuple[str, ...]:
+    if not any(free.values()):
+        return ()
     listed = ", ".join(
         f"{node} {amount}" for node, amount in sorted(free.items(), key=lambda one: -one[1])[:6]
     )
@@ -312,11 +313,14 @@ def _product_variant(seen: Scheduling) -> Finding | None:
     return None
 
 
-def accounts(fit: Fit, seen: Scheduling) -> tuple[NodeAccount, ...]:
-    """Every candidate with its numbers, those first that lack the least."""
-    ordered = sorted(
-        seen.candidates, key=lambda one: (len(one.fixed) + len(one.room), len(one.fixed), one.node.name)
-    )
+def accounts(fit: Fit, seen: Scheduling, code: str) -> tuple[NodeAccount, ...]:
+    """Every candidate with its numbers, those first that lack the least, and of these those with the named cause."""
+
+    def rank(one: Candidate) -> tuple[int, int, bool, str]:
+        causes = {*one.fixed, *one.room}
+        return len(causes), len(one.fixed), bool(causes) and code not in causes, one.node.name
+
+    ordered = sorted(seen.candidates, key=rank)
     return tuple(
         nodes.account(fit, one.fit, one.node, seen.pod, True, (*one.fixed, *one.room)) for one in ordered
     )

@@ -31,6 +31,8 @@ from windlass.model.errors import InputError
 from windlass.model.pod import Pod
 
 DEFAULT_SCHEDULERS = ("default-scheduler", "windlass")
+MANY_NODES = 1_000
+"""Nodes from which on nobody's end is looked for where none is known."""
 OF_ROOM = ("GPU_FULL", "GPU_FRAGMENTED", "CPU_MEM_INSUFFICIENT", "POD_COUNT_LIMIT", "EPHEMERAL_STORAGE")
 """What the engine holds a pod for where nodes are too full."""
 OWN_PACE = ("IMAGE_PULL_SLOW", "GPU_NOT_YET_ADVERTISED", "SCHEDULING_GATED")
@@ -57,7 +59,9 @@ class Inquiry(WhatIf):
     def diagnosis(self) -> Diagnosis:
         answer = self._answer()
         finding, seen = answer.finding, answer.seen
-        accounts: tuple[NodeAccount, ...] = schedule.accounts(self.fit, seen) if seen is not None else ()
+        accounts: tuple[NodeAccount, ...] = (
+            schedule.accounts(self.fit, seen, finding.code) if seen is not None else ()
+        )
         holders = gpu_holders(self.evidence, self.fit, seen) if seen is not None and accounts else ()
         cause = CAUSES[finding.code]
         return Diagnosis(
@@ -76,9 +80,12 @@ class Inquiry(WhatIf):
 
     def _outlook(self, finding: Finding) -> Outlook | None:
         """When it may start, where it waits for others to end and nothing is wrong."""
-        if not CAUSES[finding.code].is_wait or finding.code in OWN_PACE or self.hold is None:
+        if not CAUSES[finding.code].is_wait or finding.code in OWN_PACE or not self.evidence.nodes:
             return None
-        return self.engine.outlook(self.hold)
+        alone = [pod for pod in self.subject.pods if len(self.subject.pods) == 1]
+        if alone and len(self.evidence.nodes) > MANY_NODES and not self.engine.knows_ends():
+            return self.engine.place_in_line(f"{alone[0].namespace}/{alone[0].name}")
+        return self.engine.outlook(self.hold) if self.hold is not None else None
 
     def _hidden(self) -> tuple[Missing, ...]:
         """What the caller may not see, so that the answer can't rest on it."""
@@ -231,9 +238,10 @@ class Inquiry(WhatIf):
             answer = self._unplaced(item.value, item, 1)
             found = answer.finding
             if found.code not in ("NONE", "WRONG_SCHEDULER"):
-                said = f"its gang waits for {item.title}, which finds no node: {found.sentence.rstrip('.')}"
+                said = f"its gang waits for {item.title}, which finds no node: {found.said}"
                 more = (found.code, *found.contributing)
-                return Answer(Finding("GANG_INCOMPLETE", said, contributing=more), answer.seen)
+                gang_waits = Finding("GANG_INCOMPLETE", said, found.evidence, more, found.to_do)
+                return Answer(gang_waits, answer.seen)
         return None
 
     def _behind_others(self, answer: Answer) -> Answer:

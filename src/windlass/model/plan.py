@@ -4,13 +4,36 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from typing import overload
 
 import msgspec
 
 from windlass.model.decision import Admit, Bind, Decision, Evict, Hold, Reserve
 
 
-class ExplainableHolds(Sequence[Hold]):
+class HoldsAsRead(Sequence[Hold]):
+    """Holds that are put into words as somebody reads them."""
+
+    @abstractmethod
+    def _at(self, index: int) -> Hold:
+        """The hold at that place, counted from the start."""
+
+    def __iter__(self) -> Iterator[Hold]:
+        return (self._at(index) for index in range(len(self)))
+
+    @overload
+    def __getitem__(self, index: int) -> Hold: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Hold]: ...
+    def __getitem__(self, index: int | slice) -> Hold | Sequence[Hold]:
+        if isinstance(index, slice):
+            return [self._at(i) for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        return self._at(index % len(self))
+
+
+class ExplainableHolds(HoldsAsRead):
     """Holds whose verdicts can be asked for more than the decision itself needed to know."""
 
     @abstractmethod

@@ -100,6 +100,8 @@ class Workload(msgspec.Struct, frozen=True):
     started_at: int = 0
     checkpoint_at: int = 0
     """Last checkpoint, in seconds; 0 where unknown."""
+    restart_seconds: int | None = None
+    """What starting again costs it, as it declares; None where it declares nothing."""
     evictable: bool = True
     evictions: int = 0
     """How often it was preempted so far; see `queueing.victims` for why that counts."""

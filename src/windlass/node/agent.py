@@ -16,13 +16,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from windlass.model.errors import InputError, WindlassError
 from windlass.node.backend.protocol import DeviceBackend, DeviceError
 from windlass.node.root import HostRoot
+
+if TYPE_CHECKING:
+    from windlass.node.beside import BesideParts
+    from windlass.node.exporter.pods import PodResources
+    from windlass.node.exporter.server import Exporter
+    from windlass.node.labels.sinks import LabelSink
+    from windlass.node.node_api import NodeApi
 
 BESIDE = ("exporter", "labels", "mig")
 RETRY_SECONDS = 30.0
@@ -41,7 +48,9 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     honor_renames: bool = False
     device_plugins: Path = Path("/var/lib/kubelet/device-plugins")
     pod_resources: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    kubelet_socket: Path | None = None
     cdi_folder: Path = Path("/var/run/cdi")
+    cdi_disable_hooks: tuple[str, ...] = ()
     kubeconfig: str = ""
     without_api: bool = False
     label_sink: str = "node-feature"
@@ -105,6 +114,7 @@ def make_config(options: AgentOptions, log: Callable[[str], None]) -> Any:
 
 def run_plugin(options: AgentOptions) -> int:
     """The plugin process; 2 for wrong input, 1 where another plugin is live or there is no driver."""
+    from windlass.node.cdi_writer import CdiWriter
     from windlass.node.health import HealthBook
     from windlass.node.health_rules import Rules, rules_from
     from windlass.node.plugin.manager import PluginManager
@@ -120,7 +130,8 @@ def run_plugin(options: AgentOptions) -> int:
         if backend is None:
             return 0
         wish = WishFile(options.state / "wishes.json")
-        manager = PluginManager(options.device_plugins, root, log, wish=wish)
+        kubelet = options.kubelet_socket
+        manager = PluginManager(options.device_plugins, root, log, kubelet_socket=kubelet, wish=wish)
         rules = rules_from(os.environ, Rules(quiet_seconds=options.quiet_seconds))
         process = PluginProcess(
             backend,
@@ -129,7 +140,7 @@ def run_plugin(options: AgentOptions) -> int:
             manager,
             HealthBook(rules, time.monotonic),
             state=options.state,
-            cdi_folder=options.cdi_folder,
+            cdi=CdiWriter(options.cdi_folder, root, log, without_hooks=options.cdi_disable_hooks),
             log=log,
             timing=Timing(reading_seconds=options.reading_seconds),
             time_slice=options.time_slice,
@@ -153,15 +164,14 @@ def run_beside(options: AgentOptions) -> int:
         backend = wait_for_driver(options, config.config.fail_on_init_error, log, stop)
         if backend is None:
             return 0
-        beside = Beside(
-            backend,
-            HostRoot(options.root),
-            config,
-            BesideOptions(parts=options.parts, interval=options.interval, mig_config=options.mig_config),
+        choices = BesideOptions(
+            parts=options.parts,
+            interval=options.interval,
+            mig_config=options.mig_config,
             state=options.state,
-            log=log,
-            **_beside_parts(options, backend, config, log),
         )
+        parts = _beside_parts(options, backend, config, log)
+        beside = Beside(backend, HostRoot(options.root), config, choices, parts, log)
         beside.run(stop)
     except WindlassError as error:
         log(f"error: {error}")
@@ -172,35 +182,50 @@ def run_beside(options: AgentOptions) -> int:
 
 def _beside_parts(
     options: AgentOptions, backend: DeviceBackend, config: Any, log: Callable[[str], None]
-) -> dict[str, Any]:
+) -> BesideParts:
+    from windlass.node.beside import BesideParts
     from windlass.node.exporter.pods import PodResources
-    from windlass.node.exporter.server import Exporter, MetricsServer
+    from windlass.node.exporter.server import MetricsServer
+
+    api, pods = _make_api(options), PodResources(options.pod_resources)
+    exporter = metrics = None
+    if "exporter" in options.parts:
+        exporter = _make_exporter(options, backend, pods, log)
+        address, _, port = options.listen.rpartition(":")
+        metrics = MetricsServer(exporter, address, int(port))
+    sink = _make_label_sink(options, config, api) if "labels" in options.parts else None
+    return BesideParts(api=api, pods=pods, exporter=exporter, metrics=metrics, sink=sink)
+
+
+def _make_exporter(
+    options: AgentOptions, backend: DeviceBackend, pods: PodResources, log: Callable[[str], None]
+) -> Exporter:
+    from windlass.node.exporter.server import Exporter
+
+    return Exporter(
+        backend,
+        read_counters_file(options.counters, log),
+        hostname=options.node,
+        root=HostRoot(options.root),
+        pods=pods,
+        journal=options.state / "health.json",
+        hostname_label=options.hostname_label,
+    )
+
+
+def _make_label_sink(options: AgentOptions, config: Any, api: NodeApi | None) -> LabelSink:
     from windlass.node.labels.sinks import make_sink
 
-    api = _make_api(options, log)
-    parts: dict[str, Any] = {"api": api, "pods": PodResources(options.pod_resources)}
-    if "exporter" in options.parts:
-        exporter = Exporter(
-            backend,
-            read_counters_file(options.counters, log),
-            hostname=options.node,
-            root=HostRoot(options.root),
-            pods=parts["pods"],
-            journal=options.state / "health.json",
-            hostname_label=options.hostname_label,
-        )
-        address, _, port = options.listen.rpartition(":")
-        parts |= {"exporter": exporter, "metrics": MetricsServer(exporter, address, int(port))}
-    if "labels" in options.parts:
-        kind = options.label_sink if api is not None else "file"
-        file = Path(config.config.output_file)
-        target = file if options.root == Path("/") else HostRoot(options.root).path(str(file))
-        pod = os.environ.get("POD_NAME", "")
-        parts["sink"] = make_sink(kind, file=target, api=api, namespace=options.namespace, pod=pod)
-    return parts
+    kind = options.label_sink if api is not None else "file"
+    if kind == "node-feature" and not config.config.use_node_feature_api:
+        kind = "file"
+    file = Path(config.config.output_file)
+    target = file if options.root == Path("/") else HostRoot(options.root).path(str(file))
+    pod = os.environ.get("POD_NAME", "")
+    return make_sink(kind, file=target, api=api, namespace=options.namespace, pod=pod)
 
 
-def _make_api(options: AgentOptions, log: Callable[[str], None]) -> Any:
+def _make_api(options: AgentOptions) -> NodeApi | None:
     if options.without_api:
         return None
     from windlass.kube.access import find_access

@@ -10,26 +10,26 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from windlass.model.device import LAYOUT_ANNOTATION, UNHEALTHY_ANNOTATION
 from windlass.model.errors import WindlassError
 from windlass.node.backend.protocol import DeviceBackend
 from windlass.node.config_source import ConfigSource
 from windlass.node.exporter.pods import PodResources
 from windlass.node.exporter.server import Exporter, MetricsServer
 from windlass.node.exporter.view import Holder
-from windlass.node.journal import read_journal
-from windlass.node.labels.features import layout, node_labels
+from windlass.node.labels.features import node_labels
 from windlass.node.labels.sinks import LabelSink
 from windlass.node.labels.vgpu import find_virtual_gpus
 from windlass.node.mig_manager import REASON, STATE, MigManager
 from windlass.node.owners import is_switched_off, other_owners, refusal
+from windlass.node.reporter import Key, Reporter
 from windlass.node.root import HostRoot
-from windlass.node.wishes import GIVEN, given_devices, waiting_pods, write_wishes
+from windlass.node.wishes import waiting_pods, write_wishes
 from windlass.sharing.plugin_fields import INFINITE
 
 if TYPE_CHECKING:
@@ -45,6 +45,19 @@ class BesideOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds between passes of the exporter."""
     report_seconds: float = 1.0
     mig_config: Path | None = None
+    state: Path
+    """Where word is left for the plugin, and the plugin leaves its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BesideParts:
+    """What the process is made of; what is None is not part of this agent."""
+
+    api: NodeApi | None = None
+    pods: PodResources | None = None
+    exporter: Exporter | None = None
+    metrics: MetricsServer | None = None
+    sink: LabelSink | None = None
 
 
 class Beside:
@@ -54,39 +67,27 @@ class Beside:
         root: HostRoot,
         config: ConfigSource,
         options: BesideOptions,
-        *,
-        state: Path,
+        parts: BesideParts,
         log: Log,
-        api: NodeApi | None = None,
-        pods: PodResources | None = None,
-        exporter: Exporter | None = None,
-        metrics: MetricsServer | None = None,
-        sink: LabelSink | None = None,
     ) -> None:
         self._backend = backend
         self._root = root
         self._config = config
         self._options = options
-        self._state = state
         self._log = log
-        self._api = api
-        self._resources = pods
-        self._exporter = exporter
-        self._metrics = metrics
-        self._sink = sink
+        self._api, self._resources, self._sink = parts.api, parts.pods, parts.sink
+        self._exporter, self._metrics = parts.exporter, parts.metrics
         self._stop = threading.Event()
         self._mig_lock = threading.Lock()
         self._off: frozenset[str] = frozenset()
         """Parts whose job somebody else does."""
         self._switched_off: frozenset[str] = frozenset()
         """Parts that the node's labels switch off right now."""
-        self._pods: dict[tuple[str, str], dict[str, Any]] = {}
-        self._told: dict[tuple[str, str], str] = {}
-        self._reported = 0
+        self._pods: dict[Key, dict[str, Any]] = {}
         self._timestamp = int(time.time())
         """In the labels, and the same for as long as the process lives: a label that changes wakes everybody."""
-        if exporter is not None:
-            exporter.uids = self.uids
+        if parts.exporter is not None:
+            parts.exporter.uids = self.uids
         self._mig = MigManager(
             backend,
             config_file=options.mig_config,
@@ -97,7 +98,6 @@ class Beside:
 
     def run(self, stop: threading.Event) -> None:
         self._stop = stop
-        self._reported = read_journal(self._state / "health.json").last
         for part in self._refused_parts():
             self._off |= {part}
         if self._metrics is not None and "exporter" not in self._off:
@@ -113,7 +113,14 @@ class Beside:
                 self._start("mig", RETRY_SECONDS, self._retry_mig)
             self._start("node", RETRY_SECONDS, self._follow_node)
             self._start("pods", RETRY_SECONDS, self._follow_pods)
-            self._start("report", self._options.report_seconds, self._report)
+            reporter = Reporter(
+                self._backend,
+                self._api,
+                self._options.state / "health.json",
+                pods=lambda: dict(self._pods),
+                holders=self.holders,
+            )
+            self._start("report", self._options.report_seconds, reporter.report)
         stop.wait()
         if self._metrics is not None and "exporter" not in self._off:
             self._metrics.stop()
@@ -121,7 +128,7 @@ class Beside:
     def holders(self) -> Mapping[str, Sequence[Holder]]:
         return self._resources.holders(self.uids()) if self._resources is not None else {}
 
-    def uids(self) -> dict[tuple[str, str], str]:
+    def uids(self) -> dict[Key, str]:
         return {key: pod["metadata"].get("uid", "") for key, pod in list(self._pods.items())}
 
     def _refused_parts(self) -> list[str]:
@@ -205,7 +212,7 @@ class Beside:
 
     def _switch_plugin(self, off: bool) -> None:
         """The plugin is another process: it finds the word in a file."""
-        switch = self._state / "device-plugin.off"
+        switch = self._options.state / "device-plugin.off"
         if off:
             switch.parent.mkdir(parents=True, exist_ok=True)
             switch.touch()
@@ -237,42 +244,10 @@ class Beside:
                 return
 
     def _write_wishes(self) -> None:
-        write_wishes(self._state / "wishes.json", waiting_pods(list(self._pods.values()), self.holders()))
-
-    def _report(self) -> None:
-        """Health to the node as Events and annotations, given devices to the pods."""
-        assert self._api is not None
-        journal = read_journal(self._state / "health.json")
-        for entry in journal.since(self._reported):
-            change = entry.change
-            todo = f": {change.action}" if change.action else ""
-            self._api.event(
-                reason="GPUHealthy" if change.healthy else "GPUUnhealthy",
-                message=f"{change.uuid}: {change.reason}{todo}",
-                warning=not change.healthy,
-                now=time.time(),
-            )
-            self._reported = entry.number
-        inventory = self._backend.inventory()
-        self._annotate_node(*layout(inventory, frozenset(journal.unhealthy)))
-        given = given_devices(inventory, self.holders())
-        for key, devices in given.items():
-            pod = self._pods.get(key)
-            annotations = (pod or {}).get("metadata", {}).get("annotations") or {}
-            if pod is not None and annotations.get(GIVEN) != devices and self._told.get(key) != devices:
-                self._api.annotate_pod(*key, {GIVEN: devices})
-                self._told[key] = devices
-
-    def _annotate_node(self, devices: str, unhealthy: str) -> None:
-        assert self._api is not None
-        told = self._told.get(("", "node"))
-        if told == devices + unhealthy:
-            return
-        self._api.patch_node(
-            annotations={LAYOUT_ANNOTATION: devices, UNHEALTHY_ANNOTATION: unhealthy or None}
+        write_wishes(
+            self._options.state / "wishes.json", waiting_pods(list(self._pods.values()), self.holders())
         )
-        self._told["", "node"] = devices + unhealthy
 
 
-def _key(pod: Mapping[str, Any]) -> tuple[str, str]:
+def _key(pod: Mapping[str, Any]) -> Key:
     return pod["metadata"].get("namespace", ""), pod["metadata"]["name"]

@@ -81,20 +81,27 @@ class CdiSpec(_Strict, frozen=True):
     container_edits: CdiEdits = CdiEdits()
 
 
-def make_spec(inventory: Inventory, root: HostRoot, kind: str, *, hook: str = "") -> CdiSpec:
+def make_spec(
+    inventory: Inventory,
+    root: HostRoot,
+    kind: str,
+    *,
+    hook: str = "",
+    without_hooks: frozenset[str] = frozenset(),
+) -> CdiSpec:
     """The spec of all devices; `hook` is the path of nvidia-ctk or nvidia-cdi-hook, empty for no hooks."""
     devices: list[CdiDevice] = []
     for gpu in inventory.gpus:
         if gpu.is_lost:
             continue
-        edits = _edits(_gpu_paths(gpu, root), root)
+        edits = edits_for(_gpu_paths(gpu, root), root)
         devices += [CdiDevice(name=name, container_edits=edits) for name in (str(gpu.index), gpu.uuid)]
         for instance in gpu.instances:
-            edits = _edits(_instance_paths(gpu, instance, root), root)
+            edits = edits_for(_instance_paths(gpu, instance, root), root)
             names = (f"{gpu.index}:{instance.index}", instance.uuid)
             devices += [CdiDevice(name=name, container_edits=edits) for name in names]
-    devices.append(CdiDevice(name="all", container_edits=_edits(_all_paths(inventory, root), root)))
-    common = _common(root, inventory.driver.version, hook)
+    devices.append(CdiDevice(name="all", container_edits=edits_for(_all_paths(inventory, root), root)))
+    common = _common(root, inventory.driver.version, hook, without_hooks)
     return CdiSpec(
         cdi_version=_version(devices, common), kind=kind, devices=tuple(devices), container_edits=common
     )
@@ -105,7 +112,7 @@ def check_spec(spec: CdiSpec, root: HostRoot) -> None:
     if not _KIND.fullmatch(spec.kind):
         raise InputError(f"{spec.kind!r} is not vendor/class", path="kind")
     if not spec.devices:
-        raise InputError("no devices", path="devices")
+        raise InputError("this machine has no such devices", path="devices")
     seen = set()
     for at, device in enumerate(spec.devices):
         if not _NAME.fullmatch(device.name) or device.name in seen:
@@ -157,7 +164,7 @@ def _all_paths(inventory: Inventory, root: HostRoot) -> list[str]:
     return list(paths)
 
 
-def _edits(paths: list[str], root: HostRoot) -> CdiEdits:
+def edits_for(paths: list[str], root: HostRoot) -> CdiEdits:
     nodes, mounts = [], []
     for path in paths:
         found = root.device_node(path)
@@ -179,8 +186,8 @@ def _edits(paths: list[str], root: HostRoot) -> CdiEdits:
     return CdiEdits(device_nodes=tuple(nodes), mounts=tuple(mounts))
 
 
-def _common(root: HostRoot, version: str, hook: str) -> CdiEdits:
-    edits = _edits([path for path in COMMON_NODES if root.exists(path)], root)
+def _common(root: HostRoot, version: str, hook: str, without_hooks: frozenset[str]) -> CdiEdits:
+    edits = edits_for([path for path in COMMON_NODES if root.exists(path)], root)
     libraries = list(_libraries(root, version))
     files = [*libraries, *(f"/usr/bin/{name}" for name in BINARIES), *SOCKETS]
     mounts = tuple(
@@ -192,7 +199,7 @@ def _common(root: HostRoot, version: str, hook: str) -> CdiEdits:
         env=("NVIDIA_VISIBLE_DEVICES=void",),
         device_nodes=edits.device_nodes,
         mounts=(*edits.mounts, *mounts),
-        hooks=_hooks(hook, libraries, version) if libraries and hook else (),
+        hooks=_hooks(hook, libraries, version, without_hooks) if libraries and hook else (),
     )
 
 
@@ -204,7 +211,7 @@ def _libraries(root: HostRoot, version: str) -> Iterator[str]:
             yield f"{folder}/{found.name}"
 
 
-def _hooks(hook: str, libraries: list[str], version: str) -> tuple[CdiHook, ...]:
+def _hooks(hook: str, libraries: list[str], version: str, without: frozenset[str]) -> tuple[CdiHook, ...]:
     program = Path(hook).name
     first = (program, "hook") if program == "nvidia-ctk" else (program,)
     links = []
@@ -214,13 +221,12 @@ def _hooks(hook: str, libraries: list[str], version: str) -> tuple[CdiHook, ...]
             links += ["--link", f"{name}.so.{version}::{Path(path).parent}/{name}.so.1"]
     folders = sorted({str(Path(path).parent) for path in libraries})
     shared = [part for folder in folders for part in ("--folder", folder)]
-    found = (
-        [CdiHook(hook_name="createContainer", path=hook, args=(*first, "create-symlinks", *links))]
-        if links
-        else []
+    wanted = {"create-symlinks": links, "update-ldcache": shared}
+    return tuple(
+        CdiHook(hook_name="createContainer", path=hook, args=(*first, name, *arguments))
+        for name, arguments in wanted.items()
+        if arguments and without.isdisjoint((name, "all"))
     )
-    found.append(CdiHook(hook_name="createContainer", path=hook, args=(*first, "update-ldcache", *shared)))
-    return tuple(found)
 
 
 def _version(devices: list[CdiDevice], common: CdiEdits) -> str:

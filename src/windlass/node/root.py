@@ -51,6 +51,12 @@ class HostRoot:
     def exists(self, inside: str) -> bool:
         return self.path(inside).exists()
 
+    def glob(self, pattern: str) -> list[str]:
+        """Paths of the host that match a pattern in their last part, sorted."""
+        folder, _, name = pattern.rpartition("/")
+        inside = self.path(folder)
+        return sorted(f"{folder}/{found.name}" for found in inside.glob(name)) if inside.is_dir() else []
+
     def read(self, inside: str) -> str:
         """The text of a file, stripped; empty where it can't be read."""
         try:

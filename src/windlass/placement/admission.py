@@ -15,14 +15,16 @@ import msgspec
 
 from windlass.cluster.pods import PENDING
 from windlass.model.configuration import ResourceRules
-from windlass.model.decision import Admit, AdmittedPodSet, Bind, Evict, Hold, Reserve
+from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve
 from windlass.model.queue import QueueSystem
 from windlass.model.reasons import Reason
 from windlass.model.verdict import Verdict
 from windlass.model.workload import Workload
+from windlass.placement.decided import admit_of, reserve_of, short_of_room, wholes
 from windlass.placement.elastic import is_extra, whole_key
 from windlass.placement.explain.aftermath import Aftermath
 from windlass.placement.filters import pod_holds
+from windlass.placement.giving_way import give_way
 from windlass.placement.grants import GrantReader
 from windlass.placement.lifetimes import Lifetimes
 from windlass.placement.obstacles import Obstacles
@@ -35,7 +37,6 @@ from windlass.placement.timeplan.alone import keep_free
 from windlass.placement.timeplan.passes import InTime, decide_in_time
 from windlass.placement.timeplan.room import Room
 from windlass.placement.timeplan.terms import TimeSettings
-from windlass.placement.timeplan.walls import Wall, counts_by_node, domain_of
 from windlass.queueing.admit import admit
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.node import queue_time
@@ -143,15 +144,19 @@ class _Admission:
                 self._bind_seats(piece, ())
         return WorkloadDecisions(
             Aftermath(self._room, self._config, self._by_key, found),
-            tuple(self._admit(key, parts) for key, parts in self._admits.items() if not self._is_pod(key)),
+            tuple(
+                admit_of(self._whole[key], parts)
+                for key, parts in self._admits.items()
+                if not is_alone(self._whole[key])
+            ),
             tuple(self._binds),
             tuple(self._evict(key, parts) for key, parts in self._evicted.items()),
             (
                 *(hold for key, hold in self._holds.items() if key not in self._admits),
-                *self._short(found),
+                *short_of_room(found.short, self._overlay.snapshot.facts.size),
             ),
-            tuple(self._reserve(wall) for wall in found.walls if wall.seats),
-            {node: self._wholes(keys) for node, keys in self._site.seats.leaving().items()},
+            tuple(reserve_of(wall, self._overlay.snapshot.facts) for wall in found.walls if wall.seats),
+            {node: wholes(keys) for node, keys in self._site.seats.leaving().items()},
             keep_free(self._room, found.walls),
         )
 
@@ -159,9 +164,9 @@ class _Admission:
         """What is in no queue and comes before all that is queued, then what is queued, then the rest."""
         before, behind = self._unqueued()
         disruptions = self._preemption.begin_pass(self._dragged())
-        outcomes = [
-            one for turn, piece in enumerate(before) for one in self._place_unqueued(piece, turn, site)
-        ]
+        outcomes: list[Outcome] = []
+        for turn, piece in enumerate(before):
+            outcomes = self._place_unqueued(piece, turn, site, outcomes)
         queued = [piece for piece in self._pieces if piece.queue]
         counted = self._overlay.recall.counted
         gone: list[Outcome] = []
@@ -181,12 +186,9 @@ class _Admission:
         outcomes += [
             msgspec.structs.replace(one, turn=turn) for turn, one in enumerate(decided, start=len(before))
         ]
-        first = len(before) + len(queued)
-        return outcomes + [
-            one
-            for turn, piece in enumerate(behind, start=first)
-            for one in self._place_unqueued(piece, turn, site)
-        ]
+        for turn, piece in enumerate(behind, start=len(before) + len(queued)):
+            outcomes = self._place_unqueued(piece, turn, site, outcomes)
+        return outcomes
 
     def _dragged(self) -> dict[str, tuple[str, ...]]:
         """Gang → the pods of its extra members, which don't stay without its minimum."""
@@ -238,25 +240,29 @@ class _Admission:
         before = max([before, *promised])
         return ordered[:before], ordered[before:]
 
-    def _is_pod(self, key: str) -> bool:
-        return is_alone(self._whole[key])
-
-    def _place_unqueued(self, piece: Workload, turn: int, site: Site) -> list[Outcome]:
+    def _place_unqueued(
+        self, piece: Workload, turn: int, site: Site, outcomes: list[Outcome]
+    ) -> list[Outcome]:
+        """`outcomes` with its own, and with what changes for those that were admitted before it."""
         if piece.hold or not piece.active:
             code, message = piece.hold_code or "JOB_SUSPENDED", piece.hold or "it is not active"
-            return [Held(piece.key, code, message, turn)]
+            return [*outcomes, Held(piece.key, code, message, turn)]
         held = self._member_hold(piece)
         if held is not None:
-            return [Held(piece.key, held.code, held.kube, turn)]
+            return [*outcomes, Held(piece.key, held.code, held.kube, turn)]
         choices = tuple(PodSetChoice(one.name, one.count, {}) for one in piece.pod_sets)
         found = site.place(piece, choices)
-        if found.ok:
-            return [Admitted(piece.key, "", choices, found.nodes, found.after, turn)]
-        gone: list[Outcome] = []
-        by_priority = self._place_by_priority(site, gone, piece, choices) if found.feasible else None
-        if by_priority is None:
-            return [Held(piece.key, found.code, found.message, turn)]
-        return [*gone, Admitted(piece.key, "", choices, by_priority.nodes, by_priority.after, turn)]
+        if not found.ok and found.feasible and not is_extra(piece.key):
+            way = give_way(piece, choices, outcomes, self._by_key, site)
+            if way is not None:
+                found, outcomes = way
+            else:
+                gone: list[Outcome] = []
+                found = self._place_by_priority(site, gone, piece, choices) or found
+                outcomes = [*outcomes, *gone]
+        if not found.ok:
+            return [*outcomes, Held(piece.key, found.code, found.message, turn)]
+        return [*outcomes, Admitted(piece.key, "", choices, found.nodes, found.after, turn)]
 
     def _place_by_priority(
         self, site: Site, gone: list[Outcome], piece: Workload, choices: tuple[PodSetChoice, ...]
@@ -302,7 +308,7 @@ class _Admission:
 
     def _admitted(self, outcome: Admitted) -> None:
         self._admits.setdefault(whole_key(outcome.workload), []).append(outcome)
-        self._bind_seats(self._by_key[outcome.workload], self._wholes(outcome.after))
+        self._bind_seats(self._by_key[outcome.workload], wholes(outcome.after))
 
     def _bind_seats(self, piece: Workload, after: tuple[str, ...]) -> None:
         names = self._overlay.snapshot.facts.names
@@ -321,10 +327,6 @@ class _Admission:
             for pod_set in piece.pod_sets
         ]
 
-    @staticmethod
-    def _wholes(keys: Iterable[str]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(whole_key(key) for key in keys))
-
     def _held(self, outcome: Held, found: InTime) -> None:
         key = whole_key(outcome.workload)
         nodes = self._overlay.snapshot.facts.size
@@ -336,41 +338,6 @@ class _Admission:
                     verdict, planned_start=outlook.start, ahead=outlook.ahead, outlook=outlook.text
                 )
             self._holds[key] = Hold(key, verdict)
-
-    def _reserve(self, wall: Wall) -> Reserve:
-        facts = self._overlay.snapshot.facts
-        domain = domain_of([seat.node for seat in wall.seats], facts)
-        return Reserve(whole_key(wall.key), domain, wall.start, wall.end, counts_by_node(wall, facts))
-
-    def _short(self, found: InTime) -> list[Hold]:
-        """Reservations that lack room."""
-        nodes = self._overlay.snapshot.facts.size
-        return [
-            Hold(
-                one.key,
-                Verdict("GPU_FULL", nodes, detail=f"there is room for {one.found} of its {one.wanted} units"),
-            )
-            for one in found.short
-        ]
-
-    def _admit(self, key: str, parts: Sequence[Admitted]) -> Admit:
-        """One decision a workload: its pieces together."""
-        sets: dict[str, AdmittedPodSet] = {}
-        for part in parts:
-            nodes = part.nodes or tuple({} for _ in part.choices)
-            for choice, where in zip(part.choices, nodes, strict=True):
-                known = sets.get(choice.name)
-                count, merged = choice.count, dict(where)
-                if known is not None:
-                    count += known.count
-                    merged = {
-                        name: known.nodes.get(name, 0) + where.get(name, 0)
-                        for name in {**known.nodes, **where}
-                    }
-                sets[choice.name] = AdmittedPodSet(choice.name, count, choice.flavors, merged)
-        whole = self._whole[key]
-        after = self._wholes(name for part in parts for name in part.after)
-        return Admit(key, whole.kind, parts[0].queue, tuple(sets.values()), after)
 
     def _running(self, key: str) -> Workload:
         """Also one that nobody decides on here: a lone pod, or a pod that is alone in leaving."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from windlass.cluster.pods import PENDING
 from windlass.cluster.shape import Shape, make_shape
+from windlass.model.owners.normalise import QUEUE_NAME
 from windlass.model.pod import Pod, PodSpec
 from windlass.model.queue import QueueSystem, ResourceFlavor
 from windlass.model.workload import Workload
@@ -42,7 +43,7 @@ class Members:
         for choice in choices:
             pod_set = sets[choice.name]
             flavors = self._flavors(choice)
-            pod, shape = self.with_flavors(pod_set.pod, flavors)
+            pod, shape = self.with_flavors(pod_set.pod, flavors, workload.queue)
             named = next((flavor for flavor in flavors if flavor.topology), None)
             if named is not None and named.topology in self._system.topologies:
                 tree, topology = self._tree(named), named.topology
@@ -60,11 +61,13 @@ class Members:
             parts.append(Part(choice.name, left, pod, shape, request, own, topology, existing))
         return parts, tree, topology
 
-    def with_flavors(self, pod: Pod, flavors: Sequence[ResourceFlavor]) -> tuple[Pod, Shape]:
-        key = (id(pod), tuple(flavor.name for flavor in flavors))
+    def with_flavors(self, pod: Pod, flavors: Sequence[ResourceFlavor], queue: str = "") -> tuple[Pod, Shape]:
+        """The pod as it will be. Where classes say how pods are placed, it carries its queue, which may be a class."""
+        queue = "" if self._overlay.table.strategies.by_shape else queue
+        key = (id(pod), (queue, *(flavor.name for flavor in flavors)))
         known = self.flavored.get(key)
         if known is None:
-            made = _flavored(pod, flavors)
+            made = _in_queue(_flavored(pod, flavors), queue)
             known = self.flavored[key] = (pod, made, make_shape(made))
         return known[1], known[2]
 
@@ -88,6 +91,13 @@ class Members:
             ]
             found = self._trees[key] = DomainTree.build(levels, values, facts.names)
         return found
+
+
+def _in_queue(pod: Pod, queue: str) -> Pod:
+    if not queue or QUEUE_NAME in pod.metadata.labels:
+        return pod
+    labels = {**pod.metadata.labels, QUEUE_NAME: queue}
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, labels=labels))
 
 
 def _flavored(pod: Pod, flavors: Sequence[ResourceFlavor]) -> Pod:

@@ -41,7 +41,20 @@ class QueueConfig(msgspec.Struct, frozen=True):
     """What starting again costs a victim, added to the run time that it loses."""
     lost_seconds_cap: int = 7 * 86400
     """More lost run time than this counts as this much, whatever a tenant declares."""
+    lost_seconds_caps: dict[str, int] = msgspec.field(default_factory=dict)
+    """The same for the work of single ClusterQueues."""
     budgets_yield_to: tuple[str, ...] = ()
     """`reclaim`, `fairShare`, `priority`: what may break a disruption budget where nothing else helps."""
     max_cycles: int = 1_000_000
     """A bound on the number of rounds; what is undecided then is held."""
+
+    def seconds_lost(self, elapsed: int, declared_restart: int | None, queue: str = "") -> int:
+        """What a victim loses, in run time: the work of so many seconds, and the start anew.
+
+        What its owner declares of the start counts within the cap, so that nobody is out of reach by declaring much;
+        what the administrator sets counts besides.
+        """
+        cap = self.lost_seconds_caps.get(queue, self.lost_seconds_cap)
+        if declared_restart is not None:
+            return min(max(0, elapsed) + declared_restart, cap)
+        return min(max(0, elapsed), cap) + self.restart_seconds

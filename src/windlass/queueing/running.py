@@ -57,7 +57,7 @@ def _loss(running: Running, config: QueueConfig, now: int) -> tuple[int, int]:
     if not running.pods:
         return 0, 0  # nothing of it exists yet
     since = workload.checkpoint_at or workload.started_at or running.reserved_at
-    seconds = min(max(0, now - since), config.lost_seconds_cap) + config.restart_seconds
+    seconds = config.seconds_lost(now - since, workload.restart_seconds, running.node.name)
     gpus = sum(amount for (_, resource), amount in running.usage.items() if resource == GPU)
     if gpus:
         return gpus * seconds, 0

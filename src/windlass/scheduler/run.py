@@ -38,12 +38,15 @@ log = logging.getLogger(__name__)
 STUCK_SECONDS = 120.0
 """A loop that has not got round for so long is restarted by its kubelet."""
 SETTLE_SECONDS = 10.0
+MOST_REPORTED = 10_000
 
 
 class Scheduler:
     def __init__(self, client: KubeClient, options: Options) -> None:
         self._client, self._options = client, options
         self.metrics = Metrics()
+        self._reported: dict[tuple[str, str], str] = {}
+        """Kind and key of what can't be read → why, as it was reported."""
         self.recorder = Recorder(client, options.identity)
         self.world = World(options, self._report)
         self.informers = Informers(client, self.world.push)
@@ -102,6 +105,7 @@ class Scheduler:
 
     def carry_out(self, plan: Plan, snapshot: Snapshot) -> None:
         """The loop's sink."""
+        self._report_odd(snapshot)
         self.carrier.carry_out(plan, snapshot)
         self.queue_status.see(snapshot)
         self.memory.see(plan, snapshot)
@@ -151,11 +155,27 @@ class Scheduler:
         return not self._options.leader_elect or self.lease.is_held
 
     def _report(self, odd: Unreadable) -> None:
-        """Once for each object and what is wrong with it: the recorder counts repeats."""
-        key = f"{odd.namespace}/{odd.name}" if odd.namespace else odd.name
+        """An object that could not be decoded."""
+        self._report_once(
+            odd.kind, f"{odd.namespace}/{odd.name}" if odd.namespace else odd.name, str(odd.error)
+        )
+
+    def _report_odd(self, snapshot: Snapshot) -> None:
+        """Pods and nodes that were decoded, and of which the engine can't read something."""
+        for name, why in snapshot.unreadable.items():
+            kind, _, key = name.partition(" ") if " " in name else ("Pod", "", name)
+            self._report_once(kind, key, why)
+
+    def _report_once(self, kind: str, key: str, why: str) -> None:
+        """Once for each object and what is wrong with it."""
+        if self._reported.get((kind, key)) == why:
+            return
+        if len(self._reported) >= MOST_REPORTED:
+            self._reported.clear()
+        self._reported[kind, key] = why
         self.metrics.unreadable.inc()
-        log.warning("%s %s can't be read: %s", odd.kind, key, odd.error)
-        event = Event(Regarding(odd.kind, key), "Unreadable", str(odd.error), "Reading", "Warning")
+        log.warning("%s %s can't be read: %s", kind, key, why)
+        event = Event(Regarding(kind, key), "Unreadable", why, "Reading", "Warning")
         if self._may_write() and not self._options.shadow:
             self.recorder.record(event, droppable=True)
 

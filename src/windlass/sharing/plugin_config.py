@@ -105,8 +105,9 @@ def _value(
     for flag in (field.flag, *(alias for alias, real in ALIASES.items() if real == field.flag)):
         if flags.get(flag) is not None:
             return field.parse(flags[flag], flag)
-    if environment.get(field.variable):
-        return field.parse(environment[field.variable], field.variable)
+    for variable in field.variables:
+        if environment.get(variable):
+            return field.parse(environment[variable], variable)
     given = _at(raw, field.path)
     return field.default if given is None else field.parse(given, field.path)
 

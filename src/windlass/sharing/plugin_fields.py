@@ -27,10 +27,10 @@ class Field(msgspec.Struct, frozen=True):
     path: str
     """In the file: `flags.plugin.deviceListStrategy`."""
     flag: str
-    variable: str
+    variables: tuple[str, ...]
+    """Of the environment; the first that is set counts."""
     default: Any
     parse: Parse
-    help: str = ""
 
 
 def flag(raw: Any, path: str) -> bool:
@@ -109,9 +109,21 @@ def channels(raw: Any, path: str) -> tuple[int, ...]:
 STRATEGIES = ("envvar", "volume-mounts", "cdi-annotations", "cdi-cri")
 
 
-def _field(path: str, flag_name: str, default: Any, parse: Parse, help_text: str = "") -> Field:
+_LABELS_TOO = ("flags.migStrategy", "flags.failOnInitError", "flags.useNodeFeatureAPI")
+"""Settings that GPU Feature Discovery also takes under a name of its own."""
+_NEWER_VARIABLES = {
+    "NVIDIA_CTK_PATH": "NVIDIA_CDI_HOOK_PATH",
+    "CONTAINER_DRIVER_ROOT": "DRIVER_ROOT_CTR_PATH",
+}
+
+
+def _field(path: str, flag_name: str, default: Any, parse: Parse) -> Field:
     variable = flag_name.removeprefix("--").replace("-", "_").upper()
-    return Field(path, flag_name, variable, default, parse, help_text)
+    if path.startswith("flags.gfd."):
+        return Field(path, flag_name, (f"GFD_{variable}",), default, parse)
+    newer = [_NEWER_VARIABLES[variable]] if variable in _NEWER_VARIABLES else []
+    other = [f"GFD_{variable}"] if path in _LABELS_TOO else []
+    return Field(path, flag_name, (*newer, variable, *other), default, parse)
 
 
 FIELDS: Sequence[Field] = (
@@ -160,5 +172,6 @@ ALIASES = {
     "--dev-root": "--nvidia-dev-root",
     "--nvidia-cdi-hook-path": "--nvidia-ctk-path",
     "--driver-root-ctr-path": "--container-driver-root",
+    "--output": "--output-file",
 }
-"""Newer names of flags that the original takes too."""
+"""Other names of flags that the original takes too."""

@@ -102,6 +102,26 @@ OWNERSHIP: list[Step] = [
     Step(_deployment("ssa2"), "edit", {"metadata": {"labels": {"q": None, "new": "1"}}}),
     Step(
         _deployment("ssa2"),
+        "more",
+        {
+            "metadata": {"finalizers": ["example.com/z"]},
+            "spec": {"template": {"spec": {"containers": [{"name": "first", "image": "f:1"}]}}},
+        },
+    ),
+    Step(
+        _deployment("ssa2"),
+        "more",
+        {
+            "metadata": {"finalizers": ["example.com/a"]},
+            "spec": {
+                "template": {
+                    "spec": {"containers": [{"name": "new", "image": "n:1"}, {"name": "main", "tty": True}]}
+                }
+            },
+        },
+    ),
+    Step(
+        _deployment("ssa2"),
         "directives",
         {
             "spec": {

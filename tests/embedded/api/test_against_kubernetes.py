@@ -187,7 +187,8 @@ def test_fields_are_owned_alike(real: Real) -> None:
             assert _owners(ours) == _owners(answer), step
             for part in ("spec", "data"):
                 assert ours.get(part) == answer.get(part), step
-            assert ours["metadata"].get("labels") == answer["metadata"].get("labels")
+            for part in ("labels", "finalizers"):
+                assert ours["metadata"].get(part) == answer["metadata"].get(part), step
 
 
 def test_makers_own_what_they_made(real: Real) -> None:

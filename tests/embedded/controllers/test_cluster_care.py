@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from tests.embedded.world import Tree, World, conditions, template
+
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.controllers.events import EventWriter
 from windlass.embedded.controllers.queue import LONGEST_PAUSE, WorkQueue
@@ -220,3 +220,23 @@ class TestQueue:
         assert pauses[-1] == LONGEST_PAUSE
         queue.succeeded("a")
         assert queue.failed("a", 0.0) == pauses[0]
+
+
+def test_a_definition_goes_after_its_objects(world: World) -> None:
+    crds = "customresourcedefinitions.apiextensions.k8s.io"
+    names = {"kind": "Thing", "plural": "things", "singular": "thing", "listKind": "ThingList"}
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+    spec = {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]}
+    world.verbs.create(crds, "", {"metadata": {"name": "things.example.com"}, "spec": spec})
+    world.verbs.create(
+        "things.example.com", "default", {"metadata": {"name": "one", "finalizers": ["example.com/hold"]}}
+    )
+    world.step()
+    world.verbs.delete(crds, "", "things.example.com")
+    world.pass_time(2)
+    assert "deletionTimestamp" in world.get("things.example.com", "one")["metadata"]
+    assert world.verbs.find(crds, "", "things.example.com") is not None
+    world.verbs.patch("things.example.com", "default", "one", {"metadata": {"finalizers": None}})
+    world.pass_time(2)
+    assert world.verbs.find(crds, "", "things.example.com") is None

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tests.embedded.world import Tree, World, conditions, template
+
 from windlass.embedded.controllers.deployment import REVISION
 from windlass.embedded.controllers.template import POD_TEMPLATE_HASH
 

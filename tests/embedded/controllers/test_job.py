@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tests.embedded.world import Tree, World, conditions, template
+
 from windlass.embedded.controllers.job_pods import INDEX, indices_of, indices_text
 from windlass.embedded.controllers.objects import timestamp
 
@@ -162,7 +162,7 @@ class TestFailure:
         end(world, first, "Failed")
         assert conditions(job(world)) == {"FailureTarget": "True", "Failed": "True"}
         assert second["metadata"]["name"] not in [pod["metadata"]["name"] for pod in active(world)]
-        failed = [each for each in status(world)["conditions"] if each["type"] == "Failed"][0]
+        failed = next(each for each in status(world)["conditions"] if each["type"] == "Failed")
         assert failed["reason"] == "BackoffLimitExceeded"
         assert failed["message"] == "Job has reached the specified backoff limit"
         assert "BackoffLimitExceeded" in world.reasons("Job", "train")
@@ -181,7 +181,7 @@ class TestFailure:
         world.pass_time(29)
         assert conditions(job(world)) == {}
         world.pass_time(2)
-        failed = [each for each in status(world)["conditions"] if each["type"] == "Failed"][0]
+        failed = next(each for each in status(world)["conditions"] if each["type"] == "Failed")
         assert failed["reason"] == "DeadlineExceeded"
         assert active(world) == []
 
@@ -215,7 +215,7 @@ class TestFailure:
         make(world, podFailurePolicy={"rules": [rule]})
         name = active(world)[0]["metadata"]["name"]
         end(world, active(world)[0], "Failed", 42)
-        failed = [each for each in status(world)["conditions"] if each["type"] == "Failed"][0]
+        failed = next(each for each in status(world)["conditions"] if each["type"] == "Failed")
         assert failed["reason"] == "PodFailurePolicy"
         assert failed["message"] == (
             f"Container main for pod default/{name} failed with exit code 42 matching FailJob rule at index 0"

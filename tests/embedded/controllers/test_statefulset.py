@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from tests.embedded.world import Tree, World, template
+
 from windlass.embedded.controllers.revisions import REVISIONS
 
 SETS = "statefulsets.apps"

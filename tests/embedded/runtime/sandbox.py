@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import msgspec
-
 from tests.embedded.world import Tree, World
+
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.fleet import default_fleet
 from windlass.embedded.runtime.fleet_nodes import fleet_nodes

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.embedded.runtime.sandbox import GPU, Sandbox
 from tests.embedded.world import Tree, conditions, template
+
 from windlass.embedded.runtime.containers import Exit
 from windlass.model.errors import InputError
 
@@ -82,7 +82,7 @@ class TestNode:
         world.pass_time(15)
         found = node(world, "cpu-0")
         assert conditions(found)["Ready"] == "Unknown"
-        ready = [each for each in found["status"]["conditions"] if each["type"] == "Ready"][0]
+        ready = next(each for each in found["status"]["conditions"] if each["type"] == "Ready")
         assert (ready["reason"], ready["message"]) == (
             "NodeStatusUnknown",
             "Kubelet stopped posting node status.",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.embedded.runtime.sandbox import GPU, Sandbox
-from windlass.embedded.runtime.interface import Refused
+
+from windlass.embedded.runtime.interface import STDOUT, ExecRequest, Refused
 from windlass.embedded.runtime.nvidia_smi import Seen, nvidia_smi
 from windlass.embedded.runtime.shell import Place, run_command
 from windlass.embedded.runtime.simulated import Delays
@@ -177,3 +177,15 @@ class TestLogs:
             Refused, match='container "main" in pod "q" is waiting to start: ContainerCreating'
         ):
             slow.logs("q")
+
+
+@pytest.mark.asyncio
+async def test_cat_gives_back_what_it_is_given(world: Sandbox) -> None:
+    world.start("p", "cpu-0", command=["sleep", "infinity"])
+    session = await world.nodes.runtime.exec(
+        world.get("pods", "p"), ExecRequest(command=("cat",), stdin=True)
+    )
+    await session.write(b"typed in\n")
+    await session.end_input()
+    assert [piece async for piece in session.output()] == [(STDOUT, b"typed in\n")]
+    assert await session.exit_code() == 0

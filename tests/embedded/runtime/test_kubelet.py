@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from tests.embedded.runtime.sandbox import GPU, Sandbox
 from tests.embedded.world import Tree, conditions
+
 from windlass.embedded.runtime.simulated import Delays
 
 ANY = [{"operator": "Exists"}]

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 import pytest_asyncio
-
 from tests.embedded.world import Tree
+
 from windlass.embedded.controllers.all import Controllers
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.registry.registry import Registry
@@ -101,6 +101,7 @@ class Host:
         return b"".join(pieces).decode()
 
     async def until_logged(self, name: str, text: str) -> None:
+        await self.until(lambda: self.nodes._containers.runs(self.pod(name), "main"))
         deadline = time.monotonic() + PATIENCE
         while text not in await self.logs(name):
             assert time.monotonic() < deadline, "not in time"
@@ -198,7 +199,7 @@ class TestLife:
 
     async def test_processes_end_with_the_cluster(self, tmp_path: Path) -> None:
         host = Host(tmp_path)
-        host.start("p", "sh", "-c", "echo pid $$; sleep 600")
+        host.start("p", "sh", "-c", "echo pid $$$$; sleep 600")
         await host.until_logged("p", "pid")
         pid = int((await host.logs("p")).split()[1])
         await host.close()

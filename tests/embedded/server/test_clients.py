@@ -7,6 +7,7 @@ from pathlib import Path
 
 import kubernetes
 import lightkube
+import pytest
 from kubernetes.client.exceptions import ApiException
 from lightkube.core.exceptions import ApiError
 from lightkube.models.core_v1 import Container, PodSpec
@@ -44,12 +45,9 @@ def test_the_official_client(served: Served) -> None:
             if len(told) == 3:
                 watch.stop()
         assert told == [("ADDED", "official"), ("MODIFIED", "official"), ("DELETED", "official")]
-        try:
+        with pytest.raises(ApiException) as refused:
             core.read_namespaced_config_map("official", "default")
-        except ApiException as refused:
-            assert refused.status == 404
-        else:
-            raise AssertionError("a deleted object was found")
+        assert refused.value.status == 404
 
 
 def test_lightkube(served: Served) -> None:
@@ -73,12 +71,9 @@ def test_lightkube(served: Served) -> None:
     config = ConfigMap(metadata=ObjectMeta(name="light", namespace="default"), data={"x": "1"})
     assert client.apply(config).data == {"x": "1"}
     client.delete(Pod, "light")
-    try:
+    with pytest.raises(ApiError) as refused:
         client.get(Pod, "light")
-    except ApiError as refused:
-        assert refused.status.code == 404
-    else:
-        raise AssertionError("a deleted object was found")
+    assert refused.value.status.code == 404
 
 
 def test_windlass_own_informer(served: Served, tmp_path: Path) -> None:

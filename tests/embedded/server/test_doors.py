@@ -90,9 +90,11 @@ def test_the_certificate_is_checked_by_its_authority(served: Served) -> None:
     with socket.create_connection((where.hostname, where.port)) as plain, pytest.raises(ssl.SSLError):
         stranger.wrap_socket(plain, server_hostname="127.0.0.1")
     friend = ssl.create_default_context(cadata=served.identity.authority)
-    with socket.create_connection((where.hostname, where.port)) as plain:
-        with friend.wrap_socket(plain, server_hostname="localhost") as secure:
-            assert secure.version() in ("TLSv1.2", "TLSv1.3")
+    with (
+        socket.create_connection((where.hostname, where.port)) as plain,
+        friend.wrap_socket(plain, server_hostname="localhost") as secure,
+    ):
+        assert secure.version() in ("TLSv1.2", "TLSv1.3")
 
 
 def test_plain_http_is_not_spoken(served: Served) -> None:

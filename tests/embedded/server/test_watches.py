@@ -1,4 +1,4 @@
-"""Watches, on the embedded server and on a real one: from a version, from nothing, with selectors, bookmarks and forms."""
+"""Watches, on the embedded server and on a real one: from a version, from nothing, with selectors and bookmarks."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import urllib3
@@ -97,6 +98,10 @@ def content(name: str, step: int) -> Tree:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
+def enough(writers: list[Writer]) -> bool:
+    return sum(one.writes for one in writers) >= LEAST_WRITES or any(one.problem for one in writers)
+
+
 def _root() -> Path:
     return Path(__file__).parents[3]
 
@@ -118,9 +123,7 @@ def test_no_acknowledged_write_is_lost(tmp_path: Path) -> None:
         ]
         for writer in writers:
             writer.start()
-        until(
-            lambda: sum(one.writes for one in writers) >= LEAST_WRITES or any(one.problem for one in writers)
-        )
+        until(partial(enough, writers), what=f"{LEAST_WRITES} writes")
         newest = int(server.client.get(MAPS, limit=1).ok()["metadata"]["resourceVersion"])
         server.kill()
         for writer in writers:

@@ -40,7 +40,9 @@ GOALS = {
     **dict.fromkeys(("shapes-10k", "shapes-50k", "mixed-10k", "mixed-50k"), Goal(per_second=5_000)),
     "gangs-1000x8": Goal(per_second=500),
     "gang-1x1000": Goal(seconds=0.2),
-    **dict.fromkeys(("preempt-pod", "preempt-node", "preempt-gang", "preempt-none"), Goal(seconds=0.2)),
+    **dict.fromkeys(
+        ("preempt-pod", "preempt-node", "preempt-gang", "preempt-none", "preempt-crowd"), Goal(seconds=0.2)
+    ),
     **dict.fromkeys(("never-full", "never-large"), Goal(seconds=0.05)),
 }
 
@@ -57,6 +59,8 @@ WHAT = {
     "preempt-node": "a pod of 8 GPUs; all of a node has to go",
     "preempt-gang": "4 pods of 8 GPUs in one rack",
     "preempt-none": "a pod of 8 GPUs; the candidates are on too many nodes",
+    "preempt-crowd": "32 pods of 8 GPUs in a queue; 2,400 one-GPU pods fill all nodes",
+    "plans-400": "300 workloads wait, 760 pods run, all with run times",
     "never-full": "10 pods of 8 GPUs, all nodes taken by others",
     "never-large": "10 pods of 9 GPUs, more than any node has",
     "kueue-baseline": "baseline: 15,000 workloads, 30 queues",
@@ -69,6 +73,7 @@ WHAT = {
     "quick-gangs": "50 gangs of 8, each within a rack",
     "quick-gang": "one gang of 200 pods",
     "quick-preempt": "a pod of 8 GPUs; all of a node has to go",
+    "quick-plans": "30 workloads wait, 80 pods run, all with run times",
     "quick-kueue": "large-scale, two queues of it",
     "quick-steady": "20 queues, gangs in the backlog",
 }
@@ -145,11 +150,12 @@ PARTS = {
         ("gangs-1000x8", "gang-1x1000"), ("quick-gangs", "quick-gang"), "Gangs with topology", RATE
     ),
     "preemption": EnginePart(
-        ("preempt-pod", "preempt-node", "preempt-gang", "preempt-none"),
+        ("preempt-pod", "preempt-node", "preempt-gang", "preempt-none", "preempt-crowd"),
         ("quick-preempt",),
-        "Preemption, 20,000 running pods, 2,000 of them candidates",
+        "Preemption (5,000 nodes: 20,000 running pods, 2,000 of them candidates)",
         ONCE,
     ),
+    "plans": EnginePart(("plans-400",), ("quick-plans",), "Planned starts (backfill)", ONCE),
     "verdict": EnginePart(
         ("never-full", "never-large"), ("never-full",), "The verdict that a job can't start", ONCE
     ),

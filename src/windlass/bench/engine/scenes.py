@@ -188,6 +188,49 @@ def gangs(count: int, size: int, requests: Mapping[str, str], queue: str, **topo
     return made
 
 
+TIMED_QUEUES = ("time-0", "time-1", "time-2")
+_DURATION = "windlass.dev/duration"
+
+
+def _timed(number: int, gpus: int, seconds: int, **group: str) -> Pod:
+    labels = {QUEUE_LABEL: TIMED_QUEUES[number % 3]}
+    annotations = {_DURATION: f"{seconds}s"}
+    if group:
+        labels[GROUP_LABEL], annotations[TOTAL] = group["name"], group["total"]
+        if "required" in group:
+            annotations[REQUIRED] = group["required"]
+    return pod({"cpu": "8", "memory": "64Gi", GPU: str(gpus)}, labels=labels, annotations=annotations)
+
+
+def timed_running(nodes: int, count: int) -> list[Pod]:
+    """Pods of one to eight GPUs with different ends, on nodes that they don't fill evenly."""
+    free = [8] * nodes
+    made = []
+    for number in range(count):
+        gpus = (1, 2, 2, 4, 4, 8)[number * 5 % 6]
+        node = next((n for k in range(12) if free[n := (number * 7_919 + k * 131) % nodes] >= gpus), None)
+        if node is not None:
+            free[node] -= gpus
+            seconds = 4_000 + number * 6_151 % 86_000
+            made.append(on_node(named(_timed(number, gpus, seconds), f"run-{number:05}"), f"node-{node:05}"))
+    return made
+
+
+def timed_waiting(count: int) -> list[Pod]:
+    """Single pods and gangs of up to eight, most gangs within a rack, all with a run time."""
+    made: list[Pod] = []
+    for number in range(count):
+        size, gpus = (1, 1, 1, 2, 4, 8)[number * 5 % 6], (1, 2, 4, 8, 8)[number % 5]
+        seconds, name = 600 + number * 6_151 % 39_000, f"wait-{number:05}"
+        if size == 1:
+            made.append(named(_timed(number, gpus, seconds), name))
+            continue
+        rack = {"required": RACK} if number % 5 > 1 else {}
+        template = _timed(number, gpus, seconds, name=name, total=str(size), **rack)
+        made += pods_like(template, size, name)
+    return made
+
+
 def queue_objects(queues: Sequence[Tree], *, topology: Sequence[str] = ()) -> list[object]:
     """A ResourceFlavor `default` over all nodes (with a Topology, where levels are given), these ClusterQueues and a
     LocalQueue of the same name for each."""

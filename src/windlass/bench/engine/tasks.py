@@ -164,6 +164,45 @@ def _asking(asks: str) -> list[Pod]:
     )
 
 
+def crowd(name: str, *, size: int, nodes: int) -> Measured:
+    """One-GPU pods of three priorities fill all nodes; a gang of eight-GPU pods in their queue needs `size` nodes."""
+    policy = {"withinClusterQueue": "LowerPriority"}
+    queues = [scenes.cluster_queue("q", {**PLENTY, scenes.GPU: str(8 * nodes)}, preemption=policy)]
+    labels = {scenes.QUEUE_LABEL: "q"}
+    small = [
+        scenes.pod({"cpu": "2", "memory": "8Gi", scenes.GPU: "1"}, labels=labels, priority=priority)
+        for priority in range(3)
+    ]
+    running = [
+        scenes.on_node(scenes.named(small[number % 3], f"run-{number:06}"), f"node-{number // 8:05}")
+        for number in range(8 * nodes)
+    ]
+    annotations = {scenes.TOTAL: str(size)}
+    gang = scenes.pod(
+        {"cpu": "8", "memory": "64Gi", scenes.GPU: "8"},
+        labels={**labels, scenes.GROUP_LABEL: "urgent"},
+        annotations=annotations,
+        priority=100,
+    )
+    there = [*scenes.gpu_nodes(nodes), *scenes.queue_objects(queues), *running]
+    return decided_after(name, nodes, there, scenes.pods_like(gang, size, "urgent"))
+
+
+def plans(name: str, *, nodes: int, running: int, waiting: int) -> Measured:
+    """Work with declared run times runs, more of it waits: every start is planned, and nobody delays those before."""
+    queues = [
+        scenes.cluster_queue(queue, {**PLENTY, scenes.GPU: str(4 * nodes)}, cohort="all")
+        for queue in scenes.TIMED_QUEUES
+    ]
+    objects = [
+        *scenes.gpu_nodes(nodes, nodes_a_rack=16),
+        *scenes.queue_objects(queues, topology=LEVELS),
+        *scenes.timed_running(nodes, running),
+        *scenes.timed_waiting(waiting),
+    ]
+    return decided(name, nodes, objects, 1, "decisions")
+
+
 def never_fits(name: str, *, gpus: int, nodes: int = 500) -> Measured:
     """A job of ten pods with `gpus` each on a cluster that others have filled."""
     filler = scenes.pod({"cpu": "8", "memory": "64Gi", scenes.GPU: "8"})
@@ -223,6 +262,8 @@ TASKS: dict[str, Task] = {
     "preempt-node": partial(preemption, asks="node", scattered=False),
     "preempt-gang": partial(preemption, asks="gang", scattered=False),
     "preempt-none": partial(preemption, asks="node", scattered=True),
+    "preempt-crowd": partial(crowd, size=32, nodes=300),
+    "plans-400": partial(plans, nodes=400, running=760, waiting=300),
     "never-full": partial(never_fits, gpus=8),
     "never-large": partial(never_fits, gpus=9),
     "kueue-baseline": partial(kueue, configuration=_SETS.Configuration(5, 6, _SETS.BASELINE, 4, 8)),
@@ -239,6 +280,7 @@ TASKS: dict[str, Task] = {
     "quick-gangs": partial(many_gangs, gangs=50, size=8, nodes=500),
     "quick-gang": partial(one_gang, size=200, nodes=500),
     "quick-preempt": partial(preemption, asks="node", scattered=False, nodes=200),
+    "quick-plans": partial(plans, nodes=40, running=80, waiting=30),
     "quick-kueue": partial(kueue, configuration=_SETS.Configuration(1, 2, _SETS.LARGE_SCALE, 2, 8)),
     "quick-steady": partial(steady.queued, nodes=200),
     **_growth(plain_pods, "quick-plain", (250, 1_000), pods=1_000),

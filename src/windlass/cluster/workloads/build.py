@@ -14,6 +14,7 @@ import msgspec
 from windlass.cluster.workloads.facts import (
     Identity,
     checkpoint_of,
+    declared_restart,
     enforced_limit,
     evictions_of,
     is_evictable,
@@ -153,6 +154,7 @@ def _from_workload(unit: Unit, members: Members, inputs: Inputs) -> Workload:
         hold_code=hold[1] if admission is None else "",
         started_at=base.started_at or _first_start(members),
         checkpoint_at=max(base.checkpoint_at, checkpoint_of(wire.metadata, members.pods)),
+        restart_seconds=declared_restart([wire.metadata, *(pod.metadata for pod in members.pods)]),
     )
 
 
@@ -313,6 +315,7 @@ def _assembled(parts: Parts, members: Members, inputs: Inputs) -> Workload:
         limit_enforced=limit == enforced_limit(identity, parts.sets, parts.deadline),
         started_at=_first_start(members),
         checkpoint_at=checkpoint_of(identity.metadata, members.pods),
+        restart_seconds=declared_restart([identity.metadata, *(pod.metadata for pod in members.pods)]),
         evictable=is_evictable(identity, members.pods),
         evictions=evictions_of(identity.metadata, members.pods),
         promised=admission is None and is_promised(members.pods),

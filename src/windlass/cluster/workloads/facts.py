@@ -5,7 +5,7 @@ Read by `build` from the object that stands for the unit (`Identity`), or from i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -22,6 +22,8 @@ from windlass.model.workload import PodSet
 PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
 MAX_EXEC_TIME = "kueue.x-k8s.io/max-exec-time-seconds"
 DURATION = "windlass.dev/duration"
+RESTART_COST = "windlass.dev/restart-cost"
+"""What starting again costs: pulling, loading, warming up."""
 PREEMPTABLE = "volcano.sh/preemptable"
 EVICTIONS = "windlass.dev/evictions"
 """How often it was preempted so far; written where no Kueue Workload counts it."""
@@ -100,6 +102,12 @@ def checkpoint_of(metadata: ObjectMeta, pods: Sequence[Pod]) -> int:
     return max(seconds_of(stamp) for stamp in stamps)
 
 
+def declared_restart(metadata: Iterable[ObjectMeta]) -> int | None:
+    """What starting again costs, as the object or any of its pods declares; None where none does, or not legibly."""
+    declared = [_duration(one, RESTART_COST) for one in metadata if RESTART_COST in one.annotations]
+    return max((seconds for seconds in declared if seconds is not None), default=None)
+
+
 def evictions_of(metadata: ObjectMeta, pods: Sequence[Pod]) -> int:
     """How often it was preempted, as the object or its pods tell."""
     texts = [one.annotations.get(EVICTIONS, "") for one in (metadata, *(pod.metadata for pod in pods))]
@@ -126,7 +134,12 @@ def is_evictable(identity: Identity, pods: Sequence[Pod]) -> bool:
 
 def _declared(metadata: ObjectMeta) -> int | None:
     """A declared duration; one that can't be read bounds nothing."""
+    return _duration(metadata, DURATION)
+
+
+def _duration(metadata: ObjectMeta, annotation: str) -> int | None:
+    text = metadata.annotations.get(annotation)
     try:
-        return duration_seconds(metadata.annotations[DURATION]) if DURATION in metadata.annotations else None
+        return None if text is None else duration_seconds(text)
     except InputError:
         return None

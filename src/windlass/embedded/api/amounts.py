@@ -35,7 +35,10 @@ def added(one: Amounts, other: Amounts) -> Amounts:
     made = dict(one)
     for name, each in other.items():
         before = made.get(name)
-        made[name] = each if before is None else Amount(before.value + each.value, before.like)
+        if before is None or not before.value:
+            made[name] = each
+        else:
+            made[name] = Amount(before.value + each.value, before.like)
     return made
 
 

@@ -61,9 +61,30 @@ class Manager(msgspec.Struct, frozen=True):
     subresource: str = ""
 
 
-class _Owned(msgspec.Struct):
-    fields: Paths
-    time: str = ""
+class _Owned:
+    """What a manager owns. An entry of `managedFields` is read only where its fields matter, and kept if they don't."""
+
+    __slots__ = ("_fields", "entry", "time")
+
+    def __init__(self, fields: Paths | None, time: str = "", entry: Tree | None = None) -> None:
+        self._fields = fields
+        self.time = time
+        self.entry = entry
+
+    @property
+    def fields(self) -> Paths:
+        if self._fields is None:
+            self._fields = read((self.entry or {}).get("fieldsV1"))
+        return self._fields
+
+    def lose(self, paths: Paths) -> None:
+        """Take fields away, if they are this manager's."""
+        if self.entry is not None and not {path[0] for path in paths} & set(self.entry.get("fieldsV1") or ()):
+            return
+        common = self.fields & paths
+        if common:
+            self._fields = self.fields - common
+            self.entry = None
 
 
 Owners = dict[Manager, _Owned]
@@ -98,7 +119,7 @@ def track(
         return _with_owners(new, owners) if owners else _without_owners(new)
     for each, owned in owners.items():
         if each != me:
-            owned.fields = owned.fields - taken - gone if owned.fields & (taken | gone) else owned.fields
+            owned.lose(taken | gone)
     mine = owners.get(me)
     fields = ((mine.fields if mine is not None else set()) - gone) | taken
     if mine is None or fields != mine.fields:
@@ -175,8 +196,10 @@ def _check(kind: Kind, applied: object) -> None:
     if given != (kind.api_version, kind.kind):
         group, _, version = str(given[0]).rpartition("/")
         raise ApiError.bad_request(f"invalid object type: {group}/{version}, Kind={given[1]}")
-    metadata = applied.get("metadata")
-    if isinstance(metadata, dict) and metadata.get("managedFields"):
+    metadata = applied.get("metadata", {})
+    if not isinstance(metadata, dict):
+        raise ApiError.bad_request("error decoding YAML: metadata is not an object")
+    if metadata.get("managedFields"):
         raise ApiError.bad_request("metadata.managedFields must be nil")
 
 
@@ -231,7 +254,7 @@ def _settle(
         raise _conflict(conflicts)
     for each, owned in owners.items():
         if each != me:
-            owned.fields = owned.fields - touched - found.removed
+            owned.lose(touched | found.removed)
 
 
 def _taken_over(live: Tree, result: Tree, node: Node, owners: Owners, me: Manager) -> bool:
@@ -337,14 +360,14 @@ def _owners(obj: Tree, live: Tree | None) -> Owners:
             entry.get("apiVersion", ""),
             entry.get("subresource", ""),
         )
-        made[who] = _Owned(read(entry.get("fieldsV1")), entry.get("time", ""))
+        made[who] = _Owned(None, entry.get("time", ""), entry)
     return made
 
 
 def _with_owners(obj: Tree, owners: Owners) -> Tree:
-    kept = [(manager, owned) for manager, owned in owners.items() if owned.fields]
+    kept = [(manager, owned) for manager, owned in owners.items() if owned.entry or owned.fields]
     kept.sort(key=lambda each: (each[0].operation, each[1].time, each[0].name, each[0].api_version))
-    listed = [_entry(manager, owned.time, written(owned.fields)) for manager, owned in kept]
+    listed = [owned.entry or _entry(manager, owned.time, written(owned.fields)) for manager, owned in kept]
     return {**obj, "metadata": {**obj["metadata"], "managedFields": listed}}
 
 

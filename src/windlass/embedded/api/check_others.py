@@ -1,4 +1,4 @@
-"""Checks of the smaller kinds: configuration, services, quotas, nodes, volumes, budgets, classes, roles.
+"""Checks of the smaller kinds: configuration, services, quotas, nodes, budgets, leases, events.
 
 Fed by `api.validation` with decoded, defaulted trees. The wording is the Kubernetes API's (Apache-2.0).
 """
@@ -32,7 +32,6 @@ from windlass.embedded.api.trees import Tree
 
 _PORTS = "must be between 1 and 65535, inclusive"
 _MOST_DATA = 1024 * 1024
-_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 
 
 def config_map_errors(obj: Tree) -> Iterator[FieldError]:
@@ -241,53 +240,6 @@ def _is_network(text: str) -> bool:
     return "/" in text
 
 
-# ---- volumes
-
-
-def claim_errors(obj: Tree) -> Iterator[FieldError]:
-    spec = obj["spec"]
-    modes = spec.get("accessModes") or []
-    if not modes:
-        yield required("spec.accessModes", "at least 1 access mode is required")
-    for mode in modes:
-        if mode not in _MODES:
-            yield unsupported("spec.accessModes", mode, _MODES)
-    asked = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
-    if asked is None:
-        yield required("spec.resources[storage]")
-    elif amount(asked) <= 0:
-        yield invalid("spec.resources[storage]", asked, "must be greater than zero")
-
-
-_VOLUME_FIELDS = {
-    "accessModes",
-    "capacity",
-    "claimRef",
-    "mountOptions",
-    "nodeAffinity",
-    "persistentVolumeReclaimPolicy",
-    "storageClassName",
-    "volumeAttributesClassName",
-    "volumeMode",
-}
-
-
-def volume_errors(obj: Tree) -> Iterator[FieldError]:
-    spec = obj["spec"]
-    if not spec.get("accessModes"):
-        yield required("spec.accessModes")
-    for mode in spec.get("accessModes") or ():
-        if mode not in _MODES:
-            yield unsupported("spec.accessModes", mode, _MODES)
-    capacity = spec.get("capacity")
-    if not capacity:
-        yield required("spec.capacity")
-    if set(capacity or ()) != {"storage"}:
-        yield unsupported("spec.capacity", capacity, ("storage",))
-    if not set(spec) - _VOLUME_FIELDS:
-        yield required("spec", "must specify a volume type")
-
-
 # ---- budgets, leases, events
 
 
@@ -324,81 +276,3 @@ def event_errors(obj: Tree) -> Iterator[FieldError]:
     mine = obj["metadata"].get("namespace", "")
     if involved != mine and (involved or mine not in ("default", "kube-system")):
         yield invalid("involvedObject.namespace", involved, "does not match event.namespace")
-
-
-# ---- classes
-
-_SYSTEM_CLASSES = ("system-node-critical", "system-cluster-critical")
-HIGHEST_PRIORITY = 1_000_000_000
-
-
-def priority_class_errors(obj: Tree) -> Iterator[FieldError]:
-    name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
-    if name.startswith("system-"):
-        if name not in _SYSTEM_CLASSES:
-            yield forbidden_field(
-                "metadata.name",
-                "priority class names with 'system-' prefix are reserved for system use only. "
-                f"error: {name} is not a known system priority class",
-            )
-    elif value > HIGHEST_PRIORITY:
-        yield forbidden_field(
-            "value", f"maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}"
-        )
-    policy = obj.get("preemptionPolicy")
-    if policy not in ("PreemptLowerPriority", "Never"):
-        yield unsupported("preemptionPolicy", policy, ("PreemptLowerPriority", "Never"))
-
-
-def runtime_class_errors(obj: Tree) -> Iterator[FieldError]:
-    if not obj.get("handler"):
-        yield required("handler")
-    else:
-        for problem in dns_label_problems(obj["handler"]):
-            yield invalid("handler", obj["handler"], problem)
-
-
-def storage_class_errors(obj: Tree) -> Iterator[FieldError]:
-    if not obj.get("provisioner"):
-        yield required("provisioner")
-    for name, known in (
-        ("reclaimPolicy", ("Delete", "Retain")),
-        ("volumeBindingMode", ("Immediate", "WaitForFirstConsumer")),
-    ):
-        if obj.get(name) not in known:
-            yield unsupported(name, obj.get(name), known)
-
-
-# ---- roles
-
-
-def role_errors(obj: Tree) -> Iterator[FieldError]:
-    for index, rule in enumerate(obj.get("rules") or ()):
-        path = f"rules[{index}]"
-        if not rule.get("verbs"):
-            yield required(f"{path}.verbs", "verbs must contain at least one value")
-        if rule.get("nonResourceURLs"):
-            continue
-        if not rule.get("apiGroups"):
-            yield required(f"{path}.apiGroups", "resource rules must supply at least one api group")
-        if not rule.get("resources"):
-            yield required(f"{path}.resources", "resource rules must supply at least one resource")
-
-
-def binding_errors(obj: Tree) -> Iterator[FieldError]:
-    role = obj["roleRef"]
-    kinds = ("ClusterRole",) if obj["kind"] == "ClusterRoleBinding" else ("Role", "ClusterRole")
-    if role.get("kind") not in kinds:
-        yield unsupported("roleRef.kind", role.get("kind", ""), kinds)
-    if not role.get("name"):
-        yield required("roleRef.name")
-    known = ("ServiceAccount", "User", "Group")
-    everywhere = obj["kind"] == "ClusterRoleBinding"
-    for index, subject in enumerate(obj.get("subjects") or ()):
-        path = f"subjects[{index}]"
-        if not subject.get("name"):
-            yield required(f"{path}.name")
-        if subject.get("kind") not in known:
-            yield unsupported(f"{path}.kind", subject.get("kind", ""), known)
-        elif everywhere and subject["kind"] == "ServiceAccount" and not subject.get("namespace"):
-            yield required(f"{path}.namespace")

@@ -75,6 +75,9 @@ def _version_errors(version: Tree, path: str, seen: set[str]) -> Iterator[FieldE
 
 def _schema_errors(schema: Tree, path: str, root: bool = False) -> Iterator[FieldError]:
     """That a schema is structural: every place has a type."""
+    if not isinstance(schema, dict):
+        yield invalid(path, schema, "must be a schema")
+        return
     kind = schema.get("type")
     free = schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-int-or-string")
     if not root and not kind and not free:

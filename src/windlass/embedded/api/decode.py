@@ -38,7 +38,7 @@ class Mismatch(Exception):
         if self.why:
             return self.why
         where = f"Go struct field {self.struct}.{'.'.join(self.path)}" if self.path else "Go value"
-        return f"json: cannot unmarshal {_json_name(self.value)} into {where} of type {self.wanted}"
+        return f"json: cannot unmarshal {json_name(self.value)} into {where} of type {self.wanted}"
 
 
 class _Notes:
@@ -66,7 +66,7 @@ def decode(
     if not isinstance(obj, dict):
         raise ApiError.bad_request(
             f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
-            f"json: cannot unmarshal {_json_name(obj)} into Go value of type {_go_package(kind)}.{kind.kind}"
+            f"json: cannot unmarshal {json_name(obj)} into Go value of type {_go_package(kind)}.{kind.kind}"
         )
     notes = _Notes()
     head = "" if patched else f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
@@ -262,7 +262,9 @@ def _map(node: Node) -> Decoder:
         if not inner:
             inner.append(_decoder(node.values))
         each = inner[0]
-        return {key: "" if item is None else each(item, notes) for key, item in value.items()}
+        return {
+            key: zero_value(node.values) if item is None else each(item, notes) for key, item in value.items()
+        }
 
     return decode_map
 
@@ -310,6 +312,8 @@ def _number(value: Any, notes: _Notes) -> Any:
 
 
 def _quantity(value: Any, notes: _Notes) -> Any:
+    if isinstance(value, dict | list):
+        raise Mismatch(value, "resource.Quantity")
     try:
         return canonical(value)
     except NotAQuantity as problem:
@@ -335,7 +339,7 @@ def _microtime(value: Any, notes: _Notes) -> Any:
 def _moment(value: Any, read: Callable[[str], str]) -> Any:
     if type(value) is not str:
         raise Mismatch(
-            value, "string", f"json: cannot unmarshal {_json_name(value)} into Go value of type string"
+            value, "string", f"json: cannot unmarshal {json_name(value)} into Go value of type string"
         )
     try:
         return read(value)
@@ -350,7 +354,8 @@ def _anything(value: Any, notes: _Notes) -> Any:
 # ---- Go's words for things
 
 
-def _json_name(value: object) -> str:
+def json_name(value: object) -> str:
+    """What JSON calls a value, as Go's messages have it."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int | float):

@@ -103,7 +103,7 @@ class ApiError(Exception):
         }
         if not self.reason:
             del answer["reason"]
-        if self.details:
+        if self.details is not None:
             answer["details"] = self.details
         answer["code"] = self.code
         return answer

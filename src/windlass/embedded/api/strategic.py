@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from windlass.embedded.api.decode import json_name
 from windlass.embedded.api.errors import ApiError, quoted
 from windlass.embedded.api.schema import Node
 from windlass.embedded.api.trees import Tree
@@ -24,8 +25,7 @@ def strategic_merge(value: Tree, patch: Any, node: Node) -> Tree:
     """The object with the patch laid over it."""
     if not isinstance(patch, dict):
         raise ApiError.bad_request(
-            f"json: cannot unmarshal {'array' if isinstance(patch, list) else 'value'} into Go value of type "
-            "map[string]interface {}"
+            f"json: cannot unmarshal {json_name(patch)} into Go value of type map[string]interface {{}}"
         )
     merged = _merge_object(value, patch, node)
     return merged if merged is not None else {}
@@ -106,13 +106,14 @@ def _merge_list(value: list[Any], patch: list[Any], node: Node, order: list[Any]
     key = node.merge_key
     if not key:
         made = [*value, *(each for each in dict.fromkeys(_hashable(patch)) if each not in value)]
-        return _ordered(made, order, value, "") if order is not None else made
+        return _ordered(made, patch if order is None else order, value, "")
     if any(isinstance(each, dict) and each.get(_PATCH) == "replace" for each in patch):
         return [_added(each, node.items) for each in patch if not _is_directive(each)]
     made = list(value)
     for each in patch:
         _merge_element(made, each, node, key)
-    return _ordered(made, order, value, key) if order is not None else made
+    named = [each for each in patch if not _is_directive(each)]
+    return _ordered(made, named if order is None else order, value, key)
 
 
 def _hashable(patch: list[Any]) -> list[Any]:
@@ -124,7 +125,7 @@ def _hashable(patch: list[Any]) -> list[Any]:
 def _merge_element(made: list[Any], element: Any, node: Node, key: str) -> None:
     if not isinstance(element, dict) or element.get(key) is None:
         raise ApiError.bad_request(
-            f"map: {quoted(element)} does not contain declared merge key: {key}"
+            f"map: {_go_text(element)} does not contain declared merge key: {key}"
             if isinstance(element, dict)
             else "invalid patch format of a list of objects"
         )
@@ -136,6 +137,17 @@ def _merge_element(made: list[Any], element: Any, node: Node, key: str) -> None:
         made.append(_merge_object({}, element, node.items) or {})
     else:
         made[found] = _merge_object(made[found], element, node.items)
+
+
+def _go_text(value: Any) -> str:
+    """As Go prints it: `map[a:1 b:[x y]]`."""
+    if isinstance(value, dict):
+        return "map[" + " ".join(f"{key}:{_go_text(value[key])}" for key in sorted(value)) + "]"
+    if isinstance(value, list):
+        return "[" + " ".join(map(_go_text, value)) + "]"
+    if value is None:
+        return "<nil>"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _order_of(patch: Tree, key: str) -> list[Any] | None:
@@ -163,7 +175,8 @@ def _carry_out_list_directives(made: Tree, patch: Tree, node: Node) -> None:
 
 
 def _ordered(made: list[Any], order: list[Any], before: list[Any], key: str) -> list[Any]:
-    """The elements named by `order` in that order; the others keep their place among them as far as they had one."""
+    """The elements named by `order` (the patch's own, unless it says otherwise) in that order; the others keep their
+    place among them as far as they had one."""
 
     def identity(element: Any) -> Any:
         return element.get(key) if key and isinstance(element, dict) else element

@@ -93,10 +93,10 @@ def _created_job(obj: Tree) -> None:
     if spec.get("manualSelector"):
         return
     mine = {
-        "controller-uid": metadata["uid"],
-        "job-name": metadata["name"],
-        CONTROLLER_UID: metadata["uid"],
-        JOB_NAME: metadata["name"],
+        "controller-uid": metadata.get("uid", ""),
+        "job-name": metadata.get("name", ""),
+        CONTROLLER_UID: metadata.get("uid", ""),
+        JOB_NAME: metadata.get("name", ""),
     }
     labels = template.setdefault("labels", {})
     shared = labels is metadata.get("labels")
@@ -104,7 +104,7 @@ def _created_job(obj: Tree) -> None:
     if shared or not metadata.get("labels"):
         metadata["labels"] = dict(labels)
     selector = spec.setdefault("selector", {})
-    selector["matchLabels"] = {**(selector.get("matchLabels") or {}), CONTROLLER_UID: metadata["uid"]}
+    selector["matchLabels"] = {**(selector.get("matchLabels") or {}), CONTROLLER_UID: metadata.get("uid", "")}
 
 
 def _created_service(obj: Tree) -> None:

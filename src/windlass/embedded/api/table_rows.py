@@ -14,11 +14,11 @@ NONE = "<none>"
 Cells = list[Any]
 
 
-def _name(obj: Tree) -> str:
+def name_of(obj: Tree) -> str:
     return str(obj["metadata"].get("name", ""))
 
 
-def _age(obj: Tree, now: float) -> str:
+def age_of(obj: Tree, now: float) -> str:
     return age(obj["metadata"].get("creationTimestamp"), now)
 
 
@@ -52,17 +52,17 @@ def selector_text(selector: Any) -> str:
 def replica_set(obj: Tree, now: float) -> Cells:
     spec, status = obj["spec"], obj.get("status") or {}
     counts = [spec.get("replicas") or 0, status.get("replicas", 0), status.get("readyReplicas", 0)]
-    return [_name(obj), *counts, _age(obj, now), *_containers(spec), selector_text(spec.get("selector"))]
+    return [name_of(obj), *counts, age_of(obj, now), *_containers(spec), selector_text(spec.get("selector"))]
 
 
 def deployment(obj: Tree, now: float) -> Cells:
     spec, status = obj["spec"], obj.get("status") or {}
     return [
-        _name(obj),
+        name_of(obj),
         f"{status.get('readyReplicas', 0)}/{spec.get('replicas') or 0}",
         status.get("updatedReplicas", 0),
         status.get("availableReplicas", 0),
-        _age(obj, now),
+        age_of(obj, now),
         *_containers(spec),
         selector_text(spec.get("selector")),
     ]
@@ -71,7 +71,7 @@ def deployment(obj: Tree, now: float) -> Cells:
 def stateful_set(obj: Tree, now: float) -> Cells:
     spec, status = obj["spec"], obj.get("status") or {}
     ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas') or 0}"
-    return [_name(obj), ready, _age(obj, now), *_containers(spec)]
+    return [name_of(obj), ready, age_of(obj, now), *_containers(spec)]
 
 
 def daemon_set(obj: Tree, now: float) -> Cells:
@@ -84,10 +84,10 @@ def daemon_set(obj: Tree, now: float) -> Cells:
         "numberAvailable",
     )
     return [
-        _name(obj),
+        name_of(obj),
         *(status.get(each, 0) for each in numbers),
         labels_text(dig(spec, "template", "spec", "nodeSelector")),
-        _age(obj, now),
+        age_of(obj, now),
         *_containers(spec),
         selector_text(spec.get("selector")),
     ]
@@ -96,11 +96,11 @@ def daemon_set(obj: Tree, now: float) -> Cells:
 def job(obj: Tree, now: float) -> Cells:
     spec, status = obj["spec"], obj.get("status") or {}
     return [
-        _name(obj),
+        name_of(obj),
         _job_word(obj, status),
         _completions(spec, status),
         _job_duration(status, now),
-        _age(obj, now),
+        age_of(obj, now),
         *_containers(spec),
         selector_text(spec.get("selector")),
     ]
@@ -144,13 +144,13 @@ def cron_job(obj: Tree, now: float) -> Cells:
     last = status.get("lastScheduleTime")
     inner = dig(spec, "jobTemplate", "spec") or {}
     return [
-        _name(obj),
+        name_of(obj),
         spec.get("schedule", ""),
         spec.get("timeZone") or NONE,
         {True: "True", False: "False"}.get(spec.get("suspend"), "<unset>"),
         len(status.get("active") or ()),
         age(last, now) if last else NONE,
-        _age(obj, now),
+        age_of(obj, now),
         *_containers(inner),
         selector_text(inner.get("selector")),
     ]
@@ -162,7 +162,7 @@ def budget(obj: Tree, now: float) -> Cells:
         str(spec[name]) if spec.get(name) is not None else "N/A"
         for name in ("minAvailable", "maxUnavailable")
     ]
-    return [_name(obj), *limits, dig(obj, "status", "disruptionsAllowed") or 0, _age(obj, now)]
+    return [name_of(obj), *limits, dig(obj, "status", "disruptionsAllowed") or 0, age_of(obj, now)]
 
 
 def service(obj: Tree, now: float) -> Cells:
@@ -171,12 +171,12 @@ def service(obj: Tree, now: float) -> Cells:
     address = (spec.get("clusterIPs") or [NONE])[0]
     external = _external(obj, spec)
     return [
-        _name(obj),
+        name_of(obj),
         spec.get("type", ""),
         address,
         external,
         ports,
-        _age(obj, now),
+        age_of(obj, now),
         labels_text(spec.get("selector")),
     ]
 
@@ -203,7 +203,7 @@ def endpoints(obj: Tree, now: float) -> Cells:
         addresses = [each.get("ip", "") for each in subset.get("addresses") or ()]
         ports = subset.get("ports") or ()
         shown += [f"{ip}:{port['port']}" for port in ports for ip in addresses] if ports else addresses
-    return [_name(obj), _first_three(shown), _age(obj, now)]
+    return [name_of(obj), _first_three(shown), age_of(obj, now)]
 
 
 def _first_three(values: list[str], none: str = NONE) -> str:
@@ -217,11 +217,11 @@ def endpoint_slice(obj: Tree, now: float) -> Cells:
     ports = [str(each["port"]) if each.get("port") else "*" for each in obj.get("ports") or ()]
     addresses = [ip for each in obj.get("endpoints") or () for ip in each.get("addresses") or ()]
     return [
-        _name(obj),
+        name_of(obj),
         obj.get("addressType", ""),
         _first_three(ports, "<unset>"),
         _first_three(addresses, "<unset>"),
-        _age(obj, now),
+        age_of(obj, now),
     ]
 
 
@@ -235,10 +235,10 @@ def node(obj: Tree, now: float) -> Cells:
     if info.get("architecture"):
         kernel += f" ({info['architecture']})"
     return [
-        _name(obj),
+        name_of(obj),
         _node_word(obj, status),
         _roles(obj["metadata"].get("labels") or {}),
-        _age(obj, now),
+        age_of(obj, now),
         info.get("kubeletVersion", ""),
         _address(status, "InternalIP"),
         _address(status, "ExternalIP"),
@@ -288,70 +288,24 @@ def event(obj: Tree, now: float) -> Cells:
         str(obj.get("message", "")).strip(),
         first,
         count,
-        _name(obj),
+        name_of(obj),
     ]
 
 
 def namespace(obj: Tree, now: float) -> Cells:
-    return [_name(obj), dig(obj, "status", "phase") or "", _age(obj, now)]
+    return [name_of(obj), dig(obj, "status", "phase") or "", age_of(obj, now)]
 
 
 def secret(obj: Tree, now: float) -> Cells:
-    return [_name(obj), obj.get("type", ""), len(obj.get("data") or ()), _age(obj, now)]
+    return [name_of(obj), obj.get("type", ""), len(obj.get("data") or ()), age_of(obj, now)]
 
 
 def config_map(obj: Tree, now: float) -> Cells:
-    return [_name(obj), len(obj.get("data") or ()) + len(obj.get("binaryData") or ()), _age(obj, now)]
+    return [name_of(obj), len(obj.get("data") or ()) + len(obj.get("binaryData") or ()), age_of(obj, now)]
 
 
 def service_account(obj: Tree, now: float) -> Cells:
-    return [_name(obj), _age(obj, now)]
-
-
-_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
-
-
-def _modes(modes: Any) -> str:
-    given = set(modes or ())
-    return ",".join(short for mode, short in _MODES.items() if mode in given)
-
-
-def _phase(obj: Tree) -> str:
-    gone = obj["metadata"].get("deletionTimestamp")
-    return "Terminating" if gone else str(dig(obj, "status", "phase") or "")
-
-
-def volume(obj: Tree, now: float) -> Cells:
-    spec, claim = obj["spec"], obj["spec"].get("claimRef")
-    return [
-        _name(obj),
-        dig(spec, "capacity", "storage") or "0",
-        _modes(spec.get("accessModes")),
-        spec.get("persistentVolumeReclaimPolicy", ""),
-        _phase(obj),
-        f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else "",
-        spec.get("storageClassName", ""),
-        spec.get("volumeAttributesClassName") or "<unset>",
-        dig(obj, "status", "reason") or "",
-        _age(obj, now),
-        spec.get("volumeMode") or "<unset>",
-    ]
-
-
-def claim(obj: Tree, now: float) -> Cells:
-    spec, status = obj["spec"], obj.get("status") or {}
-    bound = bool(spec.get("volumeName"))
-    return [
-        _name(obj),
-        _phase(obj),
-        spec.get("volumeName", ""),
-        (dig(status, "capacity", "storage") or "0") if bound else "",
-        _modes(status.get("accessModes")) if bound else "",
-        spec.get("storageClassName") or "",
-        spec.get("volumeAttributesClassName") or "<unset>",
-        _age(obj, now),
-        spec.get("volumeMode") or "<unset>",
-    ]
+    return [name_of(obj), age_of(obj, now)]
 
 
 def quota(obj: Tree, now: float) -> Cells:
@@ -362,35 +316,20 @@ def quota(obj: Tree, now: float) -> Cells:
     for name in sorted(hard):
         column = limits if name.startswith("limits.") else requests
         column.append(f"{name}: {used.get(name, '0')}/{hard[name]}")
-    return [_name(obj), ", ".join(requests), ", ".join(limits), _age(obj, now)]
+    return [name_of(obj), ", ".join(requests), ", ".join(limits), age_of(obj, now)]
 
 
 def priority_class(obj: Tree, now: float) -> Cells:
     default = bool(obj.get("globalDefault"))
-    return [_name(obj), obj.get("value", 0), default, _age(obj, now), obj.get("preemptionPolicy") or ""]
+    return [name_of(obj), obj.get("value", 0), default, age_of(obj, now), obj.get("preemptionPolicy") or ""]
 
 
 def runtime_class(obj: Tree, now: float) -> Cells:
-    return [_name(obj), obj.get("handler", ""), _age(obj, now)]
-
-
-_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
-
-
-def storage_class(obj: Tree, now: float) -> Cells:
-    default = dig(obj, "metadata", "annotations", _DEFAULT_CLASS) == "true"
-    return [
-        _name(obj) + (" (default)" if default else ""),
-        obj.get("provisioner", ""),
-        obj.get("reclaimPolicy", "Delete"),
-        obj.get("volumeBindingMode", "Immediate"),
-        bool(obj.get("allowVolumeExpansion")),
-        _age(obj, now),
-    ]
+    return [name_of(obj), obj.get("handler", ""), age_of(obj, now)]
 
 
 def lease(obj: Tree, now: float) -> Cells:
-    return [_name(obj), dig(obj, "spec", "holderIdentity") or "", _age(obj, now)]
+    return [name_of(obj), dig(obj, "spec", "holderIdentity") or "", age_of(obj, now)]
 
 
 def controller_revision(obj: Tree, now: float) -> Cells:
@@ -400,39 +339,13 @@ def controller_revision(obj: Tree, now: float) -> Cells:
     if owner is not None:
         group = owner["apiVersion"].rpartition("/")[0]
         controller = f"{owner['kind']}.{group}".rstrip(".").lower() + f"/{owner['name']}"
-    return [_name(obj), controller, obj.get("revision", 0), _age(obj, now)]
-
-
-def volume_attachment(obj: Tree, now: float) -> Cells:
-    spec = obj["spec"]
-    name = dig(spec, "source", "persistentVolumeName") or ""
-    attached = bool(dig(obj, "status", "attached"))
-    return [_name(obj), spec.get("attacher", ""), name, spec.get("nodeName", ""), attached, _age(obj, now)]
-
-
-def csi_node(obj: Tree, now: float) -> Cells:
-    return [_name(obj), len(dig(obj, "spec", "drivers") or ()), _age(obj, now)]
-
-
-def csi_driver(obj: Tree, now: float) -> Cells:
-    spec = obj["spec"]
-    tokens = spec.get("tokenRequests")
-    return [
-        _name(obj),
-        spec.get("attachRequired", True),
-        spec.get("podInfoOnMount", False),
-        spec.get("storageCapacity", False),
-        "<unset>" if tokens is None else ",".join(each.get("audience", "") for each in tokens),
-        spec.get("requiresRepublish", False),
-        ",".join(spec.get("volumeLifecycleModes") or ()) or NONE,
-        _age(obj, now),
-    ]
+    return [name_of(obj), controller, obj.get("revision", 0), age_of(obj, now)]
 
 
 def role_binding(obj: Tree, now: float) -> Cells:
     role, subjects = obj["roleRef"], obj.get("subjects") or ()
     by_kind = {kind: ", ".join(_subjects(subjects, kind)) for kind in ("User", "Group", "ServiceAccount")}
-    return [_name(obj), f"{role.get('kind')}/{role.get('name')}", _age(obj, now), *by_kind.values()]
+    return [name_of(obj), f"{role.get('kind')}/{role.get('name')}", age_of(obj, now), *by_kind.values()]
 
 
 def _subjects(subjects: Any, kind: str) -> list[str]:
@@ -444,4 +357,4 @@ def _subjects(subjects: Any, kind: str) -> list[str]:
 
 def plain(obj: Tree, now: float) -> Cells:
     """Kinds without columns of their own: a name, and since when."""
-    return [_name(obj), obj["metadata"].get("creationTimestamp")]
+    return [name_of(obj), obj["metadata"].get("creationTimestamp")]

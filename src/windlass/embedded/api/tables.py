@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from windlass.embedded.api import table_rows as rows
+from windlass.embedded.api import table_storage as storage
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.table_pod import pod_cells, pod_conditions
 from windlass.embedded.api.trees import Tree
@@ -115,13 +116,13 @@ _BUILT_IN: dict[tuple[str, str], Columns] = {
             "Name|Capacity|Access Modes|Reclaim Policy|Status|Claim|StorageClass|VolumeAttributesClass|Reason|Age|"
             "VolumeMode+"
         ),
-        rows.volume,
+        storage.volume,
     ),
     ("", "PersistentVolumeClaim"): Columns(
         _columns(
             "Name|Status|Volume|Capacity|Access Modes|StorageClass|VolumeAttributesClass|Age|VolumeMode+"
         ),
-        rows.claim,
+        storage.claim,
     ),
     ("", "ResourceQuota"): Columns(_columns("Name|Request|Limit|Age"), rows.quota),
     ("apps", "Deployment"): Columns(
@@ -155,14 +156,14 @@ _BUILT_IN: dict[tuple[str, str], Columns] = {
     ),
     (_STORAGE, "StorageClass"): Columns(
         _columns("Name|Provisioner|ReclaimPolicy|VolumeBindingMode|AllowVolumeExpansion|Age"),
-        rows.storage_class,
+        storage.storage_class,
     ),
-    (_STORAGE, "CSINode"): Columns(_columns("Name|Drivers#|Age"), rows.csi_node),
+    (_STORAGE, "CSINode"): Columns(_columns("Name|Drivers#|Age"), storage.csi_node),
     (_STORAGE, "CSIDriver"): Columns(
         _columns(
             "Name|AttachRequired!|PodInfoOnMount!|StorageCapacity!|TokenRequests|RequiresRepublish!|Modes|Age"
         ),
-        rows.csi_driver,
+        storage.csi_driver,
     ),
     (_STORAGE, "VolumeAttachment"): Columns(
         (
@@ -170,7 +171,7 @@ _BUILT_IN: dict[tuple[str, str], Columns] = {
             Column("Attacher", "string", "name"),
             *_columns("PV|Node|Attached!|Age"),
         ),
-        rows.volume_attachment,
+        storage.volume_attachment,
     ),
     (_RBAC, "RoleBinding"): _BINDING,
     (_RBAC, "ClusterRoleBinding"): _BINDING,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from windlass.embedded.api import check_objects as objects
 from windlass.embedded.api import check_others as others
 from windlass.embedded.api import check_updates as updates
 from windlass.embedded.api import check_workloads as workloads
@@ -76,8 +77,8 @@ _CONTENTS: dict[tuple[str, str], Callable[[Tree], Iterable[FieldError]]] = {
     ("", "ResourceQuota"): others.quota_errors,
     ("", "LimitRange"): others.limit_range_errors,
     ("", "Node"): others.node_errors,
-    ("", "PersistentVolumeClaim"): others.claim_errors,
-    ("", "PersistentVolume"): others.volume_errors,
+    ("", "PersistentVolumeClaim"): objects.claim_errors,
+    ("", "PersistentVolume"): objects.volume_errors,
     ("", "Event"): others.event_errors,
     ("apps", "Deployment"): workloads.deployment_errors,
     ("apps", "ReplicaSet"): workloads.replica_set_errors,
@@ -87,13 +88,13 @@ _CONTENTS: dict[tuple[str, str], Callable[[Tree], Iterable[FieldError]]] = {
     ("batch", "CronJob"): workloads.cron_job_errors,
     ("policy", "PodDisruptionBudget"): others.budget_errors,
     ("coordination.k8s.io", "Lease"): others.lease_errors,
-    ("scheduling.k8s.io", "PriorityClass"): others.priority_class_errors,
-    ("node.k8s.io", "RuntimeClass"): others.runtime_class_errors,
-    (_STORAGE, "StorageClass"): others.storage_class_errors,
-    (_RBAC, "Role"): others.role_errors,
-    (_RBAC, "ClusterRole"): others.role_errors,
-    (_RBAC, "RoleBinding"): others.binding_errors,
-    (_RBAC, "ClusterRoleBinding"): others.binding_errors,
+    ("scheduling.k8s.io", "PriorityClass"): objects.priority_class_errors,
+    ("node.k8s.io", "RuntimeClass"): objects.runtime_class_errors,
+    (_STORAGE, "StorageClass"): objects.storage_class_errors,
+    (_RBAC, "Role"): objects.role_errors,
+    (_RBAC, "ClusterRole"): objects.role_errors,
+    (_RBAC, "RoleBinding"): objects.binding_errors,
+    (_RBAC, "ClusterRoleBinding"): objects.binding_errors,
     ("apiextensions.k8s.io", "CustomResourceDefinition"): definition_errors,
 }
 

@@ -7,6 +7,7 @@ says which resources it wants to hear of, which keys a change concerns, and work
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -25,8 +26,12 @@ MOST_ROUNDS = 100_000
 
 
 class Worker(Protocol):
-    name: str
-    resources: Sequence[str]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def resources(self) -> Sequence[str]:
+        """The kinds that it wants to hear of."""
 
     def keys(self, resource: str, kind: str, new: Tree, old: Tree | None) -> Iterable[str]:
         """The keys that a change concerns."""
@@ -103,10 +108,10 @@ class Loop:
         if len(self._queue):
             return
         pause = None if due is None else max(0.0, due - self._clock())
-        try:
-            await asyncio.wait_for(self._wake.wait(), pause)
-        except TimeoutError:
-            return
+        with contextlib.suppress(TimeoutError):
+            # Not wait_for: before Python 3.12 it swallows a cancellation that comes together with the event.
+            async with asyncio.timeout(pause):
+                await self._wake.wait()
 
     def _work(self, item: tuple[int, str], now: float) -> None:
         number, key = item

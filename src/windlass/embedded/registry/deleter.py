@@ -53,7 +53,8 @@ class Deleter:
         if not marked["metadata"].get("finalizers") and grace == 0:
             if options.dry_run:
                 return stored, True
-            return self._context.store.remove(storage.store, stored.key, None), True
+            last = marked if storage.resource == "pods" else None  # whoever watches sees that it was deleted
+            return self._context.store.remove(storage.store, stored.key, last), True
         if marked == tree:
             return stored, False
         return self._writer.replace(storage, stored, marked, options.dry_run), False

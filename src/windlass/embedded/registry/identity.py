@@ -11,6 +11,9 @@ from windlass.embedded.store.record import Stored
 
 Tree = dict[str, Any]
 
+_FIXED = ("deletionTimestamp", "deletionGracePeriodSeconds")
+"""Only a deletion writes them."""
+
 
 def check_identity(kind: Kind, tree: Any, namespace: str, kinds: Kinds) -> None:
     """Kind, version and namespace. What is missing is written into the tree."""
@@ -27,6 +30,8 @@ def check_identity(kind: Kind, tree: Any, namespace: str, kinds: Kinds) -> None:
             f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: json: cannot '
             f"unmarshal into Go struct field {kind.kind}.metadata of type v1.ObjectMeta"
         )
+    if not kind.namespaced:
+        metadata.pop("namespace", None)
     given = metadata.get("namespace") or ""
     if given and given != namespace:
         raise ApiError.bad_request(
@@ -34,7 +39,7 @@ def check_identity(kind: Kind, tree: Any, namespace: str, kinds: Kinds) -> None:
         )
 
 
-def check_names(tree: Tree, name: str, namespace: str) -> None:
+def check_names(tree: Tree, name: str) -> None:
     """The name, where an object is changed."""
     given = tree["metadata"].get("name") or ""
     if given != name:
@@ -43,8 +48,11 @@ def check_names(tree: Tree, name: str, namespace: str) -> None:
         )
 
 
-def check_version(kind: Kind, name: str, tree: Tree, stored: Stored) -> None:
-    """409 where the tree is made from another version than the one that is stored, or from another object."""
+def check_version(kind: Kind, name: str, tree: Tree, stored: Stored, patched: bool) -> None:
+    """409 where the tree is made from another version than the one that is stored, or from another object.
+
+    A patch says what it changes, so there another uid is a change of what can't be changed.
+    """
     metadata = tree["metadata"]
     version = metadata.get("resourceVersion") or ""
     if version in ("", "0"):
@@ -58,7 +66,14 @@ def check_version(kind: Kind, name: str, tree: Tree, stored: Stored) -> None:
             )
             raise ApiError.invalid(kind, name, [wrong])
         raise ApiError.conflict(kind, name)
-    uid, known = metadata.get("uid"), stored.tree["metadata"].get("uid")
+    old = stored.tree["metadata"]
+    uid, known = metadata.get("uid"), old.get("uid")
+    fixed = [field for field in _FIXED if field in metadata and field not in old]
+    if patched and uid and uid != known:
+        fixed.append("uid")
+    if fixed:
+        wrongs = [invalid(f"metadata.{field}", metadata[field], "field is immutable") for field in fixed]
+        raise ApiError.invalid(kind, name, wrongs)
     if uid and uid != known:
         why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {known}"
         raise ApiError.conflict(kind, name, why)
@@ -66,7 +81,8 @@ def check_version(kind: Kind, name: str, tree: Tree, stored: Stored) -> None:
 
 def _another(kind: Kind, version: str, name: str, kinds: Kinds) -> ApiError:
     """The body is of another kind, or of a version of it that isn't asked for here."""
-    if name == kind.kind and kinds.of(version, name) is not None:
+    group = version.rpartition("/")[0]
+    if name == kind.kind and (group == kind.group or kinds.of(version, name) is not None):
         return ApiError.bad_request(
             f"the API version in the data ({version}) does not match the expected API version "
             f"({kind.api_version})"

@@ -11,11 +11,13 @@ from windlass.embedded.api.errors import ApiError, invalid
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.patches import json_patch, merge_patch
 from windlass.embedded.registry.context import Context
+from windlass.embedded.registry.identity import check_names
 from windlass.embedded.registry.options import WriteOptions
 from windlass.embedded.registry.writer import Changer, Writer
 
 Tree = dict[str, Any]
 
+_SCALE = Kind("Scale", "", "autoscaling", "v1")
 JSON_PATCH = "application/json-patch+json"
 _KEPT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
@@ -55,6 +57,9 @@ class Scaling:
 
         def scaled(tree: Tree) -> Tree:
             wanted = change(self._scale_of(kind, tree))
+            metadata = wanted.get("metadata")
+            metadata = metadata if isinstance(metadata, dict) else {}
+            check_names({"metadata": {"name": name, **metadata}}, name)
             spec = wanted.get("spec")
             replicas = spec.get("replicas", 0) if isinstance(spec, dict) else 0
             if not isinstance(replicas, int) or isinstance(replicas, bool):
@@ -64,8 +69,7 @@ class Scaling:
                 )
             if replicas < 0:
                 wrong = invalid("spec.replicas", replicas, "must be greater than or equal to 0")
-                raise ApiError.invalid(kind, name, [wrong])
-            metadata = wanted.get("metadata") or {}
+                raise ApiError.invalid(_SCALE, name, [wrong])
             given = {field: metadata[field] for field in ("resourceVersion", "uid") if metadata.get(field)}
             tree = {**tree, "metadata": {**tree["metadata"], **given}}
             return _with(tree, paths.spec, replicas)

@@ -58,7 +58,7 @@ class Writer:
     def update(self, kind: Kind, namespace: str, name: str, tree: Tree, options: WriteOptions) -> Stored:
         """Replace an object by a tree. Kinds that allow it are created where there is none."""
         check_identity(kind, tree, namespace, self._context.kinds)
-        check_names(tree, name, namespace)
+        check_names(tree, name)
         missing = self._context.find(kind, namespace, name) is None
         if missing and not options.subresource and kind.store in strategy.PUT_CREATES:
             return self.create(kind, namespace, tree, options)
@@ -70,7 +70,13 @@ class Writer:
         """A JSON, merge or strategic merge patch."""
 
         def patched(tree: Tree) -> Tree:
-            return self._context.machinery.patch(kind, tree, patch, media_type)
+            made = self._context.machinery.patch(kind, tree, patch, media_type)
+            if (made.get("apiVersion"), made.get("kind")) != (kind.api_version, kind.kind):
+                why = "the kind or version of an object can't be patched"
+                raise ApiError.unprocessable(
+                    f' "" is invalid: patch: Invalid value: {made.get("kind")!r}: {why}'
+                )
+            return made
 
         return self.modify(kind, namespace, name, patched, options, patched=True)
 
@@ -78,7 +84,7 @@ class Writer:
         """Server-side apply: the fields that this manager wants, merged with those of the others."""
         check_identity(kind, applied, namespace, self._context.kinds)
         applied["metadata"].setdefault("name", name)
-        check_names(applied, name, namespace)
+        check_names(applied, name)
         stored = self._context.find(kind, namespace, name)
         live = None if stored is None else self._context.from_stored(kind, stored)
         if live is None and options.subresource:
@@ -95,6 +101,8 @@ class Writer:
         )
         if live is None:
             return self.create(kind, namespace, merged, options, managed=False)
+        if not merged["metadata"].get("resourceVersion"):  # applied to whatever is there
+            merged["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
         return self.modify(kind, namespace, name, lambda _: merged, options, managed=False)
 
     def modify(
@@ -112,9 +120,9 @@ class Writer:
         stored = self._context.stored(kind, namespace, name)
         asked = change(self._context.from_stored(kind, stored))
         check_identity(kind, asked, namespace, self._context.kinds)
-        check_names(asked, name, namespace)
+        check_names(asked, name)
         storage, tree = self._context.to_stored(kind, self._checks.decode(kind, asked, options, patched))
-        check_version(kind, name, tree, stored)
+        check_version(kind, name, tree, stored, patched)
         old = stored.tree
         tree["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         tree = self._checks.change(storage, tree, old, options, managed)

@@ -41,6 +41,8 @@ class Done:
     understood: bool = True
     left: bool = False
     """`exit` was called."""
+    echoes: bool = False
+    """Whatever comes in on standard input goes out again, until it ends."""
 
     @property
     def text(self) -> str:
@@ -153,7 +155,9 @@ def _environment(names: list[str], place: Place, done: Done) -> None:
 
 
 def _cat(files: list[str], place: Place, done: Done) -> None:
-    for file in files:
+    if not files or files == ["-"]:
+        done.echoes = True
+    for file in (each for each in files if each != "-"):
         if file == "/etc/hostname":
             _print(done, place.hostname + "\n")
         else:

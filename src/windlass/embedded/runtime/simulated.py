@@ -7,6 +7,7 @@ for them. Nothing is run on this machine.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -181,9 +182,12 @@ def _profile_mib(profile: str, memory: int) -> int:
 class SimulatedExec:
     """A command in a simulated container: all of its output is known at once, its time is not."""
 
-    def __init__(self, done: Done) -> None:
+    def __init__(self, done: Done, has_input: bool = False) -> None:
         self._done = done
         self._ended = asyncio.Event()
+        self._echoes: asyncio.Queue[bytes] = asyncio.Queue()
+        if done.echoes and not has_input:
+            self._echoes.put_nowait(b"")
 
     async def output(self) -> AsyncIterator[tuple[int, bytes]]:
         try:
@@ -191,21 +195,20 @@ class SimulatedExec:
                 yield STDOUT, self._done.text.encode()
             if self._done.errors:
                 yield STDERR, self._done.errors.encode()
-            await self._wait()
+            while self._done.echoes and (data := await self._echoes.get()):
+                yield STDOUT, data
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._done.seconds):
+                    await self._ended.wait()
         finally:
             self._ended.set()
 
-    async def _wait(self) -> None:
-        try:
-            await asyncio.wait_for(self._ended.wait(), self._done.seconds)
-        except TimeoutError:
-            return
-
     async def write(self, data: bytes) -> None:
-        """Nothing reads it."""
+        if self._done.echoes and data:
+            self._echoes.put_nowait(data)
 
     async def end_input(self) -> None:
-        """Nothing reads it."""
+        self._echoes.put_nowait(b"")
 
     def resize(self, width: int, height: int) -> None:
         """There is no terminal."""
@@ -215,6 +218,7 @@ class SimulatedExec:
         return self._done.code
 
     async def close(self) -> None:
+        self._echoes.put_nowait(b"")
         self._ended.set()
 
 
@@ -242,7 +246,7 @@ class SimulatedRuntime:
     async def exec(self, pod: Tree, request: ExecRequest) -> ExecSession:
         process = self._running(pod, request)
         place = self._containers.place(process.launch, self._clock())
-        return SimulatedExec(run_command(request.command, place))
+        return SimulatedExec(run_command(request.command, place), request.stdin)
 
     async def attach(self, pod: Tree, request: ExecRequest) -> ExecSession:
         process = self._running(pod, request)

@@ -62,6 +62,11 @@ def refusal(request: web.BaseRequest, error: ApiError) -> web.Response:
     return web.Response(body=encoded(error.status(), form), status=error.code, headers=headers)
 
 
+def not_allowed() -> ApiError:
+    message = "the server does not allow this method on the requested resource"
+    return ApiError(405, "MethodNotAllowed", message, {})
+
+
 def status_line(error: ApiError) -> bytes:
     """The last line of a watch that can't go on."""
     return b'{"type":"ERROR","object":%b}\n' % msgspec.json.encode(error.status())

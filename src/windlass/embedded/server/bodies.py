@@ -5,6 +5,9 @@ Asked by the writing half of the server. Bodies are bounded, as in Kubernetes.
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -19,6 +22,7 @@ from windlass.model.errors import InputError
 Tree = dict[str, Any]
 
 MOST_BYTES = 3 << 20
+DEEPEST = 200
 JSON, YAML = "application/json", "application/yaml"
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 STRATEGIC_PATCH, APPLY_PATCH = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
@@ -48,10 +52,33 @@ def tree_of(body: bytes, kind: str, expected: Kind | None = None) -> Tree:
             raise ApiError.bad_request(str(error)) from None
     if kind not in (JSON, YAML):
         raise ApiError.unsupported_media_type((JSON, YAML, protobuf.MEDIA_TYPE))
-    value = value_of(body, kind)
+    named = expected.kind if expected is not None else ""
+    try:
+        value = value_of(body, kind)
+    except Unreadable as error:
+        why = f"couldn't get version/kind; json parse error: {error}"
+        if named:
+            why = f"the object provided is unrecognized (must be of type {named}): {why} ({_summary(body)})"
+        raise ApiError.bad_request(why) from None
+    if value is None:
+        return {}
     if not isinstance(value, dict):
-        raise ApiError.bad_request("couldn't get version/kind; json parse error: the body is not an object")
+        what = f" (must be of type {named})" if named else ""
+        raise ApiError.bad_request(f"the object provided is unrecognized{what}: the body is not an object")
     return value
+
+
+def patch_of(body: bytes, kind: str) -> Any:
+    """A patch, of whatever type."""
+    try:
+        return value_of(body, kind)
+    except Unreadable as error:
+        what = "YAML" if kind == APPLY_PATCH else "patch"
+        raise ApiError.bad_request(f"error decoding {what}: {error}") from None
+
+
+class Unreadable(Exception):
+    """Neither JSON nor YAML; says why as Go's JSON package does, where that is what people know."""
 
 
 def value_of(body: bytes, kind: str) -> Any:
@@ -61,19 +88,61 @@ def value_of(body: bytes, kind: str) -> Any:
             first = next(read_documents(body.decode(), "body"), None)
             return _plain(first.value if first is not None else None)
         return msgspec.json.decode(body)
-    except (msgspec.MsgspecError, InputError, UnicodeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ApiError.bad_request(
-            f"error decoding: couldn't get version/kind; json parse error: {reason}"
-        ) from None
     except RecursionError:
-        raise ApiError.bad_request("error decoding: exceeded max depth") from None
+        raise Unreadable("exceeded max depth") from None
+    except (msgspec.MsgspecError, InputError, UnicodeError, ValueError) as error:
+        raise Unreadable(_in_go_words(body, " ".join(str(error).split())[:200])) from None
+
+
+def duplicates(body: bytes) -> list[str]:
+    """Paths of the fields that a JSON object names twice."""
+    try:
+        tree = json.loads(body, object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError):
+        return []
+    return list(_twice(tree, ""))
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object as it was written."""
+
+
+def _twice(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, _Pairs):
+        seen: set[str] = set()
+        for name, each in value:
+            inner = f"{path}.{name}" if path else name
+            if name in seen:
+                yield inner
+            seen.add(name)
+            yield from _twice(each, inner)
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _twice(each, f"{path}[{index}]")
+
+
+def _in_go_words(body: bytes, reason: str) -> str:
+    if "truncated" in reason:
+        return "unexpected end of JSON input"
+    found = re.search(r"invalid character \(byte (\d+)\)", reason)
+    if found and int(found[1]) < len(body):
+        character = body[int(found[1]) : int(found[1]) + 1].decode("latin-1")
+        return f"invalid character {character!r} looking for beginning of value"
+    return reason
+
+
+def _summary(body: bytes) -> str:
+    """The beginning of a body, as the API server shows it."""
+    if not body:
+        return "<empty>"
+    shown = body[:100].decode(errors="replace") if body.startswith(b"{") else body[:100].hex()
+    return shown + " ..." if len(body) > 100 else shown
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
     """With keys that are strings, as in JSON."""
-    if depth > 200:
-        raise ApiError.bad_request("error decoding: exceeded max depth")
+    if depth > DEEPEST:
+        raise Unreadable("exceeded max depth")
     if isinstance(value, dict):
         return {str(key): _plain(each, depth + 1) for key, each in value.items()}
     if isinstance(value, list):

@@ -17,7 +17,7 @@ from windlass import __version__
 from windlass.embedded.api import discovery, openapi, openapi_wire
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.registry.registry import Registry
-from windlass.embedded.server.answers import answer, document
+from windlass.embedded.server.answers import answer, document, not_allowed
 
 Tree = dict[str, Any]
 
@@ -38,7 +38,7 @@ class Documents:
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path.rstrip("/") or "/"
         if request.method not in ("GET", "HEAD"):
-            raise ApiError.no_such_path()
+            raise not_allowed() if path in _PATHS else ApiError.no_such_path()
         if path in ("/api", "/apis"):
             return await self._groups(request, path)
         if path == "/openapi/v2":
@@ -50,7 +50,7 @@ class Documents:
         if path == "/version":
             return await document(request, version())
         if path.startswith(_HEALTH):
-            return _text("ok")
+            return _text(_healthy(path) if "verbose" in request.query else "ok")
         if path == "/metrics":
             return _text(self._metrics(), "text/plain; version=0.0.4; charset=utf-8")
         if path == "/":
@@ -137,6 +137,11 @@ class Documents:
         lines.append("# TYPE windlass_store_resource_version counter")
         lines.append(f"windlass_store_resource_version {self._registry.store.version}")
         return "\n".join(lines) + "\n"
+
+
+def _healthy(path: str) -> str:
+    """Everything is in this process: if it answers, all of it is well."""
+    return f"[+]ping ok\n[+]store ok\n{path.split('/')[1]} check passed\n"
 
 
 def version() -> Tree:

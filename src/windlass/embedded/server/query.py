@@ -6,7 +6,7 @@ from typing import Any
 
 from multidict import MultiMapping
 
-from windlass.embedded.api.errors import ApiError, FieldError, unsupported
+from windlass.embedded.api.errors import ApiError, FieldError, invalid, unsupported
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.registry.listing import ListQuery
 from windlass.embedded.registry.options import (
@@ -23,8 +23,6 @@ from windlass.embedded.registry.options import (
 Tree = dict[str, Any]
 Query = MultiMapping[str]
 
-_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
-_FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 _POLICIES = (FOREGROUND, BACKGROUND, ORPHAN)
 MOST_MANAGER = 128
 
@@ -36,7 +34,7 @@ def write_options(query: Query, agent: str, subresource: str, what: str, warning
     problems = _dry_run_problems(query)
     validation = query.get("fieldValidation") or WARN
     if validation not in (IGNORE, WARN, STRICT):
-        problems.append(unsupported("fieldValidation", validation, (IGNORE, WARN, STRICT)))
+        problems.append(unsupported("fieldValidation", validation, ("", IGNORE, STRICT, WARN)))
     manager = query.get("fieldManager", "")
     if len(manager) > MOST_MANAGER:
         body = f"Too long: may not be more than {MOST_MANAGER} bytes"
@@ -62,24 +60,29 @@ def delete_options(query: Query, body: Tree | None) -> DeleteOptions:
     problems = _dry_run_problems(query)
     wanted = given.get("dryRun") or []
     if not isinstance(wanted, list):
-        raise ApiError.bad_request(_mismatch("dryRun", "[]string"))
+        raise ApiError.bad_request(_mismatch("dryRun", "[]string", wanted))
     if any(each != "All" for each in wanted):
         problems.append(unsupported("dryRun", wanted, ("All",)))
-    grace = given.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
+    grace = _grace(given["gracePeriodSeconds"]) if "gracePeriodSeconds" in given else None
+    if grace is None:
+        grace = integer(query, "gracePeriodSeconds")
     policy = given.get("propagationPolicy", query.get("propagationPolicy")) or ""
     orphan = given.get("orphanDependents", query.get("orphanDependents"))
     if policy and policy not in _POLICIES:
         problems.append(unsupported("propagationPolicy", policy, (*_POLICIES, "nil")))
+    if orphan is not None and policy:
+        why = "orphanDependents and deletionPropagation cannot be both set"
+        problems.append(invalid("propagationPolicy", policy, why))
     if problems:
         raise ApiError.invalid(_options_kind("DeleteOptions"), "", problems)
-    if orphan is not None and not policy:
+    if orphan is not None:
         policy = ORPHAN if orphan in (True, "true", "1") else BACKGROUND
     conditions = given.get("preconditions") or {}
     if not isinstance(conditions, dict):
-        raise ApiError.bad_request(_mismatch("preconditions", "v1.Preconditions"))
+        raise ApiError.bad_request(_mismatch("preconditions", "v1.Preconditions", conditions))
     return DeleteOptions(
         dry_run=bool(wanted or query.getall("dryRun", None)),
-        grace=None if grace is None or grace == "" else _grace(grace),
+        grace=grace,
         propagation=policy,
         uid=_text(conditions, "uid"),
         version=_text(conditions, "resourceVersion"),
@@ -113,12 +116,9 @@ def manager_of(agent: str) -> str:
 
 
 def boolean(query: Query, name: str) -> bool:
-    text = query.get(name, "")
-    if text in _TRUE:
-        return True
-    if text in _FALSE or text == "":
-        return name in query and text == "" and name == "watch"
-    raise ApiError.bad_request(f'strconv.ParseBool: parsing "{text}": invalid syntax')
+    """Whatever is neither missing nor a no is a yes, as in Kubernetes."""
+    text = query.get(name)
+    return text is not None and text.lower() != "false" and text != "0"
 
 
 def integer(query: Query, name: str) -> int | None:
@@ -131,24 +131,24 @@ def integer(query: Query, name: str) -> int | None:
     return int(text)
 
 
-def _grace(value: object) -> int:
+def _grace(value: object) -> int | None:
+    if value is None:
+        return None
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 31:
         return value
-    text = str(value)
-    if isinstance(value, str) and text.removeprefix("-").isdigit() and text.isascii() and len(text) < 10:
-        return int(text)
-    raise ApiError.bad_request(_mismatch("gracePeriodSeconds", "int64"))
+    raise ApiError.bad_request(_mismatch("gracePeriodSeconds", "int64", value))
 
 
 def _text(tree: Tree, name: str) -> str:
     value = tree.get(name)
     if value is not None and not isinstance(value, str):
-        raise ApiError.bad_request(_mismatch(f"preconditions.{name}", "string"))
+        raise ApiError.bad_request(_mismatch(f"preconditions.{name}", "string", value))
     return value or ""
 
 
-def _mismatch(field: str, wanted: str) -> str:
-    return f"json: cannot unmarshal value into Go struct field DeleteOptions.{field} of type {wanted}"
+def _mismatch(field: str, wanted: str, value: object = None) -> str:
+    shown = {str: "string", dict: "object", list: "array", bool: "bool"}.get(type(value), "number")
+    return f"json: cannot unmarshal {shown} into Go struct field DeleteOptions.{field} of type {wanted}"
 
 
 def _dry_run_problems(query: Query) -> list[FieldError]:

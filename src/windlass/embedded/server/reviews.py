@@ -18,6 +18,7 @@ Tree = dict[str, Any]
 
 DEFAULT_TOKEN_SECONDS, SHORTEST_TOKEN_SECONDS = 3600, 600
 _TOKEN_REQUEST = Kind("TokenRequest", "", "authentication.k8s.io", "v1")
+_REVIEW = Kind("", "", "authorization.k8s.io", "v1")
 _EVERYTHING = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
 _EVERY_PATH = [{"verbs": ["*"], "nonResourceURLs": ["*"]}]
 
@@ -50,6 +51,12 @@ def token_seconds(asked: Tree) -> int:
 
 
 def _access(review: Tree, user: User) -> Tree:
+    spec = review.get("spec")
+    given = spec if isinstance(spec, dict) else {}
+    if bool(given.get("resourceAttributes")) == bool(given.get("nonResourceAttributes")):
+        why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        wrong = invalid("spec.resourceAttributes", given.get("resourceAttributes"), why)
+        raise ApiError.invalid(_REVIEW, "", [wrong])
     status = {"allowed": True, "reason": "this cluster has no authorisation rules"}
     return {**_asked(review), "status": status}
 

@@ -23,7 +23,7 @@ from windlass.embedded.api.errors import ApiError
 from windlass.embedded.pki import Identity
 from windlass.embedded.registry.registry import Registry
 from windlass.embedded.runtime.interface import Runtime
-from windlass.embedded.server.answers import refusal
+from windlass.embedded.server.answers import not_allowed, refusal
 from windlass.embedded.server.bodies import MOST_BYTES
 from windlass.embedded.server.documents import Documents
 from windlass.embedded.server.doors import USER, Doors
@@ -129,7 +129,7 @@ class ApiServer:
             return await (self._reading.list if many else self._reading.get)(request, target)
         handler = self._write_handler(method, target)
         if handler is None:
-            raise ApiError.method_not_allowed(target.kind, _ACTIONS.get(method, method.lower()))
+            raise not_allowed()
         return await handler(request, target)
 
     def _write_handler(
@@ -147,9 +147,6 @@ class ApiServer:
         if method == "PATCH":
             return writes.patch
         return writes.delete if method == "DELETE" and not target.subresource else None
-
-
-_ACTIONS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
 def _bounded_request(

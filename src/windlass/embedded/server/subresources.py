@@ -12,7 +12,7 @@ from windlass.embedded.registry.metadata import rfc3339
 from windlass.embedded.registry.registry import Registry
 from windlass.embedded.runtime.interface import Refused, Runtime
 from windlass.embedded.server import bodies, reviews
-from windlass.embedded.server.answers import document
+from windlass.embedded.server.answers import document, not_allowed
 from windlass.embedded.server.doors import Doors
 from windlass.embedded.server.paths import Target
 from windlass.embedded.server.query import delete_options, write_options
@@ -116,7 +116,7 @@ class Subresources:
 
 
 async def _not_allowed(request: web.BaseRequest, target: Target) -> web.StreamResponse:
-    raise ApiError.method_not_allowed(target.kind, request.method.lower())
+    raise not_allowed()
 
 
 async def _body(request: web.BaseRequest, kind: str) -> Tree:

@@ -9,7 +9,7 @@ from aiohttp import web
 from windlass.embedded.api.errors import ApiError, required
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.registry import strategy
-from windlass.embedded.registry.options import WriteOptions
+from windlass.embedded.registry.options import STRICT, WriteOptions
 from windlass.embedded.registry.registry import Registry
 from windlass.embedded.registry.selecting import Selection
 from windlass.embedded.server import bodies
@@ -58,7 +58,7 @@ class Writes:
             accepted = tuple(each for each in accepted if each != bodies.STRATEGIC_PATCH)
         if media not in accepted:
             raise ApiError.unsupported_media_type(accepted)
-        patch = bodies.value_of(body, media)
+        patch = bodies.patch_of(body, media)
         options, warnings = self._options(request, target, "PatchOptions")
         where = kind, target.namespace, target.name
         if media == bodies.APPLY_PATCH:
@@ -101,8 +101,14 @@ class Writes:
         return await answer(request, body, form.media_type)
 
     async def _tree(self, request: web.BaseRequest, target: Target) -> Tree:
-        media = bodies.content_type(request)
-        return bodies.tree_of(await bodies.read(request), media, target.kind)
+        media, body, kind = bodies.content_type(request), await bodies.read(request), target.kind
+        tree = bodies.tree_of(body, media, kind)
+        if request.query.get("fieldValidation") == STRICT and media == bodies.JSON:
+            twice = ", ".join(f'duplicate field "{path}"' for path in bodies.duplicates(body))
+            if twice:
+                head = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
+                raise ApiError.bad_request(f"{head}: strict decoding error: {twice}")
+        return tree
 
     async def _delete_body(self, request: web.BaseRequest) -> Tree | None:
         """DeleteOptions; most clients send them, none has to."""
@@ -110,8 +116,12 @@ class Writes:
         if not body:
             return None
         tree = bodies.tree_of(body, bodies.content_type(request))
-        if tree.get("kind") not in (None, "", "DeleteOptions"):
-            raise ApiError.bad_request("decoded object cannot be converted to DeleteOptions")
+        named = tree.get("kind")
+        if named not in (None, "", "DeleteOptions"):
+            version = tree.get("apiVersion") or "meta.k8s.io/v1"
+            raise ApiError.bad_request(
+                f'no kind "{named}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+            )
         return tree
 
     def _options(self, request: web.BaseRequest, target: Target, what: str) -> tuple[WriteOptions, list[str]]:

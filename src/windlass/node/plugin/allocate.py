@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from windlass.node.cdi_extras import present_channels
+from windlass.node.cdi_writer import CDI_VENDOR
 from windlass.node.plugin.rpc import Refused
 from windlass.node.protos import deviceplugin_pb2 as dp
 from windlass.node.root import HostRoot
@@ -17,7 +19,6 @@ from windlass.sharing.resources import PluginDevice, Resource
 
 VISIBLE, IMEX_CHANNELS = "NVIDIA_VISIBLE_DEVICES", "NVIDIA_IMEX_CHANNELS"
 MOUNTS = "/var/run/nvidia-container-devices"
-CDI_VENDOR = "k8s.device-plugin.nvidia.com"
 CONTAINER_MPS = "/mps"
 _COMMON_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 
@@ -39,20 +40,22 @@ class Allocator:
         config = self._config
         strategies = config.device_list_strategy
         names = self._names(devices)
+        channels = present_channels(config, self._root)
+        cdi_names = self._cdi_names(names, channels)
         response = dp.ContainerAllocateResponse()
         if "cdi-cri" in strategies:
-            response.cdi_devices.extend(dp.CDIDevice(name=name) for name in self._cdi_names(names))
-        if "cdi-annotations" in strategies and self._cdi_names(names):
+            response.cdi_devices.extend(dp.CDIDevice(name=name) for name in cdi_names)
+        if "cdi-annotations" in strategies and cdi_names:
             key = f"{config.cdi_annotation_prefix}nvidia-device-plugin_{self._new_id()}"
-            response.annotations[key] = ",".join(self._cdi_names(names))
+            response.annotations[key] = ",".join(cdi_names)
         if all(strategy.startswith("cdi-") for strategy in strategies):
             return response
         if "envvar" in strategies:
             response.envs[VISIBLE] = ",".join(names)
-            if config.imex_channel_ids:
-                response.envs[IMEX_CHANNELS] = ",".join(map(str, config.imex_channel_ids))
+            if channels:
+                response.envs[IMEX_CHANNELS] = ",".join(map(str, channels))
         if "volume-mounts" in strategies:
-            self._add_volume_mounts(response, names)
+            self._add_volume_mounts(response, names, channels)
         if config.pass_device_specs:
             response.devices.extend(self._device_specs(devices))
         for enabled, name in (
@@ -82,7 +85,7 @@ class Allocator:
         by_index = self._config.device_id_strategy == "index"
         return list(dict.fromkeys(device.index if by_index else device.uuid for device in devices))
 
-    def _cdi_names(self, names: Sequence[str]) -> list[str]:
+    def _cdi_names(self, names: Sequence[str], channels: Sequence[int]) -> list[str]:
         config = self._config
         found = [f"{CDI_VENDOR}/gpu={name}" for name in names]
         for enabled, kind in (
@@ -92,12 +95,14 @@ class Allocator:
         ):
             if enabled:
                 found.append(f"{CDI_VENDOR}/{kind}=all")
-        return found + [f"{CDI_VENDOR}/imex-channel={channel}" for channel in config.imex_channel_ids]
+        return found + [f"{CDI_VENDOR}/imex-channel={channel}" for channel in channels]
 
-    def _add_volume_mounts(self, response: dp.ContainerAllocateResponse, names: Sequence[str]) -> None:
+    def _add_volume_mounts(
+        self, response: dp.ContainerAllocateResponse, names: Sequence[str], channels: Sequence[int]
+    ) -> None:
         response.envs[VISIBLE] = MOUNTS
         targets = [f"{MOUNTS}/{name}" for name in names]
-        targets += [f"{MOUNTS}/imex/{channel}" for channel in self._config.imex_channel_ids]
+        targets += [f"{MOUNTS}/imex/{channel}" for channel in channels]
         response.mounts.extend(dp.Mount(host_path="/dev/null", container_path=target) for target in targets)
 
     def _device_specs(self, devices: Sequence[PluginDevice]) -> list[dp.DeviceSpec]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from windlass.model.errors import InputError
 from windlass.node.backend.protocol import DeviceError
+from windlass.node.cdi_extras import present_channels
 from windlass.node.plugin.allocate import Allocator
 from windlass.node.plugin.prefer import Chooser
 from windlass.node.plugin.registrar import Registrar
@@ -116,6 +117,7 @@ class PluginManager:
 
     def _remake(self, inventory: Inventory, config: PluginConfig) -> None:
         try:
+            present_channels(config, self._root)
             resources = resources_of(inventory, config)
         except InputError as error:
             self._tell(f"the last good resources stay: {error}")

@@ -15,14 +15,12 @@ from pathlib import Path
 
 import msgspec
 
-from windlass.model.errors import InputError
 from windlass.node.backend.protocol import DeviceBackend, DeviceError, Fault
-from windlass.node.cdi import CdiSpec, check_spec, make_spec, write_spec
+from windlass.node.cdi_writer import CdiWriter
 from windlass.node.config_source import ConfigSource
 from windlass.node.health import HealthBook
 from windlass.node.journal import Journal, read_journal, write_journal
 from windlass.node.owners import DEPLOY_LABELS
-from windlass.node.plugin.allocate import CDI_VENDOR
 from windlass.node.plugin.manager import PluginManager
 from windlass.node.plugin.sharing_setup import SharingSetup
 from windlass.node.root import HostRoot
@@ -56,7 +54,7 @@ class PluginProcess:
         book: HealthBook,
         *,
         state: Path,
-        cdi_folder: Path,
+        cdi: CdiWriter,
         log: Log,
         timing: Timing | None = None,
         time_slice: str = "",
@@ -67,7 +65,7 @@ class PluginProcess:
         self.manager = manager
         self.book = book
         self.timing = timing or Timing()
-        self._cdi_folder = cdi_folder
+        self._cdi = cdi
         self._sharing = SharingSetup(backend, log, interval=time_slice)
         self._log = log
         self._journal_path = state / "health.json"
@@ -81,7 +79,6 @@ class PluginProcess:
         self._next_validation = 0.0
         self._next_reading = 0.0
         self._seen: set[str] = set()
-        self._written: CdiSpec | None = None
         self._is_off: bool | None = None
         """Whether a label keeps the plugin off; None before the first look."""
 
@@ -106,7 +103,7 @@ class PluginProcess:
         self._look(inventory)
         self._validate(inventory)
         self._tell()
-        self._write_cdi(inventory, config)
+        self._cdi.follow(inventory, config)
         if self._switched_off(inventory, config):
             return
         unshared = self._sharing.follow(inventory, config, self.manager.plan(inventory, config))
@@ -177,21 +174,6 @@ class PluginProcess:
         if changes or unhealthy != self._journal.unhealthy:
             self._journal.unhealthy, self._journal.ailments = unhealthy, self.book.kinds()
             write_journal(self._journal_path, self._journal)
-
-    def _write_cdi(self, inventory: Inventory, config: PluginConfig) -> None:
-        if not any(strategy.startswith("cdi-") for strategy in config.device_list_strategy):
-            return
-        hook = config.nvidia_ctk_path if self.root.exists(config.nvidia_ctk_path) else ""
-        spec = make_spec(inventory, self.root, f"{CDI_VENDOR}/gpu", hook=hook)
-        if spec == self._written:
-            return
-        try:
-            check_spec(spec, self.root)
-        except InputError as error:
-            self._log(f"the last good CDI spec stays in force: {error}")
-            return
-        self._log(f"wrote {write_spec(spec, self._cdi_folder)}")
-        self._written = spec
 
     def _switched_off(self, inventory: Inventory, config: PluginConfig) -> bool:
         """The rest of the agent reads the node's deploy labels, and leaves its word in a file."""

@@ -11,6 +11,13 @@ VERSION = """\
 .address_size 64
 """
 
+PLACE = """\
+  mov.u32 %r3, %ctaid.x;
+  mov.u32 %r4, %ntid.x;
+  mov.u32 %r5, %tid.x;
+"""
+"""Where a thread stands: its block, the size of blocks, its number in it."""
+
 SAXPY = (
     VERSION
     + """
@@ -24,9 +31,9 @@ SAXPY = (
   ld.param.u64 %d2, [ys];
   ld.param.u32 %r1, [a];
   ld.param.u32 %r2, [n];
-  mov.u32 %r3, %ctaid.x;
-  mov.u32 %r4, %ntid.x;
-  mov.u32 %r5, %tid.x;
+"""
+    + PLACE
+    + """\
   mad.lo.u32 %r6, %r3, %r4, %r5;
   setp.ge.u32 %p, %r6, %r2;
   @%p bra DONE;
@@ -58,9 +65,9 @@ SPIN = (
   ld.param.u64 %d1, [out];
   ld.param.u32 %r1, [rounds];
   cvta.to.global.u64 %d1, %d1;
-  mov.u32 %r3, %ctaid.x;
-  mov.u32 %r4, %ntid.x;
-  mov.u32 %r5, %tid.x;
+"""
+    + PLACE
+    + """\
   mad.lo.u32 %r6, %r3, %r4, %r5;
   cvt.rn.f32.u32 %f1, %r6;
   mov.f32 %f2, 0f3F800347;
@@ -96,9 +103,9 @@ STREAM = (
   ld.param.u32 %r1, [n];
   cvta.to.global.u64 %d1, %d1;
   cvta.to.global.u64 %d2, %d2;
-  mov.u32 %r3, %ctaid.x;
-  mov.u32 %r4, %ntid.x;
-  mov.u32 %r5, %tid.x;
+"""
+    + PLACE
+    + """\
   mov.u32 %r7, %nctaid.x;
   mad.lo.u32 %r6, %r3, %r4, %r5;
   mul.lo.u32 %r7, %r7, %r4;

@@ -37,13 +37,7 @@ class Costs(msgspec.Struct, frozen=True):
     """What is needed to price a move."""
 
     now: int
-    restart_seconds: int = 0
-    min_run_seconds: int = 0
-    lost_seconds_cap: int = 7 * 86400
-
-    @staticmethod
-    def of(config: QueueConfig, now: int) -> Costs:
-        return Costs(now, config.restart_seconds, config.min_run_seconds, config.lost_seconds_cap)
+    config: QueueConfig = QueueConfig()
 
 
 def is_movable(pod: Pod) -> bool:
@@ -117,7 +111,7 @@ class _Finder:
         )
 
     def _is_too_young(self, pod: Pod) -> bool:
-        seconds = self._costs.min_run_seconds
+        seconds = self._costs.config.min_run_seconds
         return bool(seconds) and self._costs.now - _started(pod) < seconds
 
     def _movable(self, number: int, pod: Pod, row: int, covering: tuple[int, ...]) -> Movable:
@@ -125,7 +119,7 @@ class _Finder:
         shape, grants = self._snapshot.shapes[int(pods.shape[row])], pods.grants[row]
         workload, pod_set = self._member.get(pod.key, (None, None))
         charge = self._charge(workload)
-        restart = gpu_milli(shape, grants) * self._costs.restart_seconds
+        restart = gpu_milli(shape, grants) * self._restart(workload)
         return Movable(
             number=number,
             pod=pod,
@@ -143,12 +137,21 @@ class _Finder:
 
     # What it loses
 
+    def _restart(self, workload: Workload | None) -> int:
+        """Seconds that one more start costs."""
+        return self._lost_seconds(0, workload)
+
+    def _lost_seconds(self, elapsed: int, workload: Workload | None) -> int:
+        queue = workload.admission.queue if workload is not None and workload.admission is not None else ""
+        declared = workload.restart_seconds if workload is not None else None
+        return self._costs.config.seconds_lost(elapsed, declared, queue)
+
     def _loss(self, row: int, workload: Workload | None) -> int:
         """GPU time since the last checkpoint or the start, and the restart."""
         pods, costs = self._snapshot.pods, self._costs
         checkpoint = workload.checkpoint_at if workload is not None else 0
         since = max(checkpoint, _started(pods.objects[row]))
-        seconds = min(max(0, costs.now - since), costs.lost_seconds_cap) + costs.restart_seconds
+        seconds = self._lost_seconds(costs.now - since, workload)
         return gpu_milli(self._snapshot.shapes[int(pods.shape[row])], pods.grants[row]) * seconds
 
     def _charge(self, workload: Workload | None) -> int:

@@ -92,7 +92,7 @@ class _Mover:
             for pod_set in workload.pod_sets
             for pod in pod_set.pods
         }
-        costs = Costs.of(after.queues, after.now)
+        costs = Costs(after.now, after.queues)
         self._park = find_movable(snapshot, snapshot.workloads, snapshot.budgets, costs, after.pods_leaving())
 
     def run(self) -> Rearranged:

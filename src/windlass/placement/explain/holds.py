@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import overload
 
 from windlass.model.decision import Hold
 from windlass.model.plan import ExplainableHolds
@@ -21,16 +20,8 @@ class ExplainedHolds(ExplainableHolds):
     def __len__(self) -> int:
         return sum(map(len, self._parts))
 
-    @overload
-    def __getitem__(self, index: int) -> Hold: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Hold]: ...
-    def __getitem__(self, index: int | slice) -> Hold | Sequence[Hold]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        return self._advisor.refined(self._plain(index % len(self)))
+    def _at(self, index: int) -> Hold:
+        return self._advisor.refined(self._plain(index))
 
     def explained(self, index: int) -> Hold:
         """Those before it are explained first: what is left of the budget must not depend on who is asked about."""

@@ -54,7 +54,7 @@ class Offers:
     def _tools(self) -> tuple[Park, QuickMoves]:
         if self._made is None:
             overlay = self._after.overlay
-            snapshot, costs = overlay.snapshot, Costs.of(self._after.queues, self._after.now)
+            snapshot, costs = overlay.snapshot, Costs(self._after.now, self._after.queues)
             leaving = self._after.pods_leaving()
             park = find_movable(snapshot, snapshot.workloads, snapshot.budgets, costs, leaving)
             self._made = park, QuickMoves(overlay, self._after.site, park, LIMITS)

@@ -138,17 +138,10 @@ class _Preempting:
         return False
 
     def _place(self, ask: Ask, at: int, units: list[Unit]) -> bool:
-        overlay = self._overlay
-        turn = overlay.snapshot.decisions + at
-        node = self._preemption.slots.best(ask, turn)
-        if node < 0:
-            found = self._preemption.make_room(ask)
-            if found is None:
-                return False
-            node = found[0]
-            units += found[1]
-            overlay.refresh(ask.row)
-        self._node[at], self._grant[at] = node, overlay.take(ask.pod, ask.row, node).grant
+        placing = self._preemption.take_place(ask, self._overlay.snapshot.decisions + at, units)
+        if placing is None:
+            return False
+        self._node[at], self._grant[at] = placing.node, placing.grant
         return True
 
     def _name(self, unit: int) -> str:

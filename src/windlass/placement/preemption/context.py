@@ -16,7 +16,7 @@ from windlass.model.decision import Admit, Evict
 from windlass.model.disruption import Budgets, Disruptions
 from windlass.model.pod import Pod
 from windlass.model.workload import Workload
-from windlass.placement.overlay import Overlay
+from windlass.placement.overlay import Overlay, Placing
 from windlass.placement.preemption.ground import Ground
 from windlass.placement.preemption.slots import Ask, Slots, anybody
 from windlass.placement.preemption.units import Unit, find_units
@@ -148,10 +148,17 @@ class Preemption:
 
     # Lone pods, straight on the overlay
 
-    def make_room(self, ask: Ask) -> tuple[int, list[Unit]] | None:
-        """A node for the pod, and who goes for it; they are off the overlay then."""
-        slot = self.slots.make(ask)
-        return None if slot is None else (slot.node, self.goes(slot.victims))
+    def take_place(self, ask: Ask, turn: int, victims: list[Unit]) -> Placing | None:
+        """The pod on a node, with nobody gone or with somebody: those are added to `victims`, and off the overlay."""
+        node = self.slots.best(ask, turn)
+        if node < 0:
+            slot = self.slots.make(ask)
+            if slot is None:
+                return None
+            node = slot.node
+            victims += self.goes(slot.victims)
+            self.overlay.refresh(ask.row)
+        return self.overlay.take(ask.pod, ask.row, node)
 
     def settle(self, units: Iterable[Unit], for_: str) -> None:
         """They are to go for good."""

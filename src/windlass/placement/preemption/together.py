@@ -154,16 +154,7 @@ class _Search:
     def _find_place(self, number: int, member: int, mask: Bools | None, victims: list[Unit]) -> bool:
         overlay, ask = self._overlay, self._ask(number, member, mask)
         turn = overlay.snapshot.decisions + overlay.checkpoint()
-        node = self._preemption.slots.best(ask, turn)
-        if node < 0:
-            found = self._preemption.make_room(ask)
-            if found is None:
-                return False
-            node = found[0]
-            victims += found[1]
-            overlay.refresh(ask.row)
-        overlay.take(ask.pod, ask.row, node)
-        return True
+        return self._preemption.take_place(ask, turn, victims) is not None
 
     # For real
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from windlass.cluster.pods import ALONE, UNREADABLE
 from windlass.cluster.snapshot import Snapshot
+from windlass.cluster.workloads.facts import declared_restart
 from windlass.cluster.workloads.holding import started
 from windlass.model.kueue.workloads import LAST_CHECKPOINT
 from windlass.model.pod import Pod
@@ -144,6 +145,9 @@ class _Finder:
             evicted=bool(pod.metadata.deletion_timestamp),
             started_at=started(pod),
             checkpoint_at=workload.checkpoint_at if workload is not None else 0,
+            restart_seconds=workload.restart_seconds
+            if workload is not None
+            else declared_restart([pod.metadata]),
             evictable=workload is None or workload.evictable,
         )
         for unit in self._unit(made.key, [row], made):
@@ -216,7 +220,9 @@ class _Finder:
         checkpoint = workload.checkpoint_at if workload is not None else 0
         checkpoint = checkpoint or seconds_of(pod.metadata.annotations.get(LAST_CHECKPOINT, ""))
         since = max(checkpoint, started(pod))
-        return min(max(0, self._now - since), self._config.lost_seconds_cap) + self._config.restart_seconds
+        queue = workload.admission.queue if workload is not None and workload.admission is not None else ""
+        declared = workload.restart_seconds if workload is not None else declared_restart([pod.metadata])
+        return self._config.seconds_lost(self._now - since, declared, queue)
 
     def _largest_share(self, requests: Iterable[tuple[str, int]]) -> int:
         columns = self._snapshot.resources

@@ -1,0 +1,68 @@
+"""`windlass demo`: the guided tour on the embedded cluster, which it starts itself where none is running."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from windlass.cli.errors import EXIT_FINDINGS, unknown_name
+from windlass.cli.output import note
+
+EXAMPLES = """\b
+Examples:
+  windlass demo
+  windlass demo --step                 wait for a key after each step
+  windlass demo --only gangs,xid       some steps of it
+  windlass demo --list
+
+Exit codes: 0 every step came out as told, 1 one did not, 2 wrong usage, 3 no cluster.
+"""
+
+
+@click.command("demo", epilog=EXAMPLES)
+@click.option("--step", is_flag=True, help="Wait for a key after each step.")
+@click.option("--fast", is_flag=True, help="No pauses for reading. [default where the output is no terminal]")
+@click.option("--only", default="", metavar="STEPS", help="Some steps, by name, separated by commas.")
+@click.option("--list", "list_", is_flag=True, help="Name the steps, and do nothing.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A running `windlass up`. [default: the one that is running, else one of its own]",
+)
+def demo(step: bool, fast: bool, only: str, list_: bool, kubeconfig: Path | None) -> int:
+    """What a GPU layer is for, in eleven short steps on the embedded cluster, each with its outcome checked.
+
+    Every kubectl command is printed as it runs, with the kubectl on the PATH; without one, the API's answers are shown.
+    """
+    from windlass.demo.api import Api
+    from windlass.demo.cluster import cluster
+    from windlass.demo.kubectl import find_kubectl
+    from windlass.demo.stage import CheckFailed, Stage
+    from windlass.demo.story import STORY, play
+
+    if list_:
+        for each in STORY:
+            click.echo(f"{each.name:<12} {each.title}")
+        return 0
+    names = [name.strip() for name in only.split(",") if name.strip()]
+    known = [each.name for each in STORY]
+    for name in names:
+        if name not in known:
+            raise unknown_name("step", name, known)
+    # A step that goes on from the one before brings that one along.
+    wanted = {*names, *(known[known.index(name) - 1] for name in names if STORY[known.index(name)].goes_on)}
+    steps = tuple(each for each in STORY if not names or each.name in wanted)
+    with cluster(kubeconfig) as file:
+        api = Api(file)
+        kubectl = find_kubectl(api, file)
+        note(f"Commands are run with {kubectl.name}.")
+        stage = Stage(api, kubectl, file, step=step, fast=fast or not sys.stdout.isatty())
+        try:
+            play(stage, steps)
+        except CheckFailed as failed:
+            click.secho(f"  ✗ {failed}", fg="red")
+            return EXIT_FINDINGS
+    click.echo(f"\nAll {len(steps)} steps came out as told. Now yours: `windlass up`, then kubectl.")
+    return 0

@@ -1,0 +1,55 @@
+"""What a pod's row is born with: its shape, whether it is plain, its priority, age and gang.
+
+The store asks for every pod that comes in. Pods that share all that counts by identity, as those of a trace do, are
+read once.
+"""
+
+from __future__ import annotations
+
+from windlass.cluster.gangs import GangBook
+from windlass.cluster.pods import UNREADABLE, PodTraits
+from windlass.cluster.resources import ResourceBook
+from windlass.cluster.shape import ShapeBook
+from windlass.model.errors import InputError
+from windlass.model.pod import Pod
+from windlass.model.times import seconds_of
+
+MOST_KNOWN = 4096
+"""Pods of whose like the traits are kept."""
+
+
+class TraitsBook:
+    def __init__(
+        self, shapes: ShapeBook, resources: ResourceBook, gangs: GangBook, unreadable: dict[str, str]
+    ) -> None:
+        """`unreadable`: pod → why; what can't be read is written down there."""
+        self._shapes, self._resources, self._gangs = shapes, resources, gangs
+        self._unreadable = unreadable
+        self._known: dict[tuple[int, int, int, str, str], tuple[Pod, PodTraits]] = {}
+
+    def of(self, key: str, pod: Pod) -> PodTraits:
+        meta = pod.metadata
+        alike = (id(pod.spec), id(meta.labels), id(meta.annotations), meta.namespace, meta.creation_timestamp)
+        known = self._known.get(alike)
+        if known is not None:
+            return known[1]
+        traits = self._read(key, pod)
+        if traits.plain:  # the others may depend on the pod's name
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[alike] = (pod, traits)  # with the pod, so that no other gets these identities
+        return traits
+
+    def _read(self, key: str, pod: Pod) -> PodTraits:
+        number, plain = UNREADABLE, 0
+        known = len(self._shapes)
+        try:
+            shape, is_plain = self._shapes.of(pod)
+            number, plain = shape.number, int(is_plain)
+            if len(self._shapes) > known:
+                for name, _ in shape.requests:
+                    self._resources.column(name)
+        except InputError as error:
+            self._unreadable[key] = str(error)
+        created = seconds_of(pod.metadata.creation_timestamp)
+        return PodTraits(number, plain, pod.spec.priority, created, self._gangs.number_of(pod))

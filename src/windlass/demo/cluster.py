@@ -1,0 +1,93 @@
+"""The cluster that the demo plays on: the one that runs, where it fits the story, else one of its own.
+
+`cli.demo` asks for it. One of its own is `windlass up` as a child process, on free ports, gone at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from windlass.demo.api import Api, Refused
+from windlass.demo.scene import PODS
+from windlass.demo.story import NODES
+from windlass.model.errors import ClusterUnreachable, InputError, WindlassError
+
+USUAL = Path("~/.windlass/kubeconfig")
+START_SECONDS = 60.0
+
+
+@contextlib.contextmanager
+def cluster(chosen: Path | None) -> Iterator[Path]:
+    """Its kubeconfig."""
+    if chosen is not None:
+        problem = unfit(chosen)
+        if problem:
+            raise InputError(problem, file=str(chosen), remedy="run `windlass demo` without --kubeconfig")
+        yield chosen
+        return
+    usual = USUAL.expanduser()
+    if usual.is_file() and not unfit(usual):
+        click.echo(f"On the cluster of {usual}, which is running.")
+        yield usual
+        return
+    with tempfile.TemporaryDirectory(prefix="windlass-demo-") as folder, started(Path(folder)) as kubeconfig:
+        yield kubeconfig
+
+
+def unfit(kubeconfig: Path) -> str:
+    """Why the story can't be played there; empty if it can."""
+    try:
+        api = Api(kubeconfig)
+        api.get("/windlass/sandbox")
+        found = {each["metadata"]["name"] for each in api.items("/api/v1/nodes")}
+        busy = api.items(PODS)
+    except Refused:
+        return "is not a simulated cluster of `windlass up`"
+    except (WindlassError, OSError) as error:
+        return f"can't be reached: {error}"
+    if not found.issuperset(NODES):
+        return "has other nodes than the default fleet, which the story is about"
+    return "has pods in the namespace default, and the story needs all GPUs" if busy else ""
+
+
+@contextlib.contextmanager
+def started(folder: Path) -> Iterator[Path]:
+    kubeconfig = folder / "kubeconfig"
+    program = [sys.executable, "-c", "from windlass.cli.main import main; main()", "up"]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*program, "--port=0", "--page-port=0", f"--write-kubeconfig={kubeconfig}"],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the demo, which then stops it in order
+        )
+    try:
+        click.echo(_wait(process, folder / "log"))
+        yield kubeconfig
+    finally:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(20)
+        process.kill()
+
+
+def _wait(process: subprocess.Popen[bytes], log: Path) -> str:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        said = log.read_text(errors="replace")
+        if "\nnodes " in said:
+            return said.rstrip()
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise ClusterUnreachable(
+                f"`windlass up` did not start: {said.strip()[-500:] or 'it said nothing'}"
+            )
+        time.sleep(0.05)

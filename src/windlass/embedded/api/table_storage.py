@@ -1,0 +1,104 @@
+"""The rows of storage kinds in a Table, cells in the order of the columns in `tables`.
+
+Fed by `api.tables` with an object and the time. What stands in the cells is what kubectl users know.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.embedded.api.table_rows import NONE, Cells, age_of, name_of
+from windlass.embedded.api.trees import Tree, dig
+
+_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
+
+
+def _modes(modes: Any) -> str:
+    given = set(modes or ())
+    return ",".join(short for mode, short in _MODES.items() if mode in given)
+
+
+def _phase(obj: Tree) -> str:
+    gone = obj["metadata"].get("deletionTimestamp")
+    return "Terminating" if gone else str(dig(obj, "status", "phase") or "")
+
+
+def volume(obj: Tree, now: float) -> Cells:
+    spec, claim = obj["spec"], obj["spec"].get("claimRef")
+    return [
+        name_of(obj),
+        dig(spec, "capacity", "storage") or "0",
+        _modes(spec.get("accessModes")),
+        spec.get("persistentVolumeReclaimPolicy", ""),
+        _phase(obj),
+        f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else "",
+        spec.get("storageClassName", ""),
+        spec.get("volumeAttributesClassName") or "<unset>",
+        dig(obj, "status", "reason") or "",
+        age_of(obj, now),
+        spec.get("volumeMode") or "<unset>",
+    ]
+
+
+def claim(obj: Tree, now: float) -> Cells:
+    spec, status = obj["spec"], obj.get("status") or {}
+    bound = bool(spec.get("volumeName"))
+    return [
+        name_of(obj),
+        _phase(obj),
+        spec.get("volumeName", ""),
+        (dig(status, "capacity", "storage") or "0") if bound else "",
+        _modes(status.get("accessModes")) if bound else "",
+        spec.get("storageClassName") or "",
+        spec.get("volumeAttributesClassName") or "<unset>",
+        age_of(obj, now),
+        spec.get("volumeMode") or "<unset>",
+    ]
+
+
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+
+
+def storage_class(obj: Tree, now: float) -> Cells:
+    default = dig(obj, "metadata", "annotations", _DEFAULT_CLASS) == "true"
+    return [
+        name_of(obj) + (" (default)" if default else ""),
+        obj.get("provisioner", ""),
+        obj.get("reclaimPolicy", "Delete"),
+        obj.get("volumeBindingMode", "Immediate"),
+        bool(obj.get("allowVolumeExpansion")),
+        age_of(obj, now),
+    ]
+
+
+def volume_attachment(obj: Tree, now: float) -> Cells:
+    spec = obj["spec"]
+    name = dig(spec, "source", "persistentVolumeName") or ""
+    attached = bool(dig(obj, "status", "attached"))
+    return [
+        name_of(obj),
+        spec.get("attacher", ""),
+        name,
+        spec.get("nodeName", ""),
+        attached,
+        age_of(obj, now),
+    ]
+
+
+def csi_node(obj: Tree, now: float) -> Cells:
+    return [name_of(obj), len(dig(obj, "spec", "drivers") or ()), age_of(obj, now)]
+
+
+def csi_driver(obj: Tree, now: float) -> Cells:
+    spec = obj["spec"]
+    tokens = spec.get("tokenRequests")
+    return [
+        name_of(obj),
+        spec.get("attachRequired", True),
+        spec.get("podInfoOnMount", False),
+        spec.get("storageCapacity", False),
+        "<unset>" if tokens is None else ",".join(each.get("audience", "") for each in tokens),
+        spec.get("requiresRepublish", False),
+        ",".join(spec.get("volumeLifecycleModes") or ()) or NONE,
+        age_of(obj, now),
+    ]

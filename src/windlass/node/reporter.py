@@ -1,0 +1,80 @@
+"""What the cluster is told about this node: health as Events, devices as annotations, on pods what they were given.
+
+Runs as a part of the process beside the plugin; fed by the plugin's journal, the inventory and the kubelet's
+PodResources. Everything is told once, and again only after it has changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windlass.model.device import LAYOUT_ANNOTATION, UNHEALTHY_ANNOTATION
+from windlass.node.backend.protocol import DeviceBackend
+from windlass.node.exporter.view import Holder
+from windlass.node.journal import Entry, read_journal
+from windlass.node.labels.features import layout
+from windlass.node.wishes import GIVEN, given_devices
+
+if TYPE_CHECKING:
+    from windlass.node.node_api import NodeApi
+
+Key = tuple[str, str]
+"""Namespace and name of a pod."""
+
+
+class Reporter:
+    def __init__(
+        self,
+        backend: DeviceBackend,
+        api: NodeApi,
+        journal: Path,
+        *,
+        pods: Callable[[], Mapping[Key, Mapping[str, Any]]],
+        holders: Callable[[], Mapping[str, Sequence[Holder]]],
+    ) -> None:
+        self._backend = backend
+        self._api = api
+        self._journal = journal
+        self._pods = pods
+        self._holders = holders
+        # What happened before this process began was told by the one before it.
+        self._reported = read_journal(journal).last
+        self._annotated: tuple[str, str] | None = None
+        self._given: dict[Key, str] = {}
+
+    def report(self) -> None:
+        journal = read_journal(self._journal)
+        for entry in journal.since(self._reported):
+            self._tell(entry)
+            self._reported = entry.number
+        inventory = self._backend.inventory()
+        self._annotate_node(*layout(inventory, frozenset(journal.unhealthy)))
+        self._annotate_pods(given_devices(inventory, self._holders()))
+
+    def _tell(self, entry: Entry) -> None:
+        change = entry.change
+        todo = f": {change.action}" if change.action else ""
+        self._api.event(
+            reason="GPUHealthy" if change.healthy else "GPUUnhealthy",
+            message=f"{change.uuid}: {change.reason}{todo}",
+            warning=not change.healthy,
+            now=time.time(),
+        )
+
+    def _annotate_node(self, devices: str, unhealthy: str) -> None:
+        if self._annotated != (devices, unhealthy):
+            annotations = {LAYOUT_ANNOTATION: devices, UNHEALTHY_ANNOTATION: unhealthy or None}
+            self._api.patch_node(annotations=annotations)
+            self._annotated = (devices, unhealthy)
+
+    def _annotate_pods(self, given: Mapping[Key, str]) -> None:
+        pods = self._pods()
+        for key, devices in given.items():
+            annotations = pods.get(key, {}).get("metadata", {}).get("annotations") or {}
+            if key in pods and devices not in (annotations.get(GIVEN), self._given.get(key)):
+                self._api.annotate_pod(*key, {GIVEN: devices})
+                self._given[key] = devices
+        self._given = {key: devices for key, devices in self._given.items() if key in given}

@@ -1,0 +1,124 @@
+"""Field ownership without a server: invariants, and the short way for new objects beside the long one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.embedded.api import custom_samples, samples
+from tests.embedded.api.desk import APPLY, Desk, refusal
+from tests.embedded.api.states import STATES
+
+from windlass.embedded.api.apply import LAST_APPLIED, empty
+from windlass.embedded.api.defaults import apply_defaults
+from windlass.embedded.api.fieldsets import difference, read, shown, written
+from windlass.embedded.api.firstfields import fields_of_new
+
+STEPS = st.tuples(
+    st.sampled_from(["f:a", "f:b.c/d", 'k:{"name":"x"}', 'v:"y"']),
+    st.sampled_from(["f:a", "f:b", 'k:{"n":1,"p":"TCP"}']),
+    st.sampled_from(["f:z", "v:1"]),
+)
+PATHS = st.sets(STEPS.flatmap(lambda steps: st.integers(1, 3).map(lambda length: steps[:length])), max_size=8)
+
+
+@given(PATHS)
+def test_sets_are_written_and_read(paths: set[tuple[str, ...]]) -> None:
+    assert read(written(paths)) == paths
+
+
+def test_the_short_way_comes_to_the_same() -> None:
+    desk = Desk()
+    for obj in (*samples.CLUSTER_WIDE, *samples.NAMESPACED, *STATES):
+        kind = desk.kind_of(obj)
+        made, _ = desk.machinery.decode(kind, obj)
+        apply_defaults(kind, made)
+        node = desk.machinery.node(kind)
+        found = difference(empty(desk.machinery, kind), made, node)
+        long = {path for path in found.added | found.changed if path[0] not in ("f:apiVersion", "f:kind")}
+        short = {
+            path for path in read(fields_of_new(made, node)) if path[0] not in ("f:apiVersion", "f:kind")
+        }
+        assert short == long, obj["kind"]
+
+
+def test_paths_are_shown_as_people_write_them() -> None:
+    path = ("f:spec", "f:containers", 'k:{"name":"main"}', "f:image")
+    assert shown(path) == '.spec.containers[name="main"].image'
+    assert shown(("f:metadata", "f:finalizers", 'v:"a/b"')) == '.metadata.finalizers[="a/b"]'
+
+
+def _config(**data: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": data}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["x", "y"]),
+            st.dictionaries(st.sampled_from("abc"), st.sampled_from("12"), max_size=3),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_every_manager_has_what_it_applied_last(steps: list[tuple[str, dict[str, str]]]) -> None:
+    desk = Desk()
+    wanted: dict[str, dict[str, str]] = {}
+    for manager, data in steps:
+        desk.patch(_config(), _config(**data), APPLY, manager, force=True)
+        others = [each for name, each in wanted.items() if name != manager]
+        for each in others:
+            for key in [key for key in each if data.get(key, each[key]) != each[key]]:
+                del each[key]
+        wanted[manager] = dict(data)
+        stored = desk.objects["configmaps", "default", "c"]
+        together = {key: value for each in wanted.values() for key, value in each.items()}
+        assert stored.get("data", {}) == together
+
+
+def test_applying_the_same_twice_changes_nothing() -> None:
+    desk = Desk()
+    for obj in samples.NAMESPACED:
+        if obj["kind"] in ("Deployment", "Service", "ConfigMap", "Role"):
+            once = desk.patch(obj, obj, APPLY, "me")
+            assert desk.patch(obj, obj, APPLY, "me") == once
+
+
+def test_a_custom_kinds_lists_are_owned_by_their_keys() -> None:
+    desk = Desk()
+    desk.create(custom_samples.definition())
+    one = custom_samples.widget("w", parts=[{"name": "a", "weight": 1}], tags=["x"])
+    two = {**one, "spec": {"parts": [{"name": "b", "weight": 2}], "tags": ["y"]}}
+    desk.patch(one, one, APPLY, "one")
+    made = desk.patch(one, two, APPLY, "two")
+    assert [each["name"] for each in made["spec"]["parts"]] == ["a", "b"]
+    assert made["spec"]["tags"] == ["x", "y"]
+    conflict = {**one, "spec": {"parts": [{"name": "a", "weight": 9}]}}
+    assert refusal(lambda: desk.patch(one, conflict, APPLY, "two")) == (
+        'Apply failed with 1 conflict: conflict with "one": .spec.parts[name="a"].weight'
+    )
+
+
+def test_kubectl_takes_over_from_its_own_client_side() -> None:
+    desk = Desk()
+    note = '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"a":"1"}}'
+    first = _config(a="1")
+    first["metadata"]["annotations"] = {LAST_APPLIED: note}
+    desk.create(first, "kubectl-client-side-apply")
+    made = desk.patch(first, _config(a="2"), APPLY, "kubectl")
+    assert made["data"] == {"a": "2"}
+    assert '"a":"2"' in made["metadata"]["annotations"][LAST_APPLIED]
+    assert "conflict" in refusal(lambda: desk.patch(first, _config(a="3"), APPLY, "somebody"))
+
+
+@pytest.mark.parametrize(
+    "applied", [[], "x", {"apiVersion": "v1", "kind": "Pod"}, {**_config(), "metadata": []}]
+)
+def test_what_is_no_such_object_is_a_bad_request(applied: Any) -> None:
+    desk = Desk()
+    desk.create(_config())
+    assert refusal(lambda: desk.patch(_config(), applied, APPLY, "me"))

@@ -1,0 +1,122 @@
+"""The table of kinds: everything that Windlass itself reads is there, with schema, discovery and OpenAPI."""
+
+from __future__ import annotations
+
+import pytest
+from tests.embedded.api.custom_samples import definition
+from tests.embedded.api.desk import Desk
+
+from windlass.embedded.api import discovery, openapi, openapi_wire
+from windlass.embedded.api.kinds import BUILT_IN, Kinds
+from windlass.embedded.api.machinery import Machinery
+from windlass.embedded.api.schema import definitions, of_kind
+from windlass.kube.resources import KINDS
+
+
+def test_every_kind_that_the_scheduler_needs_is_served() -> None:
+    kinds = Kinds()
+    for kind in KINDS:
+        if kind.required:
+            assert kinds.at(kind.group, kind.versions[0], kind.plural) is not None, kind.plural
+
+
+def test_every_kind_has_a_schema() -> None:
+    for kind in BUILT_IN:
+        assert of_kind(kind).type == "struct"
+
+
+def test_events_have_one_store() -> None:
+    kinds = Kinds()
+    assert {kind.store for kind in kinds if kind.kind == "Event"} == {"events"}
+
+
+def test_a_kind_is_found_by_path_name_and_object() -> None:
+    kinds = Kinds()
+    job = kinds.at("batch", "v1", "jobs")
+    assert job is not None
+    assert kinds.named("jobs.batch") is job
+    assert kinds.of("batch/v1", "Job") is job
+    assert kinds.of("batch/v2", "Job") is None
+
+
+def test_discovery_has_both_forms_of_everything() -> None:
+    kinds = Kinds()
+    plain = {
+        (group, each["name"], each["kind"], tuple(each["verbs"]))
+        for group in ("", *kinds.groups())
+        for each in (discovery.resources(kinds, group, "v1") or {"resources": []})["resources"]
+    }
+    aggregated = set()
+    for core in (True, False):
+        for group in discovery.aggregated(kinds, core)["items"]:
+            name = group["metadata"].get("name", "")
+            for version in group["versions"]:
+                for each in version["resources"]:
+                    kind = each["responseKind"]["kind"]
+                    aggregated.add((name, each["resource"], kind, tuple(each["verbs"])))
+                    for sub in each.get("subresources", ()):
+                        full = f"{each['resource']}/{sub['subresource']}"
+                        aggregated.add((name, full, sub["responseKind"]["kind"], tuple(sub["verbs"])))
+    assert plain == aggregated
+
+
+def test_a_custom_kind_comes_and_goes() -> None:
+    desk = Desk()
+    before = desk.machinery.kinds.generation
+    crd = desk.create(definition())
+    assert desk.machinery.kinds.named("widgets.example.com") is not None
+    assert desk.machinery.kinds.generation > before
+    assert openapi.v3(desk.machinery, "example.com", "v1") is not None
+    desk.machinery.forget(crd)
+    assert desk.machinery.kinds.named("widgets.example.com") is None
+    assert openapi.v3(desk.machinery, "example.com", "v1") is None
+
+
+def test_openapi_refers_to_nothing_that_is_missing() -> None:
+    machinery = Machinery()
+
+    def references(node: object) -> set[str]:
+        if isinstance(node, dict):
+            own = {node["$ref"]} if isinstance(node.get("$ref"), str) else set()
+            return own.union(*(references(each) for each in node.values()), set())
+        return set().union(*(references(each) for each in node)) if isinstance(node, list) else set()
+
+    for kind in BUILT_IN:
+        document = openapi.v3(machinery, kind.group, kind.version)
+        assert document is not None
+        known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+        assert references(document) <= known
+    document = openapi.v2(machinery)
+    assert references(document) <= {f"#/definitions/{name}" for name in document["definitions"]}
+
+
+def test_openapi_tells_kubectl_that_fields_are_checked() -> None:
+    document = openapi.v3(Machinery(), "apps", "v1")
+    assert document is not None
+    patch = document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"]
+    assert "fieldValidation" in {each["name"] for each in patch["parameters"]}
+    assert patch["x-kubernetes-group-version-kind"]["kind"] == "Deployment"
+    assert b"fieldValidation" in openapi_wire.v2(Machinery())
+
+
+def test_merge_keys_are_in_openapi() -> None:
+    document = openapi.v3(Machinery(), "", "v1")
+    assert document is not None
+    containers = document["components"]["schemas"]["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"]
+    assert containers["x-kubernetes-patch-merge-key"] == "name"
+    assert containers["x-kubernetes-list-map-keys"] == ["name"]
+
+
+def test_the_words_are_about_fields_that_exist() -> None:
+    for name, fields in openapi.words().items():
+        known = {"", *definitions()[name].get("properties", {})}
+        assert set(fields) <= known, name
+
+
+@pytest.mark.parametrize(
+    "name", ["io.k8s.api.core.v1.PodSpec", "io.k8s.api.core.v1.Container", "io.k8s.api.batch.v1.JobSpec"]
+)
+def test_what_people_look_up_is_described(name: str) -> None:
+    described = openapi.words()[name]
+    missing = set(definitions()[name]["properties"]) - set(described)
+    assert len(missing) <= 5, missing

@@ -1,0 +1,107 @@
+"""Whatever comes in: what comes out is an answer or a refusal that blames the client, and the input is left alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.embedded.api import custom_samples, refusals, samples, sequences
+from tests.embedded.api.desk import APPLY, Desk
+from tests.embedded.api.mutations import STRANGE, mutated
+
+from windlass.embedded.api.errors import ApiError
+from windlass.embedded.api.trees import clone
+
+Tree = dict[str, Any]
+EVERYTHING = (
+    *samples.CLUSTER_WIDE,
+    *samples.NAMESPACED,
+    *refusals.CLUSTER_WIDE,
+    *refusals.NAMESPACED,
+    custom_samples.definition(),
+    *custom_samples.GOOD,
+)
+PATCHES = (sequences.MERGE, sequences.STRATEGIC, sequences.JSON, APPLY)
+
+
+def _desk() -> Desk:
+    desk = Desk()
+    desk.create(custom_samples.definition())
+    desk.create(
+        samples.made("v1", "ResourceQuota", "q", spec={"hard": {"pods": "5", "requests.nvidia.com/gpu": "3"}})
+    )
+    desk.create(
+        samples.made(
+            "v1", "LimitRange", "l", spec={"limits": [{"type": "Container", "default": {"cpu": "1"}}]}
+        )
+    )
+    return desk
+
+
+def _client_error(act: Any) -> Any:
+    """What comes of it, or none where it was refused."""
+    refused: ApiError | None = None
+    try:
+        return act()
+    except ApiError as problem:
+        refused = problem
+    assert 400 <= refused.code < 500, refused.message
+    msgspec.json.encode(refused.status())
+    return None
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(range(len(EVERYTHING))), st.integers(0, 10**9))
+def test_strange_objects_are_made_or_refused(which: int, seed: int) -> None:
+    obj = mutated(EVERYTHING[which], seed)
+    before = clone(obj)
+    made = _client_error(lambda: _desk().create(obj))
+    assert obj == before
+    if made is not None:
+        msgspec.json.encode(made)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.sampled_from(
+        [each for each in samples.NAMESPACED if each["kind"] in ("Pod", "Deployment", "Job", "Service")]
+    ),
+    st.sampled_from(PATCHES),
+    st.integers(0, 10**9),
+)
+def test_strange_patches_are_applied_or_refused(target: Tree, content_type: str, seed: int) -> None:
+    desk = _desk()
+    if _client_error(lambda: desk.create(target)) is None:
+        return
+    before = clone(desk.objects)
+    patch: Any = mutated({**target, "status": {"phase": "x"}}, seed)
+    if content_type == sequences.JSON:
+        patch = [
+            {
+                "op": ["add", "remove", "replace", "test", "move", "copy", "x"][seed % 7],
+                "path": path,
+                "value": value,
+            }
+            for path in ("/spec", "/spec/containers/0", "/metadata/labels/a", "/spec/-", "")
+            for value in STRANGE[seed % 5 :: 7]
+        ][: 1 + seed % 3]
+    elif seed % 3:
+        patch.pop("apiVersion", None)
+        patch = mutated(patch, seed + 1)
+    if _client_error(lambda: desk.patch(target, patch, content_type, force=bool(seed % 2))) is None:
+        assert desk.objects == before
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(range(len(EVERYTHING))), st.integers(0, 10**9))
+def test_strange_objects_are_shown(which: int, seed: int) -> None:
+    """What is stored has been decoded; whatever that let through must fit into a table."""
+    desk = _desk()
+    obj = mutated(EVERYTHING[which], seed)
+    kind = desk.machinery.kinds.of(EVERYTHING[which]["apiVersion"], EVERYTHING[which]["kind"])
+    assert kind is not None
+    decoded = _client_error(lambda: desk.machinery.decode(kind, obj))
+    if decoded is not None:
+        msgspec.json.encode(desk.machinery.table(kind, [decoded[0]], 0.0))

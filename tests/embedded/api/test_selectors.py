@@ -1,0 +1,133 @@
+"""Label and field selectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from windlass.embedded.api.errors import ApiError
+from windlass.embedded.api.kinds import Kinds
+from windlass.embedded.api.selectors import field_selector, label_selector, matches_selector
+
+KINDS = Kinds()
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "matches"),
+    [
+        ("a=b", {"a": "b"}, True),
+        ("a==b", {"a": "c"}, False),
+        ("a!=b", {}, True),
+        ("a!=b", {"a": "b"}, False),
+        ("a", {"a": ""}, True),
+        ("!a", {"a": ""}, False),
+        ("a in (b, c)", {"a": "c"}, True),
+        ("a in (b,c),d", {"a": "c"}, False),
+        ("a notin (b)", {}, True),
+        ("a notin (b)", {"a": "b"}, False),
+        ("a=", {"a": ""}, True),
+        ("n>3", {"n": "4"}, True),
+        ("n<3", {"n": "4"}, False),
+        ("n>3", {"n": "x"}, False),
+        ("nvidia.com/gpu.product=H100,x", {"nvidia.com/gpu.product": "H100", "x": "1"}, True),
+    ],
+)
+def test_labels(text: str, labels: dict[str, str], matches: bool) -> None:
+    chosen = label_selector(text)
+    assert chosen is not None
+    assert chosen({"metadata": {"labels": labels}}) is matches
+
+
+def test_no_selector_is_no_function() -> None:
+    assert label_selector("") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a in", "unable to parse requirement: found '' expected: '('"),
+        ("a===b", "unable to parse requirement: found '=', expected: identifier"),
+        ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
+        ("a,", "expected: identifier after ','"),
+        ("a b", "found 'b', expected: in, notin"),
+        ("-a=b", "name part must consist of alphanumeric characters"),
+        ("a=b c", "expected: ',' or 'end of string'"),
+    ],
+)
+def test_bad_labels(text: str, words: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        label_selector(text)
+    assert refused.value.code == 400
+    assert words in refused.value.message
+
+
+POD: dict[str, Any] = {
+    "metadata": {"name": "p", "namespace": "n"},
+    "spec": {"nodeName": "x"},
+    "status": {"phase": "Running", "podIP": "10.0.0.1"},
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "matches"),
+    [
+        ("metadata.name=p", True),
+        ("spec.nodeName!=x", False),
+        ("status.phase=Running,metadata.namespace=n", True),
+        ("spec.hostNetwork=false", True),
+        ("status.podIP=10.0.0.1", True),
+        ("spec.schedulerName=", True),
+    ],
+)
+def test_fields_of_pods(text: str, matches: bool) -> None:
+    kind = KINDS.named("pods")
+    assert kind is not None
+    chosen = field_selector(text, kind)
+    assert chosen is not None
+    assert chosen(POD) is matches
+
+
+@pytest.mark.parametrize(
+    ("resource", "text", "message"),
+    [
+        ("pods", "spec.foo=1", "field label not supported: spec.foo"),
+        ("jobs.batch", "spec.foo=1", 'field label "spec.foo" not supported for Job'),
+        (
+            "configmaps",
+            "data=1",
+            '"data" is not a known field selector: only "metadata.name", "metadata.namespace"',
+        ),
+        ("pods", "spec.foo", "invalid selector: 'spec.foo'; can't understand 'spec.foo'"),
+    ],
+)
+def test_fields_that_are_not_supported(resource: str, text: str, message: str) -> None:
+    kind = KINDS.named(resource)
+    assert kind is not None
+    with pytest.raises(ApiError) as refused:
+        field_selector(text, kind)
+    assert (refused.value.code, refused.value.message) == (400, message)
+
+
+def test_events_are_selected_by_the_names_of_their_group() -> None:
+    event = {"metadata": {}, "involvedObject": {"name": "p"}, "reportingComponent": "windlass"}
+    core, other = KINDS.at("", "v1", "events"), KINDS.at("events.k8s.io", "v1", "events")
+    assert core is not None
+    assert other is not None
+    for kind, text in (
+        (core, "involvedObject.name=p"),
+        (other, "regarding.name=p,reportingController=windlass"),
+    ):
+        chosen = field_selector(text, kind)
+        assert chosen is not None
+        assert chosen(event)
+    with pytest.raises(ApiError):
+        field_selector("involvedObject.name=p", other)
+
+
+def test_selectors_in_specs() -> None:
+    assert not matches_selector(None, {})
+    assert matches_selector({}, {"a": "b"})
+    expression = {"key": "a", "operator": "NotIn", "values": ["c"]}
+    assert matches_selector({"matchLabels": {"a": "b"}, "matchExpressions": [expression]}, {"a": "b"})
+    assert not matches_selector({"matchExpressions": [{"key": "z", "operator": "Exists"}]}, {"a": "b"})

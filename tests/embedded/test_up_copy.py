@@ -1,0 +1,214 @@
+"""`windlass up --from DUMP`: a real cluster's objects as a simulated one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.embedded.world import START, Tree, World
+
+from windlass.cli.install_crds import crds
+from windlass.embedded.bootstrap import bootstrap
+from windlass.embedded.copied import Copy, read_copy
+from windlass.embedded.runtime.nodes import SimulatedNodes
+from windlass.embedded.runtime.simulated import Delays
+from windlass.model.errors import InputError
+
+GPU = "nvidia.com/gpu"
+LONG_AGO = "2026-01-01T00:00:00Z"
+
+
+def thing(
+    kind: str, name: str, api: str = "v1", namespace: str = "", owner: Tree | None = None, **more: Any
+) -> Tree:
+    metadata: Tree = {
+        "name": name,
+        "uid": f"old-{kind}-{name}",
+        "resourceVersion": "7",
+        "creationTimestamp": LONG_AGO,
+    }
+    if namespace:
+        metadata["namespace"] = namespace
+    if owner is not None:
+        reference = {
+            "apiVersion": owner["apiVersion"],
+            "kind": owner["kind"],
+            "name": owner["metadata"]["name"],
+        }
+        metadata["ownerReferences"] = [{**reference, "uid": owner["metadata"]["uid"], "controller": True}]
+    metadata |= more.pop("metadata", {})
+    return {"apiVersion": api, "kind": kind, "metadata": metadata, **more}
+
+
+def pod(name: str, node: str = "", owner: Tree | None = None, gpus: int = 1, **spec: Any) -> Tree:
+    box = {"name": "main", "image": "train", "resources": {"limits": {GPU: str(gpus)}}}
+    whole = {"restartPolicy": "Never", "containers": [box], "schedulerName": "my-scheduler", **spec}
+    status: Tree = {"phase": "Pending"}
+    if node:
+        whole["nodeName"] = node
+        state = {"running": {"startedAt": LONG_AGO}}
+        box_status = {
+            "name": "main",
+            "image": "train",
+            "imageID": "",
+            "ready": True,
+            "restartCount": 0,
+            "state": state,
+        }
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": LONG_AGO}
+        status = {
+            "phase": "Running",
+            "startTime": LONG_AGO,
+            "containerStatuses": [box_status],
+            "conditions": [ready],
+        }
+    labels = {"app": name}
+    if owner is not None and owner["kind"] == "Job":
+        labels |= {
+            "controller-uid": owner["metadata"]["uid"],
+            "batch.kubernetes.io/controller-uid": owner["metadata"]["uid"],
+        }
+        labels |= {"job-name": owner["metadata"]["name"]}
+    return thing(
+        "Pod", name, namespace="team", owner=owner, metadata={"labels": labels}, spec=whole, status=status
+    )
+
+
+def node(name: str, ready: str = "True") -> Tree:
+    amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", GPU: "4"}
+    labels = {
+        "kubernetes.io/hostname": name,
+        "nvidia.com/gpu.product": "NVIDIA-H200",
+        "nvidia.com/gpu.count": "4",
+    }
+    status = {"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": ready}]}
+    return thing("Node", name, metadata={"labels": labels}, status=status)
+
+
+def take(tmp_path: Path, *objects: Tree) -> tuple[World, list[str], Copy]:
+    file = tmp_path / "dump.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+    copy = read_copy(file, START)
+    world = World()
+    bootstrap(world.verbs, crds())
+    nodes = SimulatedNodes(
+        world.verbs, world.cache, copy.nodes, delays=Delays(0, 0, 0), clock=lambda: world.now
+    )
+    nodes.register(world.now)
+    lines = copy.put_into(world.verbs)
+    world.run(*nodes.workers)
+    assert world.controllers is not None
+    nodes.join(world.controllers.loop)
+    return world, lines, copy
+
+
+def job(**spec: Any) -> Tree:
+    uid = {"controller-uid": "old-Job-train"}
+    template = {"metadata": {"labels": {**uid, "job-name": "train"}}, "spec": pod("x")["spec"]}
+    whole = {
+        "parallelism": 2,
+        "completions": 2,
+        "selector": {"matchLabels": uid},
+        "template": template,
+        **spec,
+    }
+    return thing("Job", "train", "batch/v1", "team", spec=whole, status={"active": 2, "startTime": LONG_AGO})
+
+
+class TestPods:
+    def test_running_ones_stay_and_pending_ones_pend(self, tmp_path: Path) -> None:
+        world, lines, _ = take(tmp_path, node("a"), pod("runs", "a"), pod("waits"))
+        world.pass_time(1000)
+        runs, waits = world.get("pods", "runs", "team"), world.get("pods", "waits", "team")
+        assert (runs["spec"]["nodeName"], runs["status"]["phase"]) == ("a", "Running")
+        assert runs["status"]["startTime"] == LONG_AGO
+        assert ("nodeName" in waits["spec"], waits["status"]["phase"]) == (False, "Pending")
+        assert waits["spec"]["schedulerName"] == "windlass"
+        assert lines == ["taken over: 1 Node, 2 Pod"]
+
+    def test_a_job_keeps_its_pods(self, tmp_path: Path) -> None:
+        train = job()
+        world, _, _ = take(tmp_path, node("a"), train, pod("one", "a", train), pod("two", "a", train))
+        world.pass_time(100)
+        assert len(world.verbs.list("pods", "team")) == 2, "no new ones were made"
+        assert world.get("jobs.batch", "train", "team")["status"]["active"] == 2
+
+    def test_a_lost_pod_of_a_job_is_replaced(self, tmp_path: Path) -> None:
+        train = job()
+        world, _, _ = take(tmp_path, node("a"), train, pod("one", "a", train))
+        world.pass_time(10)
+        assert len(world.verbs.list("pods", "team")) == 2
+
+    def test_daemons_are_not_rolled_out_anew(self, tmp_path: Path) -> None:
+        labels = {"app": "agent"}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+        daemons = thing(
+            "DaemonSet",
+            "agent",
+            "apps/v1",
+            "team",
+            spec={"selector": {"matchLabels": labels}, "template": template},
+        )
+        world, _, _ = take(
+            tmp_path, node("a"), daemons, pod("agent", "a", daemons, gpus=0, restartPolicy="Always")
+        )
+        world.pass_time(100)
+        assert [each["metadata"]["name"] for each in world.verbs.list("pods", "team")] == ["agent"]
+
+    def test_priorities_come_along_without_their_class(self, tmp_path: Path) -> None:
+        world, _, _ = take(
+            tmp_path, node("a"), pod("p", priority=500, priorityClassName="urgent"), pod("q", priority=7)
+        )
+        assert world.get("pods", "p", "team")["spec"]["priority"] == 500
+        assert world.get("pods", "q", "team")["spec"]["priority"] == 7
+
+    def test_an_owner_of_a_foreign_kind_is_kept(self, tmp_path: Path) -> None:
+        ray = thing("RayJob", "ray", "ray.io/v1", "team")
+        world, _, _ = take(tmp_path, node("a"), ray, pod("p", "a", ray))
+        world.pass_time(10)
+        assert world.get("pods", "p", "team")["metadata"]["ownerReferences"][0]["kind"] == "RayJob"
+
+
+class TestOthers:
+    def test_a_node_that_was_not_ready_is_not(self, tmp_path: Path) -> None:
+        world, _, _ = take(tmp_path, node("a"), node("b", "False"))
+        taints = world.get("nodes", "b", "")["spec"]["taints"]
+        assert ("node.kubernetes.io/not-ready", "NoSchedule") in [
+            (each["key"], each["effect"]) for each in taints
+        ]
+
+    def test_queues(self, tmp_path: Path) -> None:
+        api = "kueue.x-k8s.io/v1beta1"
+        flavor = thing("ResourceFlavor", "any", api)
+        covered = {
+            "coveredResources": [GPU],
+            "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 4}]}],
+        }
+        queue = thing(
+            "ClusterQueue", "team", api, spec={"resourceGroups": [covered], "namespaceSelector": {}}
+        )
+        local = thing("LocalQueue", "q", api, "team", spec={"clusterQueue": "team"})
+        world, lines, _ = take(tmp_path, node("a"), flavor, queue, local)
+        assert lines == ["taken over: 1 Node, 1 ResourceFlavor, 1 ClusterQueue, 1 LocalQueue"]
+        assert world.get("localqueues.kueue.x-k8s.io", "q", "team")["spec"]["clusterQueue"] == "team"
+
+    def test_a_quota_that_is_overrun_stops_nothing_that_runs(self, tmp_path: Path) -> None:
+        quota = thing("ResourceQuota", "few", namespace="team", spec={"hard": {"pods": "1"}})
+        world, lines, _ = take(tmp_path, quota, node("a"), pod("one", "a"), pod("two", "a"))
+        assert "2 Pod" in lines[0]
+        world.pass_time(1)
+        assert world.get("resourcequotas", "few", "team")["status"]["used"] == {"pods": "2"}
+
+    def test_what_can_t_be_taken_is_said(self, tmp_path: Path) -> None:
+        broken = pod("p")
+        broken["spec"]["containers"][0]["resources"] = {"limits": {GPU: "0.5"}}
+        _, lines, _ = take(tmp_path, node("a"), broken)
+        assert lines[0] == "taken over: 1 Node"
+        assert "left out: Pod p:" in lines[1]
+        assert "must be an integer" in lines[1]
+
+    def test_a_dump_without_nodes(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="holds no Node"):
+            take(tmp_path, pod("p"))

@@ -1,0 +1,248 @@
+"""For every right of the scheduler to write, a short scene that needs it: what is made, and what has to come of it.
+
+Used by `test_live_each_right`. All scenes play on one cluster, one after the other, each with objects of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tests.cluster.api import Api, Object, until
+from tests.cluster.fake_kubelet import node
+from tests.live.bind_policy import refuse_binds
+from tests.live.owner_kinds import (
+    GATE,
+    GROUP_INDEX,
+    QUEUE,
+    WORKER_INDEX,
+    is_suspended,
+    job_set,
+    owner,
+    reference,
+    suspended_owners,
+    template,
+)
+from tests.live.rights import Right
+from tests.live.scenes import GPU, bound, condition, pod, pods
+from tests.live.test_live_queues import job, queues, workload
+
+from windlass.kube.resources import KINDS
+
+Effect = Callable[[], Any]
+"""Whether what has to come of it is there."""
+Scene = Callable[[Api], Effect]
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+ARENA = {"arena": "evictions"}
+"""Label of the node on which some have to go for others."""
+
+
+def ground() -> list[Object]:
+    """What all scenes stand on."""
+    arena = node("arena", {GPU: "8"}, labels=ARENA)
+    classes = [
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name},
+            "value": value,
+        }
+        for name, value in (("low", 1), ("high", 1000))
+    ]
+    later = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "later"}}
+    later |= {"provisioner": "example.com/none", "volumeBindingMode": "WaitForFirstConsumer"}
+    return [*(node(f"n{i}", {GPU: "8"}) for i in range(2)), arena, *classes, later, *queues(100)]
+
+
+def gate(api: Api) -> Effect:
+    made = pod("gated", 1, labels={QUEUE: "main"}, schedulingGates=[{"name": GATE}])
+    api.create(made)
+    return lambda: not pods(api)["gated"]["spec"].get("schedulingGates")
+
+
+def binding(api: Api) -> Effect:
+    api.create(pod("plain", 1))
+    return lambda: bound(api, "plain")
+
+
+def status(api: Api) -> Effect:
+    api.create(pod("large", 16))
+    return lambda: condition(pods(api)["large"])
+
+
+def claim(api: Api) -> Effect:
+    claimed = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "default"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "later",
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    api.create(
+        claimed, pod("stored", 0, volumes=[{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}])
+    )
+    path = api.path_of(claimed)
+    return lambda: (
+        "volume.kubernetes.io/selected-node" in (api.get(path)["metadata"].get("annotations") or {})
+    )
+
+
+def event(api: Api) -> Effect:
+    api.create(pod("told", 1))
+    return lambda: [one for one in api.items(EVENTS) if one["regarding"]["name"] == "told"]
+
+
+def repeated_event(api: Api) -> Effect:
+    """The same is said again: the API server refuses a bind, and refuses it again."""
+
+    def said() -> list[Object]:
+        return [one for one in api.items(EVENTS) if one["regarding"]["name"] == "again"]
+
+    refuse_binds(api, ["again"])
+    api.create(pod("again", 1, nodeSelector=ARENA))
+    until(said, 60, "told first")
+    return lambda: [one for one in said() if one.get("series")]
+
+
+def new_workload(api: Api) -> Effect:
+    api.create(job("fresh", 1, 1))
+    return lambda: workload(api, "fresh")
+
+
+def admitted(api: Api) -> Effect:
+    api.create(job("queued", 1, 1))
+    return lambda: (workload(api, "queued").get("status") or {}).get("admission")
+
+
+def queue_status(kind: str) -> Scene:
+    def scene(api: Api) -> Effect:
+        _, cluster_queue, local_queue = queues(1)
+        for one in (cluster_queue, local_queue):
+            one["metadata"]["name"] = f"fresh-{kind.lower()}"
+        local_queue["spec"]["clusterQueue"] = cluster_queue["metadata"]["name"]
+        api.create(cluster_queue, local_queue)
+        path = api.path_of(cluster_queue if kind == "ClusterQueue" else local_queue)
+        return lambda: api.get(path).get("status")
+
+    return scene
+
+
+def reservation(api: Api) -> Effect:
+    when = {"from": "2099-01-01T08:00:00Z", "until": "2099-01-01T12:00:00Z"}
+    made = {
+        "apiVersion": "windlass.dev/v1",
+        "kind": "Reservation",
+        "metadata": {"name": "launch"},
+        "spec": {**when, "gpus": 1, "who": {"namespaces": ["default"]}},
+    }
+    api.create(made)
+    return lambda: (api.get(api.path_of(made)).get("status") or {}).get("nodes")
+
+
+def let_go(kind: str) -> Scene:
+    """An owner in a queue is admitted and let go."""
+
+    def scene(api: Api) -> Effect:
+        if kind == "Job":
+            (made,) = api.create(job("stopped", 1, 1))
+        else:
+            (wanted,) = [one for one in suspended_owners() if one["kind"] == kind]
+            (made,) = api.create(wanted)
+        if kind == "TrainJob":
+            below = job_set(made["metadata"]["name"])
+            del below["metadata"]["labels"]
+            below["metadata"]["ownerReferences"] = [reference(made)]
+            api.create(below)
+        path = api.path_of(made)
+        return lambda: not is_suspended({**api.get(path), "kind": kind})
+
+    return scene
+
+
+def members(name: str, **more: Any) -> list[Object]:
+    """Two pods in the arena that leave no room there."""
+    return [
+        pod(f"{name}-{i}", 4, nodeSelector=ARENA, priorityClassName="low", **_with_index(more, i))
+        for i in range(2)
+    ]
+
+
+def _with_index(more: dict[str, Any], index: int) -> dict[str, Any]:
+    labels = more.get("labels", {})
+    return {**more, "labels": {**labels, WORKER_INDEX: str(index)}} if GROUP_INDEX in labels else more
+
+
+def preempts(api: Api, running: Sequence[Object]) -> None:
+    """They run, and something more urgent comes."""
+    api.create(*running)
+    prefix = running[0]["metadata"]["name"].rpartition("-")[0]
+    until(lambda: len(bound(api, prefix)) == len(running), 60, f"{prefix} runs")
+    api.create(pod(f"urgent-{prefix}", 8, nodeSelector=ARENA, priorityClassName="high"))
+
+
+def eviction(api: Api) -> Effect:
+    preempts(api, members("victim"))
+    return lambda: [one for one in pods(api, "victim").values() if "deletionTimestamp" in one["metadata"]]
+
+
+def noted(kind: str, group: str) -> Scene:
+    """Something that only its pods run by has to go, and remembers it."""
+
+    def scene(api: Api) -> Effect:
+        made, more = _standing_for(kind, group)
+        (there,) = api.create(made)
+        if kind == "LeaderWorkerSet":
+            more = {"labels": {GROUP_INDEX: "0"}, "ownerReferences": [reference(there)]}
+        preempts(api, members(made["metadata"]["name"], **more))
+        path = api.path_of(made)
+        return lambda: "windlass.dev/evictions" in (api.get(path)["metadata"].get("annotations") or {})
+
+    return scene
+
+
+def _standing_for(kind: str, group: str) -> tuple[Object, dict[str, Any]]:
+    """The object, and what its pods carry."""
+    if kind == "LeaderWorkerSet":
+        workers = {"size": 2, "workerTemplate": template(4)}
+        return owner(kind, "leaders", {"replicas": 1, "leaderWorkerTemplate": workers}, queue=""), {}
+    (known,) = [one for one in KINDS if (one.kind, one.group) == (kind, group)]
+    version = "v1alpha2" if group == "scheduling.k8s.io" else known.versions[0]
+    name = f"group-{group.split('.')[1]}"
+    made = {"apiVersion": f"{group}/{version}", "kind": kind, "metadata": {"name": name}}
+    specs: dict[str, tuple[Object, dict[str, Any]]] = {
+        "scheduling.x-k8s.io": ({"minMember": 2}, {"labels": {"scheduling.x-k8s.io/pod-group": name}}),
+        "scheduling.volcano.sh": (
+            {"minMember": 2},
+            {"annotations": {"scheduling.k8s.io/group-name": name}},
+        ),
+        "scheduling.k8s.io": (
+            {"schedulingPolicy": {"gang": {"minCount": 2}}},
+            {"schedulingGroup": {"podGroupName": name}},
+        ),
+    }
+    spec, more = specs[group]
+    return {**made, "spec": spec}, more
+
+
+SCENES: dict[Right, Scene] = {
+    ("", "pods", "patch"): gate,
+    ("", "pods/binding", "create"): binding,
+    ("", "pods/status", "patch"): status,
+    ("", "pods/eviction", "create"): eviction,
+    ("", "persistentvolumeclaims", "patch"): claim,
+    ("events.k8s.io", "events", "create"): event,
+    ("events.k8s.io", "events", "patch"): repeated_event,
+    ("kueue.x-k8s.io", "workloads", "create"): new_workload,
+    ("kueue.x-k8s.io", "workloads/status", "patch"): admitted,
+    ("kueue.x-k8s.io", "clusterqueues/status", "patch"): queue_status("ClusterQueue"),
+    ("kueue.x-k8s.io", "localqueues/status", "patch"): queue_status("LocalQueue"),
+    ("windlass.dev", "reservations/status", "patch"): reservation,
+}
+for _kind in KINDS:
+    if _kind.kind in ("LeaderWorkerSet", "PodGroup"):
+        SCENES[_kind.group, _kind.plural, "patch"] = noted(_kind.kind, _kind.group)
+    elif _kind.kind == "Job" or _kind.kind in {one["kind"] for one in suspended_owners()}:
+        SCENES[_kind.group, _kind.plural, "patch"] = let_go(_kind.kind)

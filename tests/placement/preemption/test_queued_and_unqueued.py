@@ -1,0 +1,171 @@
+"""Between work in queues and work in none: who takes whose place, and who gives way before it has started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.model.configuration import Settings
+from windlass.model.objects import decode_object
+from windlass.model.plan import Plan
+from windlass.planner import engine_plan
+
+EPOCH = 1767225600
+STAMP = "2026-01-01T00:00:00Z"
+GPU = "nvidia.com/gpu"
+QUEUE, GROUP = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/pod-group-name"
+TOTAL = "kueue.x-k8s.io/pod-group-total-count"
+KUEUE = "kueue.x-k8s.io/v1beta1"
+
+Tree = dict[str, Any]
+
+
+def node(name: str) -> Tree:
+    labels = {
+        "kubernetes.io/hostname": name,
+        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+        "nvidia.com/gpu.count": "8",
+        "nvidia.com/gpu.memory": "81559",
+    }
+    amounts = {"cpu": "64", "memory": "512Gi", GPU: "8", "pods": "110"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": {"capacity": amounts, "allocatable": amounts},
+    }
+
+
+def pod(name: str, gpus: int, priority: int = 0, on: str = "", queue: str = "", group: int = 0) -> Tree:
+    labels: Tree = {QUEUE: queue} if queue else {}
+    annotations: Tree = {}
+    if group:
+        labels[GROUP], annotations[TOTAL] = name.rpartition("-")[0], str(group)
+    spec: Tree = {
+        "priority": priority,
+        "containers": [{"name": "main", "resources": {"limits": {GPU: gpus}, "requests": {GPU: gpus}}}],
+    }
+    if on:
+        spec["nodeName"] = on
+    meta = {"name": name, "namespace": "default", "uid": name, "creationTimestamp": STAMP}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**meta, "labels": labels, "annotations": annotations},
+        "spec": spec,
+        "status": {"startTime": STAMP} if on else {},
+    }
+
+
+def queue(name: str, gpus: int) -> list[Tree]:
+    flavors = [{"name": "default", "resources": [{"name": GPU, "nominalQuota": gpus}]}]
+    spec = {
+        "namespaceSelector": {},
+        "resourceGroups": [{"coveredResources": [GPU], "flavors": flavors}],
+        "preemption": {"withinClusterQueue": "LowerPriority"},
+    }
+    return [
+        {"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec},
+        {
+            "apiVersion": KUEUE,
+            "kind": "LocalQueue",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"clusterQueue": name},
+        },
+    ]
+
+
+FLAVOR = {"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": "default"}, "spec": {}}
+
+
+def decided(*trees: Tree) -> Plan:
+    plan, _ = engine_plan([decode_object(tree) for tree in trees], Settings(), EPOCH + 3600)
+    return plan
+
+
+def evicted(plan: Plan) -> dict[str, str]:
+    return {one.workload: one.for_workload for one in plan.evicts}
+
+
+def bound(plan: Plan) -> dict[str, str]:
+    return {one.pod.partition("/")[2]: one.node for one in plan.binds}
+
+
+def test_queued_work_prefers_victims_of_its_own_queue_to_those_in_none() -> None:
+    plan = decided(
+        node("a"),
+        node("b"),
+        FLAVOR,
+        *queue("team", 16),
+        pod("own", 8, 0, "a", "team"),
+        pod("stray", 8, 0, "b"),
+        pod("urgent", 8, 100, "", "team"),
+    )
+    assert evicted(plan) == {"default/own": "default/urgent"}
+    assert bound(plan) == {"urgent": "a"}
+
+
+def test_queued_work_takes_nobodys_place_who_is_in_another_queue() -> None:
+    plan = decided(
+        node("a"),
+        FLAVOR,
+        *queue("team", 8),
+        *queue("other", 8),
+        pod("theirs", 8, 0, "a", "other"),
+        pod("urgent", 8, 100, "", "team"),
+    )
+    assert evicted(plan) == {}
+    assert [hold.workload for hold in plan.holds] == ["default/urgent"]
+
+
+def test_queued_work_without_quota_takes_nobodys_place() -> None:
+    plan = decided(
+        node("a"),
+        FLAVOR,
+        *queue("team", 4),
+        pod("stray", 8, 0, "a"),
+        pod("urgent", 8, 100, "", "team"),
+    )
+    assert evicted(plan) == {}
+
+
+def test_only_as_many_give_way_as_it_takes_and_the_lowest_first() -> None:
+    waiting = [
+        pod("top", 8, 1000, "", "team"),
+        pod("low", 8, 1, "", "team"),
+        pod("lowest", 8, 0, "", "team"),
+        *(pod(f"gang-{member}", 8, 100, group=2) for member in range(2)),
+    ]
+    plan = decided(*map(node, "abcd"), FLAVOR, *queue("team", 32), *waiting)
+    assert set(bound(plan)) == {"top", "low", "gang-0", "gang-1"}
+    assert evicted(plan) == {}
+    (held,) = plan.holds
+    assert held.workload == "default/lowest"
+    assert "default/gang, of higher priority" in held.verdict.kube_message
+
+
+def test_who_gives_way_may_find_another_place() -> None:
+    small = [{**node("c"), "metadata": {**node("c")["metadata"]}}]
+    for one in small:
+        for key in ("capacity", "allocatable"):
+            one["status"][key][GPU] = "4"
+        one["metadata"]["labels"]["nvidia.com/gpu.count"] = "4"
+    waiting = [
+        pod("top", 8, 1000, "", "team"),
+        pod("low-a", 4, 0, "", "team"),
+        pod("low-b", 4, 0, "", "team"),
+        pod("gang-0", 8, 100, group=1),
+    ]
+    plan = decided(node("a"), node("b"), *small, FLAVOR, *queue("team", 32), *waiting)
+    places = bound(plan)
+    assert {"top", "gang-0"} <= set(places)
+    assert len({name for name in places if name.startswith("low")}) == 1
+
+
+def test_nobody_gives_way_to_an_equal() -> None:
+    waiting = [
+        pod("top", 8, 1000, "", "team"),
+        pod("same", 8, 100, "", "team"),
+        pod("gang-0", 8, 100, group=1),
+    ]
+    plan = decided(node("a"), node("b"), FLAVOR, *queue("team", 32), *waiting)
+    assert set(bound(plan)) == {"top", "same"}
