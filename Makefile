@@ -78,7 +78,8 @@ page: env ## build the web page (at once, if nothing changed)
 	@$(BIN)/python tools/build_page.py
 
 up: env ## a working GPU cluster on this machine, simulated; ARGS goes to `windlass up`
-	@$(BIN)/windlass up $(ARGS)
+	@$(BIN)/python tools/build_page.py || echo 'The page could not be built; the cluster starts without it.' >&2
+	@exec $(BIN)/windlass up $(ARGS)
 
 lock: env ## resolve requirements.lock again from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 \

@@ -76,6 +76,19 @@ class Binaries:
         """The Kubernetes release under test, v1.36.3."""
         return self.module(RECIPES["kube-apiserver"]).version
 
+    def source(self, name: str) -> Path:
+        """The folder of the module that the program is built from, for the files that come with it."""
+        recipe = RECIPES[name]
+        pinned = self.module(recipe)
+        command = [self._go(pinned.go), "list", "-m", "-f", "{{.Dir}}", pinned.pins]
+        environment = {**self.environment, "GOWORK": "off", "GOFLAGS": "-mod=mod"}
+        download = [*command[:1], "mod", "download", pinned.pins]
+        for each in (download, command):
+            done = subprocess.run(each, cwd=pinned.folder, env=environment, capture_output=True, text=True)
+            if done.returncode != 0:
+                raise NotAvailable(f"the source of {name} can't be had: {done.stderr.strip()[-300:]}")
+        return Path(done.stdout.strip())
+
     def build(self, names: Sequence[str]) -> None:
         """Build what is missing of these, one after the other, and say how long it may take."""
         missing = [name for name in names if self.at_hand(name) is None]

@@ -96,6 +96,7 @@ RECIPES = {
             15,
         ),
         Recipe("helm", "helm", "helm.sh/helm/v3/cmd/helm", 120),
+        Recipe("kueue", "kueue", "sigs.k8s.io/kueue/cmd/kueue", 180),
         Recipe("ctr", "containerd", "github.com/containerd/containerd/v2/cmd/ctr", 15),
     )
 }
@@ -108,6 +109,7 @@ _PINS = {
     KUBERNETES: "k8s.io/kubernetes",
     "containerd": "github.com/containerd/containerd/v2",
     "helm": "helm.sh/helm/v3",
+    "kueue": "sigs.k8s.io/kueue",
 }
 
 

@@ -1163,4 +1163,67 @@ MORE = {
         question="deploy/asked",
     ),
 }  # fmt: skip
+MORE |= {
+    "mig-manager-gave-up": Case(
+        "MIG_CONFIG_NOT_APPLIED",
+        github("NVIDIA/gpu-operator/issues/2833"),
+        [
+            node(
+                "g1",
+                {GPU: 0},
+                labels=PRESENT
+                | {
+                    "nvidia.com/mig.strategy": "mixed",
+                    "nvidia.com/mig.config": "all-1g.5gb",
+                    "nvidia.com/mig.config.state": "pending",
+                    "nvidia.com/gpu.deploy.device-plugin": "paused-for-mig-change",
+                },
+            ),
+            daemon("nvidia-device-plugin-daemonset", {"nodeSelector": {"nvidia.com/gpu.deploy.device-plugin": "true"}}),
+            pod("asked", 1, resource="nvidia.com/mig-1g.5gb"),
+        ],
+    ),
+    "gpu-is-lost-says-the-plugin": Case(
+        "GPU_HW_FAULT",
+        github("kubernetes/kubernetes/issues/97131"),
+        [
+            node("g1", 8),
+            refused(
+                "Pod Allocate failed due to device plugin GetPreferredAllocation rpc failed with err: rpc error: code = Unknown desc "
+                "= Unable to retrieve list of available devices: error creating nvml.Device 5: nvml: GPU is lost, which is unexpected"
+            ),
+        ],
+    ),
+    "reboot-before-the-plugin-was-up": Case(
+        "DEVICE_UNHEALTHY",
+        github("kubernetes/kubernetes/issues/125579"),
+        [
+            node("g1", 8),
+            refused(f"Allocate failed due to no healthy devices present; cannot allocate unhealthy devices {GPU}, which is unexpected"),
+        ],
+    ),
+    "flavor-selects-what-no-node-is": Case(
+        "KUEUE_FLAVOR_MISMATCH",
+        github("kubernetes-sigs/kueue/issues/425"),
+        [
+            node("g1", 8),
+            flavor(nodeLabels={"app.kubernetes.io/managed-by": "Helm"}),
+            cluster_queue("cq", 8),
+            local_queue("cq"),
+            job("train", 1, suspend=False),
+            admitted("train"),
+            pod("asked", 1, owner=("Job", "train"), spec={"nodeSelector": {"app.kubernetes.io/managed-by": "Helm"}}),
+        ],
+        contributing=["SELECTOR_MISMATCH"],
+    ),
+    "helper-without-a-gpu-of-its-own": Case(
+        "TAINT_NOT_TOLERATED",
+        github("vllm-project/aibrix/pull/909"),
+        [
+            node("g1", 1, taints=[{"key": GPU, "value": "present", "effect": "NoSchedule"}], labels={"pool": "gpu"}),
+            node("c1"),
+            pod("asked", spec={"nodeSelector": {"pool": "gpu"}}),
+        ],
+    ),
+}  # fmt: skip
 CASES |= MORE

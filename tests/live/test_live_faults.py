@@ -264,7 +264,7 @@ def test_an_object_that_cannot_be_read_blocks_its_node_and_nothing_else(api: Api
     assert [(each["regarding"]["name"], "series" in each) for each in told] == [("odd", False)]
     assert "gpu-fraction" in told[0]["note"], "the path says what can't be read"
     api.patch(f"{PODS}/odd", {"metadata": {"labels": {"changed": "yes"}}})
-    api.create(pod("p9", 1))
+    api.create(pod("p9", 0))
     until(lambda: bound(api, "p9"), 30, one.last_lines())
     assert one.log.read_text().count("default/odd can't be read") == 1, "once is enough"
     api.delete(f"{PODS}/odd", gracePeriodSeconds=0)

@@ -222,6 +222,8 @@ class TestLife:
         assert not (scene.folder / "plugins/nvidia-gpu.sock").exists()
 
     def test_a_fault_is_injected_from_outside(self, scene: Scene) -> None:
+        (scene.folder / "state").mkdir()
+        (scene.folder / "state/device-plugin.off").touch()  # from a life in which somebody read labels
         scene.start("--parts", "plugin", "--reading-seconds", "0.2", "--quiet-seconds", "0.2")
         hardware = ["--fleet", str(scene.fleet), "--root", str(scene.folder / "machine"), "--gpu", "6"]
         subprocess.run(

@@ -196,23 +196,53 @@ def test_labels_as_a_node_feature_and_on_the_node(control_plane: ControlPlane) -
 
 def check_owners(plane: ControlPlane, mine: NodeApi, path: str) -> None:
     """An object that was there before gets its owners too, and only once."""
-    daemon = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "windlass-node", "uid": "0-0-0"}
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "agent", "namespace": "default", "ownerReferences": [daemon]},
-        "spec": {"containers": [{"name": "agent", "image": "windlass"}]},
-    }
-    plane.api.create(pod)
-    sink = NodeFeatureSink(mine, "default", "agent")
+    container = {"name": "agent", "image": "windlass"}
+    labels = {"app": "owner"}
+    plane.api.create(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": {"name": "owner", "namespace": "default"},
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {"containers": [container], "nodeSelector": {"is": "nowhere"}},
+                },
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "agent", "namespace": "default"},
+            "spec": {"containers": [container]},
+        },
+    )
+    sink = NodeFeatureSink(OfTheDaemon(mine.access, "n1"), "default", "agent")
     sink.put({"nvidia.com/gpu.count": "7"})
     found = plane.api.get(path)["metadata"]
     assert [(each["kind"], each["name"]) for each in found["ownerReferences"]] == [
-        ("DaemonSet", "windlass-node"),
+        ("DaemonSet", "owner"),
         ("Pod", "agent"),
     ]
     sink.put({"nvidia.com/gpu.count": "7"})
     assert plane.api.get(path)["metadata"]["resourceVersion"] == found["resourceVersion"]
+
+
+class OfTheDaemon(NodeApi):
+    """Sees the agent's pod as its DaemonSet would have made it. Both are real: who has no owner left is collected."""
+
+    def pod(self, namespace: str, name: str) -> dict[str, Any]:
+        found = super().pod(namespace, name)
+        daemon = self.call("GET", f"/apis/apps/v1/namespaces/{namespace}/daemonsets/owner")
+        owner = {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "name": "owner",
+            "uid": daemon["metadata"]["uid"],
+        }
+        found["metadata"]["ownerReferences"] = [owner]
+        return found
 
 
 def _put(sink: NodeFeatureSink, labels: dict[str, str]) -> bool:

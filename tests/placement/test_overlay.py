@@ -44,10 +44,12 @@ def test_everything_tried_is_undone(nodes, policy, data):
     waiting = [data.draw(any_pods(f"w{i}")) for i in range(3)]
     with np.errstate(over="ignore"):
         overlay = overlay_of(Desk(*nodes, *others, *waiting), policy)
-        marks = [(overlay.checkpoint(), picture(overlay, waiting))]
+        marks = [(overlay.checkpoint(), overlay.version, picture(overlay, waiting))]
         left, seated = list(range(len(others))), []
-        for _ in range(data.draw(st.integers(0, 6))):
-            match data.draw(st.sampled_from(("take", "seat", "remove", "unseat", "mark"))):
+        gone, unseated = [], []
+        moves = ("take", "seat", "remove", "come back", "unseat", "reseat", "mark")
+        for _ in range(data.draw(st.integers(0, 9))):
+            match data.draw(st.sampled_from(moves)):
                 case "take":
                     each = data.draw(st.sampled_from(waiting))
                     row = row_of(overlay, each)
@@ -59,14 +61,43 @@ def test_everything_tried_is_undone(nodes, policy, data):
                     node = data.draw(st.integers(0, len(nodes) - 1))
                     seated.append(overlay.seat(each, row_of(overlay, each), node))
                 case "remove" if left:
-                    overlay.remove(left.pop())
+                    gone.append(left.pop())
+                    overlay.remove(gone[-1])
+                case "come back" if gone:
+                    left.append(gone.pop(data.draw(st.integers(0, len(gone) - 1))))
+                    overlay.come_back(left[-1])
                 case "unseat" if seated:
-                    overlay.unseat(seated.pop(data.draw(st.integers(0, len(seated) - 1))))
+                    unseated.append(seated.pop(data.draw(st.integers(0, len(seated) - 1))))
+                    overlay.unseat(unseated[-1])
+                case "reseat" if unseated:
+                    seated.append(unseated.pop(data.draw(st.integers(0, len(unseated) - 1))))
+                    overlay.reseat(seated[-1])
                 case "mark":
-                    marks.append((overlay.checkpoint(), picture(overlay, waiting)))
-        for checkpoint, before in reversed(marks):
+                    marks.append((overlay.checkpoint(), overlay.version, picture(overlay, waiting)))
+        assert overlay.taken_off() == set(gone)
+        for checkpoint, version, before in reversed(marks):
             overlay.rollback(checkpoint)
+            assert overlay.version == version
             assert picture(overlay, waiting) == before
+
+
+@given(nodes=parks(), data=st.data())
+def test_who_comes_back_out_of_turn_leaves_things_as_if_it_had_never_gone(nodes, data):
+    others = data.draw(running(nodes))
+    waiting = [data.draw(any_pods(f"w{i}")) for i in range(2)]
+    with np.errstate(over="ignore"):
+        overlay = overlay_of(Desk(*nodes, *others, *waiting))
+        rows = list(range(len(others)))
+        stays = data.draw(st.sets(st.sampled_from(rows))) if rows else set()
+        for row in (row for row in rows if row not in stays):
+            overlay.remove(row)
+        expected = picture(overlay, waiting)
+        overlay.rollback(0)
+        for row in rows:
+            overlay.remove(row)
+        for row in data.draw(st.permutations(sorted(stays))):
+            overlay.come_back(row)
+        assert picture(overlay, waiting) == expected
 
 
 def test_a_pod_seated_where_it_does_not_fit_gives_back_no_more_than_it_got():

@@ -69,3 +69,33 @@ def test_share_is_what_is_borrowed_of_what_can_be_lent_by_weight() -> None:
     assert share_of(tree.queues["z"]).rank > shares["a"].rank
     tree.queues["lone"].add({CELL: 5000})
     assert share_of(tree.queues["lone"]).rank == (False, 0)
+
+
+@given(systems(), st.data())
+def test_several_fit_one_after_the_other_exactly_if_all_have_headroom_in_the_end(
+    queues: QueueSystem, data: st.DataObject
+) -> None:
+    """What time plans rest on: they add everything at once and look at headroom once."""
+    tree = QuotaTree(queues)
+    steps = st.tuples(
+        st.sampled_from(sorted(tree.queues)), st.sampled_from(["one", "two"]), st.integers(0, 4000)
+    )
+    for name, flavor, amount in data.draw(st.lists(steps, max_size=5)):
+        tree.queues[name].add({(flavor, "cpu"): amount})  # what runs may be more than quota by now
+    asked = data.draw(st.lists(steps, min_size=1, max_size=5))
+    one_by_one = True
+    for count, (name, flavor, amount) in enumerate(asked):
+        usage = {(flavor, "cpu"): amount}
+        if not tree.queues[name].fits(usage):
+            one_by_one = False
+            for name, flavor, amount in asked[:count]:
+                tree.queues[name].remove({(flavor, "cpu"): amount})
+            break
+        tree.queues[name].add(usage)
+    if not one_by_one:
+        for name, flavor, amount in asked:
+            tree.queues[name].add({(flavor, "cpu"): amount})
+    at_once = all(
+        tree.queues[name].headroom((flavor, "cpu")) >= 0 for name, flavor, amount in asked if amount
+    )
+    assert at_once == one_by_one

@@ -11,7 +11,7 @@ import ctypes
 from dataclasses import dataclass
 
 from windlass.node.validator.cuda import Argument, Cuda
-from windlass.node.validator.ptx import PLACE, SPIN, STREAM
+from windlass.node.validator.ptx import OUT_AND_ROUNDS, SPIN, STREAM
 
 TENSOR = (
     """\
@@ -25,13 +25,9 @@ TENSOR = (
   .reg .b32 %r<16>;
   .reg .f32 %f<9>;
   .reg .b64 %d<4>;
-  ld.param.u64 %d1, [out];
-  ld.param.u32 %r1, [rounds];
-  cvta.to.global.u64 %d1, %d1;
 """
-    + PLACE
+    + OUT_AND_ROUNDS
     + """\
-  mad.lo.u32 %r6, %r3, %r4, %r5;
   mov.u32 %r8, 0x3C003C00;
   mov.u32 %r9, %r8;
   mov.u32 %r10, %r8;

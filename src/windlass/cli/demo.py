@@ -64,5 +64,7 @@ def demo(step: bool, fast: bool, only: str, list_: bool, kubeconfig: Path | None
         except CheckFailed as failed:
             click.secho(f"  ✗ {failed}", fg="red")
             return EXIT_FINDINGS
+        finally:
+            stage.close()
     click.echo(f"\nAll {len(steps)} steps came out as told. Now yours: `windlass up`, then kubectl.")
     return 0

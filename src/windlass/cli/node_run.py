@@ -11,7 +11,7 @@ import click
 from windlass.cli.errors import unknown_name
 from windlass.cli.node_options import FILE, FOLDER, hardware_options
 from windlass.cli.parameters import NameList
-from windlass.node.agent import AgentOptions, check_options, commands
+from windlass.node.agent import AgentOptions, check_options, commands, forget_old_switch
 from windlass.node.owners import PARTS
 from windlass.node.supervisor import become_supervisor
 from windlass.sharing.plugin_fields import ALIASES, FIELDS
@@ -46,7 +46,13 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     "--mig-config", type=FILE, help="mig-parted's config. [default: layouts made for the GPUs at hand]"
 )
 @click.option("--counters", type=FILE, help="dcgm-exporter's counters file. [default: its default set]")
-@click.option("--listen", default=":9400", show_default=True, help="Address of the exporter.")
+@click.option(
+    "--listen",
+    default=":9400",
+    show_default=True,
+    envvar="DCGM_EXPORTER_LISTEN",
+    help="Address of the exporter.",
+)
 @click.option(
     "--interval", type=click.FloatRange(0.1), default=30.0, show_default=True, help="Seconds between passes."
 )
@@ -61,7 +67,10 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Where to register. [default: kubelet.sock in --device-plugins]",
 )
 @click.option(
-    "--pod-resources", type=click.Path(path_type=Path), default="/var/lib/kubelet/pod-resources/kubelet.sock"
+    "--pod-resources",
+    type=click.Path(path_type=Path),
+    default="/var/lib/kubelet/pod-resources/kubelet.sock",
+    envvar="DCGM_POD_RESOURCES_KUBELET_SOCKET",
 )
 @click.option("--cdi-folder", type=FOLDER, default="/var/run/cdi", show_default=True)
 @click.option(
@@ -117,4 +126,5 @@ def run(**options: Any) -> None:
     options["cdi_disable_hooks"] = options["cdi_disable_hooks"] or ()
     agent = AgentOptions(parts=frozenset(parts), flags=flags, **options)
     check_options(agent)
+    forget_old_switch(agent)
     become_supervisor(commands(agent))

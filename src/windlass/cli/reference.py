@@ -22,7 +22,7 @@ from windlass.cli.main import cli
 from windlass.diagnose.check.all_rules import RULES
 from windlass.diagnose.check.rule import CheckFinding
 from windlass.diagnose.doctor.report import Symptom
-from windlass.diagnose.finding import Diagnosis, Holder, Missing, NodeAccount, Patch, Target
+from windlass.diagnose.finding import Diagnosis, Holder, Missing, NodeAccount, Outlook, Patch, Target
 from windlass.diagnose.vocabulary import CAUSES
 from windlass.model import decision, fleet_spec, node, verdict
 from windlass.simulate import compare, placements, result, tradeoffs
@@ -135,7 +135,7 @@ nothing is broken and only time, or other people's work ending, is needed. A `Ch
 [Symptom](#symptom).
 """
 
-DIAGNOSIS_STRUCTS = (Diagnosis, NodeAccount, Holder, Patch, Target, Missing, CheckFinding, Symptom)
+DIAGNOSIS_STRUCTS = (Diagnosis, NodeAccount, Holder, Outlook, Patch, Target, Missing, CheckFinding, Symptom)
 
 LINKED = {struct.__name__ for struct in (*REPORT_STRUCTS, *FLEET_STRUCTS, *PLAN_STRUCTS, *DIAGNOSIS_STRUCTS)}
 

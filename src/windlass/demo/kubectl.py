@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -26,15 +27,11 @@ RESOURCES = {
     "nodes": "/api/v1/nodes",
     "job": "/apis/batch/v1/{ns}jobs",
     "jobs": "/apis/batch/v1/{ns}jobs",
+    "workloads": "/apis/kueue.x-k8s.io/v1beta2/{ns}workloads",
     "deployment": "/apis/apps/v1/{ns}deployments",
     "deployments": "/apis/apps/v1/{ns}deployments",
-    "workloads": "/apis/kueue.x-k8s.io/v1beta2/{ns}workloads",
-    "clusterqueues": "/apis/kueue.x-k8s.io/v1beta2/clusterqueues",
-    "clusterqueue": "/apis/kueue.x-k8s.io/v1beta2/clusterqueues",
-    "localqueues": "/apis/kueue.x-k8s.io/v1beta2/{ns}localqueues",
-    "resourceflavor": "/apis/kueue.x-k8s.io/v1beta2/resourceflavors",
-    "priorityclass": "/apis/scheduling.k8s.io/v1/priorityclasses",
 }
+WITH_VALUE = ("-f", "-l", "-o", "--patch-file")
 PATCHES = {
     "merge": "application/merge-patch+json",
     "json": "application/json-patch+json",
@@ -81,21 +78,24 @@ class StandIn:
         self._api = api
 
     def run(self, arguments: list[str], stdin: str = "") -> tuple[int, str]:
-        words = [word for word in arguments if not word.startswith("-")]
-        options = [word for word in arguments if word.startswith("-")]
-        selector = next((word for at, word in enumerate(arguments) if at and arguments[at - 1] == "-l"), "")
-        words = [word for word in words if word != selector]
+        options = {name: value for name, value in pairwise(arguments) if name in WITH_VALUE}
+        words = [
+            word
+            for at, word in enumerate(arguments)
+            if not word.startswith("-") and (not at or arguments[at - 1] not in WITH_VALUE)
+        ]
         try:
-            return self._verb(words, options, selector, stdin)
+            return self._verb(words, options, stdin)
         except Refused as refused:
             return 1, f"Error from server ({refused.status.get('reason') or refused.code}): {refused}\n"
 
-    def _verb(self, words: list[str], options: list[str], selector: str, stdin: str) -> tuple[int, str]:
+    def _verb(self, words: list[str], options: dict[str, str], stdin: str) -> tuple[int, str]:
+        selector = options.get("-l", "")
         match words:
             case ["apply", *_]:
                 return 0, "".join(self._apply(each) for each in yaml.safe_load_all(stdin) if each)
             case ["get", kind, *names]:
-                return 0, self._get(kind, names, selector)
+                return 0, self._get(kind, names, selector, wide=options.get("-o") == "wide")
             case ["delete", kinds, *names]:
                 return 0, "".join(self._delete(kind, names, selector) for kind in kinds.split(","))
             case ["cordon" | "uncordon" as verb, *nodes]:
@@ -116,10 +116,10 @@ class StandIn:
         self._api.request("PATCH", f"{collection}/{name}", obj, kind=PATCHES["merge"])
         return f"{label} configured\n"
 
-    def _get(self, kind: str, names: list[str], selector: str) -> str:
+    def _get(self, kind: str, names: list[str], selector: str, wide: bool) -> str:
         path = _path(kind) + (f"/{names[0]}" if names else "")
         table = self._api.request("GET", path + _query(selector), accept=TABLE)
-        columns = [at for at, one in enumerate(table["columnDefinitions"]) if not one.get("priority")]
+        columns = [at for at, one in enumerate(table["columnDefinitions"]) if wide or not one.get("priority")]
         head = [str(table["columnDefinitions"][at]["name"]).upper() for at in columns]
         rows = [[str(row["cells"][at]) for at in columns] for row in table.get("rows") or ()]
         if not rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.demo.scene import FLAVOR, QUEUES, is_suspended, job, queue, running
+from windlass.demo.scene import FLAVOR, QUEUES, is_suspended, job, queue, running, told
 from windlass.demo.stage import Stage
 
 CLASSES = """\
@@ -54,36 +54,36 @@ def borrowed(stage: Stage) -> None:
 def backfill(stage: Stage) -> None:
     """A small job is backfilled, and the large one still starts on time."""
     stage.say(
-        "Three nodes are busy for 25 more seconds, and a job that needs all four waits for them. Its start is planned. "
+        "Three nodes are busy for 40 more seconds, and a job that needs all four waits for them. Its start is planned. "
         "What ends before may use the fourth node meanwhile; what doesn't has to wait."
     )
     stage.kubectl("apply", "-f", "-", stdin=FLAVOR + "---\n" + queue("team", 64))
-    stage.kubectl("apply", "-f", "-", stdin=job("first", 3, 8, queue="team", runs="25s", limit="25s"))
+    stage.kubectl("apply", "-f", "-", stdin=job("first", 3, 8, queue="team", runs="40s", limit="40s"))
     stage.until(lambda: len(running(stage.api, "first")) == 3, "the first job runs")
     stage.start_clock()
     stage.kubectl("apply", "-f", "-", stdin=job("large", 4, 8, queue="team", runs="15s", limit="15s"))
-    stage.until(lambda: _told(stage, "large"), "the large job is told when it starts")
-    stage.tick(f"large waits: {_told(stage, 'large')}")
+    stage.until(lambda: told(stage.api, "large"), "the large job is told when it starts")
+    stage.tick(f"large waits: {told(stage.api, 'large')}")
     both = (
         job("long", 1, 2, queue="team", runs="5m", limit="5m")
         + "---\n"
         + job("short", 1, 2, queue="team", runs="5s", limit="5s")
     )
     stage.kubectl("apply", "-f", "-", stdin=both)
-    stage.until(lambda: running(stage.api, "short"), "the short job is backfilled")
-    stage.tick("short runs ahead of it")
-    stage.check(not running(stage.api, "long"), "short runs at once, long would be in the way and waits")
-    stage.until(lambda: len(running(stage.api, "large")) == 4, "the large job starts")
-    stage.tick("large runs, as soon as the first job had ended")
-    stage.check(
-        not running(stage.api, "long"), "the large job started on time, and the long one has waited for it"
+    stage.until(
+        lambda: together(stage, "short", "long") == (1, 0), "the short job is backfilled, the long one not"
     )
+    stage.tick("short runs ahead of it, long would be in the way and waits")
+    stage.until(
+        lambda: together(stage, "large", "long") == (4, 0), "the large job starts, before the long one"
+    )
+    stage.tick("large runs, as soon as the first job had ended")
 
 
 def preempted(stage: Stage) -> None:
     """A training job is preempted and resumes, with a clock running."""
     stage.say(
-        "A training job has all 32 GPUs. Something urgent comes, runs for five seconds, and training goes on."
+        "A training job has all 32 GPUs. Something urgent comes, runs for ten seconds, and training goes on."
     )
     stage.kubectl(
         "apply",
@@ -99,30 +99,26 @@ def preempted(stage: Stage) -> None:
     stage.until(lambda: len(running(stage.api, "training")) == 4, "training runs")
     stage.start_clock()
     stage.tick("training runs on 32 GPUs")
-    stage.kubectl("apply", "-f", "-", stdin=job("urgent", 1, 8, queue="team", runs="5s", priority="urgent"))
+    stage.kubectl("apply", "-f", "-", stdin=job("urgent", 1, 8, queue="team", runs="10s", priority="urgent"))
     stage.until(lambda: is_suspended(stage.api, "training"), "training is stopped")
     stage.tick("training is stopped, whole, and back in its queue")
-    stage.until(lambda: running(stage.api, "urgent"), "the urgent job runs")
-    stage.tick("the urgent job runs")
-    stage.check(not running(stage.api, "training"), "nothing of training is left holding GPUs")
+    stage.until(
+        lambda: together(stage, "urgent", "training") == (1, 0), "the urgent job runs, and training doesn't"
+    )
+    stage.tick("the urgent job runs, and nothing of training is left holding GPUs")
     stage.until(lambda: len(running(stage.api, "training")) == 4, "training runs again")
     stage.tick("training runs again on 32 GPUs")
     stage.kubectl("get", "jobs")
     stage.check(not is_suspended(stage.api, "training"), "the urgent job is done, and training has resumed")
 
 
+def together(stage: Stage, *prefixes: str) -> tuple[int, ...]:
+    """How many pods of each run, seen at one moment."""
+    names = list(running(stage.api))
+    return tuple(sum(name.startswith(prefix) for name in names) for prefix in prefixes)
+
+
 def _borrowed(stage: Stage) -> int:
     status = stage.api.get(f"{QUEUES}/clusterqueues/team-a").get("status") or {}
     usage = [one for flavor in status.get("flavorsUsage") or () for one in flavor.get("resources") or ()]
     return sum(int(one.get("borrowed") or 0) for one in usage)
-
-
-def _told(stage: Stage, name: str) -> str:
-    """Why a queued job waits, as its Workload says."""
-    for each in stage.api.items(f"{QUEUES}/namespaces/default/workloads"):
-        if each["metadata"].get("ownerReferences", [{}])[0].get("name") != name:
-            continue
-        for condition in (each.get("status") or {}).get("conditions") or ():
-            if condition["type"] == "QuotaReserved" and condition["status"] == "False":
-                return str(condition.get("message") or "")
-    return ""

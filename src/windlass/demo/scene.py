@@ -40,6 +40,26 @@ def said(api: Api, name: str) -> str:
     return ""
 
 
+def told(api: Api, name: str) -> str:
+    """Why a queued job waits, as its Workload says."""
+    for condition in (_workload(api, name).get("status") or {}).get("conditions") or ():
+        if condition["type"] == "QuotaReserved" and condition["status"] == "False":
+            return str(condition.get("message") or "")
+    return ""
+
+
+def workload_of(api: Api, job_name: str) -> str:
+    """The name of the Workload that stands for a queued job."""
+    return str(_workload(api, job_name)["metadata"]["name"])
+
+
+def _workload(api: Api, job_name: str) -> Tree:
+    for each in api.items(f"{QUEUES}/namespaces/default/workloads"):
+        if each["metadata"].get("ownerReferences", [{}])[0].get("name") == job_name:
+            return each
+    return {}
+
+
 def is_suspended(api: Api, job: str) -> bool:
     return bool((api.get(f"{JOBS}/{job}").get("spec") or {}).get("suspend"))
 

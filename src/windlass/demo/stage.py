@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable
@@ -22,7 +23,8 @@ from windlass.demo.kubectl import Kubectl
 
 Tree = dict[str, Any]
 _Value = TypeVar("_Value")
-PATIENCE = 120.0
+PATIENCE = 240.0
+"""Seconds that a step may take on a busy machine."""
 READING = 1.5
 """Seconds between steps, for those who read along."""
 WIDTH = 96
@@ -34,9 +36,15 @@ class CheckFailed(Exception):
 
 class Stage:
     def __init__(self, api: Api, kubectl: Kubectl, kubeconfig: Path, *, step: bool, fast: bool) -> None:
+        """Files that commands write go into a folder of its own, which `close` removes."""
         self.api, self._kubectl, self._kubeconfig = api, kubectl, kubeconfig
         self._step, self._fast = step, fast
         self._clock = time.monotonic()
+        self._files = tempfile.TemporaryDirectory(prefix="windlass-demo-")
+        self._folder = Path(self._files.name)
+
+    def close(self) -> None:
+        self._files.cleanup()
 
     def title(self, number: int, of: int, words: str) -> None:
         click.echo()
@@ -62,18 +70,21 @@ class Stage:
             raise CheckFailed(f"kubectl {' '.join(arguments)} ended with exit code {code}")
         return said
 
-    def windlass(self, *arguments: str, codes: tuple[int, ...] = (0,), quiet: bool = False) -> str:
-        self._show("windlass " + " ".join(arguments), "")
+    def windlass(self, *arguments: str, codes: tuple[int, ...] = (0,), shown: bool = True) -> str:
+        if shown:
+            self._show("windlass " + " ".join(arguments), "")
         program = [sys.executable, "-c", "from windlass.cli.main import main; main()"]
         done = subprocess.run(
             [*program, *arguments],
-            env={**os.environ, "KUBECONFIG": str(self._kubeconfig), "COLUMNS": str(WIDTH)},
+            env={**os.environ, "KUBECONFIG": str(self._kubeconfig.absolute()), "COLUMNS": str(WIDTH)},
+            cwd=self._folder,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.STDOUT if shown else subprocess.DEVNULL,
             text=True,
             check=False,
         )
-        self._print(done.stdout, most=8 if quiet else 60)
+        if shown:
+            self._print(done.stdout)
         if done.returncode not in codes:
             raise CheckFailed(f"windlass {' '.join(arguments)} ended with exit code {done.returncode}")
         return done.stdout
@@ -84,6 +95,7 @@ class Stage:
         while True:
             seen = look()
             if seen:
+                click.secho(f"  ✓ {what}", fg="green")
                 return seen
             if time.monotonic() > deadline:
                 raise CheckFailed(f"not within {PATIENCE:.0f} s: {what}")

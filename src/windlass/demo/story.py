@@ -21,6 +21,7 @@ MADE = (
     f"{QUEUES}/namespaces/default/localqueues",
     f"{QUEUES}/clusterqueues",
     f"{QUEUES}/resourceflavors",
+    f"{QUEUES}/topologies",
     "/apis/scheduling.k8s.io/v1/priorityclasses",
 )
 NODES = ("h100-0", "h100-1", "h100-2", "h100-3", "a100-mig-0", "t4-0")

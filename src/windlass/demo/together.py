@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import json
 
-from windlass.demo.scene import FLAVOR, TOLERATE, job, pods, queue, racks, running, said
+from windlass.demo.scene import (
+    FLAVOR,
+    RACKS,
+    TOLERATE,
+    job,
+    pods,
+    queue,
+    racks,
+    running,
+    said,
+    told,
+    workload_of,
+)
 from windlass.demo.stage import Stage
 
 GANG = """\
@@ -65,7 +77,7 @@ def one_rack(stage: Stage) -> None:
     )
     stage.kubectl("apply", "-f", "-", stdin=job("busy", 1, 1))
     stage.until(lambda: len(running(stage.api, "busy")) == 1, "the small job runs")
-    stage.kubectl("apply", "-f", "-", stdin=FLAVOR + "---\n" + queue("team", 64))
+    stage.kubectl("apply", "-f", "-", stdin=RACKS + "---\n" + queue("team", 64))
     stage.kubectl("apply", "-f", "-", stdin=job("close", 2, 8, queue="team", topology="windlass.dev/rack"))
     stage.until(lambda: len(running(stage.api, "close")) == 2, "both pods run")
     stage.kubectl("get", "pods", "-o", "wide")
@@ -87,20 +99,26 @@ def make_room(stage: Stage) -> None:
         stage.kubectl("apply", "-f", "-", stdin=ONE_GPU.format(name=name, gpus=gpus, tolerate=TOLERATE))
         stage.until(lambda name=name: len(running(stage.api, name)) == 1, f"{name} runs")  # type: ignore[misc]
         stage.kubectl("uncordon", *others)
-    stage.kubectl("apply", "-f", "-", stdin=job("large", 2, 8))
-    stage.until(
-        lambda: [name for name in pods(stage.api, "large") if said(stage.api, name)], "it is told why"
-    )
-    waiting = sorted(pods(stage.api, "large"))[0]
-    stage.check(not running(stage.api, "large"), f"the job waits: {said(stage.api, waiting)}")
+    stage.kubectl("apply", "-f", "-", stdin=FLAVOR + "---\n" + queue("team", 64))
+    stage.kubectl("apply", "-f", "-", stdin=job("large", 2, 8, queue="team"))
+    why = stage.until(lambda: told(stage.api, "large"), "it is told why")
+    stage.check(not running(stage.api, "large"), f"the job waits: {why}")
     stage.say("Which move makes room? `plan defrag` finds the fewest, and carries nothing out:")
-    answer = stage.windlass("plan", "defrag", "--for", "default/large", "-o", "json", quiet=True)
-    moves = json.loads(answer)["moves"]
+    stage.kubectl("get", "workloads")
+    stage.windlass("dump", "now.json")
+    asked = ("plan", "defrag", "--from", "now.json", "--for", f"default/{workload_of(stage.api, 'large')}")
+    stage.windlass(*asked)
+    moves = json.loads(stage.windlass(*asked, "-o", "json", shown=False))["moves"]
     stage.check(len(moves) == 1, f"one move: {moves[0]['pod']} from {moves[0]['from']} to {moves[0]['to']}")
     stage.say(
-        "Carried out (its Deployment makes the pod again, and the scheduler packs it beside the other):"
+        "Carried out: its Deployment makes the pod again, and while the old node is closed it goes to the other."
     )
-    stage.kubectl("delete", "pod", moves[0]["pod"].partition("/")[2])
+    mover = moves[0]["pod"].partition("/")[2]
+    app = mover.partition("-")[0]
+    stage.kubectl("cordon", moves[0]["from"])
+    stage.kubectl("delete", "pod", mover)
+    stage.until(lambda: [name for name in running(stage.api, app) if name != mover], "it has moved")
+    stage.kubectl("uncordon", moves[0]["from"])
     stage.until(lambda: len(running(stage.api, "large")) == 2, "the large job runs")
     stage.kubectl("get", "pods", "-o", "wide")
     stage.check(len(running(stage.api)) == 5, "the large job runs, and nobody else has lost anything")

@@ -31,11 +31,15 @@ NO_GROUP = re.compile(
 )
 
 
-def autoscaler_finding(evidence: Evidence, pod: Item, device: str) -> Finding | None:
-    """What keeps the autoscaler from adding a node for it; None where it says nothing, or is adding one."""
+def autoscaler_finding(evidence: Evidence, pod: Item, device: str, has_device: bool) -> Finding | None:
+    """What keeps the autoscaler from adding a node for it; None where it says nothing, or is adding one.
+
+    `has_device`: whether some node has the device, so that a group of such nodes is known to work.
+    """
     events = evidence.events_of(pod)
     said = next(
-        (found for event in reversed(events) if (found := _of_event(event, device)) is not None), None
+        (found for event in reversed(events) if (found := _of_event(event, device, has_device)) is not None),
+        None,
     )
     failed = _provider_failed(evidence) if events else None
     if said is None or (failed is not None and said.code == "AUTOSCALER_NO_MATCHING_GROUP"):
@@ -43,13 +47,13 @@ def autoscaler_finding(evidence: Evidence, pod: Item, device: str) -> Finding | 
     return said
 
 
-def _of_event(event: Event, device: str) -> Finding | None:
+def _of_event(event: Event, device: str, has_device: bool) -> Finding | None:
     said = event.message
     proof = (f"{event.source or 'autoscaler'}: {said}",)
     if event.reason in ("FailedToScaleUpGroup", "ScaleUpTimedOut", "FailedScaleUp"):
         return Finding("CLOUD_CAPACITY", "the autoscaler's scale-up failed", proof)
     if event.reason == "NotTriggerScaleUp":
-        return _not_triggered(said, proof, device)
+        return _not_triggered(said, proof, "" if has_device else device)
     if event.reason == "FailedScheduling" and "karpenter" in event.source.lower() + said.lower():
         if OVER_LIMITS.search(said):
             return Finding("AUTOSCALER_MAX_SIZE", "the NodePool's limits are reached", proof)
@@ -61,8 +65,8 @@ def _of_event(event: Event, device: str) -> Finding | None:
 
 
 def _not_triggered(said: str, proof: tuple[str, ...], device: str) -> Finding | None:
-    """Counts are node groups. A group that is full and would match decides; one whose template lacks the GPU does
-    before it."""
+    """Counts are node groups. Where no node has the device yet, groups that lack it are those that should have it;
+    where nodes do, they are the others, and the one that is full decides."""
     if "max total nodes in cluster reached" in said:
         return Finding("AUTOSCALER_MAX_SIZE", "the cluster's maximum of nodes is reached", proof)
     reasons = [reason.strip() for _, reason in COUNTED.findall(said.split(": ", 1)[-1])]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from windlass.diagnose import autoscale, nodes, queue, signs, stack
+from windlass.diagnose import autoscale, nodes, queue, signs, stack, tree
 from windlass.diagnose.evidence import Evidence, Item
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.parts import gpu_nodes
@@ -52,10 +52,11 @@ def overruled(
 ) -> Finding:
     """The cause that stands behind the one that the nodes show, or that one."""
     if finding.code == "SELECTOR_MISMATCH":
-        labels = stack.labels_missing(evidence, seen.pod)
+        labels = stack.labels_missing(evidence, seen.pod) or _flavor_labels(evidence, subject, seen)
         if labels is not None:
             return labels
     for deeper in (
+        _under_repair(finding, seen),
         _silent_node(evidence, finding, seen, now),
         _broken_gpus(evidence, finding, seen),
         _shares_not_in_force(evidence, finding, seen),
@@ -72,14 +73,37 @@ def overruled(
     return finding
 
 
+def _flavor_labels(evidence: Evidence, subject: Subject, seen: Scheduling) -> Finding | None:
+    """Labels that its queue's flavor has put into the selector, and that no node has."""
+    if not queue.is_admitted(subject):
+        return None
+    there = {(key, value) for node in evidence.nodes.values() for key, value in node.labels.items()}
+    for flavor in evidence.of_kind("ResourceFlavor"):
+        for key, value in tree.table(flavor.data, "spec", "nodeLabels").items():
+            if seen.pod.spec.node_selector.get(key) == value and (key, value) not in there:
+                said = f"flavor {flavor.name} makes its pods select {key}={value}, which no node is labelled with"
+                return Finding("KUEUE_FLAVOR_MISMATCH", said, (), ("SELECTOR_MISMATCH",), FLAVOR_REMEDY)
+    return None
+
+
+FLAVOR_REMEDY = "label the nodes, or correct the flavor's nodeLabels"
 TOO_FEW = ("GPU_FULL", "GPU_FRAGMENTED", "REQUEST_EXCEEDS_CLUSTER", "DEVICE_UNHEALTHY")
 """Causes that say that GPUs are lacking, where there might be more than meet the eye."""
+
+
+def _under_repair(finding: Finding, seen: Scheduling) -> Finding | None:
+    """A node that takes no pods because the GPU operator is at work on it."""
+    if finding.code != "NODE_UNSCHEDULABLE":
+        return None
+    down = [one.node for one in seen.candidates if finding.code in one.fixed]
+    return next((found for node in down for found in stack.label_findings(node)), None)
 
 
 def _scaling(evidence: Evidence, finding: Finding, seen: Scheduling, item: Item | None) -> Finding | None:
     if item is None or finding.code not in SCALABLE:
         return None
-    return autoscale.autoscaler_finding(evidence, item, next(iter(seen.devices), ""))
+    device = next(iter(seen.devices), "")
+    return autoscale.autoscaler_finding(evidence, item, device, bool(seen.candidates))
 
 
 def _broken_gpus(evidence: Evidence, finding: Finding, seen: Scheduling) -> Finding | None:
@@ -88,7 +112,7 @@ def _broken_gpus(evidence: Evidence, finding: Finding, seen: Scheduling) -> Find
         return None
     for one in seen.candidates:
         if any(_gone(one.node, name) for name in seen.devices):
-            for sighting in signs.look(evidence.host_logs(one.node.name), signs.HOST):
+            for sighting in signs.look(stack.host_lines(evidence, one.node.name), signs.HOST):
                 if sighting.code == "GPU_HW_FAULT":
                     return stack.sighting_finding(sighting)
     return None

@@ -36,12 +36,15 @@ GPU_MACHINES = re.compile(
 )
 """Machine types with GPUs, as the clouds name them."""
 MACHINE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+DISK_PRESSURE = "node.kubernetes.io/disk-pressure"
 LIFECYCLE_TAINTS = (
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/unreachable",
     "node.kubernetes.io/unschedulable",
     "node.kubernetes.io/network-unavailable",
     "node.kubernetes.io/out-of-service",
+    "node.kubernetes.io/memory-pressure",
+    "node.kubernetes.io/pid-pressure",
     "node.cloudprovider.kubernetes.io/uninitialized",
     "node.cloudprovider.kubernetes.io/shutdown",
     "ToBeDeletedByClusterAutoscaler",
@@ -55,9 +58,13 @@ def accelerators(requests: Mapping[str, int]) -> dict[str, int]:
 
 
 def gpu_resources(node: Node) -> dict[str, int]:
-    """Device resources that the node names in its capacity, with how many it has."""
+    """Device resources that the node has, with how many; one that it names and has none of is not offered."""
     capacity, _ = quantities(node)
-    return {name: amount for name, amount in capacity.items() if is_extended(name) and _is_gpu_name(name)}
+    return {
+        name: amount
+        for name, amount in capacity.items()
+        if amount and is_extended(name) and _is_gpu_name(name)
+    }
 
 
 def _is_gpu_name(name: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from windlass.diagnose import signs, tree
 from windlass.diagnose.evidence import Evidence, Item, LogLines
 from windlass.diagnose.finding import Finding
-from windlass.diagnose.subject import Subject, template_pods
+from windlass.diagnose.subject import Subject, template_pods, templates_of
 from windlass.model.errors import InputError
 from windlass.model.gpu import gpu_request
 from windlass.model.pod import Pod
@@ -49,13 +49,13 @@ def _code_of(error: InputError) -> str:
 
 def _claim_fault(item: Item) -> Finding | None:
     """A resource claim that names neither a claim nor a template, as the first API versions wrote it."""
-    for place, claim in enumerate(tree.rows(item.data, "spec", "resourceClaims")):
-        named = tree.text(claim, "resourceClaimName") or tree.text(claim, "resourceClaimTemplateName")
-        if not named:
-            said = (
-                f"spec.resourceClaims[{place}] names neither resourceClaimName nor resourceClaimTemplateName"
-            )
-            return Finding("DRA_CLAIM_INVALID", said)
+    templates = [("", item.data)] if item.kind == "Pod" else templates_of(item.data)
+    for path, template in templates:
+        for place, claim in enumerate(tree.rows(template, "spec", "resourceClaims")):
+            if not (tree.text(claim, "resourceClaimName") or tree.text(claim, "resourceClaimTemplateName")):
+                where = f"{path}.spec.resourceClaims[{place}]".lstrip(".")
+                said = f"{where} names neither resourceClaimName nor resourceClaimTemplateName"
+                return Finding("DRA_CLAIM_INVALID", said)
     return None
 
 

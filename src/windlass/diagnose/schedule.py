@@ -13,7 +13,7 @@ import msgspec
 from windlass.diagnose import nodes
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.finding import Finding, NodeAccount
-from windlass.diagnose.fit import Fit, NodeFit
+from windlass.diagnose.fit import Fit, NodeFit, quantities
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.requests import format_amount, pod_requests
@@ -86,7 +86,7 @@ def look(evidence: Evidence, fit: Fit, pod: Pod, count: int = 1) -> Scheduling:
 
 
 def _could_be_the_place(node: Node, found: NodeFit, devices: dict[str, int]) -> bool:
-    return all(name in node.status.capacity for name in devices)
+    return not devices or all(quantities(node)[0].get(name, 0) for name in devices)
 
 
 def _excluded(found: NodeFit) -> bool:
@@ -120,6 +120,8 @@ _INSIDE_A_GPU = ("GPU_DEVICE_ROOM", "MIG_NO_ROOM", "GPU_ISLAND", "GPU_UNHEALTHY"
 
 
 def _taint_code(key: str) -> str:
+    if key == nodes.DISK_PRESSURE:
+        return "EPHEMERAL_STORAGE"
     return "NODE_UNSCHEDULABLE" if key in nodes.LIFECYCLE_TAINTS else "TAINT_NOT_TOLERATED"
 
 
@@ -269,6 +271,10 @@ def _words(code: str, example: Candidate, seen: Scheduling) -> str:
     if code == "DEVICE_UNHEALTHY":
         sick = {name: nodes.unhealthy(example.node, name) for name in seen.devices}
         return f"node {node} has {', '.join(f'{count} unhealthy {name}' for name, count in sick.items())}"
+    if code == "EPHEMERAL_STORAGE" and any(
+        one.key == nodes.DISK_PRESSURE for one in example.node.spec.taints
+    ):
+        return f"node {node} is short of disk and takes no new pods"
     if code in ("REQUEST_EXCEEDS_CLUSTER", "CPU_MEM_INSUFFICIENT"):
         what = ", ".join(
             f"{format_amount(name, seen.requests[name])} {name} (the node has "

@@ -50,6 +50,17 @@ FATAL_XIDS = (
 """Xid codes that speak of the hardware or the driver; 13, 31, 43, 45 and 68 are the program's own doing."""
 
 SIGNS = (
+    # The hardware: whatever else a line says, this is beneath it
+    _sign(
+        "GPU_HW_FAULT",
+        rf"xid\s*(\(|error|=|:)[^\n]{{0,40}}?\b({FATAL_XIDS})\b|fallen off the bus|gpu is lost|"
+        r"unable to determine the device handle|uncorrectable ecc|double.bit ecc|row.?remap\w* fail|"
+        r"gpu (requires|needs) reset|detected critical xid",
+        KUBELET,
+        CONTAINER,
+        STACK,
+        HOST,
+    ),
     # Refused by the API server
     _sign("FRACTIONAL_GPU_REQUEST", r"must be an integer", API),
     _sign("REQUESTS_NE_LIMITS", r"must be equal to \S+ limit of", API),
@@ -75,7 +86,8 @@ SIGNS = (
     _sign(
         "POLICY_DENIED",
         r"admission webhook .* denied the request|violates podsecurity|validatingadmissionpolicy .* denied"
-        r"|unable to validate against any security context constraint|denied by policy",
+        r"|unable to validate against any security context constraint|denied by policy"
+        r"|is forbidden: (maximum|minimum) \S+ usage per (container|pod)",
         API,
     ),
     # Refused or killed by the kubelet
@@ -87,13 +99,21 @@ SIGNS = (
     _sign("DEVICE_UNHEALTHY", r"no healthy devices present|no longer healthy", KUBELET),
     _sign(
         "DEVICE_PLUGIN_FAILING",
-        r"device plugin (GetPreferredAllocation|Allocate|PreStartContainer) rpc failed|endpoint .* not found in cache",
+        r"device plugin (GetPreferredAllocation|Allocate|PreStartContainer) rpc failed|endpoint .* not found in cache"
+        r"|can't allocate unregistered device"
+        r"|allocate failed due to rpc error: code = (Unavailable|Unimplemented|DeadlineExceeded)",
+        KUBELET,
+    ),
+    _sign("REQUEST_EXCEEDS_CLUSTER", r"maximum request size for shared resources is", KUBELET),
+    _sign(
+        "STORAGE_INSUFFICIENT",
+        r"multi-attach error|attachvolume.attach failed|unable to attach or mount volumes",
         KUBELET,
     ),
     _sign("KUBELET_ADMISSION_RACE", r"requested number of devices unavailable", KUBELET),
     _sign(
         "EPHEMERAL_STORAGE",
-        r"low on resource: ephemeral-storage|ephemeral(-| local )storage.*exceed",
+        r"low on resource: ephemeral-storage|ephemeral(-| local )storage.*exceed|condition: \[[^\]]*DiskPressure",
         KUBELET,
     ),
     _sign("EPHEMERAL_STORAGE", r"no space left on device", KUBELET),
@@ -166,17 +186,6 @@ SIGNS = (
         STACK,
         HOST,
     ),
-    # The hardware
-    _sign(
-        "GPU_HW_FAULT",
-        rf"xid\s*(\(|error|=|:)[^\n]{{0,40}}?\b({FATAL_XIDS})\b|fallen off the bus|gpu is lost|"
-        r"unable to determine the device handle|uncorrectable ecc|double.bit ecc|row.?remap\w* fail|"
-        r"gpu (requires|needs) reset|detected critical xid",
-        KUBELET,
-        CONTAINER,
-        STACK,
-        HOST,
-    ),
     # MIG and sharing
     _sign(
         "MIG_CONFIG_NOT_APPLIED",
@@ -197,6 +206,11 @@ SIGNS = (
     _sign(
         "SHARING_CONFIG_NOT_APPLIED",
         r"(unknown field|unable to parse|failed to parse|invalid).{0,80}(sharing|timeslicing|replicas|renameByDefault)",
+        STACK,
+    ),
+    _sign(
+        "GFD_LABELS_MISSING",
+        r"no gpu nodes? (can be found|in the cluster|found)|could not get any nodes to match",
         STACK,
     ),
     # The driver
@@ -238,7 +252,8 @@ SIGNS = (
     ),
     _sign(
         "GPU_OOM",
-        r"cuda( error)?:? ?out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|OutOfMemoryError: CUDA",
+        r"cuda( error)?:? ?out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|OutOfMemoryError: CUDA"
+        r"|no available memory for the cache blocks|less than desired gpu memory utilization",
         CONTAINER,
     ),
     _sign(

@@ -39,7 +39,7 @@ def node_findings(evidence: Evidence, node: Node, now: int, resource: str) -> li
     down = nodes.is_down(node)
     if down:
         found.append(Finding("NODE_UNSCHEDULABLE", f"GPU node {node.name} is {down}"))
-    found += _by_labels(node)
+    found += label_findings(node)
     found += _by_logs(evidence, node)
     found += sharing_findings(evidence, node, resource)
     if not nodes.gpu_resources(node):
@@ -48,7 +48,8 @@ def node_findings(evidence: Evidence, node: Node, now: int, resource: str) -> li
     return found
 
 
-def _by_labels(node: Node) -> list[Finding]:
+def label_findings(node: Node) -> list[Finding]:
+    """Work on the node that its labels tell of: MIG layouts and driver upgrades that are under way or stuck."""
     labels = node.labels
     state = labels.get("nvidia.com/mig.config.state", "")
     paused = sorted(
@@ -72,7 +73,7 @@ def _by_labels(node: Node) -> list[Finding]:
 
 def _by_logs(evidence: Evidence, node: Node) -> list[Finding]:
     found: list[Finding] = []
-    sightings = signs.look(evidence.host_logs(node.name), signs.HOST)
+    sightings = signs.look(host_lines(evidence, node.name), signs.HOST)
     sightings += signs.look(stack_logs(evidence, node.name), signs.STACK)
     for seen in sightings:
         if seen.code not in [one.code for one in found]:
@@ -93,6 +94,14 @@ DEEPEST = (
     "RUNTIME_NOT_CONFIGURED",
 )
 """Where several things are wrong with a node, the lower one is the cause of the others."""
+
+
+def host_lines(evidence: Evidence, node: str) -> list[LogLines]:
+    """The host's own logs, and what detectors on it have said of the node."""
+    item = evidence.get("Node", "", node)
+    said = [event.message for event in evidence.events_of(item)] if item is not None else []
+    events = [LogLines(f"events of node {node}", said)] if said else []
+    return [*evidence.host_logs(node), *events]
 
 
 def stack_logs(evidence: Evidence, node: str) -> list[LogLines]:
@@ -174,6 +183,9 @@ def _failing(evidence: Evidence, node: Node, pod: Item) -> Finding:
 
 
 def _absent(evidence: Evidence, node: Node, sets: list[Item]) -> Finding:
+    operators = [pod for part, pod in stack_pods(evidence) if part == "operator" and not sets]
+    for seen in signs.look([log for pod in operators for log in evidence.logs_of(pod)], signs.STACK):
+        return sighting_finding(seen)
     if not sets:
         return Finding("DEVICE_PLUGIN_ABSENT", f"no device plugin is installed for GPU node {node.name}")
     plugin = sets[0]

@@ -64,7 +64,7 @@ def running_note(evidence: Evidence, pod: Item) -> Finding | None:
 
 
 def _host_signs(evidence: Evidence, node: str) -> list[Sighting]:
-    return signs.look(evidence.host_logs(node), signs.HOST) if node else []
+    return signs.look(stack.host_lines(evidence, node), signs.HOST) if node else []
 
 
 def _stale(kubelet: list[Sighting], own: list[Sighting]) -> Finding | None:
@@ -79,8 +79,7 @@ def _refused(pod: Item, kubelet: list[Sighting]) -> Finding | None:
     if reason == "TopologyAffinityError":
         return Finding("TOPOLOGY_MANAGER_REFUSED", "", (message,))
     if reason == "UnexpectedAdmissionError" or reason.startswith("OutOf"):
-        known = [seen for seen in kubelet if seen.code != "GPU_HW_FAULT"]
-        code = known[0].code if known else "KUBELET_ADMISSION_RACE"
+        code = kubelet[0].code if kubelet else "KUBELET_ADMISSION_RACE"
         return Finding(code, "", (f"{reason}: {message}",))
     return None
 

@@ -306,7 +306,7 @@ class Inquiry(WhatIf):
 
     def _by_events(self, item: Item) -> Answer:
         """No node objects: only what the events say, and that is not enough for a cause that objects would show."""
-        scaling = autoscale.autoscaler_finding(self.evidence, item, "")
+        scaling = autoscale.autoscaler_finding(self.evidence, item, "", False)
         if scaling is not None:
             return Answer(scaling)
         refused = refusal.said_refusal(self.evidence, self.subject)

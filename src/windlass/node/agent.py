@@ -22,6 +22,7 @@ import msgspec
 
 from windlass.model.errors import InputError, WindlassError
 from windlass.node.backend.protocol import DeviceBackend, DeviceError
+from windlass.node.owners import SWITCH
 from windlass.node.root import HostRoot
 
 if TYPE_CHECKING:
@@ -97,6 +98,12 @@ def check_options(options: AgentOptions) -> None:
     make_config(options, lambda line: None)
     if "exporter" in options.parts:
         read_counters_file(options.counters)
+
+
+def forget_old_switch(options: AgentOptions) -> None:
+    """What a label switched off in an earlier life stays off only if somebody follows labels in this one."""
+    if not _can_reach_api(options):
+        (options.state / SWITCH).unlink(missing_ok=True)
 
 
 def make_config(options: AgentOptions, log: Callable[[str], None]) -> Any:

@@ -26,7 +26,7 @@ from windlass.node.labels.features import node_labels
 from windlass.node.labels.sinks import LabelSink
 from windlass.node.labels.vgpu import find_virtual_gpus
 from windlass.node.mig_manager import REASON, STATE, MigManager
-from windlass.node.owners import is_switched_off, other_owners, refusal
+from windlass.node.owners import SWITCH, is_switched_off, other_owners, refusal
 from windlass.node.reporter import Key, Reporter
 from windlass.node.root import HostRoot
 from windlass.node.wishes import waiting_pods, write_wishes
@@ -212,7 +212,7 @@ class Beside:
 
     def _switch_plugin(self, off: bool) -> None:
         """The plugin is another process: it finds the word in a file."""
-        switch = self._options.state / "device-plugin.off"
+        switch = self._options.state / SWITCH
         if off:
             switch.parent.mkdir(parents=True, exist_ok=True)
             switch.touch()

@@ -18,6 +18,8 @@ DEPLOY_LABELS = {
     "mig": f"{DEPLOY}mig-manager",
 }
 """The operator's labels, which switch our parts too."""
+SWITCH = "device-plugin.off"
+"""The file in the state folder that is there while the plugin, which reads no labels, is switched off."""
 _APPS = {
     "plugin": ("nvidia-device-plugin-daemonset", "nvidia-device-plugin", "nvidia-device-plugin-ds"),
     "exporter": ("nvidia-dcgm-exporter", "dcgm-exporter"),

@@ -3,8 +3,8 @@
 Queued work has its turn all at once, in the order of its queues, so that something of low priority may be admitted
 before a gang in no queue of a priority in between is looked at. To let it start would only mean to evict it in the next
 decision. `placement.admission` asks here first where such a gang finds no room: what was admitted of lower priority is
-taken back, the lowest and latest first, members above a minimum before their gang, and only as much as it takes.
-Whoever others are evicted for keeps its place.
+taken back, the lowest and latest first, members above a minimum before their gang, until there is room; whoever finds a
+place beside it then still starts. Whoever others are evicted for keeps its place.
 """
 
 from __future__ import annotations
@@ -13,12 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from windlass.model.workload import Workload
-from windlass.placement.elastic import is_extra, pieces_before
+from windlass.placement.elastic import is_extra
 from windlass.queueing.outcome import Admitted, Held, Outcome
 from windlass.queueing.site import PlaceResult, PodSetChoice, Site
-
-MOST_ASKED = 32
-"""So many of those who could give way are asked whether they could as well have stayed."""
 
 
 class GaveWay(NamedTuple):
@@ -50,10 +47,7 @@ def give_way(
     if not result.ok:
         site.rollback(before)
         return None
-    needed = _needed(piece, choices, withdrawn, pieces, site, before)
-    site.rollback(before)
-    result = _without(piece, choices, needed, pieces, site)
-    return GaveWay(result, _again(piece, outcomes, needed, pieces, site))
+    return GaveWay(result, _again(piece, outcomes, withdrawn, pieces, site))
 
 
 def _who_may(piece: Workload, outcomes: Sequence[Outcome], pieces: Mapping[str, Workload]) -> list[Admitted]:
@@ -82,38 +76,6 @@ def _priority(piece: Workload) -> int:
     return max(piece.priority, *(one.pod.spec.priority for one in piece.pod_sets))
 
 
-def _without(
-    piece: Workload,
-    choices: tuple[PodSetChoice, ...],
-    gone: Sequence[Admitted],
-    pieces: Mapping[str, Workload],
-    site: Site,
-) -> PlaceResult:
-    for one in gone:
-        site.remove(pieces[one.workload])
-    return site.place(piece, choices)
-
-
-def _needed(
-    piece: Workload,
-    choices: tuple[PodSetChoice, ...],
-    withdrawn: Sequence[Admitted],
-    pieces: Mapping[str, Workload],
-    site: Site,
-    before: int,
-) -> list[Admitted]:
-    """Without those who could as well have stayed, the last asked first."""
-    kept = list(withdrawn)
-    for one in list(reversed(withdrawn))[:MOST_ASKED]:
-        rest = [other for other in kept if other is not one]
-        if any(base in {other.workload for other in rest} for base in pieces_before(one.workload)):
-            continue  # it is nothing without its minimum, which goes
-        site.rollback(before)
-        if _without(piece, choices, rest, pieces, site).ok:
-            kept = rest
-    return kept
-
-
 def _again(
     piece: Workload,
     outcomes: Sequence[Outcome],
@@ -121,7 +83,7 @@ def _again(
     pieces: Mapping[str, Workload],
     site: Site,
 ) -> list[Outcome]:
-    """Those who gave way may find another place."""
+    """Those who gave way may find another place, or their own, if they were not in the way."""
     keys = {one.workload for one in gone}
     found: list[Outcome] = []
     for one in outcomes:

@@ -141,6 +141,8 @@ class Overlay:
 
     def rollback(self, to: int) -> None:
         """Undo everything since the checkpoint, latest first."""
+        back: dict[int, Removal] = {}
+        """Running pods that came back, whose going is perhaps undone as well: then both were nothing."""
         while len(self._steps) > to:
             step = self._steps.pop()
             self._numbers.pop()
@@ -150,10 +152,15 @@ class Overlay:
                 self._exchange(step.placing, -1)
             elif isinstance(step, Closing):
                 self._close(step.node, -step.sign)
-            elif isinstance(step, Return):
-                self._again(step.of)
+            elif isinstance(step, Removal):
+                if back.pop(step.pod_row, None) is None:
+                    self._book(step, 1)
+            elif isinstance(step.of, Removal):
+                back[step.of.pod_row] = step.of
             else:
-                self._book(step, 1)
+                self._exchange(step.of.placing, 1)
+        for gone in back.values():
+            self._book(gone, -1)
 
     def take(self, pod: Pod, row: int, node: int) -> Placing:
         """Put a pod that fits on the node."""
@@ -212,13 +219,6 @@ class Overlay:
         """The opposite of `unseat`, whatever was done since."""
         self._note(Return(Unseating(placing)))
         self._exchange(placing, -1)
-
-    def _again(self, step: Removal | Unseating) -> None:
-        """Taken off once more."""
-        if isinstance(step, Removal):
-            self._book(step, -1)
-        else:
-            self._exchange(step.placing, 1)
 
     def unseat(self, placing: Placing) -> None:
         """Take a pod that was placed here off its node again."""

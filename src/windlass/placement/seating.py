@@ -70,8 +70,7 @@ class Seating(Mapping[str, Seats]):
         self._away: dict[str, tuple[Seats, set[int] | None]] = {}
         """Who may come back → their seats, and what stood in `_gone` before."""
         self._undo: list[_Undo] = []
-        for workload in running:
-            self.watch(workload)
+        self.watch(running)
 
     # Looking
 
@@ -188,15 +187,17 @@ class Seating(Mapping[str, Seats]):
 
     # Those that run
 
-    def watch(self, workload: Workload) -> None:
-        """Know where a running workload's pods are."""
-        key = workload.key
-        if key in self._unread or key in self._seats or key in self._gone:
-            return
-        if self._has_pods(workload):
-            self._unread[key] = workload
-        else:
-            self._seats[key] = self._of_assignment(workload)
+    def watch(self, running: Iterable[Workload]) -> None:
+        """Know where these workloads' pods are. Most are known, and a call for each would cost more than a look."""
+        unread, seats, gone = self._unread, self._seats, self._gone
+        for workload in running:
+            key = workload.key
+            if key in unread or key in seats or key in gone:
+                continue
+            if workload.kind == "Pod" or self._has_pods(workload):
+                unread[key] = workload
+            else:
+                seats[key] = self._of_assignment(workload)
 
     def _has_pods(self, workload: Workload) -> bool:
         rows = self._row_of

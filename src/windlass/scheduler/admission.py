@@ -125,7 +125,8 @@ class Admissions:
             metadata = wire.metadata
             if not self._decides(metadata.namespace, metadata.labels.get(QUEUE_NAME, "")):
                 continue
-            key = f"{metadata.namespace}/{kueue.workload_name(wire.KIND, metadata.name, metadata.uid)}"
+            name = kueue.workload_name(wire.KIND, metadata.name, metadata.uid)
+            key = self._world.workload_of(wire) or f"{metadata.namespace}/{name}"
             known = self._workload(key)
             end = end_of(wire)
             if known is None and not end:

@@ -89,6 +89,8 @@ class World:
         self._grouping = False
         self._now = self._news = 0
         self._queued: dict[tuple[str, str], OwnerObject] = {}
+        self._workload_of: dict[str, str] = {}
+        """Uid of an owner → the Workload that stands for it, whoever made that."""
         self._resting: set[str] = set()
         """Pods that are not to be decided on for a while."""
 
@@ -146,6 +148,10 @@ class World:
         """Those that wait in a queue or run by its leave, that nothing of their kind is above, and whose pods are
         ours."""
         return [one for one in self._queued.values() if not self._is_below_another(one)]
+
+    def workload_of(self, owner: OwnerObject) -> str:
+        """Key of the Workload that stands for it; empty where there is none."""
+        return self._workload_of.get(owner.metadata.uid, "")
 
     def _is_below_another(self, thing: OwnerObject) -> bool:
         above = (one for one in thing.metadata.owner_references if one.controller)
@@ -249,6 +255,8 @@ class World:
             self.push([Put(one) for one in (self._queue_of(thing),) if one is not None])
         if isinstance(thing, ClusterQueueObject | LocalQueueObject):
             thing = self._as_ours(thing)
+        if isinstance(thing, WorkloadObject):
+            self._workload_of.update((uid, key) for uid in _controllers(thing))
         if isinstance(thing, OwnerObject) and kind in SUSPEND:
             self._queued.pop((kind, key), None)
             if QUEUE_NAME in thing.metadata.labels and self._owner_matters(thing):
@@ -315,7 +323,10 @@ class World:
             self._resting.discard(gone.key)
             self.assumed.pop(gone.key, None)
             return self._untold("Pod", gone.key)
-        self.things.pop((gone.group, gone.kind, gone.key), None)
+        known = self.things.pop((gone.group, gone.kind, gone.key), None)
+        for uid in _controllers(known) if isinstance(known, WorkloadObject) else ():
+            if self._workload_of.get(uid) == gone.key:
+                del self._workload_of[uid]
         self._queued.pop((gone.kind, gone.key), None)
         if gone.kind == "Node":
             self.nodes.discard(gone.key)
@@ -331,6 +342,10 @@ class World:
             return []
         self._told.discard((kind, key))
         return self._news_of([gone or Gone(kind, key)])
+
+
+def _controllers(workload: WorkloadObject) -> list[str]:
+    return [one.uid for one in workload.metadata.owner_references if one.controller]
 
 
 def _names_a_group(pod: Pod) -> bool:

@@ -196,6 +196,10 @@ WORKLOADS: list[Tree] = [
 ]
 
 OTHERS: list[Tree] = [
+    made("coordination.k8s.io/v1", "Lease", "l", spec={"renewTime": "2026-01-02T03:04:05Z"}),
+    made("coordination.k8s.io/v1", "Lease", "l", spec={"renewTime": "yesterday"}),
+    made("v1", "ReplicationController", "r", spec={}),
+    made("v1", "ConfigMap", "c.d", data={"": "x"}),
     made("v1", "ConfigMap", "c", data={"a b": "x"}),
     made("v1", "ConfigMap", "c", data={"a": "x"}, binaryData={"a": "aGk="}),
     made("v1", "ConfigMap", "c", data={"a": "x" * (1024 * 1024 + 1)}),

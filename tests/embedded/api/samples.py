@@ -165,6 +165,34 @@ WORKLOADS = [
 ]
 
 OTHERS = [
+    made("v1", "ReplicationController", "silent", spec={"replicas": 0, "template": template()}),
+    made(
+        "networking.k8s.io/v1",
+        "Ingress",
+        "silent",
+        spec={
+            "rules": [
+                {
+                    "host": "a.example.com",
+                    "http": {
+                        "paths": [
+                            {
+                                "path": "/",
+                                "pathType": "Prefix",
+                                "backend": {"service": {"name": "s", "port": {"number": 80}}},
+                            }
+                        ]
+                    },
+                }
+            ]
+        },
+    ),
+    made(
+        "networking.k8s.io/v1",
+        "NetworkPolicy",
+        "silent",
+        spec={"podSelector": SELECTOR, "ingress": [{"ports": [{"port": 80}]}]},
+    ),
     made("v1", "ConfigMap", "silent"),
     made("v1", "ConfigMap", "full", data={"a": "1"}, binaryData={"b": "aGk="}, immutable=True),
     made("v1", "Secret", "silent", stringData={"a": "1"}, data={"b": "aGk="}),

@@ -14,6 +14,7 @@ from tests.cluster.api import Api, until
 from tests.cluster.control_plane import ControlPlane
 from tests.embedded.api import custom_samples, refusals, samples, sequences
 from tests.embedded.api.desk import Desk
+from tests.embedded.api.rich_samples import RICH_CLUSTER_WIDE, RICH_NAMESPACED
 from tests.embedded.api.states import STATES
 from tools.make_api_schemas import TARGET, made
 
@@ -22,6 +23,7 @@ from windlass.embedded.api.kinds import Kinds
 
 Tree = dict[str, Any]
 KINDS = Kinds()
+EVERYTHING = (*samples.CLUSTER_WIDE, *samples.NAMESPACED, *RICH_CLUSTER_WIDE, *RICH_NAMESPACED)
 _OURS_ALONE = {"serviceAccount", "serviceAccountName"}
 """The test cluster runs without the admission plugin that fills these in."""
 _NOT_OURS = {"kubernetes.io/pv-protection", "kubernetes.io/pvc-protection"}
@@ -110,12 +112,10 @@ def test_schemas_are_those_of_the_pinned_release(control_plane: ControlPlane) ->
 
 
 def test_new_objects_are_filled_in_alike(real: Real) -> None:
-    desk = Desk()
-    desk.create(samples.made("v1", "ServiceAccount", "default"))
-    for obj in (*samples.CLUSTER_WIDE, *samples.NAMESPACED):
+    for obj in EVERYTHING:
         code, answer = real.create(obj)
-        assert code == 201, answer
-        ours = desk.create(obj, uid=answer["metadata"]["uid"])
+        assert code == 201, f"{obj['kind']}: {answer.get('message')}"
+        ours = Desk().create(obj, uid=answer["metadata"]["uid"])
         assert comparable(ours) == comparable(answer), f"{obj['kind']} {obj['metadata']['name']}"
 
 
@@ -192,12 +192,10 @@ def test_fields_are_owned_alike(real: Real) -> None:
 
 
 def test_makers_own_what_they_made(real: Real) -> None:
-    desk = Desk()
-    desk.create(samples.made("v1", "ServiceAccount", "default"))
-    for obj in (*samples.CLUSTER_WIDE, *samples.NAMESPACED):
+    for obj in EVERYTHING:
         code, answer = real.create(obj, "dryRun=All&fieldManager=maker")
-        assert code == 201, answer
-        ours = desk.create(obj, "maker", uid=answer["metadata"]["uid"])
+        assert code == 201, f"{obj['kind']}: {answer.get('message')}"
+        ours = Desk().create(obj, "maker", uid=answer["metadata"]["uid"])
         assert _owners(ours) == _owners(answer), f"{obj['kind']} {obj['metadata']['name']}"
 
 
@@ -217,10 +215,13 @@ _AGES = {"Age", "Last Seen", "First Seen", "Duration", "Created At", "Last Sched
 
 def test_tables_have_the_same_cells(real: Real) -> None:
     desk = Desk()
-    for obj in (*samples.CLUSTER_WIDE, *samples.NAMESPACED, *STATES):
+    # What limits others comes last.
+    for obj in sorted(
+        (*EVERYTHING, *STATES), key=lambda each: each["kind"] in ("LimitRange", "ResourceQuota")
+    ):
         path = f"{collection(obj)}/{obj['metadata']['name']}"
         code, answer = real.create(obj, "fieldManager=t")
-        assert code == 201, answer
+        assert code == 201, f"{obj['kind']}: {answer.get('message')}"
         if obj.get("status"):
             code, answer = real.ask(
                 "PATCH", f"{path}/status", {"status": obj["status"]}, "application/merge-patch+json"

@@ -24,6 +24,16 @@ EVERYTHING = (
     *custom_samples.GOOD,
 )
 PATCHES = (sequences.MERGE, sequences.STRATEGIC, sequences.JSON, APPLY)
+_OWNED: list[Any] = [
+    {
+        "manager": "m",
+        "operation": "Apply",
+        "apiVersion": "v1",
+        "time": "2026-01-02T03:04:05Z",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:spec": {"f:containers": {'k:{"name":"main"}': {".": {}, "f:image": {}}}}},
+    }
+]
 
 
 def _desk() -> Desk:
@@ -105,3 +115,17 @@ def test_strange_objects_are_shown(which: int, seed: int) -> None:
     decoded = _client_error(lambda: desk.machinery.decode(kind, obj))
     if decoded is not None:
         msgspec.json.encode(desk.machinery.table(kind, [decoded[0]], 0.0))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(PATCHES), st.integers(0, 10**9))
+def test_strange_accounts_of_fields(content_type: str, seed: int) -> None:
+    """Clients may write `managedFields`, and not always well."""
+    desk = _desk()
+    target = samples.pod("owned")
+    desk.create(target)
+    strange = mutated({"metadata": {"managedFields": _OWNED}}, seed)
+    _client_error(lambda: desk.patch(target, strange, sequences.MERGE, "a"))
+    image = {**target, "spec": {"containers": [{"name": "main", "image": f"x:{seed % 3}"}]}}
+    if content_type != sequences.JSON:
+        _client_error(lambda: desk.patch(target, image, content_type, "b", force=bool(seed % 2)))

@@ -253,7 +253,7 @@ class TestExec:
 class TestDevices:
     async def test_a_machine_without_a_driver_has_none_and_says_why(self, host: Host) -> None:
         assert GPU not in host.verbs.get("nodes", "", host.name)["status"]["allocatable"]
-        assert "no GPUs: NVML can't be used" in host.nodes.notes[0]
+        assert host.nodes.notes[0] == "GPUs of this machine: none (NVML can't be used: Driver Not Loaded)"
 
     async def test_shared_between_two_and_no_more(self, gpu_host: Host) -> None:
         node = gpu_host.verbs.get("nodes", "", gpu_host.name)

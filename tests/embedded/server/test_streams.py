@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import aiohttp
+import kubernetes
+import kubernetes.stream
 import pytest
 from tests.cluster.api import until
 from tests.embedded.server.harness import Served, Tree
@@ -171,6 +173,20 @@ def test_input_and_sizes_go_in(streamed: Served, runtime: EchoRuntime) -> None:
     session = runtime.sessions[-1]
     assert session.request == ExecRequest(container="main", command=("cat",), tty=True, stdin=True)
     until(lambda: session.closed, what="the server to let go of the session")
+
+
+def test_the_official_client_runs_a_command(streamed: Served) -> None:
+    with kubernetes.config.new_client_from_config(str(streamed.kubeconfig)) as connection:
+        core = kubernetes.client.CoreV1Api(connection)
+        said = kubernetes.stream.stream(
+            core.connect_get_namespaced_pod_exec,
+            "one",
+            "default",
+            command=["echo", "hi"],
+            stdout=True,
+            stderr=True,
+        )
+    assert said == "echo hi\ncareful\n"
 
 
 def test_exec_that_can_not_be_had(streamed: Served) -> None:

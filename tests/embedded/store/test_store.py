@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,7 @@ def test_what_is_kept_comes_back(tmp_path: Path) -> None:
         return version, told
 
     version, _ = asyncio.run(write())
+    assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in tmp_path.iterdir())
     store, journal = open_state(tmp_path)
     assert store.version == version
     assert {each.key[1]: each.tree["value"] for each in store.shelf("things").ordered()} == {

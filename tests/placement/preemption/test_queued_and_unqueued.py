@@ -143,12 +143,27 @@ def test_only_as_many_give_way_as_it_takes_and_the_lowest_first() -> None:
     assert "default/gang, of higher priority" in held.verdict.kube_message
 
 
+def small_node(name: str) -> Tree:
+    made = node(name)
+    for key in ("capacity", "allocatable"):
+        made["status"][key] = {**made["status"][key], GPU: "4"}
+    made["metadata"]["labels"]["nvidia.com/gpu.count"] = "4"
+    return made
+
+
+def test_who_is_in_nobodys_way_stays_though_it_would_be_the_first_to_go() -> None:
+    waiting = [
+        pod("top", 8, 1000, "", "team"),
+        pod("low", 8, 1, "", "team"),
+        pod("lowest", 4, 0, "", "team"),
+        pod("gang-0", 8, 100, group=1),
+    ]
+    plan = decided(node("a"), node("b"), small_node("c"), FLAVOR, *queue("team", 32), *waiting)
+    assert set(bound(plan)) == {"top", "lowest", "gang-0"}
+
+
 def test_who_gives_way_may_find_another_place() -> None:
-    small = [{**node("c"), "metadata": {**node("c")["metadata"]}}]
-    for one in small:
-        for key in ("capacity", "allocatable"):
-            one["status"][key][GPU] = "4"
-        one["metadata"]["labels"]["nvidia.com/gpu.count"] = "4"
+    small = [small_node("c")]
     waiting = [
         pod("top", 8, 1000, "", "team"),
         pod("low-a", 4, 0, "", "team"),

@@ -168,6 +168,16 @@ def test_shares_of_a_gpu_make_room_for_a_whole_one() -> None:
     assert [len(bind.devices) for bind in found.binds] == [1]
 
 
+@pytest.mark.parametrize("replicas", [2, 3, 4])
+def test_one_replica_of_a_shared_gpu_is_freed_by_one_pod(replicas: int) -> None:
+    labels = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": str(replicas)}
+    node = gpu_node("n", replicas, **labels, **{"nvidia.com/gpu.count": "1"})
+    low = [pod(f"low-{at}", 1, 0, "n", 60 * (at + 1)) for at in range(replicas)]
+    found = plan(node, *low, pod("urgent", 1, 9))
+    assert len(evicted(found)) == 1
+    assert [bind.pod for bind in found.binds] == ["default/urgent"]
+
+
 def _without_gpus(spec: Any) -> Any:
     return msgspec.structs.replace(
         spec,

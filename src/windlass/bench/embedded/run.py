@@ -24,7 +24,7 @@ from windlass.bench.live.objects import node, pod
 PODS, NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
 PATIENCE = 300.0
 WATCH_WRITES = 1000
-CROWD_WRITES = 50
+CROWD_WRITES = 100
 
 
 class Scale(msgspec.Struct, frozen=True):
@@ -75,8 +75,9 @@ async def _one(server: Contender, scale: Scale) -> Result:
         before = server.cpu_seconds()
         creates, binds = await _create_and_bind(server, scale)
         cpu = server.cpu_seconds() - before
-        _, events = await _watch(server, scale.watchers, WATCH_WRITES, "few")
-        crowd, crowd_events = await _watch(server, scale.crowd, CROWD_WRITES, "crowd")
+        writers = scale.connections
+        _, events = await _watch(server, scale.watchers, WATCH_WRITES, writers, "few")
+        crowd, crowd_events = await _watch(server, scale.crowd, CROWD_WRITES, writers, "crowd")
         made = Result(server.name, server.durable, creates, binds, events, crowd, crowd_events, cpu)
         if not scale.pods_kept:
             return made
@@ -120,8 +121,10 @@ async def _rate(server: Contender, requests: list[bytes], connections: int, want
     return len(requests) / seconds
 
 
-async def _watch(server: Contender, watchers: int, writes: int, name: str) -> tuple[int, float]:
-    """Watchers of all pods while one writer changes a pod: how many got all of it, and events a second."""
+async def _watch(
+    server: Contender, watchers: int, writes: int, connections: int, name: str
+) -> tuple[int, float]:
+    """Watchers of all pods while more are made: how many watchers got all of it, and events a second."""
     async with _wire(server) as wire:
         page = msgspec.json.decode(await wire.fetch(wire.request("GET", f"{PODS}?limit=1")))
         crowd = Crowd(server, PODS, watchers)
@@ -129,10 +132,7 @@ async def _watch(server: Contender, watchers: int, writes: int, name: str) -> tu
         bodies = [{**_pod(number), "metadata": {"name": f"{name}-{number}"}} for number in range(writes)]
         requests = [wire.request("POST", PODS, msgspec.json.encode(body)) for body in bodies]
         began = time.perf_counter()
-        for request in requests:
-            code = await wire.send(request)
-            if code != 201:
-                raise Refused(f"{server.name} answered {code}")
+        await _rate(server, requests, connections, 201)
         whole = await crowd.until_all_heard(writes, PATIENCE)
         seconds = time.perf_counter() - began
         crowd.close()

@@ -25,6 +25,7 @@ from windlass.embedded.api.fieldsets import (
     merged,
     named,
     read,
+    shared,
     shown,
     without,
     written,
@@ -352,7 +353,7 @@ def _owners(obj: Tree, live: Tree | None) -> Owners:
         listed = live["metadata"].get("managedFields")
     made: Owners = {}
     for entry in listed or ():
-        if not isinstance(entry, dict) or not entry.get("manager"):
+        if not isinstance(entry.get("fieldsV1"), dict) or not entry.get("manager"):
             continue
         who = Manager(
             entry["manager"],
@@ -382,7 +383,7 @@ def _entry(manager: Manager, time: str, fields: Tree) -> Tree:
         "apiVersion": manager.api_version,
         "time": time,
         "fieldsType": "FieldsV1",
-        "fieldsV1": fields,
+        "fieldsV1": shared(fields),
         "subresource": manager.subresource,
     }
     return {key: value for key, value in entry.items() if value or key == "fieldsV1"}

@@ -61,6 +61,27 @@ def volume_errors(obj: Tree) -> Iterator[FieldError]:
         yield required("spec", "must specify a volume type")
 
 
+# ---- networks
+
+_PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
+
+
+def ingress_errors(obj: Tree) -> Iterator[FieldError]:
+    spec = obj["spec"]
+    if not spec.get("rules") and spec.get("defaultBackend") is None:
+        yield invalid("spec", spec, "either `defaultBackend` or `rules` must be specified")
+    for index, rule in enumerate(spec.get("rules") or ()):
+        where = f"spec.rules[{index}].http.paths"
+        http = rule.get("http")
+        if http is not None and not http.get("paths"):
+            yield required(where)
+        for number, path in enumerate((http or {}).get("paths") or ()):
+            if not path.get("pathType"):
+                yield required(f"{where}[{number}].pathType", "pathType must be specified")
+            elif path["pathType"] not in _PATH_TYPES:
+                yield unsupported(f"{where}[{number}].pathType", path["pathType"], _PATH_TYPES)
+
+
 # ---- classes
 
 _SYSTEM_CLASSES = ("system-node-critical", "system-cluster-critical")

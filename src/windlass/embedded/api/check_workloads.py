@@ -126,6 +126,21 @@ def int_or_percent_errors(value: Any, path: str, most: int | None = None) -> Ite
         yield invalid(path, value, "must be greater than or equal to 0")
 
 
+def replication_controller_errors(obj: Tree) -> Iterator[FieldError]:
+    spec = obj["spec"]
+    yield from at_least(spec, "minReadySeconds", "spec")
+    if not spec.get("selector"):
+        yield required("spec.selector")
+    yield from at_least(spec, "replicas", "spec")
+    if not spec.get("template"):
+        yield required("spec.template")
+        return
+    labels = _labels(spec) or {}
+    if any(labels.get(key) != value for key, value in (spec.get("selector") or {}).items()):
+        yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+    yield from template_errors(spec["template"], "spec.template")
+
+
 def replica_set_errors(obj: Tree) -> Iterator[FieldError]:
     spec = obj["spec"]
     yield from at_least(spec, "replicas", "spec")

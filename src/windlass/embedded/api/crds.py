@@ -75,7 +75,7 @@ def _version_errors(version: Tree, path: str, seen: set[str]) -> Iterator[FieldE
 
 def _schema_errors(schema: Tree, path: str, root: bool = False) -> Iterator[FieldError]:
     """That a schema is structural: every place has a type."""
-    if not isinstance(schema, dict):
+    if not isinstance(schema, dict) or not isinstance(schema.get("properties") or {}, dict):
         yield invalid(path, schema, "must be a schema")
         return
     kind = schema.get("type")

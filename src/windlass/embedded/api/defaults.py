@@ -81,6 +81,26 @@ def _stateful_set(obj: Tree) -> None:
     _template(spec)
 
 
+def _replication_controller(obj: Tree) -> None:
+    spec = obj["spec"]
+    _fill(spec, {"replicas": 1})
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+    if labels:
+        spec["selector"] = spec.get("selector") or dict(labels)
+        obj["metadata"]["labels"] = obj["metadata"].get("labels") or dict(labels)
+    if spec.get("template"):
+        _template(spec)
+
+
+def _network_policy(obj: Tree) -> None:
+    spec = obj["spec"]
+    if not spec.get("policyTypes"):
+        spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
+    for rule in (*spec.get("ingress", ()), *spec.get("egress", ())):
+        for port in rule.get("ports", ()):
+            _fill(port, {"protocol": "TCP"})
+
+
 def _replica_set(obj: Tree) -> None:
     _fill(obj["spec"], {"replicas": 1})
     _template(obj["spec"])
@@ -249,6 +269,8 @@ _FILLERS: dict[tuple[str, str], Callable[[Tree], None]] = {
     ("", "PersistentVolumeClaim"): _claim,
     ("", "Endpoints"): _endpoints,
     ("", "LimitRange"): _limit_range,
+    ("", "ReplicationController"): _replication_controller,
+    ("networking.k8s.io", "NetworkPolicy"): _network_policy,
     ("apps", "Deployment"): _deployment,
     ("apps", "DaemonSet"): _daemon_set,
     ("apps", "StatefulSet"): _stateful_set,

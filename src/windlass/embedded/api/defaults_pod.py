@@ -132,7 +132,7 @@ def _default_volume(volume: Tree) -> None:
         volume["hostPath"].setdefault("type", "")
     if "image" in volume:
         volume["image"].setdefault("pullPolicy", _pull_policy(volume["image"].get("reference", "")))
-    for source in (volume.get("projected") or {}).get("sources", ()):
+    for source in (volume.get("projected") or {}).get("sources") or ():
         if "serviceAccountToken" in source:
             source["serviceAccountToken"].setdefault("expirationSeconds", 3600)
         _default_downward(source.get("downwardAPI"))

@@ -7,7 +7,6 @@ Feeds `api.apply`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -201,6 +200,24 @@ def written(paths: Iterable[Path]) -> Tree:
     return tree
 
 
+_shared: dict[bytes, Tree] = {}
+_MOST_SHARED = 4096
+
+
+def shared(fields: Tree) -> Tree:
+    """The same tree for everybody who owns the same fields: thousands of pods of one shape keep one account.
+
+    Like everything in the store it is never changed in place.
+    """
+    key = _encode(fields)
+    found = _shared.get(key)
+    if found is None:
+        if len(_shared) >= _MOST_SHARED:
+            _shared.clear()
+        found = _shared[key] = fields
+    return found
+
+
 def read(fields: Any, path: Path = ()) -> Paths:
     """The set behind a FieldsV1."""
     found: Paths = set()
@@ -226,7 +243,16 @@ def shown(path: Path) -> str:
         if kind == "f:":
             text += f".{rest}"
         elif kind == "k:":
-            text += "[" + ",".join(f"{key}={compact(value)}" for key, value in json.loads(rest).items()) + "]"
+            text += f"[{_keys(rest)}]"
         else:
             text += f"[={rest}]"
     return text
+
+
+def _keys(text: str) -> str:
+    """The keys of an element; anybody may have written them."""
+    try:
+        keys = msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return text
+    return ",".join(f"{key}={compact(value)}" for key, value in keys.items())

@@ -15,6 +15,8 @@ from windlass.embedded.api.schema import Node, defined
 from windlass.embedded.api.trees import Tree
 
 Writer = Callable[[Any], Tree]
+_LEAF: Tree = {}
+"""One for all: the trees made here are shared and never changed."""
 _Entry = tuple[str, Writer | None, Writer | None, bool]
 """Step, writer of what is new as a whole, writer of what was there before, and whether Go always writes the field."""
 
@@ -49,7 +51,7 @@ def _outer(node: Node) -> Writer:
                 if found:
                     tree[step] = found
             elif each is not None:
-                tree[step] = inner(each) if inner is not None and each else {}
+                tree[step] = inner(each) if inner is not None and each else _LEAF
         return tree
 
     return write
@@ -60,10 +62,10 @@ def _inner_struct(node: Node) -> Writer:
     entries = _table(node)
 
     def write(value: Any) -> Tree:
-        tree: Tree = {".": {}}
+        tree: Tree = {".": _LEAF}
         for name, each in value.items():
             step, inner, _, _ = entries(name)
-            tree[step] = inner(each) if inner is not None and each else {}
+            tree[step] = inner(each) if inner is not None and each else _LEAF
         return tree
 
     return write
@@ -113,7 +115,7 @@ def _inner(node: Node) -> Writer | None:
     if node.type == "list" and node.list_type == "map":
         return _keyed(node)
     if node.type == "list" and node.list_type == "set":
-        return lambda value: {".": {}, **{"v:" + compact(each): {} for each in value}}
+        return lambda value: {".": _LEAF, **{"v:" + compact(each): _LEAF for each in value}}
     return _unknown if node.type == "any" and not node.name else None
 
 
@@ -122,9 +124,9 @@ def _inner_map(node: Node) -> Writer:
     inner = _inner_of(below.name) if _plain(below) else _inner(below)
 
     def write(value: Any) -> Tree:
-        tree: Tree = {".": {}}
+        tree: Tree = {".": _LEAF}
         for name, each in value.items():
-            tree[f"f:{name}"] = inner(each) if inner is not None and each else {}
+            tree[f"f:{name}"] = inner(each) if inner is not None and each else _LEAF
         return tree
 
     return write
@@ -135,9 +137,9 @@ def _keyed(node: Node) -> Writer:
     inner = _inner_of(below.name) if _plain(below) else _inner(below)
 
     def write(value: Any) -> Tree:
-        tree: Tree = {".": {}}
+        tree: Tree = {".": _LEAF}
         for each in value:
-            tree[key_step(each, node)] = inner(each) if inner is not None and each else {}
+            tree[key_step(each, node)] = inner(each) if inner is not None and each else _LEAF
         return tree
 
     return write

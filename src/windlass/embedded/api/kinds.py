@@ -134,6 +134,15 @@ _CORE = (
         ),
     ),
     Kind(
+        "ReplicationController",
+        "replicationcontrollers",
+        "",
+        "v1",
+        short_names=("rc",),
+        categories=_ALL,
+        subresources=(_SCALE, _status("ReplicationController")),
+    ),
+    Kind(
         "ResourceQuota",
         "resourcequotas",
         "",
@@ -251,6 +260,15 @@ _OTHERS = (
         subresources=(_status("CronJob"),),
     ),
     Kind("Job", "jobs", "batch", "v1", categories=_ALL, subresources=(_status("Job"),)),
+    Kind(
+        "Ingress",
+        "ingresses",
+        "networking.k8s.io",
+        "v1",
+        short_names=("ing",),
+        subresources=(_status("Ingress"),),
+    ),
+    Kind("NetworkPolicy", "networkpolicies", "networking.k8s.io", "v1", short_names=("netpol",)),
     Kind(
         "PodDisruptionBudget",
         "poddisruptionbudgets",

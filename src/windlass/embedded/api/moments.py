@@ -23,8 +23,13 @@ def time(text: str) -> str:
 
 
 def microtime(text: str) -> str:
-    """To the microsecond."""
-    return text if _USUAL_MICRO.fullmatch(text) else _utc(text).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    """To the microsecond, which must be written out: six digits, no more and no fewer."""
+    if _USUAL_MICRO.fullmatch(text):
+        return text
+    match = _ANY.fullmatch(text)
+    if match is None or len(match[2] or "") != 6:
+        raise Unreadable(_words(text, ".000000"))
+    return _utc(text).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _utc(text: str) -> datetime:
@@ -39,8 +44,12 @@ def _utc(text: str) -> datetime:
     return moment + timedelta(microseconds=int((fraction or "0").ljust(6, "0")[:6]))
 
 
-def _words(text: str) -> str:
-    return f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{text}" as "2006"'
+def _words(text: str, fraction: str = "") -> str:
+    found = re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", text)
+    rest, wanted = (text[found.end() :], fraction or "Z07:00") if found else (text, "2006")
+    return (
+        f'parsing time "{text}" as "2006-01-02T15:04:05{fraction}Z07:00": cannot parse "{rest}" as "{wanted}"'
+    )
 
 
 def seconds_since(text: str | None, now: float) -> float | None:

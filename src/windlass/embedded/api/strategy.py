@@ -20,6 +20,9 @@ from windlass.embedded.api.trees import Tree, clone
 
 COUNTED = {
     ("", "Pod"),
+    ("", "ReplicationController"),
+    ("networking.k8s.io", "Ingress"),
+    ("networking.k8s.io", "NetworkPolicy"),
     ("apps", "Deployment"),
     ("apps", "DaemonSet"),
     ("apps", "StatefulSet"),
@@ -116,8 +119,9 @@ def _created_service(obj: Tree) -> None:
         digest = hashlib.sha256(obj["metadata"].get("uid", "").encode()).digest()
         spec["clusterIP"] = f"10.96.{digest[0]}.{1 + digest[1] % 254}"
     spec.setdefault("clusterIPs", [spec["clusterIP"]])
-    spec.setdefault("ipFamilies", ["IPv4"])
-    spec.setdefault("ipFamilyPolicy", "SingleStack")
+    anything = spec["clusterIP"] == "None" and not spec.get("selector")
+    spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if anything else ["IPv4"])
+    spec.setdefault("ipFamilyPolicy", "RequireDualStack" if anything else "SingleStack")
     if spec["type"] in ("NodePort", "LoadBalancer"):
         for index, port in enumerate(spec.get("ports", ())):
             if not port.get("nodePort"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from windlass.embedded.api.events import as_core
 from windlass.embedded.api.moments import age, human, seconds_since
 from windlass.embedded.api.trees import Tree, dig
 
@@ -53,6 +54,32 @@ def replica_set(obj: Tree, now: float) -> Cells:
     spec, status = obj["spec"], obj.get("status") or {}
     counts = [spec.get("replicas") or 0, status.get("replicas", 0), status.get("readyReplicas", 0)]
     return [name_of(obj), *counts, age_of(obj, now), *_containers(spec), selector_text(spec.get("selector"))]
+
+
+def replication_controller(obj: Tree, now: float) -> Cells:
+    return [
+        *replica_set({**obj, "spec": {**obj["spec"], "selector": None}}, now)[:-1],
+        labels_text(obj["spec"].get("selector")),
+    ]
+
+
+def ingress(obj: Tree, now: float) -> Cells:
+    spec = obj["spec"]
+    hosts = [each["host"] for each in spec.get("rules") or () if each.get("host")]
+    given = dig(obj, "status", "loadBalancer", "ingress") or ()
+    addresses = sorted({each.get("ip") or each.get("hostname") or "" for each in given} - {""})
+    return [
+        name_of(obj),
+        spec.get("ingressClassName") or NONE,
+        _first_three(hosts, "*"),
+        ",".join(addresses),
+        "80, 443" if spec.get("tls") else "80",
+        age_of(obj, now),
+    ]
+
+
+def network_policy(obj: Tree, now: float) -> Cells:
+    return [name_of(obj), selector_text(obj["spec"].get("podSelector")), age_of(obj, now)]
 
 
 def deployment(obj: Tree, now: float) -> Cells:
@@ -269,6 +296,8 @@ def _address(status: Tree, kind: str) -> str:
 
 
 def event(obj: Tree, now: float) -> Cells:
+    if obj.get("apiVersion") == "events.k8s.io/v1":
+        obj = as_core(obj)
     about, source, series = obj.get("involvedObject") or {}, obj.get("source") or {}, obj.get("series")
     first = age(obj.get("firstTimestamp") or obj.get("eventTime"), now)
     last = age(obj["lastTimestamp"], now) if obj.get("lastTimestamp") else first

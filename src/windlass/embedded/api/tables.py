@@ -124,6 +124,11 @@ _BUILT_IN: dict[tuple[str, str], Columns] = {
         ),
         storage.claim,
     ),
+    ("", "ReplicationController"): Columns(
+        _columns(f"Name|Desired#|Current#|Ready#|Age|{_TEMPLATE}"), rows.replication_controller
+    ),
+    ("networking.k8s.io", "Ingress"): Columns(_columns("Name|Class|Hosts|Address|Ports|Age"), rows.ingress),
+    ("networking.k8s.io", "NetworkPolicy"): Columns(_columns("Name|Pod-Selector|Age"), rows.network_policy),
     ("", "ResourceQuota"): Columns(_columns("Name|Request|Limit|Age"), rows.quota),
     ("apps", "Deployment"): Columns(
         _columns(f"Name|Ready|Up-to-date|Available|Age|{_TEMPLATE}"), rows.deployment

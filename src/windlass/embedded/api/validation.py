@@ -72,6 +72,8 @@ def _pod_errors(obj: Tree) -> Iterator[FieldError]:
 _CONTENTS: dict[tuple[str, str], Callable[[Tree], Iterable[FieldError]]] = {
     ("", "Pod"): _pod_errors,
     ("", "ConfigMap"): others.config_map_errors,
+    ("", "ReplicationController"): workloads.replication_controller_errors,
+    ("networking.k8s.io", "Ingress"): objects.ingress_errors,
     ("", "Secret"): others.secret_errors,
     ("", "Service"): others.service_errors,
     ("", "ResourceQuota"): others.quota_errors,

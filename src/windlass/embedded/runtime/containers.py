@@ -66,6 +66,10 @@ class Process(Protocol):
 
 
 class Containers(Protocol):
+    @property
+    def has_images(self) -> bool:
+        """Whether images mean anything here."""
+
     def pull_seconds(self, node: str, container: Tree) -> float | None:
         """How long the image takes; None where it is on the node already."""
 

@@ -11,8 +11,10 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-KNOWN = ("cat /etc/hostname", "date", "echo", "env", "exit", "false", "hostname", "nvidia-smi", "printenv")
-KNOWN += ("pwd", "sleep", "true", "uname", "whoami")
+KNOWN = (
+    *("cat", "date", "echo", "env", "exit", "false", "hostname", "nvidia-smi", "printenv", "pwd"),
+    *("sleep", "true", "uname", "whoami"),
+)
 _SHELLS = ("sh", "bash", "/bin/sh", "/bin/bash", "/usr/bin/bash", "/usr/bin/sh")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 _JOINERS = (";", "&&", "||", "\n")

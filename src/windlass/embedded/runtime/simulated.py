@@ -93,6 +93,8 @@ class SimulatedProcess:
 
 
 class SimulatedContainers:
+    has_images = True
+
     def __init__(self, park: Park, delays: Delays | None = None) -> None:
         self._park, self._delays = park, delays or Delays()
         self._images: set[tuple[str, str]] = set()

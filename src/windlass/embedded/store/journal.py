@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sqlite3
+import sys
 import threading
 from collections import deque
 from pathlib import Path
@@ -32,8 +34,14 @@ create table if not exists objects (
 ) without rowid;
 create table if not exists meta (name text primary key, value integer not null) without rowid;
 """
-_PUT = "insert or replace into objects values (?, ?, ?, ?, ?)"
-_REMOVE = "delete from objects where resource = ? and namespace = ? and name = ?"
+_ROW, _KEY = "(?, ?, ?, ?, ?)", "(?, ?, ?)"
+_PUT = "insert or replace into objects values "
+_REMOVE = "delete from objects where (resource, namespace, name) in (values "
+AT_ONCE = 100
+"""Rows in one statement. Between statements the loop's thread has to let this one in, which takes it a moment."""
+SWITCH_SECONDS = 0.001
+CHECKPOINT_PAGES = 8000
+"""Of the log, 32 MiB, before they are carried over into the file; that holds up the writes that come then."""
 _META = "insert or replace into meta values (?, ?)"
 
 
@@ -51,6 +59,7 @@ class Journal:
     def start(self) -> None:
         """Begin to write, and tell the store on the running loop."""
         self._loop = asyncio.get_running_loop()
+        sys.setswitchinterval(SWITCH_SECONDS)
         self._thread.start()
 
     def append(self, change: Change) -> None:
@@ -92,7 +101,8 @@ class Journal:
     def _commit(self, batch: list[Change]) -> None:
         """Of several changes of one object only the last is written."""
         last = {(change.resource, change.key): change for change in batch}
-        puts, removes = [], []
+        puts: list[tuple[object, ...]] = []
+        removes: list[tuple[object, ...]] = []
         for (resource, key), change in last.items():
             if change.type == DELETED:
                 removes.append((resource, *key))
@@ -100,9 +110,15 @@ class Journal:
                 puts.append((resource, *key, change.version, change.new.raw))
         with self._connection:
             self._connection.execute("begin immediate")
-            self._connection.executemany(_REMOVE, removes)
-            self._connection.executemany(_PUT, puts)
+            self._execute(_REMOVE, _KEY, ")", removes)
+            self._execute(_PUT, _ROW, "", puts)
             self._connection.execute(_META, ("version", batch[-1].version))
+
+    def _execute(self, head: str, row: str, tail: str, rows: list[tuple[object, ...]]) -> None:
+        for at in range(0, len(rows), AT_ONCE):
+            part = rows[at : at + AT_ONCE]
+            statement = head + ", ".join([row] * len(part)) + tail
+            self._connection.execute(statement, [value for one in part for value in one])
 
     def _tell(self, what: object, *arguments: object) -> None:
         assert self._loop is not None  # the thread was started by `start`
@@ -140,10 +156,14 @@ def open_state(folder: Path, most_changes: int = MOST_CHANGES) -> tuple[Store, J
 
 
 def _connect(file: Path) -> sqlite3.Connection:
+    os.close(
+        os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    )  # there are secrets in it; its log takes its mode over
     connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=2.0)
     connection.execute("pragma locking_mode = exclusive")
     connection.execute("pragma journal_mode = wal")
     connection.execute("pragma synchronous = full")
+    connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES}")
     connection.executescript(_TABLES)
     with connection:
         connection.execute("begin immediate")  # takes the lock: one process a folder

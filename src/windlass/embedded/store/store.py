@@ -156,12 +156,12 @@ class Store:
     def committed(self, version: int) -> None:
         """Everything up to a version is on disk: tell those who waited for it."""
         self.durable = version
-        while self._unwritten and self._unwritten[0].version <= version:
-            self._tell_far(self._unwritten.popleft())
-        while self._waiting and self._waiting[0][0] <= version:
+        while self._waiting and self._waiting[0][0] <= version:  # answers first: watchers may be many
             future = self._waiting.popleft()[1]
             if not future.done():
                 future.set_result(None)
+        while self._unwritten and self._unwritten[0].version <= version:
+            self._tell_far(self._unwritten.popleft())
 
     def failed(self, problem: str) -> None:
         """The journal can't be written: nothing more is accepted, and nobody is told that it was."""

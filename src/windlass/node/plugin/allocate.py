@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from windlass.model.errors import InputError
 from windlass.node.cdi_extras import present_channels
 from windlass.node.cdi_writer import CDI_VENDOR
 from windlass.node.plugin.rpc import Refused
@@ -40,7 +41,7 @@ class Allocator:
         config = self._config
         strategies = config.device_list_strategy
         names = self._names(devices)
-        channels = present_channels(config, self._root)
+        channels = self._channels()
         cdi_names = self._cdi_names(names, channels)
         response = dp.ContainerAllocateResponse()
         if "cdi-cri" in strategies:
@@ -79,6 +80,12 @@ class Allocator:
         if unknown:
             raise Refused(f"invalid allocation request for '{name}': unknown device: {unknown[0]}")
         return [self._devices[each] for each in ids]
+
+    def _channels(self) -> tuple[int, ...]:
+        try:
+            return present_channels(self._config, self._root)
+        except InputError as error:
+            raise Refused(str(error)) from None
 
     def _names(self, devices: Sequence[PluginDevice]) -> list[str]:
         """Physical devices, each once, as the ID strategy calls them."""

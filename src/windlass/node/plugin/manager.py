@@ -25,7 +25,7 @@ from windlass.sharing.plugin_config import PluginConfig
 from windlass.sharing.resources import Resource, resources_of
 
 RETRY_SECONDS = 5.0
-TOLD_SECONDS = 2.0
+TOLD_SECONDS = 10.0
 """How long a resource that goes waits for the kubelet to have heard of it."""
 
 

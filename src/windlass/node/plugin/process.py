@@ -20,7 +20,7 @@ from windlass.node.cdi_writer import CdiWriter
 from windlass.node.config_source import ConfigSource
 from windlass.node.health import HealthBook
 from windlass.node.journal import Journal, read_journal, write_journal
-from windlass.node.owners import DEPLOY_LABELS
+from windlass.node.owners import DEPLOY_LABELS, SWITCH
 from windlass.node.plugin.manager import PluginManager
 from windlass.node.plugin.sharing_setup import SharingSetup
 from windlass.node.root import HostRoot
@@ -69,7 +69,7 @@ class PluginProcess:
         self._sharing = SharingSetup(backend, log, interval=time_slice)
         self._log = log
         self._journal_path = state / "health.json"
-        self._switch = state / "device-plugin.off"
+        self._switch = state / SWITCH
         self._journal: Journal = read_journal(self._journal_path)
         self._gate = Gate(state / "validated.json", root.boot_id())
         self._wake = threading.Event()

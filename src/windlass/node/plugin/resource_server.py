@@ -28,6 +28,8 @@ Wish = Callable[[str, int], Sequence[int]]
 """The GPUs that the engine wants for the next container that asks for so many of a resource."""
 
 _WORKERS = 6
+END_SECONDS = 2.0
+"""How long open calls may take to end; there is nothing to wait for where there are none."""
 
 
 def socket_name(resource: str) -> str:
@@ -68,7 +70,8 @@ class ResourceServer:
             self._is_stopped = True
             self._changed.notify_all()
         if self._server is not None:
-            self._server.stop(grace=0.2).wait()
+            # Streams that end by themselves deliver what was sent; one that is cut off may lose it.
+            self._server.stop(grace=END_SECONDS).wait()
             self._server = None
         if self._workers is not None:
             self._workers.shutdown(wait=False)

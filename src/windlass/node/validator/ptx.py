@@ -18,6 +18,19 @@ PLACE = """\
 """
 """Where a thread stands: its block, the size of blocks, its number in it."""
 
+OUT_AND_ROUNDS = (
+    """\
+  ld.param.u64 %d1, [out];
+  ld.param.u32 %r1, [rounds];
+  cvta.to.global.u64 %d1, %d1;
+"""
+    + PLACE
+    + """\
+  mad.lo.u32 %r6, %r3, %r4, %r5;
+"""
+)
+"""How a kernel that only computes begins: its two arguments, and the number of the thread in %r6."""
+
 SAXPY = (
     VERSION
     + """
@@ -62,13 +75,9 @@ SPIN = (
   .reg .f32 %f<5>;
   .reg .b32 %r<7>;
   .reg .b64 %d<4>;
-  ld.param.u64 %d1, [out];
-  ld.param.u32 %r1, [rounds];
-  cvta.to.global.u64 %d1, %d1;
 """
-    + PLACE
+    + OUT_AND_ROUNDS
     + """\
-  mad.lo.u32 %r6, %r3, %r4, %r5;
   cvt.rn.f32.u32 %f1, %r6;
   mov.f32 %f2, 0f3F800347;
   mov.f32 %f3, 0f3A83126F;

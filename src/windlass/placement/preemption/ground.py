@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from windlass.cluster.facts import Bools
+from windlass.cluster.ledger import WHOLE
 from windlass.cluster.shape import Shape
 from windlass.cluster.snapshot import Snapshot
-from windlass.cluster.state import FREE, Ints, NodeState
+from windlass.cluster.state import FREE, REPLICAS, Ints, NodeState
 from windlass.placement.preemption.units import Unit
 
 
@@ -24,6 +25,8 @@ class Need(NamedTuple):
     columns: Ints
     amounts: Ints
     """The last column of the ground is milli-GPU."""
+    by_replica: bool = False
+    """Whole GPUs: where a node's GPUs are shared, a replica counts as one."""
 
 
 class Ground:
@@ -41,6 +44,10 @@ class Ground:
         self.node = pairs // max(1, len(units))
         self.freed: Ints = np.zeros((len(pairs), self._columns + 1), dtype=np.int64)
         np.add.at(self.freed, entry.reshape(-1), self._vectors(pods))
+        self._replica: Ints = np.maximum(1, WHOLE // np.maximum(1, snapshot.state.node[:, REPLICAS]))
+        """[node] milli-GPU that stand for one advertised GPU."""
+        self._freed_replicas: Ints = self.freed.copy()
+        self._freed_replicas[:, -1] = self.freed[:, -1] * WHOLE // self._replica[self.node]
         self.priority = np.array([unit.priority for unit in units], dtype=np.int64)
         levels = {
             level: place for place, level in enumerate(sorted({unit.priority for unit in units}), start=1)
@@ -78,11 +85,20 @@ class Ground:
         ]
         asked += [(self._columns, shape.gpu_milli)] if shape.gpu_milli else []
         columns, amounts = zip(*asked, strict=True) if asked else ((), ())
-        return Need(np.array(columns, dtype=np.int64), np.array(amounts, dtype=np.int64))
+        whole = shape.gpu is not None and shape.gpu.milli == WHOLE
+        return Need(np.array(columns, dtype=np.int64), np.array(amounts, dtype=np.int64), whole)
+
+    def _freed(self, need: Need) -> Ints:
+        """[entry, what is needed]"""
+        freed: Ints = (self._freed_replicas if need.by_replica else self.freed)[:, need.columns]
+        return freed
 
     def free(self, state: NodeState, need: Need) -> Ints:
         """[node, what is needed] free now."""
-        return _wide(state)[:, need.columns]
+        wide = _wide(state)
+        if need.by_replica:
+            wide[:, -1] = wide[:, -1] * WHOLE // self._replica
+        return wide[:, need.columns]
 
     def usable(self, below: int) -> Bools:
         """Entries of units that are there and of lower priority."""
@@ -92,7 +108,7 @@ class Ground:
     def all_freed(self, need: Need, usable: Bools, nodes: int) -> Ints:
         """[node, what is needed] freed if everybody went who may."""
         total = np.zeros((nodes, len(need.columns)), dtype=np.int64)
-        np.add.at(total, self.node[usable], self.freed[usable][:, need.columns])
+        np.add.at(total, self.node[usable], self._freed(need)[usable])
         return total
 
     def estimates(self, free: Ints, wanted: Ints, need: Need, usable: Bools, feasible: Bools) -> Ints:
@@ -107,8 +123,9 @@ class Ground:
         node, unit = self.node[entries], self.unit[entries]
         starts = np.flatnonzero(np.diff(node, prepend=-1))
         counts = np.diff(np.append(starts, len(entries)))
-        sums = np.cumsum(self.freed[entries][:, need.columns], axis=0)
-        before = np.repeat(sums[starts] - self.freed[entries[starts]][:, need.columns], counts, axis=0)
+        freed = self._freed(need)[entries]
+        sums = np.cumsum(freed, axis=0)
+        before = np.repeat(sums[starts] - freed[starts], counts, axis=0)
         lacks = np.any(free[node] + sums - before < wanted[node], axis=1)
         # Who goes: as long as it lacks something, and the one that makes it enough; somebody at any rate, since the pod
         # was refused, and if not for a lack that vectors know, then for another.
@@ -125,11 +142,11 @@ class Ground:
         ordered: Ints = node[starts][order]
         return ordered
 
-    def on(self, node: int, usable: Bools) -> tuple[list[Unit], Ints]:
-        """The units on a node in the order of going, and what each frees there."""
+    def on(self, node: int, usable: Bools, need: Need) -> tuple[list[Unit], Ints]:
+        """The units on a node in the order of going, and what each frees there of what is needed."""
         first, end = np.searchsorted(self.node, [node, node + 1]).tolist()
         entries = [entry for entry in range(first, end) if usable[entry]]
-        return [self.units[int(self.unit[entry])] for entry in entries], self.freed[entries]
+        return [self.units[int(self.unit[entry])] for entry in entries], self._freed(need)[entries]
 
 
 def _wide(state: NodeState) -> Ints:

@@ -141,11 +141,11 @@ class Slots:
 
     def _by_vectors(self, field: Field, node: int, pods: int) -> Slot | None:
         """None where vectors see no lack on the node, or budgets forbid what they propose."""
-        units, freed = self._ground.on(node, field.usable)
+        units, freed = self._ground.on(node, field.usable, field.need)
         lacking = field.need.amounts * pods - field.free[node]
         if np.all(lacking <= 0):
             return None
-        chosen = cheapest(units, freed[:, field.need.columns], lacking)
+        chosen = cheapest(units, freed, lacking)
         victims = [units[position] for position in chosen] if chosen is not None else []
         if not victims or not self._permits(victims):
             return None
@@ -153,7 +153,7 @@ class Slots:
 
     def _by_trying(self, ask: Ask, field: Field, node: int) -> Slot | None:
         """Units go in order, ever more of them, until it fits; then those come back that needn't have gone."""
-        units, _ = self._ground.on(node, field.usable)
+        units, _ = self._ground.on(node, field.usable, field.need)
         units = self._within_budgets(units)
         count = next((n for n in _doubling(len(units)) if self._fits(ask, node, units[:n], 1)), 0)
         if not count:

@@ -84,9 +84,10 @@ class _Search:
 
     def run(self) -> Way | None:
         units = self._preemption.ground.units
-        for unit in units:
-            if unit.workload is not None and unit.key not in self._preemption.gone:
-                self._seated.seats.watch(unit.workload)
+        gone = self._preemption.gone
+        self._seated.seats.watch(
+            unit.workload for unit in units if unit.workload is not None and unit.key not in gone
+        )
         seats = self._seated.seats
         queued = bool(self._piece.queue)
         there = [

@@ -79,12 +79,9 @@ class Room:
     # Who is there
 
     def add_running(self, workloads: Iterable[Workload]) -> None:
-        seats = self.site.seats
-        for workload in workloads:
-            if workload.admission is not None:
-                if workload.key not in seats:
-                    seats.watch(workload)
-                self._running.append(workload)
+        running = [workload for workload in workloads if workload.admission is not None]
+        self.site.seats.watch(running)
+        self._running += running
 
     def _work_out_running(self) -> None:
         usage = self.overlay.recall.usage

@@ -161,6 +161,8 @@ class LocalProcess:
 
 
 class ProcessContainers:
+    has_images = False
+
     def __init__(
         self,
         folder: Path,

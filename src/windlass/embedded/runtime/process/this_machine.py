@@ -47,14 +47,14 @@ def this_machine(
         inventory = opened.inventory()
     except (DeviceError, ImportError, OSError) as error:
         tree = _node(None, {}, (), {}, now)
-        note = f"no GPUs: {error}"
+        note = f"none ({error})"
         return ThisMachine(tree, Machine(tree["metadata"]["name"], (), {}), None, note), None
     config = sharing_config(inventory, replicas, mps)
     advertised = resources_of(inventory, config)
     labels = node_labels(inventory, config, machine=platform.node())
     tree = _node(inventory, labels, advertised, {LAYOUT_ANNOTATION: layout(inventory)[0]}, now)
     names = (
-        ", ".join(f"{gpu.index}: {gpu.name}" for gpu in inventory.gpus) or "no GPUs: the driver lists none"
+        ", ".join(f"{gpu.index}: {gpu.name}" for gpu in inventory.gpus) or "none (the driver lists none)"
     )
     return ThisMachine(tree, _machine(tree, inventory, advertised), inventory, names), opened
 

@@ -1,0 +1,76 @@
+"""A real Kueue on the test cluster: its own kinds, and its controller beside the control plane.
+
+Used by the tests of `tests/live` that need somebody else to decide on quota. Its webhooks are not registered: they
+would have to be reachable at a Service, and what they default is set by the tests themselves. So Kueue shows itself by
+its lease alone. Needs root: it reads a certificate at a fixed place in /etc, and gets an /etc of its own for it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import urllib3
+import yaml
+from tests.cluster.api import Api, Object, until
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.service import Service, free_ports
+
+NAMESPACE = "kueue-system"
+
+
+def install_kueue(plane: ControlPlane) -> None:
+    """Its CRDs, as they come with its source, and its namespace."""
+    folder = plane.binaries.source("kueue") / "config" / "components" / "crd" / "bases"
+    wanted = [yaml.safe_load(file.read_text()) for file in sorted(folder.glob("*.yaml"))]
+    plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, *wanted)
+    for crd in wanted:
+        until(lambda crd=crd: _is_served(plane.api, crd), 60, crd["metadata"]["name"])
+
+
+def _is_served(api: Api, crd: Object) -> bool:
+    spec = crd["spec"]
+    served = next(one["name"] for one in spec["versions"] if one["served"])
+    return api.exists(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}")
+
+
+def kueue_controller(plane: ControlPlane, folder: Path) -> Service:
+    """The controller, not started yet."""
+    health, hooks = free_ports(2)
+    serving = plane.authority.server("kueue", ["127.0.0.1"])
+    certificates = folder / "kueue-certificates"
+    certificates.mkdir()
+    shutil.copy(serving.certificate, certificates / "tls.crt")
+    shutil.copy(serving.key, certificates / "tls.key")
+    config = {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "namespace": NAMESPACE,
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
+        "metrics": {"bindAddress": "0"},
+        "webhook": {"host": "127.0.0.1", "port": hooks, "certDir": str(certificates)},
+        "internalCertManagement": {"enable": False},
+        "leaderElection": {
+            "leaderElect": True,
+            "resourceName": "c1f6bfd2.kueue.x-k8s.io",
+            "resourceNamespace": NAMESPACE,
+        },
+        "clientConnection": {"qps": 500, "burst": 1000},
+        "integrations": {"frameworks": ["batch/job"]},
+    }
+    file = folder / "kueue.yaml"
+    file.write_text(yaml.safe_dump(config))
+    program = f"exec {plane.binaries.path('kueue')} --config={file} --feature-gates=VisibilityOnDemand=false"
+    place = "/etc/kueue/metrics/certs"
+    private = f"mount -t tmpfs tmpfs /etc && mkdir -p {place} && cp {certificates}/* {place} && {program}"
+    command = ["unshare", "--mount", "sh", "-c", private]
+    pool = urllib3.PoolManager(maxsize=1, retries=False)
+
+    def healthy() -> bool:
+        try:
+            return pool.request("GET", f"http://127.0.0.1:{health}/healthz", timeout=2).status == 200
+        except urllib3.exceptions.HTTPError:
+            return False
+
+    environment = {"KUBECONFIG": str(plane.kubeconfig)}
+    return Service("kueue", command, folder / "kueue.log", healthy, environment, grace=3)

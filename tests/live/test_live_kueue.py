@@ -1,0 +1,120 @@
+"""Beside a real Kueue: it decides on quota and Windlass on places, but for a queue that was taken over by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cluster.api import Api, Object, until
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.fake_kubelet import FakeKubelet, node
+from tests.cluster.fixtures import unavailable
+from tests.cluster.kueue import install_kueue, kueue_controller
+from tests.live.replica import Replica
+from tests.live.scenes import GPU, bound
+from tests.live.test_live_queues import condition, job, queues, workload
+
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+
+
+def pair(name: str, quota: int) -> list[Object]:
+    """A ClusterQueue and its LocalQueue, of that name."""
+    _, cluster_queue, local_queue = queues(quota)
+    for one in (cluster_queue, local_queue):
+        one["apiVersion"] = "kueue.x-k8s.io/v1beta2"
+        one["metadata"]["name"] = name
+    local_queue["spec"]["clusterQueue"] = name
+    return [cluster_queue, local_queue]
+
+
+def queued(name: str, queue: str) -> Object:
+    made = job(name, 1, 8)
+    made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = queue
+    return made
+
+
+def is_suspended(api: Api, name: str) -> bool:
+    return bool(api.get(f"/apis/batch/v1/namespaces/default/jobs/{name}")["spec"]["suspend"])
+
+
+def admitted(api: Api, name: str) -> bool:
+    return condition(workload(api, name), "Admitted")[0] == "True"
+
+
+@pytest.fixture
+def api(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Api]:
+    if os.geteuid() != 0:
+        unavailable("a real Kueue needs root")
+    install_kueue(control_plane)
+    controller = kueue_controller(control_plane, tmp_path)
+    controller.start()
+    try:
+        with FakeKubelet(control_plane.api):
+            yield control_plane.api
+    finally:
+        controller.stop()
+
+
+def beside(plane: ControlPlane, log: Path, *arguments: str) -> Replica:
+    """A replica that has seen that Kueue is there."""
+    one = Replica(plane.kubeconfig, log, "--no-leader-elect", *arguments)
+    one.wait_ready()
+    until(lambda: "Kueue is live: it decides on quota" in one.log.read_text(), 60, one.last_lines())
+    return one
+
+
+def test_kueue_decides_on_quota_and_windlass_on_places(
+    api: Api, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    flavor = {**queues(0)[0], "apiVersion": "kueue.x-k8s.io/v1beta2"}
+    api.create(*(node(f"n{i}", {GPU: "8"}) for i in range(4)), flavor, *pair("main", 8), *pair("moved", 8))
+    api.create(queued("first", "main"), queued("second", "main"), queued("before", "moved"))
+    one = beside(control_plane, tmp_path / "one.log")
+    try:
+        until(lambda: len(bound(api)) == 2, 60, f"what Kueue admitted is placed\n{one.last_lines()}")
+        assert bound(api, "before"), "Kueue's to admit, ours to place"
+        until(lambda: workload(api, "first") and workload(api, "second"), 60, "Kueue made the Workloads")
+        assert sorted((admitted(api, "first"), admitted(api, "second"))) == [False, True], "quota is for one"
+        assert sorted((is_suspended(api, "first"), is_suspended(api, "second"))) == [False, True]
+        managers = {
+            field["manager"]
+            for each in api.items(f"{KUEUE}/namespaces/default/workloads")
+            for field in each["metadata"]["managedFields"]
+        }
+        assert managers == {"kueue"} | {each for each in managers if "kueue" in each}, (
+            "nobody else wrote there"
+        )
+    finally:
+        one.stop()
+    move_over_and_back(api, control_plane, tmp_path)
+
+
+def move_over_and_back(api: Api, plane: ControlPlane, tmp_path: Path) -> None:
+    running = bound(api)
+    api.delete("/apis/batch/v1/namespaces/default/jobs/before", propagationPolicy="Background")
+    until(lambda: not bound(api, "before"), 60)
+    running.pop(next(name for name in running if name.startswith("before")))
+    path = f"{KUEUE}/namespaces/default/localqueues/moved"
+    api.patch(path, {"spec": {"stopPolicy": "Hold"}})
+    api.create(queued("taken", "moved"))
+    one = beside(plane, tmp_path / "two.log", "--take-over=default/moved")
+    try:
+        until(lambda: bound(api, "taken"), 60, f"Windlass admits what Kueue holds\n{one.last_lines()}")
+        assert admitted(api, "taken")
+        made = api.items(f"{KUEUE}/namespaces/default/workloads")
+        owners = [each["metadata"]["ownerReferences"][0]["name"] for each in made]
+        assert owners.count("taken") == 1, "one Workload stands for it, whoever made that"
+    finally:
+        one.stop()
+    api.patch(path, {"spec": {"stopPolicy": "None"}})
+    one = beside(plane, tmp_path / "three.log")
+    try:
+        api.create(queued("back", "moved"))
+        until(lambda: workload(api, "back"), 60, "Kueue sees it")
+        api.delete("/apis/batch/v1/namespaces/default/jobs/taken", propagationPolicy="Background")
+        until(lambda: bound(api, "back"), 60, f"Kueue admits it again\n{one.last_lines()}")
+        assert {name: where for name, where in bound(api).items() if name in running} == running
+    finally:
+        one.stop()

@@ -1,0 +1,73 @@
+"""Sums that reject the impossible never reject what a search would find."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.placement.preemption.test_queued_and_unqueued import FLAVOR, Tree, node, pod, queue
+
+from windlass import jit
+from windlass.cluster.delta import Put
+from windlass.cluster.store import Store
+from windlass.model.configuration import ResourceRules
+from windlass.model.objects import decode_object
+from windlass.model.queue import QueueSystem
+from windlass.model.workload import PodSet, TopologyRequest, Workload
+from windlass.placement.mix import WorkloadMix, mix_arrays
+from windlass.placement.overlay import Overlay
+from windlass.placement.policies import SCORERS, PlacementConfig, make_rule
+from windlass.placement.site import OverlaySite
+from windlass.placement.strategy import Strategies
+from windlass.placement.table import ScoreTable
+from windlass.queueing.site import PodSetChoice
+
+RACK = "topology.kubernetes.io/rack"
+
+
+def racked(number: int) -> Tree:
+    made = node(f"n{number}")
+    made["metadata"]["labels"][RACK] = f"rack-{number // 2}"
+    return made
+
+
+def site_of(trees: list[Tree]) -> OverlaySite:
+    store = Store()
+    store.apply(Put(decode_object(tree)) for tree in trees)
+    snapshot = store.snapshot(0)
+    table = ScoreTable(
+        snapshot, mix_arrays(WorkloadMix(), snapshot.models, snapshot.state), Strategies(SCORERS["windlass"])
+    )
+    rule = make_rule(PlacementConfig("windlass"), snapshot.state)
+    overlay = Overlay(snapshot, table, rule, jit.kernels(small=True))
+    return OverlaySite(overlay, QueueSystem(), snapshot.workloads, ResourceRules())
+
+
+@given(st.data())
+def test_what_would_be_placed_is_never_called_impossible(data: st.DataObject) -> None:
+    nodes = data.draw(st.integers(1, 4))
+    running: list[Tree] = []
+    for number in range(nodes):
+        left = 8
+        for i in range(data.draw(st.integers(0, 3))):
+            gpus = data.draw(st.integers(1, 4))
+            if gpus <= left:
+                left -= gpus
+                running.append(pod(f"r{number}-{i}", gpus, 0, f"n{number}"))
+    # Where somebody waits in a queue, the store tells workloads apart, lone pods among them.
+    other = [FLAVOR, *queue("q", 8), pod("z", 1, queue="q")]
+    with np.errstate(over="ignore"):
+        site = site_of([*map(racked, range(nodes)), *running, *other])
+        assert len(site.seats) == len(running)
+        template = decode_object(pod("ask", data.draw(st.integers(1, 8))))
+        count = data.draw(st.integers(1, 4))
+        wanted = TopologyRequest("required", RACK) if data.draw(st.booleans()) else None
+        ask = Workload("default/ask", "Job", (PodSet("main", count, template, topology=wanted),))  # type: ignore[arg-type]
+        choices = (PodSetChoice("main", count, {}),)
+        present = list(site.seats)
+        gone = data.draw(st.sets(st.sampled_from(present))) if present else set()
+        victims = [Workload(key, "Pod", ask.pod_sets) for key in sorted(gone)]
+        could = site.could_place(ask, choices, victims)
+        for victim in victims:
+            site.remove(victim)
+        assert could or not site.place(ask, choices).ok
