@@ -892,6 +892,7 @@ CASES = {
     ),
 }  # fmt: skip
 
+
 def refused(message: str, reason: str = "UnexpectedAdmissionError") -> Tree:
     return pod("asked", 1, on="g1", phase="Failed", status={"reason": reason, "message": message})
 
@@ -1223,6 +1224,85 @@ MORE |= {
             node("g1", 1, taints=[{"key": GPU, "value": "present", "effect": "NoSchedule"}], labels={"pool": "gpu"}),
             node("c1"),
             pod("asked", spec={"nodeSelector": {"pool": "gpu"}}),
+        ],
+    ),
+}  # fmt: skip
+MORE |= {
+    "plugins-daemonset-asked-about": Case(
+        "DEVICE_PLUGIN_ABSENT",
+        github("NVIDIA/k8s-device-plugin/issues/708"),
+        [
+            node("g1"),
+            node("c1"),
+            daemon("nvdp-nvidia-device-plugin", needs_label("nvidia.com/gpu.present"), namespace="nvidia-device-plugin"),
+        ],
+        hosts={"g1": SMI},
+        question="ds/nvdp-nvidia-device-plugin",
+    ),
+    "exporter-is-kept-off-by-a-taint": Case(
+        "TAINT_NOT_TOLERATED",
+        MANY,
+        [
+            node("g1", 8, taints=[GPU_TAINT]),
+            node("c1"),
+            daemon("dcgm-exporter", {"nodeSelector": {"kubernetes.io/hostname": "g1"}}, namespace="monitoring"),
+        ],
+        question="ds/dcgm-exporter",
+    ),
+    "nvidia-smi-is-not-in-the-container": Case(
+        "RUNTIME_NOT_CONFIGURED",
+        MANY,
+        [
+            node("g1", 1),
+            crashing(
+                "RunContainerError",
+                'failed to create containerd task: failed to create shim task: OCI runtime create failed: exec: "nvidia-smi": '
+                "executable file not found in $PATH",
+            ),
+        ],
+    ),
+    "torch-finds-no-driver-where-the-plugin-does": Case(
+        "RUNTIME_NOT_CONFIGURED",
+        MANY,
+        [node("g1", 1), ended()],
+        {"team/asked": "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU"},
+    ),
+    "tensorflow-finds-no-device": Case(
+        "RUNTIME_NOT_CONFIGURED",
+        MANY,
+        [node("g1", 1), ended()],
+        {"team/asked": "failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected"},
+    ),
+    "only-the-autoscalers-log-tells-of-the-stock": Case(
+        "CLOUD_CAPACITY",
+        MANY,
+        [
+            node("c1"),
+            pod("cluster-autoscaler-7d9", on="c1", namespace="kube-system"),
+            pod("asked", 1),
+            event("Pod/asked", "TriggeredScaleUp", "pod triggered scale-up: [{gpu-asg 0->1 (max: 8)}]", "cluster-autoscaler"),
+        ],
+        {"kube-system/cluster-autoscaler-7d9": "W1 aws: Launching a new EC2 instance. Status Reason: We currently do not have sufficient p4d.24xlarge capacity in zones with support for 'gp3' volumes. InsufficientInstanceCapacity"},
+    ),
+    "new-nodes-would-be-tainted": Case(
+        "AUTOSCALER_NO_MATCHING_GROUP",
+        github("vanvalenlab/kiosk-console/pull/81"),
+        [
+            node("c1"),
+            pod("asked", 1),
+            event("Pod/asked", "NotTriggerScaleUp", "pod didn't trigger scale-up: 1 node(s) had untolerated taint {nvidia.com/gpu: present}, 2 Insufficient memory", "cluster-autoscaler"),
+        ],
+        contributing=["TAINT_NOT_TOLERATED"],
+    ),
+    "local-disks-are-too-full-for-the-claim": Case(
+        "STORAGE_INSUFFICIENT",
+        github("topolvm/topolvm/issues/194"),
+        [
+            node("g1", 1),
+            pod("asked", 1, spec={"volumes": [{"name": "d", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "topolvm"}}}}]}),
+            thing("StorageClass", "topolvm", {}, "storage.k8s.io/v1", namespace="") | {"volumeBindingMode": "WaitForFirstConsumer", "provisioner": "topolvm.io"},
+            thing("PersistentVolumeClaim", "asked-d", {"storageClassName": "topolvm", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "9Ti"}}}, "v1", owner=("Pod", "asked"), status={"phase": "Pending"}),
+            event("Pod/asked", "FailedScheduling", "0/1 nodes are available: 1 node(s) did not have enough free storage."),
         ],
     ),
 }  # fmt: skip

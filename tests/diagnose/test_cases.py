@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.diagnose.objects import ask, node, pod
 
 from windlass.diagnose.evidence import load_evidence
 from windlass.diagnose.finding import Diagnosis
 from windlass.diagnose.why import why
 from windlass.dump.files import newest_time
+from windlass.model.errors import InputError
 
 CASES = sorted(path for path in (Path(__file__).parent / "cases").iterdir() if path.is_dir())
 
@@ -54,3 +56,13 @@ def test_events_are_not_needed_where_objects_show_the_cause(case: Path, tmp_path
     asked = told(case)
     found = why(without, asked["question"], asked.get("namespace", ""), newest_time(case))
     assert found.code == asked["code"]
+
+
+def test_a_thing_can_be_named_as_plans_name_it() -> None:
+    """`namespace/name`, or the name alone where it is clear; the wrong one is answered with what is near."""
+    objects = [node("g1", 4), pod("train-0", 1), pod("train-0", 1, namespace="other")]
+    assert ask("team/train-0", *objects).subject == "Pod team/train-0"
+    with pytest.raises(InputError, match="several namespaces"):
+        ask("train-0", *objects)
+    with pytest.raises(InputError, match="did you mean pod/train-0"):
+        ask("pod/train-1", *objects)

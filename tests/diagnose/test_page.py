@@ -29,8 +29,9 @@ def expect_readable(found: Diagnosis) -> None:
     long = [line for line in lines if len(line) > 80 and " " in line.strip()]
     assert not long, long
     assert lines[0].split()[0] in ("BLOCKED", "WAITING", "OK", "UNKNOWN")
-    assert found.code in lines[0]
-    assert lines[1][:1] == lines[1][:1].upper()
+    head = 1 if found.code in lines[0] else 2
+    assert found.code in lines[head - 1]
+    assert lines[head][:1] == lines[head][:1].upper()
     assert " ".join(lines[1:4]).count("—") <= 1
 
 

@@ -22,7 +22,12 @@ def test_a_small_comparison(control_plane: ControlPlane, binaries: Binaries) -> 
         "--nodes=8",
         "--rounds=1",
     ]
-    command += [f"--kube-scheduler={binaries.path('kube-scheduler')}", "--part=backlog,gangs", "-o", "json"]
+    command += [
+        f"--kube-scheduler={binaries.path('kube-scheduler')}",
+        "--part=backlog,gangs,memory",
+        "-o",
+        "json",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     sections = {one["name"]: one["rows"] for one in json.loads(done.stdout)["sections"]}
@@ -33,6 +38,9 @@ def test_a_small_comparison(control_plane: ControlPlane, binaries: Binaries) -> 
     assert rows["kube-scheduler"]["bound"] > 0
     assert rows["windlass"]["of_peer"] > 0
     assert sections["gangs"][0]["bound"] == 8
+    full = {row["contender"]: row for row in sections["memory"]}
+    assert set(full) == {"windlass", "kube-scheduler"}
+    assert all(row["pods"] == 80 and row["peak_rss_mib"] > 0 for row in full.values())
     assert not control_plane.api.items("/api/v1/namespaces/windlass-bench/pods"), "it cleans up after itself"
 
 

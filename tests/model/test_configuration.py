@@ -31,6 +31,8 @@ def test_ours() -> None:
     assert made.scheduler_names == ("windlass", "default-scheduler")
     assert (made.seed, made.min_run_seconds, made.restart_seconds) == (3, 600, 90)
     assert made.gang_grace_seconds == 5400
+    assert (made.lost_seconds_cap, made.lost_seconds_caps) == (48 * 3600, {"research": 3600})
+    assert made.run_time_seconds == {"lab/gpu": 7200}
     assert (made.defrag.proactive, made.defrag.max_moves) == (True, 4)
     assert made.classes[0].strategy == "spread"
     assert made.fair_sharing
@@ -61,6 +63,8 @@ def test_fair_sharing_is_off_unless_it_is_there() -> None:
     [
         (SCHEDULER_CONFIGURATION, "minRunTme", "1m", "minRunTme"),
         (SCHEDULER_CONFIGURATION, "minRunTime", "soon", "minRunTime"),
+        (SCHEDULER_CONFIGURATION, "lostWorkCaps/research", "much", "lostWorkCaps.research"),
+        (SCHEDULER_CONFIGURATION, "backfill/runTimes/gpu", "x", "backfill.runTimes.gpu"),
         (SCHEDULER_CONFIGURATION, "classes/0/strategy", "stack", "classes[0].strategy"),
         (SCHEDULER_CONFIGURATION, "defrag/maxMoves", -1, "defrag.maxMoves"),
         (

@@ -182,6 +182,14 @@ class TestWithoutADriver:
 
 
 class TestProcesses:
+    def test_what_a_node_is_called(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("socket.gethostname", lambda: "the-host")
+        monkeypatch.delenv("NODE_NAME", raising=False)
+        assert AgentOptions().node == "the-host"
+        monkeypatch.setenv("NODE_NAME", "from-the-pod")
+        assert AgentOptions().node == "from-the-pod"
+        assert AgentOptions(node_name="given").node == "given"
+
     def test_who_is_started_for_which_parts(self, tmp_path: Path) -> None:
         def names(*parts: str, **more: Any) -> list[str]:
             return list(agent.commands(AgentOptions(parts=frozenset(parts), **more)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import sysconfig
+import time
+import urllib.request
 import zipfile
 from pathlib import Path
 
@@ -31,6 +33,8 @@ def test_the_wheel_holds_the_package_and_its_licence_and_nothing_else(wheel: Pat
     names = zipfile.ZipFile(wheel).namelist()
     assert "windlass/cli/main.py" in names
     assert "windlass/py.typed" in names
+    assert "windlass/web/static/index.html" in names, "the page comes built"
+    assert any(name.startswith("windlass/web/static/assets/") and name.endswith(".js") for name in names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert {name.split("/")[0] for name in names} == {"windlass", f"windlass-{__version__}.dist-info"}
     assert not [name for name in names if "__pycache__" in name]
@@ -65,3 +69,27 @@ def test_it_installs_into_a_clean_environment_and_runs(wheel: Path, tmp_path: Pa
     where = run(python, "-c", "import windlass; print(windlass.__file__)")
     assert where.startswith(str(site))
     assert "synthetic/small" in run(clean / "bin" / "windlass", "simulate", "--list")
+    assert_up_serves_the_page(clean / "bin" / "windlass", tmp_path)
+
+
+def assert_up_serves_the_page(windlass: Path, folder: Path) -> None:
+    """From the wheel, with nothing of the repository: the cluster starts, and its page is there."""
+    log = folder / "log"
+    command = [windlass, "up", "--port=0", "--page-port=0", f"--write-kubeconfig={folder / 'kubeconfig'}"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, cwd=folder, stdout=output, stderr=output, stdin=subprocess.DEVNULL
+        )
+    try:
+        deadline = time.monotonic() + 240
+        while "nodes  " not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+        (line,) = [line for line in log.read_text().splitlines() if line.startswith("page ")]
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with browser.open(line.split()[1], timeout=60) as answer:
+            assert '<div id="racks"' in answer.read().decode()
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0

@@ -108,6 +108,17 @@ def test_the_one_that_loses_least_work_goes() -> None:
     assert evicted(outcomes) == {"saved": "InClusterQueue"}
     capped = decide(queues, [*crowd, waiting("w", "q", 1, priority=1)], QueueConfig(lost_seconds_cap=1))
     assert evicted(capped) == {"new": "InClusterQueue"}
+    # A cap of its own queue counts in place of the general one.
+    own = decide(queues, [*crowd, waiting("w", "q", 1, priority=1)], QueueConfig(lost_seconds_caps={"q": 1}))
+    assert evicted(own) == {"new": "InClusterQueue"}
+
+
+def test_a_declared_restart_counts_within_the_cap_and_a_configured_one_besides() -> None:
+    config = QueueConfig(lost_seconds_cap=100, restart_seconds=30)
+    assert config.seconds_lost(20, None) == 50
+    assert config.seconds_lost(500, None) == 130
+    assert config.seconds_lost(20, 60) == 80
+    assert config.seconds_lost(20, 10_000) == 100
 
 
 def test_who_may_not_be_evicted() -> None:

@@ -225,19 +225,46 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
-places = st.sampled_from(
-    [
-        ["version"],
-        ["mig-configs"],
-        ["mig-configs", "custom"],
-        ENTRY,
-        *([*ENTRY, field] for field in ("device-filter", "devices", "mig-enabled", "mig-devices")),
-        [*ENTRY, "mig-devices", "3g.71gb"],
-    ]
-)
+PLACES: list[list[Any]] = [
+    ["version"],
+    ["mig-configs"],
+    ["mig-configs", "custom"],
+    ENTRY,
+    *([*ENTRY, field] for field in ("device-filter", "devices", "mig-enabled", "mig-devices")),
+    [*ENTRY, "mig-devices", "3g.71gb"],
+]
+JUNK: list[Any] = [
+    None,
+    True,
+    0,
+    5,
+    -1,
+    10**30,
+    1.5,
+    float("nan"),
+    "",
+    "x",
+    "²",
+    "all",
+    b"x",
+    [],
+    [[]],
+    [None],
+]
+JUNK += [[0], [True], ["x"], [{}], {}, {"x": 1}, {0: 0}, {None: None}, {"1g.18gb": True}, {"1g.18gb": 10**9}]
 
 
-@given(places, values)
+@pytest.mark.parametrize("path", PLACES, ids=str)
+def test_junk_in_one_place_is_read_or_refused(path: list[Any]) -> None:
+    for value in JUNK:
+        with contextlib.suppress(InputError):
+            read_mig_configs(changed(path, value))
+    for value in JUNK:
+        with contextlib.suppress(InputError):
+            read_mig_configs(value)
+
+
+@given(st.sampled_from(PLACES), values)
 def test_a_mutated_file_is_read_or_refused(path: list[Any], value: Any) -> None:
     with contextlib.suppress(InputError):
         read_mig_configs(changed(path, value))

@@ -339,6 +339,12 @@ def test_run_limits_and_checkpoints() -> None:
     assert only(pod("a", annotations={"windlass.dev/duration": "soon"})).max_run_seconds is None
 
 
+def test_what_starting_again_costs_is_declared() -> None:
+    assert only(pod("a")).restart_seconds is None
+    assert only(pod("a", annotations={"windlass.dev/restart-cost": "20m"})).restart_seconds == 1200
+    assert only(pod("a", annotations={"windlass.dev/restart-cost": "long"})).restart_seconds is None
+
+
 def test_work_that_is_not_to_be_preempted() -> None:
     assert only(pod("a")).evictable
     assert not only(pod("a", annotations={"volcano.sh/preemptable": "false"})).evictable

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -48,16 +49,27 @@ class Binder:
         self, client: KubeClient, may_write: Callable[[], bool], tell: Callable[[BindOutcome], None]
     ) -> None:
         self._client, self._may_write, self._tell = client, may_write, tell
-        self._slots = asyncio.Semaphore(MOST_IN_FLIGHT)
+        self._waiting: deque[tuple[Bind, str]] = deque()
+        """Until fewer than the most are in flight."""
+        self._sending = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def in_flight(self) -> int:
-        return len(self._tasks)
+        return len(self._tasks) + len(self._waiting)
 
     def send(self, bind: Bind, uid: str, before: Callable[[], Awaitable[None]] | None = None) -> None:
         """Start it; `before` is awaited first (volumes that have to be there)."""
-        task = asyncio.create_task(self._run(bind, uid, before))
+        if before is not None:
+            self._begin(self._prepare(bind, uid, before))
+        elif self._sending < MOST_IN_FLIGHT:
+            self._sending += 1
+            self._begin(self._send(bind, uid))
+        else:
+            self._waiting.append((bind, uid))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -66,16 +78,29 @@ class Binder:
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _run(self, bind: Bind, uid: str, before: Callable[[], Awaitable[None]] | None) -> None:
+    async def _prepare(self, bind: Bind, uid: str, before: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await before()
+        except (ApiError, ServerAway, Fenced) as failure:
+            self._tell(BindOutcome(bind, uid, _end_of(failure), str(failure)))
+        else:
+            self.send(bind, uid)
+
+    async def _send(self, bind: Bind, uid: str) -> None:
+        """This one, and then those that wait, for as long as there are any."""
+        while True:
+            await self._run(bind, uid)
+            if not self._waiting:
+                self._sending -= 1
+                return
+            bind, uid = self._waiting.popleft()
+
+    async def _run(self, bind: Bind, uid: str) -> None:
         end, error = BindEnd.REFUSED, ""
         try:
-            if before is not None:
-                await before()
-            async with self._slots:
-                end = await self._bind(bind, uid)
+            end = await self._bind(bind, uid)
         except (ApiError, ServerAway, Fenced) as failure:
-            error = str(failure)
-            end = BindEnd.GONE if isinstance(failure, ApiError) and failure.code in (404, 409) else end
+            end, error = _end_of(failure), str(failure)
         finally:
             self._tell(BindOutcome(bind, uid, end, error))
 
@@ -110,6 +135,11 @@ class Binder:
             if not node:
                 return BindEnd.REFUSED
             return BindEnd.BOUND if node == bind.node else BindEnd.GONE
+
+
+def _end_of(failure: Exception) -> BindEnd:
+    is_gone = isinstance(failure, ApiError) and failure.code in (404, 409)
+    return BindEnd.GONE if is_gone else BindEnd.REFUSED
 
 
 def annotations_of(bind: Bind) -> dict[str, str]:

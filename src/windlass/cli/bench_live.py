@@ -14,7 +14,7 @@ from windlass.cli.parameters import NameList
 from windlass.cli.progress import ProgressBar
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
-PARTS = ("backlog", "steady", "gangs")
+PARTS = ("backlog", "steady", "gangs", "memory")
 
 
 @click.command()
@@ -23,7 +23,13 @@ PARTS = ("backlog", "steady", "gangs")
 )
 @click.option("--kube-scheduler", type=FILE, help="The peer's program. [default: kube-scheduler on the PATH]")
 @click.option("--nodes", default="100,1000,5000", show_default=True, help="Sizes, with commas between them.")
-@click.option("--part", type=NameList(), default=",".join(PARTS), show_default=True, help="Only these.")
+@click.option(
+    "--part",
+    type=NameList(),
+    default=",".join(PARTS[:3]),
+    show_default=True,
+    help="Of backlog, steady, gangs, memory.",
+)
 @click.option(
     "--rounds", type=click.IntRange(1, 20), default=2, show_default=True, help="In alternating order."
 )

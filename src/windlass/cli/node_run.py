@@ -40,7 +40,9 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--parts", type=NameList(), default=",".join(PARTS), show_default=True, help="What to run.")
 @click.option("--config-file", type=FILE, envvar="CONFIG_FILE", help="NVIDIA's device plugin config, v1.")
 @click.option(
-    "--honor-renames", is_flag=True, help="Keep per-resource rename and devices, which the original ignores."
+    "--honor-renames",
+    is_flag=True,
+    help="Keep rename, devices and names by pattern, which the original reads and ignores.",
 )
 @click.option(
     "--mig-config", type=FILE, help="mig-parted's config. [default: layouts made for the GPUs at hand]"

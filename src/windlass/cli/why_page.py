@@ -45,8 +45,15 @@ def _headline(diagnosis: Diagnosis, width: int) -> str:
         mark, colour = "UNKNOWN", "yellow"
     elif diagnosis.is_wait:
         mark, colour = "WAITING", "yellow"
-    first = f"{click.style(mark, fg=colour, bold=True)}  {diagnosis.subject}  {click.style(diagnosis.code, bold=True)}"
-    return "\n".join([first, *textwrap.wrap(diagnosis.headline, width, break_on_hyphens=False)])
+    parts = (mark, diagnosis.subject, diagnosis.code)
+    gap = "  " if len("  ".join(parts)) <= width else "\n  "
+    marked, code = click.style(mark, fg=colour, bold=True), click.style(diagnosis.code, bold=True)
+    return "\n".join(
+        [
+            f"{marked}  {diagnosis.subject}{gap}{code}",
+            *textwrap.wrap(diagnosis.headline, width, break_on_hyphens=False),
+        ]
+    )
 
 
 def _news(diagnosis: Diagnosis) -> list[str]:

@@ -89,13 +89,14 @@ class Stage:
             raise CheckFailed(f"windlass {' '.join(arguments)} ended with exit code {done.returncode}")
         return done.stdout
 
-    def until(self, look: Callable[[], _Value], what: str) -> _Value:
+    def until(self, look: Callable[[], _Value], what: str, *, told: bool = True) -> _Value:
         """What `look` returns once it is true."""
         deadline = time.monotonic() + PATIENCE
         while True:
             seen = look()
             if seen:
-                click.secho(f"  ✓ {what}", fg="green")
+                if told:
+                    click.secho(f"  ✓ {what}", fg="green")
                 return seen
             if time.monotonic() > deadline:
                 raise CheckFailed(f"not within {PATIENCE:.0f} s: {what}")

@@ -75,4 +75,6 @@ def tidy(stage: Stage) -> None:
             except Refused as refused:
                 if refused.code != 404:
                     raise
-    stage.until(lambda: not stage.api.items(f"{PODS}?labelSelector=story%3Ddemo"), "what was made is gone")
+    stage.until(
+        lambda: not stage.api.items(f"{PODS}?labelSelector=story%3Ddemo"), "what was made is gone", told=False
+    )

@@ -26,6 +26,13 @@ NO_CAPACITY = re.compile(
     r"|ScaleUpTimedOut|capacity-?block",
     re.I,
 )
+AUTOSCALERS = re.compile(r"cluster-autoscaler|karpenter")
+BESIDE = (
+    ("TAINT_NOT_TOLERATED", re.compile(r"taint", re.I)),
+    ("SELECTOR_MISMATCH", re.compile(r"node affinity|selector", re.I)),
+    ("CPU_MEM_INSUFFICIENT", re.compile(r"insufficient (cpu|memory)", re.I)),
+)
+"""What keeps a pod off a group's new nodes, in the words of the filters."""
 NO_GROUP = re.compile(
     r"incompatible with nodepool|no nodepools? found|no instance type|wouldn.t fit if a new node", re.I
 )
@@ -81,7 +88,8 @@ def _not_triggered(said: str, proof: tuple[str, ...], device: str) -> Finding | 
             "CLOUD_CAPACITY", "the group that would do failed to scale up and is in backoff", proof
         )
     if reasons or NO_GROUP.search(said):
-        return Finding("AUTOSCALER_NO_MATCHING_GROUP", "", proof)
+        more = [code for code, pattern in BESIDE if any(pattern.search(reason) for reason in reasons)]
+        return Finding("AUTOSCALER_NO_MATCHING_GROUP", "", proof, tuple(more))
     return None
 
 
@@ -98,6 +106,16 @@ def _provider_failed(evidence: Evidence) -> Finding | None:
             failed = [line.strip() for line in lines if NO_CAPACITY.search(line)]
             if failed:
                 return Finding("CLOUD_CAPACITY", "", (f"{item.title}: {'; '.join(failed[:2])}",))
+    for pod in evidence.of_kind("Pod"):
+        if AUTOSCALERS.search(pod.name):
+            said = [
+                line.strip()
+                for log in evidence.logs_of(pod)
+                for line in log.lines
+                if NO_CAPACITY.search(line)
+            ]
+            if said:
+                return Finding("CLOUD_CAPACITY", "", (f"log of {pod.title}: {said[-1][:200]}",))
     for event in evidence.events:
         if event.kind in ("NodeClaim", "ConfigMap", "MachineSet", "NodePool") and NO_CAPACITY.search(
             event.message

@@ -5,6 +5,8 @@ Fed by `why` with the cause that the nodes came to; gives it back, or the deeper
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from windlass.diagnose import autoscale, nodes, queue, signs, stack, tree
@@ -55,22 +57,29 @@ def overruled(
         labels = stack.labels_missing(evidence, seen.pod) or _flavor_labels(evidence, subject, seen)
         if labels is not None:
             return labels
-    for deeper in (
-        _under_repair(finding, seen),
-        _silent_node(evidence, finding, seen, now),
-        _broken_gpus(evidence, finding, seen),
-        _shares_not_in_force(evidence, finding, seen),
-        _scaling(evidence, finding, seen, item),
-        _preempted_in_vain(evidence, subject, finding),
-        _oversold(evidence, subject, finding, seen),
-    ):
-        if deeper is not None:
-            more = (*deeper.contributing, finding.code, *finding.contributing)
-            return msgspec.structs.replace(deeper, contributing=more)
+    deeper = next(
+        (one for one in _deeper(evidence, subject, finding, seen, item, now) if one is not None), None
+    )
+    if deeper is not None:
+        more = (*deeper.contributing, finding.code, *finding.contributing)
+        return msgspec.structs.replace(deeper, contributing=more)
     keys = quota_key_finding(evidence, seen.pod)
     if keys is not None:
         return msgspec.structs.replace(finding, contributing=(*finding.contributing, keys.code))
     return finding
+
+
+def _deeper(
+    evidence: Evidence, subject: Subject, finding: Finding, seen: Scheduling, item: Item | None, now: int
+) -> Iterator[Finding | None]:
+    """In the order in which they are asked, one at a time: some look at every node."""
+    yield _under_repair(finding, seen)
+    yield _silent_node(evidence, finding, seen, now)
+    yield _broken_gpus(evidence, finding, seen)
+    yield _shares_not_in_force(evidence, finding, seen)
+    yield _scaling(evidence, finding, seen, item)
+    yield _preempted_in_vain(evidence, subject, finding)
+    yield _oversold(evidence, subject, finding, seen)
 
 
 def _flavor_labels(evidence: Evidence, subject: Subject, seen: Scheduling) -> Finding | None:
@@ -139,7 +148,10 @@ def _shares_not_in_force(evidence: Evidence, finding: Finding, seen: Scheduling)
 
 def _preempted_in_vain(evidence: Evidence, subject: Subject, finding: Finding) -> Finding | None:
     """Others went so that it could start, and what they left lies apart."""
-    if finding.code != "GPU_FRAGMENTED":
+    promised = queue.is_admitted(subject) or any(
+        tree.text(pod.data, "status", "nominatedNodeName") for pod in subject.pods
+    )
+    if finding.code != "GPU_FRAGMENTED" or not promised:
         return None
     victims = queue.preempted_for(evidence, subject)
     if not victims:

@@ -6,6 +6,8 @@ of its own for every wait that is not for capacity; of another scheduler's text 
 
 from __future__ import annotations
 
+import re
+
 from windlass.diagnose import tree
 from windlass.diagnose.evidence import Evidence, Item
 from windlass.diagnose.finding import Finding, Missing
@@ -32,6 +34,22 @@ def published_finding(evidence: Evidence, pod: Item, said: str) -> Finding:
     words = [message] if message else events[-1:]
     proof = tuple(f"its scheduler says: {one}" for one in words if one)
     return Finding("UNKNOWN", said, proof, missing=NEEDED)
+
+
+STORAGE = re.compile(
+    r"enough free storage|exceed max volume count|unbound immediate PersistentVolumeClaims|volume zone"
+    r"|volume node affinity conflict|persistent volumes? to bind|persistentvolumeclaim \S+ not found",
+    re.I,
+)
+
+
+def unseen_finding(evidence: Evidence, pod: Item) -> Finding | None:
+    """What the scheduler has met that no object shows: how much room a storage driver has left."""
+    said = [event.message for event in evidence.events_of(pod) if event.reason == "FailedScheduling"][-1:]
+    said = said or [tree.text(tree.condition(pod.data, "PodScheduled"), "message")]
+    if not STORAGE.search(said[0]):
+        return None
+    return Finding("STORAGE_INSUFFICIENT", "", (f"its scheduler says: {said[0]}",))
 
 
 def sees_all_pods(evidence: Evidence) -> bool:

@@ -99,8 +99,8 @@ def promised(evidence: Evidence, resource: str) -> int:
 
 
 def preempted_for(evidence: Evidence, subject: Subject) -> list[str]:
-    """Workloads that had to go for the subject: by the identity that the eviction names, else any that were
-    preempted while it waits."""
+    """Workloads that had to go for the subject: by the identity that the eviction names; where it names nobody, any
+    that were preempted while the subject, to which room was promised, waits."""
     uids = {item.uid for item in (*subject.family, *subject.pods) if item.uid}
     mine = {f"{item.namespace}/{item.name}" for item in (*subject.family, *subject.pods)}
     found: dict[str, None] = {}
@@ -116,8 +116,8 @@ def preempted_for(evidence: Evidence, subject: Subject) -> list[str]:
 
 
 def _is_for(message: str, uids: set[str]) -> bool:
-    """Kueue names the preemptor's UID since 0.8; before, nobody is named."""
-    named = re.search(r"UID: ([\w-]+)", message)
+    """Kueue names the preemptor's UID since 0.8, kube-scheduler since 1.27; before, nobody is named."""
+    named = re.search(r"(?:UID: |by pod )([\w-]{8,})", message)
     return named is None or not uids or named[1] in uids
 
 

@@ -6,6 +6,7 @@ Fed by the stack stage with a node; reads ConfigMaps with the node agent's own r
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import yaml
 
@@ -59,6 +60,7 @@ def _promised(text: str, node: Node, resource: str) -> int:
     return 0
 
 
+@lru_cache(maxsize=64)
 def _read(text: str) -> Sharing | None:
     try:
         return resolve_config(yaml.load(text, Loader=yaml.CSafeLoader)).sharing

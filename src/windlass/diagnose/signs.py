@@ -226,7 +226,8 @@ SIGNS = (
         r"|module nvidia not found|modprobe:.*nvidia|couldn.t communicate with the nvidia driver|driver not loaded"
         r"|nvidia driver (is not|was not|not) (installed|loaded|found|ready)"
         r"|failed to (install|build|compile).{0,30}(driver|kernel module)"
-        r"|no nvidia driver|waiting for .{0,20}driver|precompiled .{0,40}not found|key was rejected by service",
+        r"|(?<!found )no nvidia driver|waiting for .{0,20}driver|precompiled .{0,40}not found"
+        r"|key was rejected by service",
         STACK,
         HOST,
         CONTAINER,
@@ -263,10 +264,12 @@ SIGNS = (
     ),
     _sign(
         "RUNTIME_NOT_CONFIGURED",
-        r"no cuda gpus are available|nvidia-smi\"?:? ?(command |executable file )?not found"
+        r"no cuda gpus are available|found no nvidia driver on your system|CUDA_ERROR_NO_DEVICE"
+        r"|nvidia-smi\"?:? ?(command |executable file )?not found"
         r"|libcuda\.so\S* .{0,40}(not found|cannot open|no such)"
         r"|no cuda-capable device is detected",
         CONTAINER,
+        KUBELET,
     ),
 )
 

@@ -12,6 +12,7 @@ from windlass.diagnose.finding import Finding, Missing
 from windlass.diagnose.parts import COMPONENTS, failing_parts, gpu_nodes, stack_pods
 from windlass.diagnose.shared_config import sharing_findings
 from windlass.diagnose.signs import Sighting
+from windlass.diagnose.smi import with_sentences
 from windlass.diagnose.subject import template_pods
 from windlass.model.node import Node
 from windlass.model.pod import Pod
@@ -101,7 +102,7 @@ def host_lines(evidence: Evidence, node: str) -> list[LogLines]:
     item = evidence.get("Node", "", node)
     said = [event.message for event in evidence.events_of(item)] if item is not None else []
     events = [LogLines(f"events of node {node}", said)] if said else []
-    return [*evidence.host_logs(node), *events]
+    return [*with_sentences(evidence.host_logs(node)), *events]
 
 
 def stack_logs(evidence: Evidence, node: str) -> list[LogLines]:
@@ -156,14 +157,14 @@ def _by_plugin(evidence: Evidence, node: Node, now: int) -> list[Finding]:
     sets = [one for one in evidence.of_kind("DaemonSet") if COMPONENTS["device plugin"].search(one.name)]
     if not sets and not evidence.knows("DaemonSet") and not evidence.knows("Pod"):
         return []
-    if age is not None and 0 <= age < YOUNG and sets and _would_run(sets[0], node) == "":
+    if age is not None and 0 <= age < YOUNG and sets and kept_off(sets[0], node) == "":
         return [
             Finding(
                 "GPU_NOT_YET_ADVERTISED",
                 f"node {node.name} is {age} s old; its device plugin has not started",
             )
         ]
-    return [_absent(evidence, node, sets)]
+    return [absent(evidence, node, sets)]
 
 
 def _restarts(pod: Item) -> int:
@@ -182,14 +183,14 @@ def _failing(evidence: Evidence, node: Node, pod: Item) -> Finding:
     return Finding("DEVICE_PLUGIN_FAILING", said, missing=missing)
 
 
-def _absent(evidence: Evidence, node: Node, sets: list[Item]) -> Finding:
+def absent(evidence: Evidence, node: Node, sets: list[Item]) -> Finding:
     operators = [pod for part, pod in stack_pods(evidence) if part == "operator" and not sets]
     for seen in signs.look([log for pod in operators for log in evidence.logs_of(pod)], signs.STACK):
         return sighting_finding(seen)
     if not sets:
         return Finding("DEVICE_PLUGIN_ABSENT", f"no device plugin is installed for GPU node {node.name}")
     plugin = sets[0]
-    why = _would_run(plugin, node)
+    why = kept_off(plugin, node)
     desired = tree.number(plugin.data, "status", "desiredNumberScheduled")
     said = f"DaemonSet {plugin.name} ({desired} pods wanted) has no pod on GPU node {node.name}"
     contributing: list[str] = []
@@ -203,14 +204,12 @@ def _absent(evidence: Evidence, node: Node, sets: list[Item]) -> Finding:
 def _blocked_discovery(evidence: Evidence, node: Node) -> list[str]:
     """The label is missing because the pod that sets labels can't run there."""
     for one in evidence.of_kind("DaemonSet"):
-        if COMPONENTS["node feature discovery"].search(one.name) and _would_run(one, node).startswith(
-            "taint"
-        ):
+        if COMPONENTS["node feature discovery"].search(one.name) and kept_off(one, node).startswith("taint"):
             return ["TAINT_NOT_TOLERATED"]
     return []
 
 
-def _would_run(daemon: Item, node: Node) -> str:
+def kept_off(daemon: Item, node: Node) -> str:
     """Why a DaemonSet has no pod on the node; empty where it should have one."""
     pods, _ = template_pods(daemon)
     if not pods:

@@ -9,6 +9,7 @@ from windlass.diagnose import nodes, signs, stack, tree
 from windlass.diagnose.evidence import Evidence, Item
 from windlass.diagnose.finding import Finding, Missing
 from windlass.diagnose.signs import Sighting
+from windlass.diagnose.smi import with_sentences
 from windlass.diagnose.subject import node_of, phase_of
 from windlass.model.times import seconds_of
 
@@ -27,7 +28,7 @@ def start_finding(evidence: Evidence, pod: Item, now: int) -> Finding | None:
     """What keeps a placed pod from working; None where nothing does."""
     words = stack.status_words(evidence, pod)
     node = node_of(pod)
-    own = signs.look(evidence.logs_of(pod), signs.CONTAINER)
+    own = signs.look(with_sentences(evidence.logs_of(pod)), signs.CONTAINER)
     kubelet = signs.look(words, signs.KUBELET)
     host = _host_signs(evidence, node)
     for found in (

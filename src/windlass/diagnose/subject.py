@@ -123,6 +123,8 @@ def _named(evidence: Evidence, question: str, namespace: str) -> Item:
     name = name.strip()
     if not name:
         raise InputError(f"'{question}' names nothing", remedy="ask for KIND/NAME, such as pod/train-0")
+    if kind and not namespace and kind in {item.namespace for item in evidence.items.values()}:
+        kind, namespace = "", kind  # `namespace/name`, as plans and conditions write it
     wanted = _kind(evidence, kind)
     found = [
         item

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from windlass.diagnose import queue, stack
+from windlass.diagnose import nodes, queue, stack
 from windlass.diagnose.evidence import Evidence, Item
 from windlass.diagnose.finding import Finding
-from windlass.diagnose.parts import gpu_nodes
+from windlass.diagnose.parts import component_of, gpu_nodes
 from windlass.diagnose.quota import key_finding
+from windlass.diagnose.subject import node_of, phase_of
 from windlass.model.node import Node
 
 
@@ -22,9 +23,27 @@ def thing_finding(evidence: Evidence, item: Item, now: int) -> Finding | None:
         found = queue.stopped(item)
     elif isinstance(item.value, Node):
         found = _of_node(evidence, item.value, now)
+    elif item.kind == "DaemonSet":
+        return _of_daemon(evidence, item)
     else:
         return None
     return found or Finding("NONE", f"nothing is wrong: {item.title} is as it should be")
+
+
+def _of_daemon(evidence: Evidence, item: Item) -> Finding | None:
+    """A GPU node that it has no pod on, though it should; what its pods say is asked elsewhere."""
+    pods = evidence.children(item)
+    if any(phase_of(pod) not in ("Running", "Succeeded") for pod in pods):
+        return None
+    there = {node_of(pod) for pod in pods}
+    for node in gpu_nodes(evidence):
+        why = stack.kept_off(item, node) if node.name not in there else ""
+        if why and component_of(item) == "device plugin" and not nodes.gpu_resources(node):
+            return stack.absent(evidence, node, [item])
+        if why:
+            code = "SELECTOR_MISMATCH" if why.startswith("label") else "TAINT_NOT_TOLERATED"
+            return Finding(code, f"{item.title} has no pod on GPU node {node.name}: {why}")
+    return None
 
 
 def _of_node(evidence: Evidence, node: Node, now: int) -> Finding | None:

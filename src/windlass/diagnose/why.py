@@ -20,7 +20,7 @@ from windlass.diagnose.holders import gpu_holders
 from windlass.diagnose.nodes import is_lost
 from windlass.diagnose.outlook import engine_finding, held_finding
 from windlass.diagnose.patches import patches_for
-from windlass.diagnose.published import published_finding, sees_all_pods
+from windlass.diagnose.published import published_finding, sees_all_pods, unseen_finding
 from windlass.diagnose.quota import quota_finding
 from windlass.diagnose.schedule import Scheduling
 from windlass.diagnose.subject import Subject, find_subject, node_of, phase_of
@@ -295,6 +295,8 @@ class Inquiry(WhatIf):
         name = seen.pod.spec.scheduler_name
         if name not in DEFAULT_SCHEDULERS and not _scheduler_runs(self.evidence, name):
             finding = Finding("WRONG_SCHEDULER", f"no scheduler called {name} shows itself in the cluster")
+        elif item is not None and (unseen := unseen_finding(self.evidence, item)) is not None:
+            finding = unseen
         elif item is not None and not sees_all_pods(self.evidence):
             said = "of the pods that you may see none stands in its way, and others use the nodes, too"
             finding = published_finding(self.evidence, item, said)

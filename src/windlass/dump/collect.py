@@ -42,8 +42,9 @@ MORE_KINDS: tuple[Kind, ...] = (
 """Beside what the engine reads."""
 STACK = re.compile(
     r"device-plugin|nvidia|gpu-operator|gpu-feature|nfd-|mig-manager|mps-control|dcgm|fabric-?manager"
+    r"|cluster-autoscaler|karpenter"
 )
-"""Pods whose logs and whose namespaces' configuration tell of the GPU stack."""
+"""Pods whose logs and whose namespaces' configuration tell of the GPU stack and of who adds nodes."""
 
 Progress = Callable[[str, int, int], None]
 

@@ -21,6 +21,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
 
 ORGANISATION = "windlass"
 LIFETIME = datetime.timedelta(days=3650)
@@ -52,52 +53,13 @@ class Identity(msgspec.Struct, frozen=True):
 
 def make_identity(names: Sequence[str] = ()) -> Identity:
     """A new authority, a certificate of it for loopback and these names, and a token."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
-    def named(common: str) -> x509.Name:
-        return x509.Name(
-            [
-                x509.NameAttribute(NameOID.ORGANIZATION_NAME, ORGANISATION),
-                x509.NameAttribute(NameOID.COMMON_NAME, common),
-            ]
-        )
-
-    def builder(
-        subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
-    ) -> x509.CertificateBuilder:
-        now = datetime.datetime.now(datetime.UTC)
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(issuer)
-            .public_key(key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(hours=1))
-            .not_valid_after(now + LIFETIME)
-        )
 
     root, leaf = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    root_name = named(f"windlass-{secrets.token_hex(4)}")
-    authority = (
-        builder(root_name, root_name, root.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(root.public_key()), critical=False)
-        .add_extension(_usage(sign=True), critical=True)
-        .sign(root, hashes.SHA256())
-    )
     everybody = tuple(dict.fromkeys((*_ALWAYS, *names)))
-    certificate = (
-        builder(named("kube-apiserver"), root_name, leaf.public_key())
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([_general(name) for name in everybody]), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(root.public_key()), critical=False)
-        .add_extension(_usage(sign=False), critical=True)
-        .sign(root, hashes.SHA256())
-    )
+    authority = _authority(root)
+    certificate = _certificate(leaf, root, authority.subject, everybody)
     pem = serialization.Encoding.PEM
     key = leaf.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return Identity(
@@ -106,6 +68,71 @@ def make_identity(names: Sequence[str] = ()) -> Identity:
         key=key.decode(),
         token=secrets.token_urlsafe(32),
         names=everybody,
+    )
+
+
+def _authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+
+    name = _name(f"windlass-{secrets.token_hex(4)}")
+    return (
+        _builder(name, name, key.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(_usage(sign=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def _certificate(
+    key: ec.EllipticCurvePrivateKey,
+    signer: ec.EllipticCurvePrivateKey,
+    issuer: x509.Name,
+    names: Sequence[str],
+) -> x509.Certificate:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    known = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    return (
+        _builder(_name("kube-apiserver"), issuer, key.public_key())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(known, critical=False)
+        .add_extension(_usage(sign=False), critical=True)
+        .sign(signer, hashes.SHA256())
+    )
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
+) -> x509.CertificateBuilder:
+    from cryptography import x509
+
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + LIFETIME)
+    )
+
+
+def _name(common: str) -> x509.Name:
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, ORGANISATION),
+            x509.NameAttribute(NameOID.COMMON_NAME, common),
+        ]
     )
 
 

@@ -65,7 +65,8 @@ class SchedulerThread:
             Exception
         ) as error:  # the thread's boundary: the cluster goes on, and says that nobody schedules
             self.failure = f"{type(error).__name__}: {error}"
-            log.exception("the scheduler has ended")
+            log.error("the scheduler has ended, and nobody places pods any more: %s", self.failure)
+            log.debug("how the scheduler ended", exc_info=True)
         finally:
             self._begun.set()
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import urllib.request
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 from multidict import CIMultiDict
+from yarl import URL
 
 from windlass import __version__
 from windlass.kube.access import Access
@@ -41,6 +44,9 @@ class KubeClient:
         self.access = access
         self._patience = patience
         self._connections = connections
+        self._base = URL(access.server)
+        self._prefix = self._base.raw_path.rstrip("/")
+        self._proxy = access.proxy or proxy_of_environment(access.server)
         self._session: aiohttp.ClientSession | None = None
         self._identity: Identity | None = None
         self._opening = asyncio.Lock()
@@ -91,12 +97,7 @@ class KubeClient:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence)
         try:
             async with session.request(
-                request.method,
-                self.access.server + request.path,
-                params=list(request.query),
-                headers=headers,
-                timeout=timeout,
-                **self._options(),
+                request.method, self._url(request), headers=headers, timeout=timeout, **self._options()
             ) as response:
                 await self._check(response, request)
                 rest = b""
@@ -140,12 +141,7 @@ class KubeClient:
             headers["Content-Type"] = request.content_type
         try:
             async with session.request(
-                request.method,
-                self.access.server + request.path,
-                params=list(request.query),
-                data=body,
-                headers=headers,
-                **self._options(),
+                request.method, self._url(request), data=body, headers=headers, **self._options()
             ) as response:
                 await self._check(response, request)
                 return await response.read()
@@ -163,9 +159,14 @@ class KubeClient:
         options: dict[str, Any] = {}
         if self.access.tls_server_name:
             options["server_hostname"] = self.access.tls_server_name
-        if self.access.proxy:
-            options["proxy"] = self.access.proxy
+        if self._proxy:
+            options["proxy"] = self._proxy
         return options
+
+    def _url(self, request: Request) -> URL:
+        """Paths are ours and need no second look; what stands in a query does."""
+        url = self._base.with_path(self._prefix + request.path, encoded=True)
+        return url.with_query(request.query) if request.query else url
 
     async def _ready(self) -> tuple[aiohttp.ClientSession, CIMultiDict[str]]:
         """A session with the identity of now, and the headers of now."""
@@ -175,6 +176,8 @@ class KubeClient:
         for name, value in self.access.headers:
             headers.add(name, value)
         identity = await credentials.identity()
+        if self._session is not None and identity is self._identity:
+            return self._session, headers
         async with self._opening:
             if self._session is None or identity != self._identity:
                 await self.close()
@@ -186,9 +189,22 @@ class KubeClient:
         tls = tls_context(self.access.ca, self.access.insecure, identity) if secure else True
         connector = aiohttp.TCPConnector(limit=self._connections, ssl=tls, keepalive_timeout=60)
         timeout = aiohttp.ClientTimeout(total=self._patience, sock_connect=CONNECT_SECONDS)
+        # Not `trust_env`: it would look for a proxy and into ~/.netrc before every single request.
         return aiohttp.ClientSession(
-            connector=connector, timeout=timeout, trust_env=True, read_bufsize=CHUNK, auto_decompress=True
+            connector=connector,
+            timeout=timeout,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=CHUNK,
+            auto_decompress=True,
         )
+
+
+def proxy_of_environment(server: str) -> str:
+    """The proxy that the environment names for this server, as kubectl takes it; empty where none is meant."""
+    address = urlsplit(server)
+    if not address.hostname or urllib.request.proxy_bypass(address.hostname):
+        return ""
+    return urllib.request.getproxies().get(address.scheme, "")
 
 
 def _away(server: str, error: BaseException) -> ServerAway:

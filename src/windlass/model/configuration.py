@@ -207,10 +207,7 @@ def scheduler_settings(wire: SchedulerConfiguration) -> Settings:
         lost_seconds_caps={
             queue: _seconds(text, f"lostWorkCaps.{queue}") for queue, text in wire.lost_work_caps.items()
         },
-        run_time_seconds={
-            queue: _seconds(text, f"backfill.runTimes.{queue}")
-            for queue, text in wire.backfill.run_times.items()
-        },
+        run_time_seconds=_run_times(wire.backfill.run_times),
         gang_grace_seconds=_seconds(wire.gang_grace, "gangGrace"),
         defrag=wire.defrag,
         backfill_depth=wire.backfill.depth,
@@ -323,6 +320,14 @@ def _weight(raw: RawQuantity, path: str) -> int:
     if weight < 0:
         raise InputError(f"{raw!r} is negative", path=path, remedy="use 0 or more")
     return weight
+
+
+def _run_times(run_times: Mapping[str, str]) -> dict[str, int]:
+    for queue in run_times:
+        if queue.count("/") != 1:
+            path, remedy = f"backfill.runTimes.{queue}", "use namespace/name"
+            raise InputError(f"{queue!r} is no LocalQueue", path=path, remedy=remedy)
+    return {queue: _seconds(text, f"backfill.runTimes.{queue}") for queue, text in run_times.items()}
 
 
 def _seconds(text: str, path: str) -> int:

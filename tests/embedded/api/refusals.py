@@ -41,6 +41,7 @@ PODS: list[Tree] = [
     made("v1", "Pod", "p", metadata={"annotations": {"bad key": "x"}}, spec=pod()["spec"]),
     made("v1", "Pod", "p", metadata={"annotations": {"a": "x" * 300000}}, spec=pod()["spec"]),
     made("v1", "Pod", "p", metadata={"finalizers": ["bad"]}, spec=pod()["spec"]),
+    made("v1", "Pod", "p", metadata={"finalizers": ["foo bar", "c d", "", "a/b/c"]}, spec=pod()["spec"]),
     made("v1", "Pod", "p", metadata={"ownerReferences": [{"name": "a"}]}, spec=pod()["spec"]),
     pod(containers=[{"image": "x"}]),
     pod(containers=[{"name": "a"}]),

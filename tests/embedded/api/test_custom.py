@@ -153,3 +153,16 @@ def test_events_have_two_faces() -> None:
     assert other["apiVersion"] == "events.k8s.io/v1"
     assert (other["regarding"], other["note"], other["deprecatedCount"]) == ({"name": "p"}, "hello", 2)
     assert as_core(other) == core
+
+
+def test_patterns_can_not_hold_the_server_up() -> None:
+    desk = Desk()
+    crd = definition()
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["name"] = {
+        "type": "string",
+        "pattern": "^(a+)+$",
+    }
+    desk.create(crd)
+    assert "should match" in refusal(lambda: desk.create(widget("w", name="a" * 5000 + "!")))
+    assert "should match" in refusal(lambda: desk.create(widget("w", name="a\n")))
+    desk.create(widget("w", name="aaa"))

@@ -158,3 +158,31 @@ def test_bad_strategic_patches_are_a_bad_request(patch: Any) -> None:
     with pytest.raises(ApiError) as refused:
         _patched([{"name": "a"}], patch)
     assert refused.value.code == 400
+
+
+@pytest.mark.parametrize(
+    ("patch", "message"),
+    [
+        (
+            {"op": "x"},
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
+        ),
+        (
+            [1],
+            "error decoding patch: json: cannot unmarshal number into Go value of type handlers.jsonPatchOp",
+        ),
+        (
+            "x",
+            "error decoding patch: json: cannot unmarshal string into Go value of type []handlers.jsonPatchOp",
+        ),
+    ],
+)
+def test_what_is_no_json_patch(patch: Any, message: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        json_patch({}, patch)
+    assert (refused.value.code, refused.value.message) == (400, message)
+
+
+def test_no_patch_changes_nothing() -> None:
+    assert json_patch({"a": 1}, None) == {"a": 1}
+    assert strategic_merge({"spec": {}}, None, _pod_node()) == {"spec": {}}

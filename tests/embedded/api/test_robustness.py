@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.embedded.api import custom_samples, refusals, samples, sequences
@@ -129,3 +130,30 @@ def test_strange_accounts_of_fields(content_type: str, seed: int) -> None:
     image = {**target, "spec": {"containers": [{"name": "main", "image": f"x:{seed % 3}"}]}}
     if content_type != sequences.JSON:
         _client_error(lambda: desk.patch(target, image, content_type, "b", force=bool(seed % 2)))
+
+
+def _nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = {"properties": {"a": value, "type": "object"}}
+    return value
+
+
+@pytest.mark.parametrize("levels", [20, 150, 400, 900])
+def test_deep_objects_are_refused_before_they_break_something(levels: int) -> None:
+    deep = _nested(levels)
+    desk = _desk()
+    desk.create(samples.made("v1", "ConfigMap", "c"))
+    crd = custom_samples.definition(schema={"openAPIV3Schema": {"type": "object", "properties": {"a": deep}}})
+    crd["metadata"] = {"name": "gadgets.example.com"}
+    crd["spec"]["names"] = {"plural": "gadgets", "kind": "Gadget"}
+    for obj in (
+        custom_samples.widget(free=deep),
+        samples.made("apps/v1", "ControllerRevision", "r", data=deep, revision=1),
+        crd,
+    ):
+        _client_error(lambda obj=obj: desk.create(obj))
+    config = samples.made("v1", "ConfigMap", "c")
+    for content_type in (sequences.MERGE, sequences.STRATEGIC, APPLY):
+        patch = {**config, "data": deep}
+        _client_error(lambda patch=patch, content_type=content_type: desk.patch(config, patch, content_type))

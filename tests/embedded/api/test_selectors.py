@@ -43,23 +43,41 @@ def test_no_selector_is_no_function() -> None:
     assert label_selector("") is None
 
 
+_CANNOT = "unable to parse requirement: "
+
+
 @pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("a in", "unable to parse requirement: found '' expected: '('"),
-        ("a===b", "unable to parse requirement: found '=', expected: identifier"),
-        ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
-        ("a,", "expected: identifier after ','"),
-        ("a b", "found 'b', expected: in, notin"),
-        ("-a=b", "name part must consist of alphanumeric characters"),
-        ("a=b c", "expected: ',' or 'end of string'"),
+    ("text", "message"),
+    [  # as a real API server answers
+        ("(((", "found '(', expected: !, identifier, or 'end of string'"),
+        ("a=b c", "found 'c', expected: ',' or 'end of string'"),
+        ("a,", "found '', expected: identifier after ','"),
+        ("a b", f"{_CANNOT}found 'b', expected: in, notin, =, ==, !=, gt, lt"),
+        ("=", "found '=', expected: !, identifier, or 'end of string'"),
+        ("!", f"{_CANNOT}found '', expected: identifier"),
+        ("a in", f"{_CANNOT}found '' expected: '('"),
+        ("a in b)", f"{_CANNOT}found 'b' expected: '('"),
+        ("a in (b", f"{_CANNOT}found '', expected: ',' or ')'"),
+        ("a=b,,c", "found ',', expected: identifier after ','"),
+        ("a===b", f"{_CANNOT}found '=', expected: identifier"),
+        (
+            "a<b",
+            f"{_CANNOT}values[0]: Invalid value: \"b\": for 'Gt', 'Lt' operators, the value must be an integer",
+        ),
+        ("a!", f"{_CANNOT}found '!', expected: in, notin, =, ==, !=, gt, lt"),
+        ("!!a", f"{_CANNOT}found '!', expected: identifier"),
     ],
 )
-def test_bad_labels(text: str, words: str) -> None:
+def test_bad_labels(text: str, message: str) -> None:
     with pytest.raises(ApiError) as refused:
         label_selector(text)
-    assert refused.value.code == 400
-    assert words in refused.value.message
+    assert (refused.value.code, refused.value.message) == (400, message)
+
+
+def test_keys_and_values_of_selectors_are_checked() -> None:
+    for text in ("-a=b", "a=-b", "a in (b, -c)"):
+        with pytest.raises(ApiError, match="consist of alphanumeric characters"):
+            label_selector(text)
 
 
 POD: dict[str, Any] = {

@@ -8,7 +8,7 @@ import pytest
 from tests.embedded.world import Tree, World, conditions, template
 
 from windlass.embedded.api.errors import ApiError
-from windlass.embedded.controllers.events import EventWriter
+from windlass.embedded.controllers.events import Allowance, EventWriter
 from windlass.embedded.controllers.queue import LONGEST_PAUSE, WorkQueue
 
 BUDGETS = "poddisruptionbudgets.policy"
@@ -240,3 +240,15 @@ def test_a_definition_goes_after_its_objects(world: World) -> None:
     world.verbs.patch("things.example.com", "default", "one", {"metadata": {"finalizers": None}})
     world.pass_time(2)
     assert world.verbs.find(crds, "", "things.example.com") is None
+
+
+def test_normal_events_have_an_allowance_and_warnings_have_none(world: World) -> None:
+    thing = world.verbs.create("configmaps", "default", {"metadata": {"name": "thing"}})
+    writer = EventWriter(world.verbs, "kubelet", Allowance(burst=3, rate=1))
+    for number in range(10):
+        writer.write(thing, "Started", f"container {number}", world.now)
+        writer.write(thing, "BackOff", f"container {number}", world.now, type="Warning")
+    kinds = [each["type"] for each in world.verbs.list("events", "default")]
+    assert (kinds.count("Normal"), kinds.count("Warning")) == (3, 10)
+    writer.write(thing, "Started", "later", world.now + 1)
+    assert len(world.verbs.list("events", "default")) == 14

@@ -44,7 +44,7 @@ def test_the_whole_story_on_a_cluster_of_its_own(binaries: Binaries, tmp_path: P
     assert f"Commands are run with {tools / 'kubectl'}" in done.stdout
     assert re.search(r"\$ kubectl apply -f - <<EOF", done.stdout)
     assert "must be an integer" in done.stdout
-    assert "recorded on a real control plane by tests/live/test_live_gangs.py" in done.stdout
+    assert "tests/live/test_live_gangs.py::test_kube_scheduler_leaves_both_halfway" in done.stdout
 
 
 @pytest.fixture

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
+from tests.cluster.api import until
 from tests.embedded.server.harness import Client, Served
 
 
@@ -28,4 +30,12 @@ def either(request: pytest.FixtureRequest) -> Client:
         served: Served = request.getfixturevalue("served")
         return served.client
     plane = request.getfixturevalue("control_plane")
-    return Client(plane.kubeconfig)
+    client = Client(plane.kubeconfig)
+    for space in ("default", "kube-public"):  # a controller puts it there, and no test should see that happen
+        path = f"/api/v1/namespaces/{space}/configmaps/kube-root-ca.crt"
+        until(partial(_there, client, path), what=path)
+    return client
+
+
+def _there(client: Client, path: str) -> bool:
+    return client.get(path).code == 200

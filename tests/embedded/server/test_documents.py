@@ -133,3 +133,30 @@ def test_a_custom_kind_comes_and_goes_with_its_objects(client: Client) -> None:
     client.patch(f"{WIDGETS}/held", {"metadata": {"finalizers": None}}).ok()
     assert client.get(f"{CRDS}/widgets.example.com").code == 404
     assert client.get(WIDGETS).code == 404
+
+
+def test_a_custom_kind_of_two_versions_is_read_in_either(client: Client) -> None:
+    made = definition()
+    made["metadata"]["name"] = "gadgets.example.com"
+    made["spec"]["names"] = {
+        "plural": "gadgets",
+        "singular": "gadget",
+        "kind": "Gadget",
+        "listKind": "GadgetList",
+    }
+    (version,) = made["spec"]["versions"]
+    made["spec"]["versions"] = [version, {**version, "name": "v1beta1", "storage": False}]
+    client.post(CRDS, made).ok()
+    for name in ("v1", "v1beta1"):
+        gadget = {"apiVersion": f"example.com/{name}", "kind": "Gadget", "metadata": {"name": name}}
+        client.post(f"/apis/example.com/{name}/namespaces/default/gadgets", gadget).ok()
+    for name in ("v1", "v1beta1"):
+        path = f"/apis/example.com/{name}/namespaces/default/gadgets"
+        page = client.get(path).ok()
+        assert page["apiVersion"] == f"example.com/{name}"
+        assert [each["apiVersion"] for each in page["items"]] == [f"example.com/{name}"] * 2
+        assert [each["metadata"]["name"] for each in page["items"]] == ["v1", "v1beta1"]
+        with client.watch(path) as events:
+            assert {next(events)["object"]["apiVersion"] for _ in range(2)} == {f"example.com/{name}"}
+    client.delete(f"{CRDS}/gadgets.example.com").ok()
+    assert client.get(f"{CRDS}/gadgets.example.com").code == 404

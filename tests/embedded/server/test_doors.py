@@ -36,6 +36,14 @@ def test_nothing_is_told_without_the_token(served: Served, path: str, token: str
     assert (status["kind"], status["reason"], status["message"]) == ("Status", "Unauthorized", "Unauthorized")
 
 
+@pytest.mark.parametrize("header", ["Basic {}", "Bearer  {}", "{}", "Bearer {}x", "Token {}"])
+def test_the_token_comes_as_a_bearer_token(served: Served, header: str) -> None:
+    given = {"Authorization": header.format(served.identity.token)}
+    assert served.client.send("GET", "/version", headers=given).code == 401
+    lower = {"Authorization": f"bearer {served.identity.token}"}
+    assert served.client.send("GET", "/version", headers=lower).code == 200
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"])
 def test_nor_is_anything_done(served: Served, method: str) -> None:
     assert Client(served.kubeconfig, "").send(method, "/api/v1/namespaces/default").code == 401

@@ -6,8 +6,12 @@ A bounded number of examples on every run; `HYPOTHESIS_PROFILE=thorough` for tho
 from __future__ import annotations
 
 import json
+import socket
+import ssl
+import zlib
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -302,8 +306,6 @@ def test_json_patches(target: Served, patch: Any) -> None:
 @SETTINGS
 @given(st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=40), queries, words)
 def test_any_path(target: Served, rest: str, query: dict[str, str], accept: str) -> None:
-    from urllib.parse import quote
-
     path = "/" + quote(rest)
     answer = target.client.send("GET", path, headers={"Accept": "application/json," + quote(accept)}, **query)
     assert 200 <= answer.code < 500, (path, answer.code, answer.data)
@@ -342,3 +344,56 @@ def test_bodies_that_break_parsers(target: Served, body: bytes, media: str) -> N
     assert 400 <= answer.code < 500
     assert state(target) == before
     assert Client(target.kubeconfig).get("/readyz").data == b"ok"
+
+
+RAW = {
+    "bytes": b"\x00\x01\x02\x03\r\n\r\n",
+    "no version": b"GET /\r\n\r\n",
+    "another version": b"GET / HTTP/9.9\r\nHost: 127.0.0.1\r\n\r\n",
+    "negative length": b"POST /api/v1/namespaces HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: -1\r\n\r\n",
+    "two lengths": b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+    "bad chunks": b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "long line": b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+    "long header": b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"a" * 70_000 + b"\r\n\r\n",
+    "many headers": b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 5000 + b"\r\n",
+    "bad encoding": b"GET /%ff%fe/\xc3\x28 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+    "half": b"POST /api/v1/namespaces HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{",
+    "upgrade": b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
+    "absolute": b"GET http://evil.example/api HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+    "asterisk": b"OPTIONS * HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("sent", RAW.values(), ids=RAW)
+def test_what_is_no_http_harms_nobody(target: Served, sent: bytes) -> None:
+    before = state(target)
+    where = urlsplit(target.client.url)
+    context = ssl.create_default_context(cadata=target.identity.authority)
+    with (
+        socket.create_connection((where.hostname, where.port), timeout=60) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
+    ):
+        secure.sendall(sent)
+        if sent is not RAW["half"]:
+            answer = secure.recv(1000)
+            assert not answer or answer.startswith(b"HTTP/"), answer
+            assert b" 200 " not in answer[:20]
+            assert b" 500 " not in answer[:20]
+    assert Client(target.kubeconfig).get("/readyz").data == b"ok"
+    assert state(target) == before
+
+
+def test_a_small_body_that_unpacks_to_a_large_one_is_refused(target: Served) -> None:
+    packed = zlib.compress(b" " * (64 << 20), 9)
+    answer = target.client.send(
+        "POST", "/api/v1/namespaces/default/configmaps", packed, JSON, headers={"Content-Encoding": "deflate"}
+    )
+    assert answer.code == 413
+    answer = target.client.send(
+        "POST",
+        "/api/v1/namespaces/default/configmaps",
+        b"not packed",
+        JSON,
+        headers={"Content-Encoding": "gzip"},
+    )
+    assert 400 <= answer.code < 500

@@ -54,7 +54,7 @@ class Wire:
         """The status code; the body is read and dropped."""
         self._writer.write(request)
         code, headers = await self._head()
-        await self._skip(headers)
+        await self._body(headers)
         return code
 
     async def fetch(self, request: bytes) -> bytes:
@@ -81,9 +81,6 @@ class Wire:
     async def _head(self) -> tuple[int, bytes]:
         head = await self._reader.readuntil(HEAD)
         return int(head[9:12]), head.lower()
-
-    async def _skip(self, headers: bytes) -> None:
-        await self._body(headers)
 
     async def _body(self, headers: bytes) -> bytes:
         at = headers.find(b"content-length:")

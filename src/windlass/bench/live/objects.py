@@ -32,6 +32,14 @@ def node(number: int) -> Tree:
     }
 
 
+def running_pod(number: int, nodes: int) -> Tree:
+    """One that is on a node already, and of nobody's concern."""
+    tree = pod(number, "nobody")
+    tree["spec"] |= {"nodeName": name_of_node(number % nodes), "nodeSelector": {}}
+    tree["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "100m", "memory": "128Mi"}}
+    return tree
+
+
 def name_of_node(number: int) -> str:
     return f"bench-{number:05}"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from windlass.bench.live.contenders import LIMIT, PEER, WINDLASS
-from windlass.bench.live.run import BACKLOG, GANGS, STEADY, Result
+from windlass.bench.live.run import BACKLOG, GANGS, MEMORY, STEADY, Result
 from windlass.bench.report import API_VERSION, KIND, machine
 from windlass.bench.section import Column, Row, Section
 
@@ -51,6 +51,13 @@ def sections_of(results: Sequence[Result]) -> list[Section]:
             title="Gangs of eight pods of eight GPUs",
             columns=(*_COMMON, *_COST),
             rows=gangs,
+        ),
+        Section(
+            name="memory",
+            title="Memory on a full cluster, ten pods a node",
+            note="Read five seconds after the contender is in step with it.",
+            columns=(*_COMMON[:3], Column("peak_rss_mib", "peak RSS MiB", "{:.0f}")),
+            rows=[_row(one, results) for one in _best(results, MEMORY)],
         ),
     ]
     return [section for section in made if section.rows]

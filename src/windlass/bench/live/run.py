@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from windlass.bench.live.contenders import LIMIT, SCHEDULER_NAMES, WINDLASS, Contender, start
-from windlass.bench.live.objects import LABEL, NAMESPACE, name_of_node, pod
+from windlass.bench.live.objects import LABEL, NAMESPACE, name_of_node, pod, running_pod
 from windlass.bench.live.scene import IN_FLIGHT, Scene
 from windlass.kube.access import find_access
 from windlass.kube.client import KubeClient
@@ -27,7 +27,10 @@ STEADY_SECONDS = 30.0
 PATIENCE = 300.0
 """Seconds that the server may take for an answer to us: on a small machine the measured keep it busy."""
 GANG = 8
-BACKLOG, STEADY, GANGS = "backlog", "steady", "gangs"
+BACKLOG, STEADY, GANGS, MEMORY = "backlog", "steady", "gangs", "memory"
+PODS_A_NODE = 10
+SETTLE_SECONDS = 5.0
+"""After a contender is in step with a full cluster, until its memory is read."""
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -74,6 +77,8 @@ def tasks_of(
                     tasks.append(Task(STEADY, name, nodes, 0, 20.0))
             if GANGS in parts:
                 tasks.append(Task(GANGS, WINDLASS, nodes, min(2_000, nodes // GANG * GANG)))
+        if MEMORY in parts:  # once: a full cluster takes minutes to make
+            tasks += [Task(MEMORY, name, nodes, PODS_A_NODE * nodes) for name in contenders if name != LIMIT]
     return tasks
 
 
@@ -83,7 +88,10 @@ async def measure(stage: Stage, tasks: Sequence[Task], done: Callable[[int], Non
         scene = Scene(client)
         for task in tasks:
             stage.tell(f"{task.part}: {task.contender} on {task.nodes} nodes")
-            await scene.prepare(task.nodes)
+            if task.part == MEMORY:
+                await _fill(scene, task)
+            else:
+                await scene.prepare(task.nodes)
             results.append(await _measure_one(stage, scene, task))
             done(len(results))
         await scene.wipe()
@@ -97,11 +105,22 @@ async def _measure_one(stage: Stage, scene: Scene, task: Task) -> Result:
     try:
         await contender.ready()
         async with scene.watching():
+            if task.part == MEMORY:
+                await asyncio.sleep(SETTLE_SECONDS)
+                return _result(scene, contender, task, time.monotonic(), 0.0)
             if task.part == STEADY:
                 return await _steady(scene, contender, task)
             return await _backlog(scene, contender, task)
     finally:
         contender.stop()
+
+
+async def _fill(scene: Scene, task: Task) -> None:
+    """So many pods that run already; for the second contender they are there."""
+    if await scene.count() == task.pods:
+        return
+    await scene.prepare(task.nodes)
+    await scene.create(running_pod(number, task.nodes) for number in range(task.pods))
 
 
 async def _backlog(scene: Scene, contender: Contender, task: Task) -> Result:

@@ -15,7 +15,7 @@ import msgspec
 
 from windlass.bench.live.objects import LABEL, NAMESPACE, Tree, node
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import Conflict, NotFound
+from windlass.kube.errors import ApiError, Conflict, NotFound, ServerAway
 from windlass.kube.request import MERGE_PATCH, Request
 from windlass.kube.resources import NODES, PODS
 from windlass.model.errors import InputError
@@ -97,6 +97,12 @@ class Scene:
             await asyncio.sleep(0.2)
         self.bound_at, self.made_at = {}, {}
 
+    async def count(self) -> int:
+        """Pods of ours that are there."""
+        found: Any = await self.client.get(PODS.within(NAMESPACE), limit="1")
+        more = found["metadata"].get("remainingItemCount", 0)
+        return len(found["items"] or ()) + int(more)
+
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
         """Notes when pods are bound, as a watch tells it."""
@@ -110,13 +116,28 @@ class Scene:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _watch(self, version: str) -> None:
+        """However often the server ends it: what was missed is listed then."""
+        while True:
+            with contextlib.suppress(ApiError, ServerAway):
+                await self._watch_once(version)
+            pods: Any = await self.client.get(PODS.within(NAMESPACE))
+            version = pods["metadata"]["resourceVersion"]
+            for pod in pods["items"] or ():
+                self._note(pod["metadata"]["name"], pod["spec"].get("nodeName", ""))
+
+    async def _watch_once(self, version: str) -> None:
         query = (("watch", "1"), ("resourceVersion", version), ("timeoutSeconds", "3600"))
         lines = self.client.lines(Request("GET", PODS.within(NAMESPACE), query), SILENCE)
         async with contextlib.aclosing(lines):
             async for line in lines:
-                pod = _EVENTS.decode(line).object
-                if pod.spec.node_name:
-                    self.bound_at.setdefault(pod.metadata.name, time.monotonic())
+                event = _EVENTS.decode(line)
+                if event.type == "ERROR":
+                    return
+                self._note(event.object.metadata.name, event.object.spec.node_name)
+
+    def _note(self, name: str, node_name: str) -> None:
+        if node_name:
+            self.bound_at.setdefault(name, time.monotonic())
 
     async def until_still(self, wanted: int, quiet: float, look: Callable[[int], None]) -> None:
         """Until so many are bound, or nobody new for a while."""

@@ -34,7 +34,7 @@ from windlass.embedded.api.firstfields import fields_of_new
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.machinery import Machinery
 from windlass.embedded.api.schema import Node
-from windlass.embedded.api.trees import Tree
+from windlass.embedded.api.trees import Tree, too_deep
 
 _UNOWNED_METADATA = {
     "f:name",
@@ -193,6 +193,8 @@ def _with_note(result: Tree, live: Tree, applied: Tree, manager: str) -> Tree:
 def _check(kind: Kind, applied: object) -> None:
     if not isinstance(applied, dict):
         raise ApiError.bad_request("error decoding YAML: an object is expected")
+    if too_deep(applied):
+        raise ApiError.bad_request("error decoding YAML: exceeded max depth")
     given = applied.get("apiVersion", ""), applied.get("kind", "")
     if given != (kind.api_version, kind.kind):
         group, _, version = str(given[0]).rpartition("/")

@@ -39,8 +39,8 @@ def metadata_errors(kind: Kind, metadata: Tree) -> Iterator[FieldError]:
     annotations = metadata.get("annotations")
     if annotations:
         yield from annotation_errors(annotations, "metadata.annotations")
-    for index, each in enumerate(metadata.get("finalizers", ())):
-        yield from _finalizer_errors(each, f"metadata.finalizers[{index}]")
+    if metadata.get("finalizers"):
+        yield from _finalizer_errors(metadata["finalizers"], "metadata.finalizers")
     owners = metadata.get("ownerReferences")
     if owners:
         yield from _owner_errors(owners)
@@ -74,12 +74,14 @@ def annotation_errors(annotations: Mapping[str, str], path: str) -> Iterator[Fie
         yield too_long(path, MOST_ANNOTATIONS)
 
 
-def _finalizer_errors(name: str, path: str) -> Iterator[FieldError]:
-    problems = label_key_problems(name)
-    for problem in problems:
-        yield invalid(path, name, problem)
-    if not problems and "/" not in name and name not in _STANDARD_FINALIZERS:
-        yield invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")
+def _finalizer_errors(names: list[str], path: str) -> Iterator[FieldError]:
+    for name in names:
+        for problem in label_key_problems(name):
+            yield invalid(path, name, problem)
+    for index, name in enumerate(names):
+        if "/" not in name and name not in _STANDARD_FINALIZERS:
+            what = "name is neither a standard finalizer name nor is it fully qualified"
+            yield invalid(f"{path}[{index}]", name, what)
 
 
 def _owner_errors(owners: list[Tree]) -> Iterator[FieldError]:

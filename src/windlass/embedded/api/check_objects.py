@@ -7,8 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windlass.embedded.api.errors import FieldError, forbidden_field, invalid, required, unsupported
-from windlass.embedded.api.names import dns_label_problems
+from windlass.embedded.api.check_placement import node_term_errors, placement_errors
+from windlass.embedded.api.check_resources import requirement_errors
+from windlass.embedded.api.errors import (
+    FieldError,
+    duplicate,
+    forbidden_field,
+    invalid,
+    required,
+    unsupported,
+)
+from windlass.embedded.api.names import dns_label_problems, dns_subdomain_problems, label_key_problems
 from windlass.embedded.api.quantities import amount
 from windlass.embedded.api.trees import Tree
 
@@ -18,18 +27,31 @@ _MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 
 
 def claim_errors(obj: Tree) -> Iterator[FieldError]:
-    spec = obj["spec"]
+    return claim_spec_errors(obj["spec"], "spec")
+
+
+def claim_spec_errors(spec: Tree, path: str) -> Iterator[FieldError]:
+    """Also of the claims in a StatefulSet."""
     modes = spec.get("accessModes") or []
     if not modes:
-        yield required("spec.accessModes", "at least 1 access mode is required")
+        yield required(f"{path}.accessModes", "at least 1 access mode is required")
     for mode in modes:
         if mode not in _MODES:
-            yield unsupported("spec.accessModes", mode, _MODES)
+            yield unsupported(f"{path}.accessModes", mode, _MODES)
     asked = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
     if asked is None:
-        yield required("spec.resources[storage]")
+        yield required(f"{path}.resources[storage]")
     elif amount(asked) <= 0:
-        yield invalid("spec.resources[storage]", asked, "must be greater than zero")
+        yield invalid(f"{path}.resources[storage]", asked, "must be greater than zero")
+    yield from _storage_errors(spec, path)
+
+
+def _storage_errors(spec: Tree, path: str) -> Iterator[FieldError]:
+    if spec.get("storageClassName"):
+        for problem in dns_subdomain_problems(spec["storageClassName"]):
+            yield invalid(f"{path}.storageClassName", spec["storageClassName"], problem)
+    if spec.get("volumeMode") not in (None, "Block", "Filesystem"):
+        yield unsupported(f"{path}.volumeMode", spec["volumeMode"], ("Block", "Filesystem"))
 
 
 _VOLUME_FIELDS = {
@@ -42,6 +64,13 @@ _VOLUME_FIELDS = {
     "storageClassName",
     "volumeAttributesClassName",
     "volumeMode",
+}
+_RECLAIM = ("Delete", "Recycle", "Retain")
+_NEEDED = {
+    "hostPath": ("path",),
+    "local": ("path",),
+    "nfs": ("server", "path"),
+    "csi": ("driver", "volumeHandle"),
 }
 
 
@@ -57,29 +86,73 @@ def volume_errors(obj: Tree) -> Iterator[FieldError]:
         yield required("spec.capacity")
     if set(capacity or ()) != {"storage"}:
         yield unsupported("spec.capacity", capacity, ("storage",))
-    if not set(spec) - _VOLUME_FIELDS:
+    if spec.get("persistentVolumeReclaimPolicy") not in _RECLAIM:
+        yield unsupported(
+            "spec.persistentVolumeReclaimPolicy", spec.get("persistentVolumeReclaimPolicy", ""), _RECLAIM
+        )
+    if spec.get("nodeAffinity") is not None:
+        yield from _volume_affinity_errors(spec["nodeAffinity"], "spec.nodeAffinity.required")
+    yield from _volume_source_errors(spec)
+    yield from _storage_errors(spec, "spec")
+
+
+def _volume_source_errors(spec: Tree) -> Iterator[FieldError]:
+    sources = [name for name in spec if name not in _VOLUME_FIELDS]
+    if not sources:
         yield required("spec", "must specify a volume type")
+    for extra in sources[1:]:
+        yield forbidden_field(f"spec.{extra}", "may not specify more than 1 volume type")
+    for name in sources[:1]:
+        for field in _NEEDED.get(name, ()):
+            if not spec[name].get(field):
+                yield required(f"spec.{name}.{field}")
+        if name == "nfs" and not spec[name].get("path", "").startswith("/"):
+            yield invalid("spec.nfs.path", spec[name].get("path", ""), "must be an absolute path")
+        if name == "local" and spec.get("nodeAffinity") is None:
+            yield required("spec.nodeAffinity", "Local volume requires node affinity")
 
 
-# ---- networks
+def _volume_affinity_errors(affinity: Tree, path: str) -> Iterator[FieldError]:
+    wanted = affinity.get("required")
+    if wanted is None:
+        yield required(path, "must specify required node constraints")
+        return
+    if not wanted.get("nodeSelectorTerms"):
+        yield required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")
+    for index, term in enumerate(wanted.get("nodeSelectorTerms") or ()):
+        yield from node_term_errors(term, f"{path}.nodeSelectorTerms[{index}]")
 
-_PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
+
+def csi_node_errors(obj: Tree) -> Iterator[FieldError]:
+    seen: set[str] = set()
+    for index, driver in enumerate(obj["spec"].get("drivers") or ()):
+        path = f"spec.drivers[{index}]"
+        for field in ("name", "nodeID"):
+            if not driver.get(field):
+                yield required(f"{path}.{field}")
+        if driver.get("name") in seen:
+            yield duplicate(f"{path}.name", driver["name"])
+        seen.add(driver.get("name") or str(index))
 
 
-def ingress_errors(obj: Tree) -> Iterator[FieldError]:
+def volume_attachment_errors(obj: Tree) -> Iterator[FieldError]:
     spec = obj["spec"]
-    if not spec.get("rules") and spec.get("defaultBackend") is None:
-        yield invalid("spec", spec, "either `defaultBackend` or `rules` must be specified")
-    for index, rule in enumerate(spec.get("rules") or ()):
-        where = f"spec.rules[{index}].http.paths"
-        http = rule.get("http")
-        if http is not None and not http.get("paths"):
-            yield required(where)
-        for number, path in enumerate((http or {}).get("paths") or ()):
-            if not path.get("pathType"):
-                yield required(f"{where}[{number}].pathType", "pathType must be specified")
-            elif path["pathType"] not in _PATH_TYPES:
-                yield unsupported(f"{where}[{number}].pathType", path["pathType"], _PATH_TYPES)
+    if not spec.get("attacher"):
+        yield required("spec.attacher")
+    source = spec.get("source") or {}
+    if (source.get("persistentVolumeName") is None) == (source.get("inlineVolumeSpec") is None):
+        yield required("spec.source", "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
+    for problem in dns_subdomain_problems(spec.get("nodeName", "")):
+        yield invalid("spec.nodeName", spec.get("nodeName", ""), problem)
+
+
+def controller_revision_errors(obj: Tree) -> Iterator[FieldError]:
+    if obj.get("data") is None:
+        yield required("data", "data is mandatory")
+    elif not isinstance(obj["data"], dict):
+        yield required("data", "data must be a valid JSON object")
+    if obj.get("revision", 0) < 0:
+        yield invalid("revision", obj["revision"], "must be greater than or equal to 0")
 
 
 # ---- classes
@@ -112,11 +185,18 @@ def runtime_class_errors(obj: Tree) -> Iterator[FieldError]:
     else:
         for problem in dns_label_problems(obj["handler"]):
             yield invalid("handler", obj["handler"], problem)
+    fixed = (obj.get("overhead") or {}).get("podFixed")
+    if fixed:
+        yield from requirement_errors({"limits": fixed}, "overhead")
+    yield from placement_errors(obj.get("scheduling") or {}, "scheduling")
 
 
 def storage_class_errors(obj: Tree) -> Iterator[FieldError]:
     if not obj.get("provisioner"):
         yield required("provisioner")
+    else:
+        for problem in label_key_problems(obj["provisioner"].lower()):
+            yield invalid("provisioner", obj["provisioner"], problem)
     for name, known in (
         ("reclaimPolicy", ("Delete", "Retain")),
         ("volumeBindingMode", ("Immediate", "WaitForFirstConsumer")),
@@ -134,6 +214,9 @@ def role_errors(obj: Tree) -> Iterator[FieldError]:
         if not rule.get("verbs"):
             yield required(f"{path}.verbs", "verbs must contain at least one value")
         if rule.get("nonResourceURLs"):
+            if rule.get("resources") or rule.get("apiGroups") or rule.get("resourceNames"):
+                what = "rules cannot apply to both regular resources and non-resource URLs"
+                yield invalid(f"{path}.nonResourceURLs", rule["nonResourceURLs"], what)
             continue
         if not rule.get("apiGroups"):
             yield required(f"{path}.apiGroups", "resource rules must supply at least one api group")

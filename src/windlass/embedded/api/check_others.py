@@ -155,6 +155,7 @@ def quota_errors(obj: Tree) -> Iterator[FieldError]:
         yield from quantity_errors(
             "" if is_extended(name) and "." in name.partition("/")[0] else name, value, path
         )
+    yield from _scope_selector_errors(spec)
     scopes = spec.get("scopes") or []
     if any(scope not in _SCOPES for scope in scopes):
         yield invalid("spec.scopes", scopes, "unsupported scope")
@@ -164,9 +165,45 @@ def quota_errors(obj: Tree) -> Iterator[FieldError]:
         yield invalid("spec.scopes", scopes, "unsupported scope applied to resource")
 
 
+def _scope_selector_errors(spec: Tree) -> Iterator[FieldError]:
+    path = "spec.scopeSelector.matchExpressions"
+    for term in (spec.get("scopeSelector") or {}).get("matchExpressions") or ():
+        name, operator, values = term.get("scopeName", ""), term.get("operator", ""), term.get("values") or []
+        if name not in _SCOPES:
+            yield invalid(f"{path}.scopeName", name, "unsupported scope")
+        elif name not in ("PriorityClass", "VolumeAttributesClass") and operator != "Exists":
+            yield invalid(f"{path}.operator", operator, _ONLY_EXISTS)
+        if operator in ("In", "NotIn"):
+            if not values:
+                what = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+                yield required(f"{path}.values", what)
+        elif operator not in ("Exists", "DoesNotExist"):
+            yield invalid(f"{path}.operator", operator, "not a valid selector operator")
+        elif values:
+            what = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+            yield invalid(f"{path}.values", values, what)
+
+
+_ONLY_EXISTS = (
+    "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "
+    "ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"
+)
+_LIMIT_TYPES = ("Container", "Pod", "PersistentVolumeClaim")
+
+
 def limit_range_errors(obj: Tree) -> Iterator[FieldError]:
+    seen: set[str] = set()
     for index, item in enumerate(obj["spec"].get("limits") or ()):
-        yield from _limit_item_errors(item, f"spec.limits[{index}]")
+        path, kind = f"spec.limits[{index}]", item.get("type", "")
+        problems = label_key_problems(kind)
+        for problem in problems:
+            yield invalid(f"{path}.type", kind, problem)
+        if not problems and "/" not in kind and kind not in _LIMIT_TYPES:
+            yield invalid(f"{path}.type", kind, "must be a standard limit type or fully qualified")
+        if kind in seen:
+            yield duplicate(f"{path}.type", kind)
+        seen.add(kind)
+        yield from _limit_item_errors(item, path)
 
 
 def _limit_item_errors(item: Tree, path: str) -> Iterator[FieldError]:
@@ -174,6 +211,9 @@ def _limit_item_errors(item: Tree, path: str) -> Iterator[FieldError]:
         for name in ("default", "defaultRequest"):
             if item.get(name):
                 yield forbidden_field(f"{path}.{name}", "may not be specified when `type` is 'Pod'")
+    if item.get("type") == "PersistentVolumeClaim" and not item.get("min") and not item.get("max"):
+        what = "either minimum or maximum storage value is required, but neither was provided"
+        yield required(f"{path}.limits", what)
     least, most = item.get("min") or {}, item.get("max") or {}
     default, request = item.get("default") or {}, item.get("defaultRequest") or {}
     for name in sorted({*least, *most, *default, *request}):

@@ -72,11 +72,11 @@ def _affinity_errors(affinity: Tree, path: str) -> Iterator[FieldError]:
         if not terms:
             yield required(where, "must have at least one node selector term")
         for index, term in enumerate(terms):
-            yield from _node_term_errors(term, f"{where}[{index}]")
+            yield from node_term_errors(term, f"{where}[{index}]")
     for index, each in enumerate(node.get(_PREFERRED) or ()):
         where = f"{path}.nodeAffinity.{_PREFERRED}[{index}]"
         yield from _weight_errors(each, where)
-        yield from _node_term_errors(each.get("preference") or {}, f"{where}.preference")
+        yield from node_term_errors(each.get("preference") or {}, f"{where}.preference")
     for name in ("podAffinity", "podAntiAffinity"):
         both = affinity.get(name) or {}
         for index, term in enumerate(both.get(_REQUIRED) or ()):
@@ -92,7 +92,7 @@ def _weight_errors(term: Tree, path: str) -> Iterator[FieldError]:
         yield invalid(f"{path}.weight", term.get("weight", 0), "must be in the range 1-100")
 
 
-def _node_term_errors(term: Tree, path: str) -> Iterator[FieldError]:
+def node_term_errors(term: Tree, path: str) -> Iterator[FieldError]:
     for index, each in enumerate(term.get("matchExpressions") or ()):
         yield from _node_expression_errors(each, f"{path}.matchExpressions[{index}]")
     for index, each in enumerate(term.get("matchFields") or ()):

@@ -111,6 +111,9 @@ def _container_errors(container: Tree, path: str, volumes: set[str], host: bool)
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         if name in container:
             yield from _probe_errors(container[name], f"{path}.{name}", name)
+    for name, hook in (container.get("lifecycle") or {}).items():
+        if isinstance(hook, dict):
+            yield from _hook_errors(hook, f"{path}.lifecycle.{name}")
     yield from requirement_errors(container["resources"], f"{path}.resources")
 
 
@@ -224,6 +227,15 @@ def _probe_errors(probe: Tree, path: str, which: str) -> Iterator[FieldError]:
         yield invalid(f"{path}.successThreshold", probe["successThreshold"], "must be 1")
 
 
+def _hook_errors(hook: Tree, path: str) -> Iterator[FieldError]:
+    handlers = [name for name in ("exec", "httpGet", "tcpSocket", "sleep") if hook.get(name) is not None]
+    if not handlers:
+        yield required(path, "must specify a handler type")
+    for name in handlers[:1]:
+        if name != "sleep":
+            yield from _handler_errors(hook[name], f"{path}.{name}", name)
+
+
 def _handler_errors(action: Tree, path: str, name: str) -> Iterator[FieldError]:
     if name == "exec":
         if not action.get("command"):
@@ -240,7 +252,14 @@ def _handler_errors(action: Tree, path: str, name: str) -> Iterator[FieldError]:
 
 # ---- volumes
 
-_NEEDED = {"hostPath": "path", "persistentVolumeClaim": "claimName", "secret": "secretName", "csi": "driver"}
+_NEEDED = {
+    "hostPath": ("path",),
+    "persistentVolumeClaim": ("claimName",),
+    "secret": ("secretName",),
+    "csi": ("driver",),
+    "nfs": ("server", "path"),
+    "configMap": ("name",),
+}
 
 
 def _volumes_errors(volumes: list[Tree], path: str) -> Generator[FieldError, None, set[str]]:
@@ -265,8 +284,17 @@ def _volume_source_errors(volume: Tree, path: str) -> Iterator[FieldError]:
     for extra in sources[1:]:
         yield forbidden_field(f"{path}.{extra}", "may not specify more than 1 volume type")
     for name in sources[:1]:
-        needed = _NEEDED.get(name)
-        if needed and not volume[name].get(needed):
-            yield required(f"{path}.{name}.{needed}")
-        if name == "configMap" and not volume[name].get("name"):
-            yield required(f"{path}.configMap.name")
+        for needed in _NEEDED.get(name, ()):
+            if not volume[name].get(needed):
+                yield required(f"{path}.{name}.{needed}")
+        if name == "nfs" and not volume[name].get("path", "").startswith("/"):
+            yield invalid(f"{path}.nfs.path", volume[name].get("path", ""), "must be an absolute path")
+        if name == "downwardAPI":
+            for item in volume[name].get("items") or ():
+                if not item.get("path"):
+                    yield required(f"{path}.downwardAPI.path")
+        if name in ("configMap", "secret"):
+            for index, item in enumerate(volume[name].get("items") or ()):
+                for needed in ("key", "path"):
+                    if not item.get(needed):
+                        yield required(f"{path}.{name}.items[{index}].{needed}")

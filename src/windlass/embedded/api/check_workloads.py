@@ -9,9 +9,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from windlass.embedded.api.check_jobs import failure_policy_errors, success_policy_errors
 from windlass.embedded.api.check_metadata import annotation_errors, at_least, label_errors, selector_errors
+from windlass.embedded.api.check_objects import claim_spec_errors
 from windlass.embedded.api.check_pod import pod_spec_errors
 from windlass.embedded.api.errors import FieldError, forbidden_field, invalid, required, unsupported
+from windlass.embedded.api.names import dns_label_problems
 from windlass.embedded.api.selectors import matches_selector
 from windlass.embedded.api.trees import Tree
 
@@ -34,11 +37,12 @@ def _labels(spec: Tree) -> Any:
     return (spec["template"].get("metadata") or {}).get("labels")
 
 
-def _selects(spec: Tree, empty: str) -> Iterator[FieldError]:
+def _selects(spec: Tree, empty: str, needed: bool = True) -> Iterator[FieldError]:
     """The selector, as far as it stands alone."""
     selector = spec.get("selector")
     if selector is None:
-        yield required("spec.selector")
+        if needed:
+            yield required("spec.selector")
         return
     wrong = list(selector_errors(selector, "spec.selector"))
     yield from wrong
@@ -151,7 +155,7 @@ def replica_set_errors(obj: Tree) -> Iterator[FieldError]:
 
 def daemon_set_errors(obj: Tree) -> Iterator[FieldError]:
     spec = obj["spec"]
-    yield from _selects(spec, "empty selector is invalid for daemonset")
+    yield from _selects(spec, "empty selector is invalid for daemonset", needed=False)
     yield from _long_running(spec)
     yield from at_least(spec, "minReadySeconds", "spec")
     strategy = spec["updateStrategy"]
@@ -181,10 +185,25 @@ def stateful_set_errors(obj: Tree) -> Iterator[FieldError]:
     if strategy.get("type") not in ("RollingUpdate", "OnDelete"):
         shown = {"Type": strategy.get("type"), "RollingUpdate": strategy.get("rollingUpdate")}
         yield invalid("spec.updateStrategy", shown, "must be 'RollingUpdate' or 'OnDelete'")
+    yield from _claims_errors(spec)
     yield from at_least(spec, "replicas", "spec")
     yield from at_least(spec, "minReadySeconds", "spec")
+    yield from at_least(spec.get("ordinals") or {}, "start", "spec.ordinals")
+    if spec.get("serviceName"):
+        for problem in dns_label_problems(spec["serviceName"]):
+            yield invalid("spec.serviceName", spec["serviceName"], problem)
     yield from _selects(spec, "empty selector is invalid for statefulset")
     yield from _long_running(spec)
+
+
+def _claims_errors(spec: Tree) -> Iterator[FieldError]:
+    policy = spec.get("persistentVolumeClaimRetentionPolicy") or {}
+    for name in ("whenDeleted", "whenScaled"):
+        if policy.get(name) not in ("Retain", "Delete"):
+            path = f"spec.persistentVolumeClaimRetentionPolicy.{name}"
+            yield unsupported(path, policy.get(name, ""), ("Retain", "Delete"))
+    for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
+        yield from claim_spec_errors(claim["spec"], f"spec.volumeClaimTemplates[{index}].spec")
 
 
 # ---- jobs
@@ -240,6 +259,8 @@ def _job_numbers(spec: Tree, path: str) -> Iterator[FieldError]:
         for name in ("backoffLimitPerIndex", "maxFailedIndexes"):
             if spec.get(name) is not None:
                 yield invalid(f"{path}.{name}", spec[name], "requires indexed completion mode")
+    yield from failure_policy_errors(spec, path)
+    yield from success_policy_errors(spec, path)
     replaced = spec.get("podReplacementPolicy")
     if replaced is not None and replaced not in _REPLACEMENT:
         yield unsupported(f"{path}.podReplacementPolicy", replaced, _REPLACEMENT)

@@ -18,7 +18,7 @@ from windlass.embedded.api.moments import age
 from windlass.embedded.api.schema import OBJECT_META, Node, Raw, defined
 from windlass.embedded.api.structural import drop_nulls, fill_defaults, pruned, schema_errors
 from windlass.embedded.api.tables import Column, Columns
-from windlass.embedded.api.trees import Tree
+from windlass.embedded.api.trees import Tree, too_deep
 
 _AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 _SCALE = Subresource("scale", "Scale", group="autoscaling", version="v1")
@@ -62,6 +62,8 @@ class Custom:
             raise ApiError.bad_request(
                 head + "json: cannot unmarshal into Go value of type map[string]interface {}"
             )
+        if too_deep(obj):
+            raise ApiError.bad_request(head + "exceeded max depth")
         unknown: list[str] = []
         body = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")}
         made: Tree = {"apiVersion": kind.api_version, "kind": kind.kind}

@@ -17,8 +17,9 @@ from typing import Any
 from windlass.embedded.api.errors import ApiError, Tree, quoted
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.moments import Unreadable, microtime, time
-from windlass.embedded.api.quantities import NotAQuantity, canonical
+from windlass.embedded.api.quantities import NO_MATCH, NotAQuantity, canonical
 from windlass.embedded.api.schema import OBJECT_META, Node, defined, of_kind
+from windlass.embedded.api.trees import too_deep
 
 _RANGES = {"int32": 2**31, "int64": 2**63}
 
@@ -38,7 +39,10 @@ class Mismatch(Exception):
         if self.why:
             return self.why
         where = f"Go struct field {self.struct}.{'.'.join(self.path)}" if self.path else "Go value"
-        return f"json: cannot unmarshal {json_name(self.value)} into {where} of type {self.wanted}"
+        found = json_name(self.value)
+        if found == "number" and self.wanted in _RANGES:
+            found = f"number {quoted(self.value)}"
+        return f"json: cannot unmarshal {found} into {where} of type {self.wanted}"
 
 
 class _Notes:
@@ -313,7 +317,7 @@ def _number(value: Any, notes: _Notes) -> Any:
 
 def _quantity(value: Any, notes: _Notes) -> Any:
     if isinstance(value, dict | list):
-        raise Mismatch(value, "resource.Quantity")
+        raise Mismatch(value, "", NO_MATCH)
     try:
         return canonical(value)
     except NotAQuantity as problem:
@@ -338,9 +342,7 @@ def _microtime(value: Any, notes: _Notes) -> Any:
 
 def _moment(value: Any, read: Callable[[str], str]) -> Any:
     if type(value) is not str:
-        raise Mismatch(
-            value, "string", f"json: cannot unmarshal {json_name(value)} into Go value of type string"
-        )
+        raise Mismatch(value, "string")
     try:
         return read(value)
     except Unreadable as problem:
@@ -348,6 +350,8 @@ def _moment(value: Any, read: Callable[[str], str]) -> Any:
 
 
 def _anything(value: Any, notes: _Notes) -> Any:
+    if isinstance(value, dict | list) and too_deep(value):
+        raise Mismatch(value, "", "exceeded max depth")
     return value
 
 
@@ -359,7 +363,7 @@ def json_name(value: object) -> str:
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int | float):
-        return f"number {quoted(value)}" if isinstance(value, float) or abs(value) >= 2**31 else "number"
+        return "number"
     names = {str: "string", list: "array", dict: "object", type(None): "null"}
     return names.get(type(value), "value")
 
@@ -372,7 +376,9 @@ def _go_type(node: Node) -> str:
     if node.type == "list":
         return f"[]{_go_type(node.items)}"
     if node.type == "map":
-        return f"map[string]{_go_type(node.values)}"
+        return "v1.ResourceList" if node.values.type == "quantity" else f"map[string]{_go_type(node.values)}"
+    if node.target.get("format") == "byte":
+        return "[]uint8"
     if node.name:
         *_, version, name = node.name.split(".")
         return f"{version}.{name}"

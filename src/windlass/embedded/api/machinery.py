@@ -14,11 +14,11 @@ from windlass.embedded.api.custom import Custom
 from windlass.embedded.api.decode import decode
 from windlass.embedded.api.errors import ApiError, FieldError, quoted
 from windlass.embedded.api.kinds import Kind, Kinds
-from windlass.embedded.api.patches import json_patch, merge_patch
+from windlass.embedded.api.patches import check_merge_patch, json_patch, merge_patch
 from windlass.embedded.api.schema import Node, of_kind
 from windlass.embedded.api.strategic import strategic_merge
 from windlass.embedded.api.tables import table
-from windlass.embedded.api.trees import Tree
+from windlass.embedded.api.trees import Tree, too_deep
 from windlass.embedded.api.validation import creation_errors, update_errors
 
 JSON_PATCH = "application/json-patch+json"
@@ -78,6 +78,8 @@ class Machinery:
             if found is not None:
                 return found.decode(obj, field_validation)
             return decode(kind, obj, field_validation)
+        except RecursionError:
+            raise ApiError.bad_request("exceeded max depth") from None
         except ApiError as refusal:
             raise _about_patch(refusal, obj) if patched and refusal.code == 400 else refusal from None
 
@@ -115,13 +117,12 @@ class Machinery:
 
     def patch(self, kind: Kind, obj: Tree, patch: Any, content_type: str) -> Tree:
         """The object after a patch, which must then be decoded again."""
+        if isinstance(patch, dict | list) and too_deep(patch):
+            raise ApiError.bad_request("error decoding patch: exceeded max depth")
         if content_type == JSON_PATCH:
             return json_patch(obj, patch)
         if content_type == MERGE_PATCH:
-            if not isinstance(patch, dict):
-                raise ApiError.bad_request(
-                    "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"
-                )
+            check_merge_patch(patch)
             merged: Tree = merge_patch(obj, patch)
             return merged
         if content_type == STRATEGIC_PATCH and not kind.custom:

@@ -6,6 +6,7 @@ Fed by validation, selectors and CustomResourceDefinitions. The wording is the K
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -42,6 +43,15 @@ _MUST_ENVIRONMENT = (
 _MUST_CONFIG_KEY = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
 
 
+def _remembered(check: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
+    """Keeps the answers about names of a usual length; a client can't fill the memory with others."""
+    known = lru_cache(maxsize=1 << 14)(check)
+    return lambda name: known(name) if len(name) <= _USUAL else check(name)
+
+
+_USUAL = 320
+
+
 def _like(must: str, pattern: str, *examples: str) -> str:
     shown = "  or ".join(f"'{each}'," for each in examples)
     return f"{must} (e.g. {shown} regex used for validation is '{pattern}')"
@@ -51,7 +61,7 @@ def _too_long(most: int) -> str:
     return f"must be no more than {most} bytes"
 
 
-@lru_cache(maxsize=1 << 12)
+@_remembered
 def dns_label_problems(value: str) -> list[str]:
     problems = [_too_long(63)] if len(value) > 63 else []
     if not _LABEL.fullmatch(value) and _SUBDOMAIN.fullmatch(value):
@@ -61,7 +71,7 @@ def dns_label_problems(value: str) -> list[str]:
     return problems
 
 
-@lru_cache(maxsize=1 << 12)
+@_remembered
 def dns_subdomain_problems(value: str) -> list[str]:
     problems = ["must be no more than 253 characters"] if len(value) > 253 else []
     if not _SUBDOMAIN.fullmatch(value):
@@ -70,7 +80,7 @@ def dns_subdomain_problems(value: str) -> list[str]:
     return problems
 
 
-@lru_cache(maxsize=1 << 12)
+@_remembered
 def dns_1035_problems(value: str) -> list[str]:
     problems = [_too_long(63)] if len(value) > 63 else []
     if not _SERVICE.fullmatch(value):
@@ -78,7 +88,7 @@ def dns_1035_problems(value: str) -> list[str]:
     return problems
 
 
-@lru_cache(maxsize=1 << 14)
+@_remembered
 def label_key_problems(key: str) -> list[str]:
     """Also of annotations, taints, resource names: an optional domain, a slash, a name."""
     prefix, slash, name = key.rpartition("/")
@@ -106,7 +116,7 @@ def label_key_problems(key: str) -> list[str]:
 _QUALIFIED_TEXT = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 
 
-@lru_cache(maxsize=1 << 14)
+@_remembered
 def label_value_problems(value: str) -> list[str]:
     problems = [_too_long(63)] if len(value) > 63 else []
     if not _VALUE.fullmatch(value):
@@ -115,12 +125,12 @@ def label_value_problems(value: str) -> list[str]:
     return problems
 
 
-@lru_cache(maxsize=1 << 12)
+@_remembered
 def environment_problems(name: str) -> list[str]:
     return [] if _ENVIRONMENT.fullmatch(name) else [_MUST_ENVIRONMENT]
 
 
-@lru_cache(maxsize=1 << 12)
+@_remembered
 def config_key_problems(key: str) -> list[str]:
     problems = [_too_long(253)] if len(key) > 253 else []
     if not _CONFIG_KEY.fullmatch(key):
@@ -132,7 +142,7 @@ def config_key_problems(key: str) -> list[str]:
     return problems
 
 
-@lru_cache(maxsize=1 << 12)
+@_remembered
 def path_segment_problems(name: str) -> list[str]:
     """Names of roles and the like: anything that fits into a path."""
     if name in (".", ".."):
@@ -140,13 +150,13 @@ def path_segment_problems(name: str) -> list[str]:
     return [f"may not contain '{each}'" for each in "/%" if each in name]
 
 
-@lru_cache(maxsize=1 << 12)
+@_remembered
 def dns_1123_service_problems(name: str) -> list[str]:
     """Names of Services: an RFC 1123 label since Kubernetes 1.34."""
     return dns_label_problems(name)
 
 
-@lru_cache(maxsize=1 << 12)
+@_remembered
 def port_name_problems(name: str) -> list[str]:
     problems = []
     if len(name) > 15:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from windlass.embedded.api.decode import json_name
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.trees import Tree, clone
 
@@ -30,22 +31,36 @@ def merge_patch(value: Any, patch: Any) -> Any:
 
 def json_patch(value: Tree, operations: Any) -> Tree:
     """The value after all operations; a 422 (and no change) if one of them can't be carried out."""
+    if operations is None:
+        return value
     if not isinstance(operations, list):
-        raise ApiError.bad_request(
-            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
-        )
+        raise _undecodable(operations, "[]handlers.jsonPatchOp")
     if len(operations) > MOST_OPERATIONS:
         raise ApiError.too_large(
             f"The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {len(operations)}"
         )
     made: Any = clone(value)
     for operation in operations:
-        if not isinstance(operation, dict):
-            raise ApiError.bad_request("error decoding patch: an operation is not an object")
-        made = _carry_out(made, operation)
+        if operation is not None and not isinstance(operation, dict):
+            raise _undecodable(operation, "handlers.jsonPatchOp")
+        made = _carry_out(made, operation or {})
     if not isinstance(made, dict):
         raise _refused()
     return made
+
+
+def check_merge_patch(patch: Any) -> None:
+    """Only objects are merged into objects."""
+    if patch is None:
+        raise ApiError.bad_request("Invalid JSON Patch")
+    if not isinstance(patch, dict):
+        raise _undecodable(patch, "map[string]interface {}")
+
+
+def _undecodable(value: Any, wanted: str) -> ApiError:
+    return ApiError.bad_request(
+        f"error decoding patch: json: cannot unmarshal {json_name(value)} into Go value of type {wanted}"
+    )
 
 
 def _refused() -> ApiError:

@@ -33,7 +33,7 @@ def canonical(raw: str | int | float) -> str:
 
 def _written_number(raw: object) -> str:
     if isinstance(raw, bool) or not isinstance(raw, int | float):
-        raise NotAQuantity(_NO_MATCH)
+        raise NotAQuantity(NO_MATCH)
     return str(raw) if isinstance(raw, int) else repr(raw)
 
 
@@ -48,7 +48,7 @@ def style(text: str) -> QuantityStyle:
 def amount(text: str) -> Fraction:
     """The exact value."""
     if not _SHAPE.fullmatch(text) or not _NUMBER.match(text):
-        raise NotAQuantity(_NO_MATCH)
+        raise NotAQuantity(NO_MATCH)
     try:
         return parse_quantity(text)
     except InputError as problem:
@@ -62,4 +62,4 @@ def written(value: Fraction, like: str) -> str:
     return format_quantity(value, style(like))
 
 
-_NO_MATCH = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+NO_MATCH = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"

@@ -23,6 +23,9 @@ _Requirement = Callable[[Labels], bool]
 _TOKENS = re.compile(r"\s*(==|=|!=|!|,|\(|\)|<|>|[^\s=!,()<>]+)")
 
 
+_SIGNS = ("=", "==", "!=", ",", "(", ")", "<", ">")
+
+
 def label_selector(text: str) -> Match | None:
     """A function on objects; none where everything matches."""
     requirements = parse_labels(text)
@@ -47,10 +50,11 @@ def parse_labels(text: str) -> tuple[_Requirement, ...]:
         requirements.append(requirement)
         if at < len(tokens):
             if tokens[at] != ",":
-                raise _unparsable(f"found '{tokens[at]}', expected: ',' or 'end of string'")
+                raise ApiError.bad_request(f"found '{tokens[at]}', expected: ',' or 'end of string'")
             at += 1
-            if at == len(tokens):
-                raise _unparsable("found '', expected: identifier after ','")
+            if at == len(tokens) or tokens[at] in _SIGNS:
+                found = tokens[at] if at < len(tokens) else ""
+                raise ApiError.bad_request(f"found '{found}', expected: identifier after ','")
     return tuple(requirements)
 
 
@@ -62,8 +66,10 @@ def _requirement(tokens: list[str], at: int) -> tuple[_Requirement, int]:
     absent = tokens[at] == "!"
     at += absent
     key = tokens[at] if at < len(tokens) else ""
-    if not key or key in "=!=,()<>":
-        raise _unparsable(f"found '{key}', expected: !, identifier, or 'end of string'")
+    if absent and (not key or key in ("!", *_SIGNS)):
+        raise _unparsable(f"found '{key}', expected: identifier")
+    if key in _SIGNS:
+        raise ApiError.bad_request(f"found '{key}', expected: !, identifier, or 'end of string'")
     _check(label_key_problems(key), "key", key)
     at += 1
     operator = tokens[at] if at < len(tokens) else ""
@@ -96,7 +102,7 @@ def _check(problems: list[str], field: str, value: str) -> None:
 def _exact(tokens: list[str], at: int) -> tuple[str, int]:
     if at >= len(tokens) or tokens[at] == ",":
         return "", at
-    if tokens[at] in ("=", "==", "!=", "!", "(", ")", "<", ">"):
+    if tokens[at] in ("!", *_SIGNS):
         raise _unparsable(f"found '{tokens[at]}', expected: identifier")
     return tokens[at], at + 1
 
@@ -135,9 +141,8 @@ def _among(key: str, values: frozenset[str], inside: bool) -> _Requirement:
 def _ordered(key: str, operator: str, value: str) -> _Requirement:
     limit = _whole(value)
     if limit is None:
-        raise _unparsable(
-            f"values[0][{key}]: Invalid value: {quoted(value)}: for 'Gt', 'Lt' operators, the value must be an integer"
-        )
+        what = "for 'Gt', 'Lt' operators, the value must be an integer"
+        raise _unparsable(f"values[0]: Invalid value: {quoted(value)}: {what}")
 
     def holds(labels: Labels) -> bool:
         found = _whole(labels.get(key, ""))

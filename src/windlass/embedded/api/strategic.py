@@ -23,6 +23,8 @@ _UNKNOWN = Node({})
 
 def strategic_merge(value: Tree, patch: Any, node: Node) -> Tree:
     """The object with the patch laid over it."""
+    if patch is None:
+        return value
     if not isinstance(patch, dict):
         raise ApiError.bad_request(
             f"json: cannot unmarshal {json_name(patch)} into Go value of type map[string]interface {{}}"

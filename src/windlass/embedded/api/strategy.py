@@ -192,6 +192,8 @@ def _status_only(kind: Kind, new: Tree, old: Tree) -> Tree:
         made["metadata"]["managedFields"] = new["metadata"]["managedFields"]
     if "status" not in new:
         made.pop("status", None)
+    if (kind.group, kind.kind) == ("", "Pod") and "qosClass" in old.get("status", {}):
+        made["status"].setdefault("qosClass", old["status"]["qosClass"])
     if not kind.custom:
         for name in ("labels", "annotations", "finalizers", "ownerReferences"):
             _copy(made["metadata"], new["metadata"], name)

@@ -29,3 +29,22 @@ def dig(value: Any, *names: str) -> Any:
             return None
         value = value.get(name)
     return value
+
+
+DEEPEST = 200
+"""Objects that are nested deeper are refused: nobody writes them by hand, and every walk over them is a stack."""
+
+
+def too_deep(value: Any, most: int = DEEPEST) -> bool:
+    """Whether containers are nested more than so many times, found out without a stack of its own."""
+    level = [value]
+    for _ in range(most):
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if type(each) is dict else each)
+            if type(inner) in _NESTED
+        ]
+        if not level:
+            return False
+    return True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from windlass.embedded.api import check_networks as networks
 from windlass.embedded.api import check_objects as objects
 from windlass.embedded.api import check_others as others
 from windlass.embedded.api import check_updates as updates
@@ -73,7 +74,13 @@ _CONTENTS: dict[tuple[str, str], Callable[[Tree], Iterable[FieldError]]] = {
     ("", "Pod"): _pod_errors,
     ("", "ConfigMap"): others.config_map_errors,
     ("", "ReplicationController"): workloads.replication_controller_errors,
-    ("networking.k8s.io", "Ingress"): objects.ingress_errors,
+    ("", "Endpoints"): networks.endpoints_errors,
+    ("discovery.k8s.io", "EndpointSlice"): networks.endpoint_slice_errors,
+    ("networking.k8s.io", "Ingress"): networks.ingress_errors,
+    ("networking.k8s.io", "NetworkPolicy"): networks.network_policy_errors,
+    ("apps", "ControllerRevision"): objects.controller_revision_errors,
+    (_STORAGE, "CSINode"): objects.csi_node_errors,
+    (_STORAGE, "VolumeAttachment"): objects.volume_attachment_errors,
     ("", "Secret"): others.secret_errors,
     ("", "Service"): others.service_errors,
     ("", "ResourceQuota"): others.quota_errors,

@@ -114,7 +114,7 @@ def _create_new(
     is_recreate = (deployment["spec"].get("strategy") or {}).get("type") == "Recreate"
     replicas = _first_size(deployment, old, is_recreate, pods)
     made = _replica_set(deployment, name, digest, revision, replicas)
-    plan.add(Patch(RESOURCE, deployment, {"metadata": {"annotations": {REVISION: str(revision)}}}))
+    plan.add(Patch(RESOURCE, deployment, {"metadata": {"annotations": {REVISION: str(revision)}}}, "status"))
     plan.add(Create(REPLICA_SETS, deployment, made, quiet=True))
     if replicas:
         said = f"Scaled up replica set {name} from 0 to {replicas}"
@@ -186,7 +186,7 @@ def _keep_revision(plan: Plan, deployment: Tree, new: Tree, old: Sequence[Tree])
     if int(new["spec"].get("minReadySeconds") or 0) != min_ready:
         merge["spec"] = {"minReadySeconds": min_ready}
     plan.add(Patch(REPLICA_SETS, new, merge))
-    plan.add(Patch(RESOURCE, deployment, {"metadata": {"annotations": {REVISION: str(revision)}}}))
+    plan.add(Patch(RESOURCE, deployment, {"metadata": {"annotations": {REVISION: str(revision)}}}, "status"))
 
 
 def _clean_up(plan: Plan, deployment: Tree, new: Tree | None, old: Sequence[Tree]) -> None:

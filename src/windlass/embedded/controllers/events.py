@@ -17,11 +17,30 @@ LIFETIME = 3600.0
 LONGEST_MESSAGE = 1024
 
 
-class EventWriter:
-    """Writes events of one component; `host` is the node for a kubelet's."""
+class Allowance:
+    """How many events that only tell of normal things may be written: so many at once, then so many a second."""
 
-    def __init__(self, door: Door, component: str) -> None:
-        self._door, self._component = door, component
+    def __init__(self, burst: float = 1000.0, rate: float = 50.0) -> None:
+        self._left, self._burst, self._rate = burst, burst, rate
+        self._at = 0.0
+
+    def take(self, now: float) -> bool:
+        self._left = min(self._burst, self._left + max(0.0, now - self._at) * self._rate)
+        self._at = max(self._at, now)
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class EventWriter:
+    """Writes events of one component; `host` is the node for a kubelet's.
+
+    With an allowance, normal events beyond it are dropped, as a kubelet drops them; warnings never are.
+    """
+
+    def __init__(self, door: Door, component: str, allowance: Allowance | None = None) -> None:
+        self._door, self._component, self._allowance = door, component, allowance
         self._known: OrderedDict[tuple[str, ...], tuple[str, str]] = OrderedDict()
 
     def write(
@@ -36,6 +55,8 @@ class EventWriter:
         field: str = "",
     ) -> None:
         """An event that can't be written is lost: nothing depends on one."""
+        if type == "Normal" and self._allowance is not None and not self._allowance.take(now):
+            return
         message = message[:LONGEST_MESSAGE]
         target = _reference(regarding, field)
         key = (target.get("uid", ""), target["name"], field, type, reason, message, host)

@@ -38,20 +38,17 @@ class Context:
         return found
 
     def storage(self, kind: Kind) -> Kind:
-        """The kind in the version that is stored."""
-        if kind.custom:
-            return kind
+        """The kind in the version that is stored; a custom one in its preferred version."""
         return self.kinds.named(kind.store) or kind
 
-    def as_stored(self, kind: Kind, stored: Stored) -> bool:
-        """Whether the stored bytes are what a client of this version reads."""
-        return not kind.stored_as and (not kind.custom or stored.tree.get("apiVersion") == kind.api_version)
-
     def to_stored(self, kind: Kind, tree: Tree) -> tuple[Kind, Tree]:
-        """From the version of a request to the one that is stored. Custom objects keep the version they came in."""
+        """From the version of a request to the one that is stored."""
+        storage = self.storage(kind)
+        if storage.api_version == kind.api_version:
+            return kind, tree
         if kind.group == _EVENTS:
-            return self.storage(kind), events.as_core(tree)
-        return kind, tree
+            return storage, events.as_core(tree)
+        return storage, {**tree, "apiVersion": storage.api_version}
 
     def from_stored(self, kind: Kind, stored: Stored) -> Tree:
         """What is stored, in the version of a request. Shared: not to be changed."""

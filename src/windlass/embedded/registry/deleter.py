@@ -53,8 +53,9 @@ class Deleter:
         if not marked["metadata"].get("finalizers") and grace == 0:
             if options.dry_run:
                 return stored, True
-            last = marked if storage.resource == "pods" else None  # whoever watches sees that it was deleted
-            return self._context.store.remove(storage.store, stored.key, last), True
+            if storage.resource == "pods" and marked != tree:  # in two steps, so that watchers see the first
+                self._context.store.put(storage.store, stored.key, marked)
+            return self._context.store.remove(storage.store, stored.key), True
         if marked == tree:
             return stored, False
         return self._writer.replace(storage, stored, marked, options.dry_run), False
@@ -76,7 +77,7 @@ class Deleter:
         if not held:
             if options.dry_run:
                 return stored, True
-            return self._context.store.remove(kind.store, stored.key, None), True
+            return self._context.store.remove(kind.store, stored.key), True
         if "deletionTimestamp" in tree["metadata"]:
             return stored, False
         marked = with_metadata(tree, deletionTimestamp=rfc3339(self._context.clock()))

@@ -146,10 +146,10 @@ class Writer:
         return self._context.store.put(kind.store, key, tree)
 
     def _finish(self, kind: Kind, stored: Stored, tree: Tree, dry_run: bool) -> Stored:
-        """The last finalizer is off an object that is being deleted: it goes."""
-        if dry_run:
-            return Stored(stored.key, 0, msgspec.json.encode(tree), tree)
-        return self._context.store.remove(kind.store, stored.key, tree)
+        """The last finalizer is off an object that is being deleted: it goes, as it was stored last."""
+        if not dry_run:
+            self._context.store.remove(kind.store, stored.key)
+        return Stored(stored.key, stored.version, msgspec.json.encode(tree), tree)
 
     def _name_of(self, kind: Kind, tree: Tree, namespace: str) -> str:
         """The object's name, or one made from `generateName` that nobody has."""

@@ -52,11 +52,25 @@ class Need:
             self.devices[SHARE] = request.count
 
 
-def admit(node: Tree, need: Need, others: Iterable[Need]) -> None:
+class Room:
+    """What nodes have to give, read again only when a node's status has changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Tree, dict[str, int]]] = {}
+
+    def of(self, node: Tree) -> Mapping[str, int]:
+        name, status = node["metadata"]["name"], node.get("status") or {}
+        given = status.get("allocatable") or status.get("capacity") or {}
+        known = self._known.get(name)
+        if known is None or known[0] != given:
+            decoded = convert(node, Node)
+            assert isinstance(decoded, Node)
+            known = self._known[name] = (given, dict(node_quantities(decoded)[1]))
+        return known[1]
+
+
+def admit(allocatable: Mapping[str, int], need: Need, others: Iterable[Need]) -> None:
     """Raises `Rejected` where the node has no room beside the pods that it runs."""
-    decoded = convert(node, Node)
-    assert isinstance(decoded, Node)
-    _, allocatable = node_quantities(decoded)
     running = list(others)
     if "pods" in allocatable and len(running) + 1 > allocatable["pods"]:
         raise _out_of("pods", 1, len(running), allocatable["pods"])

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 from windlass.embedded.controllers.objects import Tree, name_of, namespace_of, seconds, timestamp, uid_of
-from windlass.embedded.runtime.containers import Exit, Process
+from windlass.embedded.runtime.containers import Exit, Launch, Process
 
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 300.0
 FORGIVEN_SECONDS = 600.0
@@ -19,6 +19,7 @@ class Box:
     spec: Tree
     role: str
     process: Process | None = None
+    launch: Launch | None = None
     started_at: float = 0.0
     ended: Exit | None = None
     ended_at: float = 0.0

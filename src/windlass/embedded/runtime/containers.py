@@ -34,11 +34,12 @@ class CannotStart(Exception):
         self.reason, self.message = reason, message
 
 
-@dataclass(frozen=True)
+@dataclass
 class Launch:
     """Everything that is known when a container starts."""
 
     pod: Tree
+    """As it is now: it is renewed with every step of the pod, so that no old version of it is kept alive."""
     container: Tree
     attempt: int
     """Counted from 0."""

@@ -1,7 +1,7 @@
 """The nodes' signs of life: a Lease for each, renewed in turn, and their status when something about it changes.
 
 A worker of the controllers' loop. Ten seconds between renewals, as a kubelet does; in a park of more than five
-hundred nodes longer, so that signs of life stay under fifty writes a second, with leases that last accordingly.
+hundred nodes longer, so that signs of life stay under twenty writes a second, with leases that last accordingly.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from windlass.model.device import UNHEALTHY_ANNOTATION
 
 LEASES, NAMESPACE = "leases.coordination.k8s.io", "kube-node-lease"
 INTERVAL = 10.0
-MOST_A_SECOND = 50.0
+MOST_A_SECOND = 20.0
 
 
 class Heartbeat:

@@ -13,7 +13,7 @@ from typing import Protocol
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.doors import Door
-from windlass.embedded.controllers.events import EventWriter
+from windlass.embedded.controllers.events import Allowance, EventWriter
 from windlass.embedded.controllers.objects import (
     Tree,
     annotations_of,
@@ -28,7 +28,7 @@ from windlass.embedded.controllers.objects import (
 )
 from windlass.embedded.controllers.pods import is_finished
 from windlass.embedded.runtime.addresses import Addresses
-from windlass.embedded.runtime.admission import REJECTED, Need, Rejected, admit
+from windlass.embedded.runtime.admission import REJECTED, Need, Rejected, Room, admit
 from windlass.embedded.runtime.box import Box
 from windlass.embedded.runtime.containers import Containers, Exit, Launch
 from windlass.embedded.runtime.environment import container_environment
@@ -60,7 +60,8 @@ class Kubelet:
         self, door: Door, cache: Cache, park: Park, containers: Containers, start_seconds: float = 0.0
     ) -> None:
         self._door, self._cache, self._park, self._containers = door, cache, park, containers
-        self._events = EventWriter(door, self.name)
+        self._events = EventWriter(door, self.name, Allowance())
+        self._room = Room()
         self._start_seconds = start_seconds
         self._addresses = Addresses()
         self.runs: dict[str, PodRun] = {}
@@ -143,7 +144,8 @@ class Kubelet:
         node = self._cache.get("nodes", machine.name)
         if node is not None and not known:
             running = self._needs.get(machine.name, {})
-            admit(node, need, [each for other, each in running.items() if other != key])
+            others = [each for other, each in running.items() if other != key]
+            admit(self._room.of(node), need, others)
         given = annotations_of(pod).get(GIVEN) if known else ""
         wish = [
             int(word) for word in (given or annotations_of(pod).get(WISH, "")).split(",") if word.isdigit()

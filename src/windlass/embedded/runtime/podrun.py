@@ -67,7 +67,8 @@ class PodRun:
             if not state.get("running"):
                 continue
             started = seconds(state["running"].get("startedAt"))
-            process = self._containers.resume(self._launch(self.pod, box), started, now)
+            box.launch = self._launch(self.pod, box)
+            process = self._containers.resume(box.launch, started, now)
             box.started_at = started
             if process is not None:
                 box.process = process
@@ -79,6 +80,8 @@ class PodRun:
         self.pod = pod
         self.began_at = self.began_at or now
         for box in self.boxes:
+            if box.launch is not None:
+                box.launch.pod = pod
             if box.process is not None and (ended := box.process.poll(now)) is not None:
                 box.end(ended, now)
         if self.is_over:
@@ -152,7 +155,8 @@ class PodRun:
         if not self._has_image(box, now):
             return False
         try:
-            process = self._containers.start(self._launch(self.pod, box), now)
+            box.launch = self._launch(self.pod, box)
+            process = self._containers.start(box.launch, now)
         except CannotStart as error:
             if box.waiting != (error.reason, error.message):
                 self._tell("Warning", "Failed", f"Error: {error.message}", box.name)

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from windlass.dump.yamltext import read_documents
 from windlass.embedded.api.errors import ApiError
@@ -34,8 +35,8 @@ async def read(request: web.BaseRequest) -> bytes:
         return await request.read()
     except web.HTTPRequestEntityTooLarge:
         raise ApiError.too_large(f"limit is {MOST_BYTES}") from None
-    except ValueError as error:  # a content encoding that is not what it says
-        raise ApiError.bad_request(f"the body of the request can't be read: {error}") from None
+    except (ValueError, HttpProcessingError, web.RequestPayloadError):  # not in the encoding that it says
+        raise ApiError.bad_request("the body of the request can't be read") from None
 
 
 def content_type(request: web.BaseRequest) -> str:

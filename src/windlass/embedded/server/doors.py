@@ -32,7 +32,7 @@ ADMIN = User("system:admin", ("system:masters", "system:authenticated"))
 class Doors:
     def __init__(self, token: str, hosts: Collection[str] = ()) -> None:
         """`hosts`: names besides those of loopback under which the server may be called."""
-        self._header = f"Bearer {token}"
+        self._token = token.encode()
         self._names = frozenset((*LOOPBACK, *(_bracketed(host) for host in hosts)))
         self._any = bool({"0.0.0.0", "[::]"} & self._names)
         self._guests: dict[str, tuple[User, float]] = {}
@@ -53,10 +53,12 @@ class Doors:
         origin = headers.get("Origin")
         if origin is not None and origin != f"https://{host}":
             raise ApiError(403, "Forbidden", f"forbidden: requests of the origin {origin!r} are not allowed")
-        given = headers.get("Authorization", "")
-        if hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._header.encode()):
+        scheme, _, token = headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            raise ApiError.unauthorized()
+        if hmac.compare_digest(token.encode("utf-8", "surrogateescape"), self._token):
             return ADMIN
-        user, until = self._guests.get(given.removeprefix("Bearer "), (ADMIN, 0.0))
+        user, until = self._guests.get(token, (ADMIN, 0.0))
         if until <= time.time():
             raise ApiError.unauthorized()
         return user

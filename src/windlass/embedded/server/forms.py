@@ -96,17 +96,18 @@ class Writing:
         if self._include not in ("None", "Metadata", "Object"):
             raise ApiError.bad_request(f'unrecognized includeObject value: "{include}"')
         self._headers = True
-        self.as_stored = (
-            form.shape == PLAIN
-            and not form.yaml
-            and registry.context.storage(kind).api_version == kind.api_version
-        )
-        """Whether the stored bytes are already what the client wants."""
+        self._bytes_may_do = form.shape == PLAIN and not form.yaml and not kind.stored_as
+        self.as_stored = self._bytes_may_do and not kind.custom
+        """Whether the stored bytes are what the client wants, of every object."""
+
+    def as_it_is(self, stored: Stored) -> bool:
+        """Whether the stored bytes of this object are what the client wants; custom kinds have several versions."""
+        if self.as_stored:
+            return True
+        return self._bytes_may_do and bool(stored.tree.get("apiVersion") == self._kind.api_version)
 
     def one(self, stored: Stored) -> bytes:
-        if self.as_stored:
-            return stored.raw
-        return self._encoded(self._tree(stored))
+        return stored.raw if self.as_it_is(stored) else self._encoded(self._tree(stored))
 
     def event(self, stored: Stored) -> bytes:
         """The object of a watch event. Only the first Table of a watch has the columns' names."""
@@ -150,15 +151,17 @@ class Writing:
             kind, version = "PartialObjectMetadataList", self._form.api_version
         else:
             kind, version = self._kind.list_of, self._kind.api_version
+        if self._form.yaml:
+            items = [self._tree(each) for each in page.items]
+            return self._encoded({"kind": kind, "apiVersion": version, "metadata": metadata, "items": items})
+        head = b'{"kind":"%b","apiVersion":"%b","metadata":%b,"items":[' % (
+            kind.encode(),
+            version.encode(),
+            msgspec.json.encode(metadata),
+        )
         if self.as_stored:
-            head = b'{"kind":"%b","apiVersion":"%b","metadata":%b,"items":[' % (
-                kind.encode(),
-                version.encode(),
-                msgspec.json.encode(metadata),
-            )
             return b"%b%b]}\n" % (head, b",".join([each.raw for each in page.items]))
-        items = [self._tree(each) for each in page.items]
-        return self._encoded({"kind": kind, "apiVersion": version, "metadata": metadata, "items": items})
+        return b"%b%b]}\n" % (head, b",".join([self.one(each) for each in page.items]))
 
     def _tree(self, stored: Stored) -> Tree:
         if self._form.shape == TABLE:

@@ -147,7 +147,7 @@ class Watching:
         told = self._filtered(change)
         if told is not None:
             kind, stored = told
-            if self._writing.as_stored and kind == change.type and stored is change.new:
+            if kind == change.type and stored is change.new and self._writing.as_it_is(stored):
                 self._put(change.line)
             else:
                 self._put(line_of(kind, self._writing.event(stored)))

@@ -61,12 +61,6 @@ class Shelf:
         while len(self._history) > self._most or self._bytes > MOST_BYTES:
             self._forget()
 
-    def compact(self, version: int) -> None:
-        """Forget everything up to a version."""
-        while self._history and self._history[0].version <= version:
-            self._forget()
-        self.compacted = max(self.compacted, version)
-
     def ordered(self, namespace: str = "", after: Key | None = None) -> Iterator[Stored]:
         """As it is now, in the order of keys; of one namespace, and from a key on, where asked."""
         keys, items = self._keys, self.items

@@ -70,11 +70,11 @@ class Store:
         self._apply(Change(resource, version, ADDED if old is None else MODIFIED, new, old))
         return new
 
-    def remove(self, resource: str, key: Key, last: Tree | None = None) -> Stored:
-        """Take an object away. `last` is its final state, where that differs from what is stored."""
+    def remove(self, resource: str, key: Key) -> Stored:
+        """Take an object away. What is left of it is its last state, with the version of its end."""
         old = self.shelf(resource).items[key]
         version = self.version + 1
-        tree = dict(last if last is not None else old.tree)
+        tree = dict(old.tree)
         tree["metadata"] = {**tree["metadata"], "resourceVersion": str(version)}
         gone = Stored(key, version, msgspec.json.encode(tree), tree)
         self._apply(Change(resource, version, DELETED, gone, old))

@@ -53,9 +53,7 @@ def this_machine(
     advertised = resources_of(inventory, config)
     labels = node_labels(inventory, config, machine=platform.node())
     tree = _node(inventory, labels, advertised, {LAYOUT_ANNOTATION: layout(inventory)[0]}, now)
-    names = (
-        ", ".join(f"{gpu.index}: {gpu.name}" for gpu in inventory.gpus) or "none (the driver lists none)"
-    )
+    names = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in inventory.gpus) or "none (the driver lists none)"
     return ThisMachine(tree, _machine(tree, inventory, advertised), inventory, names), opened
 
 
