@@ -1306,4 +1306,70 @@ MORE |= {
         ],
     ),
 }  # fmt: skip
+DRA = "resource.k8s.io/v1"
+CLAIMS_ONE = {
+    "containers": [{"name": "main", "resources": {"claims": [{"name": "gpu"}]}}],
+    "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}],
+}
+
+
+def claims_scene(*more: Tree, template: str = "one") -> list[Tree]:
+    """A pod that claims a device of the class gpu.nvidia.com."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+    spec = {"spec": {"devices": {"requests": [request]}}}
+    return [
+        node("g1"),
+        thing("DeviceClass", "gpu.nvidia.com", {}, DRA, namespace=""),
+        thing("ResourceClaimTemplate", template, spec, DRA),
+        pod("asked", spec=CLAIMS_ONE),
+        *more,
+    ]
+
+
+def device_slice(*devices: str) -> Tree:
+    spec = {
+        "driver": "gpu.nvidia.com",
+        "nodeName": "g1",
+        "pool": {"name": "g1"},
+        "devices": [{"name": one} for one in devices],
+    }
+    return thing("ResourceSlice", "g1-slice", spec, DRA, namespace="")
+
+
+MORE |= {
+    "template-of-another-name": Case("DRA_CLAIM_INVALID", MANY, claims_scene(template="single-gpu")),
+    "container-uses-a-claim-that-is-not-listed": Case(
+        "DRA_CLAIM_INVALID",
+        MANY,
+        [node("g1"), pod("asked", spec={**CLAIMS_ONE, "resourceClaims": [{"name": "device", "resourceClaimTemplateName": "one"}]})],
+    ),
+    "selector-with-an-attribute-that-no-device-has": Case(
+        "DRA_CLAIM_INVALID",
+        MANY,
+        claims_scene(
+            device_slice("gpu-0"),
+            event("Pod/asked", "FailedScheduling", "0/1 nodes are available: 1 claim asked-gpu: request gpu: selector #0: runtime error: no such key: memory"),
+        ),
+    ),
+    "no-kubelet-plugin-publishes-devices": Case(
+        "DEVICE_PLUGIN_ABSENT",
+        github("aws/aws-k8s-tester/pull/820"),
+        claims_scene(thing("ResourceSlice", "net", {"driver": "dra.net", "pool": {"name": "g1"}, "devices": [{"name": "eth0"}]}, DRA, namespace="")),
+    ),
+    "all-claimed-devices-are-taken": Case(
+        "GPU_FULL",
+        github("kubernetes/kubernetes/issues/126320"),
+        claims_scene(
+            device_slice("gpu-0"),
+            thing(
+                "ResourceClaim",
+                "other",
+                {},
+                DRA,
+                status={"allocation": {"devices": {"results": [{"driver": "gpu.nvidia.com", "pool": "g1", "device": "gpu-0"}]}}},
+            ),
+        ),
+    ),
+    "claims-of-which-nothing-is-known": Case("UNKNOWN", MANY, [node("g1"), pod("asked", spec=CLAIMS_ONE)]),
+}  # fmt: skip
 CASES |= MORE

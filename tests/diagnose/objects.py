@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.finding import Diagnosis
 from windlass.diagnose.why import why
 from windlass.dump.raw import Header, RawObject
-from windlass.model.meta import ObjectMeta, OwnerReference
+from windlass.model.meta import ObjectMeta
 
 Tree = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -123,16 +125,7 @@ def evidence(
     """`logs`: `namespace/pod` → a line of it; `hosts`: node → a line of its kernel log."""
     found = Evidence()
     for tree in objects:
-        meta = tree["metadata"]
-        references = tuple(OwnerReference(**one) for one in meta.get("ownerReferences", ()))
-        metadata = ObjectMeta(
-            name=meta["name"],
-            namespace=meta.get("namespace", ""),
-            labels=meta.get("labels", {}),
-            annotations=meta.get("annotations", {}),
-            creation_timestamp=meta.get("creationTimestamp", ""),
-            owner_references=references,
-        )
+        metadata = msgspec.convert(tree["metadata"], ObjectMeta)
         found.add(
             RawObject(Header(api_version=tree["apiVersion"], kind=tree["kind"], metadata=metadata), "", tree)
         )

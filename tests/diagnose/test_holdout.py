@@ -28,4 +28,8 @@ def test_the_schedulers_words_are_not_needed(name: str) -> None:
     assert found.code == case.code or name in SAID_BY_EVENTS_ONLY, found.headline
 
 
-SAID_BY_EVENTS_ONLY = {"resource-class-of-an-older-api", "local-disks-are-too-full-for-the-claim"}
+SAID_BY_EVENTS_ONLY = {
+    "resource-class-of-an-older-api",
+    "local-disks-are-too-full-for-the-claim",
+    "selector-with-an-attribute-that-no-device-has",
+}

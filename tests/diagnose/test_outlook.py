@@ -166,7 +166,23 @@ def test_the_scheduler_s_published_verdict_is_read_where_nodes_may_not_be_seen()
     assert any("Insufficient" in line for line in other.evidence)
 
 
-WAITS = ("GPU_FULL", "GPU_FRAGMENTED", "KUEUE_QUOTA_INSUFFICIENT", "QUEUE_BEHIND_HEAD", "RESERVED_FOR_OTHERS")
+def test_in_a_large_cluster_without_known_ends_only_the_order_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The place in line is the same that the whole plan gives."""
+    first, second = pod("first", 1), pod("second", 1)
+    second["metadata"]["creationTimestamp"] = "2026-03-01T10:30:00Z"
+    objects = [node("g1", 1), running(1, ends=False), first, second, pod("no-gpu")]
+    planned = ask("pod/second", *objects).outlook
+    monkeypatch.setattr("windlass.diagnose.why.MANY_NODES", 0)
+    quick = ask("pod/second", *objects).outlook
+    assert planned is not None
+    assert quick is not None
+    assert (quick.position, quick.ahead) == (planned.position, planned.ahead) == (2, ("team/first",))
+    assert "no run-time limit" in quick.basis
+    known = [node("g1", 1), running(1), first, second]
+    assert ask("pod/second", *known).outlook is not None
+    assert ask("pod/second", *known).outlook.start == ENDS  # type: ignore[union-attr]
 
 
 @settings(max_examples=150, deadline=None)

@@ -157,6 +157,14 @@ class TestPods:
         world.pass_time(100)
         assert [each["metadata"]["name"] for each in world.verbs.list("pods", "team")] == ["agent"]
 
+    def test_a_shortened_dump_is_filled_in(self, tmp_path: Path) -> None:
+        short = pod("p", "a")
+        short["spec"]["containers"] = [{"resources": {"limits": {GPU: "1"}}}]
+        short["status"] = {"phase": "Running"}
+        world, lines, _ = take(tmp_path, node("a"), short)
+        assert lines == ["taken over: 1 Node, 1 Pod"]
+        assert world.get("pods", "p", "team")["status"]["phase"] == "Running"
+
     def test_priorities_come_along_without_their_class(self, tmp_path: Path) -> None:
         world, _, _ = take(
             tmp_path, node("a"), pod("p", priority=500, priorityClassName="urgent"), pod("q", priority=7)

@@ -229,6 +229,16 @@ class TestLife:
         assert scene.process.wait(20) == 0
         assert not (scene.folder / "plugins/nvidia-gpu.sock").exists()
 
+    def test_without_their_supervisor_the_processes_end(self, scene: Scene) -> None:
+        scene.start()
+        children = scene.children()
+        assert len(children) == 2
+        assert scene.process is not None
+        scene.process.kill()
+        scene.process.wait(20)
+        until(lambda: not any(map(_command_line, children)), 20, "nobody is left behind")
+        assert not (scene.folder / "plugins/nvidia-gpu.sock").exists()
+
     def test_a_fault_is_injected_from_outside(self, scene: Scene) -> None:
         (scene.folder / "state").mkdir()
         (scene.folder / "state/device-plugin.off").touch()  # from a life in which somebody read labels

@@ -92,4 +92,4 @@ def assert_up_serves_the_page(windlass: Path, folder: Path) -> None:
             assert '<div id="racks"' in answer.read().decode()
     finally:
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(300) == 0

@@ -25,7 +25,7 @@ COMMANDS = {
     ),
     "demo": LazyCommand(
         "windlass.cli.demo:demo",
-        "A guided tour of it, every command shown and every outcome checked.",
+        "A guided tour of it, with every outcome checked.",
         "Run it",
     ),
     "sandbox": LazyCommand(

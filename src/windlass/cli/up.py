@@ -82,7 +82,12 @@ def up(**given: Any) -> int:
     The nodes are simulated unless --gpus real is given. Nothing is kept after Ctrl-C unless --state is given.
     """
     _check(given)
-    return asyncio.run(_run(given))
+    code, is_idle = asyncio.run(_run(given))
+    if not is_idle:
+        # Everything is closed, but a kernel is being compiled (the very first start): nobody has to wait for that.
+        sys.stdout.flush()
+        os._exit(code)
+    return code
 
 
 def _check(given: dict[str, Any]) -> None:
@@ -96,7 +101,8 @@ def _check(given: dict[str, Any]) -> None:
         raise click.UsageError("--mps shares GPUs: say between how many pods with --gpu-replicas")
 
 
-async def _run(given: dict[str, Any]) -> int:
+async def _run(given: dict[str, Any]) -> tuple[int, bool]:
+    """The exit code, and whether nothing runs any more."""
     from windlass.embedded.up import EmbeddedCluster
     from windlass.scheduler.logs import set_up_logs
 
@@ -119,11 +125,12 @@ async def _run(given: dict[str, Any]) -> int:
             note(line)
         sys.stdout.flush()
         cluster.start_scheduler()
-        return await stopped
+        code = await stopped
     finally:
         if page is not None:
             await page.cleanup()
         await cluster.stop()
+    return code, cluster.scheduler is None or not cluster.scheduler.is_alive
 
 
 def _resolve(stopped: asyncio.Future[int], code: int) -> None:

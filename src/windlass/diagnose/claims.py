@@ -1,9 +1,13 @@
-"""Dynamic resource allocation: claims whose class does not exist.
+"""Dynamic resource allocation: claims that name what isn't there, classes that don't exist, devices that are all taken.
 
-Fed by `why` with a pod that waits. Allocation itself is not judged here; a pod whose claims are not allocated is held.
+Fed by `why` with a pod that waits. Which device a claim would get is its scheduler's to say; here it is asked whether
+it could get any.
 """
 
 from __future__ import annotations
+
+import re
+from collections.abc import Iterator
 
 from windlass.diagnose import signs, tree
 from windlass.diagnose.evidence import Evidence, Item
@@ -11,15 +15,51 @@ from windlass.diagnose.finding import Finding
 
 
 def claim_finding(evidence: Evidence, pod: Item) -> Finding | None:
-    """A device class that a claim of the pod asks for, and that the cluster has not got."""
-    classes = {item.name for item in evidence.of_kind("DeviceClass")}
-    for claim in tree.rows(pod.data, "spec", "resourceClaims"):
-        for asked in _classes_of(evidence, pod.namespace, claim):
-            if evidence.knows("DeviceClass") and asked not in classes:
-                there = ", ".join(sorted(classes)) or "none"
+    """What is wrong with the pod's claims; None where it has none, or nothing shows."""
+    claims = tree.rows(pod.data, "spec", "resourceClaims")
+    if not claims:
+        return None
+    found = _dangling(evidence, pod, claims) or _classless(evidence, pod, claims) or _said(evidence, pod)
+    return found or _taken(evidence, pod, claims)
+
+
+def _dangling(evidence: Evidence, pod: Item, claims: list[dict[str, object]]) -> Finding | None:
+    """A claim or template that the pod names and the namespace hasn't got, or a claim that only a container names."""
+    for claim in claims:
+        for field, kind in (
+            ("resourceClaimTemplateName", "ResourceClaimTemplate"),
+            ("resourceClaimName", "ResourceClaim"),
+        ):
+            name = tree.text(claim, field)
+            if name and evidence.knows(kind) and evidence.get(kind, pod.namespace, name) is None:
                 return Finding(
-                    "DRA_CLASS_MISSING", f"device class {asked} does not exist; there are: {there}"
+                    "DRA_CLAIM_INVALID",
+                    f"there is no {kind} {name} in namespace {pod.namespace}",
+                    remedy=MAKE_IT,
                 )
+    names = {tree.text(claim, "name") for claim in claims}
+    for container in tree.rows(pod.data, "spec", "containers"):
+        for used in tree.rows(container, "resources", "claims"):
+            if tree.text(used, "name") not in names:
+                said = f"container {tree.text(container, 'name')} uses the claim {tree.text(used, 'name')}"
+                return Finding("DRA_CLAIM_INVALID", f"{said}, which spec.resourceClaims does not list")
+    return None
+
+
+MAKE_IT = "create it, or name one that exists"
+
+
+def _classless(evidence: Evidence, pod: Item, claims: list[dict[str, object]]) -> Finding | None:
+    """A device class that a claim asks for, and that the cluster has not got."""
+    known = {item.name for item in evidence.of_kind("DeviceClass")}
+    for asked in _classes(evidence, pod.namespace, claims):
+        if evidence.knows("DeviceClass") and asked not in known:
+            there = ", ".join(sorted(known)) or "none"
+            return Finding("DRA_CLASS_MISSING", f"device class {asked} does not exist; there are: {there}")
+    return None
+
+
+def _said(evidence: Evidence, pod: Item) -> Finding | None:
     for event in evidence.events_of(pod):
         for seen in signs.look_at(event.message, f"event of {pod.title}", signs.API):
             if seen.code.startswith("DRA_"):
@@ -27,14 +67,58 @@ def claim_finding(evidence: Evidence, pod: Item) -> Finding | None:
     return None
 
 
-def _classes_of(evidence: Evidence, namespace: str, claim: dict[str, object]) -> list[str]:
-    template = evidence.get("ResourceClaimTemplate", namespace, tree.text(claim, "resourceClaimTemplateName"))
-    named = evidence.get("ResourceClaim", namespace, tree.text(claim, "resourceClaimName"))
-    specs = [tree.table(template.data, "spec", "spec")] if template else []
-    specs += [tree.table(named.data, "spec")] if named else []
+def _taken(evidence: Evidence, pod: Item, claims: list[dict[str, object]]) -> Finding | None:
+    """Of the drivers behind its classes: no device is published, or all are allocated."""
+    if not evidence.knows("ResourceSlice"):
+        return None
+    for name in _classes(evidence, pod.namespace, claims):
+        driver = _driver(evidence, name)
+        devices = {
+            (tree.text(item.data, "spec", "pool", "name"), tree.text(device, "name"))
+            for item in evidence.of_kind("ResourceSlice")
+            if tree.text(item.data, "spec", "driver") == driver
+            for device in tree.rows(item.data, "spec", "devices")
+        }
+        if driver and not devices:
+            said = f"no node publishes a device of {driver} (no ResourceSlice)"
+            return Finding("DEVICE_PLUGIN_ABSENT", f"{said}: the driver's kubelet plugin is not there")
+        if devices and devices <= set(_allocated(evidence)):
+            return Finding(
+                "GPU_FULL", f"all {len(devices)} devices of {driver} are allocated to other claims"
+            )
+    return None
+
+
+def _driver(evidence: Evidence, name: str) -> str:
+    """The driver whose devices a class selects, as its expression says; NVIDIA's classes all select the same one."""
+    item = evidence.get("DeviceClass", "", name)
+    for selector in tree.rows(item.data if item is not None else {}, "spec", "selectors"):
+        found = DRIVER.search(tree.text(selector, "cel", "expression"))
+        if found:
+            return found[1]
+    return "gpu.nvidia.com" if name.endswith(".nvidia.com") else ""
+
+
+DRIVER = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']""")
+
+
+def _allocated(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    for claim in evidence.of_kind("ResourceClaim"):
+        for result in tree.rows(claim.data, "status", "allocation", "devices", "results"):
+            yield tree.text(result, "pool"), tree.text(result, "device")
+
+
+def _classes(evidence: Evidence, namespace: str, claims: list[dict[str, object]]) -> list[str]:
+    """The classes that the claims ask for, as far as their objects are known."""
     found = []
-    for spec in specs:
-        for request in tree.rows(spec, "devices", "requests"):
+    for claim in claims:
+        template = evidence.get(
+            "ResourceClaimTemplate", namespace, tree.text(claim, "resourceClaimTemplateName")
+        )
+        named = evidence.get("ResourceClaim", namespace, tree.text(claim, "resourceClaimName"))
+        specs = [tree.table(template.data, "spec", "spec")] if template else []
+        specs += [tree.table(named.data, "spec")] if named else []
+        for request in (row for spec in specs for row in tree.rows(spec, "devices", "requests")):
             name = tree.text(request, "deviceClassName") or tree.text(request, "exactly", "deviceClassName")
             found += [name] if name else []
     return found

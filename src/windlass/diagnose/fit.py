@@ -101,9 +101,10 @@ class Fit:
                 yield pods.objects[row].key, names[int(pods.node[row])], amount
 
     def free(self, node: str, resource: str) -> int:
-        """What is allocatable there and not asked for by the node's pods."""
-        row = self.snapshot.facts.index[node]
-        return int(self._overlay.state.free[row, self.snapshot.resources.column(resource)])
+        """What is allocatable there and not asked for by the node's pods; nothing of what no node was read to have."""
+        row, column = self.snapshot.facts.index[node], self.snapshot.resources.column(resource)
+        free = self._overlay.state.free
+        return int(free[row, column]) if column < free.shape[1] else 0
 
     def _place(self, pod: Pod) -> bool:
         if self.hold(pod) is not None:

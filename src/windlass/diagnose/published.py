@@ -24,7 +24,15 @@ NEEDED = (
 )
 
 
-def published_finding(evidence: Evidence, pod: Item, said: str) -> Finding:
+CLAIMS = (
+    Missing("claims and slices", "kubectl get resourceclaims,resourceclaimtemplates -A -o json"),
+    Missing("published devices", "kubectl get resourceslices,deviceclasses -o json"),
+)
+
+
+def published_finding(
+    evidence: Evidence, pod: Item, said: str, needed: tuple[Missing, ...] = NEEDED
+) -> Finding:
     """A cause only where the scheduler named one; else what it said, and what would have to be seen."""
     condition = tree.condition(pod.data, "PodScheduled")
     message, reason = tree.text(condition, "message"), tree.text(condition, "reason")
@@ -33,7 +41,7 @@ def published_finding(evidence: Evidence, pod: Item, said: str) -> Finding:
     events = [event.message for event in evidence.events_of(pod) if event.reason == "FailedScheduling"]
     words = [message] if message else events[-1:]
     proof = tuple(f"its scheduler says: {one}" for one in words if one)
-    return Finding("UNKNOWN", said, proof, missing=NEEDED)
+    return Finding("UNKNOWN", said, proof, missing=needed)
 
 
 STORAGE = re.compile(

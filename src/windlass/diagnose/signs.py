@@ -75,6 +75,7 @@ SIGNS = (
         r"must specify one of: .?resourceClaimName|unknown field .{0,40}resourceClaims",
         API,
     ),
+    _sign("DRA_CLAIM_INVALID", r"CEL (compile|compilation|runtime) error|selector #\d+: .{0,40}error", API),
     _sign("DRA_CLAIM_INVALID", r"spec\.resourceClaims\[\d+\].{0,80}(invalid|required|unknown)", API),
     _sign(
         "DRA_CLASS_MISSING",

@@ -20,7 +20,7 @@ from windlass.diagnose.holders import gpu_holders
 from windlass.diagnose.nodes import is_lost
 from windlass.diagnose.outlook import engine_finding, held_finding
 from windlass.diagnose.patches import patches_for
-from windlass.diagnose.published import published_finding, sees_all_pods, unseen_finding
+from windlass.diagnose.published import CLAIMS, published_finding, sees_all_pods, unseen_finding
 from windlass.diagnose.quota import quota_finding
 from windlass.diagnose.schedule import Scheduling
 from windlass.diagnose.subject import Subject, find_subject, node_of, phase_of
@@ -279,9 +279,11 @@ class Inquiry(WhatIf):
             seen = schedule.look(self.evidence, self.fit, pod, count)
         except InputError as error:
             return Answer(Finding(error.code or "INVALID_OBJECT", str(error)))
+        if hold is not None and hold.code == "NOT_IMPLEMENTED" and item is not None:
+            said = "its devices are claimed, and nothing shows what is wrong with the claims"
+            return Answer(published_finding(self.evidence, item, said, CLAIMS))
         if hold is not None:
-            finding = Finding(hold.code, hold.kube, remedy=hold.remedy)
-            return Answer(finding, seen)
+            return Answer(Finding(hold.code, hold.kube, remedy=hold.remedy), seen)
         if seen.feasible:
             return self._feasible(seen, item)
         finding = schedule.weigh(self.evidence, self.fit, seen) or behind.no_candidate(

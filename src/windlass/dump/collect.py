@@ -34,6 +34,7 @@ MORE_KINDS: tuple[Kind, ...] = (
     Kind("RuntimeClass", "runtimeclasses", "node.k8s.io", ("v1",), False),
     Kind("Lease", "leases", "coordination.k8s.io", ("v1",)),
     Kind("DeviceClass", "deviceclasses", "resource.k8s.io", ("v1", "v1beta2", "v1beta1"), False),
+    Kind("ResourceSlice", "resourceslices", "resource.k8s.io", ("v1", "v1beta2", "v1beta1"), False),
     Kind("ResourceClaim", "resourceclaims", "resource.k8s.io", ("v1", "v1beta2", "v1beta1")),
     Kind("ResourceClaimTemplate", "resourceclaimtemplates", "resource.k8s.io", ("v1", "v1beta2", "v1beta1")),
     Kind("NodeClaim", "nodeclaims", "karpenter.sh", ("v1", "v1beta1"), False),

@@ -219,7 +219,7 @@ class _Taking:
                 yield dict(reference)
 
     def _pod(self, made: Tree, tree: Tree) -> Tree:
-        spec = dict(made["spec"])
+        spec = _whole_spec(made["spec"])
         if spec.get("schedulerName") not in (None, *NAMES):
             spec["schedulerName"] = NAMES[0]
         if spec.get("nodeName") and spec["nodeName"] not in self._nodes:
@@ -272,5 +272,18 @@ class _Taking:
         labels: Mapping[str, str] = metadata.get("labels") or {}
         metadata["labels"] = {key: value for key, value in labels.items() if key not in _UID_LABELS}
         metadata["annotations"] = {DURATION: "forever", **(metadata.get("annotations") or {})}
-        spec["template"] = {**template, "metadata": metadata}
+        inner = {"restartPolicy": "Never", **_whole_spec(template.get("spec") or {})}
+        spec["template"] = {**template, "metadata": metadata, "spec": inner}
         return {**made, "spec": spec}
+
+
+def _whole_spec(spec: Tree) -> Tree:
+    """What a shortened or redacted dump leaves out and the API insists on."""
+    filled = dict(spec)
+    for part in ("initContainers", "containers"):
+        if spec.get(part):
+            filled[part] = [
+                {"name": f"{part.lower()}-{at}", "image": "unknown", **each}
+                for at, each in enumerate(spec[part])
+            ]
+    return filled

@@ -19,7 +19,7 @@ from windlass.model.configuration import Settings
 log = logging.getLogger(__name__)
 
 NAMES = ("windlass", "default-scheduler")
-STOP_SECONDS = 15.0
+STOP_SECONDS = 5.0
 
 
 class SchedulerThread:

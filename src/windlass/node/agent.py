@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 BESIDE = ("exporter", "labels", "mig")
 RETRY_SECONDS = 30.0
+PARENT_SECONDS = 1.0
+"""How often a process looks whether its supervisor is still there."""
 
 
 class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -282,13 +284,21 @@ def wait_for_driver(
 
 
 def _stop_on_signal() -> threading.Event:
+    """Set by TERM and INT, and when the supervisor is gone: an orphan would keep the port from the next agent."""
     stop = threading.Event()
+    parent = os.getppid()
 
     def end(number: int, frame: FrameType | None) -> None:
         stop.set()
 
+    def watch_parent() -> None:
+        while not stop.wait(PARENT_SECONDS):
+            if os.getppid() != parent:
+                stop.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
+    threading.Thread(target=watch_parent, daemon=True, name="parent").start()
     return stop
 
 

@@ -21,6 +21,8 @@ from windlass.web.pods import PodCard
 
 Tree = dict[str, Any]
 WHOLE = 1000
+MIG_INSTANCES = "sandbox.windlass.dev/mig-instances"
+"""`GPU:profile` of every instance, on simulated nodes."""
 SHARED = "nvidia.com/gpu.shared"
 
 
@@ -36,7 +38,7 @@ def gpu_views(tree: Mapping[str, Any], pods: Iterable[PodCard]) -> list[Tree]:
         return []
     views = [_empty(device) for device in devices]
     static = [view for view, device in zip(views, devices, strict=True) if device.mig == "static"]
-    _cut(static, devices, capacity)
+    _cut(static, devices, capacity, node.metadata.annotations.get(MIG_INSTANCES, ""))
     shares = capacity.get(SHARED, 0)
     if shares and static:
         each = int(node.labels.get(REPLICAS) or 0) or -(-shares // len(static))
@@ -75,15 +77,17 @@ def _slices(device: Device) -> int:
     return geometry.slices if geometry else 8
 
 
-def _cut(static: list[Tree], devices: tuple[Device, ...], capacity: Mapping[str, int]) -> None:
-    """The fixed MIG layout: the node counts instances, and equal GPUs are cut alike."""
+def _cut(static: list[Tree], devices: tuple[Device, ...], capacity: Mapping[str, int], known: str) -> None:
+    """The fixed MIG layout: as the node says, else (it only counts instances) as if all its GPUs were cut alike."""
     names = [name for name in capacity if name.startswith(MIG_RESOURCE_PREFIX) and capacity[name]]
     if not names or not static:
         return
-    profiles: list[str] = []
+    alike: list[str] = []
     for name in sorted(names):
-        profiles += [profile_of_resource(name)] * (capacity[name] // len(static))
+        alike += [profile_of_resource(name)] * (capacity[name] // len(static))
     for view in static:
+        mine = [part.partition(":")[2] for part in known.split(",") if part.startswith(f"{view['i']}:")]
+        profiles = mine if known else alike
         device = devices[view["i"]]
         geometry = geometry_of_model(device.model, device.memory_mib)
         placed = place_layout(geometry, profiles) if geometry else None

@@ -52,9 +52,12 @@ def job_view(
 
 
 def sentence(message: str) -> str:
-    """The message without kube-scheduler's opening words, which say the same of every pod that waits."""
+    """What is said of this job alone: kube-scheduler's counts, which come first, are left out where more follows."""
     found = _NODES_LACK.match(message)
     said = found[2] if found else message
+    counts, _, own = said.partition(". ")
+    if found and own and "node(s)" in counts:
+        said = own
     return said[:1].upper() + said[1:] if said else ""
 
 

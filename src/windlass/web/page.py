@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 from aiohttp import web
 
+from windlass.model.errors import WindlassError
 from windlass.web.assets import Asset, load_assets
 from windlass.web.board import Source
 from windlass.web.live import Live
@@ -36,7 +37,7 @@ LARGEST_BODY = 4096
 
 
 class Faults(Protocol):
-    """What can be broken and mended: `node/x`, `gpu/x:3`. Says what it did; a `ValueError` says why it can't."""
+    """What can be broken and mended: `node/x`, `gpu/x:3`. Says what it did; an `InputError` says why it can't."""
 
     def fail(self, target: str, xid: int | None = None) -> str: ...
 
@@ -115,7 +116,7 @@ class _Page:
                 if order.action == "fail"
                 else self._faults.heal(order.target)
             )
-        except Exception as error:  # whatever the sandbox refuses is told to whoever pressed the button
+        except (WindlassError, ValueError) as error:
             raise Refused(422, str(error)) from None
         return web.json_response({"message": said})
 

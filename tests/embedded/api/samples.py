@@ -125,7 +125,9 @@ WORKLOADS = [
         spec={
             "serviceName": "s",
             "selector": SELECTOR,
-            "template": template(),
+            "template": template(
+                containers=[container(volumeMounts=[{"name": "data", "mountPath": "/data"}])]
+            ),
             "volumeClaimTemplates": [
                 {
                     "metadata": {"name": "data"},

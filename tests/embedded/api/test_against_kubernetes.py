@@ -14,6 +14,7 @@ from tests.cluster.api import Api, until
 from tests.cluster.control_plane import ControlPlane
 from tests.embedded.api import custom_samples, refusals, samples, sequences
 from tests.embedded.api.desk import Desk
+from tests.embedded.api.more_refusals import MORE
 from tests.embedded.api.rich_samples import RICH_CLUSTER_WIDE, RICH_NAMESPACED
 from tests.embedded.api.states import STATES
 from tools.make_api_schemas import TARGET, made
@@ -121,7 +122,7 @@ def test_new_objects_are_filled_in_alike(real: Real) -> None:
 
 def test_refusals_have_the_same_words(real: Real) -> None:
     different = []
-    for obj in (*refusals.NAMESPACED, *refusals.CLUSTER_WIDE):
+    for obj in (*refusals.NAMESPACED, *refusals.CLUSTER_WIDE, *MORE):
         code, answer = real.create(obj)
         try:
             Hospitable().create(obj)
@@ -142,9 +143,13 @@ class Hospitable(Desk):
 
 
 def _words(status: Tree) -> Any:
-    """Code, reason, message and causes, with the identifiers of objects left out."""
-    parts = [status.get("code"), status.get("reason"), status.get("message"), status.get("details")]
-    return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UID", json.dumps(parts, sort_keys=True))
+    """Code, reason and what is wrong with which field, in any order; a message as it is where there is one cause."""
+    details = status.get("details") or {}
+    causes = sorted(json.dumps(each, sort_keys=True) for each in details.get("causes") or ())
+    message = status.get("message") if len(causes) < 2 else ""
+    about = {key: value for key, value in details.items() if key != "causes"}
+    parts = json.dumps([status.get("code"), status.get("reason"), message, about, causes], sort_keys=True)
+    return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UID", parts)
 
 
 def test_what_is_fixed_stays_fixed(real: Real) -> None:

@@ -73,6 +73,13 @@ def success_policy_errors(spec: Tree, path: str) -> Iterator[FieldError]:
     policy = spec.get("successPolicy")
     if policy is None:
         return
+    if spec.get("completionMode") != "Indexed":
+        rules = [
+            {"SucceededIndexes": each.get("succeededIndexes"), "SucceededCount": each.get("succeededCount")}
+            for each in policy.get("rules") or ()
+        ]
+        yield invalid(f"{path}.successPolicy", {"Rules": rules}, "requires indexed completion mode")
+        return
     where = f"{path}.successPolicy.rules"
     if not policy.get("rules"):
         yield required(where, "at least one rules must be specified when the successPolicy is specified")

@@ -16,11 +16,11 @@ from windlass.embedded.api.trees import Tree
 
 PORTS = "must be between 1 and 65535, inclusive"
 _ADDRESS = "must be a valid IP address"
-_EXAMPLES = f"{_ADDRESS}, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+ADDRESS_EXAMPLES = f"{_ADDRESS}, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
 
 
-def _is_address(text: str) -> bool:
+def is_address(text: str) -> bool:
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -35,8 +35,8 @@ def endpoints_errors(obj: Tree) -> Iterator[FieldError]:
             yield required(path, "must specify `addresses` or `notReadyAddresses`")
         for listed in ("addresses", "notReadyAddresses"):
             for number, address in enumerate(subset.get(listed) or ()):
-                if not _is_address(address.get("ip", "")):
-                    yield invalid(f"{path}.{listed}[{number}].ip", address.get("ip", ""), _EXAMPLES)
+                if not is_address(address.get("ip", "")):
+                    yield invalid(f"{path}.{listed}[{number}].ip", address.get("ip", ""), ADDRESS_EXAMPLES)
                     yield invalid(f"{path}.{listed}[{number}].ip", address.get("ip", ""), _ADDRESS)
         for number, port in enumerate(subset.get("ports") or ()):
             if not 1 <= port.get("port", 0) <= 65535:
@@ -54,8 +54,8 @@ def endpoint_slice_errors(obj: Tree) -> Iterator[FieldError]:
         if not endpoint.get("addresses"):
             yield required(path, "must contain at least 1 address")
         for number, address in enumerate(endpoint.get("addresses") or ()):
-            if kind in ("IPv4", "IPv6") and not _is_address(address):
-                yield invalid(f"{path}[{number}]", address, _EXAMPLES)
+            if kind in ("IPv4", "IPv6") and not is_address(address):
+                yield invalid(f"{path}[{number}]", address, ADDRESS_EXAMPLES)
 
 
 def network_policy_errors(obj: Tree) -> Iterator[FieldError]:

@@ -21,6 +21,7 @@ from windlass.embedded.api.names import dns_label_problems, dns_subdomain_proble
 from windlass.embedded.api.quantities import amount
 from windlass.embedded.api.trees import Tree
 
+_RBAC = "rbac.authorization.k8s.io"
 _MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 
 # ---- volumes
@@ -226,6 +227,8 @@ def role_errors(obj: Tree) -> Iterator[FieldError]:
 
 def binding_errors(obj: Tree) -> Iterator[FieldError]:
     role = obj["roleRef"]
+    if role.get("apiGroup") != _RBAC:
+        yield unsupported("roleRef.apiGroup", role.get("apiGroup", ""), (_RBAC,))
     kinds = ("ClusterRole",) if obj["kind"] == "ClusterRoleBinding" else ("Role", "ClusterRole")
     if role.get("kind") not in kinds:
         yield unsupported("roleRef.kind", role.get("kind", ""), kinds)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 
-from windlass.embedded.api.check_metadata import selector_errors
+from windlass.embedded.api.check_metadata import label_errors, selector_errors
+from windlass.embedded.api.check_networks import ADDRESS_EXAMPLES, is_address
 from windlass.embedded.api.check_placement import EFFECTS
 from windlass.embedded.api.check_resources import is_extended, quantity_errors
 from windlass.embedded.api.check_workloads import int_or_percent_errors
@@ -81,6 +82,10 @@ def service_errors(obj: Tree) -> Iterator[FieldError]:
         yield required("spec.externalName")
     for index, port in enumerate(ports):
         yield from _service_port_errors(port, f"spec.ports[{index}]", len(ports) > 1)
+    yield from label_errors(spec.get("selector") or {}, "spec.selector")
+    address = spec.get("clusterIP")
+    if address and address != "None" and not is_address(address):
+        yield invalid("spec.clusterIPs[0]", address, ADDRESS_EXAMPLES)
     if kind not in _SERVICE_TYPES:
         yield unsupported("spec.type", kind, _SERVICE_TYPES)
     if spec.get("sessionAffinity") not in ("None", "ClientIP"):

@@ -193,7 +193,16 @@ def stateful_set_errors(obj: Tree) -> Iterator[FieldError]:
         for problem in dns_label_problems(spec["serviceName"]):
             yield invalid("spec.serviceName", spec["serviceName"], problem)
     yield from _selects(spec, "empty selector is invalid for statefulset")
-    yield from _long_running(spec)
+    yield from _long_running(_with_claims(spec))
+
+
+def _with_claims(spec: Tree) -> Tree:
+    """The set with the volumes that its claims will be in its pods, so that containers may mount them."""
+    names = [(each.get("metadata") or {}).get("name", "") for each in spec.get("volumeClaimTemplates") or ()]
+    inner = spec["template"]["spec"]
+    claims = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+    others = [each for each in inner.get("volumes") or () if each.get("name") not in names]
+    return {**spec, "template": {**spec["template"], "spec": {**inner, "volumes": [*claims, *others]}}}
 
 
 def _claims_errors(spec: Tree) -> Iterator[FieldError]:

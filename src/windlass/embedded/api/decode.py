@@ -251,7 +251,7 @@ def _list(node: Node) -> Decoder:
         if not inner:
             inner.append(_decoder(node.items))
         each = inner[0]
-        return [each({} if item is None else item, notes) for item in value]
+        return [zero_value(node.items) if item is None else each(item, notes) for item in value]
 
     return decode_list
 

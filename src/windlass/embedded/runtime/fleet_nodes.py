@@ -26,6 +26,8 @@ _CALM = {
     "PIDPressure": ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
 }
 NOT_READY = "node.kubernetes.io/not-ready"
+MIG_INSTANCES = "sandbox.windlass.dev/mig-instances"
+"""`GPU:profile` of every instance, which Kubernetes only counts; the page draws them."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,9 @@ def fleet_nodes(fleet: Fleet, now: float) -> list[FleetNode]:
             tree = to_tree(next(nodes))
             metadata = tree["metadata"]
             metadata["labels"] = {**labels, **metadata.get("labels", {})}
+            if parts:
+                cut = ",".join(f"{at}:{profile}" for at, profile in parts)
+                metadata["annotations"] = {**(metadata.get("annotations") or {}), MIG_INSTANCES: cut}
             down = any(fault.not_ready for fault in pool.faults if fault.node == number)
             found.append(FleetNode(registered(tree, len(found), now, ready=not down), parts, down))
     return found

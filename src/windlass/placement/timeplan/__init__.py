@@ -12,6 +12,9 @@ end and nothing is reserved, the first pass is the answer and nothing here has a
 | `terms.py` | run-time limits, ends, the settings |
 | `walls.py` | room that is spoken for, from when to when |
 | `clock.py` | quota as it will be at a moment |
+| `forecast.py` | what every node will have free at a moment |
+| `profile.py` | the least that walls leave of it in a span of time |
+| `fitting.py` | places for pods in what is free |
 | `room.py` | the site as it will be at a moment: who has left, which walls stand, what fits |
 | `starts.py` | the earliest start of a workload that waits |
 | `calendar.py` | room for reservations |

@@ -90,10 +90,10 @@ class Room:
             holding = (queue, usage.of(workload, usage_of_running)) if queue else None
             end = end_of(workload, self.settings, self.now)
             self._occupants[workload.key] = Occupant(workload, end, holding)
+            if holding is not None:
+                self._counted[workload.key] = (end, holding)
         if self._running:
             self._running.clear()
-            holders = ((key, self._holder(key)) for key in self._occupants)
-            self._counted = {key: holder for key, holder in holders if holder is not None}
             self._all_running = Holdings(self._counted.values())
 
     def add_placed(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> None:
@@ -187,13 +187,10 @@ class Room:
 
     def _held_by(self, keys: set[str]) -> Amended:
         """What these hold, as a change of what all hold who ran at first."""
-        more = [self._holder(key) for key in keys - self._counted.keys()]
+        others = (self._occupants[key] for key in keys - self._counted.keys())
+        more = [(one.end, one.holding) for one in others if one.holding is not None]
         less = [self._counted[key] for key in self._counted.keys() - keys]
-        return Amended(self._all_running, [one for one in more if one is not None], less)
-
-    def _holder(self, key: str) -> Holder | None:
-        one = self._occupants[key]
-        return None if one.holding is None else (one.end, one.holding)
+        return Amended(self._all_running, more, less)
 
     def leaves_quota(
         self,

@@ -1,0 +1,321 @@
+"""The same story on the embedded cluster and on a real one with kube-controller-manager: both must make the same of it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cluster.api import until
+from tests.cluster.control_plane import ControlPlane
+from tests.embedded.server.harness import Client
+from tests.embedded.world import template
+
+from windlass.embedded.up import EmbeddedCluster
+
+Tree = dict[str, Any]
+POLICY, APPS, BATCH = "/apis/policy/v1", "/apis/apps/v1", "/apis/batch/v1"
+SPACE = "/namespaces/default"
+PODS = f"/api/v1{SPACE}/pods"
+LABELS = {"app": "story"}
+MOMENT = "2026-01-01T00:00:00Z"
+SECONDS = 120.0
+
+
+class Running:
+    """An embedded cluster without nodes, on a loop in a thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self.kubeconfig = folder / "kubeconfig"
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._cluster = self._run(self._start())
+
+    def stop(self) -> None:
+        self._run(self._cluster.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(SECONDS)
+
+    async def _start(self) -> EmbeddedCluster:
+        cluster = EmbeddedCluster()
+        await cluster.start()
+        cluster.write_kubeconfig(self.kubeconfig)
+        return cluster
+
+    def _run(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
+
+
+@pytest.fixture
+def both(control_plane: ControlPlane, tmp_path: Path) -> Iterator[tuple[Client, Client]]:
+    running = Running(tmp_path)
+    try:
+        yield Client(running.kubeconfig), Client(control_plane.kubeconfig)
+    finally:
+        running.stop()
+
+
+def same(both: tuple[Client, Client], story: Callable[[Client], Any]) -> None:
+    embedded, real = both
+    expected = story(real)
+    assert story(embedded) == expected
+
+
+def wait(look: Callable[[], Any]) -> Any:
+    return until(look, SECONDS)
+
+
+def pods(client: Client) -> list[Tree]:
+    found = client.get(PODS, labelSelector="app=story").ok()["items"]
+    return sorted(found, key=lambda pod: _index(pod) + str(pod["metadata"]["name"]))
+
+
+def _index(pod: Tree) -> str:
+    return str(pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index", ""))
+
+
+def set_phase(client: Client, pod: Tree, phase: str, code: int = 0) -> None:
+    ready = "True" if phase == "Running" else "False"
+    status: Tree = {
+        "phase": phase,
+        "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": MOMENT}],
+    }
+    if phase in ("Succeeded", "Failed"):
+        ended = {"exitCode": code, "reason": "Done", "startedAt": MOMENT, "finishedAt": MOMENT}
+        box = {"name": "main", "image": "train", "imageID": "", "ready": False, "restartCount": 0}
+        status["containerStatuses"] = [{**box, "state": {"terminated": ended}}]
+    client.patch(f"{PODS}/{pod['metadata']['name']}/status", {"status": status}).ok()
+
+
+def told(thing: Tree) -> list[tuple[str, ...]]:
+    """Conditions, without their times."""
+    fields = ("type", "status", "reason", "message")
+    found = thing.get("status", {}).get("conditions") or ()
+    return sorted(tuple(plain(str(each.get(field, ""))) for field in fields) for each in found)
+
+
+def plain(text: str) -> str:
+    """Without hashes and random endings."""
+    text = re.sub(r"\b(story)-[a-z0-9]{8,10}\b", r"\1-HASH", text)
+    text = re.sub(r"\b(story-HASH)-[a-z0-9]{5}\b", r"\1-RANDOM", text)
+    return re.sub(r"\b(story(?:-\d)?)-[bcdfghjklmnpqrstvwxz2456789]{5}\b", r"\1-RANDOM", text)
+
+
+def shape(pod: Tree) -> Tree:
+    """What a controller decides about a pod."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    identity = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+    hidden = ("pod-template-hash", "controller-revision-hash")
+    labels = {
+        key: "HASH" if key in hidden else identity.sub("UID", value)
+        for key, value in metadata["labels"].items()
+    }
+    return {
+        "name": plain(metadata["name"]),
+        "generateName": re.sub(r"-[a-z0-9]{8,10}-$", "-HASH-", metadata.get("generateName", "")),
+        "labels": labels,
+        "annotations": metadata.get("annotations", {}),
+        "finalizers": metadata.get("finalizers", []),
+        "owners": [
+            {**each, "uid": "UID", "name": plain(each["name"])} for each in metadata["ownerReferences"]
+        ],
+        "hostname": spec.get("hostname"),
+        "subdomain": spec.get("subdomain"),
+        "env": spec["containers"][0].get("env"),
+        "affinity": spec.get("affinity"),
+        "tolerations": spec.get("tolerations"),
+        "restartPolicy": spec["restartPolicy"],
+    }
+
+
+def events(client: Client, kind: str) -> set[tuple[str, str, str]]:
+    found = client.get(f"/api/v1{SPACE}/events", fieldSelector=f"involvedObject.kind={kind}").ok()["items"]
+    return {(each["type"], each["reason"], plain(each["message"])) for each in found}
+
+
+def counts(thing: Tree, *without: str) -> Tree:
+    """The numbers and names of a status."""
+    return {
+        key: value
+        for key, value in thing["status"].items()
+        if key not in ("conditions", "startTime", "completionTime", *without)
+    }
+
+
+def test_a_job_that_ends_well(both: tuple[Client, Client]) -> None:
+    def story(client: Client) -> Any:
+        spec = {
+            "completions": 2,
+            "parallelism": 2,
+            "completionMode": "Indexed",
+            "template": template(LABELS, "Never"),
+        }
+        path = f"{BATCH}{SPACE}/jobs"
+        client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
+        wait(lambda: len(pods(client)) == 2)
+        wait(lambda: client.get(f"{path}/story").ok().get("status", {}).get("active") == 2)
+        started = client.get(f"{path}/story").ok()
+        shapes = [shape(pod) for pod in pods(client)]
+        for pod in pods(client):
+            set_phase(client, pod, "Succeeded")
+        wait(lambda: any(each[0] == "Complete" for each in told(client.get(f"{path}/story").ok())))
+        ended = client.get(f"{path}/story").ok()
+        wait(lambda: any(each[1] == "Completed" for each in events(client, "Job")))
+        return (
+            shapes,
+            counts(started),
+            counts(ended),
+            told(ended),
+            events(client, "Job"),
+            sorted(ended["status"]),
+        )
+
+    same(both, story)
+
+
+def test_a_job_that_fails(both: tuple[Client, Client]) -> None:
+    def story(client: Client) -> Any:
+        spec = {"backoffLimit": 0, "parallelism": 2, "completions": 2, "template": template(LABELS, "Never")}
+        path = f"{BATCH}{SPACE}/jobs"
+        client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
+        wait(lambda: len(pods(client)) == 2)
+        set_phase(client, pods(client)[0], "Failed", 1)
+        wait(lambda: any(each[0] == "Failed" for each in told(client.get(f"{path}/story").ok())))
+        ended = client.get(f"{path}/story").ok()
+        wait(lambda: any(each[1] == "BackoffLimitExceeded" for each in events(client, "Job")))
+        return counts(ended), told(ended), events(client, "Job"), len(pods(client))
+
+    same(both, story)
+
+
+def test_a_job_that_is_suspended_and_resumed(both: tuple[Client, Client]) -> None:
+    def story(client: Client) -> Any:
+        path = f"{BATCH}{SPACE}/jobs"
+        client.post(
+            path, {"metadata": {"name": "story"}, "spec": {"template": template(LABELS, "Never")}}
+        ).ok()
+        wait(lambda: len(pods(client)) == 1)
+        client.patch(f"{path}/story", {"spec": {"suspend": True}}).ok()
+        wait(lambda: not pods(client))
+        wait(lambda: told(client.get(f"{path}/story").ok()))
+        suspended = told(client.get(f"{path}/story").ok())
+        client.patch(f"{path}/story", {"spec": {"suspend": False}}).ok()
+        wait(lambda: len(pods(client)) == 1)
+        wait(lambda: told(client.get(f"{path}/story").ok()) != suspended)
+        wait(lambda: any(each[1] == "Resumed" for each in events(client, "Job")))
+        return suspended, told(client.get(f"{path}/story").ok()), events(client, "Job")
+
+    same(both, story)
+
+
+def test_a_deployment_and_its_rollout(both: tuple[Client, Client]) -> None:
+    def settle(client: Client, image: str) -> Tree:
+        def done() -> Tree | None:
+            for pod in pods(client):
+                if pod["status"]["phase"] == "Pending":
+                    set_phase(client, pod, "Running")
+            found = client.get(f"{APPS}{SPACE}/deployments/story").ok()
+            status = found.get("status", {})
+            full = (
+                status.get("updatedReplicas")
+                == status.get("availableReplicas")
+                == status.get("replicas")
+                == 2
+            )
+            fresh = status.get("observedGeneration") == found["metadata"]["generation"]
+            right = all(pod["spec"]["containers"][0]["image"] == image for pod in pods(client))
+            rolled = any(each[2] == "NewReplicaSetAvailable" for each in told(found))
+            return found if full and fresh and right and rolled else None
+
+        return dict(wait(done))
+
+    def story(client: Client) -> Any:
+        path = f"{APPS}{SPACE}/deployments"
+        spec = {"replicas": 2, "selector": {"matchLabels": LABELS}, "template": template(LABELS)}
+        client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
+        first = settle(client, "train")
+        shapes = [shape(pod) for pod in pods(client)]
+        containers = [{"name": "main", "image": "new"}]
+        client.patch(f"{path}/story", {"spec": {"template": {"spec": {"containers": containers}}}}).ok()
+        second = settle(client, "new")
+        sets = client.get(f"{APPS}{SPACE}/replicasets").ok()["items"]
+        wait(lambda: any("from 1 to 0" in each[2] for each in events(client, "Deployment")))
+        return (
+            shapes,
+            [
+                (counts(each, "terminatingReplicas"), told(each), each["metadata"]["annotations"])
+                for each in (first, second)
+            ],
+            first["metadata"]["generation"],
+            sorted(
+                (
+                    each["spec"]["replicas"],
+                    sorted(each["metadata"]["annotations"].items()),
+                    plain(each["metadata"]["name"]),
+                )
+                for each in sets
+            ),
+            events(client, "Deployment"),
+        )
+
+    same(both, story)
+
+
+def test_a_statefulset_s_first_pod(both: tuple[Client, Client]) -> None:
+    def story(client: Client) -> Any:
+        path = f"{APPS}{SPACE}/statefulsets"
+        spec = {
+            "replicas": 2,
+            "serviceName": "db",
+            "selector": {"matchLabels": LABELS},
+            "template": template(LABELS),
+        }
+        client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
+        wait(lambda: len(pods(client)) == 1)
+        first = shape(pods(client)[0])
+        set_phase(client, pods(client)[0], "Running")
+        wait(lambda: len(pods(client)) == 2)
+        set_phase(client, pods(client)[1], "Running")
+        wait(lambda: client.get(f"{path}/story").ok()["status"].get("readyReplicas") == 2)
+        wait(lambda: client.get(f"{path}/story").ok()["status"].get("availableReplicas") == 2)
+        status = counts(client.get(f"{path}/story").ok(), "currentRevision", "updateRevision")
+        revisions = client.get(f"{APPS}{SPACE}/controllerrevisions").ok()["items"]
+        history = [(each["revision"], sorted(each["data"]["spec"]["template"])) for each in revisions]
+        return first, status, history, {each[:2] for each in events(client, "StatefulSet")}
+
+    same(both, story)
+
+
+def test_a_daemonset_s_pod(both: tuple[Client, Client]) -> None:
+    def story(client: Client) -> Any:
+        client.post("/api/v1/nodes", {"metadata": {"name": "story-node"}}).ok()
+        path = f"{APPS}{SPACE}/daemonsets"
+        spec = {"selector": {"matchLabels": LABELS}, "template": template(LABELS)}
+        client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
+        wait(lambda: len(pods(client)) == 1)
+        wait(lambda: client.get(f"{path}/story").ok()["status"].get("currentNumberScheduled") == 1)
+        return shape(pods(client)[0]), counts(client.get(f"{path}/story").ok())
+
+    same(both, story)
+
+
+def test_a_budget(both: tuple[Client, Client]) -> None:
+    def story(client: Client) -> Any:
+        spec = {"replicas": 3, "selector": {"matchLabels": LABELS}, "template": template(LABELS)}
+        client.post(f"{APPS}{SPACE}/replicasets", {"metadata": {"name": "story"}, "spec": spec}).ok()
+        path = f"{POLICY}{SPACE}/poddisruptionbudgets"
+        budget = {"selector": {"matchLabels": LABELS}, "maxUnavailable": "34%"}
+        client.post(path, {"metadata": {"name": "story"}, "spec": budget}).ok()
+        wait(lambda: len(pods(client)) == 3)
+        for pod in pods(client):
+            set_phase(client, pod, "Running")
+        wait(lambda: client.get(f"{path}/story").ok().get("status", {}).get("currentHealthy") == 3)
+        found = client.get(f"{path}/story").ok()
+        return counts(found), told(found)
+
+    same(both, story)

@@ -1,0 +1,101 @@
+"""Takes the pictures of the page that the documentation shows: `python -m tests.embedded.page.screenshots docs/images`.
+
+Starts `windlass up`, gives it work that shows what GPUs can be, and looks at it with Chromium.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page, sync_playwright
+from tests.cluster.api import until
+from tests.embedded.cluster_up import Up, up
+
+from windlass.demo.api import Api
+from windlass.demo.kubectl import StandIn
+from windlass.demo.scene import FLAVOR, TOLERATE, job, queue, running
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, annotations: {{sandbox.windlass.dev/gpu-utilization: "{use}"}}}}
+spec:
+  {tolerate}
+  containers: [{{name: main, image: pytorch, resources: {{limits: {{{asks}}}}}}}]
+"""
+PICTURES = (
+    ("page-light", 1280, 860, "light"),
+    ("page-dark", 1280, 860, "dark"),
+    ("page-phone", 390, 844, "light"),
+    ("page-wide", 2560, 1300, "dark"),
+)
+
+
+def work(cluster: Up) -> None:
+    api = Api(cluster.kubeconfig)
+    kubectl = StandIn(api)
+
+    def apply(*manifests: str) -> None:
+        code, said = kubectl.run(["apply", "-f", "-"], "---\n".join(manifests))
+        assert code == 0, said
+
+    apply(FLAVOR, queue("research", 16, "lab", "reclaimWithinCohort: Any"), queue("product", 16, "lab"))
+    apply(job("llama-pretrain", 2, 8, queue="research"), job("ablation", 1, 2, queue="product"))
+    until(lambda: len(running(api)) == 3, 60, "the jobs run")
+    asks = {
+        "notebook": ("nvidia.com/gpu: 1", "12"),
+        "eval": ("nvidia.com/gpu: 4", "76"),
+        "serve-small": ("nvidia.com/mig-1g.10gb: 1", "55"),
+        "serve-large": ("nvidia.com/mig-3g.40gb: 1", "80"),
+        **{f"chat-{n}": ("nvidia.com/gpu.shared: 1", str(35 + 12 * n)) for n in range(4)},
+    }
+    apply(*(POD.format(name=name, asks=ask, use=use, tolerate=TOLERATE) for name, (ask, use) in asks.items()))
+    until(lambda: len(running(api)) == 3 + len(asks), 60, "the pods run")
+    apply(
+        POD.format(
+            name="forgot-the-toleration", asks="nvidia.com/gpu: 1", use="0", tolerate="restartPolicy: Never"
+        ),
+        job("moe-train", 4, 8, queue="research"),
+        job("finetune", 2, 8, queue="product"),
+    )
+    assert cluster.api.request(
+        "POST", "/windlass/sandbox", {"action": "fail", "target": "gpu/h100-3:6", "xid": 79}
+    )
+    time.sleep(12)  # what waits has been told why, and told again
+
+
+def take(page: Page, folder: Path, name: str) -> None:
+    page.wait_for_selector("#racks .gpu.busy")
+    page.wait_for_timeout(500)
+    page.screenshot(path=folder / f"{name}.png")
+
+
+def main(folder: Path) -> None:
+    program = shutil.which("chromium")
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        up(Path(scratch)) as cluster,
+        sync_playwright() as playwright,
+    ):
+        work(cluster)
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        for name, width, height, colours in PICTURES:
+            scheme: Any = colours
+            size: Any = {"width": width, "height": height}
+            page = browser.new_context(viewport=size, color_scheme=scheme).new_page()
+            page.goto(cluster.page)
+            take(page, folder, name)
+            if name == "page-light":
+                page.locator("#jobs .job", has_text="llama-pretrain").click()
+                page.mouse.move(600, 800)
+                take(page, folder, "page-job")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,179 @@
+"""The page in a real Chromium, on a real `windlass up`: what happens is seen, and can be done by keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from tests.embedded.cluster_up import Up
+from tests.embedded.page.conftest import PATIENCE
+
+from windlass.demo.api import Api
+from windlass.demo.kubectl import StandIn
+from windlass.demo.stage import Stage
+from windlass.demo.story import STORY, tidy
+
+STEPS = {step.name: step for step in STORY}
+expect.set_options(timeout=PATIENCE)
+
+
+@pytest.fixture
+def stage(windlass_up: Up) -> Iterator[Stage]:
+    """The demo's own stage on the running cluster: its steps are played, and what they leave is looked at."""
+    api = Api(windlass_up.kubeconfig)
+    made = Stage(api, StandIn(api), windlass_up.kubeconfig, step=False, fast=True)
+    tidy(made)
+    yield made
+    tidy(made)
+    made.close()
+
+
+def job(page: Page, name: str) -> Any:
+    return page.locator("#jobs .job", has=page.locator(f".job-name:text-is('{name}')"))
+
+
+def gpu(page: Page, node: str, index: int) -> Any:
+    return page.locator(f"#racks .gpu[data-node='{node}'][data-gpu='{index}']")
+
+
+def test_the_whole_fleet_is_shown_and_the_token_is_gone_from_the_address(page: Page, windlass_up: Up) -> None:
+    assert "token" not in page.url
+    expect(page.locator("#racks .gpu")).to_have_count(40)
+    expect(page.locator("#racks .rack h3")).to_have_text(
+        ["rack-0", "rack-1", "zone-a, no rack", "zone-b, no rack", "CPU nodes"]
+    )
+    assert page.context.cookies()[0]["httpOnly"] is True
+    assert page.context.cookies()[0]["sameSite"] == "Strict"
+    assert page.evaluate("document.cookie") == ""
+
+
+def test_the_story_is_seen(page: Page, stage: Stage) -> None:
+    """Steps of the demo, each looked at on the page before it is cleared away."""
+    STEPS["toleration"].play(stage)
+    row = job(page, "train")
+    expect(row).to_have_attribute("data-state", "waiting")
+    expect(row.locator(".job-why")).to_contain_text("untolerated taint")
+    STEPS["patch"].play(stage)
+    expect(row).to_have_attribute("data-state", "running")
+    expect(page.locator("#racks .gpu.busy")).to_have_count(1)
+    tidy(stage)
+    expect(row).to_have_count(0)
+    expect(page.locator("#racks .gpu.taken")).to_have_count(0)
+
+    STEPS["slice"].play(stage)
+    expect(page.locator("#racks .gpu.mig.taken")).to_have_count(1)
+    expect(page.locator("#racks .gpu.mig i.used")).to_have_count(1)
+    expect(page.locator("#racks .gpu.shared.taken")).to_have_count(1)
+    tidy(stage)
+
+    STEPS["gangs"].play(stage)
+    expect(page.locator("#racks .gpu.busy")).to_have_count(24)
+    expect(page.locator(".jobs.waiting .job")).to_have_count(1)
+    winner = page.locator(".jobs.running .job-name").first.text_content()
+    assert winner in ("red", "blue")
+    job(page, winner).click()
+    expect(page.locator("#details h2")).to_have_text(winner)
+    expect(page.locator("#racks .gpu.lit")).to_have_count(24)
+    expect(page.locator("#details .placement tr")).to_have_count(3)
+    page.keyboard.press("Escape")
+    expect(page.locator("#details")).to_be_hidden()
+    tidy(stage)
+
+    STEPS["quota"].play(stage)
+    expect(page.locator(".queue", has_text="team-b")).to_contain_text("16 of 16 GPUs")
+    expect(page.locator(".jobs.waiting .job")).to_have_count(2)
+
+
+def test_a_gpu_is_broken_and_mended_by_keyboard_alone(page: Page, stage: Stage) -> None:
+    """No pointer: Tab and arrows to a GPU, Enter, to the button, and back."""
+    page.keyboard.press("g")
+    expect(gpu(page, "h100-0", 0)).to_be_focused()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    expect(gpu(page, "h100-0", 3)).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(gpu(page, "h100-0", 7)).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    expect(page.locator("#details")).to_be_visible()
+    expect(page.locator("#details h2")).to_have_text("h100-0")
+    for _ in range(10):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent") == "Fail this GPU":
+            break
+    page.keyboard.press("Enter")
+    expect(gpu(page, "h100-0", 3)).to_have_class("gpu ill picked")
+    expect(page.locator("#toast")).to_contain_text("Xid 79")
+    for _ in range(10):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent") == "Heal this GPU":
+            break
+    page.keyboard.press("Enter")
+    expect(gpu(page, "h100-0", 3)).to_have_class("gpu free picked")
+    page.keyboard.press("Escape")
+    expect(page.locator("#details")).to_be_hidden()
+    expect(gpu(page, "h100-0", 3)).to_be_focused()
+
+
+def test_jobs_are_found_and_walked_by_keyboard(page: Page, stage: Stage) -> None:
+    STEPS["slice"].play(stage)
+    expect(page.locator(".jobs.running .job")).to_have_count(2)
+    page.keyboard.press("q")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator("#details .facts")).to_contain_text("Asks for")
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    page.keyboard.type("slice")
+    expect(page.locator(".jobs.running .job")).to_have_count(1)
+    expect(page.locator("#racks .gpu.lit")).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(page.locator(".jobs.running .job")).to_have_count(2)
+
+
+def test_a_node_that_fails_is_seen_and_its_silence_ends(page: Page, windlass_up: Up, stage: Stage) -> None:
+    page.locator(".node-name[data-node='h100-3']").click()
+    page.locator("#details .action.fail").click()
+    expect(page.locator("#toast")).to_contain_text("h100-3")
+    expect(page.locator(".node.not-ready")).to_have_count(1)
+    expect(page.locator("#racks .gpu.off")).to_have_count(8)
+    page.locator("#details .action.heal").click()
+    expect(page.locator(".node.not-ready")).to_have_count(0)
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280, 2560])
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_it_fits_every_screen(browser: Browser, windlass_up: Up, width: int, colours: str) -> None:
+    scheme: Any = colours
+    context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.goto(windlass_up.page)
+    page.wait_for_selector("#racks .gpu")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing sticks out at the side"
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    light = sum(int(part) for part in ground.strip("rgb()").split(",")) > 3 * 128
+    assert light is (colours == "light")
+    page.locator("#theme").click()
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    page.locator("#theme").click()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    if width == 390:
+        page.get_by_role("button", name="Jobs").click()
+        expect(page.locator("#fleet")).to_be_hidden()
+        expect(page.locator("#jobs")).to_be_visible()
+    context.close()
+
+
+def test_everything_has_a_name_for_those_who_do_not_see_it(page: Page) -> None:
+    unnamed = page.evaluate(
+        """() => [...document.querySelectorAll('button, input, select')].filter(
+            (one) => !(one.getAttribute('aria-label') || one.textContent.trim() || one.labels?.length)
+        ).map((one) => one.outerHTML)"""
+    )
+    assert unnamed == []
+    expect(gpu(page, "h100-0", 0)).to_have_attribute("aria-label", "h100-0 GPU 0, H100 80GB HBM3: free")
+    stops = page.evaluate("document.querySelectorAll('#racks [tabindex=\"0\"]').length")
+    assert stops == 1, "the grid is one stop for the Tab key"

@@ -1,0 +1,152 @@
+"""A plan carried out: whole gangs or nothing, nobody before his place is free, nothing that is Kueue's to decide."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from windlass.cluster.delta import Gone, Put
+from windlass.cluster.snapshot import Snapshot
+from windlass.kube.events import Recorder
+from windlass.kube.request import Request
+from windlass.kube.writes import bind_pod
+from windlass.model.decision import Bind
+from windlass.model.objects import Unreadable, decode_object
+from windlass.model.plan import Plan
+from windlass.scheduler.carry import Carrier
+from windlass.scheduler.metrics import Metrics
+from windlass.scheduler.options import Options
+from windlass.scheduler.run import Scheduler
+from windlass.scheduler.world import World
+
+GROUP = "kueue.x-k8s.io/pod-group-name"
+GATE = "kueue.x-k8s.io/admission"
+
+
+class Client:
+    """Takes every request down, and says yes."""
+
+    def __init__(self) -> None:
+        self.sent: list[Request] = []
+
+    async def send(self, request: Request, allowed: Any = None) -> bytes:
+        self.sent.append(request)
+        return b"{}"
+
+    @property
+    def bound(self) -> set[str]:
+        return {one.path.split("/")[-2] for one in self.sent if one.path.endswith("/binding")}
+
+
+def node(name: str) -> Any:
+    room = {"cpu": "8", "memory": "8Gi", "pods": "10"}
+    ready = [{"type": "Ready", "status": "True"}]
+    status = {"allocatable": room, "conditions": ready}
+    return decode_object({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status})
+
+
+def pod(name: str, gang: str = "", gates: Sequence[str] = ()) -> Any:
+    metadata: dict[str, Any] = {"name": name, "namespace": "a", "uid": f"uid-{name}"}
+    metadata["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    if gang:
+        metadata["labels"] = {GROUP: gang}
+        metadata["annotations"] = {"kueue.x-k8s.io/pod-group-total-count": "2"}
+    spec = {
+        "schedulerName": "windlass",
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],
+        "schedulingGates": [{"name": gate} for gate in gates],
+    }
+    return decode_object({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+
+def no_report(odd: Unreadable) -> None:
+    raise AssertionError(odd)
+
+
+class Scene:
+    """Two nodes, and the pods that are handed in."""
+
+    def __init__(self, *pods: Any) -> None:
+        self.client: Any = Client()
+        self.world = World(Options(), no_report)
+        self.world.push([Put(node("n0")), Put(node("n1")), *(Put(one) for one in pods)])
+        self.world.settle(1_767_226_000)
+        self.snapshot: Snapshot = self.world.store.snapshot(1_767_226_000)
+        recorder = Recorder(self.client, "test")
+        self.carrier = Carrier(
+            self.client, self.world, recorder, Metrics(), lambda: True, lambda kind, group: None
+        )
+
+    async def carry_out(self, *binds: Bind) -> None:
+        self.carrier.carry_out(Plan(binds, ()), self.snapshot)
+        await self.carrier.settle()
+
+
+@pytest.mark.asyncio
+async def test_a_gang_is_bound_whole_or_not_at_all() -> None:
+    scene = Scene(pod("g-0", "g"), pod("g-1", "g"), pod("p"))
+    scene.world.push([Gone("Node", "n1")])
+    await scene.carry_out(Bind("a/g-0", "n0"), Bind("a/g-1", "n1"), Bind("a/p", "n0"))
+    assert scene.client.bound == {"p"}, "the node of one member went away meanwhile"
+    assert scene.world.assumed == {"a/p": "n0"}
+
+
+@pytest.mark.parametrize("change", ["deleted", "bound"])
+@pytest.mark.asyncio
+async def test_pods_that_changed_meanwhile_are_decided_on_again(change: str) -> None:
+    scene = Scene(pod("p"), pod("q"))
+    scene.world.push([Gone("Pod", "a/p")])
+    if change == "bound":
+        tree = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "a"}}
+        scene.world.push([Put(decode_object({**tree, "spec": {"nodeName": "n1", "containers": []}}))])
+    await scene.carry_out(Bind("a/p", "n0"), Bind("a/q", "n0"))
+    assert scene.client.bound == {"q"}
+
+
+@pytest.mark.asyncio
+async def test_nobody_is_bound_before_his_place_is_free() -> None:
+    scene = Scene(pod("p"), pod("q"))
+    await scene.carry_out(Bind("a/p", "n0", after=("a/victim",)), Bind("a/q", "n1"))
+    assert scene.client.bound == {"q"}
+    assert scene.world.assumed == {"a/q": "n1"}
+
+
+@pytest.mark.parametrize("kueue_is_live", [False, True])
+@pytest.mark.asyncio
+async def test_gates_are_lifted_by_whoever_decides(kueue_is_live: bool) -> None:
+    scene = Scene(pod("p", gates=[GATE, "example.com/other"]))
+    scene.world.kueue_is_live = kueue_is_live
+    await scene.carry_out(Bind("a/p", "n0"))
+    assert not scene.client.bound
+    if kueue_is_live:
+        assert scene.client.sent == [], "that gate is Kueue's"
+    else:
+        (sent,) = scene.client.sent
+        assert sent.body["spec"] == {"schedulingGates": [{"name": "example.com/other"}]}, "only Kueue's goes"
+
+
+def test_a_bind_is_of_one_pod_and_not_of_the_next_of_its_name() -> None:
+    request = bind_pod("a/p", "uid-p", "n0", {})
+    assert request.body["metadata"] == {"name": "p", "namespace": "a", "uid": "uid-p"}
+
+
+@pytest.mark.asyncio
+async def test_a_new_leader_lists_again_before_it_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its watch may be behind what the last leader bound."""
+    client: Any = Client()
+    scheduler = Scheduler(client, Options())
+    done: list[str] = []
+
+    async def refresh(*kinds: str) -> None:
+        done.append(" ".join(kinds))
+
+    async def run(may_decide: Any) -> None:
+        done.append("decides")
+
+    monkeypatch.setattr(scheduler.informers, "refresh", refresh)
+    monkeypatch.setattr(scheduler.loop, "run", run)
+    await asyncio.wait_for(scheduler._reign(), 60)
+    assert done == ["Pod Node", "decides"]

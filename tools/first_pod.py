@@ -1,0 +1,102 @@
+"""From nothing to the first running pod, as a newcomer does it: what is downloaded, and how long each part takes.
+
+Builds the wheel, installs it into an empty environment with an empty cache, starts `windlass up` from there twice, and
+creates a pod through the API as soon as the address is printed. Prints what stands in the README.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "first", "namespace": "default"},
+    "spec": {
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+        "containers": [
+            {"name": "main", "image": "pytorch", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+        ],
+    },
+}
+ASK = """
+import json, sys, time
+from pathlib import Path
+from windlass.demo.api import Api
+api = Api(Path(sys.argv[1]))
+api.request("POST", "/api/v1/namespaces/default/pods", json.loads(sys.argv[2]))
+while api.get("/api/v1/namespaces/default/pods/first")["status"].get("phase") != "Running":
+    time.sleep(0.02)
+"""
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT]
+        subprocess.run(build, check=True, capture_output=True)
+        (wheel,) = folder.glob("*.whl")
+        venv, packages = folder / "venv", folder / "packages"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+        uv = str(Path(sys.executable).with_name("uv"))
+        begun = time.monotonic()
+        install = [uv, "pip", "install", "--quiet", "--no-cache", "--python", venv / "bin" / "python", wheel]
+        subprocess.run(install, check=True)
+        installed = time.monotonic() - begun
+        printed, running = start(venv, folder)
+        again_printed, again_running = start(venv, folder)
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-cache-dir",
+            "--dest",
+            packages,
+            wheel,
+        ]
+        subprocess.run(pip, check=True)
+        size = sum(path.stat().st_size for path in packages.iterdir()) / 1e6
+    print(f"downloaded           {size:6.0f} MB")
+    print(f"installed            {installed:6.1f} s")
+    print(f"address printed      {printed:6.1f} s, again {again_printed:.1f} s")
+    print(f"first pod Running    {running:6.1f} s, again {again_running:.1f} s")
+    print(f"all, from nothing    {installed + running:6.1f} s")
+    return 0
+
+
+def start(venv: Path, folder: Path) -> tuple[float, float]:
+    """Seconds until the address is printed, and until a pod runs."""
+    kubeconfig, log = folder / "kubeconfig", folder / "log"
+    begun = time.monotonic()
+    command = [
+        venv / "bin" / "windlass",
+        "up",
+        "--port=0",
+        "--page-port=0",
+        f"--write-kubeconfig={kubeconfig}",
+    ]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+    try:
+        while "nodes  " not in log.read_text():
+            if process.poll() is not None:
+                raise SystemExit(log.read_text())
+            time.sleep(0.02)
+        printed = time.monotonic() - begun
+        subprocess.run([venv / "bin" / "python", "-c", ASK, kubeconfig, json.dumps(POD)], check=True)
+        return printed, time.monotonic() - begun
+    finally:
+        process.terminate()
+        process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
