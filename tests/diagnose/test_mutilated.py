@@ -18,6 +18,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.diagnose.holdout import CASES as HOLDOUT
+from tests.diagnose.objects import node, pod
 from tests.diagnose.test_cases import CASES, told
 from tests.diagnose.test_check import MANIFESTS
 
@@ -190,3 +191,25 @@ def test_a_log_that_is_no_text_is_read(tmp_path: Path) -> None:
     (folder / "logs" / "odd.log").write_text("x")
     code, complaint = run(why_command, DUMPS[0][1], "--from", str(folder))
     expect_answer_or_error(code, complaint, folder)
+
+
+def test_keys_that_are_no_words_are_passed_over(tmp_path: Path) -> None:
+    file = tmp_path / "manifest.yaml"
+    file.write_text(
+        "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {nodeSelector: {true: x, 7: y}, containers: "
+        "[{name: c, resources: {limits: {1.5: 2, nvidia.com/gpu: 1}}}]}}"
+    )
+    code, complaint = run(check, "-f", str(file))
+    expect_answer_or_error(code, complaint, file)
+
+
+def test_a_node_that_can_not_be_read_is_no_reason_to_give_up(tmp_path: Path) -> None:
+    """Its amounts are nonsense, and it alone has the resource that is asked for."""
+    broken = node("g1", {"nvidia.com/gpu": 8, "example.com/nic": 1})
+    broken["status"]["capacity"]["nvidia.com/gpu"] = "x"
+    file = tmp_path / "dump.json"
+    objects = [broken, node("g2", 1), pod("asked", 1), pod("nic", 1, resource="example.com/nic")]
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    for question in ("pod/asked", "pod/nic", "node/g1"):
+        code, complaint = run(why_command, question, "--from", str(file))
+        expect_answer_or_error(code, complaint, file)

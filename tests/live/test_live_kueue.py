@@ -52,9 +52,16 @@ def api(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Api]:
     controller.start()
     try:
         with FakeKubelet(control_plane.api):
+            until(lambda: leads(control_plane.api), 60, f"Kueue leads\n{controller.last_lines()}")
             yield control_plane.api
     finally:
         controller.stop()
+
+
+def leads(api: Api) -> bool:
+    """Kueue has its lease: without webhooks that is all that Windlass can know it by."""
+    leases = api.items("/apis/coordination.k8s.io/v1/namespaces/kueue-system/leases")
+    return any(one["spec"].get("holderIdentity") for one in leases)
 
 
 def beside(plane: ControlPlane, log: Path, *arguments: str) -> Replica:

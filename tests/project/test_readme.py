@@ -69,5 +69,5 @@ def test_commands_with_trace_files(page: str, folder: Path) -> None:
 
 
 def test_the_readme_has_the_two_commands() -> None:
-    assert commands("README.md")[0] == "make env"
-    assert commands("README.md")[1].startswith(".venv/bin/windlass simulate synthetic/")
+    assert commands("README.md")[0] == "make up"
+    assert "make test" in commands("README.md")

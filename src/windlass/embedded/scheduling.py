@@ -34,7 +34,8 @@ class SchedulerThread:
         self._thread = threading.Thread(target=self._run, name="windlass-scheduler", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
-        self._begun = threading.Event()
+        self._begun, self._ended = threading.Event(), threading.Event()
+        self._schedules = False
         self.failure = ""
         """Why it ended, where it did by itself."""
 
@@ -47,6 +48,8 @@ class SchedulerThread:
 
     def stop(self) -> None:
         """Ask it to end; `join` waits for that."""
+        if self._thread.ident is None:
+            return
         self._begun.wait(STOP_SECONDS)
         if self._loop is not None and self._stop is not None:
             try:
@@ -55,8 +58,10 @@ class SchedulerThread:
                 return  # its loop has ended already
 
     def join(self, seconds: float = STOP_SECONDS) -> None:
-        if self._thread.ident is not None:
-            self._thread.join(seconds)
+        """Until it has brought everything that it began to its end; one that still loads has begun nothing."""
+        if self._schedules:
+            self._ended.wait(seconds)
+            self._thread.join(0.1)
 
     def _run(self) -> None:
         try:
@@ -84,4 +89,8 @@ class SchedulerThread:
             leader_elect=False,
             identity="windlass-up",
         )
-        await run_scheduler(self._access, options, self._stop)
+        self._schedules = True
+        try:
+            await run_scheduler(self._access, options, self._stop)
+        finally:
+            self._ended.set()

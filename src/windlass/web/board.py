@@ -22,6 +22,7 @@ from windlass.web.queues import queue_view
 Tree = dict[str, Any]
 Tell = Callable[[str, Tree, Tree | None], None]
 KEPT_EVENTS = 200
+MOST_TOUCHED = 50_000
 OWNERS = {"jobs.batch": "Job", "deployments.apps": "Deployment", "statefulsets.apps": "StatefulSet"}
 REPLICA_SETS = "replicasets.apps"
 WORKLOADS = "workloads.kueue.x-k8s.io"
@@ -41,6 +42,8 @@ class Board:
     def __init__(self, source: Source, changed: Callable[[], None] = lambda: None) -> None:
         self._source, self._changed = source, changed
         self._nodes: dict[str, Tree] = {}
+        self._late: dict[str, tuple[str, Tree]] = {}
+        """Pods that changed since somebody looked: the newest word of each, read when it is needed."""
         self._pods: dict[str, PodCard] = {}
         self._on_node: dict[str, dict[str, PodCard]] = {}
         self._in_job: dict[str, dict[str, PodCard]] = {}
@@ -74,12 +77,15 @@ class Board:
         """What is new since the last call, as JSON: views that changed, names that went, events; empty if nothing."""
         document: Tree = self._refresh()
         if self._news:
-            document["events"] = self._news[-KEPT_EVENTS:]
+            document["events"] = self._news
             self._news = []
         return msgspec.json.encode(document) if document else b""
 
     def _refresh(self) -> Tree:
         """Makes the views again of what was touched; `{what: [view], gone: {what: [name]}}` of those that differ."""
+        late, self._late = self._late, {}
+        for change, pod in late.values():
+            self._read_pod(change, pod)
         document: Tree = {}
         gone: dict[str, list[str]] = {}
         for what, dirty in self._dirty.items():
@@ -114,8 +120,17 @@ class Board:
         return job_view(name, pods, self._owners.get(name), self._workloads.get(name))
 
     def _touch(self, what: str, name: str) -> None:
-        self._dirty[what].add(name)
+        dirty = self._dirty[what]
+        dirty.add(name)
+        if len(dirty) > MOST_TOUCHED:
+            # Nobody looks, and what came and went meanwhile need not be remembered.
+            dirty.intersection_update({*self._views[what], *self._known(what)})
         self._changed()
+
+    def _known(self, what: str) -> set[str]:
+        if what == "jobs":
+            return {*self._in_job, *self._owners, *self._workloads}
+        return set(self._nodes if what == "nodes" else self._queues)
 
     def _follow_all(self) -> None:
         self._follow("nodes", self._node)
@@ -152,6 +167,14 @@ class Board:
         self._touch("nodes", name)
 
     def _pod(self, change: str, new: Tree, old: Tree | None) -> None:
+        key = _key(new)
+        if change == "DELETED" and key not in self._pods:
+            self._late.pop(key, None)  # it came and went unseen
+        else:
+            self._late[key] = (change, new)
+        self._changed()
+
+    def _read_pod(self, change: str, new: Tree) -> None:
         namespace, kind, name = group_of(new)
         if kind == "ReplicaSet":
             kind, name = "Deployment", self._replica_sets.get(f"{namespace}/{name}", name)
@@ -223,6 +246,7 @@ class Board:
                     del book[at]  # the same event, told again: the newest word counts
                     break
             book.append(said)
+        del self._news[:-KEPT_EVENTS]
         self._changed()
 
 

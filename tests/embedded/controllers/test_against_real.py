@@ -1,4 +1,4 @@
-"""The same story on the embedded cluster and on a real one with kube-controller-manager: both must make the same of it."""
+"""The same story on the embedded cluster and on a real one with kube-controller-manager: both make the same of it."""
 
 from __future__ import annotations
 
@@ -317,5 +317,149 @@ def test_a_budget(both: tuple[Client, Client]) -> None:
         wait(lambda: client.get(f"{path}/story").ok().get("status", {}).get("currentHealthy") == 3)
         found = client.get(f"{path}/story").ok()
         return counts(found), told(found)
+
+    same(both, story)
+
+
+def job_story(spec: Tree, act: Callable[[Client], None], last: str) -> Callable[[Client], Any]:
+    """A Job, something that happens to it, and what it says in the end."""
+
+    def story(client: Client) -> Any:
+        path = f"{BATCH}{SPACE}/jobs"
+        client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
+        wait(lambda: pods(client))
+        act(client)
+        wait(lambda: any(each[0] == last for each in told(client.get(f"{path}/story").ok())))
+        ended = client.get(f"{path}/story").ok()
+        return counts(ended), told(ended)
+
+    return story
+
+
+def test_a_job_past_its_deadline(both: tuple[Client, Client]) -> None:
+    spec = {"activeDeadlineSeconds": 1, "template": template(LABELS, "Never")}
+    same(both, job_story(spec, lambda client: None, "Failed"))
+
+
+def test_a_job_that_a_rule_fails(both: tuple[Client, Client]) -> None:
+    rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}
+    spec = {"podFailurePolicy": {"rules": [rule]}, "template": template(LABELS, "Never")}
+    same(both, job_story(spec, lambda client: set_phase(client, pods(client)[0], "Failed", 42), "Failed"))
+
+
+def test_a_job_that_needs_one_success(both: tuple[Client, Client]) -> None:
+    spec = {"parallelism": 1, "completions": None, "template": template(LABELS, "Never")}
+    same(both, job_story(spec, lambda client: set_phase(client, pods(client)[0], "Succeeded"), "Complete"))
+
+
+def test_a_deployment_that_makes_no_progress(both: tuple[Client, Client]) -> None:
+    def story(client: Client) -> Any:
+        path = f"{APPS}{SPACE}/deployments"
+        spec = {
+            "replicas": 1,
+            "progressDeadlineSeconds": 2,
+            "selector": {"matchLabels": LABELS},
+            "template": template(LABELS),
+        }
+        client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
+        wait(
+            lambda: any("ProgressDeadlineExceeded" in each for each in told(client.get(f"{path}/story").ok()))
+        )
+        found = client.get(f"{path}/story").ok()
+        client.patch(f"{path}/story", {"spec": {"paused": True}}).ok()
+        wait(lambda: _is_seen(client.get(f"{path}/story").ok()))
+        return counts(found, "terminatingReplicas"), told(found), told(client.get(f"{path}/story").ok())
+
+    same(both, story)
+
+
+def _is_seen(thing: Tree) -> bool:
+    return bool(thing["status"].get("observedGeneration") == thing["metadata"]["generation"])
+
+
+def test_a_replicaset_lets_go_and_takes_in(both: tuple[Client, Client]) -> None:
+    def story(client: Client) -> Any:
+        spec = {"replicas": 2, "selector": {"matchLabels": LABELS}, "template": template(LABELS)}
+        path = f"{APPS}{SPACE}/replicasets"
+        client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
+        wait(lambda: len(pods(client)) == 2)
+        odd = pods(client)[0]["metadata"]["name"]
+        client.patch(f"{PODS}/{odd}", {"metadata": {"labels": {"app": "odd"}}}).ok()
+        wait(lambda: len(pods(client)) == 2)
+        wait(lambda: "ownerReferences" not in client.get(f"{PODS}/{odd}").ok()["metadata"])
+        client.patch(path + "/story", {"spec": {"replicas": 3}}).ok()
+        wait(lambda: len(pods(client)) == 3)
+        client.delete(path + "/story", propagationPolicy="Orphan").ok()
+        wait(lambda: client.get(path + "/story").code == 404)
+        wait(lambda: all("ownerReferences" not in pod["metadata"] for pod in pods(client)))
+        client.post(path, {"metadata": {"name": "story"}, "spec": {**spec, "replicas": 3}}).ok()
+        wait(lambda: all("ownerReferences" in pod["metadata"] for pod in pods(client)))
+        wait(lambda: client.get(path + "/story").ok().get("status", {}).get("replicas") == 3)
+        adopted = [shape(pod)["owners"] for pod in pods(client)]
+        return adopted, counts(client.get(path + "/story").ok(), "terminatingReplicas")
+
+    same(both, story)
+
+
+def test_a_statefulset_s_update(both: tuple[Client, Client]) -> None:
+    def story(client: Client) -> Any:
+        path = f"{APPS}{SPACE}/statefulsets"
+        rolling = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
+        spec = {
+            "replicas": 2,
+            "serviceName": "db",
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": rolling,
+            "selector": {"matchLabels": LABELS},
+            "template": template(LABELS),
+        }
+        client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
+        wait(lambda: len(pods(client)) == 2)
+        for pod in pods(client):
+            set_phase(client, pod, "Running")
+        wait(lambda: client.get(f"{path}/story").ok()["status"].get("availableReplicas") == 2)
+        containers = [{"name": "main", "image": "new"}]
+        client.patch(f"{path}/story", {"spec": {"template": {"spec": {"containers": containers}}}}).ok()
+
+        def updated() -> bool:
+            found = [pod for pod in pods(client) if pod["spec"]["containers"][0]["image"] == "new"]
+            for pod in found:
+                if pod["status"]["phase"] == "Pending":
+                    set_phase(client, pod, "Running")
+            status = client.get(f"{path}/story").ok()["status"]
+            return (
+                len(found) == 1
+                and status.get("updatedReplicas") == 1
+                and status.get("availableReplicas") == 2
+            )
+
+        wait(updated)
+        found = client.get(f"{path}/story").ok()
+        moved = found["status"]["currentRevision"] != found["status"]["updateRevision"]
+        images = [pod["spec"]["containers"][0]["image"] for pod in pods(client)]
+        return images, moved, counts(found, "currentRevision", "updateRevision")
+
+    same(both, story)
+
+
+def test_a_quota_s_status(both: tuple[Client, Client]) -> None:
+    def story(client: Client) -> Any:
+        path = f"/api/v1{SPACE}/resourcequotas"
+        hard = {"pods": "3", "requests.cpu": "4", "count/jobs.batch": "2", "requests.nvidia.com/gpu": "8"}
+        client.post(path, {"metadata": {"name": "story"}, "spec": {"hard": hard}}).ok()
+        wait(lambda: client.get(f"{path}/story").ok().get("status", {}).get("used"))
+        limits = {
+            "requests": {"cpu": "1500m", "nvidia.com/gpu": "2"},
+            "limits": {"cpu": "2", "nvidia.com/gpu": "2"},
+        }
+        box = {"name": "main", "image": "train", "resources": limits}
+        pod = {"metadata": {"name": "story", "labels": LABELS}, "spec": {"containers": [box]}}
+        wait(lambda: client.get(f"/api/v1{SPACE}/serviceaccounts/default").code == 200)
+        client.post(PODS, pod).ok()
+        wait(lambda: client.get(f"{path}/story").ok()["status"]["used"].get("pods") == "1")
+        used = client.get(f"{path}/story").ok()["status"]
+        client.delete(f"{PODS}/story", gracePeriodSeconds=0).ok()
+        wait(lambda: client.get(f"{path}/story").ok()["status"]["used"].get("pods") == "0")
+        return used, client.get(f"{path}/story").ok()["status"]
 
     same(both, story)

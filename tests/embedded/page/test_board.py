@@ -171,6 +171,19 @@ def test_only_what_changed_is_told() -> None:
     assert told["gone"] == {"jobs": ["default/Pod/one"]}
 
 
+def test_what_comes_and_goes_while_nobody_looks_is_not_kept() -> None:
+    feed, board = with_nodes()
+    board.changes()
+    for number in range(300):
+        feed.put("pods", pod(f"p{number}", {GPU: "1"}, "h100-0", "0"))
+        feed.put("events", {"metadata": {"name": f"e{number}", "uid": f"e{number}"}, "message": str(number)})
+        feed.remove("pods", pod(f"p{number}", {GPU: "1"}, "h100-0", "0"))
+    told = json.loads(board.changes())
+    assert sorted(told) == ["events"]
+    assert len(told["events"]) == 200
+    assert told["events"][-1]["message"] == "299"
+
+
 def test_events_are_told_once_and_the_newest_word_counts() -> None:
     feed, board = with_nodes()
     board.changes()

@@ -232,6 +232,21 @@ class TestDevices:
             world.start("more", "t4-0", limits={"nvidia.com/gpu.shared": "1"})["status"]["phase"] == "Failed"
         )
 
+    def test_a_share_by_annotation(self, world: Sandbox) -> None:
+        for name in ("a", "b"):
+            pod = world.start(name, "h100-0", wish="2", annotations={"gpu-fraction": "0.5"})
+            assert (pod["status"]["phase"], self.given(pod)) == ("Running", "2")
+        assert "shared with other pods" in world.exec("a", "nvidia-smi")[0]
+
+    def test_an_instance_that_is_cut_on_demand(self) -> None:
+        world = Sandbox([{"name": "g", "gpus": [{"model": "A100-80", "count": 2, "mig": "dynamic"}]}])
+        for name in ("a", "b"):
+            pod = world.start(name, "g-0", wish="1", limits={"nvidia.com/mig-1g.10gb": "1"})
+            assert (pod["status"]["phase"], self.given(pod)) == ("Running", "1")
+        first, second = (world.exec(name, "nvidia-smi", "-L")[0] for name in ("a", "b"))
+        assert "MIG 1g.10gb" in first
+        assert first != second, "each has an instance of its own"
+
 
 class TestEnvironment:
     def test_what_is_missing_is_said(self, world: Sandbox) -> None:

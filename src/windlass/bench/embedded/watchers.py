@@ -6,6 +6,7 @@ Each is a TLS connection of its own. `bench.embedded.run` opens them before it w
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from windlass.bench.embedded.contenders import Contender
 
@@ -37,7 +38,7 @@ class _Counter(asyncio.Protocol):
             self._crowd.heard(self, found)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._crowd.lost += not self._crowd.closing
+        self._crowd.left(self)
 
     def close(self) -> None:
         self._transport.close()
@@ -51,8 +52,8 @@ class Crowd:
         self._watchers: list[_Counter] = []
         self._opened = 0
         self._all_open, self._all_heard = asyncio.Event(), asyncio.Event()
-        self._wanted, self._done = 0, 0
-        self.events = self.lost = 0
+        self._wanted = self._lost = 0
+        self.events = self.served = 0
         self.closing = False
 
     async def open(self, version: str) -> None:
@@ -91,21 +92,27 @@ class Crowd:
     def heard(self, watcher: _Counter, found: int) -> None:
         self.events += found
         if self._wanted and watcher.events >= self._wanted > watcher.events - found:
-            self._done += 1
-            if self._done == self._count:
-                self._all_heard.set()
+            self.served += 1
+            self._look()
 
-    async def until_all_heard(self, events: int, seconds: float) -> bool:
-        """Whether every watcher has had so many events in that time."""
+    def left(self, watcher: _Counter) -> None:
+        """The server has hung up; it does so with a watcher that it finds too slow."""
+        if not self.closing and (not self._wanted or watcher.events < self._wanted):
+            self._lost += 1
+            self._look()
+
+    def _look(self) -> None:
+        if self._wanted and self.served + self._lost >= self._count:
+            self._all_heard.set()
+
+    async def until_all_heard(self, events: int, seconds: float) -> int:
+        """How many watchers have had so many events, when all have or have lost their server, or the time is up."""
         self._wanted = events
-        self._done = sum(watcher.events >= events for watcher in self._watchers)
-        if self._done == self._count:
-            return True
-        try:
+        self.served = sum(watcher.events >= events for watcher in self._watchers)
+        self._look()
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._all_heard.wait(), seconds)
-        except TimeoutError:
-            return False
-        return True
+        return self.served
 
     def close(self) -> None:
         self.closing = True

@@ -21,13 +21,13 @@ unless a function says so.
     patches.merge_patch(obj, patch), patches.json_patch(obj, operations), strategic.strategic_merge(obj, patch, node)
     apply.apply(machinery, kind, live | None, applied, manager, now, *, force, subresource="") -> merged object
     apply.track(machinery, kind, live | None, new, manager, now, *, subresource="") -> new, with managedFields
-    admission.admit(kind, obj, lookup)       changes `obj`: namespace, limit range, priority, tolerations, account
+    admission.admit(kind, obj, lookup)       changes `obj`: limit range, account, runtime class, priority, tolerations
     quota.charge(kind, obj, old | None, lookup) -> ResourceQuotas with their new status, to be stored with the write
     quota.usage(quota, lookup) -> used       what a quota controller writes
     crds.with_status(crd, kinds, now) -> crd, with accepted names and conditions, then `adopt` it
     discovery.aggregated(kinds, core) / .groups(kinds) / .resources(kinds, group, version)
     openapi.v2(machinery), openapi.v3_index(machinery), openapi.v3(machinery, group, version)
     events.as_core(obj), events.as_events(obj)         one store behind both Event kinds; stored as core/v1
-
+    openapi_wire.v2(machinery) -> bytes      the same in protobuf, as kubectl asks for it
     names, quantities, moments, trees        smaller words
 """

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 from windlass.embedded.api.errors import FieldError, invalid, required, too_long
 from windlass.embedded.api.kinds import Kind
@@ -147,11 +146,3 @@ def at_least(tree: Tree, name: str, path: str, least: int = 0) -> Iterator[Field
     value = tree.get(name)
     if value is not None and value < least:
         yield invalid(f"{path}.{name}", value, f"must be greater than or equal to {least}")
-
-
-def joined(*groups: Iterable[FieldError]) -> list[FieldError]:
-    return [error for group in groups for error in group]
-
-
-def text_of(value: Any) -> str:
-    return value if isinstance(value, str) else ""

@@ -11,9 +11,6 @@ import hashlib
 from windlass.embedded.api.kinds import Kind, Kinds, Subresource
 from windlass.embedded.api.trees import Tree
 
-AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-"""The media type of the aggregated document, in `Accept` and in the answer."""
-
 
 def aggregated(kinds: Kinds, core: bool) -> Tree:
     """`/api` (core) or `/apis` in the aggregated form."""

@@ -168,11 +168,6 @@ class ApiError(Exception):
         return cls(401, "Unauthorized", "Unauthorized")
 
     @classmethod
-    def method_not_allowed(cls, kind: Kind, action: str) -> ApiError:
-        message = f'{action} is not supported on resources of kind "{kind.resource}"'
-        return cls(405, "MethodNotAllowed", message, _details(kind, ""))
-
-    @classmethod
     def not_acceptable(cls, accepted: Sequence[str]) -> ApiError:
         kinds = ", ".join(accepted)
         message = f"only the following media types are accepted: {kinds}"

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 SLICE_SECONDS = 0.01
 """How long the loop works before it lets requests through."""
+SHORTEST_PAUSE = 0.01
 MOST_ROUNDS = 100_000
 
 
@@ -128,7 +129,8 @@ class Loop:
             return
         self._queue.succeeded(item)
         if again is not None:
-            self._queue.add_at(item, again)
+            # A moment that has passed already must not keep the loop from everything else.
+            self._queue.add_at(item, max(again, now + SHORTEST_PAUSE))
 
     def _hear(self, resource: str, kind: str, new: Tree, old: Tree | None) -> None:
         for number in self._listening.get(resource, ()):

@@ -138,6 +138,7 @@ class _State:
             template = {key: value for key, value in self.templates[digest].items() if key != "$patch"}
         name = f"{name_of(self.owner)}-{number}"
         pod = pod_from(template, self.owner, name=name)
+        pod["metadata"]["generateName"] = f"{name_of(self.owner)}-"
         marks = {POD_NAME: name, POD_INDEX: str(number), HASH: digest}
         pod["metadata"]["labels"] = {**pod["metadata"]["labels"], **marks}
         pod["spec"]["hostname"] = name

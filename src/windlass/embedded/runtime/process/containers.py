@@ -80,7 +80,7 @@ class LocalProcess:
     def kill(self, now: float) -> None:
         self._signal(signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._popen.wait(1.0)
+            self._popen.wait(0.2)  # the kernel needs a moment; what hangs in a driver is polled again later
 
     def lines(self) -> tuple[Sequence[Line], bool]:
         return self._lines, self._ended is not None
