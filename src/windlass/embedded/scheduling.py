@@ -20,17 +20,20 @@ log = logging.getLogger(__name__)
 
 NAMES = ("windlass", "default-scheduler")
 STOP_SECONDS = 5.0
+MANY_NODES = 200
+"""From so many nodes on it is worth waiting for compiled code: up to a minute, once, where nothing is compiled yet."""
 
 
 class SchedulerThread:
-    def __init__(self, server: str, token: str, authority: str, settings: Settings | None = None) -> None:
+    def __init__(self, server: str, token: str, authority: str, *, nodes: int = 0) -> None:
+        """`nodes`: how many there are; few of them don't wait for compiled code before the first decision."""
         self._access = Access(
             server=server,
             credentials=FixedCredentials({"Authorization": f"Bearer {token}"}),
             ca=authority.encode(),
             name="windlass-up",
         )
-        self._settings = settings or Settings()
+        self._warm = nodes >= MANY_NODES
         self._thread = threading.Thread(target=self._run, name="windlass-scheduler", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -84,7 +87,8 @@ class SchedulerThread:
         if self._stop.is_set():
             return
         options = Options(
-            settings=self._settings,
+            settings=Settings(),
+            warm=self._warm,
             scheduler_names=frozenset(names),
             leader_elect=False,
             identity="windlass-up",

@@ -131,7 +131,12 @@ class EmbeddedCluster:
 
     def start_scheduler(self) -> None:
         """Loads the engine and begins to schedule; returns at once."""
-        self.scheduler = SchedulerThread(self.server.url, self.identity.token, self.identity.authority)
+        self.scheduler = SchedulerThread(
+            self.server.url,
+            self.identity.token,
+            self.identity.authority,
+            nodes=len(self.verbs.list("nodes")),
+        )
         self.scheduler.start()
 
     def write_kubeconfig(self, path: Path) -> None:

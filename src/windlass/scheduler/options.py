@@ -30,3 +30,5 @@ class Options(msgspec.Struct, frozen=True):
     """LocalQueues (`namespace/name`) or ClusterQueues that are ours although Kueue is live."""
     pause: float = 0.02
     """Seconds between the first change and the decision on it, so that changes that come together are one batch."""
+    warm: bool = True
+    """Compile before the first decision. Without, plain functions decide on small inputs, with equal results."""

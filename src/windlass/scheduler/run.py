@@ -112,7 +112,8 @@ class Scheduler:
 
     async def _lead(self) -> None:
         """Decide while we may, follow while we may not."""
-        await asyncio.to_thread(warm_up, engine_config(self._options.settings))
+        if self._options.warm:
+            await asyncio.to_thread(warm_up, engine_config(self._options.settings))
         self._warm.set()
         await self.informers.synced.wait()
         await self._kueue_known.wait()

@@ -21,6 +21,7 @@ from windlass.embedded.registry.registry import Registry
 from windlass.embedded.runtime.interface import STDERR, STDOUT, ExecRequest, LogRequest, Refused
 from windlass.embedded.runtime.process.cgroups import Cgroups
 from windlass.embedded.runtime.process.nodes import ProcessNodes
+from windlass.embedded.runtime.process.this_machine import this_machine
 from windlass.embedded.store.store import Store
 from windlass.embedded.verbs import Verbs
 from windlass.model.fleet_spec import FleetPool
@@ -315,3 +316,11 @@ def _is_alive(pid: int) -> bool:
         return False
     status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     return status != "Z"
+
+
+def test_sharing_by_mps_is_what_the_node_says(tmp_path: Path) -> None:
+    found, _ = this_machine(one_gpu, 2, str(tmp_path), 0.0)
+    labels = found.node["metadata"]["labels"]
+    assert labels["nvidia.com/gpu.sharing-strategy"] == "mps"
+    assert labels["nvidia.com/mps.capable"] == "true"
+    assert found.node["status"]["allocatable"][GPU] == "2"

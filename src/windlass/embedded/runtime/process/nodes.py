@@ -68,7 +68,8 @@ class ProcessNodes:
     ) -> None:
         self._door, self._clock = door, clock
         self._folder = Path(tempfile.mkdtemp(prefix="windlass-up-"))
-        found, self._backend = this_machine(backend, replicas, mps, clock())
+        root = str(self._folder / "mps") if mps else ""
+        found, self._backend = this_machine(backend, replicas, root, clock())
         self.here: ThisMachine = found
         self._mps = self._start_mps(replicas) if mps else None
         environment = self._mps.environment() if self._mps is not None else {}

@@ -39,9 +39,9 @@ class ThisMachine:
 
 
 def this_machine(
-    backend: Callable[[], DeviceBackend], replicas: int, mps: bool, now: float
+    backend: Callable[[], DeviceBackend], replicas: int, mps_root: str, now: float
 ) -> tuple[ThisMachine, DeviceBackend | None]:
-    """Raises `InputError` where the GPUs can't be shared as asked."""
+    """`mps_root` is the folder for MPS's pipes; empty: shared by time. `InputError` where that can't be."""
     try:
         opened = backend()
         inventory = opened.inventory()
@@ -49,7 +49,7 @@ def this_machine(
         tree = _node(None, {}, (), {}, now)
         note = f"none ({error})"
         return ThisMachine(tree, Machine(tree["metadata"]["name"], (), {}), None, note), None
-    config = sharing_config(inventory, replicas, mps)
+    config = sharing_config(inventory, replicas, mps_root)
     advertised = resources_of(inventory, config)
     labels = node_labels(inventory, config, machine=platform.node())
     tree = _node(inventory, labels, advertised, {LAYOUT_ANNOTATION: layout(inventory)[0]}, now)
@@ -57,12 +57,14 @@ def this_machine(
     return ThisMachine(tree, _machine(tree, inventory, advertised), inventory, names), opened
 
 
-def sharing_config(inventory: Inventory, replicas: int, mps: bool) -> PluginConfig:
+def sharing_config(inventory: Inventory, replicas: int, mps_root: str) -> PluginConfig:
     cut = any(gpu.mig_enabled for gpu in inventory.gpus)
     config: Tree = {"flags": {"migStrategy": "mixed" if cut else "none"}}
+    if mps_root:
+        config["flags"]["mpsRoot"] = mps_root
     if replicas > 1:
         shared = {"name": "nvidia.com/gpu", "replicas": replicas}
-        config["sharing"] = {"mps" if mps else "timeSlicing": {"resources": [shared]}}
+        config["sharing"] = {"mps" if mps_root else "timeSlicing": {"resources": [shared]}}
     return resolve_config(config)
 
 
