@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from windlass.embedded.api.kinds import BUILT_IN
-from windlass.embedded.api.schema import definitions, definition_name
+from windlass.embedded.api.schema import definition_name, definitions
 
 VERSION = "v0.36.3"
 TARGET = Path(__file__).parent.parent / "src" / "windlass" / "embedded" / "server" / "messages.json"

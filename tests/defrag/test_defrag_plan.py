@@ -201,7 +201,9 @@ def test_the_bound_holds_where_pods_are_many():
 
 def staged(objects, restart_seconds=0):
     scene = Scene(objects, EngineConfig(), NOW)
-    park = find_movable(scene.snapshot, scene.workloads, [], Costs(NOW, QueueConfig(restart_seconds=restart_seconds)))
+    park = find_movable(
+        scene.snapshot, scene.workloads, [], Costs(NOW, QueueConfig(restart_seconds=restart_seconds))
+    )
     with np.errstate(over="ignore"):
         overlay, _ = scene.overlay()
     return scene.snapshot, park, overlay

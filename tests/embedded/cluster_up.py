@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.api import Api, ApiError, until
+from tests.cluster.api import Api
 
 PATIENCE = 240.0
 
@@ -85,39 +85,6 @@ class Up:
             self.process.kill()
             self.process.wait()
             raise
-
-    def clean(self) -> None:
-        """Nothing of an earlier test: namespaced work goes, broken things are mended, nodes are opened."""
-        for path in WORK:
-            for each in self.api.items(path):
-                meta = each["metadata"]
-                if meta["namespace"] in SYSTEM or meta["name"] in KEPT:
-                    continue
-                with contextlib.suppress(ApiError):
-                    where = path.rsplit("/", 1)
-                    self.api.delete(
-                        f"{where[0]}/namespaces/{meta['namespace']}/{where[1]}/{meta['name']}",
-                        gracePeriodSeconds=0,
-                        propagationPolicy="Background",
-                    )
-        until(lambda: not self.api.items("/api/v1/namespaces/default/pods"), 60, "no pods are left")
-
-
-WORK = (
-    "/apis/batch/v1/jobs",
-    "/apis/apps/v1/deployments",
-    "/apis/apps/v1/statefulsets",
-    "/apis/apps/v1/daemonsets",
-    "/apis/apps/v1/replicasets",
-    "/apis/policy/v1/poddisruptionbudgets",
-    "/apis/kueue.x-k8s.io/v1beta2/localqueues",
-    "/api/v1/resourcequotas",
-    "/api/v1/limitranges",
-    "/api/v1/pods",
-    "/api/v1/configmaps",
-)
-SYSTEM = ("kube-system", "kube-public", "kube-node-lease", "windlass-system")
-KEPT = ("kube-root-ca.crt",)
 
 
 @contextlib.contextmanager

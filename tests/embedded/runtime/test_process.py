@@ -32,12 +32,13 @@ GPU = "nvidia.com/gpu"
 PATIENCE = 120.0
 TRAP = """
 import signal, sys, time
-def stop(number, frame):
-    print("saving", flush=True)
-    sys.exit(7)
-signal.signal(signal.SIGTERM, stop)
+stopped = []
+signal.signal(signal.SIGTERM, lambda number, frame: stopped.append(number))
 print("ready", flush=True)
-time.sleep(600)
+while not stopped:
+    time.sleep(0.01)
+print("saving", flush=True)
+sys.exit(7)
 """
 
 

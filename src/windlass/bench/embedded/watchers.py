@@ -12,6 +12,8 @@ from windlass.bench.embedded.contenders import Contender
 
 MARK = b'{"type":"'
 """Every event of a watch begins with it; objects inside have it escaped, if at all."""
+LAST_CHUNK = b"\r\n0\r\n\r\n"
+"""The server has ended the watch."""
 
 
 class _Counter(asyncio.Protocol):
@@ -36,6 +38,8 @@ class _Counter(asyncio.Protocol):
         if found:
             self.events += found
             self._crowd.heard(self, found)
+        if data.endswith(LAST_CHUNK):
+            self._transport.close()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._crowd.left(self)
