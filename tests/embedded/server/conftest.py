@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 from tests.cluster.api import until
-from tests.embedded.server.harness import Client, Served
+from tests.embedded.server.harness import Client, Served, with_node
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +28,13 @@ def either(request: pytest.FixtureRequest) -> Client:
     """The embedded server, then a real API server: a test that asks for this holds for both."""
     if request.param == "embedded":
         served: Served = request.getfixturevalue("served")
-        return served.client
+        return with_node(served.client)
     plane = request.getfixturevalue("control_plane")
     client = Client(plane.kubeconfig)
     for space in ("default", "kube-public"):  # a controller puts it there, and no test should see that happen
         path = f"/api/v1/namespaces/{space}/configmaps/kube-root-ca.crt"
         until(partial(_there, client, path), what=path)
-    return client
+    return with_node(client)
 
 
 def _there(client: Client, path: str) -> bool:

@@ -141,6 +141,13 @@ def _lines(answer: urllib3.BaseHTTPResponse) -> Iterator[Tree]:
         yield from (json.loads(line) for line in lines if line)
 
 
+def with_node(client: Client, name: str = "n1") -> Client:
+    """The same, with a node that pods can be on: a real cluster deletes pods whose node has been away for a while."""
+    answer = client.post("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    assert answer.code in (201, 409), answer.data
+    return client
+
+
 class Served:
     """A server that runs in a thread until `stop`."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.cluster.control_plane import ControlPlane
-from tests.embedded.server.harness import Client, Served, Tree
+from tests.embedded.server.harness import Client, Served, Tree, with_node
 
 PODS = "/api/v1/namespaces/default/pods"
 FLEETING = {
@@ -90,7 +90,7 @@ VIEWS = (
 
 
 def test_watchers_see_the_same_stories(served: Served, control_plane: ControlPlane) -> None:
-    ours, theirs = served.client, Client(control_plane.kubeconfig)
+    ours, theirs = with_node(served.client), with_node(Client(control_plane.kubeconfig))
     for view in VIEWS:
         for story in STORIES:
             assert told(ours, story, view) == told(theirs, story, view), (story.__name__, view)
