@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import itertools
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -51,13 +53,29 @@ class Running:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
 
 
+_TALES = itertools.count(1)
+
+
 @pytest.fixture
 def both(control_plane: ControlPlane, tmp_path: Path) -> Iterator[tuple[Client, Client]]:
+    """Both clusters, with a namespace of the test's own: nothing of an earlier one can get into the story."""
+    global SPACE, PODS
+    name = f"tale-{next(_TALES)}"
+    SPACE, PODS = f"/namespaces/{name}", f"/api/v1/namespaces/{name}/pods"
     running = Running(tmp_path)
     try:
-        yield Client(running.kubeconfig), Client(control_plane.kubeconfig)
+        clients = Client(running.kubeconfig), Client(control_plane.kubeconfig)
+        for client in clients:
+            client.post("/api/v1/namespaces", {"metadata": {"name": name}}).ok()
+            account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+            wait(functools.partial(_is_there, client, account))
+        yield clients
     finally:
         running.stop()
+
+
+def _is_there(client: Client, path: str) -> bool:
+    return client.get(path).code == 200
 
 
 def same(both: tuple[Client, Client], story: Callable[[Client], Any]) -> None:

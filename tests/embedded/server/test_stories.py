@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from tests.cluster.api import until
 from tests.cluster.control_plane import ControlPlane
 from tests.embedded.server.harness import Client, Served, Tree, with_node
 
@@ -74,6 +76,7 @@ def evicted(api: Client) -> None:
     api.post(f"{PODS}/f/eviction", eviction).ok()
 
 
+TRIES = 4
 STORIES = (
     bound_changed_and_deleted_in_stages,
     held_by_a_finalizer,
@@ -93,9 +96,20 @@ def test_watchers_see_the_same_stories(served: Served, control_plane: ControlPla
     ours, theirs = with_node(served.client), with_node(Client(control_plane.kubeconfig))
     for view in VIEWS:
         for story in STORIES:
-            assert told(ours, story, view) == told(theirs, story, view), (story.__name__, view)
-            for api in (ours, theirs):
-                api.delete(PODS, gracePeriodSeconds=0).ok()
+            # Controllers of the real cluster and slow machines may get in between: then it is told again.
+            assert any(alike(ours, theirs, story, view) for _ in range(TRIES)), (story.__name__, view)
+
+
+def alike(ours: Client, theirs: Client, story: Callable[[Client], None], view: dict[str, str]) -> bool:
+    same = told(ours, story, view) == told(theirs, story, view)
+    for api in (ours, theirs):
+        api.delete(PODS, gracePeriodSeconds=0).ok()
+        until(partial(nobody_there, api), what="all pods to be gone")
+    return same
+
+
+def nobody_there(api: Client) -> bool:
+    return not api.get(PODS).ok()["items"]
 
 
 def told(api: Client, story: Callable[[Client], None], view: dict[str, str]) -> list[tuple[str, Tree]]:

@@ -148,15 +148,17 @@ def test_three_kinds_of_patch(either: Client) -> None:
 
 
 def test_generation_counts_changes_of_what_is_wanted(either: Client) -> None:
-    path = f"{DEPLOYMENTS}/counted"
-    assert either.post(DEPLOYMENTS, deployment("counted")).ok()["metadata"]["generation"] == 1
+    """Of a pod, since nothing in a cluster without nodes writes to that meanwhile."""
+    path = f"{PODS}/counted"
+    assert either.post(PODS, pod("counted")).ok()["metadata"]["generation"] == 1
     assert either.patch(path, {"metadata": {"labels": {"a": "b"}}}).ok()["metadata"]["generation"] == 1
-    assert either.patch(path, {"spec": {"replicas": 3}}).ok()["metadata"]["generation"] == 2
-    status = either.patch(f"{path}/status", {"status": {"replicas": 7}, "spec": {"replicas": 9}}).ok()
+    assert either.patch(path, {"spec": {"activeDeadlineSeconds": 100}}).ok()["metadata"]["generation"] == 2
+    both = {"status": {"message": "here"}, "spec": {"activeDeadlineSeconds": 50}}
+    status = either.patch(f"{path}/status", both).ok()
     assert status["metadata"]["generation"] == 2
-    assert status["spec"]["replicas"] == 3
-    assert status["status"]["replicas"] == 7
-    assert either.patch(path, {"status": {"replicas": 8}}).ok()["status"]["replicas"] == 7
+    assert status["spec"]["activeDeadlineSeconds"] == 100
+    assert status["status"]["message"] == "here"
+    assert either.patch(path, {"status": {"message": "there"}}).ok()["status"]["message"] == "here"
 
 
 def test_server_side_apply_keeps_fields_apart(either: Client) -> None:
