@@ -96,7 +96,7 @@ RECIPES = {
             15,
         ),
         Recipe("helm", "helm", "helm.sh/helm/v3/cmd/helm", 120),
-        Recipe("kueue", "kueue", "sigs.k8s.io/kueue/cmd/kueue", 180),
+        Recipe("kueue", "kueue", "sigs.k8s.io/kueue/cmd/kueue", 340),
         Recipe("ctr", "containerd", "github.com/containerd/containerd/v2/cmd/ctr", 15),
     )
 }
