@@ -125,7 +125,7 @@ class TestMakefile:
 
     def test_up_starts_the_cluster(self) -> None:
         made = ["-n", "-o", "env", "-o", ".venv/.made-from-lock"]  # only asked what it would do
-        asked = ["make", *made, "up", "ARGS=--no-page"]
+        asked = ["make", "--no-print-directory", *made, "up", "ARGS=--no-page"]
         done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == "exec .venv/bin/windlass up --no-page"
 
