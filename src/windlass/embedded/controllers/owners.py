@@ -6,6 +6,7 @@ into the queue; so does a new orphan that its selector matches.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 
 from windlass.embedded.controllers.cache import Cache
@@ -34,7 +35,7 @@ from windlass.embedded.controllers.statefulset import reconcile_statefulset
 PODS = "pods"
 
 
-class OwnerWorker:
+class OwnerWorker(ABC):
     """What all of them share; a subclass says how one object is reconciled."""
 
     name = resource = kind = ""
@@ -61,8 +62,9 @@ class OwnerWorker:
         self._carrier.carry_out(outcome, now)
         return outcome.again
 
+    @abstractmethod
     def reconcile(self, thing: Tree, now: float) -> Outcome:
-        raise NotImplementedError
+        """What is to be done about one object now."""
 
     def claimed(self, owner: Tree, resource: str = PODS) -> list[Tree]:
         """The owner's children, after strangers were released and orphans adopted."""
