@@ -8,12 +8,11 @@ else holds the workload, so that its words don't change with every decision.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import overload
 
 import msgspec
 
 from windlass.model.decision import Hold
-from windlass.model.plan import Plan
+from windlass.model.plan import HoldsAsRead, Plan
 from windlass.model.verdict import Verdict
 from windlass.placement.explain.advisor import MOST_EXPLAINED
 
@@ -22,20 +21,14 @@ Known = Mapping[str, tuple[Verdict, Hold]]
 MOST_REMEMBERED = 1_000
 
 
-class ToldHolds(Sequence[Hold]):
+class ToldHolds(HoldsAsRead):
     def __init__(self, holds: Sequence[Hold], known: Known) -> None:
         self._holds, self._known = holds, known
 
     def __len__(self) -> int:
         return len(self._holds)
 
-    @overload
-    def __getitem__(self, index: int) -> Hold: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Hold]: ...
-    def __getitem__(self, index: int | slice) -> Hold | Sequence[Hold]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def _at(self, index: int) -> Hold:
         hold = self._holds[index]
         verdict, explained = self._known.get(hold.workload, (None, hold))
         return explained if verdict == hold.verdict else hold

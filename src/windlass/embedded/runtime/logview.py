@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TypeVar
 
 from windlass.embedded.controllers.objects import Tree, micro_timestamp, name_of, seconds
 from windlass.embedded.runtime.interface import LogRequest, Refused
@@ -11,6 +12,7 @@ from windlass.embedded.runtime.interface import LogRequest, Refused
 Line = tuple[float, bytes]
 """When it was written, and the line with its end."""
 POLL_SECONDS = 0.1
+Run = TypeVar("Run")
 
 
 def chosen_container(pod: Tree, name: str) -> Tree:
@@ -29,6 +31,15 @@ def chosen_container(pod: Tree, name: str) -> Tree:
         if container["name"] == name:
             return dict(container)
     raise Refused(400, "BadRequest", f"container {name} is not valid for pod {name_of(pod)}")
+
+
+def chosen_run(runs: Sequence[Run], pod: Tree, container: str, previous: bool) -> Run:
+    """Of a container's last two runs the one whose lines are asked for."""
+    if not runs:
+        raise not_started(pod, container)
+    if previous and len(runs) < 2:
+        raise no_previous(pod, container)
+    return runs[0] if previous else runs[-1]
 
 
 def not_started(pod: Tree, container: str) -> Refused:

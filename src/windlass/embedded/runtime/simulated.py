@@ -17,7 +17,7 @@ from windlass.embedded.runtime.behaviour import STEP_SECONDS, Behaviour, behavio
 from windlass.embedded.runtime.containers import Exit, Launch
 from windlass.embedded.runtime.interface import STDERR, STDOUT, ExecRequest, ExecSession, LogRequest, Refused
 from windlass.embedded.runtime.kubelet import Park
-from windlass.embedded.runtime.logview import Line, chosen_container, no_previous, not_started, show
+from windlass.embedded.runtime.logview import Line, chosen_container, chosen_run, show
 from windlass.embedded.runtime.machine import SHARE, Machine, Unit
 from windlass.embedded.runtime.nvidia_smi import Seen, nvidia_smi
 from windlass.embedded.runtime.shell import Done, Place, run_command
@@ -234,11 +234,7 @@ class SimulatedRuntime:
         container = chosen_container(pod, request.container)["name"]
         self._reach(pod)
         runs = self._containers.runs(pod, container)
-        if not runs:
-            raise not_started(pod, container)
-        if request.previous and len(runs) < 2:
-            raise no_previous(pod, container)
-        process = runs[0] if request.previous else runs[-1]
+        process = chosen_run(runs, pod, container, request.previous)
 
         def read() -> tuple[Sequence[Line], bool]:
             return process.lines(self._clock())

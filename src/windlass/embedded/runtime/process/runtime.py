@@ -20,7 +20,7 @@ from typing import Any
 from windlass.embedded.controllers.objects import Tree, name_of
 from windlass.embedded.runtime.containers import CannotStart
 from windlass.embedded.runtime.interface import STDERR, STDOUT, ExecRequest, ExecSession, LogRequest, Refused
-from windlass.embedded.runtime.logview import Line, chosen_container, no_previous, not_started, show
+from windlass.embedded.runtime.logview import Line, chosen_container, chosen_run, show
 from windlass.embedded.runtime.process.containers import LocalProcess, ProcessContainers
 
 CHUNK = 1 << 15
@@ -114,11 +114,7 @@ class ProcessRuntime:
     def logs(self, pod: Tree, request: LogRequest) -> AsyncIterator[bytes]:
         container = chosen_container(pod, request.container)["name"]
         runs = self._containers.runs(pod, container)
-        if not runs:
-            raise not_started(pod, container)
-        if request.previous and len(runs) < 2:
-            raise no_previous(pod, container)
-        process = runs[0] if request.previous else runs[-1]
+        process = chosen_run(runs, pod, container, request.previous)
 
         def read() -> tuple[Sequence[Line], bool]:
             return process.lines()
