@@ -1,12 +1,14 @@
 """From nothing to the first running pod, as a newcomer does it: what is downloaded, and how long each part takes.
 
-Builds the wheel, installs it into an empty environment with an empty cache, starts `windlass up` from there twice, and
-creates a pod through the API as soon as the address is printed. Prints what stands in the README.
+Builds the wheel, installs it into an empty environment with an empty cache, starts `windlass up` from there once and
+then five times again, and creates a pod through the API as soon as the address is printed. Prints what stands in the
+README: the first start, and the quickest and slowest of the others.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -14,6 +16,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+AGAIN = 5
 POD = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -50,7 +53,7 @@ def main() -> int:
         subprocess.run(install, check=True)
         installed = time.monotonic() - begun
         printed, running = start(venv, folder)
-        again_printed, again_running = start(venv, folder)
+        again = [start(venv, folder) for _ in range(AGAIN)]
         pip = [
             sys.executable,
             "-m",
@@ -66,10 +69,19 @@ def main() -> int:
         size = sum(path.stat().st_size for path in packages.iterdir()) / 1e6
     print(f"downloaded           {size:6.0f} MB")
     print(f"installed            {installed:6.1f} s")
-    print(f"address printed      {printed:6.1f} s, again {again_printed:.1f} s")
-    print(f"first pod Running    {running:6.1f} s, again {again_running:.1f} s")
+    print(f"address printed      {printed:6.1f} s, again {span([each for each, _ in again])}")
+    print(f"first pod Running    {running:6.1f} s, again {span([each for _, each in again])}")
     print(f"all, from nothing    {installed + running:6.1f} s")
     return 0
+
+
+def span(seconds: list[float]) -> str:
+    return f"{min(seconds):.2f} to {max(seconds):.2f} s"
+
+
+def environment() -> dict[str, str]:
+    """A newcomer's: Python keeps what it has compiled, as it does unless it is told not to."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def start(venv: Path, folder: Path) -> tuple[float, float]:
@@ -84,14 +96,17 @@ def start(venv: Path, folder: Path) -> tuple[float, float]:
         f"--write-kubeconfig={kubeconfig}",
     ]
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment()
+        )
     try:
         while "nodes  " not in log.read_text():
             if process.poll() is not None:
                 raise SystemExit(log.read_text())
             time.sleep(0.02)
         printed = time.monotonic() - begun
-        subprocess.run([venv / "bin" / "python", "-c", ASK, kubeconfig, json.dumps(POD)], check=True)
+        ask = [venv / "bin" / "python", "-c", ASK, kubeconfig, json.dumps(POD)]
+        subprocess.run(ask, check=True, env=environment())
         return printed, time.monotonic() - begun
     finally:
         process.terminate()

@@ -37,6 +37,7 @@ from windlass.placement.recall import Recall
 from windlass.placement.strategy import Strategies
 from windlass.placement.table import ScoreTable
 from windlass.placement.timeplan.alone import decided_in_time, note_reserved
+from windlass.placement.timeplan.terms import with_collected
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.order import Queue, Turn, before_all, between, order, waiting_turns
 
@@ -96,7 +97,8 @@ def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | No
     for workload in snapshot.workloads:
         (pods if is_alone(workload) else together).append(workload)
     turns = waiting_turns(together)
-    timed = decided_in_time(snapshot, together, pods, config.gangs.time)
+    time = with_collected(config.gangs.time, snapshot.run_times, int(now))
+    timed = decided_in_time(snapshot, together, pods, time)
     one_by_one = list({one.key: one for one in (*timed, *between(turns, pods))}.values())
     urgent, loose = _alone(snapshot, together, one_by_one, turns)
     table = memo.table(snapshot, config, _expected(snapshot, config))
@@ -110,7 +112,7 @@ def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | No
         preemption = Preemption(overlay, config.queues, int(now))
         if not together and not snapshot.reservations:
             placed = place_alone(overlay, loose, preemption)
-            advisor = Advisor(lambda: lone_room(overlay, config.queues, config.gangs.time, int(now)))
+            advisor = Advisor(lambda: lone_room(overlay, config.queues, time, int(now)))
             holds = ExplainedHolds([Holds(snapshot, loose, placed)], advisor)
             binds = _binds(reader, snapshot, loose, placed, preemption.leaving)
             plan = Plan(binds=binds, holds=holds, evicts=preemption.evicts())
@@ -123,7 +125,7 @@ def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | No
             [*together, *one_by_one],
             config.queues,
             int(now),
-            config.gangs,
+            msgspec.structs.replace(config.gangs, time=time),
             preemption,
         )
         preemption.note_decided(decided.evicts, decided.admits)

@@ -46,7 +46,12 @@ def engine_config(settings: Settings) -> EngineConfig:
         lost_seconds_caps=settings.lost_seconds_caps,
     )
     placement = PlacementConfig(settings.placement, settings.seed)
-    time = TimeSettings(settings.backfill_depth, settings.reservation_lead_seconds, settings.run_time_seconds)
+    time = TimeSettings(
+        settings.backfill_depth,
+        settings.reservation_lead_seconds,
+        settings.run_time_seconds,
+        settings.run_time_percentile,
+    )
     gangs = GangSettings(settings.gang_grace_seconds, settings.resources, time, settings.topology_levels)
     return EngineConfig(
         placement, queues=queues, gangs=gangs, classes=settings.classes, defrag=settings.defrag

@@ -46,7 +46,11 @@ class Up:
 
     @property
     def page(self) -> str:
-        """The page's address with its token."""
+        """A new link to the page: each opens it once."""
+        return str(self.api.post("/windlass/page", {})["url"])
+
+    @property
+    def printed_link(self) -> str:
         (line,) = [line for line in self.said().splitlines() if line.startswith("page ")]
         return line.split()[1]
 
@@ -72,6 +76,7 @@ class Up:
         deadline = time.monotonic() + PATIENCE
         while not seen():
             assert self.process.poll() is None, f"it ended: {self.said()}"
+            assert "the scheduler has ended" not in self.said(), self.said()
             assert time.monotonic() < deadline, f"not within {PATIENCE:.0f} s: {what}\n{self.said()}"
             time.sleep(0.05)
 

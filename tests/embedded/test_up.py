@@ -163,12 +163,24 @@ class TestRunning:
         code, _, err = sandbox("fail", "node/cpu-0", "--xid", "3")
         assert (code, "an Xid is a GPU's" in err) == (2, True)
 
+    def test_every_link_to_the_page_is_a_new_one(self, up: Up, capsys: pytest.CaptureFixture[str]) -> None:
+        def link() -> str:
+            assert run_command(cli, ["page", "--kubeconfig", str(up.kubeconfig)], "windlass") == 0
+            return capsys.readouterr().out
+
+        (printed,) = (line.split()[1] for line in up.lines if line.startswith("page"))
+        address = printed.partition("token=")[0]
+        links = {printed, link().strip(), link().strip()}
+        assert len(links) == 3
+        assert all(re.fullmatch(re.escape(address) + r"token=[\w-]{32}", each) for each in links)
+
 
 class TestEnding:
     @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
     def test_exit_code(self, tmp_path: Path, number: int, code: int) -> None:
         up = Up(tmp_path, "--no-page")
         assert not any(line.startswith("page") for line in up.lines)
+        assert run_command(cli, ["page", "--kubeconfig", str(up.kubeconfig)], "windlass") == 3
         assert up.stop(number) == code
         assert not [line for line in up.errors if "Traceback" in line]
 

@@ -41,7 +41,7 @@ class Books(RuleBasedStateMachine):
         self.store, self.memo = Store(), Memo()
         self.config = EngineConfig(PlacementConfig(policy))
         self.nodes, self.pods, self.snapshots = {}, {}, []
-        self.count = 0
+        self.count = self.unseen = 0
         for each in (first, second):
             self.put_node(each)
 
@@ -54,11 +54,11 @@ class Books(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NODES))
     def a_node_goes(self, name):
         self.nodes.pop(name, None)
-        self.store.apply([Gone("Node", name)])
+        self.tell([Gone("Node", name)])
 
     def put_node(self, made):
         self.nodes[made.name] = made
-        self.store.apply([Put(made)])
+        self.tell([Put(made)])
 
     # What happens to pods
 
@@ -75,22 +75,29 @@ class Books(RuleBasedStateMachine):
     def an_unreadable_pod_comes(self, name):
         self.put_pod(pod(self.next_name(), cpu=BROKEN["cpu"], on=name))
 
+    @rule(data=st.data(), devices=st.sampled_from(("0", "1", "1,0", "7")))
+    @precondition(lambda self: any(one.at and not one.assumed for one in self.pods.values()))
+    def a_node_agent_reports_devices(self, data, devices):
+        there = sorted(key for key, one in self.pods.items() if one.at and not one.assumed)
+        known = self.pods[data.draw(st.sampled_from(there))]
+        self.put_pod(bound(known.pod, known.at, allocated_devices=devices))
+
     @rule(data=st.data())
     @precondition(lambda self: self.pods)
     def a_pod_ends(self, data):
         known = self.pods.pop(data.draw(st.sampled_from(sorted(self.pods))))
         if data.draw(st.booleans()):
-            self.store.apply([Gone("Pod", known.pod.key)])
+            self.tell([Gone("Pod", known.pod.key)])
         else:
             status = msgspec.structs.replace(known.pod.status, phase="Succeeded")
-            self.store.apply([Put(msgspec.structs.replace(known.pod, status=status))])
+            self.tell([Put(msgspec.structs.replace(known.pod, status=status))])
 
     @rule(data=st.data(), late=st.booleans())
     @precondition(lambda self: self.assumed())
     def a_bind_is_confirmed(self, data, late):
         known = self.pods[data.draw(st.sampled_from(self.assumed()))]
         if late:  # an older state arrives first, and changes nothing
-            self.store.apply([Put(known.pod)])
+            self.tell([Put(known.pod)])
         self.put_pod(bound(known.pod, known.at))
 
     @rule(data=st.data(), name=names)
@@ -103,7 +110,7 @@ class Books(RuleBasedStateMachine):
     def a_bind_fails(self, data):
         known = self.pods[data.draw(st.sampled_from(self.assumed()))]
         known.at, known.assumed = "", False
-        self.store.apply([Forget(known.pod.key)])
+        self.tell([Forget(known.pod.key)])
 
     @rule(most=st.integers(0, 5))
     def the_engine_decides(self, most):
@@ -128,9 +135,17 @@ class Books(RuleBasedStateMachine):
         snapshot = self.store.snapshot()
         self.snapshots = [*self.snapshots[-2:], (snapshot, fingerprint(snapshot, self.config))]
 
+    @rule(news=st.integers(2, 5))
+    def nobody_looks_for_a_while(self, news):
+        self.unseen = news
+
+    def tell(self, deltas):
+        self.store.apply(deltas)
+        self.unseen = max(0, self.unseen - 1)
+
     def put_pod(self, made):
         self.pods[made.key] = Known(made, made.spec.node_name)
-        self.store.apply([Put(made)])
+        self.tell([Put(made)])
 
     def assumed(self):
         return sorted(key for key, known in self.pods.items() if known.assumed)
@@ -148,6 +163,7 @@ class Books(RuleBasedStateMachine):
     # What must hold
 
     @invariant()
+    @precondition(lambda self: not self.unseen)
     def everybody_is_where_they_are(self):
         snapshot = self.store.snapshot()
         assert snapshot.facts.names == tuple(sorted(self.nodes))
@@ -163,6 +179,7 @@ class Books(RuleBasedStateMachine):
         assert snapshot.tied == len(affine)
 
     @invariant()
+    @precondition(lambda self: not self.unseen)
     def the_books_are_what_the_objects_say(self):
         snapshot = self.store.snapshot()
         rows = rows_of(snapshot)

@@ -142,6 +142,35 @@ def reservation(api: Api) -> Effect:
     return lambda: (api.get(api.path_of(made)).get("status") or {}).get("nodes")
 
 
+def finish(api: Api, name: str, queue: str) -> None:
+    """A pod of the queue runs, and ends well."""
+    api.create(pod(name, 1, labels={QUEUE: queue}))
+    until(lambda: pods(api)[name]["status"].get("phase") == "Running", 60, f"{name} runs")
+    api.patch(f"/api/v1/namespaces/default/pods/{name}/status", {"status": {"phase": "Succeeded"}})
+
+
+def history(queue: str, runs: int) -> Scene:
+    """So many runs of a new queue have ended; the last of them is counted."""
+
+    def scene(api: Api) -> Effect:
+        _, _, local_queue = queues(1)
+        local_queue["metadata"]["name"] = queue
+        api.create(local_queue)
+        path = f"/apis/windlass.dev/v1/namespaces/default/runtimehistories/{queue}"
+
+        def counted() -> int:
+            periods = api.get(path)["periods"] if api.exists(path) else []
+            return sum(count for one in periods for count in one["runs"].values())
+
+        for number in range(1, runs):
+            finish(api, f"{queue}-{number}", queue)
+            until(lambda number=number: counted() == number, 60, f"{number} runs of {queue} are counted")
+        finish(api, f"{queue}-{runs}", queue)
+        return lambda: counted() == runs
+
+    return scene
+
+
 def let_go(kind: str) -> Scene:
     """An owner in a queue is admitted and let go."""
 
@@ -240,6 +269,8 @@ SCENES: dict[Right, Scene] = {
     ("kueue.x-k8s.io", "clusterqueues/status", "patch"): queue_status("ClusterQueue"),
     ("kueue.x-k8s.io", "localqueues/status", "patch"): queue_status("LocalQueue"),
     ("windlass.dev", "reservations/status", "patch"): reservation,
+    ("windlass.dev", "runtimehistories", "create"): history("first-run", 1),
+    ("windlass.dev", "runtimehistories", "patch"): history("second-run", 2),
 }
 for _kind in KINDS:
     if _kind.kind in ("LeaderWorkerSet", "PodGroup"):

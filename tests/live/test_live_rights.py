@@ -84,6 +84,12 @@ def play(api: Api, lines: Any) -> None:
     gated["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
     api.create(gated)
     until(lambda: not pods(api)["gated"]["spec"].get("schedulingGates"), 30, lines())
+    queued = pod("done", 1, labels={"kueue.x-k8s.io/queue-name": "main"})
+    api.create(queued)
+    until(lambda: pods(api)["done"]["status"].get("phase") == "Running", 60, lines())
+    api.patch("/api/v1/namespaces/default/pods/done/status", {"status": {"phase": "Succeeded"}})
+    history = "/apis/windlass.dev/v1/namespaces/default/runtimehistories/main"
+    until(lambda: api.exists(history), 60, lines())
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     api.create(claim("data"), pod("stored", 0, volumes=[volume]))
     path = "/api/v1/namespaces/default/persistentvolumeclaims/data"

@@ -17,9 +17,10 @@ from windlass.node.cdi_writer import CdiWriter
 from windlass.node.config_source import ConfigSource
 from windlass.node.health import HealthBook
 from windlass.node.health_rules import Rules
+from windlass.node.health_watch import Timing
 from windlass.node.plugin.fake_kubelet import FakeKubelet
 from windlass.node.plugin.manager import OtherOwner, PluginManager
-from windlass.node.plugin.process import PluginProcess, Timing
+from windlass.node.plugin.process import PluginProcess
 from windlass.node.root import HostRoot
 from windlass.node.wishes import WaitingPod, WishFile, write_wishes
 from windlass.sharing.plugin_config import resolve_config

@@ -46,6 +46,7 @@ def embedded(
     pod that is made; then there are 5,000 nodes and 20,000 pods, and the processes' memory is read.
     """
     from windlass.bench import report as forms
+    from windlass.bench.embedded.ending import sigterm_unwinds
     from windlass.bench.embedded.report import sections_of
     from windlass.bench.embedded.run import Scale, measure
     from windlass.bench.live.report import document
@@ -57,7 +58,8 @@ def embedded(
     scale = Scale(pods=pods, crowd=watchers)
     if no_memory:
         scale = Scale(pods=pods, crowd=watchers, nodes_kept=0, pods_kept=0)
-    results = asyncio.run(measure(scale, programs, durable, note))
+    with sigterm_unwinds():
+        results = asyncio.run(measure(scale, programs, durable, note))
     words = f"{pods:,} pods by {scale.connections} connections; {scale.watchers} and {watchers:,} watchers"
     sections = sections_of(results, words)
     if output in ("json", "yaml"):

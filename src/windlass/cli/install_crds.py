@@ -1,4 +1,4 @@
-"""The kinds that `windlass install` brings: the queue API where nobody else has it, and our own Reservation.
+"""The kinds that `windlass install` brings: the queue API where nobody else has it, and our own two.
 
 Names and fields of `kueue.x-k8s.io` are Kueue's interface (Apache-2.0). Both versions are served from one schema that
 knows the spellings of both, so nothing is pruned and no conversion webhook is needed; the model reads either.
@@ -68,6 +68,7 @@ def crds() -> list[dict[str, Any]]:
             namespaced=False,
             required=("spec",),
         ),
+        _crd("windlass.dev", ("v1",), "RunTimeHistory", "runtimehistories", _run_times(), ()),
     ]
 
 
@@ -313,6 +314,11 @@ def _workload() -> dict[str, Schema]:
         }
     )
     return {"spec": spec, "status": status}
+
+
+def _run_times() -> dict[str, Schema]:
+    period = record({"from": time(), "runs": mapped(number(0), 256)}, "from")
+    return {"periods": listed(period, 16)}
 
 
 def _reservation() -> dict[str, Schema]:

@@ -27,6 +27,7 @@ WRITES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (KUEUE, "clusterqueues/status", ("patch",)),
     (KUEUE, "localqueues/status", ("patch",)),
     ("windlass.dev", "reservations/status", ("patch",)),
+    ("windlass.dev", "runtimehistories", ("create", "patch")),
 )
 """API group, resource, verbs."""
 KUEUE_LEASE = "c1f6bfd2.kueue.x-k8s.io"

@@ -28,6 +28,11 @@ COMMANDS = {
         "A guided tour of it, with every outcome checked.",
         "Run it",
     ),
+    "page": LazyCommand(
+        "windlass.cli.page:page",
+        "A new link to the page of the cluster that `up` runs.",
+        "Run it",
+    ),
     "sandbox": LazyCommand(
         "windlass.cli.sandbox:sandbox",
         "Break and mend nodes and GPUs of the cluster that `up` runs.",

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-from pathlib import Path
 from typing import Any
 
 import click
 
-from windlass.model.errors import ClusterUnreachable, InputError
+from windlass.cli.own_cluster import ask, own_cluster_options
 
 EXAMPLES = """\b
 Examples:
@@ -30,10 +27,7 @@ PATH = "/windlass/sandbox"
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.option(
-    "--kubeconfig", default="", help="The kubeconfig. [default: KUBECONFIG, else ~/.windlass/kubeconfig]"
-)
-@click.option("--context", "kube_context", default="", help="The kubeconfig's context.")
+@own_cluster_options
 @click.pass_context
 def sandbox(ctx: click.Context, kubeconfig: str, kube_context: str) -> None:
     """Break and mend nodes and GPUs of the cluster that `windlass up` runs; without a command, list what is broken."""
@@ -70,30 +64,4 @@ def _show(answer: dict[str, Any]) -> None:
 
 
 def _ask(where: tuple[str, str], method: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    return asyncio.run(_request(where, method, body))
-
-
-async def _request(where: tuple[str, str], method: str, body: dict[str, Any] | None) -> dict[str, Any]:
-    import aiohttp
-
-    from windlass.kube.access import find_access
-    from windlass.kube.tls import tls_context
-
-    own = Path("~/.windlass/kubeconfig").expanduser()
-    given = where[0] or ("" if os.environ.get("KUBECONFIG") or not own.is_file() else str(own))
-    access = find_access(given, where[1])
-    headers = await access.credentials.headers()
-    secure = tls_context(access.ca, access.insecure, await access.credentials.identity())
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(30)) as session,
-            session.request(method, access.server + PATH, headers=headers, json=body, ssl=secure) as response,
-        ):
-            answer: dict[str, Any] = await response.json(content_type=None)
-    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        raise ClusterUnreachable(f"{access.server}: {error}") from None
-    if response.status == 404:
-        raise ClusterUnreachable(f"{access.server} is no simulated cluster of `windlass up`")
-    if response.status >= 400:
-        raise InputError(str(answer.get("message") or f"HTTP {response.status}"))
-    return answer
+    return ask(where, method, PATH, body, absent="is no simulated cluster of `windlass up`")

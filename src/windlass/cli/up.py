@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import secrets
 import signal
 import socket
 import sys
@@ -223,17 +222,19 @@ def _kubeconfig_path(given: dict[str, Any]) -> Path:
 async def _serve_page(cluster: EmbeddedCluster, port: int | None) -> web.AppRunner:
     from aiohttp import web
 
+    from windlass.web.links import PREFIX, Links
     from windlass.web.page import make_page
 
-    token = secrets.token_urlsafe(24)
-    hosts: set[str] = set()
-    app = make_page(cluster.verbs, cluster.faults, token, lambda: hosts)
+    links, hosts = Links(), set[str]()
+    app = make_page(cluster.verbs, cluster.faults, links, lambda: hosts)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
     await runner.setup()
     await _listen(runner, port)
     chosen = runner.addresses[0][1]
     hosts |= {f"127.0.0.1:{chosen}", f"localhost:{chosen}"}
-    click.echo(f"page      http://127.0.0.1:{chosen}/?token={token}")
+    links.address = f"http://127.0.0.1:{chosen}"
+    cluster.server.mount(PREFIX, links.serve)
+    click.echo(f"page      {links.make()}")
     return runner
 
 

@@ -17,6 +17,7 @@ from windlass.model.owners import OwnerObject, owner_of
 from windlass.model.pod import Pod
 from windlass.model.podgroup import PodGroupObject, pod_group
 from windlass.model.queue import QueueSystem
+from windlass.model.run_times import Run
 
 Name = tuple[str, str, str]
 """API group, kind and key of an object."""
@@ -94,6 +95,9 @@ class GroupedWorkloads:
 
     def new_templates(self) -> list[Pod]:
         return self._book.new_templates() if self._book is not None else []
+
+    def take_runs(self) -> list[Run]:
+        return self._book.take_runs() if self._book is not None else []
 
     def _enter(self, book: WorkloadBook, name: Name, thing: Any) -> None:
         """An object came, changed, or is gone (None)."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from windlass.model.device import NODE_ANNOTATIONS
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 
@@ -22,8 +23,11 @@ def is_same(old: Any, new: Any) -> bool:
 
 
 def same_node(old: Node, new: Node) -> bool:
+    """As far as placement reads it: controllers write annotations of their own onto nodes all the time."""
+
     def part(node: Node) -> object:
-        return node.spec, node.status, node.labels, node.metadata.annotations
+        annotations = [node.metadata.annotations.get(name) for name in NODE_ANNOTATIONS]
+        return node.spec, node.status, node.labels, annotations
 
     return part(old) == part(new)
 

@@ -23,6 +23,7 @@ from windlass.model.pod import Pod
 from windlass.model.queue import QueueSystem
 from windlass.model.requests import pod_requests
 from windlass.model.reservation import Reservation, ReservationObject, reservation_of
+from windlass.model.run_times import Run, RunTimeHistoryObject, RunTimes, run_times_of
 
 _LOOKED_UP = {
     "PersistentVolume": "volumes",
@@ -33,6 +34,7 @@ _LOOKED_UP = {
     "VolumeAttachment": "attachments",
 }
 """Kind → where `ClusterObjects` keeps it."""
+HISTORY = "RunTimeHistory"
 
 
 class OtherObjects:
@@ -51,8 +53,13 @@ class OtherObjects:
         """Pods of gangs that want to be close together."""
         self._reservations: tuple[Reservation, ...] | None = None
         self._budgets: tuple[PodDisruptionBudget, ...] | None = None
+        self.run_times: dict[str, RunTimes] = {}
+        """LocalQueue → how long its work has run; never changed in place, since snapshots share it."""
 
     def put(self, obj: ClusterObject) -> None:
+        if isinstance(obj, RunTimeHistoryObject):
+            self.run_times = {**self.run_times, obj.key: run_times_of(obj)}
+            return
         name = name_of(obj)
         _, kind, key = name
         field = _LOOKED_UP.get(kind)
@@ -69,6 +76,9 @@ class OtherObjects:
         self._change(name)
 
     def drop(self, gone: Gone) -> None:
+        if gone.kind == HISTORY:
+            self.run_times = {key: one for key, one in self.run_times.items() if key != gone.key}
+            return
         field = _LOOKED_UP.get(gone.kind)
         if field is not None:
             if self._fields[field].pop(gone.key, None) is not None:
@@ -115,6 +125,9 @@ class OtherObjects:
         if not self._extras and not self._close:
             return self._workloads.none()
         return self._workloads.group(cluster, self._extras, changed, namespaces, now)
+
+    def take_runs(self) -> list[Run]:
+        return self._workloads.take_runs()
 
     def meet_templates(self, resources: ResourceBook) -> None:
         """Resources that only pods ask for which don't exist yet have columns, too."""

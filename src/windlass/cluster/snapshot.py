@@ -20,6 +20,7 @@ from windlass.cluster.state import Ints, NodeState
 from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.queue import QueueSystem
 from windlass.model.reservation import Reservation
+from windlass.model.run_times import RunTimes
 from windlass.model.workload import Workload
 
 
@@ -54,3 +55,5 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Of the calendar, by name."""
     budgets: tuple[PodDisruptionBudget, ...] = ()
     """By namespace and name."""
+    run_times: dict[str, RunTimes] = {}
+    """LocalQueue (`namespace/name`) → how long its work has run, as its history object tells."""

@@ -42,6 +42,10 @@ from windlass.model.meta import ObjectMeta
 from windlass.model.node import Node
 from windlass.model.objects import Unreadable
 from windlass.model.pod import Pod, PodSpec
+from windlass.model.run_times import Run
+
+_FEW = 32
+"""So many nodes that have changed, or one in so many, are written again row by row; where it is more, all are."""
 
 
 class Store:
@@ -90,6 +94,8 @@ class Store:
     def snapshot(self, now: int = 0) -> Snapshot:
         """The cluster as it is. `now` dates what has been handed in and not submitted yet."""
         self._settle()
+        if self._nodes.facts_are_old:
+            self._facts = self._nodes.facts(self._facts)
         system, grouping = self._others.group(self, now)
         self._others.meet_templates(self._resources)
         self._widen()
@@ -113,6 +119,7 @@ class Store:
             unreadable={**self._unreadable, **self._nodes.problems()},
             reservations=self._others.reservations(),
             budgets=self._others.budgets(),
+            run_times=self._others.run_times,
         )
 
     def learn(self, rows: Ints) -> None:
@@ -120,6 +127,10 @@ class Store:
         self._generation += 1
         shapes = self._pods.rows.shape[self._pods.mark_decided(rows)]
         self._history.add(shapes[shapes != UNREADABLE], len(self._shapes))
+
+    def take_runs(self) -> list[Run]:
+        """Runs of queued work that have come to a good end, as snapshots saw them since the last time."""
+        return self._others.take_runs()
 
     # As the grouping of workloads reads it
 
@@ -169,7 +180,6 @@ class Store:
         self._drop_pod(pod.key)
         self._others.pod_changed(pod.key)
         self._unreadable[pod.key] = str(obj.error)
-        self._settle()
         node = self._facts.index.get(obj.node_name, ELSEWHERE) if obj.node_name else PENDING
         traits = PodTraits(UNREADABLE, 0, 0, 0, ALONE)
         self._book(self._pods.append(pod.key, pod, traits, node, ()), 1)
@@ -186,24 +196,48 @@ class Store:
             self._others.drop(delta)
 
     def _settle(self) -> None:
-        """After nodes came, changed or went: new arrays, with every bound pod booked again."""
-        if not self._nodes.has_changed:
-            return
-        self._facts, self._state = self._nodes.build()
-        self._state_shared = False
-        self._tied = 0
-        guessed = set().union(*self._guessed.values())
+        """After nodes came, changed or went: bring the arrays up to date, with the pods on them booked again."""
+        many = len(self._nodes.revised) > max(_FEW, len(self._facts.names) // _FEW)
+        if self._nodes.has_changed or many:
+            self._facts, self._state = self._nodes.build()
+            self._state_shared = False
+            self._tied = 0
+            self._book_again(self._pods.row_of.items(), [*self._guessed])
+        elif self._nodes.revised:
+            self._revise(sorted(self._nodes.revised))
+
+    def _revise(self, names: Sequence[str]) -> None:
+        """These nodes alone: what is on them is taken off, and booked again on what they are now."""
+        index, rows = self._facts.index, self._pods.rows
+        at = np.isin(rows.node, [index[name] for name in names]) & (rows.alive == 1)
+        held = [(rows.objects[row].key, row) for row in np.flatnonzero(at).tolist()]
+        self._tied -= sum(bears_on_others(rows.objects[row]) for _, row in held)
+        state = self._own_state()
+        self._state = state._replace(total=state.total.copy(), device=state.device.copy())
+        for name in names:
+            self._nodes.revise(self._state, index[name], name)
+        self._nodes.revised.clear()
+        self._book_again(held, [name for name in names if name in self._guessed])
+
+    def _book_again(self, pods: Iterable[tuple[str, int]], guessed: Sequence[str]) -> None:
+        """Those of the pods that are on nodes, and what is `guessed` of nodes; nothing of it is on the books."""
         # Pods whose devices are known go first, so that no guess takes them.
-        for key, row in sorted(self._pods.row_of.items(), key=lambda item: not self._pods.grants(item[1])):
+        guesses = set().union(*(self._guessed[name] for name in guessed))
+        for key, row in sorted(pods, key=lambda item: not self._pods.grants(item[1])):
             name = self._node_name(key, row)
-            if name and key not in guessed:
+            if name and key not in guesses:
                 node, grants = self._facts.index.get(name, ELSEWHERE), self._pods.grants(row)
                 if node >= 0 and not grants:
                     grants = self._grants_of(self._pods.object(row), self._pods.shape(row), node)
                 self._pods.bind(row, node, grants)
                 self._book(row, 1)
-        for name in self._guessed:
+        for name in guessed:
             self._guess(name)
+
+    def _is_due(self, node: int) -> bool:
+        """Whether the node's books are made anew before anybody reads them; until then nothing is booked there."""
+        revised = self._nodes.revised
+        return self._nodes.has_changed or bool(revised and self._facts.names[node] in revised)
 
     def _node_name(self, key: str, row: int) -> str:
         """Where the pod is, or is assumed to be; empty for one that waits."""
@@ -256,7 +290,6 @@ class Store:
         if not pod.is_bound:
             self._pods.append(key, pod, traits, PENDING, ())
             return
-        self._settle()
         node = self._facts.index.get(pod.spec.node_name, ELSEWHERE)
         if kept.node != pod.spec.node_name or not self._same_devices(kept.shape, traits.shape):
             kept = NOTHING_KEPT
@@ -273,7 +306,12 @@ class Store:
         asks_gpus = traits.shape != UNREADABLE and self._shapes[traits.shape].gpu is not None
         if asks_gpus:
             self._lift_guesses(name)
-        grants = self._grants_of(pod, traits.shape, node, kept.grants) if node >= 0 else kept.grants
+        if node < 0:
+            grants = kept.grants
+        elif self._is_due(node):  # then it is asked again, on what the node has by then
+            grants = () if ALLOCATED_DEVICES in pod.metadata.annotations else kept.grants
+        else:
+            grants = self._grants_of(pod, traits.shape, node, kept.grants)
         self._book(self._pods.append(key, pod, traits, node, grants), 1)
         if asks_gpus:
             self._guess(name)
@@ -294,6 +332,8 @@ class Store:
     def _guess(self, name: str) -> None:
         """Give those pods devices again, the oldest first, of what is left."""
         node = self._facts.index.get(name, ELSEWHERE)
+        if node >= 0 and self._is_due(node):
+            return
         rows, created = self._pods.row_of, self._pods.rows.created
         for _, _, row in sorted((created[rows[key]], key, rows[key]) for key in self._guessed.get(name, ())):
             grants = self._grants_of(self._pods.object(row), self._pods.shape(row), node) if node >= 0 else ()
@@ -317,7 +357,6 @@ class Store:
         if row is None:
             return
         self._others.pod_left(key)
-        self._settle()
         self._book(row, -1)
         self._guessed.get(self._node_name(key, row), set()).discard(key)
         self._pods.remove(key)
@@ -352,7 +391,6 @@ class Store:
         if row is None or self._pods.object(row).is_bound:
             return
         self._others.pod_changed(key)
-        self._settle()
         self._book(row, -1)
         self._pods.bind(row, PENDING, ())
         self._assumed.pop(key, None)
@@ -362,9 +400,11 @@ class Store:
         node, shape = self._pods.node(row), self._pods.shape(row)
         if node < 0:
             return
+        self._tied += sign * int(bears_on_others(self._pods.object(row)))
+        if self._is_due(node):
+            return
         state = self._own_state()
         if shape == UNREADABLE:
             state.node[node, BLOCKED] += sign
         else:
             book(state, node, self._shapes[shape], self._pods.grants(row), self._resources, sign)
-        self._tied += sign * int(bears_on_others(self._pods.object(row)))

@@ -55,6 +55,8 @@ class EngineView:
 
     def knows_ends(self) -> bool:
         """Whether any end of running work is known, so that a start can be estimated at all."""
+        if self._snapshot.run_times:
+            return True
         return any(one.max_run_seconds is not None for one in self._snapshot.workloads) or any(
             pod.spec.active_deadline_seconds is not None or DURATION in pod.metadata.annotations
             for pod in self._snapshot.pods.objects

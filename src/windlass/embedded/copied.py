@@ -42,6 +42,7 @@ ORDER = (
     "LocalQueue",
     "WorkloadPriorityClass",
     "Reservation",
+    "RunTimeHistory",
     "Deployment",
     "ReplicaSet",
     "StatefulSet",

@@ -85,6 +85,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("Workload", "workloads", KUEUE, _KUEUE),
     Kind("WorkloadPriorityClass", "workloadpriorityclasses", KUEUE, _KUEUE, False),
     Kind("Reservation", "reservations", "windlass.dev", ("v1",), False),
+    Kind("RunTimeHistory", "runtimehistories", "windlass.dev", ("v1",)),
     Kind("PodGroup", "podgroups", "scheduling.x-k8s.io", ("v1alpha1",)),
     Kind("PodGroup", "podgroups", "scheduling.volcano.sh", ("v1beta1",)),
     Kind("PodGroup", "podgroups", "scheduling.k8s.io", ("v1beta1", "v1alpha2")),

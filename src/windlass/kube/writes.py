@@ -66,6 +66,12 @@ def create(resource: Resource, namespace: str, body: Mapping[str, Any]) -> Reque
     return Request("POST", resource.within(namespace), body=dict(body))
 
 
+def patch_object(resource: Resource, key: str, fields: Mapping[str, Any], version: str) -> Request:
+    """Fields of a custom object, only if it still has that version; lists are replaced whole."""
+    body = {"metadata": {"resourceVersion": version}, **fields}
+    return Request("PATCH", resource.path(key), body=body, content_type=MERGE_PATCH)
+
+
 def patch_status(resource: Resource, key: str, status: Mapping[str, Any], version: str = "") -> Request:
     """Fields of a custom object's status; lists are replaced whole. With a version, only if it still has that."""
     body: dict[str, Any] = {"status": dict(status)}

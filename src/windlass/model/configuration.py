@@ -109,6 +109,9 @@ class BackfillSettings(StrictStruct, frozen=True):
     """So long before a calendar reservation begins, its room is closed to work that would run into it."""
     run_times: dict[str, str] = msgspec.field(default_factory=dict)
     """LocalQueue (`namespace/name`) → how long its workloads have run at the most, as its history says."""
+    run_time_percentile: int = 95
+    """Where none is given here: so many of a hundred earlier runs of the queue ended within the time that a workload
+    without a limit is planned for; 0: earlier runs say nothing."""
 
 
 class SchedulerConfiguration(StrictStruct, frozen=True):
@@ -157,6 +160,7 @@ class Settings(msgspec.Struct, frozen=True):
     lost_seconds_cap: int = 7 * 86_400
     lost_seconds_caps: dict[str, int] = msgspec.field(default_factory=dict)
     run_time_seconds: dict[str, int] = msgspec.field(default_factory=dict)
+    run_time_percentile: int = 95
     gang_grace_seconds: int = 300
     defrag: Defragmentation = Defragmentation()
     backfill_depth: int = 32
@@ -194,6 +198,9 @@ def scheduler_settings(wire: SchedulerConfiguration) -> Settings:
         raise InputError(f"{wire.defrag.max_moves} moves", path="defrag.maxMoves", remedy="use 0 or more")
     if wire.backfill.depth < 0:
         raise InputError(f"depth {wire.backfill.depth}", path="backfill.depth", remedy="use 0 or more")
+    if not 0 <= wire.backfill.run_time_percentile <= 100:
+        where = "backfill.runTimePercentile"
+        raise InputError(f"percentile {wire.backfill.run_time_percentile}", path=where, remedy="use 0 to 100")
     _check_rules(wire.resources)
     plain = Settings(
         scheduler_names=wire.scheduler_names,
@@ -208,6 +215,7 @@ def scheduler_settings(wire: SchedulerConfiguration) -> Settings:
             queue: _seconds(text, f"lostWorkCaps.{queue}") for queue, text in wire.lost_work_caps.items()
         },
         run_time_seconds=_run_times(wire.backfill.run_times),
+        run_time_percentile=wire.backfill.run_time_percentile,
         gang_grace_seconds=_seconds(wire.gang_grace, "gangGrace"),
         defrag=wire.defrag,
         backfill_depth=wire.backfill.depth,

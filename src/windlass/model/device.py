@@ -24,6 +24,8 @@ from windlass.model.node import Node
 
 LAYOUT_ANNOTATION = "windlass.dev/devices-layout"
 UNHEALTHY_ANNOTATION = "windlass.dev/unhealthy-devices"
+NODE_ANNOTATIONS = (LAYOUT_ANNOTATION, UNHEALTHY_ANNOTATION)
+"""All that placement reads of a node's annotations."""
 PRODUCT = "nvidia.com/gpu.product"
 COUNT = "nvidia.com/gpu.count"
 MEMORY = "nvidia.com/gpu.memory"

@@ -38,6 +38,7 @@ from windlass.model.pod import Pod
 from windlass.model.podgroup import pod_group
 from windlass.model.priority import PriorityClass
 from windlass.model.reservation import ReservationObject, reservation_of
+from windlass.model.run_times import RunTimeHistoryObject, run_times_of
 from windlass.model.volume import (
     CSINode,
     Namespace,
@@ -124,6 +125,7 @@ _KINDS: dict[str, tuple[tuple[str, type], ...]] = {
     "SchedulerConfiguration": (("windlass.dev/v1", SchedulerConfiguration),),
     "Fleet": (("windlass.dev/v1", Fleet),),
     "Reservation": (("windlass.dev/v1", ReservationObject),),
+    "RunTimeHistory": (("windlass.dev/v1", RunTimeHistoryObject),),
 }
 """Kind → its API versions, one a group, each with its struct."""
 _CHECKS: dict[type, Any] = {
@@ -133,6 +135,7 @@ _CHECKS: dict[type, Any] = {
     StorageClass: check_storage_class,
     Fleet: check_fleet,
     ReservationObject: reservation_of,
+    RunTimeHistoryObject: run_times_of,
     wire.ClusterQueueObject: queues.cluster_queue,
     wire.LocalQueueObject: queues.local_queue,
     wire.CohortObject: queues.cohort,
@@ -164,6 +167,7 @@ _NAMESPACED = frozenset(
     "PodDisruptionBudget",
     "ResourceQuota",
     "LimitRange",
+    "RunTimeHistory",
 }
 _BYTE_OFFSET = re.compile(r"\(byte ([0-9]+)\)")
 

@@ -31,6 +31,14 @@ def timestamp_of(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def duration_of(seconds: int) -> str:
+    """As people write it: `45s`, `10m`, `1h4m`; `duration_seconds` reads it."""
+    hours, rest = divmod(seconds, 3600)
+    minutes, left = divmod(rest, 60)
+    parts = [f"{number}{unit}" for number, unit in ((hours, "h"), (minutes, "m"), (left, "s")) if number]
+    return "".join(parts) or "0s"
+
+
 def duration_seconds(text: str) -> int:
     """Whole seconds, rounded up, of `90`, `90s`, `1h30m` or `1.5h`; an `InputError` for anything else."""
     if text.isascii() and text.isdigit() and len(text) <= 10:

@@ -126,8 +126,9 @@ def run_plugin(options: AgentOptions) -> int:
     from windlass.node.cdi_writer import CdiWriter
     from windlass.node.health import HealthBook
     from windlass.node.health_rules import Rules, rules_from
+    from windlass.node.health_watch import Timing
     from windlass.node.plugin.manager import PluginManager
-    from windlass.node.plugin.process import PluginProcess, Timing
+    from windlass.node.plugin.process import PluginProcess
     from windlass.node.wishes import WishFile
 
     log = log_to_stderr("plugin")

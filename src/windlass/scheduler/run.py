@@ -28,6 +28,7 @@ from windlass.scheduler.metrics import Metrics
 from windlass.scheduler.options import Options
 from windlass.scheduler.queue_status import QueueStatusWriter
 from windlass.scheduler.record import Record
+from windlass.scheduler.run_times import RunTimeWriter
 from windlass.scheduler.server import StatusServer
 from windlass.scheduler.shadow import Shadow
 from windlass.scheduler.warm import warm_up
@@ -64,6 +65,7 @@ class Scheduler:
         )
         self._kueue_known, self._warm = asyncio.Event(), asyncio.Event()
         self.memory = Memory(client, self.world, options.settings, self._may_write, self.informers.served)
+        self.run_times = RunTimeWriter(client, self.world, self._may_write, self.informers.served)
         self.queue_status = QueueStatusWriter(client, self.world, self._may_write, self.informers.served)
         self.record = Record(options.record, options.settings) if options.record is not None else None
         self.world.witness = self.record
@@ -82,6 +84,7 @@ class Scheduler:
             self.carrier.tell(),
             self.queue_status.run(),
             self.memory.run(),
+            self.run_times.run(),
             watch_kueue(self._client, self.world, self._kueue_known),
             self._lead(),
         ]
@@ -109,6 +112,7 @@ class Scheduler:
         self.carrier.carry_out(plan, snapshot)
         self.queue_status.see(snapshot)
         self.memory.see(plan, snapshot)
+        self.run_times.see()
 
     async def _lead(self) -> None:
         """Decide while we may, follow while we may not."""
@@ -137,6 +141,7 @@ class Scheduler:
             # What the last leader bound must be known before the first decision.
             await self.informers.refresh("Pod", "Node")
             self.metrics.leading.set(1)
+            self.run_times.begin()
             await self.loop.run(lambda: self.lease.is_held)
             await self.carrier.settle()
         finally:
@@ -148,6 +153,7 @@ class Scheduler:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_SECONDS):
                 await self.carrier.settle()
+                await self.run_times.flush()
         await self.recorder.drain(SETTLE_SECONDS / 2)
         if self._options.leader_elect:
             await self.lease.release()

@@ -15,6 +15,7 @@ import msgspec
 
 from windlass.apply.owners import SUSPEND
 from windlass.cluster.delta import Assume, Delta, Forget, Gone, Put
+from windlass.cluster.likeness import same_node
 from windlass.cluster.store import Store
 from windlass.cluster.workloads.facts import PRIORITY_CLASS
 from windlass.cluster.workloads.units import COSCHEDULING_GROUPS, KUEUE_GROUP, VOLCANO_GROUP
@@ -28,6 +29,7 @@ from windlass.model.owners import Owner, OwnerObject, owner_of
 from windlass.model.owners.normalise import QUEUE_NAME
 from windlass.model.pod import Pod
 from windlass.model.priority import PriorityClass
+from windlass.model.run_times import RunTimeHistoryObject
 from windlass.model.times import timestamp_of
 from windlass.model.volume import (
     CSINode,
@@ -251,6 +253,9 @@ class World:
         group, kind, key = name_of(thing)
         known = self.things.get((group, kind, key))
         self.things[group, kind, key] = thing
+        if isinstance(thing, RunTimeHistoryObject):
+            self._told.add((f"{kind}.{group}", key))
+            return [Put(thing)]  # the next decision knows of it; it is no reason to make one
         if isinstance(thing, LocalQueueObject) and key in self._options.take_over and known is None:
             self.push([Put(one) for one in (self._queue_of(thing),) if one is not None])
         if isinstance(thing, ClusterQueueObject | LocalQueueObject):
@@ -361,6 +366,8 @@ def _same(old: Any, new: Any) -> bool:
     """Equal as far as the engine reads it. Of a pod's status only its end counts."""
     if isinstance(old, Pod) and isinstance(new, Pod):
         return old.is_over == new.is_over and old.spec == new.spec and _same_meta(old, new)
+    if isinstance(old, Node) and isinstance(new, Node):
+        return same_node(old, new)
     return _same_meta(old, new) and all(
         getattr(old, field) == getattr(new, field) for field in old.__struct_fields__ if field != "metadata"
     )

@@ -7,6 +7,8 @@ writes objects on a browser's behalf but faults of the sandbox: whoever wants th
 from __future__ import annotations
 
 import contextlib
+import html
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -16,6 +18,7 @@ from aiohttp import web
 from windlass.model.errors import WindlassError
 from windlass.web.assets import Asset, load_assets
 from windlass.web.board import Source
+from windlass.web.links import Links
 from windlass.web.live import Live
 from windlass.web.session import Refused, Sessions
 
@@ -34,6 +37,10 @@ HEADERS = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
 LARGEST_BODY = 4096
+REFUSAL = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
+    '<meta name="viewport" content="width=device-width"><title>Windlass</title><h1>Windlass</h1><p>{}</p></html>\n'
+)
 
 
 class Faults(Protocol):
@@ -51,10 +58,10 @@ class FaultOrder(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def make_page(
-    source: Source, faults: Faults | None, token: str, hosts: Callable[[], set[str]]
+    source: Source, faults: Faults | None, links: Links, hosts: Callable[[], set[str]]
 ) -> web.Application:
     """`hosts` are the `name:port` under which the page is served; `faults` is None where nothing is simulated."""
-    live, sessions, assets = Live(source), Sessions(token, hosts), load_assets()
+    live, sessions, assets = Live(source), Sessions(links, hosts), load_assets()
     page = _Page(live, sessions, assets, faults)
     app = web.Application(middlewares=[_guard(sessions)], client_max_size=LARGEST_BODY)
     app.router.add_get("/", page.index)
@@ -79,9 +86,7 @@ class _Page:
 
     async def index(self, request: web.Request) -> web.StreamResponse:
         if "token" in request.query:
-            away = web.Response(status=303, headers={"Location": "/"})
-            self._sessions.trade(request, away)
-            return away
+            return self._sessions.enter(request)
         self._sessions.check_session(request)
         return self._file("index.html")
 
@@ -140,7 +145,7 @@ def _guard(sessions: Sessions) -> Any:
             sessions.check_address(request)
             response = await handler(request)
         except Refused as refused:
-            response = web.Response(status=refused.status, text=refused.reason + "\n")
+            response = _refusal(request, refused)
         except web.HTTPException as problem:
             response = web.Response(status=problem.status, text=f"{problem.reason}\n")
         if not response.prepared:
@@ -150,3 +155,11 @@ def _guard(sessions: Sessions) -> Any:
         return response
 
     return guard
+
+
+def _refusal(request: web.Request, refused: Refused) -> web.Response:
+    """A page for a person who came by the address bar, a line for a program."""
+    if "text/html" not in request.headers.get("Accept", ""):
+        return web.Response(status=refused.status, text=refused.reason + "\n")
+    shown = re.sub("`(.*?)`", r"<code>\1</code>", html.escape(refused.reason))
+    return web.Response(status=refused.status, text=REFUSAL.format(shown), content_type="text/html")

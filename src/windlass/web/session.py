@@ -1,7 +1,7 @@
-"""Who may see the page: the token of the printed link, once, then a cookie that other sites can't use.
+"""Who may see the page: the code of a link, once, then a cookie that other sites can't use.
 
-`web.page` asks `Sessions` before anything else. The link's token is traded for an HttpOnly, SameSite=Strict cookie and
-disappears from the address bar by a redirect. The Host header must be one that we were told (a name that an attacker
+`web.page` asks `Sessions` before anything else. A link's code (`web.links`) is traded for an HttpOnly, SameSite=Strict
+cookie and disappears from the address bar. The Host header must be one that we were told (a name that an attacker
 points at loopback is not), requests that a browser marks as another site's are refused, and a request that changes
 something needs our own Origin and a header that a form can't send.
 """
@@ -14,9 +14,13 @@ from collections.abc import Callable
 
 from aiohttp import web
 
+from windlass.web.links import Links
+
 COOKIE = "windlass-page"
 PAGE_HEADER = "X-Windlass-Page"
 MOST_SESSIONS = 256
+NEW_LINK = "`windlass page` prints a new one."
+BOUNCE = '<!doctype html><meta http-equiv="refresh" content="0; url=/"><title>Windlass</title><a href="/">Windlass</a>'
 
 
 class Refused(Exception):
@@ -28,8 +32,8 @@ class Refused(Exception):
 
 
 class Sessions:
-    def __init__(self, token: str, hosts: Callable[[], set[str]]) -> None:
-        self._token, self._hosts = token, hosts
+    def __init__(self, links: Links, hosts: Callable[[], set[str]]) -> None:
+        self._links, self._hosts = links, hosts
         self._known: list[str] = []
 
     def check_address(self, request: web.BaseRequest) -> None:
@@ -45,9 +49,12 @@ class Sessions:
             raise Refused(403, "Requests of other sites are refused.")
 
     def check_session(self, request: web.BaseRequest) -> None:
-        given = request.cookies.get(self.cookie_name(request), "")
-        if not any(hmac.compare_digest(given.encode(), known.encode()) for known in self._known):
-            raise Refused(401, "Open the link that `windlass up` printed: it has the token of this page.")
+        if not self._is_known(request):
+            raise Refused(401, f"This page is opened by a link, which works once. {NEW_LINK}")
+
+    def _is_known(self, request: web.BaseRequest) -> bool:
+        given = request.cookies.get(self.cookie_name(request), "").encode("utf-8", "surrogateescape")
+        return any(hmac.compare_digest(given, known.encode()) for known in self._known)
 
     def check_change(self, request: web.BaseRequest) -> None:
         """For a request that changes something: it must say that our own page sent it."""
@@ -57,19 +64,22 @@ class Sessions:
         ):
             raise Refused(403, "Only the page itself may change something.")
 
-    def trade(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
-        """The link's token for a cookie."""
-        given = request.query.get("token", "")
-        if not hmac.compare_digest(given.encode(), self._token.encode()):
-            raise Refused(
-                401, "This token is not the one that `windlass up` printed; it is a new one at every start."
-            )
+    def enter(self, request: web.BaseRequest) -> web.Response:
+        """By a link: its code for a cookie, and on to the page. Who has a cookie needs no code."""
+        is_known, answer = self._is_known(request), _onward(request)
+        if self._links.spend(request.query.get("token", "")):
+            if not is_known:
+                self._admit(request, answer)
+        elif not is_known and not _from_elsewhere(request):
+            why = "This link was used already, or is of an earlier start. A link works once."
+            raise Refused(401, f"{why} {NEW_LINK}")
+        return answer
+
+    def _admit(self, request: web.BaseRequest, answer: web.Response) -> None:
         session = secrets.token_urlsafe(32)
-        self._known = [*self._known[-MOST_SESSIONS + 1 :], session]
-        secure = request.secure
-        response.set_cookie(
-            self.cookie_name(request), session, httponly=True, samesite="Strict", secure=secure, path="/"
-        )
+        self._known = [*self._known[1 - MOST_SESSIONS :], session]
+        name, secure = self.cookie_name(request), request.secure
+        answer.set_cookie(name, session, httponly=True, samesite="Strict", secure=secure, path="/")
 
     @staticmethod
     def cookie_name(request: web.BaseRequest) -> str:
@@ -79,3 +89,16 @@ class Sessions:
     @staticmethod
     def _is_ours(origin: str, request: web.BaseRequest) -> bool:
         return origin == f"{request.scheme}://{request.headers.get('Host', '')}"
+
+
+def _from_elsewhere(request: web.BaseRequest) -> bool:
+    """The link was clicked on another site, which is why the browser keeps our cookie to itself for now."""
+    return request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
+
+
+def _onward(request: web.BaseRequest) -> web.Response:
+    """To the page, without the code in the address. A redirect that another site began brings no cookie along; a step
+    that our own answer takes does."""
+    if _from_elsewhere(request):
+        return web.Response(text=BOUNCE, content_type="text/html")
+    return web.Response(status=303, headers={"Location": "/"})

@@ -1,4 +1,4 @@
-"""Who may see the page, and who may press its buttons: the token once, then the cookie; other sites never."""
+"""Who may see the page, and who may press its buttons: a link once, then the cookie; other sites never."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import pytest
 from aiohttp import web
 from tests.embedded.page.feed import Feed, nodes
 
+from windlass.web.links import Links
 from windlass.web.page import make_page
-
-TOKEN = "the-token"
 
 
 class Breaker:
@@ -33,54 +32,73 @@ class Breaker:
 
 
 @asynccontextmanager
-async def served(feed: Feed, breaker: Breaker) -> AsyncIterator[str]:
-    hosts: set[str] = set()
-    runner = web.AppRunner(make_page(feed, breaker, TOKEN, lambda: hosts), shutdown_timeout=1)
+async def served(feed: Feed, breaker: Breaker) -> AsyncIterator[Links]:
+    hosts, links = set[str](), Links()
+    runner = web.AppRunner(make_page(feed, breaker, links, lambda: hosts), shutdown_timeout=1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     port = runner.addresses[0][1]
     hosts.add(f"127.0.0.1:{port}")
+    links.address = f"http://127.0.0.1:{port}"
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield links
     finally:
         await runner.cleanup()
 
 
-def visit(act: Callable[[aiohttp.ClientSession, str, Breaker], Awaitable[None]]) -> None:
+Act = Callable[[aiohttp.ClientSession, Links, Breaker], Awaitable[None]]
+
+
+def visit(act: Act) -> None:
     async def there() -> None:
         feed, breaker = Feed(), Breaker()
         feed.put("nodes", *nodes())
-        jar = aiohttp.CookieJar(unsafe=True)
-        async with served(feed, breaker) as url, aiohttp.ClientSession(cookie_jar=jar) as browser:
-            await act(browser, url, breaker)
+        async with served(feed, breaker) as links, browsing() as browser:
+            await act(browser, links, breaker)
 
     asyncio.run(there())
 
 
-async def log_in(browser: aiohttp.ClientSession, url: str) -> None:
-    async with browser.get(f"{url}/?token={TOKEN}") as answer:
+def browsing() -> aiohttp.ClientSession:
+    """A browser without cookies."""
+    return aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))
+
+
+async def log_in(browser: aiohttp.ClientSession, links: Links) -> str:
+    """The page's address without a code."""
+    async with browser.get(links.make()) as answer:
         assert answer.status == 200
+    return links.address
 
 
-def test_nothing_without_the_token() -> None:
-    async def act(browser: aiohttp.ClientSession, url: str, breaker: Breaker) -> None:
-        for method, path in (("GET", "/"), ("GET", "/live"), ("POST", "/faults"), ("GET", "/?token=wrong")):
-            async with browser.request(method, url + path) as answer:
+def test_nothing_without_a_link() -> None:
+    async def act(browser: aiohttp.ClientSession, links: Links, breaker: Breaker) -> None:
+        links.make()
+        asked = (
+            ("GET", "/"),
+            ("GET", "/live"),
+            ("POST", "/faults"),
+            ("GET", "/?token=wrong"),
+            ("GET", "/?token="),
+        )
+        for method, path in (*asked, ("GET", "/?token=%ff%00é")):
+            async with browser.request(method, links.address + path) as answer:
                 assert answer.status == 401, path
                 assert not answer.cookies
 
     visit(act)
 
 
-def test_the_token_becomes_a_cookie_that_scripts_and_other_sites_do_not_have() -> None:
-    async def act(browser: aiohttp.ClientSession, url: str, breaker: Breaker) -> None:
-        async with browser.get(f"{url}/?token={TOKEN}", allow_redirects=False) as answer:
+def test_a_link_becomes_a_cookie_that_scripts_and_other_sites_do_not_have() -> None:
+    async def act(browser: aiohttp.ClientSession, links: Links, breaker: Breaker) -> None:
+        link = links.make()
+        async with browser.get(link, allow_redirects=False) as answer:
             assert (answer.status, answer.headers["Location"]) == (303, "/")
             (cookie,) = answer.cookies.values()
             assert cookie["httponly"]
             assert cookie["samesite"] == "Strict"
-            assert TOKEN not in cookie.value
-        async with browser.get(url) as answer:
+            assert cookie.value not in link
+        async with browser.get(links.address) as answer:
             assert answer.status == 200
             policy = answer.headers["Content-Security-Policy"]
             assert "default-src 'none'" in policy
@@ -89,6 +107,52 @@ def test_the_token_becomes_a_cookie_that_scripts_and_other_sites_do_not_have() -
             page = await answer.text()
             assert "<script>" not in page
             assert "style=" not in page
+
+    visit(act)
+
+
+def test_a_link_opens_the_page_once_and_for_one_browser() -> None:
+    async def act(first: aiohttp.ClientSession, links: Links, breaker: Breaker) -> None:
+        link, other = links.make(), links.make()
+        async with browsing() as second:
+            async with first.get(link) as answer:
+                assert answer.status == 200
+            async with second.get(link, headers={"Accept": "text/html"}) as answer:
+                assert (answer.status, answer.content_type) == (401, "text/html")
+                assert "<code>windlass page</code>" in await answer.text()
+                assert not answer.cookies
+            async with first.get(link, allow_redirects=False) as answer:
+                assert (answer.status, answer.cookies) == (303, {}), "who has the cookie just gets the page"
+            async with second.get(other) as answer:
+                assert answer.status == 200, "another link is another browser's"
+
+    visit(act)
+
+
+def test_of_many_links_the_oldest_end() -> None:
+    links = Links()
+    codes = [links.make().partition("token=")[2] for _ in range(1000)]
+    assert not links.spend(codes[0])
+    assert links.spend(codes[-1])
+    assert not links.spend(codes[-1])
+    assert sum(links.spend(code) for code in codes) < 100
+
+
+def test_a_link_on_another_site_leads_to_the_page_too() -> None:
+    """There the browser keeps a SameSite cookie to itself until the next step, which must be our own page's."""
+
+    async def act(browser: aiohttp.ClientSession, links: Links, breaker: Breaker) -> None:
+        link = links.make()
+        clicked = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Accept": "text/html"}
+        async with browser.get(link, headers=clicked, allow_redirects=False) as answer:
+            assert answer.status == 200
+            assert 'content="0; url=/"' in await answer.text()
+            assert len(answer.cookies) == 1
+        async with browsing() as stranger, stranger.get(link, headers=clicked) as answer:
+            text = await answer.text()
+            assert not answer.cookies
+            assert 'content="0; url=/"' in text, "the next step tells whether there is a cookie"
+            assert "h100" not in text
 
     visit(act)
 
@@ -103,8 +167,8 @@ def test_the_token_becomes_a_cookie_that_scripts_and_other_sites_do_not_have() -
     ],
 )
 def test_other_sites_get_nothing(headers: dict[str, str], status: int) -> None:
-    async def act(browser: aiohttp.ClientSession, url: str, breaker: Breaker) -> None:
-        await log_in(browser, url)
+    async def act(browser: aiohttp.ClientSession, links: Links, breaker: Breaker) -> None:
+        url = await log_in(browser, links)
         for path in ("/", "/live", "/favicon.svg"):
             async with browser.get(url + path, headers=headers) as answer:
                 assert answer.status == status
@@ -113,8 +177,8 @@ def test_other_sites_get_nothing(headers: dict[str, str], status: int) -> None:
 
 
 def test_the_stream_begins_with_everything() -> None:
-    async def act(browser: aiohttp.ClientSession, url: str, breaker: Breaker) -> None:
-        await log_in(browser, url)
+    async def act(browser: aiohttp.ClientSession, links: Links, breaker: Breaker) -> None:
+        url = await log_in(browser, links)
         async with browser.get(f"{url}/live") as answer:
             assert answer.headers["Content-Type"].startswith("text/event-stream")
             assert await answer.content.readline() == b"event: snapshot\n"
@@ -127,8 +191,8 @@ def test_the_stream_begins_with_everything() -> None:
 
 
 def test_buttons_work_from_the_page_and_from_nowhere_else() -> None:
-    async def act(browser: aiohttp.ClientSession, url: str, breaker: Breaker) -> None:
-        await log_in(browser, url)
+    async def act(browser: aiohttp.ClientSession, links: Links, breaker: Breaker) -> None:
+        url = await log_in(browser, links)
         order = {"action": "fail", "target": "gpu/h100-0:3", "xid": 79}
         mine = {"Origin": url, "X-Windlass-Page": "1"}
         for headers in ({}, {"Origin": url}, {"X-Windlass-Page": "1"}, {**mine, "Origin": "null"}):

@@ -31,13 +31,13 @@ class TestGpu:
         world.step()
         assert "Xid 79 (GPU has fallen off the bus; drain the node and reboot it); 1 pod failed" in said
         pod = world.get("pods", "hit")
-        assert (pod["status"]["phase"], pod["status"]["reason"]) == ("Failed", "GpuUnhealthy")
+        assert (pod["status"]["phase"], pod["status"]["reason"]) == ("Failed", "GPUUnhealthy")
         assert conditions(pod)["DisruptionTarget"] == "True"
         assert world.phase("beside") == "Running"
         assert node(world, "h100-0")["status"]["allocatable"][GPU] == "7"
         assert node(world, "h100-0")["status"]["capacity"][GPU] == "8"
         assert node(world, "h100-0")["metadata"]["annotations"]["windlass.dev/unhealthy-devices"] == "3"
-        events = [each for each in world.verbs.list("events") if each["reason"] == "GpuUnhealthy"]
+        events = [each for each in world.verbs.list("events") if each["reason"] == "GPUUnhealthy"]
         assert {each["involvedObject"]["kind"] for each in events} == {"Node", "Pod"}
 
     def test_no_pod_gets_it_until_it_is_healed(self, world: Sandbox) -> None:
@@ -63,7 +63,7 @@ class TestGpu:
         pod = world.pods()[0]["metadata"]["name"]
         world.verbs.bind("default", pod, "cpu-0")
         world.step()
-        world.nodes.kubelet.fail_pod(f"default/{pod}", "GpuUnhealthy", "gone", world.now, Exit(1))
+        world.nodes.kubelet.fail_pod(f"default/{pod}", "GPUUnhealthy", "gone", world.now, Exit(1))
         world.pass_time(11)
         assert len(world.pods()) == 2
         assert world.get("jobs.batch", "train")["status"]["failed"] == 1

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 import pytest_asyncio
+from tests.embedded.runtime.host import Host, one_gpu
 from tests.embedded.world import Tree
 
-from windlass.embedded.controllers.all import Controllers
-from windlass.embedded.controllers.cache import Cache
-from windlass.embedded.registry.registry import Registry
-from windlass.embedded.runtime.interface import STDERR, STDOUT, ExecRequest, LogRequest, Refused
+from windlass.embedded.runtime.interface import STDOUT, ExecRequest, Refused
 from windlass.embedded.runtime.process.cgroups import Cgroups
-from windlass.embedded.runtime.process.nodes import ProcessNodes
 from windlass.embedded.runtime.process.this_machine import this_machine
-from windlass.embedded.store.store import Store
-from windlass.embedded.verbs import Verbs
-from windlass.model.fleet_spec import FleetPool
-from windlass.node.backend.protocol import DeviceError
-from windlass.node.backend.simulated import SimulatedBackend
 
 GPU = "nvidia.com/gpu"
-PATIENCE = 120.0
 TRAP = """
 import signal, sys, time
 stopped = []
@@ -40,84 +28,6 @@ while not stopped:
 print("saving", flush=True)
 sys.exit(7)
 """
-
-
-def no_driver() -> SimulatedBackend:
-    raise DeviceError("NVML can't be used: Driver Not Loaded")
-
-
-def one_gpu() -> SimulatedBackend:
-    return SimulatedBackend(
-        msgspec.convert({"name": "n", "gpus": [{"model": "H200", "count": 1}]}, FleetPool)
-    )
-
-
-class Host:
-    def __init__(self, folder: Path, backend: Callable[[], Any] = no_driver, replicas: int = 1) -> None:
-        self.verbs = Verbs(Registry(Store()))
-        for name in ("default", "kube-node-lease"):
-            self.verbs.create("namespaces", "", {"metadata": {"name": name}})
-        cache = Cache(self.verbs)
-        # A folder that is no cgroup file system: these tests must not depend on what this user may limit.
-        cgroups = Cgroups(folder / "none")
-        self.nodes = ProcessNodes(self.verbs, cache, backend=backend, replicas=replicas, cgroups=cgroups)
-        self.nodes.register(time.time())
-        self._controllers = Controllers(self.verbs, cache, further=self.nodes.workers)
-        self._controllers.start()
-        self.nodes.join(self._controllers.loop)
-        self._task = asyncio.create_task(self._controllers.loop.run())
-        self.name = self.nodes.park.names()[0]
-
-    async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        self._controllers.stop()
-        self.nodes.close()
-
-    def start(self, name: str, *command: str, limits: dict[str, str] | None = None, **spec: Any) -> None:
-        box: Tree = {"name": "main", "image": "x", "resources": {"limits": limits or {}}}
-        if command:
-            box["command"] = list(command)
-        env = spec.pop("env", None)
-        if env:
-            box["env"] = [{"name": key, "value": value} for key, value in env.items()]
-        whole = {"restartPolicy": "Never", "containers": [box], **spec}
-        self.verbs.create("pods", "default", {"metadata": {"name": name}, "spec": whole})
-        self.verbs.bind("default", name, self.name)
-
-    def pod(self, name: str) -> Tree:
-        return self.verbs.get("pods", "default", name)
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, "not in time"
-            await asyncio.sleep(0.02)
-
-    async def until_phase(self, name: str, phase: str) -> Tree:
-        await self.until(lambda: self.pod(name)["status"]["phase"] == phase)
-        return self.pod(name)
-
-    async def logs(self, name: str, **request: Any) -> str:
-        pieces = [piece async for piece in self.nodes.runtime.logs(self.pod(name), LogRequest(**request))]
-        return b"".join(pieces).decode()
-
-    async def until_logged(self, name: str, text: str) -> None:
-        await self.until(lambda: self.nodes._containers.runs(self.pod(name), "main"))
-        deadline = time.monotonic() + PATIENCE
-        while text not in await self.logs(name):
-            assert time.monotonic() < deadline, "not in time"
-            await asyncio.sleep(0.02)
-
-    async def exec(self, name: str, *command: str, **request: Any) -> tuple[str, str, int]:
-        session = await self.nodes.runtime.exec(self.pod(name), ExecRequest(command=command, **request))
-        streams = {STDOUT: b"", STDERR: b""}
-        try:
-            async for channel, piece in session.output():
-                streams[channel] += piece
-            return streams[STDOUT].decode(), streams[STDERR].decode(), await session.exit_code()
-        finally:
-            await session.close()
 
 
 @pytest_asyncio.fixture

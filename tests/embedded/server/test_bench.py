@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cluster.api import until
 
 from windlass.bench.embedded.contenders import EMBEDDED
 from windlass.bench.embedded.report import sections_of
@@ -27,3 +35,24 @@ def test_ratios_compare_what_is_alike() -> None:
     other = Result("other", False, 1, 1, 1, 1, 1, 1)
     _, ratios = sections_of([mine, peer, other], "")
     assert ratios.rows == [{"kept": "on disk", "creates": 2, "binds": 3, "events": 4, "crowd_events": 0.5}]
+
+
+@pytest.mark.parametrize("moment", ["server.log", "kubeconfig"])
+def test_a_bench_that_is_ended_leaves_no_server_behind(tmp_path: Path, moment: str) -> None:
+    """While its server starts, and while it is measured."""
+    command = [sys.executable, "-c", "from windlass.cli.main import main; main()", "bench", "embedded"]
+    with (tmp_path / "bench.log").open("wb") as log:
+        bench = subprocess.Popen(
+            [*command, "--pods=100000", "--kept=memory"],
+            env={**os.environ, "TMPDIR": str(tmp_path), "PATH": str(tmp_path)},
+            stdout=log,
+            stderr=log,
+        )
+    until(lambda: list(tmp_path.glob(f"windlass-bench-*/{moment}")), what="the server is there")
+    servers = Path(f"/proc/{bench.pid}/task/{bench.pid}/children")
+    until(lambda: servers.read_text().split(), what="its process is known")
+    (server,) = servers.read_text().split()
+    bench.send_signal(signal.SIGTERM)
+    assert bench.wait(120) == 143
+    until(lambda: not Path(f"/proc/{server}").exists(), what="the server is gone")
+    assert not list(tmp_path.glob("windlass-bench-*"))

@@ -7,6 +7,7 @@ without fsync, which is as near as it comes).
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import os
 import secrets
@@ -19,7 +20,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -61,9 +62,17 @@ class Contender:
             dead = any(process.poll() is not None for process in self._processes)
             if dead or time.monotonic() > deadline:
                 logs = "; ".join(_last_line(file) for file in sorted(self._folder.glob("*.log")))
-                self.stop()
                 raise ClusterUnreachable(f"{self.name} did not start: {logs}")
             time.sleep(0.1)
+
+    @contextlib.contextmanager
+    def stopped_on_failure(self) -> Iterator[None]:
+        """Whatever ends its start, Ctrl-C too, leaves nothing running."""
+        try:
+            yield
+        except BaseException:
+            self.stop()
+            raise
 
     def _answers(self, url: str) -> bool:
         request = urllib.request.Request(url, headers={"Authorization": f"Bearer {self.token}"})
@@ -104,9 +113,10 @@ def start_embedded(durable: bool) -> Contender:
     server = Contender(EMBEDDED, durable, folder)
     kubeconfig = folder / "kubeconfig"
     command = [sys.executable, "-m", "windlass.bench.embedded.serve", str(kubeconfig)]
-    server.run([*command, str(folder / "state")] if durable else command, "server.log")
-    server.wait(kubeconfig)
-    content = msgspec.json.decode(kubeconfig.read_bytes())
+    with server.stopped_on_failure():
+        server.run([*command, str(folder / "state")] if durable else command, "server.log")
+        server.wait(kubeconfig)
+        content = msgspec.json.decode(kubeconfig.read_bytes())
     cluster = content["clusters"][0]["cluster"]
     server.port = int(urlsplit(cluster["server"]).port or 0)
     server.token = content["users"][0]["user"]["token"]
@@ -121,15 +131,17 @@ def start_real(durable: bool, programs: Programs) -> Contender:
     server = Contender(REAL, durable, folder)
     client, peer, port = _free_ports(3)
     etcd = f"http://127.0.0.1:{client}"
-    server.run(_etcd_command(programs.etcd, folder, etcd, f"http://127.0.0.1:{peer}", durable), "etcd.log")
     server.token, server.port = secrets.token_hex(16), port
     with (folder / "tokens.csv").open("w", newline="") as file:
         csv.writer(file).writerow([server.token, "bench", "bench", "system:masters"])
     key = folder / "accounts.key"
     _write_key(key)
-    server.run(_apiserver_command(programs.apiserver, folder, etcd, port, key), "apiserver.log")
     server.context.check_hostname, server.context.verify_mode = False, ssl.CERT_NONE  # its own, on loopback
-    server.wait(f"https://127.0.0.1:{port}/readyz")
+    store = _etcd_command(programs.etcd, folder, etcd, f"http://127.0.0.1:{peer}", durable)
+    with server.stopped_on_failure():
+        server.run(store, "etcd.log")
+        server.run(_apiserver_command(programs.apiserver, folder, etcd, port, key), "apiserver.log")
+        server.wait(f"https://127.0.0.1:{port}/readyz")
     return server
 
 

@@ -8,12 +8,14 @@ that a book that has seen many changes equals one that was filled just now.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from windlass.cluster.workloads.build import build, build_leaving
+from windlass.cluster.workloads.ended import run_of
 from windlass.cluster.workloads.inputs import HOSTNAME, Inputs
 from windlass.cluster.workloads.reads import Name, Reader, ReadMap, Reads
 from windlass.cluster.workloads.submitted import with_quota_holds
@@ -25,12 +27,15 @@ from windlass.model.owners import Owner
 from windlass.model.pod import Pod
 from windlass.model.podgroup import PodGroup
 from windlass.model.queue import QueueSystem
+from windlass.model.run_times import Run
 from windlass.model.workload import Workload
 
 POD, UNIT, WORKLOAD, OWNER = "pod", "unit", "workload", "owner"
 """Kinds of readers: which unit a pod is in, a unit's workload, what a Workload or an owner stands for."""
 PARENT, OWNED, NODE, HOST, GROUP = "parent", "owned", "node", "host", "group"
 """Beside WORKLOAD and OWNER, what can be looked up."""
+MOST_RUNS = 10_000
+"""Finished runs that are kept for whoever asks for them; the oldest go first."""
 Rank = tuple[int, str, str, str, int, int]
 """Oldest first, then by key, kind, source, gang and part."""
 
@@ -81,6 +86,7 @@ class WorkloadBook:
         """Units that are as old as the moment of asking: nobody has dated them."""
         self._dirty: dict[Reader, None] = {}
         self._templates: list[Pod] = []
+        self._runs: deque[Run] = deque(maxlen=MOST_RUNS)
 
     # What there is
 
@@ -187,6 +193,12 @@ class WorkloadBook:
         found, self._templates = self._templates, []
         return found
 
+    def take_runs(self) -> list[Run]:
+        """Runs that have come to a good end since the last time."""
+        found = list(self._runs)
+        self._runs.clear()
+        return found
+
     def _dirty_units(self) -> list[UnitKey]:
         """Pods and owners are looked up again until only units are left."""
         units: dict[UnitKey, None] = {}
@@ -263,7 +275,9 @@ class WorkloadBook:
                 del self._ranks[at], self._sorted[at]
         self._undated.discard(unit)
         members = self._members.get(unit, ())
+        before = next((one for rank, one in self._made[unit] if not rank[-1]), None)
         if not members and not self._podless.get(unit):
+            self._note_end(before, unit, ())
             self._reads.forget((UNIT, unit))
             self._members.pop(unit, None)
             self._podless.pop(unit, None)
@@ -272,6 +286,8 @@ class WorkloadBook:
         with self._reads.by((UNIT, unit)):
             pods = _unit(unit, [self._pods[key] for key in sorted(members, key=place)])
             found = (build(pods, self._inputs), build_leaving(pods, self._inputs))
+        if found[0] is None or found[0].admission is None:
+            self._note_end(before, unit, [self._pods[key] for key in members])
         self._made[unit] = [
             (_rank(one, unit, part), one) for part, one in enumerate(found) if one is not None
         ]
@@ -283,6 +299,12 @@ class WorkloadBook:
                 at = bisect_left(self._ranks, rank)
                 self._ranks.insert(at, rank)
                 self._sorted.insert(at, one)
+
+    def _note_end(self, before: Workload | None, unit: UnitKey, pods: Sequence[Pod]) -> None:
+        """Nothing of the unit runs; if something did, that was perhaps a whole run of it."""
+        run = run_of(before, unit, pods, self._inputs) if before is not None else None
+        if run is not None:
+            self._runs.append(run)
 
 
 def group(inputs: Inputs) -> Grouping:

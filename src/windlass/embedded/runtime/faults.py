@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable
 
 from windlass.embedded.controllers.doors import Door
-from windlass.embedded.controllers.events import EventWriter
 from windlass.embedded.controllers.objects import Tree
-from windlass.embedded.runtime.containers import Exit
+from windlass.embedded.runtime.device_health import HEALTHY, UNHEALTHY, XID, DeviceHealth, words
 from windlass.embedded.runtime.heartbeat import Heartbeat
 from windlass.embedded.runtime.kubelet import Kubelet
 from windlass.embedded.runtime.machine import Illness, Machine
@@ -35,9 +34,9 @@ class Faults:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`wake` brings a pod ("pod", its key) or a node ("node", its name) back into the loop."""
-        self._door, self._park, self._kubelet, self._heartbeat = door, park, kubelet, heartbeat
+        self._park, self._kubelet = park, kubelet
         self._wake, self._clock = wake, clock
-        self._events = EventWriter(door, "windlass-node")
+        self._health = DeviceHealth(door, kubelet, heartbeat)
 
     def fail(self, target: str, xid: int | None = None) -> str:
         """Break something; returns what was done, in a sentence."""
@@ -107,30 +106,25 @@ class Faults:
     def _fail_gpu(self, node: str, index: int, code: int) -> str:
         machine = self._machine(node)
         known = xid_of(code)
-        words = f"{known.words}; {known.action.value}"
-        said = f"GPU {index} ({machine.uuids[index]}): Xid {code}: {words}"
-        now = self._clock()
-        tree = self._door.get("nodes", "", node)
+        illness = Illness(code, f"{known.words}; {known.action.value}")
+        said, now = words(machine, index, illness), self._clock()
         if not known.is_fatal:
-            self._events.write(tree, "GpuXid", said, now, type="Warning", host=node)
-            return f"GPU {index} of {node}: Xid {code} ({words}); the device stays healthy"
-        machine.ill[index] = Illness(code, words)
-        self._events.write(tree, "GpuUnhealthy", said, now, type="Warning", host=node)
-        self._heartbeat.report(node, now)
-        holders = machine.holders(index)
-        for key in holders:
-            self._kubelet.fail_pod(key, "GpuUnhealthy", f"node {node}, {said}", now, Exit(1, "Error", said))
-        count = f"{len(holders)} pod{'s' * (len(holders) != 1)} failed"
-        return f"GPU {index} of {node}: Xid {code} ({words}); {count}"
+            self._health.tell(node, XID, said, now)
+            return f"GPU {index} of {node}: Xid {code} ({illness.words}); the device stays healthy"
+        machine.ill[index] = illness
+        self._health.tell(node, UNHEALTHY, said, now)
+        self._health.report(node, now)
+        failed = self._health.fail_pods(machine, index, said, now)
+        count = f"{failed} pod{'s' * (failed != 1)} failed"
+        return f"GPU {index} of {node}: Xid {code} ({illness.words}); {count}"
 
     def _heal_gpu(self, node: str, index: int) -> str:
         machine = self._machine(node)
         if machine.ill.pop(index, None) is None:
             return f"GPU {index} of {node} is well"
         now = self._clock()
-        said = f"GPU {index} ({machine.uuids[index]}) is healthy again"
-        self._events.write(self._door.get("nodes", "", node), "GpuHealthy", said, now, host=node)
-        self._heartbeat.report(node, now)
+        self._health.tell(node, HEALTHY, words(machine, index, Illness(0, "is healthy again")), now)
+        self._health.report(node, now)
         return f"GPU {index} of {node} is healthy again"
 
     def _machine(self, node: str) -> Machine:

@@ -65,6 +65,8 @@ class Machine:
         self.ill: dict[int, Illness] = {
             device.index: Illness(0, "unhealthy since the start") for device in devices if not device.healthy
         }
+        self.ill_parts: dict[str, Illness] = {}
+        """MIG instances that are ill on a GPU that is well, by their UUIDs."""
         self._unit_uuids = dict(unit_uuids or {})
         self._held: dict[Unit, str] = {}
         self._of_pod: dict[str, tuple[Unit, ...]] = {}
@@ -110,7 +112,7 @@ class Machine:
         free = [
             unit
             for unit in self.units.get(resource, ())
-            if unit not in self._held and unit.index not in self.ill and unit not in given
+            if unit not in self._held and not self._is_ill(unit) and unit not in given
         ]
         if len(free) < count:
             raise NoDevices(resource, count, len(free))
@@ -133,16 +135,28 @@ class Machine:
     def held_by(self, pod: str) -> tuple[Unit, ...]:
         return self._of_pod.get(pod, ())
 
-    def holders(self, index: int) -> list[str]:
-        """Pods that hold the device or a part of it."""
-        return [pod for pod, units in self._of_pod.items() if any(unit.index == index for unit in units)]
+    def holders(self, device: int | str) -> list[str]:
+        """Pods that hold the device or a part of it; a MIG instance is named by its UUID."""
+
+        def is_meant(unit: Unit) -> bool:
+            return unit.index == device if isinstance(device, int) else self.uuid_of(unit) == device
+
+        return [pod for pod, units in self._of_pod.items() if any(map(is_meant, units))]
 
     def healthy(self) -> dict[str, int]:
         """What is allocatable of each device resource."""
         return {
-            resource: sum(unit.index not in self.ill for unit in units)
-            for resource, units in self.units.items()
+            resource: sum(not self._is_ill(unit) for unit in units) for resource, units in self.units.items()
         }
+
+    def index_of(self, uuid: str) -> int | None:
+        """Of a GPU, or of the GPU that a MIG instance is cut from; None for what isn't here."""
+        if uuid in self.uuids:
+            return self.uuids.index(uuid)
+        return next((unit.index for unit, known in self._unit_uuids.items() if known == uuid), None)
+
+    def _is_ill(self, unit: Unit) -> bool:
+        return unit.index in self.ill or (bool(self.ill_parts) and self.uuid_of(unit) in self.ill_parts)
 
     def uuid_of(self, unit: Unit) -> str:
         """As CUDA_VISIBLE_DEVICES and nvidia-smi name it."""

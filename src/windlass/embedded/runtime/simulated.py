@@ -27,10 +27,10 @@ MOST_LINES = 5000
 
 @dataclass(frozen=True)
 class Delays:
-    """How long things take, in seconds."""
+    """How long things take, in seconds: long enough to be seen, short enough not to be waited for."""
 
-    pull: float = 1.0
-    start: float = 0.3
+    pull: float = 0.5
+    start: float = 0.2
     stop: float = 0.3
 
 

@@ -34,6 +34,7 @@ MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 LWS_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
 LWS_WORKER = "leaderworkerset.sigs.k8s.io/worker-index"
 _ENDS = ("Complete", "Completed", "Succeeded", "Failed")
+_GOOD_ENDS = ("Complete", "Completed", "Succeeded")
 _RAY_ENDS = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
@@ -60,6 +61,8 @@ class Owner(msgspec.Struct, frozen=True):
     minimum: int | None = None
     suspended: bool = False
     finished: bool = False
+    succeeded: bool = False
+    """Finished, and well."""
     deadline: int | None = None
     set_label: str = ""
     """Pod label whose value is the name of the pod's set."""
@@ -92,7 +95,8 @@ def owner_of(wire: OwnerObject) -> Owner:
             owner = _controller(wire)
         case _:
             raise AssertionError(f"no rule for {type(wire).__name__}")
-    return msgspec.structs.replace(owner, finished=_is_finished(wire))
+    finished = _is_finished(wire)
+    return msgspec.structs.replace(owner, finished=finished, succeeded=finished and _has_succeeded(wire))
 
 
 def template_pod(owner: Owner, one: OwnerSet) -> Pod:
@@ -283,3 +287,9 @@ def _is_finished(wire: OwnerObject) -> bool:
         return False
     ended = any(one.type in _ENDS and one.status == "True" for one in wire.status.conditions)
     return ended or wire.status.job_status in _RAY_ENDS
+
+
+def _has_succeeded(wire: OwnerObject) -> bool:
+    """Of one that has finished."""
+    good = any(one.type in _GOOD_ENDS and one.status == "True" for one in wire.status.conditions)
+    return good or wire.status.job_status == _RAY_ENDS[0]

@@ -1,32 +1,28 @@
 """The plugin process: hardware, health and configuration in; the kubelet told.
 
-One loop, woken by faults as they come and otherwise twice a second, and two helpers beside it: a thread that waits for
-the driver's faults, and one that runs the validator, which may take seconds. Only the loop changes anything.
+One loop, woken by faults as they come and otherwise twice a second; `health_watch` has threads beside it that wait for
+the driver and for the validator. Only the loop changes anything.
 """
 
 from __future__ import annotations
 
 import gc
-import queue
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
-from windlass.node.backend.protocol import DeviceBackend, DeviceError, Fault
+from windlass.node.backend.protocol import DeviceBackend, DeviceError
 from windlass.node.cdi_writer import CdiWriter
 from windlass.node.config_source import ConfigSource
 from windlass.node.health import HealthBook
+from windlass.node.health_watch import HealthWatch, Timing
 from windlass.node.journal import Journal, read_journal, write_journal
 from windlass.node.owners import DEPLOY_LABELS, SWITCH
 from windlass.node.plugin.manager import PluginManager
 from windlass.node.plugin.sharing_setup import SharingSetup
 from windlass.node.root import HostRoot
-from windlass.node.validator.checks import Validation, validate
 from windlass.node.validator.gate import Gate
-from windlass.sharing.inventory import Gpu, Inventory
+from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import PluginConfig
 
 Log = Callable[[str], None]
@@ -36,12 +32,6 @@ def spare_the_collector() -> None:
     """What was loaded so far stays for good: looking through it again would hold up an answer for milliseconds."""
     gc.collect()
     gc.freeze()
-
-
-class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    round_seconds: float = 0.5
-    reading_seconds: float = 5.0
-    validation_retry_seconds: float = 15.0
 
 
 class PluginProcess:
@@ -71,20 +61,17 @@ class PluginProcess:
         self._journal_path = state / "health.json"
         self._switch = state / SWITCH
         self._journal: Journal = read_journal(self._journal_path)
-        self._gate = Gate(state / "validated.json", root.boot_id())
         self._wake = threading.Event()
-        self._faults: queue.SimpleQueue[Fault] = queue.SimpleQueue()
-        self._validations: queue.SimpleQueue[tuple[str, Validation]] = queue.SimpleQueue()
-        self._validating = threading.Event()
-        self._next_validation = 0.0
-        self._next_reading = 0.0
-        self._seen: set[str] = set()
+        gate = Gate(state / "validated.json", root.boot_id())
+        self._watch = HealthWatch(
+            backend, root, book, log=log, wake=self._wake.set, timing=self.timing, gate=gate
+        )
         self._is_off: bool | None = None
         """Whether a label keeps the plugin off; None before the first look."""
 
     def run(self, stop: threading.Event) -> None:
         """Until `stop` is set; a driver that goes away is waited for."""
-        threading.Thread(target=self._wait_for_faults, args=(stop,), daemon=True, name="faults").start()
+        self._watch.start(stop)
         spare_the_collector()
         while not stop.is_set():
             try:
@@ -100,8 +87,7 @@ class PluginProcess:
         """One look at everything."""
         config = self.config.follow()
         inventory = self.backend.inventory()
-        self._look(inventory)
-        self._validate(inventory)
+        self._watch.look(inventory)
         self._tell()
         self._cdi.follow(inventory, config)
         if self._switched_off(inventory, config):
@@ -111,58 +97,6 @@ class PluginProcess:
 
     def wake(self) -> None:
         self._wake.set()
-
-    def _look(self, inventory: Inventory) -> None:
-        for gpu in inventory.gpus:
-            if gpu.uuid not in self._seen:
-                self._seen.add(gpu.uuid)
-                if not self._gate.is_open(gpu.uuid):
-                    self.book.ask_again(gpu.uuid, "the validator has not passed on this boot")
-        self.book.on_inventory(inventory)
-        faults = []
-        while not self._faults.empty():
-            faults.append(self._faults.get())
-        self.book.on_faults(faults, inventory)
-        now = time.monotonic()
-        if now >= self._next_reading:
-            self._next_reading = now + self.timing.reading_seconds
-            for gpu in inventory.gpus:
-                self.book.on_reading(gpu, self.backend.reading(gpu.uuid))
-
-    def _validate(self, inventory: Inventory) -> None:
-        """Takes the validator's answers in, and asks it about what it could bring back."""
-        while not self._validations.empty():
-            uuid, outcome = self._validations.get()
-            gpu = inventory.gpu(uuid)
-            if gpu is not None:
-                self._take_in(gpu, outcome)
-        waiting = [gpu for gpu in inventory.gpus if self.book.wants_validation(gpu)]
-        if not waiting or self._validating.is_set() or time.monotonic() < self._next_validation:
-            return
-        self._validating.set()
-        threading.Thread(target=self._run_validator, args=(waiting,), daemon=True, name="validator").start()
-
-    def _take_in(self, gpu: Gpu, outcome: Validation) -> None:
-        failures = [f"{check.name}: {check.evidence}" for check in outcome.failures(gpu.index)]
-        self.book.on_validated(gpu, failures)
-        if failures:
-            self._gate.close(gpu.uuid)
-        else:
-            self._gate.open(gpu.uuid)
-
-    def _run_validator(self, gpus: list[Gpu]) -> None:
-        wanted = {gpu.uuid for gpu in gpus} | {each.uuid for gpu in gpus for each in gpu.instances}
-        try:
-            # A healthy neighbour may be hard at work: only what waits for its verdict is made to compute.
-            outcome = validate(self.backend, self.root, self.backend.compute, only=frozenset(wanted))
-            for gpu in gpus:
-                self._validations.put((gpu.uuid, outcome))
-        except DeviceError as error:
-            self._log(f"the validator could not run: {error}")
-        finally:
-            self._next_validation = time.monotonic() + self.timing.validation_retry_seconds
-            self._validating.clear()
-            self._wake.set()
 
     def _tell(self) -> None:
         changes = self.book.changes()
@@ -188,16 +122,3 @@ class PluginProcess:
                 self._log("switched on again by the node's label")
         self._is_off = off
         return off
-
-    def _wait_for_faults(self, stop: threading.Event) -> None:
-        while not stop.is_set():
-            try:
-                faults = self.backend.wait_for_faults(1.0)
-            except DeviceError as error:
-                self._log(f"{error}")
-                stop.wait(5.0)
-                continue
-            for fault in faults:
-                self._faults.put(fault)
-            if faults:
-                self._wake.set()

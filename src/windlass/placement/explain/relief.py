@@ -18,6 +18,7 @@ from windlass.placement.elastic import whole_key
 from windlass.placement.explain.case import Case
 from windlass.placement.explain.space import open_nodes
 from windlass.placement.timeplan.room import Occupant
+from windlass.placement.timeplan.terms import estimate_of
 from windlass.queueing.node import QuotaNode
 
 MOST_NODES = 512
@@ -50,7 +51,9 @@ def _told(case: Case, keys: Iterable[str]) -> Relief | None:
     ends = [one.end for one in found]
     known = [end for end in ends if end is not None]
     if len(known) == len(ends):
-        at, basis = max(known), "by run-time limits"
+        settings = case.after.room.settings
+        usual = any(estimate_of(one.workload, settings) is not None for one in found)
+        at, basis = max(known), "by run-time limits" + (" and what is usual in their queues" if usual else "")
     else:
         at, basis = (
             None,

@@ -19,7 +19,7 @@ from windlass.placement.timeplan.calendar import Shortfall, reservation_walls
 from windlass.placement.timeplan.guard import GuardedSite
 from windlass.placement.timeplan.room import Room
 from windlass.placement.timeplan.starts import Starts
-from windlass.placement.timeplan.terms import end_of, limit_of
+from windlass.placement.timeplan.terms import end_of, estimate_of, limit_of
 from windlass.placement.timeplan.walls import Wall
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.outcome import (
@@ -30,6 +30,7 @@ from windlass.queueing.outcome import (
     Held,
     Outcome,
 )
+from windlass.queueing.run_times import Estimate
 from windlass.queueing.site import Site
 
 PASSES = 4
@@ -115,7 +116,7 @@ class _Passes:
         settings = self._room.settings
         if self._reserved:
             return True
-        if not settings.history:
+        if not settings.history and settings.collected is None:
             return any(workload.max_run_seconds is not None for workload in self._by_key.values())
         return any(limit_of(workload, settings) is not None for workload in self._by_key.values())
 
@@ -231,7 +232,8 @@ class _Passes:
             counts[queue] = ahead + 1
             wall = self._plans.get(hold.workload)
             if wall is not None:
-                text = words.planned(wall, self._basis[wall.key], ahead, self._room)
+                keys = self._basis[wall.key]
+                text = words.planned(wall, words.Basis(keys, self._estimates(keys)), ahead, self._room)
             elif place >= depth:
                 text = words.beyond_depth(depth, ahead)
             else:
@@ -241,8 +243,13 @@ class _Passes:
             found[hold.workload] = Outlook(start, ahead, text, basis)
         return found
 
+    def _estimates(self, keys: Sequence[str]) -> list[Estimate]:
+        """What is known of the ends of these from nothing but earlier runs, one for each."""
+        found = [estimate_of(self._by_key[key], self._room.settings) for key in keys if key in self._by_key]
+        return [one for one in found if one is not None]
+
     def _without_end(self) -> Iterator[str]:
-        known = self._room.settings.history
+        known = self._room.settings.history or self._room.settings.collected
         for key in self._room.site.seats:
             workload = self._by_key.get(key)
             if workload is not None and workload.max_run_seconds is None and not known:

@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from windlass.model.times import timestamp_of
 from windlass.placement.timeplan.room import Room
 from windlass.placement.timeplan.walls import Wall, domain_of
+from windlass.queueing.run_times import Estimate
 
 MOST_NAMED = 3
 
@@ -35,13 +37,31 @@ def in_the_way(walls: Sequence[Wall], room: Room) -> str:
     )
 
 
-def planned(wall: Wall, basis: Sequence[str], ahead: int, room: Room) -> str:
+class Basis(NamedTuple):
+    """What a planned start rests on."""
+
+    keys: Sequence[str]
+    """Those who will have ended."""
+    estimates: Sequence[Estimate]
+    """Of those among them whose end is known from earlier runs only."""
+
+
+def planned(wall: Wall, basis: Basis, ahead: int, room: Room) -> str:
     where = domain_of([seat.node for seat in wall.seats], room.overlay.snapshot.facts)
     text = f"planned to start at {timestamp_of(wall.start)} on {where}"
-    if basis:
-        verb = "has" if len(basis) == 1 else "have"
-        text += f", when {_names(basis)} {verb} ended by the run-time limit"
+    if basis.keys:
+        verb = "has" if len(basis.keys) == 1 else "have"
+        text += f", when {_names(basis.keys)} {verb} ended {_known_by(basis)}"
     return text + ahead_of_it(ahead)
+
+
+def _known_by(basis: Basis) -> str:
+    if not basis.estimates:
+        return "by the run-time limit"
+    limits = "by the run-time limit or " if len(basis.estimates) < len(basis.keys) else ""
+    said = list(dict.fromkeys(one.text for one in basis.estimates))
+    more = f" and so on for {len(said) - MOST_NAMED} more" if len(said) > MOST_NAMED else ""
+    return f"{limits}as usual ({', '.join(said[:MOST_NAMED])}{more})"
 
 
 def not_planned(unbounded: Sequence[str], strict: bool, ahead: int) -> str:

@@ -264,7 +264,10 @@ class Carrier:
         """Its work is done."""
         for one in workload.pod_sets:
             for key in one.pods:
-                self._world.remove("Pod", key)
+                if workload.kind in WITHOUT_OBJECT:
+                    self._world.succeed(key)
+                else:
+                    self._world.remove("Pod", key)
         if workload.kind not in WITHOUT_OBJECT:
             tree, _ = self._object(workload.kind, workload.key)
             self._world.put(ended(tree, now))

@@ -18,10 +18,13 @@ from windlass.model.decision import DeviceGrant
 from windlass.model.errors import InputError
 from windlass.model.objects import decode_object
 from windlass.model.queue import QueueSystem
+from windlass.model.run_times import Run, RunTimes, periods_of, run_times_of
 from windlass.model.workload import Workload
+from windlass.queueing.run_times import with_runs
 from windlass.simulate.scenario.clock import START, stamp
 from windlass.simulate.scenario.spec import Tree
 
+HISTORY = "RunTimeHistory"
 Key = tuple[str, str, str]
 """Kind, namespace and name."""
 CLUSTER_WIDE = frozenset(
@@ -51,7 +54,20 @@ class World:
     # Reading
 
     def snapshot(self, now: int) -> Snapshot:
-        return self._store.snapshot(START + now)
+        """The cluster as it is, with what has just ended in the history of its queue."""
+        found = self._store.snapshot(START + now)
+        runs = self._store.take_runs()
+        for run in runs:
+            self._remember(run)
+        return self._store.snapshot(START + now) if runs else found
+
+    def _remember(self, run: Run) -> None:
+        namespace, _, name = run.queue.partition("/")
+        known = self._things.get((HISTORY, namespace, name))
+        times = run_times_of(known) if known is not None else RunTimes()
+        metadata = {"name": name, "namespace": namespace}
+        periods = periods_of(with_runs(times, [run]))
+        self.put({"apiVersion": "windlass.dev/v1", "kind": HISTORY, "metadata": metadata, "periods": periods})
 
     def grouping(self, now: int) -> tuple[QueueSystem, Grouping]:
         """Queues and workloads as the engine's own grouping sees them."""
@@ -131,6 +147,13 @@ class World:
         thing = decode_object(tree)
         self._trees[key], self._things[key] = tree, thing
         self._store.apply([Put(thing)])
+
+    def succeed(self, pod: str) -> None:
+        """The pod is done. Nothing here needs it any more; the store is told as a kubelet would tell."""
+        tree = copy.deepcopy(self.get("Pod", pod))
+        tree["status"] = {**tree.get("status", {}), "phase": "Succeeded"}
+        self.remove("Pod", pod)
+        self._store.apply([Put(decode_object(tree))])
 
     def remove(self, kind: str, key: str) -> None:
         at = _key_of(kind, key)

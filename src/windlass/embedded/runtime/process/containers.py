@@ -80,13 +80,14 @@ class LocalProcess:
     def kill(self, now: float) -> None:
         self._signal(signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._popen.wait(0.2)  # the kernel needs a moment; what hangs in a driver is polled again later
+            self._popen.wait(0.2)  # the kernel needs a moment; what hangs in a driver ends when it ends
+        self.poll(now)
 
     def lines(self) -> tuple[Sequence[Line], bool]:
         return self._lines, self._ended is not None
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Read output as it comes, and call `wake` when the process ends; on the running loop."""
+        """Read output as it comes, and call `wake` when the process has ended; on the running loop."""
         loop = asyncio.get_running_loop()
         assert self._popen.stdout is not None
         loop.add_reader(self._popen.stdout.fileno(), self._read)
@@ -99,6 +100,7 @@ class LocalProcess:
         def ended() -> None:
             loop.remove_reader(watch)
             os.close(watch)
+            self.poll(time.time())  # its pod may have been given up already, and would not ask again
             wake()
 
         loop.add_reader(self._watch, ended)

@@ -1,12 +1,13 @@
 """The one node of `windlass up --gpus real`, put together: this machine, its kubelet, its GPUs, its processes.
 
 Has the same face as `runtime.nodes.SimulatedNodes`; `embedded.up` chooses. Faults are not injected here: the hardware
-has its own.
+has its own, and `process.health` watches for them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tempfile
 import time
@@ -17,15 +18,19 @@ from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.doors import Door
 from windlass.embedded.controllers.loop import Loop, Worker
 from windlass.embedded.controllers.objects import name_of
+from windlass.embedded.runtime.device_health import DeviceHealth
 from windlass.embedded.runtime.heartbeat import Heartbeat
 from windlass.embedded.runtime.kubelet import Kubelet
 from windlass.embedded.runtime.machine import Machine
 from windlass.embedded.runtime.process.cgroups import Cgroups
 from windlass.embedded.runtime.process.containers import ProcessContainers
+from windlass.embedded.runtime.process.health import GpuHealth
 from windlass.embedded.runtime.process.runtime import ProcessRuntime
 from windlass.embedded.runtime.process.this_machine import ThisMachine, this_machine
 from windlass.model.errors import InputError
 from windlass.node.backend.protocol import DeviceBackend, DeviceError
+from windlass.node.health_rules import Rules, rules_from
+from windlass.node.health_watch import Timing
 from windlass.node.mps import MpsDaemon
 
 
@@ -65,7 +70,10 @@ class ProcessNodes:
         clock: Callable[[], float] = time.time,
         backend: Callable[[], DeviceBackend] = nvml,
         cgroups: Cgroups | None = None,
+        rules: Rules | None = None,
+        timing: Timing | None = None,
     ) -> None:
+        """`rules` and `timing` say when a GPU counts as ill, and how often it is looked at."""
         self._door, self._clock = door, clock
         self._folder = Path(tempfile.mkdtemp(prefix="windlass-up-"))
         root = str(self._folder / "mps") if mps else ""
@@ -78,21 +86,26 @@ class ProcessNodes:
         self.kubelet = Kubelet(door, cache, self.park, self._containers)
         self.heartbeat = Heartbeat(door, self.park)
         self.runtime = ProcessRuntime(self._containers)
+        self._health = self._watch(rules or rules_from(os.environ), timing)
         self._loop: Loop | None = None
 
     @property
     def workers(self) -> Sequence[Worker]:
-        return (self.kubelet, self.heartbeat)
+        health = [self._health] if self._health is not None else []
+        return (self.kubelet, self.heartbeat, *health)
 
     @property
     def notes(self) -> list[str]:
         """What a person should know."""
         why = self._containers.cgroups.why_not
         limits = f"limits on memory and CPU are not enforced here: {why}" if why else ""
-        return [f"GPUs of this machine: {self.here.note}", *filter(None, [limits])]
+        watch = "Xids, ECC errors and counters of these GPUs are watched" if self._health is not None else ""
+        return [f"GPUs of this machine: {self.here.note}", *filter(None, [watch, limits])]
 
     def join(self, loop: Loop) -> None:
         self._loop = loop
+        if self._health is not None:
+            self._health.start(loop)
 
     def register(self, now: float) -> None:
         """The Node object; made anew at each start, since the hardware may have changed."""
@@ -115,7 +128,7 @@ class ProcessNodes:
         self._containers.cgroups.close()
         if self._mps is not None:
             self._mps.stop()
-        if self._backend is not None:
+        if self._backend is not None and (self._health is None or self._health.close()):
             with contextlib.suppress(DeviceError):
                 self._backend.close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -123,6 +136,13 @@ class ProcessNodes:
     def _wake(self, key: str) -> None:
         if self._loop is not None:
             self._loop.add(self.kubelet, key)
+
+    def _watch(self, rules: Rules, timing: Timing | None) -> GpuHealth | None:
+        """None where there is no GPU to watch."""
+        if self._backend is None or not self.here.machine.devices:
+            return None
+        health = DeviceHealth(self._door, self.kubelet, self.heartbeat)
+        return GpuHealth(self.here.machine, self._backend, health, rules=rules, timing=timing)
 
     def _start_mps(self, replicas: int) -> MpsDaemon:
         inventory = self.here.inventory

@@ -1,0 +1,40 @@
+"""Whether a workload that held its quota until now has come to a good end, and how long it ran.
+
+Asked by `book` when a unit has nothing left that runs. Evicted, failed and deleted work has not: there has to be an
+object that says so, the Workload, its owner, or pods that have all succeeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windlass.cluster.workloads.inputs import Inputs
+from windlass.cluster.workloads.units import UnitKey
+from windlass.model.kueue import is_finished
+from windlass.model.pod import Pod
+from windlass.model.run_times import Run
+from windlass.model.workload import Workload
+
+FAILURES = ("Failed", "OutOfSync")
+"""Reasons with which Kueue finishes a Workload that came to no good end."""
+
+
+def run_of(before: Workload, unit: UnitKey, pods: Sequence[Pod], inputs: Inputs) -> Run | None:
+    """The run of a workload as it stood before, of which these pods are left; None where it is not to be counted."""
+    if not before.queue or before.evicted or before.admission is None:
+        return None
+    started = before.started_at or before.admission.reserved_at
+    if not started or not _has_succeeded(unit, pods, inputs):
+        return None
+    return Run(f"{before.namespace}/{before.queue}", max(1, inputs.now - started), inputs.now)
+
+
+def _has_succeeded(unit: UnitKey, pods: Sequence[Pod], inputs: Inputs) -> bool:
+    if unit.source == "workload":
+        wire = inputs.workloads.get(unit.key)
+        finished = wire.condition("Finished") if wire is not None and is_finished(wire) else None
+        return finished is not None and finished.reason not in FAILURES
+    if unit.source == "owner":
+        owner = inputs.owners.get((unit.kind, unit.key))
+        return owner is not None and owner.succeeded
+    return bool(pods) and all(pod.status.phase == "Succeeded" for pod in pods)

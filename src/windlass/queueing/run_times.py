@@ -1,0 +1,117 @@
+"""How long the work of a queue usually takes: finished runs counted in buckets, and percentiles out of them.
+
+Fed with the runs that `cluster.workloads` sees come to a good end; the live scheduler and the simulator keep the counts
+in `RunTimeHistory` objects. `placement.timeplan` plans with the estimates where nobody states a limit.
+
+A bucket is named by the longest run that it holds and is at most an eighth wider than the one before it, so an estimate
+is never too short and at most an eighth too long. Runs are counted by the week in which they ended. Each week counts
+half as much as the next one, and after eight it is forgotten: a half-life without a fraction, so that counts can be put
+together in any order and come out the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from windlass.model.run_times import PERIOD_SECONDS, Run, RunTimes
+from windlass.model.times import duration_of
+
+PERIODS = 8
+"""Weeks that are remembered."""
+LEAST_RUNS = 10
+"""Fewer say nothing."""
+LONGEST = 1 << 26
+"""Seconds, about two years: the last bucket."""
+_STEPS = 4
+"""Bits of a bound: eight buckets from one power of two to the next."""
+
+
+def bound_of(seconds: int) -> int:
+    """The bucket of a run: the smallest bound that is not below it."""
+    if seconds >= LONGEST:
+        return LONGEST
+    shift = max(0, (max(seconds, 1) - 1).bit_length() - _STEPS)
+    return max(1, -(-seconds >> shift) << shift)
+
+
+def with_runs(times: RunTimes, runs: Iterable[Run]) -> RunTimes:
+    """What is known with these as well, all of one queue."""
+    for run in runs:
+        times = merged(times, RunTimes({run.ended_at // PERIOD_SECONDS: {bound_of(run.seconds): 1}}))
+    return times
+
+
+def merged(one: RunTimes, other: RunTimes) -> RunTimes:
+    """The runs of both; weeks that are too old beside the newest are dropped."""
+    numbers = one.periods.keys() | other.periods.keys()
+    oldest = max(numbers, default=0) - PERIODS + 1
+    periods: dict[int, dict[int, int]] = {}
+    for number in numbers:
+        if number >= oldest:
+            counts = dict(one.periods.get(number, {}))
+            for bound, runs in other.periods.get(number, {}).items():
+                counts[bound] = counts.get(bound, 0) + runs
+            periods[number] = counts
+    return RunTimes(periods)
+
+
+def remembered(times: RunTimes, now: int) -> int:
+    """How many runs of the last weeks are known."""
+    return sum(sum(counts.values()) for number, counts in times.periods.items() if _weight(number, now) > 0)
+
+
+def within(times: RunTimes, percent: int, now: int) -> int:
+    """Seconds within which so many of a hundred runs ended, newer ones counting more; 0 where none is known."""
+    weights: dict[int, int] = {}
+    for number, counts in times.periods.items():
+        weight = _weight(number, now)
+        for bound, runs in counts.items():
+            weights[bound] = weights.get(bound, 0) + runs * weight
+    wanted, seen = percent * sum(weights.values()), 0
+    for bound in sorted(weights):
+        seen += 100 * weights[bound]
+        if weights[bound] and seen >= wanted:
+            return bound
+    return 0
+
+
+def _weight(number: int, now: int) -> int:
+    age = max(0, now // PERIOD_SECONDS - number)
+    return 1 << (PERIODS - 1 - age) if age < PERIODS else 0
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """How long work of a queue will take, by those before it."""
+
+    queue: str
+    seconds: int
+    percent: int
+    runs: int
+
+    @property
+    def text(self) -> str:
+        """What it rests on."""
+        took = duration_of(self.seconds)
+        return f"{self.percent} % of {self.runs} earlier runs of queue {self.queue} ended within {took}"
+
+
+class Estimates:
+    """Of every queue whose history says enough, worked out when they are asked for."""
+
+    def __init__(self, run_times: Mapping[str, RunTimes], percent: int, now: int) -> None:
+        self._run_times, self._percent, self._now = run_times, percent, now
+        self._known: dict[str, Estimate | None] = {}
+
+    def get(self, queue: str) -> Estimate | None:
+        if queue not in self._known:
+            times = self._run_times.get(queue)
+            self._known[queue] = self._estimate(queue, times) if times is not None else None
+        return self._known[queue]
+
+    def _estimate(self, queue: str, times: RunTimes) -> Estimate | None:
+        runs = remembered(times, self._now)
+        if runs < LEAST_RUNS:
+            return None
+        return Estimate(queue, within(times, self._percent, self._now), self._percent, runs)

@@ -1,0 +1,82 @@
+"""What earlier runs of a queue say, where nobody states a limit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from tests.placement.timeplan.worlds import events, job, plans, scenario, starts
+
+from windlass.model.run_times import PERIOD_SECONDS, RunTimes
+from windlass.model.workload import Admission, Workload
+from windlass.placement.timeplan.terms import TimeSettings, end_of, limit_of, with_collected
+from windlass.simulate.scenario import Outcome
+
+NOW = 3000 * PERIOD_SECONDS
+WEEK = NOW // PERIOD_SECONDS
+PLAIN = Workload("team/w", "Job", (), queue="q")
+COLLECTED = {"team/q": RunTimes({WEEK: {60: 10, 600: 10}})}
+
+
+def known(**settings: Any) -> TimeSettings:
+    return with_collected(TimeSettings(**settings), COLLECTED, NOW)
+
+
+def test_it_counts_only_where_nothing_else_does() -> None:
+    assert limit_of(PLAIN, known()) == 600
+    assert limit_of(PLAIN, known(percentile=50)) == 60
+    assert limit_of(PLAIN, known(percentile=0)) is None
+    assert limit_of(PLAIN, known(history={"team/q": 7200})) == 7200, "configured beats collected"
+    declared = msgspec.structs.replace(PLAIN, max_run_seconds=30, limit_enforced=False)
+    assert limit_of(declared, known()) == 30, "what it states is enforced at its end"
+    deadline = msgspec.structs.replace(PLAIN, max_run_seconds=9000, limit_enforced=True)
+    assert limit_of(deadline, known()) == 9000
+    assert limit_of(msgspec.structs.replace(PLAIN, queue=""), known()) is None
+    assert limit_of(msgspec.structs.replace(PLAIN, queue="other"), known()) is None
+
+
+def test_what_runs_for_longer_than_those_before_it_has_no_known_end() -> None:
+    running = msgspec.structs.replace(PLAIN, admission=Admission("team"), started_at=NOW - 500)
+    assert end_of(running, known(), NOW) == NOW + 100
+    assert end_of(running, known(), NOW + 1000) is None
+
+
+HISTORY = {
+    "apiVersion": "windlass.dev/v1",
+    "kind": "RunTimeHistory",
+    "metadata": {"name": "team", "namespace": "default"},
+    "periods": [{"from": "2026-01-01T00:00:00Z", "runs": {"3584": 42}}],
+}
+
+
+def crowd(**more: Any) -> Outcome:
+    """One runs, a large one waits, a small one could run ahead; nobody states anything."""
+    timeline = [
+        {"at": "0s", "submit": [job("first", 4, None, duration="1h")]},
+        {"at": "1s", "submit": [job("large", 8, None, duration="1h")]},
+        {"at": "2s", "submit": [job("small", 2, None, duration="1h")]},
+        {"at": "3h"},
+    ]
+    return scenario(timeline, **more)
+
+
+def test_a_start_is_planned_by_it_and_says_so() -> None:
+    outcome = crowd(objects=[HISTORY])
+    assert plans(outcome)["large"][0] == (1, 3584)
+    [said] = [event.text for event in events(outcome, "hold") if event.at == 1]
+    basis = "42 earlier runs of queue default/team ended within 59m44s"
+    assert f"when default/first has ended as usual (95 % of {basis})" in said
+    assert starts(outcome)["small"] > starts(outcome)["large"]
+
+
+def test_without_it_smaller_work_goes_ahead() -> None:
+    for more in ({}, {"objects": [HISTORY], "config": {"backfill": {"runTimePercentile": 0}}}):
+        outcome = crowd(**more)
+        assert "large" not in plans(outcome)
+        assert starts(outcome)["small"] == 2
+
+
+def test_a_run_that_takes_longer_than_planned_is_not_stopped() -> None:
+    outcome = crowd(objects=[HISTORY])
+    assert starts(outcome)["large"] == 3600, "the first went on past its 3584 seconds"
+    assert not events(outcome, "evict")

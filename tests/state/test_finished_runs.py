@@ -1,0 +1,174 @@
+"""Runs of queued work that come to a good end, as the store notes them: once each, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from windlass.cluster.delta import Gone, Put
+from windlass.cluster.store import Store
+from windlass.model.objects import decode_object
+from windlass.model.run_times import Run
+from windlass.model.times import seconds_of
+
+Tree = dict[str, Any]
+STARTED = "2026-01-01T01:00:00Z"
+ENDED = seconds_of(STARTED) + 1800
+QUEUE, GROUP = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/pod-group-name"
+BATCH, KUEUE = "batch/v1", "kueue.x-k8s.io/v1beta2"
+SPEC: Tree = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}
+THE_RUN = Run("eng/gpu", 1800, ENDED)
+
+
+def meta(name: str, **more: Any) -> Tree:
+    return {"name": name, "namespace": "eng", "uid": name, "creationTimestamp": STARTED, **more}
+
+
+def pod(name: str, phase: str = "Running", owner: str = "", **more: Any) -> Tree:
+    labels = {QUEUE: "gpu", **more}
+    metadata = meta(name, labels=labels)
+    if GROUP in more:
+        metadata["annotations"] = {"kueue.x-k8s.io/pod-group-total-count": "2"}
+    if owner:
+        metadata["labels"] = {}
+        metadata["ownerReferences"] = [
+            {"kind": "Job", "name": owner, "apiVersion": BATCH, "uid": owner, "controller": True}
+        ]
+    status = {"phase": phase, "startTime": STARTED}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {**SPEC, "nodeName": "n"},
+        "status": status,
+    }
+
+
+def job(*ends: str, suspended: bool = False) -> Tree:
+    conditions = [{"type": one, "status": "True"} for one in ends]
+    return {
+        "apiVersion": BATCH,
+        "kind": "Job",
+        "metadata": meta("j", labels={QUEUE: "gpu"}),
+        "spec": {"suspend": suspended, "parallelism": 1, "template": {"spec": SPEC}},
+        "status": {"conditions": conditions},
+    }
+
+
+def workload(reason: str = "", admitted: bool = True) -> Tree:
+    conditions = [{"type": "Admitted", "status": "True", "lastTransitionTime": STARTED}] if admitted else []
+    if reason:
+        conditions.append({"type": "Finished", "status": "True", "reason": reason})
+    admission = {"clusterQueue": "team", "podSetAssignments": [{"name": "main", "count": 1}]}
+    return {
+        "apiVersion": KUEUE,
+        "kind": "Workload",
+        "metadata": meta("w"),
+        "spec": {
+            "queueName": "gpu",
+            "podSets": [{"name": "main", "count": 1, "template": {"spec": SPEC}}],
+        },
+        "status": {"conditions": conditions, **({"admission": admission} if admitted else {})},
+    }
+
+
+def local_queue() -> Tree:
+    spec = {"clusterQueue": "team"}
+    return {"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": meta("gpu"), "spec": spec}
+
+
+class Watched:
+    """A store that is told of changes and looked at after each."""
+
+    def __init__(self, *there: Tree) -> None:
+        self._store = Store()
+        self.put(local_queue(), *there, at=ENDED - 60)
+
+    def put(self, *trees: Tree, at: int = ENDED) -> list[Run]:
+        self._store.apply([Put(decode_object(tree)) for tree in trees])
+        return self.look(at)
+
+    def gone(self, kind: str, name: str) -> list[Run]:
+        self._store.apply([Gone(kind, f"eng/{name}")])
+        return self.look(ENDED)
+
+    def look(self, at: int) -> list[Run]:
+        self._store.snapshot(at)
+        return self._store.take_runs()
+
+
+def test_a_pod_in_a_queue_that_succeeds_is_a_run_and_counted_once() -> None:
+    watched = Watched(pod("p"))
+    assert watched.put(pod("p", "Succeeded")) == [THE_RUN]
+    assert watched.look(ENDED + 60) == []
+    assert watched.gone("Pod", "p") == []
+
+
+def test_a_pod_in_no_queue_is_nobodys_history() -> None:
+    watched = Watched({**pod("p"), "metadata": meta("p")})
+    assert watched.put({**pod("p", "Succeeded"), "metadata": meta("p")}) == []
+
+
+def test_a_pod_that_fails_or_is_deleted_has_not_run_to_its_end() -> None:
+    watched = Watched(pod("bad"), pod("gone"))
+    assert watched.put(pod("bad", "Failed")) == []
+    assert watched.gone("Pod", "gone") == []
+
+
+def test_a_group_is_one_run_when_its_last_member_is_done() -> None:
+    group = {GROUP: "g"}
+    watched = Watched(pod("a", **group), pod("b", **group))
+    assert watched.put(pod("a", "Succeeded", **group), at=ENDED - 30) == []
+    assert watched.put(pod("b", "Succeeded", **group)) == [THE_RUN]
+
+
+def test_a_group_of_which_one_fails_is_none() -> None:
+    group = {GROUP: "g"}
+    watched = Watched(pod("a", **group), pod("b", **group))
+    assert watched.put(pod("a", "Failed", **group), pod("b", "Succeeded", **group)) == []
+
+
+def test_a_job_is_done_when_it_says_so() -> None:
+    watched = Watched(job(), pod("j-0", owner="j"))
+    assert watched.put(pod("j-0", "Succeeded", owner="j"), job("Complete")) == [THE_RUN]
+
+
+@pytest.mark.parametrize("end", [job("Failed"), job(suspended=True)], ids=["failed", "suspended again"])
+def test_a_job_that_fails_or_is_sent_back_is_not_done(end: Tree) -> None:
+    watched = Watched(job(), pod("j-0", owner="j"))
+    watched.put(end)
+    assert watched.gone("Pod", "j-0") == []
+
+
+@pytest.mark.parametrize(
+    ("after", "runs"),
+    [
+        (workload("Succeeded"), [THE_RUN]),
+        (workload("JobFinished"), [THE_RUN]),
+        (workload("Failed"), []),
+        (workload(admitted=False), []),
+    ],
+    ids=["succeeded", "finished", "failed", "evicted"],
+)
+def test_a_workload_is_done_when_its_condition_says_so(after: Tree, runs: list[Run]) -> None:
+    watched = Watched(workload())
+    assert watched.put(after) == runs
+    assert watched.gone("Workload", "w") == []
+
+
+def test_what_has_ended_before_it_was_ever_seen_to_run_is_not_counted() -> None:
+    """A replica that has just started knows nothing of how long it took."""
+    assert Watched().put(pod("p", "Succeeded"), workload("Succeeded"), job("Complete")) == []
+
+
+def test_the_history_is_in_the_snapshot_until_it_is_gone() -> None:
+    store = Store()
+    week = {"from": "2026-01-01T00:00:00Z", "runs": {"60": 3}}
+    history = {"apiVersion": "windlass.dev/v1", "kind": "RunTimeHistory", "metadata": meta("gpu")}
+    store.apply([Put(decode_object({**history, "periods": [week]}))])
+    before = store.snapshot(ENDED)
+    assert list(before.run_times["eng/gpu"].periods.values()) == [{60: 3}]
+    store.apply([Gone("RunTimeHistory", "eng/gpu")])
+    assert store.snapshot(ENDED).run_times == {}
+    assert before.run_times, "a snapshot never changes"
