@@ -60,6 +60,22 @@ def build(root: Path = ROOT) -> bool:
     return True
 
 
+def run_unit_tests(root: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Those of `web/tests`, bundled as the page is and run by Node's own runner."""
+    web = root / "web"
+    with only_one(web):
+        node = node_command()
+        fetch_packages(web, node)
+    program = str(node[0])
+    with tempfile.TemporaryDirectory() as made:
+        sources = sorted(web.glob("tests/*.test.ts"))
+        bundle = ["--bundle", "--platform=node", "--format=esm", "--out-extension:.js=.mjs", f"--outdir={made}"]
+        run(web, program, web / "node_modules/esbuild/bin/esbuild", *bundle, "--log-level=warning", *sources)
+        bundles = sorted(str(path) for path in Path(made).glob("*.mjs"))
+        command = [program, "--test", "--test-reporter=tap", *bundles]
+        return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
 def is_fresh(static: Path, digest: str) -> bool:
     stamp = static / STAMP
     return (static / "index.html").is_file() and stamp.is_file() and stamp.read_text().strip() == digest

@@ -54,6 +54,9 @@ CONSTANT_MODULES = (
 )
 """Whose constants are compiled into the kernels."""
 
+OPTIONS = {"error_model": "numpy", "nogil": True}
+"""Others go on while a kernel runs: the live scheduler decides in a thread, and renews its lease meanwhile."""
+
 
 def kernels(small: bool) -> Kernels:
     """The kernels that will be done first: compiled ones, unless the work is small and they are not loaded yet."""
@@ -84,7 +87,7 @@ def compiled() -> Kernels:
             twin = types.FunctionType(function.__code__, namespace, name, function.__defaults__)
             twin.__module__, twin.__qualname__ = module.__name__, name
             kernels[name] = namespace[name] = numba.njit(
-                cache=cached, error_model="numpy", forceinline=name not in ENTRY_POINTS
+                **OPTIONS, cache=cached, forceinline=name not in ENTRY_POINTS
             )(twin)
     return Kernels(**kernels)
 
@@ -105,7 +108,7 @@ def _functions(module: types.ModuleType) -> dict[str, types.FunctionType]:
 def _use_cache_directory(numba: Any, modules: list[types.ModuleType]) -> bool:
     """Point numba's cache at a folder of these very sources; False if there is no place to write one."""
     sources = [inspect.getsource(m) for m in (*modules, *map(importlib.import_module, CONSTANT_MODULES))]
-    digest = hashlib.sha256("".join(sources).encode()).hexdigest()[:16]
+    digest = hashlib.sha256("".join((*sources, repr(OPTIONS))).encode()).hexdigest()[:16]
     beside = Path(inspect.getfile(modules[0])).parent / "__pycache__"
     aside = Path(tempfile.gettempdir()) / f"windlass-kernels-{os.getuid()}"
     for folder in (beside / digest, aside / digest):

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.cluster.api import Api, Object, until
+from tests.cluster.api import Api, until
 from tests.cluster.fake_kubelet import FakeKubelet, node
 from tests.cluster.fixtures import Cluster
 from tests.live.replica import replica
@@ -32,18 +32,14 @@ def run_and_end(api: Api, kubelet: FakeKubelet, name: str, phase: str = "Succeed
     kubelet.finish("default", name, phase)
 
 
-def an_hour_each(runs: int) -> Object:
-    return {"from": "2099-01-01T00:00:00Z", "runs": {"3584": runs}}
-
-
 def test_the_next_leader_plans_with_what_the_last_one_saw(
     cluster: Cluster, kubelets: Kubelets, tmp_path: Path
 ) -> None:
     kubelet, api, folder = kubelets(), cluster.api, tmp_path / "record"
     install_crds(api)
     api.create(node("n0", {GPU: "8"}), *queues(8))
-    lease = "--lease-seconds=3"
-    with replica(cluster.kubeconfig, tmp_path / "first", lease) as first:
+    lease = ("--lease-seconds=3", "--lease-namespace=default")
+    with replica(cluster.kubeconfig, tmp_path / "first", *lease) as first:
         until(lambda: first.leads, 60, "one leads")
         run_and_end(api, kubelet, "failed", "Failed")
         run_and_end(api, kubelet, "a")
@@ -52,9 +48,9 @@ def test_the_next_leader_plans_with_what_the_last_one_saw(
         (owner,) = api.get(HISTORY)["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"]) == ("LocalQueue", "main")
         # As if it had been collected for weeks: what the test itself runs takes a second.
-        periods = api.get(HISTORY)["periods"]
-        api.patch(HISTORY, {"periods": [*periods, an_hour_each(100)]})
-        with replica(cluster.kubeconfig, tmp_path / "second", lease, f"--record={folder}") as second:
+        *older, last = api.get(HISTORY)["periods"]
+        api.patch(HISTORY, {"periods": [*older, {**last, "runs": {**last["runs"], "3584": 100}}]})
+        with replica(cluster.kubeconfig, tmp_path / "second", *lease, f"--record={folder}") as second:
             first.kill()
             until(lambda: second.leads, 90, f"the other one leads\n{second.last_lines()}")
             run_and_end(api, kubelet, "c")

@@ -15,6 +15,7 @@ from windlass.queueing.run_times import (
     bound_of,
     merged,
     remembered,
+    so_far,
     with_runs,
     within,
 )
@@ -86,6 +87,13 @@ def test_a_week_counts_half_as_much_as_the_next() -> None:
     assert within(times, 50, NOW) == 10, "three count more than four halves"
     assert within(times, 61, NOW) == bound_of(1000)
     assert within(times, 50, NOW + 7 * PERIOD_SECONDS) == 10, "what is forgotten doesn't count"
+
+
+def test_a_clock_that_was_wrong_once_spoils_nothing() -> None:
+    good = with_runs(RunTimes(), [Run(QUEUE, 60, NOW - PERIOD_SECONDS)])
+    spoiled = RunTimes({**good.periods, 2 * NOW // PERIOD_SECONDS: {600: 5}})
+    assert so_far(spoiled, NOW) == good
+    assert so_far(good, NOW) == good
 
 
 def test_few_runs_say_nothing() -> None:

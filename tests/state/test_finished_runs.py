@@ -25,7 +25,7 @@ def meta(name: str, **more: Any) -> Tree:
     return {"name": name, "namespace": "eng", "uid": name, "creationTimestamp": STARTED, **more}
 
 
-def pod(name: str, phase: str = "Running", owner: str = "", **more: Any) -> Tree:
+def pod(name: str, phase: str = "Running", owner: str = "", node: str = "n", **more: Any) -> Tree:
     labels = {QUEUE: "gpu", **more}
     metadata = meta(name, labels=labels)
     if GROUP in more:
@@ -40,7 +40,7 @@ def pod(name: str, phase: str = "Running", owner: str = "", **more: Any) -> Tree
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": metadata,
-        "spec": {**SPEC, "nodeName": "n"},
+        "spec": {**SPEC, "nodeName": node},
         "status": status,
     }
 
@@ -155,6 +155,23 @@ def test_a_workload_is_done_when_its_condition_says_so(after: Tree, runs: list[R
     watched = Watched(workload())
     assert watched.put(after) == runs
     assert watched.gone("Workload", "w") == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (pod("p", "Pending", node=""), pod("p", "Succeeded")),
+        (workload(admitted=False), workload("Succeeded")),
+        (job(), job("Complete")),
+    ],
+    ids=["pod", "workload", "job"],
+)
+def test_a_run_between_two_looks_is_counted_once_as_its_objects_tell_it(before: Tree, after: Tree) -> None:
+    watched = Watched(before)
+    done = [pod("j-0", "Succeeded", owner="j")] if after["kind"] == "Job" else []
+    assert watched.put(*done, after) == [THE_RUN]
+    other = {**local_queue(), "metadata": meta("another")}
+    assert watched.put(other, at=ENDED + 60) == [], "everything is worked out again"
 
 
 def test_what_has_ended_before_it_was_ever_seen_to_run_is_not_counted() -> None:

@@ -1,22 +1,78 @@
 // One GPU on the grid: a small button whose look says what it does, and whose label says it in words.
 
 import { h } from "./dom";
+import { gpuMatches } from "./find";
 import { count, model } from "./format";
 import { doing, utilisation, type Gpu, type Node } from "./model";
 import { selection } from "./selection";
 
-/** Makes the cell show this GPU. Called for every change of its node, so it touches only what differs. */
-export function paintCell(cell: HTMLElement, gpu: Gpu, node: Node, lit: string, found: string): void {
-  const state = doing(gpu, node);
-  const isLit = lit !== "" && gpu.uses.some((use) => use.job === lit);
-  const isFound = found !== "" && matches(gpu, node, found);
-  const classes = `gpu ${state}${isLit || isFound ? " lit" : ""}${gpu.uses.length ? " taken" : ""}${isPicked(gpu, node) ? " picked" : ""}`;
-  if (cell.className !== classes) cell.className = classes;
-  const label = describe(gpu, node);
-  if (cell.getAttribute("aria-label") !== label) cell.setAttribute("aria-label", label);
-  const level = (utilisation(gpu) / 100).toFixed(2);
-  if (cell.style.getPropertyValue("--u") !== level) cell.style.setProperty("--u", level);
-  paintParts(cell, gpu, state);
+/** A share or a slice: its part of the GPU, and how busy it is; undefined if it is free. */
+export interface Block {
+  size: number;
+  util: number | undefined;
+}
+
+export class Cell {
+  readonly element: HTMLElement;
+  private look = "";
+  private classes = "";
+  private label = "";
+  private cut = "";
+
+  constructor(node: Node, gpu: Gpu) {
+    this.element = h("button", {
+      class: "gpu",
+      type: "button",
+      role: "gridcell",
+      tabindex: -1,
+      "data-node": node.name,
+      "data-gpu": gpu.i,
+    });
+  }
+
+  /** Shows this GPU. Called for every change of its node, so it touches only what differs. */
+  paint(gpu: Gpu, node: Node): void {
+    const state = doing(gpu, node);
+    this.look = `gpu ${state} u${level(utilisation(gpu))}${gpu.uses.length ? " taken" : ""}`;
+    const label = describe(gpu, node);
+    if (this.label !== label) {
+      this.label = label;
+      this.element.setAttribute("aria-label", label);
+    }
+    this.paintBlocks(blocksOf(gpu, state));
+    this.light(gpu, node);
+  }
+
+  /** Whether it is one of those that are lit. */
+  light(gpu: Gpu, node: Node): boolean {
+    const lit = isLit(gpu, node);
+    const picked = isPicked(gpu, node);
+    const classes = `${this.look}${lit ? " lit" : ""}${picked ? " picked" : ""}`;
+    if (this.classes !== classes) {
+      this.classes = classes;
+      this.element.className = classes;
+      this.element.ariaSelected = picked ? "true" : null;
+    }
+    return lit;
+  }
+
+  private paintBlocks(blocks: Block[]): void {
+    const cut = blocks.map(({ size, util }) => `${size}:${util ?? "-"}`).join();
+    if (this.cut === cut) return;
+    this.cut = cut;
+    this.element.replaceChildren(
+      ...blocks.map(({ size, util }) => {
+        const block = h("i", { class: util === undefined ? "" : `used u${level(util)}` });
+        block.style.setProperty("flex-grow", String(size));
+        return block;
+      }),
+    );
+  }
+}
+
+/** Percent as one of the classes u0 to u20. */
+function level(percent: number): number {
+  return Math.round(Math.min(100, Math.max(0, percent)) / 5);
 }
 
 function isPicked(gpu: Gpu, node: Node): boolean {
@@ -24,36 +80,27 @@ function isPicked(gpu: Gpu, node: Node): boolean {
   return picked.what === "gpu" && picked.node === node.name && picked.index === gpu.i;
 }
 
-function matches(gpu: Gpu, node: Node, text: string): boolean {
-  return node.name.includes(text) || gpu.uses.some((use) => use.job.includes(text) || use.pod.includes(text));
+function isLit(gpu: Gpu, node: Node): boolean {
+  const job = selection.litJob;
+  if (job !== "") return gpu.uses.some((use) => use.job === job);
+  return selection.sought !== "" && gpuMatches(gpu, node, selection.sought);
 }
 
-/** Shares and slices: one block each. */
-function paintParts(cell: HTMLElement, gpu: Gpu, state: string): void {
-  const blocks: [number, boolean, number][] = [];
+/** Shares and slices, those in use and those that are free. */
+export function blocksOf(gpu: Gpu, state: string): Block[] {
   if (state === "mig") {
     const parts = [...(gpu.parts ?? [])].sort((a, b) => a.start - b.start);
-    for (const part of parts) blocks.push([part.size, part.pod !== undefined, part.util ?? 0]);
-    const left = (gpu.slices ?? 8) - parts.reduce((sum, part) => sum + part.size, 0);
-    if (left > 0 && parts.length === 0) blocks.push([left, false, 0]);
-  } else if (state === "shared") {
-    for (const use of gpu.uses) blocks.push([use.milli, true, use.util]);
-    const slots = gpu.slots ?? 0;
-    for (let free = gpu.uses.length; free < slots; free += 1) blocks.push([1000 / slots, false, 0]);
-    const used = gpu.uses.reduce((sum, use) => sum + use.milli, 0);
-    if (!slots && used < 1000) blocks.push([1000 - used, false, 0]);
+    if (parts.length === 0) return [{ size: gpu.slices ?? 1, util: undefined }];
+    return parts.map((part) => ({ size: part.size, util: part.pod === undefined ? undefined : (part.util ?? 0) }));
   }
-  const signature = blocks.map(([size, used, util]) => `${size}${used ? "x" : "o"}${util}`).join();
-  if (cell.dataset.parts === signature) return;
-  cell.dataset.parts = signature;
-  cell.replaceChildren(
-    ...blocks.map(([size, used, util]) => {
-      const block = h("i", { class: used ? "used" : "" });
-      block.style.setProperty("flex-grow", String(size));
-      block.style.setProperty("--u", (util / 100).toFixed(2));
-      return block;
-    }),
-  );
+  if (state !== "shared") return [];
+  const used: Block[] = gpu.uses.map((use) => ({ size: use.milli, util: use.util }));
+  if (gpu.slots) {
+    const free = Math.max(0, gpu.slots - used.length);
+    return [...used, ...Array.from({ length: free }, () => ({ size: 1000 / gpu.slots!, util: undefined }))];
+  }
+  const left = 1000 - gpu.uses.reduce((sum, use) => sum + use.milli, 0);
+  return left > 0 ? [...used, { size: left, util: undefined }] : used;
 }
 
 /** The same in words, for the label and the tip. */
@@ -63,6 +110,7 @@ export function describe(gpu: Gpu, node: Node): string {
 
 export function stateWords(gpu: Gpu, node: Node): string {
   const users = [...new Set(gpu.uses.map((use) => use.pod))];
+  const by = users.length ? ` by ${users.join(", ")}` : "";
   switch (doing(gpu, node)) {
     case "ill":
       return users.length ? `unhealthy, ${users.join(", ")} still on it` : "unhealthy";
@@ -72,12 +120,10 @@ export function stateWords(gpu: Gpu, node: Node): string {
       const parts = gpu.parts ?? [];
       const used = parts.filter((part) => part.pod !== undefined);
       const cut = parts.length ? parts.map((part) => part.profile).join(" + ") : "not cut yet";
-      return `MIG ${cut}; ${used.length} of ${count(parts.length, "slice")} in use${users.length ? ` by ${users.join(", ")}` : ""}`;
+      return `MIG ${cut}; ${used.length} of ${count(parts.length, "slice")} in use${by}`;
     }
-    case "shared": {
-      const of = gpu.slots ? ` of ${gpu.slots} shares` : "";
-      return `shared, ${gpu.uses.length}${of} in use${users.length ? ` by ${users.join(", ")}` : ""}`;
-    }
+    case "shared":
+      return `shared, ${gpu.uses.length}${gpu.slots ? ` of ${gpu.slots} shares` : ""} in use${by}`;
     case "busy":
       return `${users.join(", ")}, ${Math.round(utilisation(gpu))} % busy`;
     default:

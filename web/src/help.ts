@@ -1,36 +1,38 @@
 // Keys and colours, in a dialog.
 
 import { byId, h } from "./dom";
+import { letters } from "./keys";
 import { DOING } from "./model";
+import { swatch } from "./swatch";
 
 const KEYS: readonly [string, string][] = [
-  ["← ↑ → ↓", "from GPU to GPU, or from job to job"],
+  ["← ↑ → ↓", "from GPU to GPU, from job to job, from event to event"],
+  ["Home  End", "to the first and the last of a node or a list"],
   ["Enter", "details of what has the focus"],
-  ["n", "details of the GPU's node"],
-  ["g  q  e", "to the GPUs, the queue, the events"],
-  ["/", "find a job, a pod or a node"],
-  ["t", "light, dark, or as the system has it"],
   ["Escape", "close"],
+  ["g  q  e", "to the GPUs, the jobs, the events"],
+  ["n", "details of the GPU's node"],
+  ["/", "find a job, a pod or a node; Enter opens the first"],
+  ["t", "light, dark, or as the system has it"],
+  ["?", "this table"],
 ];
 
 export function startHelp(): void {
   const dialog = byId<HTMLDialogElement>("help");
   const close = h("button", { class: "icon close", type: "button", "aria-label": "Close" }, "✕");
   close.addEventListener("click", () => dialog.close());
+  const choice = h("input", { type: "checkbox", checked: letters.on });
+  choice.addEventListener("change", () => (letters.on = choice.checked));
   dialog.append(
     close,
     h("h2", { id: "help-title" }, "Keyboard"),
-    h("dl", { class: "facts" }, ...KEYS.flatMap(([key, does]) => [h("dt", {}, ...key.split("  ").map((one) => h("kbd", {}, one))), h("dd", {}, does)])),
+    h("dl", { class: "facts" }, ...KEYS.flatMap(([keys, does]) => [h("dt", {}, ...keys.split("  ").map((one) => h("kbd", {}, one))), h("dd", {}, does)])),
+    h("label", {}, choice, "Keys of a single letter are on"),
     h("h2", {}, "Colours"),
     h(
       "ul",
       { class: "colours" },
-      ...DOING.map(({ doing, label, means }) => {
-        const swatch = h("span", { class: `gpu ${doing} taken swatch` });
-        swatch.style.setProperty("--u", "0.7");
-        if (doing === "shared" || doing === "mig") swatch.append(h("i", { class: "used" }), h("i", { class: "used" }), h("i"));
-        return h("li", {}, swatch, h("b", {}, label), h("span", {}, means));
-      }),
+      ...DOING.map(({ doing, label, means }) => h("li", {}, swatch(doing), h("b", {}, label), h("span", {}, means))),
     ),
   );
   dialog.addEventListener("click", (event) => {

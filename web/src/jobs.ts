@@ -1,8 +1,11 @@
 // The lists of jobs: those that wait, each with its reason, those that run, and those that ended.
 
-import { byId, h, say } from "./dom";
-import { since, span } from "./format";
+import { clipped } from "./clip";
+import { arrange, byId, h, say } from "./dom";
+import { jobMatches } from "./find";
+import { since } from "./format";
 import type { Job, JobState, World } from "./model";
+import { roving } from "./roving";
 import { selection } from "./selection";
 
 const MOST = 120;
@@ -17,13 +20,14 @@ interface List {
   root: HTMLElement;
   count: HTMLElement;
   items: HTMLElement;
+  none: HTMLElement;
+  empty: string;
   more: HTMLElement;
 }
 
 interface Row {
   element: HTMLElement;
   button: HTMLElement;
-  name: HTMLElement;
   wants: HTMLElement;
   age: HTMLElement;
   why: HTMLElement;
@@ -31,68 +35,44 @@ interface Row {
 }
 
 export class Jobs {
-  private readonly lists: List[];
+  private readonly lists = LISTS.map(makeList);
   private readonly rows = new Map<string, Row>();
-  private found = "";
+  private readonly stops: () => void;
+  private sought = "";
 
   constructor(private readonly world: World) {
-    this.lists = LISTS.map((list) => {
-      const number = h("span", { class: "number" });
-      const items = h("ul", { class: "job-list", "aria-label": `${list.title} jobs` });
-      const more = h("p", { class: "more", hidden: true });
-      const root = h(
-        "section",
-        { class: `jobs ${list.key}` },
-        h("div", { class: "section-head" }, h("h2", {}, list.title), number),
-        items,
-        h("p", { class: "empty" }, list.empty),
-        more,
-      );
-      return { states: list.states, root, count: number, items, more };
-    });
-    byId("jobs").append(...this.lists.map((list) => list.root));
-    byId("jobs").addEventListener("keydown", (event) => this.move(event));
-    selection.listen(() => this.mark());
-    setInterval(() => this.age(), 1000);
+    const root = byId("jobs");
+    root.append(...this.lists.map((list) => list.root));
+    this.stops = roving(root, ".job");
+    selection.listen(() => (this.sought === selection.sought ? this.mark() : this.update()));
   }
 
   update(): void {
-    const all = [...this.world.jobs.values()].filter((job) => this.isFound(job));
+    this.sought = selection.sought;
+    const all = [...this.world.jobs.values()];
+    const found = this.sought === "" ? all : all.filter((job) => jobMatches(job, this.sought));
     for (const list of this.lists) {
-      const mine = all.filter((job) => list.states.includes(job.state)).sort(order);
-      this.fill(list, mine);
+      this.fill(list, found.filter((job) => list.states.includes(job.state)).sort(order));
     }
-    const waiting = this.lists[0]!.count.textContent ?? "";
-    say(byId("tab-waiting"), waiting === "0" ? "" : waiting);
+    this.stops();
+    const waiting = all.filter((job) => job.state === "waiting").length;
+    byId("tab-waiting").replaceChildren(...(waiting ? [String(waiting), h("span", { class: "unseen" }, " waiting")] : []));
     for (const [key, row] of this.rows) if (!row.element.isConnected) this.rows.delete(key);
     this.mark();
   }
 
-  find(text: string): void {
-    this.found = text;
-    this.update();
-  }
-
-  private isFound(job: Job): boolean {
-    const text = this.found;
-    return text === "" || job.key.includes(text) || job.pods.some((pod) => pod.key.includes(text) || pod.node?.includes(text));
+  /** Called every second. */
+  age(): void {
+    for (const row of this.rows.values()) say(row.age, ageOf(row.job));
   }
 
   private fill(list: List, jobs: Job[]): void {
-    say(list.count, String(jobs.length));
+    say(list.count, jobs.length.toLocaleString("en"));
     list.root.classList.toggle("is-empty", jobs.length === 0);
-    const shown = jobs.slice(0, MOST).map((job) => this.row(job).element);
-    // Only what is out of place is moved: an element that is moved loses the focus.
-    shown.forEach((element, at) => {
-      const there = list.items.children[at];
-      if (there !== element) list.items.insertBefore(element, there ?? null);
-    });
-    while (list.items.children.length > shown.length) list.items.lastElementChild!.remove();
+    say(list.none, this.sought === "" ? list.empty : "No match.");
+    arrange(list.items, jobs.slice(0, MOST).map((job) => this.row(job).element));
     list.more.hidden = jobs.length <= MOST;
-    say(list.more, `and ${jobs.length - MOST} more`);
-    if (shown.length && !list.items.querySelector('[tabindex="0"]')) {
-      shown[0]!.querySelector("button")!.tabIndex = 0;
-    }
+    say(list.more, `and ${(jobs.length - MOST).toLocaleString("en")} more; find one by its name`);
   }
 
   private row(job: Job): Row {
@@ -100,59 +80,51 @@ export class Jobs {
     if (!row) {
       row = makeRow(job);
       this.rows.set(job.key, row);
-    }
+    } else if (row.job === job) return row;
     row.job = job;
     paint(row);
     return row;
-  }
-
-  private age(): void {
-    for (const row of this.rows.values()) say(row.age, ageOf(row.job));
   }
 
   private mark(): void {
     const key = selection.now.what === "job" ? selection.now.key : "";
     for (const [name, row] of this.rows) row.button.classList.toggle("selected", name === key);
   }
+}
 
-  private move(event: KeyboardEvent): void {
-    const from = (event.target as Element).closest<HTMLElement>(".job");
-    if (!from || !["ArrowDown", "ArrowUp", "Home", "End"].includes(event.key)) return;
-    const all = [...byId("jobs").querySelectorAll<HTMLElement>(".job")];
-    const at = all.indexOf(from);
-    const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: all.length - 1 }[event.key]!;
-    const target = all[to];
-    if (!target) return;
-    event.preventDefault();
-    from.tabIndex = -1;
-    target.tabIndex = 0;
-    target.focus();
-  }
+function makeList(list: (typeof LISTS)[number]): List {
+  const count = h("span", { class: "number" });
+  const items = h("ul", { class: "job-list", "aria-label": `${list.title} jobs` });
+  const none = h("p", { class: "empty" });
+  const more = h("p", { class: "more", hidden: true });
+  const head = h("div", { class: "section-head" }, h("h2", {}, list.title), count);
+  const root = h("section", { class: `jobs ${list.key}`, "aria-label": list.title }, head, items, none, more);
+  return { states: list.states, root, count, items, none, empty: list.empty, more };
 }
 
 function makeRow(job: Job): Row {
-  const name = h("span", { class: "job-name" });
+  const space = job.ns === "default" ? null : h("small", {}, `${job.ns}/`);
+  const name = h("span", { class: "job-name clip", title: job.name }, space, ...clipped(job.name));
   const wants = h("span", { class: "job-wants" });
   const age = h("span", { class: "job-age" });
   const why = h("span", { class: "job-why" });
   const button = h("button", { class: "job", type: "button", tabindex: -1 }, name, wants, age, why);
-  const element = h("li", {}, button);
   button.addEventListener("click", () => selection.set({ what: "job", key: job.key }));
   button.addEventListener("pointerenter", () => selection.hover(job.key));
   button.addEventListener("pointerleave", () => selection.hover(""));
-  return { element, button, name, wants, age, why, job };
+  const row = { element: h("li", {}, button), button, wants, age, why, job };
+  paint(row);
+  return row;
 }
 
 function paint(row: Row): void {
   const job = row.job;
+  const said = summary(job);
   row.button.dataset.state = job.state;
-  if (row.name.dataset.key !== job.key) {
-    row.name.dataset.key = job.key;
-    row.name.replaceChildren(job.ns === "default" ? "" : h("small", {}, `${job.ns}/`), job.name);
-  }
+  row.button.setAttribute("aria-label", `${job.name}, ${job.state}, ${job.wants}. ${said}`);
   say(row.wants, job.wants);
   say(row.age, ageOf(job));
-  say(row.why, summary(job));
+  say(row.why, said);
 }
 
 /** One line about the job: why it waits, or where it is. */
@@ -160,21 +132,22 @@ export function summary(job: Job): string {
   if (job.state === "waiting") return job.why || job.reason || "Waiting for a decision.";
   if (job.state === "failed") return [job.reason, job.why].filter(Boolean).join(": ") || "Failed.";
   if (job.state === "done") return "Finished.";
+  const word = job.state === "starting" ? "Starting" : job.state === "stopping" ? "Stopping" : "";
   const where = job.nodes === 1 ? `on ${job.pods.find((pod) => pod.node)?.node}` : job.nodes ? `on ${job.nodes} nodes` : "";
-  const trouble = job.reason ? `${job.reason}${job.why ? `: ${job.why}` : ""}` : "";
-  const word = { starting: "Starting", stopping: "Stopping", running: "" }[job.state as "starting" | "stopping" | "running"];
   const busy = job.state === "running" && job.gpus ? `${job.util ?? 0} % busy` : "";
+  const trouble = [job.reason, job.why].filter(Boolean).join(": ");
   return [word, where, busy, trouble].filter(Boolean).join(" · ").replace(/^on /, "On ");
 }
 
 function ageOf(job: Job): string {
-  if (job.state === "running" && job.started) return since(job.started);
-  return job.created ? span(Date.now() / 1000 - job.created) : "";
+  return since(job.state === "running" && job.started ? job.started : job.created);
 }
 
-function order(a: Job, b: Job): number {
-  if (a.state === "waiting" && b.state === "waiting") {
-    return (b.priority ?? 0) - (a.priority ?? 0) || a.created - b.created || (a.key < b.key ? -1 : 1);
-  }
-  return b.created - a.created || (a.key < b.key ? -1 : 1);
+const natural = new Intl.Collator("en", { numeric: true });
+
+/** Those that wait as they are served, the others with the newest first. */
+export function order(a: Job, b: Job): number {
+  const waiting = a.state === "waiting" && b.state === "waiting";
+  const served = waiting ? (b.priority ?? 0) - (a.priority ?? 0) || a.created - b.created : b.created - a.created;
+  return served || natural.compare(a.key, b.key);
 }

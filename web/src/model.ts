@@ -120,7 +120,7 @@ export interface Delta extends Partial<Snapshot> {
 export type Doing = "free" | "busy" | "shared" | "mig" | "ill" | "off";
 
 export const DOING: readonly { doing: Doing; label: string; means: string }[] = [
-  { doing: "busy", label: "in use", means: "one pod has it whole; the fill is its utilisation" },
+  { doing: "busy", label: "taken whole", means: "one pod has it; the fill is its utilisation" },
   { doing: "shared", label: "shared", means: "several pods share it; each bar is one share" },
   { doing: "mig", label: "MIG", means: "cut into slices; each block is one" },
   { doing: "free", label: "free", means: "nobody has it" },
@@ -136,9 +136,9 @@ export function doing(gpu: Gpu, node: Node): Doing {
   return gpu.uses.length > 0 ? "busy" : "free";
 }
 
-/** Whether somebody has at least a part of it. */
-export function taken(gpu: Gpu): boolean {
-  return gpu.uses.length > 0;
+/** Whether it works for somebody, at least a part of it. */
+export function inUse(gpu: Gpu, node: Node): boolean {
+  return gpu.uses.length > 0 && !gpu.ill && node.ready;
 }
 
 /** How busy the whole GPU is, in percent: what its pods do, each on the part that it has. */

@@ -1,4 +1,4 @@
-// What is selected: its details are shown, and a job's GPUs are lit on the grid. Parts of the page listen here.
+// What is selected, pointed at and looked for: details are shown, GPUs are lit, lists are shortened. Parts listen here.
 
 export type Selected =
   | { what: "none" }
@@ -6,12 +6,14 @@ export type Selected =
   | { what: "node"; name: string }
   | { what: "gpu"; node: string; index: number };
 
-type Listener = (selected: Selected) => void;
+type Listener = () => void;
 
 class Selection {
   now: Selected = { what: "none" };
+  /** What was typed to find something, in lower case. */
+  sought = "";
   /** The job that the pointer is over, lit without being selected. */
-  hovered = "";
+  private hovered = "";
   private readonly listeners: Listener[] = [];
 
   listen(listener: Listener): void {
@@ -29,12 +31,17 @@ class Selection {
     this.tell();
   }
 
+  seek(text: string): void {
+    this.sought = text;
+    this.tell();
+  }
+
   get litJob(): string {
     return this.now.what === "job" ? this.now.key : this.hovered;
   }
 
   private tell(): void {
-    for (const listener of this.listeners) listener(this.now);
+    for (const listener of this.listeners) listener();
   }
 }
 

@@ -1,8 +1,8 @@
 // Light, dark, or as the system has it.
 
-import { byId, h, on } from "./dom";
+import { byId, h } from "./dom";
+import { recall, remember } from "./storage";
 
-const KEY = "windlass-theme";
 const NEXT: Record<string, string> = { auto: "light", light: "dark", dark: "auto" };
 const SIGNS: Record<string, string> = { auto: "◐", light: "☀", dark: "☾" };
 
@@ -11,16 +11,17 @@ export function startTheme(): void {
   const wear = (theme: string): void => {
     if (theme === "auto") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = theme;
-    button.replaceChildren(h("span", { "aria-hidden": "true" }, SIGNS[theme] ?? "◐"));
+    button.replaceChildren(h("span", { "aria-hidden": "true" }, SIGNS[theme]!));
     const words = `Colours: ${theme === "auto" ? "as the system has them" : theme}`;
     button.setAttribute("aria-label", words);
     button.title = `${words} (t)`;
   };
-  let theme = localStorage.getItem(KEY) ?? "auto";
+  const kept = recall("theme") ?? "";
+  let theme = kept in NEXT ? kept : "auto";
   wear(theme);
-  on(button, "click", () => {
-    theme = NEXT[theme] ?? "auto";
-    localStorage.setItem(KEY, theme);
+  button.addEventListener("click", () => {
+    theme = NEXT[theme]!;
+    remember("theme", theme);
     wear(theme);
   });
 }

@@ -227,7 +227,7 @@ async def _serve_page(cluster: EmbeddedCluster, port: int | None) -> web.AppRunn
 
     links, hosts = Links(), set[str]()
     app = make_page(cluster.verbs, cluster.faults, links, lambda: hosts)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1, keepalive_timeout=90)
     await runner.setup()
     await _listen(runner, port)
     chosen = runner.addresses[0][1]

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from windlass.demo.scene import FLAVOR, QUEUES, is_suspended, job, queue, running, told
+import time
+
+from windlass.demo.scene import FLAVOR, PODS, QUEUES, is_suspended, job, queue, running, told
 from windlass.demo.stage import Stage
+
+COMMANDS_MEANWHILE = 30
+"""As many commands' time as the jobs that come meanwhile are given."""
 
 CLASSES = """\
 apiVersion: scheduling.k8s.io/v1
@@ -53,25 +58,29 @@ def borrowed(stage: Stage) -> None:
 
 def backfill(stage: Stage) -> None:
     """A small job is backfilled, and the large one still starts on time."""
+    began = time.monotonic()
+    stage.kubectl("apply", "-f", "-", stdin=FLAVOR + "---\n" + queue("team", 64))
+    # What follows has to happen while the first job runs: on a machine that is slow just now, that runs longer.
+    busy = f"{max(40, round(COMMANDS_MEANWHILE * (time.monotonic() - began)))}s"
     stage.say(
-        "Three nodes are busy for 40 more seconds, and a job that needs all four waits for them. Its start is planned. "
+        f"Three nodes are busy for {busy}, and a job that needs all four waits for them. Its start is planned. "
         "What ends before may use the fourth node meanwhile; what doesn't has to wait."
     )
-    stage.kubectl("apply", "-f", "-", stdin=FLAVOR + "---\n" + queue("team", 64))
-    stage.kubectl("apply", "-f", "-", stdin=job("first", 3, 8, queue="team", runs="40s", limit="40s"))
+    stage.kubectl("apply", "-f", "-", stdin=job("first", 3, 8, queue="team", runs=busy, limit=busy))
     stage.until(lambda: len(running(stage.api, "first")) == 3, "the first job runs")
     stage.start_clock()
     stage.kubectl("apply", "-f", "-", stdin=job("large", 4, 8, queue="team", runs="15s", limit="15s"))
     stage.until(lambda: told(stage.api, "large"), "the large job is told when it starts")
     stage.tick(f"large waits: {told(stage.api, 'large')}")
     both = (
-        job("long", 1, 2, queue="team", runs="5m", limit="5m")
+        job("long", 1, 2, queue="team", runs="1h", limit="1h")
         + "---\n"
         + job("short", 1, 2, queue="team", runs="5s", limit="5s")
     )
     stage.kubectl("apply", "-f", "-", stdin=both)
     stage.until(
-        lambda: together(stage, "short", "long") == (1, 0), "the short job is backfilled, the long one not"
+        lambda: together(stage, "large", "long") == (0, 0) and _has_started(stage, "short"),
+        "the short job is backfilled, the long one not",
     )
     stage.tick("short runs ahead of it, long would be in the way and waits")
     stage.until(
@@ -116,6 +125,12 @@ def together(stage: Stage, *prefixes: str) -> tuple[int, ...]:
     """How many pods of each run, seen at one moment."""
     names = list(running(stage.api))
     return tuple(sum(name.startswith(prefix) for name in names) for prefix in prefixes)
+
+
+def _has_started(stage: Stage, prefix: str) -> bool:
+    """Whether a pod of it runs, or has run to its end."""
+    named = [one for one in stage.api.items(PODS) if one["metadata"]["name"].startswith(prefix)]
+    return any(one["status"].get("phase") in ("Running", "Succeeded") for one in named)
 
 
 def _borrowed(stage: Stage) -> int:

@@ -24,6 +24,8 @@ LEAST_RUNS = 10
 """Fewer say nothing."""
 LONGEST = 1 << 26
 """Seconds, about two years: the last bucket."""
+SKEW_SECONDS = 86_400
+"""So far clocks may be apart."""
 _STEPS = 4
 """Bits of a bound: eight buckets from one power of two to the next."""
 
@@ -55,6 +57,12 @@ def merged(one: RunTimes, other: RunTimes) -> RunTimes:
                 counts[bound] = counts.get(bound, 0) + runs
             periods[number] = counts
     return RunTimes(periods)
+
+
+def so_far(times: RunTimes, now: int) -> RunTimes:
+    """Without what ended in the future: somebody's clock was wrong, and beside that all the rest would be too old."""
+    last = (now + SKEW_SECONDS) // PERIOD_SECONDS
+    return RunTimes({number: counts for number, counts in times.periods.items() if number <= last})
 
 
 def remembered(times: RunTimes, now: int) -> int:

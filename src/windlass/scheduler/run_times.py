@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from windlass.kube.request import Request
 from windlass.kube.resources import KUEUE, Resource
 from windlass.kube.writes import create, patch_object
 from windlass.model.run_times import RunTimeHistoryObject, RunTimes, periods_of, run_times_of
-from windlass.queueing.run_times import merged, with_runs
+from windlass.queueing.run_times import merged, so_far, with_runs
 from windlass.scheduler.world import World
 
 log = logging.getLogger(__name__)
@@ -83,7 +84,8 @@ class RunTimeWriter:
             return None
         known: RunTimeHistoryObject | None = self._world.look(KIND, queue, WINDLASS)
         if known is not None:
-            periods = periods_of(merged(run_times_of(known), times))
+            before = so_far(run_times_of(known), int(time.time()))
+            periods = periods_of(merged(before, times))
             version = known.metadata.resource_version
             return patch_object(resource, queue, {"periods": periods}, version)
         namespace, _, name = queue.partition("/")

@@ -2,167 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
-import itertools
-import re
-import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-from tests.cluster.api import until
-from tests.cluster.control_plane import ControlPlane
+from tests.embedded.controllers.stories import (
+    APPS,
+    BATCH,
+    LABELS,
+    POLICY,
+    Tree,
+    counts,
+    events,
+    job_story,
+    plain,
+    pods,
+    pods_path,
+    same,
+    set_phase,
+    shape,
+    space,
+    told,
+    wait,
+)
 from tests.embedded.server.harness import Client
 from tests.embedded.world import template
-
-from windlass.embedded.up import EmbeddedCluster
-
-Tree = dict[str, Any]
-POLICY, APPS, BATCH = "/apis/policy/v1", "/apis/apps/v1", "/apis/batch/v1"
-SPACE = "/namespaces/default"
-PODS = f"/api/v1{SPACE}/pods"
-LABELS = {"app": "story"}
-MOMENT = "2026-01-01T00:00:00Z"
-SECONDS = 120.0
-
-
-class Running:
-    """An embedded cluster without nodes, on a loop in a thread."""
-
-    def __init__(self, folder: Path) -> None:
-        self.kubeconfig = folder / "kubeconfig"
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self._cluster = self._run(self._start())
-
-    def stop(self) -> None:
-        self._run(self._cluster.stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(SECONDS)
-
-    async def _start(self) -> EmbeddedCluster:
-        cluster = EmbeddedCluster()
-        await cluster.start()
-        cluster.write_kubeconfig(self.kubeconfig)
-        return cluster
-
-    def _run(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
-
-
-_TALES = itertools.count(1)
-
-
-@pytest.fixture
-def both(control_plane: ControlPlane, tmp_path: Path) -> Iterator[tuple[Client, Client]]:
-    """Both clusters, with a namespace of the test's own: nothing of an earlier one can get into the story."""
-    global SPACE, PODS
-    name = f"tale-{next(_TALES)}"
-    SPACE, PODS = f"/namespaces/{name}", f"/api/v1/namespaces/{name}/pods"
-    running = Running(tmp_path)
-    try:
-        clients = Client(running.kubeconfig), Client(control_plane.kubeconfig)
-        for client in clients:
-            client.post("/api/v1/namespaces", {"metadata": {"name": name}}).ok()
-            account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-            wait(functools.partial(_is_there, client, account))
-        yield clients
-    finally:
-        running.stop()
-
-
-def _is_there(client: Client, path: str) -> bool:
-    return client.get(path).code == 200
-
-
-def same(both: tuple[Client, Client], story: Callable[[Client], Any]) -> None:
-    embedded, real = both
-    expected = story(real)
-    assert story(embedded) == expected
-
-
-def wait(look: Callable[[], Any]) -> Any:
-    return until(look, SECONDS)
-
-
-def pods(client: Client) -> list[Tree]:
-    found = client.get(PODS, labelSelector="app=story").ok()["items"]
-    return sorted(found, key=lambda pod: _index(pod) + str(pod["metadata"]["name"]))
-
-
-def _index(pod: Tree) -> str:
-    return str(pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index", ""))
-
-
-def set_phase(client: Client, pod: Tree, phase: str, code: int = 0) -> None:
-    ready = "True" if phase == "Running" else "False"
-    status: Tree = {
-        "phase": phase,
-        "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": MOMENT}],
-    }
-    if phase in ("Succeeded", "Failed"):
-        ended = {"exitCode": code, "reason": "Done", "startedAt": MOMENT, "finishedAt": MOMENT}
-        box = {"name": "main", "image": "train", "imageID": "", "ready": False, "restartCount": 0}
-        status["containerStatuses"] = [{**box, "state": {"terminated": ended}}]
-    client.patch(f"{PODS}/{pod['metadata']['name']}/status", {"status": status}).ok()
-
-
-def told(thing: Tree) -> list[tuple[str, ...]]:
-    """Conditions, without their times."""
-    fields = ("type", "status", "reason", "message")
-    found = thing.get("status", {}).get("conditions") or ()
-    return sorted(tuple(plain(str(each.get(field, ""))) for field in fields) for each in found)
-
-
-def plain(text: str) -> str:
-    """Without hashes and random endings."""
-    text = re.sub(r"\b(story)-[a-z0-9]{8,10}\b", r"\1-HASH", text)
-    text = re.sub(r"\b(story-HASH)-[a-z0-9]{5}\b", r"\1-RANDOM", text)
-    return re.sub(r"\b(story(?:-\d)?)-[bcdfghjklmnpqrstvwxz2456789]{5}\b", r"\1-RANDOM", text)
-
-
-def shape(pod: Tree) -> Tree:
-    """What a controller decides about a pod."""
-    metadata, spec = pod["metadata"], pod["spec"]
-    identity = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-    hidden = ("pod-template-hash", "controller-revision-hash")
-    labels = {
-        key: "HASH" if key in hidden else identity.sub("UID", value)
-        for key, value in metadata["labels"].items()
-    }
-    return {
-        "name": plain(metadata["name"]),
-        "generateName": re.sub(r"-[a-z0-9]{8,10}-$", "-HASH-", metadata.get("generateName", "")),
-        "labels": labels,
-        "annotations": metadata.get("annotations", {}),
-        "finalizers": metadata.get("finalizers", []),
-        "owners": [
-            {**each, "uid": "UID", "name": plain(each["name"])} for each in metadata["ownerReferences"]
-        ],
-        "hostname": spec.get("hostname"),
-        "subdomain": spec.get("subdomain"),
-        "env": spec["containers"][0].get("env"),
-        "affinity": spec.get("affinity"),
-        "tolerations": spec.get("tolerations"),
-        "restartPolicy": spec["restartPolicy"],
-    }
-
-
-def events(client: Client, kind: str) -> set[tuple[str, str, str]]:
-    found = client.get(f"/api/v1{SPACE}/events", fieldSelector=f"involvedObject.kind={kind}").ok()["items"]
-    return {(each["type"], each["reason"], plain(each["message"])) for each in found}
-
-
-def counts(thing: Tree, *without: str) -> Tree:
-    """The numbers and names of a status."""
-    return {
-        key: value
-        for key, value in thing["status"].items()
-        if key not in ("conditions", "startTime", "completionTime", *without)
-    }
 
 
 def test_a_job_that_ends_well(both: tuple[Client, Client]) -> None:
@@ -173,7 +35,7 @@ def test_a_job_that_ends_well(both: tuple[Client, Client]) -> None:
             "completionMode": "Indexed",
             "template": template(LABELS, "Never"),
         }
-        path = f"{BATCH}{SPACE}/jobs"
+        path = f"{BATCH}{space()}/jobs"
         client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
         wait(lambda: len(pods(client)) == 2)
         wait(lambda: client.get(f"{path}/story").ok().get("status", {}).get("active") == 2)
@@ -199,7 +61,7 @@ def test_a_job_that_ends_well(both: tuple[Client, Client]) -> None:
 def test_a_job_that_fails(both: tuple[Client, Client]) -> None:
     def story(client: Client) -> Any:
         spec = {"backoffLimit": 0, "parallelism": 2, "completions": 2, "template": template(LABELS, "Never")}
-        path = f"{BATCH}{SPACE}/jobs"
+        path = f"{BATCH}{space()}/jobs"
         client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
         wait(lambda: len(pods(client)) == 2)
         set_phase(client, pods(client)[0], "Failed", 1)
@@ -213,7 +75,7 @@ def test_a_job_that_fails(both: tuple[Client, Client]) -> None:
 
 def test_a_job_that_is_suspended_and_resumed(both: tuple[Client, Client]) -> None:
     def story(client: Client) -> Any:
-        path = f"{BATCH}{SPACE}/jobs"
+        path = f"{BATCH}{space()}/jobs"
         client.post(
             path, {"metadata": {"name": "story"}, "spec": {"template": template(LABELS, "Never")}}
         ).ok()
@@ -222,11 +84,12 @@ def test_a_job_that_is_suspended_and_resumed(both: tuple[Client, Client]) -> Non
         wait(lambda: not pods(client))
         wait(lambda: told(client.get(f"{path}/story").ok()))
         suspended = told(client.get(f"{path}/story").ok())
+        fields = sorted(client.get(f"{path}/story").ok()["status"])
         client.patch(f"{path}/story", {"spec": {"suspend": False}}).ok()
         wait(lambda: len(pods(client)) == 1)
         wait(lambda: told(client.get(f"{path}/story").ok()) != suspended)
         wait(lambda: any(each[1] == "Resumed" for each in events(client, "Job")))
-        return suspended, told(client.get(f"{path}/story").ok()), events(client, "Job")
+        return suspended, fields, told(client.get(f"{path}/story").ok()), events(client, "Job")
 
     same(both, story)
 
@@ -237,7 +100,7 @@ def test_a_deployment_and_its_rollout(both: tuple[Client, Client]) -> None:
             for pod in pods(client):
                 if pod["status"]["phase"] == "Pending":
                     set_phase(client, pod, "Running")
-            found = client.get(f"{APPS}{SPACE}/deployments/story").ok()
+            found = client.get(f"{APPS}{space()}/deployments/story").ok()
             status = found.get("status", {})
             full = (
                 status.get("updatedReplicas")
@@ -253,7 +116,7 @@ def test_a_deployment_and_its_rollout(both: tuple[Client, Client]) -> None:
         return dict(wait(done))
 
     def story(client: Client) -> Any:
-        path = f"{APPS}{SPACE}/deployments"
+        path = f"{APPS}{space()}/deployments"
         spec = {"replicas": 2, "selector": {"matchLabels": LABELS}, "template": template(LABELS)}
         client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
         first = settle(client, "train")
@@ -261,7 +124,7 @@ def test_a_deployment_and_its_rollout(both: tuple[Client, Client]) -> None:
         containers = [{"name": "main", "image": "new"}]
         client.patch(f"{path}/story", {"spec": {"template": {"spec": {"containers": containers}}}}).ok()
         second = settle(client, "new")
-        sets = client.get(f"{APPS}{SPACE}/replicasets").ok()["items"]
+        sets = client.get(f"{APPS}{space()}/replicasets").ok()["items"]
         wait(lambda: any("from 1 to 0" in each[2] for each in events(client, "Deployment")))
         return (
             shapes,
@@ -286,7 +149,7 @@ def test_a_deployment_and_its_rollout(both: tuple[Client, Client]) -> None:
 
 def test_a_statefulset_s_first_pod(both: tuple[Client, Client]) -> None:
     def story(client: Client) -> Any:
-        path = f"{APPS}{SPACE}/statefulsets"
+        path = f"{APPS}{space()}/statefulsets"
         spec = {
             "replicas": 2,
             "serviceName": "db",
@@ -302,7 +165,7 @@ def test_a_statefulset_s_first_pod(both: tuple[Client, Client]) -> None:
         wait(lambda: client.get(f"{path}/story").ok()["status"].get("readyReplicas") == 2)
         wait(lambda: client.get(f"{path}/story").ok()["status"].get("availableReplicas") == 2)
         status = counts(client.get(f"{path}/story").ok(), "currentRevision", "updateRevision")
-        revisions = client.get(f"{APPS}{SPACE}/controllerrevisions").ok()["items"]
+        revisions = client.get(f"{APPS}{space()}/controllerrevisions").ok()["items"]
         history = [(each["revision"], sorted(each["data"]["spec"]["template"])) for each in revisions]
         return first, status, history, {each[:2] for each in events(client, "StatefulSet")}
 
@@ -312,7 +175,7 @@ def test_a_statefulset_s_first_pod(both: tuple[Client, Client]) -> None:
 def test_a_daemonset_s_pod(both: tuple[Client, Client]) -> None:
     def story(client: Client) -> Any:
         client.post("/api/v1/nodes", {"metadata": {"name": "story-node"}}).ok()
-        path = f"{APPS}{SPACE}/daemonsets"
+        path = f"{APPS}{space()}/daemonsets"
         spec = {"selector": {"matchLabels": LABELS}, "template": template(LABELS)}
         client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
         wait(lambda: len(pods(client)) == 1)
@@ -325,8 +188,8 @@ def test_a_daemonset_s_pod(both: tuple[Client, Client]) -> None:
 def test_a_budget(both: tuple[Client, Client]) -> None:
     def story(client: Client) -> Any:
         spec = {"replicas": 3, "selector": {"matchLabels": LABELS}, "template": template(LABELS)}
-        client.post(f"{APPS}{SPACE}/replicasets", {"metadata": {"name": "story"}, "spec": spec}).ok()
-        path = f"{POLICY}{SPACE}/poddisruptionbudgets"
+        client.post(f"{APPS}{space()}/replicasets", {"metadata": {"name": "story"}, "spec": spec}).ok()
+        path = f"{POLICY}{space()}/poddisruptionbudgets"
         budget = {"selector": {"matchLabels": LABELS}, "maxUnavailable": "34%"}
         client.post(path, {"metadata": {"name": "story"}, "spec": budget}).ok()
         wait(lambda: len(pods(client)) == 3)
@@ -339,24 +202,10 @@ def test_a_budget(both: tuple[Client, Client]) -> None:
     same(both, story)
 
 
-def job_story(spec: Tree, act: Callable[[Client], None], last: str) -> Callable[[Client], Any]:
-    """A Job, something that happens to it, and what it says in the end."""
-
-    def story(client: Client) -> Any:
-        path = f"{BATCH}{SPACE}/jobs"
-        client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
-        wait(lambda: pods(client))
-        act(client)
-        wait(lambda: any(each[0] == last for each in told(client.get(f"{path}/story").ok())))
-        ended = client.get(f"{path}/story").ok()
-        return counts(ended), told(ended)
-
-    return story
-
-
 def test_a_job_past_its_deadline(both: tuple[Client, Client]) -> None:
     spec = {"activeDeadlineSeconds": 1, "template": template(LABELS, "Never")}
-    same(both, job_story(spec, lambda client: None, "Failed"))
+    # Its pods may be gone before anybody has looked: they come, and a second later they go.
+    same(both, job_story(spec, None, "Failed"))
 
 
 def test_a_job_that_a_rule_fails(both: tuple[Client, Client]) -> None:
@@ -372,7 +221,7 @@ def test_a_job_that_needs_one_success(both: tuple[Client, Client]) -> None:
 
 def test_a_deployment_that_makes_no_progress(both: tuple[Client, Client]) -> None:
     def story(client: Client) -> Any:
-        path = f"{APPS}{SPACE}/deployments"
+        path = f"{APPS}{space()}/deployments"
         spec = {
             "replicas": 1,
             "progressDeadlineSeconds": 2,
@@ -398,13 +247,13 @@ def _is_seen(thing: Tree) -> bool:
 def test_a_replicaset_lets_go_and_takes_in(both: tuple[Client, Client]) -> None:
     def story(client: Client) -> Any:
         spec = {"replicas": 2, "selector": {"matchLabels": LABELS}, "template": template(LABELS)}
-        path = f"{APPS}{SPACE}/replicasets"
+        path = f"{APPS}{space()}/replicasets"
         client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
         wait(lambda: len(pods(client)) == 2)
         odd = pods(client)[0]["metadata"]["name"]
-        client.patch(f"{PODS}/{odd}", {"metadata": {"labels": {"app": "odd"}}}).ok()
+        client.patch(f"{pods_path()}/{odd}", {"metadata": {"labels": {"app": "odd"}}}).ok()
         wait(lambda: len(pods(client)) == 2)
-        wait(lambda: "ownerReferences" not in client.get(f"{PODS}/{odd}").ok()["metadata"])
+        wait(lambda: "ownerReferences" not in client.get(f"{pods_path()}/{odd}").ok()["metadata"])
         client.patch(path + "/story", {"spec": {"replicas": 3}}).ok()
         wait(lambda: len(pods(client)) == 3)
         client.delete(path + "/story", propagationPolicy="Orphan").ok()
@@ -421,7 +270,7 @@ def test_a_replicaset_lets_go_and_takes_in(both: tuple[Client, Client]) -> None:
 
 def test_a_statefulset_s_update(both: tuple[Client, Client]) -> None:
     def story(client: Client) -> Any:
-        path = f"{APPS}{SPACE}/statefulsets"
+        path = f"{APPS}{space()}/statefulsets"
         rolling = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
         spec = {
             "replicas": 2,
@@ -462,7 +311,7 @@ def test_a_statefulset_s_update(both: tuple[Client, Client]) -> None:
 
 def test_a_quota_s_status(both: tuple[Client, Client]) -> None:
     def story(client: Client) -> Any:
-        path = f"/api/v1{SPACE}/resourcequotas"
+        path = f"/api/v1{space()}/resourcequotas"
         hard = {"pods": "3", "requests.cpu": "4", "count/jobs.batch": "2", "requests.nvidia.com/gpu": "8"}
         client.post(path, {"metadata": {"name": "story"}, "spec": {"hard": hard}}).ok()
         wait(lambda: client.get(f"{path}/story").ok().get("status", {}).get("used"))
@@ -472,11 +321,11 @@ def test_a_quota_s_status(both: tuple[Client, Client]) -> None:
         }
         box = {"name": "main", "image": "train", "resources": limits}
         pod = {"metadata": {"name": "story", "labels": LABELS}, "spec": {"containers": [box]}}
-        wait(lambda: client.get(f"/api/v1{SPACE}/serviceaccounts/default").code == 200)
-        client.post(PODS, pod).ok()
+        wait(lambda: client.get(f"/api/v1{space()}/serviceaccounts/default").code == 200)
+        client.post(pods_path(), pod).ok()
         wait(lambda: client.get(f"{path}/story").ok()["status"]["used"].get("pods") == "1")
         used = client.get(f"{path}/story").ok()["status"]
-        client.delete(f"{PODS}/story", gracePeriodSeconds=0).ok()
+        client.delete(f"{pods_path()}/story", gracePeriodSeconds=0).ok()
         wait(lambda: client.get(f"{path}/story").ok()["status"]["used"].get("pods") == "0")
         return used, client.get(f"{path}/story").ok()["status"]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 from tests.embedded.cluster_up import Up
-from tests.embedded.page.conftest import PATIENCE
+from tests.embedded.page.conftest import PATIENCE, Open
 
 from windlass.demo.api import Api
 from windlass.demo.kubectl import StandIn
@@ -76,7 +76,7 @@ def test_the_story_is_seen(page: Page, stage: Stage) -> None:
     job(page, winner).click()
     expect(page.locator("#details h2")).to_have_text(winner)
     expect(page.locator("#racks .gpu.lit")).to_have_count(24)
-    expect(page.locator("#details .placement tr")).to_have_count(3)
+    expect(page.locator("#details .placement li")).to_have_count(3)
     page.keyboard.press("Escape")
     expect(page.locator("#details")).to_be_hidden()
     tidy(stage)
@@ -98,20 +98,19 @@ def test_a_gpu_is_broken_and_mended_by_keyboard_alone(page: Page, stage: Stage) 
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Enter")
     expect(page.locator("#details")).to_be_visible()
-    expect(page.locator("#details h2")).to_have_text("h100-0")
-    for _ in range(10):
+    expect(page.locator("#details h2")).to_have_text("GPU 3")
+    expect(page.get_by_role("dialog", name="h100-0 GPU 3")).to_be_focused()
+    for stop in ("✕", "79: fallen off the bus", "Fail this GPU"):
         page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.textContent") == "Fail this GPU":
-            break
+        expect(page.locator("#details :focus")).to_contain_text(stop)
     page.keyboard.press("Enter")
-    expect(gpu(page, "h100-0", 3)).to_have_class("gpu ill picked")
+    expect(gpu(page, "h100-0", 3)).to_have_class("gpu ill u0 picked")
     expect(page.locator("#toast")).to_contain_text("Xid 79")
-    for _ in range(10):
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.textContent") == "Heal this GPU":
-            break
+    expect(page.locator("#details :focus")).to_have_attribute("aria-disabled", "true")
+    page.keyboard.press("Tab")
+    expect(page.locator("#details :focus")).to_have_text("Heal this GPU")
     page.keyboard.press("Enter")
-    expect(gpu(page, "h100-0", 3)).to_have_class("gpu free picked")
+    expect(gpu(page, "h100-0", 3)).to_have_class("gpu free u0 picked")
     page.keyboard.press("Escape")
     expect(page.locator("#details")).to_be_hidden()
     expect(gpu(page, "h100-0", 3)).to_be_focused()
@@ -143,28 +142,21 @@ def test_a_node_that_fails_is_seen_and_its_silence_ends(page: Page, windlass_up:
     expect(page.locator(".node.not-ready")).to_have_count(0)
 
 
-@pytest.mark.parametrize("width", [390, 768, 1280, 2560])
-@pytest.mark.parametrize("colours", ["light", "dark"])
-def test_it_fits_every_screen(browser: Browser, windlass_up: Up, width: int, colours: str) -> None:
-    scheme: Any = colours
-    context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE)
-    page.goto(windlass_up.page)
-    page.wait_for_selector("#racks .gpu")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing sticks out at the side"
-    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    light = sum(int(part) for part in ground.strip("rgb()").split(",")) > 3 * 128
-    assert light is (colours == "light")
-    page.locator("#theme").click()
-    assert page.evaluate("document.documentElement.dataset.theme") == "light"
-    page.locator("#theme").click()
-    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-    if width == 390:
-        page.get_by_role("button", name="Jobs").click()
-        expect(page.locator("#fleet")).to_be_hidden()
+@pytest.mark.parametrize("width", [390, 820, 1280, 2200])
+def test_it_fits_every_screen(open_page: Open, windlass_up: Up, width: int) -> None:
+    with open_page(windlass_up.page, width=width) as page:
+        page.wait_for_selector("#racks .gpu")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing sticks out at the side"
+        expect(page.locator("#find")).to_be_visible()
+        if width == 390:
+            page.get_by_role("button", name="Jobs").click()
+            expect(page.locator("#fleet")).to_be_hidden()
         expect(page.locator("#jobs")).to_be_visible()
-    context.close()
+        page.locator("#help-button").click()
+        box = page.locator("#help").bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
 
 
 def test_everything_has_a_name_for_those_who_do_not_see_it(page: Page) -> None:

@@ -237,6 +237,8 @@ def _owner_parts(unit: Unit, members: Members, inputs: Inputs) -> Parts | None:
             metadata = owner.metadata if owner is not None else _shared_metadata(members.pods)
             return Parts(Identity(key, unit.key.kind, metadata), sets_of_group(members.pods, None))
         return None
+    if owner.finished and not members.pods:
+        return None  # pods that have ended are all that is left of it
     hold = NO_HOLD
     identity = Identity(key, owner.kind, owner.metadata)
     if owner.suspended and not queue_of(identity, members.pods):

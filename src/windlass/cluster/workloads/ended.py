@@ -1,4 +1,4 @@
-"""Whether a workload that held its quota until now has come to a good end, and how long it ran.
+"""Whether a workload that waited or ran until now has come to a good end, and how long it ran.
 
 Asked by `book` when a unit has nothing left that runs. Evicted, failed and deleted work has not: there has to be an
 object that says so, the Workload, its owner, or pods that have all succeeded.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from windlass.cluster.workloads.holding import started as start_of
 from windlass.cluster.workloads.inputs import Inputs
 from windlass.cluster.workloads.units import UnitKey
 from windlass.model.kueue import is_finished
 from windlass.model.pod import Pod
 from windlass.model.run_times import Run
+from windlass.model.times import seconds_of
 from windlass.model.workload import Workload
 
 FAILURES = ("Failed", "OutOfSync")
@@ -20,11 +22,20 @@ FAILURES = ("Failed", "OutOfSync")
 
 
 def run_of(before: Workload, unit: UnitKey, pods: Sequence[Pod], inputs: Inputs) -> Run | None:
-    """The run of a workload as it stood before, of which these pods are left; None where it is not to be counted."""
-    if not before.queue or before.evicted or before.admission is None:
+    """The run of a workload as it stood before, of which these pods are left; None where it is not to be counted.
+
+    What was short may have begun and ended since anybody looked: then its objects say when it began.
+    """
+    if not before.queue or before.evicted or not before.active or not _has_succeeded(unit, pods, inputs):
         return None
-    started = before.started_at or before.admission.reserved_at
-    if not started or not _has_succeeded(unit, pods, inputs):
+    if before.admission is not None:
+        started = before.started_at or before.admission.reserved_at
+    elif unit.source == "workload":
+        admitted = inputs.workloads[unit.key].condition("Admitted")
+        started = seconds_of(admitted.last_transition_time) if admitted is not None else 0
+    else:
+        started = min((start_of(pod) for pod in pods if pod.is_bound), default=0)
+    if not started:
         return None
     return Run(f"{before.namespace}/{before.queue}", max(1, inputs.now - started), inputs.now)
 

@@ -151,35 +151,35 @@ def merged(live: Any, applied: Any, node: Node | None) -> Any:
 
 def without(value: Any, node: Node | None, paths: Iterable[Path]) -> Any:
     """A value with some fields taken out."""
-    gone: Paths = set()
-    for path in sorted(paths, key=len):
-        # An element goes as a whole, before the fields that name it do.
-        if not any(path[:length] in gone for length in range(1, len(path))):
-            value = _taken_out(value, node, path)
-            gone.add(path)
-    return value
+    gone: _Gone = {}
+    for path in sorted(filter(None, paths), key=len):
+        _mark(gone, path)
+    return _pruned(value, node, gone) if gone else value
 
 
-def _taken_out(value: Any, node: Node | None, path: Path) -> Any:
+_Gone = dict[str, Any]
+"""Steps of what goes: None where it goes as a whole, else what goes below."""
+
+
+def _mark(gone: _Gone, path: Path) -> None:
+    """Shorter paths come first: an element goes as a whole, before the fields that name it do."""
+    for step in path[:-1]:
+        gone = gone.setdefault(step, {})
+        if gone is None:
+            return
+    gone[path[-1]] = None
+
+
+def _pruned(value: Any, node: Node | None, gone: _Gone) -> Any:
     kind = shape(node, value)
-    if kind == LEAF or not path:
+    if kind == LEAF:
         return value
-    head, rest = path[0], path[1:]
-    if kind == FIELDS:
-        name = head[2:]
-        if name not in value:
-            return value
-        if not rest:
-            return {key: each for key, each in value.items() if key != name}
-        below = None if node is None or node.type == "any" else node.child(name)
-        return {**value, name: _taken_out(value[name], below, rest)}
-    made = []
-    for step, each, below in children(value, node, kind):
-        if step != head:
-            made.append(each)
-        elif rest:
-            made.append(_taken_out(each, below, rest))
-    return made
+    left = [
+        (step, each if step not in gone else _pruned(each, below, gone[step]))
+        for step, each, below in children(value, node, kind)
+        if step not in gone or gone[step] is not None
+    ]
+    return {step[2:]: each for step, each in left} if kind == FIELDS else [each for _, each in left]
 
 
 # ---- FieldsV1

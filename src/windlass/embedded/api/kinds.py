@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from windlass.kube.resources import Resource
+
 WRITES = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _ON_OBJECT = ("get", "patch", "update")
 
@@ -25,14 +27,10 @@ class Subresource(msgspec.Struct, frozen=True):
     version: str = ""
 
 
-class Kind(msgspec.Struct, frozen=True):
-    """One kind in one version. Versions of one kind share `stored_as`, the name of their place in the store."""
+class Kind(Resource, frozen=True):
+    """One kind in one version: what a client knows of it, and what only its server does. Versions of one kind share
+    `stored_as`, the name of their place in the store."""
 
-    kind: str
-    plural: str
-    group: str
-    version: str
-    namespaced: bool = True
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     subresources: tuple[Subresource, ...] = ()
@@ -51,14 +49,6 @@ class Kind(msgspec.Struct, frozen=True):
     @property
     def store(self) -> str:
         return self.stored_as or self.resource
-
-    @property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def root(self) -> str:
-        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     @property
     def one(self) -> str:

@@ -232,17 +232,12 @@ _WRITE = ("dryRun", "fieldManager", "fieldValidation")
 
 
 def _paths(kind: Kind, prefix: str) -> Iterator[tuple[str, Tree]]:
-    inside = (
-        f"{kind.root}/namespaces/{{namespace}}/{kind.plural}"
-        if kind.namespaced
-        else f"{kind.root}/{kind.plural}"
-    )
-    collection = {}
+    inside, collection = kind.within("{namespace}"), {}
     if "list" in kind.verbs:
         listed = ("labelSelector", "fieldSelector", "limit", "watch")
         collection["get"] = _operation(kind, "list", listed, prefix)
         if kind.namespaced:
-            yield f"{kind.root}/{kind.plural}", {"get": _operation(kind, "list", listed, prefix)}
+            yield kind.collection, {"get": _operation(kind, "list", listed, prefix)}
     if "create" in kind.verbs:
         collection["post"] = _operation(kind, "post", _WRITE, prefix)
     yield inside, collection

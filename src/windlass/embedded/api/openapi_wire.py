@@ -26,13 +26,12 @@ def v2(machinery: Machinery) -> bytes:
 
 def _path(kind: Kind) -> bytes:
     """One path with the operation that patches an object, and its parameter `fieldValidation`."""
-    inside = "/namespaces/{namespace}" if kind.namespaced else ""
     query = _text(2, "query") + _text(4, "fieldValidation") + _text(6, "string")
     parameter = _field(1, _field(2, _field(3, query)))
     described = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     extension = _text(1, "x-kubernetes-group-version-kind") + _field(2, _text(2, json.dumps(described)))
     operation = _field(8, parameter) + _field(13, extension)
-    return _text(1, f"{kind.root}{inside}/{kind.plural}/{{name}}") + _field(2, _field(8, operation))
+    return _text(1, kind.path("{namespace}/{name}")) + _field(2, _field(8, operation))
 
 
 def _text(number: int, value: str) -> bytes:

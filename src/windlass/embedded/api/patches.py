@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from windlass.embedded.api.decode import json_name
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.trees import Tree, clone
 
 MOST_OPERATIONS = 10_000
+MOST_COPIED = 3 << 20
+"""Bytes that the `copy` operations of one patch may add: each can double the object, and forty of them a memory."""
 _REFUSED = "the server rejected our request due to an error in our request"
 
 
@@ -40,9 +44,14 @@ def json_patch(value: Tree, operations: Any) -> Tree:
             f"The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {len(operations)}"
         )
     made: Any = clone(value)
+    copied = 0
     for operation in operations:
         if operation is not None and not isinstance(operation, dict):
             raise _undecodable(operation, "handlers.jsonPatchOp")
+        if operation and operation.get("op") == "copy":
+            copied += len(msgspec.json.encode(_find(made, _pointer(operation.get("from")))))
+            if copied > MOST_COPIED:
+                raise _refused()
         made = _carry_out(made, operation or {})
     if not isinstance(made, dict):
         raise _refused()
@@ -72,18 +81,18 @@ def _carry_out(document: Any, operation: Tree) -> Any:
     if name in ("add", "replace", "test") and "value" not in operation:
         raise _refused()
     if name == "add":
-        return _add(document, path, clone(operation["value"]))
+        return _put(document, path, clone(operation["value"]))
     if name == "remove":
         return _remove(document, path)[0]
     if name == "replace":
-        return _replace(document, path, clone(operation["value"]))
+        return _put(document, path, clone(operation["value"]), instead=True)
     if name == "test":
         return _test(document, path, operation["value"])
     if name == "move":
         document, moved = _remove(document, _pointer(operation.get("from")))
-        return _add(document, path, moved)
+        return _put(document, path, moved)
     if name == "copy":
-        return _add(document, path, clone(_find(document, _pointer(operation.get("from")))))
+        return _put(document, path, clone(_find(document, _pointer(operation.get("from")))))
     raise _refused()
 
 
@@ -114,30 +123,22 @@ def _index(part: str, length: int) -> int:
     return index
 
 
-def _add(document: Any, path: list[str], value: Any) -> Any:
+def _put(document: Any, path: list[str], value: Any, *, instead: bool = False) -> Any:
+    """`instead`: in the place of an element of a list, else before it. A member of an object is set either way, as with
+    the API server's library."""
     if not path:
         return value
     parent, last = _find(document, path[:-1]), path[-1]
     if isinstance(parent, dict):
         parent[last] = value
-    elif isinstance(parent, list):
-        end = last == "-" or last == str(len(parent))
-        parent.insert(len(parent) if end else _index(last, len(parent)), value)
-    else:
+    elif not isinstance(parent, list):
         raise _refused()
-    return document
-
-
-def _replace(document: Any, path: list[str], value: Any) -> Any:
-    if not path:
-        return value
-    parent, last = _find(document, path[:-1]), path[-1]
-    if isinstance(parent, dict):
-        parent[last] = value
-    elif isinstance(parent, list):
+    elif instead:
         parent[_index(last, len(parent))] = value
+    elif last in ("-", str(len(parent))):
+        parent.append(value)
     else:
-        raise _refused()
+        parent.insert(_index(last, len(parent)), value)
     return document
 
 

@@ -7,12 +7,14 @@ Fed by the server's PATCH with the object, the patch and the kind's schema; `kub
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from windlass.embedded.api.decode import json_name
 from windlass.embedded.api.errors import ApiError, quoted
 from windlass.embedded.api.schema import Node
-from windlass.embedded.api.trees import Tree
+from windlass.embedded.api.trees import Tree, hashable
 
 _PATCH = "$patch"
 _RETAIN = "$retainKeys"
@@ -107,38 +109,49 @@ def _is_directive(element: Any) -> bool:
 def _merge_list(value: list[Any], patch: list[Any], node: Node, order: list[Any] | None) -> list[Any]:
     key = node.merge_key
     if not key:
-        made = [*value, *(each for each in dict.fromkeys(_hashable(patch)) if each not in value)]
+        known = {hashable(each) for each in value}
+        made = [*value, *(each for each in dict.fromkeys(_primitives(patch)) if hashable(each) not in known)]
         return _ordered(made, patch if order is None else order, value, "")
     if any(isinstance(each, dict) and each.get(_PATCH) == "replace" for each in patch):
         return [_added(each, node.items) for each in patch if not _is_directive(each)]
-    made = list(value)
-    for each in patch:
-        _merge_element(made, each, node, key)
+    made = _merge_elements(value, patch, node, key)
     named = [each for each in patch if not _is_directive(each)]
     return _ordered(made, named if order is None else order, value, key)
 
 
-def _hashable(patch: list[Any]) -> list[Any]:
+def _primitives(patch: list[Any]) -> list[Any]:
     if any(isinstance(each, dict | list) for each in patch):
         raise ApiError.bad_request("invalid patch format of primitive list")
     return patch
 
 
-def _merge_element(made: list[Any], element: Any, node: Node, key: str) -> None:
-    if not isinstance(element, dict) or element.get(key) is None:
-        raise ApiError.bad_request(
-            f"map: {_go_text(element)} does not contain declared merge key: {key}"
-            if isinstance(element, dict)
-            else "invalid patch format of a list of objects"
-        )
-    found = next((i for i, e in enumerate(made) if isinstance(e, dict) and e.get(key) == element[key]), None)
-    if element.get(_PATCH) == "delete":
-        if found is not None:
-            del made[found]
-    elif found is None:
-        made.append(_merge_object({}, element, node.items) or {})
-    else:
-        made[found] = _merge_object(made[found], element, node.items)
+def _merge_elements(value: list[Any], patch: list[Any], node: Node, key: str) -> list[Any]:
+    """Element by element, found by its key."""
+    made: list[Any] = list(value)
+    places: dict[Any, int] = {}
+    for place, each in enumerate(made):
+        if isinstance(each, dict):
+            places.setdefault(hashable(each.get(key)), place)
+    for element in patch:
+        mark = hashable(_key_of(element, key))
+        place = places.get(mark, len(made))
+        if element.get(_PATCH) == "delete":
+            if places.pop(mark, None) is not None:
+                made[place] = None  # nulls are no elements, and go at the end
+        elif place == len(made):
+            places[mark] = place
+            made.append(_merge_object({}, element, node.items) or {})
+        else:
+            made[place] = _merge_object(made[place], element, node.items)
+    return [each for each in made if each is not None]
+
+
+def _key_of(element: Any, key: str) -> Any:
+    if not isinstance(element, dict):
+        raise ApiError.bad_request("invalid patch format of a list of objects")
+    if element.get(key) is None:
+        raise ApiError.bad_request(f"map: {_go_text(element)} does not contain declared merge key: {key}")
+    return element[key]
 
 
 def _go_text(value: Any) -> str:
@@ -167,7 +180,8 @@ def _carry_out_list_directives(made: Tree, patch: Tree, node: Node) -> None:
             if not isinstance(each, list):
                 raise ApiError.bad_request("invalid patch format of primitive list")
             if isinstance(made.get(field), list):
-                made[field] = [item for item in made[field] if item not in each]
+                gone = {hashable(item) for item in each}
+                made[field] = [item for item in made[field] if hashable(item) not in gone]
         elif key.startswith(_ORDER):
             field = key.removeprefix(_ORDER)
             order = _order_of(patch, field)
@@ -180,19 +194,24 @@ def _ordered(made: list[Any], order: list[Any], before: list[Any], key: str) -> 
     """The elements named by `order` (the patch's own, unless it says otherwise) in that order; the others keep their
     place among them as far as they had one."""
 
-    def identity(element: Any) -> Any:
-        return element.get(key) if key and isinstance(element, dict) else element
+    def mark(element: Any) -> Any:
+        return hashable(element.get(key) if key and isinstance(element, dict) else element)
 
-    wanted = [identity(each) for each in order]
-    earlier = [identity(each) for each in before]
-    named = [each for each in made if identity(each) in wanted]
-    named.sort(key=lambda each: wanted.index(identity(each)))
-    others = [each for each in made if identity(each) not in wanted]
+    wanted, earlier = _places(map(mark, order)), _places(map(mark, before))
+    named = sorted((each for each in made if mark(each) in wanted), key=lambda each: wanted[mark(each)])
+    others = deque(each for each in made if mark(each) not in wanted)
     result = []
-    while named and others:
-        left, right = identity(named[0]), identity(others[0])
-        if left in earlier and right in earlier and earlier.index(right) < earlier.index(left):
-            result.append(others.pop(0))
-        else:
-            result.append(named.pop(0))
-    return [*result, *named, *others]
+    for each in named:
+        place = earlier.get(mark(each), -1)
+        while others and earlier.get(mark(others[0]), place) < place:
+            result.append(others.popleft())
+        result.append(each)
+    return [*result, *others]
+
+
+def _places(marks: Iterable[Any]) -> dict[Any, int]:
+    """Where each stands first."""
+    found: dict[Any, int] = {}
+    for place, each in enumerate(marks):
+        found.setdefault(each, place)
+    return found

@@ -25,7 +25,7 @@ from windlass.embedded.api.errors import (
 )
 from windlass.embedded.api.moments import Unreadable, time
 from windlass.embedded.api.schema import Node, Raw
-from windlass.embedded.api.trees import clone
+from windlass.embedded.api.trees import clone, hashable
 
 _DEEPEST = 64
 
@@ -204,7 +204,7 @@ def _list_errors(value: list[Any], raw: Raw, path: str, depth: int) -> Iterator[
     if len(value) < raw.get("minItems", 0):
         least = raw["minItems"]
         yield invalid(path, len(value), f"{path} in body should have at least {least} items")
-    if raw.get("uniqueItems") and any(each in value[:index] for index, each in enumerate(value)):
+    if raw.get("uniqueItems") and len(set(map(hashable, value))) < len(value):
         yield invalid(path, value, f"{path} in body shouldn't contain duplicates")
     for index, each in enumerate(value):
         yield from schema_errors(each, raw.get("items") or {}, f"{path}[{index}]", depth + 1)
@@ -216,7 +216,7 @@ def _list_type_errors(value: list[Any], raw: Raw, path: str) -> Iterator[FieldEr
     if kind not in ("set", "map"):
         return
     keys = raw.get("x-kubernetes-list-map-keys") or ()
-    seen: list[Any] = []
+    seen = set()
     for index, each in enumerate(value):
         identity = each
         if kind == "map":
@@ -225,9 +225,9 @@ def _list_type_errors(value: list[Any], raw: Raw, path: str) -> Iterator[FieldEr
             identity = {key: each[key] for key in keys if key in each}
             if not identity:
                 continue
-        if identity in seen:
+        if hashable(identity) in seen:
             yield duplicate(f"{path}[{index}]", identity)
-        seen.append(identity)
+        seen.add(hashable(identity))
 
 
 def _object_errors(value: Raw, raw: Raw, path: str, depth: int) -> Iterator[FieldError]:

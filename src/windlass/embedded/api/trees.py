@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 Tree = dict[str, Any]
 
 
@@ -20,6 +22,14 @@ def clone(value: Any) -> Any:
 
 
 _NESTED = (dict, list)
+
+
+def hashable(value: Any) -> Any:
+    """What stands for a value in a set: lists may have many thousand elements, and are never compared pair by pair."""
+    return _sorted(value) if type(value) in _NESTED else value
+
+
+_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def dig(value: Any, *names: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.disruption import BudgetWorker
@@ -28,11 +29,11 @@ class Controllers:
         further: Sequence[Worker] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._garbage = GarbageCollector(verbs)
+        self._garbage, self._quotas = GarbageCollector(verbs), QuotaWorker(verbs, cache)
         workers: list[Worker] = [
             *(make(verbs, cache) for make in WORKERS),
             BudgetWorker(verbs, cache),
-            QuotaWorker(verbs, cache),
+            self._quotas,
             NodeLifecycle(verbs, cache),
             TaintEviction(verbs, cache),
             LostPods(verbs, cache),
@@ -46,8 +47,10 @@ class Controllers:
 
     def start(self) -> None:
         self.loop.start()
-        self._garbage.start(lambda key: self.loop.add(self._garbage, key))
+        for worker in (self._garbage, self._quotas):
+            worker.start(partial(self.loop.add, worker))
 
     def stop(self) -> None:
         self._garbage.stop()
+        self._quotas.stop()
         self.loop.cache.close()

@@ -17,15 +17,17 @@ _NAMES = {"pods": "pod", "replicasets.apps": "replica set", "persistentvolumecla
 
 class Carrier:
     def __init__(self, door: Door, component: str) -> None:
+        self.refused: ApiError | None = None
+        """Why the last outcome's children could not be made."""
         self._door = door
         self.events = EventWriter(door, component)
 
     def carry_out(self, outcome: Outcome, now: float) -> None:
-        refused: ApiError | None = None
+        refused = self.refused = None
         for action in outcome.actions:
             match action:
                 case Create():
-                    refused = refused or self._create(action, now)
+                    refused = self.refused = refused or self._create(action, now)
                 case Delete():
                     self._delete(action, now)
                 case Patch():

@@ -82,7 +82,7 @@ def node_of(pod: Tree) -> str:
 
 
 def _wanted_nodes(owner: Tree, nodes: Sequence[Tree]) -> dict[str, bool]:
-    """Nodes that should have a pod → whether a new one may go there; running ones stay through a NoSchedule taint."""
+    """Nodes on which a pod may be → whether one should be: a running one stays through a NoSchedule taint."""
     template = {**owner["spec"]["template"].get("spec", {}), "tolerations": _tolerations(owner)}
     pod = convert({"metadata": {"name": "template"}, "spec": template}, Pod)
     assert isinstance(pod, Pod)
@@ -95,6 +95,11 @@ def _wanted_nodes(owner: Tree, nodes: Sequence[Tree]) -> dict[str, bool]:
         if untolerated(taints, pod.spec.tolerations, ("NoExecute",)) is None:
             wanted[name_of(node)] = untolerated(taints, pod.spec.tolerations) is None
     return wanted
+
+
+def _desired(wanted: dict[str, bool]) -> list[str]:
+    """Nodes that should have a pod."""
+    return [node for node, should in wanted.items() if should]
 
 
 def _bare(taint: Tree) -> dict[str, Any]:
@@ -161,9 +166,9 @@ def _update(
     if strategy.get("type") == "OnDelete":
         return
     rolling = strategy.get("rollingUpdate") or {}
-    most = max(1, proportion(rolling.get("maxUnavailable", 1), len(wanted), up=True))
+    most = max(1, proportion(rolling.get("maxUnavailable", 1), len(_desired(wanted)), up=True))
     away, candidates = 0, []
-    for node in wanted:
+    for node in _desired(wanted):
         standing = [pod for pod in by_node.get(node, ()) if not is_deleting(pod) and not is_finished(pod)]
         well = any(is_available(pod, _min_ready(owner), now) for pod in standing)
         old = [pod for pod in standing if labels_of(pod).get(HASH) != digest]
@@ -182,16 +187,17 @@ def _min_ready(owner: Tree) -> int:
 def _status(
     owner: Tree, by_node: dict[str, list[Tree]], wanted: dict[str, bool], digest: str, now: float
 ) -> Tree:
-    standing = {node: [pod for pod in by_node.get(node, ()) if not is_deleting(pod)] for node in wanted}
+    desired = _desired(wanted)
+    standing = {node: [pod for pod in by_node.get(node, ()) if not is_deleting(pod)] for node in desired}
     first = [pods[0] for pods in standing.values() if pods]
     available = sum(is_available(pod, _min_ready(owner), now) for pod in first)
     status = dict(owner.get("status") or {})
-    status["desiredNumberScheduled"] = len(wanted)
+    status["desiredNumberScheduled"] = len(desired)
     status["currentNumberScheduled"] = len(first)
-    status["numberMisscheduled"] = sum(bool(pods) for node, pods in by_node.items() if node not in wanted)
+    status["numberMisscheduled"] = sum(bool(pods) for node, pods in by_node.items() if node not in desired)
     status["numberReady"] = sum(map(is_ready, first))
     status["updatedNumberScheduled"] = sum(labels_of(pod).get(HASH) == digest for pod in first) or None
     status["numberAvailable"] = available or None
-    status["numberUnavailable"] = len(wanted) - available or None
+    status["numberUnavailable"] = len(desired) - available or None
     status["observedGeneration"] = owner["metadata"].get("generation", 1)
     return status

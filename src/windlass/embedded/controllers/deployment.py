@@ -57,8 +57,8 @@ def reconcile_deployment(
         return plan.outcome()
     paused = bool(deployment["spec"].get("paused"))
     if new is None and not paused:
-        _create_new(plan, deployment, old, pods)
-        _write_status(plan, deployment, None, old, now)
+        created = _create_new(plan, deployment, old, pods)
+        _write_status(plan, deployment, None, old, now, created)
         return plan.outcome()
     if new is not None and not paused:
         _keep_revision(plan, deployment, new, old)
@@ -98,9 +98,8 @@ def _was_scaled(deployment: Tree, replica_sets: Sequence[Tree]) -> bool:
     )
 
 
-def _create_new(
-    plan: Plan, deployment: Tree, old: Sequence[Tree], pods: Mapping[str, Sequence[Tree]]
-) -> None:
+def _create_new(plan: Plan, deployment: Tree, old: Sequence[Tree], pods: Mapping[str, Sequence[Tree]]) -> str:
+    """The name of the ReplicaSet that is made; empty where its name is taken."""
     collisions = int((deployment.get("status") or {}).get("collisionCount") or 0)
     template = deployment["spec"]["template"]
     digest = template_hash(template, collisions)
@@ -109,7 +108,7 @@ def _create_new(
         plan.add(
             Status(RESOURCE, deployment, {**deployment.get("status", {}), "collisionCount": collisions + 1})
         )
-        return
+        return ""
     revision = max(map(revision_of, old), default=0) + 1
     is_recreate = (deployment["spec"].get("strategy") or {}).get("type") == "Recreate"
     replicas = _first_size(deployment, old, is_recreate, pods)
@@ -119,6 +118,7 @@ def _create_new(
     if replicas:
         said = f"Scaled up replica set {name} from 0 to {replicas}"
         plan.add(Announce(deployment, "ScalingReplicaSet", said))
+    return name
 
 
 def _first_size(
@@ -208,8 +208,10 @@ def _clean_up(plan: Plan, deployment: Tree, new: Tree | None, old: Sequence[Tree
         plan.add(Delete(REPLICA_SETS, each))
 
 
-def _write_status(plan: Plan, deployment: Tree, new: Tree | None, old: Sequence[Tree], now: float) -> None:
-    status, again = deployment_status(deployment, new, old, now)
+def _write_status(
+    plan: Plan, deployment: Tree, new: Tree | None, old: Sequence[Tree], now: float, created: str = ""
+) -> None:
+    status, again = deployment_status(deployment, new, old, now, created)
     for action in plan.actions:
         if isinstance(action, Status):  # a new collision count
             status["collisionCount"] = action.status["collisionCount"]

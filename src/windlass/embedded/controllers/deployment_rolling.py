@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from windlass.embedded.controllers.objects import Tree, annotations_of, created_at, name_of, proportion
@@ -108,11 +109,11 @@ def scale_all(plan: Plan, deployment: Tree, new: Tree | None, old: Sequence[Tree
     standing = [each for each in (*old, *([new] if new else [])) if wanted_replicas(each)]
     desired = wanted_replicas(deployment)
     if len(standing) <= 1:
-        latest = standing[0] if standing else new
+        latest = standing[0] if standing else (new or max(old, key=created_at, default=None))
         if latest is not None:
             resize(plan, deployment, latest, desired)
         return
-    if new is not None and _available(new) >= desired and wanted_replicas(new) >= desired:
+    if new is not None and _is_saturated(new, desired):
         for each in standing:
             resize(plan, deployment, each, desired if each is new else 0)
         return
@@ -130,7 +131,7 @@ def _share_out(plan: Plan, deployment: Tree, standing: list[Tree], allowed: int)
     for each in ranked:
         size = wanted_replicas(each)
         before = int(annotations_of(each).get(MAXIMUM) or 0) or total
-        share = round(size * allowed / before) - size
+        share = math.floor(size * allowed / before + 0.5) - size  # halves go up, as Kubernetes rounds
         share = max(min(share, left), 0) if change > 0 else min(max(share, left), 0)
         sizes[name_of(each)] = size + share
         left -= share
@@ -139,6 +140,12 @@ def _share_out(plan: Plan, deployment: Tree, standing: list[Tree], allowed: int)
         sizes[first] = max(0, sizes[first] + left)
     for each in standing:
         resize(plan, deployment, each, sizes[name_of(each)])
+
+
+def _is_saturated(new: Tree, desired: int) -> bool:
+    """Whether the new ReplicaSet has all that the Deployment wants, and was meant to."""
+    known = annotations_of(new).get(DESIRED) == str(desired)
+    return known and wanted_replicas(new) == desired == _available(new)
 
 
 def _available(replica_set: Tree) -> int:

@@ -13,15 +13,18 @@ from windlass.embedded.controllers.objects import (
     timestamp,
     with_condition,
 )
-from windlass.embedded.controllers.replicaset import wanted_replicas
+from windlass.embedded.controllers.replicaset import REPLICA_FAILURE, wanted_replicas
 
 FOREVER = 2**31 - 1
 
 
 def deployment_status(
-    deployment: Tree, new: Tree | None, old: Sequence[Tree], now: float
+    deployment: Tree, new: Tree | None, old: Sequence[Tree], now: float, created: str = ""
 ) -> tuple[Tree, float | None]:
-    """The status as it should stand, and when the progress deadline has to be looked at."""
+    """The status as it should stand, and when the progress deadline has to be looked at.
+
+    `created` names the ReplicaSet that is being made for a new template.
+    """
     sets = [*old, *([new] if new is not None else [])]
     status = dict(deployment.get("status") or {})
     available = _sum(sets, "availableReplicas")
@@ -38,7 +41,8 @@ def deployment_status(
     )
     conditions = list(status.get("conditions") or ())
     conditions = _with(conditions, _availability(deployment, available), now)
-    progress, again = _progress(deployment, new, status, moved, now)
+    conditions = _with_refusals(conditions, new, old, now)
+    progress, again = _progress(deployment, new, status, moved, now, created)
     if progress is not None:
         conditions = _with(conditions, progress, now)
         if moved and progress["reason"] == "ReplicaSetUpdated":
@@ -86,7 +90,7 @@ def is_complete(deployment: Tree, status: Tree) -> bool:
 
 
 def _progress(
-    deployment: Tree, new: Tree | None, status: Tree, moved: bool, now: float
+    deployment: Tree, new: Tree | None, status: Tree, moved: bool, now: float, created: str
 ) -> tuple[Tree | None, float | None]:
     deadline = deployment["spec"].get("progressDeadlineSeconds")
     if deadline is None or int(deadline) == FOREVER:
@@ -99,25 +103,37 @@ def _progress(
         return known_words(known) if late and known is not None else paused, None
     if known is not None and known.get("reason") == "DeploymentPaused":
         return _condition("Unknown", "DeploymentResumed", "Deployment is resumed"), now + int(deadline)
+    if created:
+        said = f'Created new replica set "{created}"'
+        return _condition("True", "NewReplicaSetCreated", said), now + int(deadline)
     if new is None:
         return (known_words(known) if known else None), None
-    if (
-        known is not None
-        and known.get("reason") == "NewReplicaSetAvailable"
-        and is_complete(deployment, status)
-    ):
-        return known_words(known), None
+    was_through = known is not None and known.get("reason") == "NewReplicaSetAvailable"
+    if known is not None and was_through and status.get("replicas") == status.get("updatedReplicas"):
+        return known_words(known), None  # a pod that falls over later is no new rollout
     if is_complete(deployment, status):
         return _condition("True", "NewReplicaSetAvailable", f"{what} has successfully progressed."), None
-    if known is None or known.get("reason") == "NewReplicaSetAvailable":
-        said = f'Created new replica set "{name_of(new)}"'
-        return _condition("True", "NewReplicaSetCreated", said), now + int(deadline)
+    if known is None:
+        said = f'Found new replica set "{name_of(new)}"'
+        return _condition("True", "FoundNewReplicaSet", said), now + int(deadline)
     if moved:
         return _condition("True", "ReplicaSetUpdated", f"{what} is progressing."), now + int(deadline)
+    if was_through:
+        return known_words(known), None
     expires = seconds(known.get("lastUpdateTime")) + int(deadline)
     if now >= expires:
         return _condition("False", "ProgressDeadlineExceeded", f"{what} has timed out progressing."), None
     return known_words(known), expires
+
+
+def _with_refusals(conditions: list[Tree], new: Tree | None, old: Sequence[Tree], now: float) -> list[Tree]:
+    """What keeps a ReplicaSet from making pods is the Deployment's trouble too; the new one's comes first."""
+    for each in (*([new] if new is not None else []), *old):
+        refused = condition_of(each, REPLICA_FAILURE)
+        if refused is not None and refused.get("status") == "True":
+            words = {name: refused.get(name, "") for name in ("type", "status", "reason", "message")}
+            return _with(conditions, words, now)
+    return [each for each in conditions if each["type"] != REPLICA_FAILURE]
 
 
 def known_words(known: Tree) -> Tree:

@@ -2,7 +2,7 @@
 here.
 
 `reconcile_budget` is pure; `BudgetWorker` gathers. `expected` is how many pods there should be, which a percentage
-and maxUnavailable need to know from the pods' owners.
+and maxUnavailable need to know from the pods' owners. Where that can't be known, nothing may go, and it says why.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from windlass.embedded.controllers.objects import (
     selects,
     with_condition,
 )
-from windlass.embedded.controllers.outcome import Outcome, Plan, Status
+from windlass.embedded.controllers.outcome import Announce, Outcome, Plan, Status
 from windlass.embedded.controllers.pods import is_finished, is_ready
 
 RESOURCE = "poddisruptionbudgets.policy"
@@ -35,8 +35,13 @@ _SCALED = {
     "ReplicaSet": "replicasets.apps",
     "StatefulSet": "statefulsets.apps",
     "Deployment": "deployments.apps",
-    "Job": "jobs.batch",
 }
+_UNSCALED = {"Job": "jobs.batch", "DaemonSet": "daemonsets.apps"}
+"""Owners that don't say how many pods there should be."""
+
+
+class Uncountable(Exception):
+    """How many pods there should be can't be known."""
 
 
 def reconcile_budget(budget: Tree, pods: Sequence[Tree], expected: int, now: float) -> Outcome:
@@ -76,6 +81,23 @@ def reconcile_budget(budget: Tree, pods: Sequence[Tree], expected: int, now: flo
     plan.add(Status(RESOURCE, budget, status))
     plan.look_at(min((seconds(at) + DISRUPTED_SECONDS for at in disrupted.values()), default=None))
     return plan.outcome()
+
+
+def reconcile_uncountable(budget: Tree, why: str, now: float) -> Outcome:
+    """To be on the safe side, nothing may go."""
+    status = {"currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0, **(budget.get("status") or {})}
+    status["disruptionsAllowed"] = 0
+    generation = budget["metadata"].get("generation", 1)
+    new = {"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": why}
+    conditions = status.get("conditions") or ()
+    status["conditions"] = with_condition(conditions, {**new, "observedGeneration": generation}, now)
+    said = f"Failed to calculate the number of expected pods: {why}"
+    return Outcome(
+        (
+            Status(RESOURCE, budget, status),
+            Announce(budget, "CalculateExpectedPodCountFailed", said, "Warning"),
+        )
+    )
 
 
 def _still_disrupted(disrupted: dict[str, str], pods: Sequence[Tree], now: float) -> dict[str, str]:
@@ -120,7 +142,10 @@ class BudgetWorker:
             and selects(budget["spec"].get("selector"), labels_of(pod))
             and not is_finished(pod)
         ]
-        outcome = reconcile_budget(budget, pods, self._expected(budget, pods), now)
+        try:
+            outcome = reconcile_budget(budget, pods, self._expected(budget, pods), now)
+        except Uncountable as why:
+            outcome = Outcome() if is_deleting(budget) else reconcile_uncountable(budget, str(why), now)
         self._carrier.carry_out(outcome, now)
         return outcome.again
 
@@ -130,12 +155,18 @@ class BudgetWorker:
             return len(pods)
         total, seen = 0, set()
         for pod in pods:
+            reference = controller_of(pod)
+            if reference is None:
+                continue  # nobody would replace it, so it doesn't count
+            if reference.get("kind") in _UNSCALED:
+                resource = _UNSCALED[reference["kind"]]
+                raise Uncountable(f"{resource} does not implement the scale subresource")
             owner = self._top_owner(pod)
             if owner is None:
                 total += 1
             elif key_of(owner) + owner["kind"] not in seen:
                 seen.add(key_of(owner) + owner["kind"])
-                size = owner["spec"].get("replicas", owner["spec"].get("parallelism"))
+                size = owner["spec"].get("replicas")
                 total += 1 if size is None else int(size)
         return total
 

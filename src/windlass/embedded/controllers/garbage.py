@@ -50,6 +50,8 @@ class GarbageCollector:
         for resource in self._verbs.resources():
             for thing in self._verbs.list(resource):
                 self._know(resource, thing)
+                if is_deleting(thing) and thing["metadata"].get("finalizers"):
+                    wake(f"{resource}|{key_of(thing)}")  # begun by a process that was killed since
         for resource, key in {place for places in self._dependents.values() for place in places}:
             wake(f"{resource}|{key}")
 

@@ -10,6 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from windlass.embedded.controllers.job_indices import (
+    failed_indices,
+    is_per_index,
+    last_failed,
+    next_pod,
+    next_try,
+    rule_met,
+    why_indices_fail,
+)
 from windlass.embedded.controllers.job_pods import (
     finished_at,
     has_failed,
@@ -77,6 +86,10 @@ class Tally:
     failed: int = 0
     done: set[int] = field(default_factory=set)
     """Indices that have succeeded."""
+    given_up: set[int] = field(default_factory=set)
+    """Indices that have failed for good, where each has failures of its own."""
+    again: dict[int, Tree] = field(default_factory=dict)
+    """Indices to be tried again, each with the pod that failed last."""
     counting: dict[str, list[str]] = field(default_factory=lambda: {"succeeded": [], "failed": []})
     release: list[Tree] = field(default_factory=list)
     """Pods whose finalizer can go."""
@@ -120,21 +133,27 @@ def _after_the_end(job: Tree, pods: Sequence[Tree], now: float) -> Outcome:
 def count_ended(job: Tree, pods: Sequence[Tree], now: float, failures: Failures) -> Tally:
     status = job.get("status") or {}
     tally = Tally(int(status.get("succeeded") or 0), int(status.get("failed") or 0), failures=failures)
-    tally.done = indices_of(status.get("completedIndexes") or "") if is_indexed(job) else set()
+    ending = has_condition(job, "FailureTarget")
+    if is_indexed(job):
+        tally.done = _done_indices(job, pods)
+    if is_per_index(job):
+        tally.given_up = failed_indices(job, pods) - tally.done
+        if not ending:
+            tally.again = last_failed(job, pods, tally.done | tally.given_up)
     before = status.get("uncountedTerminatedPods") or {}
     caught = {kind: set(before.get(kind) or ()) for kind in ("succeeded", "failed")}
-    ending = has_condition(job, "FailureTarget")
     ends: list[tuple[float, bool]] = []
     for pod in pods:
         if not is_tracked(pod):
             continue
         if phase_of(pod) == "Succeeded":
             caught["succeeded"].add(uid_of(pod))
-            tally.done |= {index_of(pod)} - {-1}
             ends.append((finished_at(pod, now), True))
         elif has_failed(job, pod) or (ending and is_finished(pod)):
             action, words = verdict_on(job, pod)
             tally.why_fail = tally.why_fail or (words if action == FAIL_JOB else "")
+            if tally.again.get(index_of(pod)) is pod:
+                continue  # it is counted once another one bears its number of failures on
             if action != IGNORE:
                 caught["failed"].add(uid_of(pod))
                 ends.append((finished_at(pod, now), False))
@@ -147,6 +166,13 @@ def count_ended(job: Tree, pods: Sequence[Tree], now: float, failures: Failures)
     for moment, good in sorted(ends):
         tally.failures = Failures() if good else Failures(tally.failures.count + 1, moment)
     return tally
+
+
+def _done_indices(job: Tree, pods: Sequence[Tree]) -> set[int]:
+    """Indices that have succeeded; those beyond a number of completions that was lowered no longer count."""
+    known = indices_of((job.get("status") or {}).get("completedIndexes") or "")
+    new = {index_of(pod) for pod in pods if is_tracked(pod) and phase_of(pod) == "Succeeded"}
+    return {index for index in known | new if 0 <= index < int(job["spec"].get("completions") or 0)}
 
 
 class _Pass:
@@ -166,9 +192,8 @@ class _Pass:
         why = self._why_failed()
         if why:
             self._end("FailureTarget", "Failed", *why)
-        elif self._has_succeeded():
-            words = ("CompletionsReached", "Reached expected number of succeeded pods")
-            self._end("SuccessCriteriaMet", "Complete", *words)
+        elif success := self._why_succeeded():
+            self._end("SuccessCriteriaMet", "Complete", *success)
         else:
             self._keep_going()
         self._write()
@@ -199,6 +224,8 @@ class _Pass:
             return "BackoffLimitExceeded", "Job has reached the specified backoff limit"
         if self._past_deadline():
             return "DeadlineExceeded", "Job was active longer than specified deadline"
+        if is_per_index(self.job):
+            return why_indices_fail(self.job, self.tally.given_up, self.tally.done)
         return None
 
     def _past_limit(self) -> bool:
@@ -219,13 +246,19 @@ class _Pass:
         self.plan.look_at(ends)
         return self.now >= ends
 
-    def _has_succeeded(self) -> bool:
-        if has_condition(self.job, "SuccessCriteriaMet"):
-            return True
+    def _why_succeeded(self) -> tuple[str, str] | None:
+        met = condition_of(self.job, "SuccessCriteriaMet")
+        if met is not None and met.get("status") == "True":
+            return str(met["reason"]), str(met["message"])
+        rule = rule_met(self.job, self.tally.done) if is_indexed(self.job) else None
+        if rule is not None:
+            return "SuccessPolicy", f"Matched rules at index {rule}"
         completions = self.spec.get("completions")
         if completions is None:
-            return self.tally.succeeded > 0 and not self.active
-        return self.tally.succeeded >= int(completions)
+            enough = self.tally.succeeded > 0 and not self.active
+        else:
+            enough = self.tally.succeeded >= int(completions)
+        return ("CompletionsReached", "Reached expected number of succeeded pods") if enough else None
 
     def _end(self, target: str, final: str, reason: str, message: str) -> None:
         """First the target, then the pods go, then the last word."""
@@ -262,7 +295,7 @@ class _Pass:
             missing -= self.terminating
         if missing <= 0:
             return
-        if self.now < self.tally.failures.until:
+        if not is_per_index(self.job) and self.now < self.tally.failures.until:
             self.plan.look_at(self.tally.failures.until)
             return
         self._start(min(missing, MOST_AT_ONCE))
@@ -290,9 +323,26 @@ class _Pass:
         if not is_indexed(self.job):
             self.plan.add(*(Create("pods", self.job, new_pod(self.job)) for _ in range(count)))
             return
-        taken = self.tally.done | {index_of(pod) for pod in self.active}
+        taken = self.tally.done | self.tally.given_up | {index_of(pod) for pod in self.active}
+        if is_per_index(self.job):
+            taken |= self._waiting_indices()
         for index in missing_indices(taken, int(self.spec.get("completions") or 0), count):
-            self.plan.add(Create("pods", self.job, new_pod(self.job, index)))
+            pod = (
+                next_pod(self.job, index, self.tally.again.get(index))
+                if is_per_index(self.job)
+                else new_pod(self.job, index)
+            )
+            self.plan.add(Create("pods", self.job, pod))
+
+    def _waiting_indices(self) -> set[int]:
+        """Indices that have failed and whose pause isn't over."""
+        waiting = set()
+        for index, pod in self.tally.again.items():
+            at = next_try(pod, FIRST_BACKOFF, LONGEST_BACKOFF, self.now)
+            if self.now < at:
+                waiting.add(index)
+                self.plan.look_at(at)
+        return waiting
 
     def _condition(self, kind: str, reason: str, message: str, status: str = "True") -> None:
         new = {"type": kind, "status": status, "reason": reason, "message": message}
@@ -309,6 +359,8 @@ class _Pass:
         if tally.release:
             held = {**status, "uncountedTerminatedPods": {k: v for k, v in tally.counting.items() if v}}
             held["conditions"] = self.job.get("status", {}).get("conditions")
+            if is_indexed(self.job):  # their pods are let go next, and with them goes what they did
+                held |= self._indices()
             first.append(Status(RESOURCE, self.job, held))
             first += [Patch("pods", pod, untracked(pod)) for pod in tally.release]
         # Pods that are only about to be made are counted once they are there: making them may be refused.
@@ -320,5 +372,13 @@ class _Pass:
         status["uncountedTerminatedPods"] = {}
         status["conditions"] = self.conditions or None
         if is_indexed(self.job):
-            status["completedIndexes"] = indices_text(tally.done) or None
+            status |= self._indices()
         self.plan.actions = [*first, *self.plan.actions, Status(RESOURCE, self.job, status)]
+
+    def _indices(self) -> Tree:
+        """What the status says of an Indexed Job's indices."""
+        tally = self.tally
+        said: Tree = {"completedIndexes": indices_text(tally.done) or None}
+        if is_per_index(self.job):
+            said["failedIndexes"] = indices_text(tally.given_up)
+        return said

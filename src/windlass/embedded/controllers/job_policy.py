@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from windlass.embedded.controllers.objects import Tree, key_of
 from windlass.embedded.controllers.pods import phase_of
 
-COUNT, IGNORE, FAIL_JOB = "Count", "Ignore", "FailJob"
+COUNT, IGNORE, FAIL_JOB, FAIL_INDEX = "Count", "Ignore", "FailJob", "FailIndex"
 
 
 def verdict_on(job: Tree, pod: Tree) -> tuple[str, str]:

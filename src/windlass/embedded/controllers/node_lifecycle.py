@@ -164,9 +164,13 @@ class TaintEviction:
     def __init__(self, door: Door, cache: Cache) -> None:
         self._cache = cache
         self._carrier = Carrier(door, self.name)
+        self._since: dict[str, float] = {}
+        """Since when a pod is known to have to go some time; only taints that don't say when they came need it."""
 
     def keys(self, resource: str, kind: str, new: Tree, old: Tree | None) -> Iterator[str]:
-        if resource == "pods":
+        if resource == "pods" and kind == "DELETED":
+            self._since.pop(key_of(new), None)
+        elif resource == "pods":
             node = self._cache.get("nodes", _node_name(new)) if _node_name(new) else None
             if node is not None and _evicting(node):
                 yield key_of(new)
@@ -178,8 +182,12 @@ class TaintEviction:
         node = self._cache.get("nodes", _node_name(pod)) if pod is not None else None
         if pod is None or node is None or is_deleting(pod) or is_finished(pod):
             return None
-        ends = eviction_time(pod, _evicting(node), now)
-        if ends is None or ends > now:
+        ends = eviction_time(pod, _evicting(node), now, self._since.get(key, now))
+        if ends is None:
+            self._since.pop(key, None)
+            return None
+        self._since.setdefault(key, now)
+        if ends > now:
             return ends
         new = {
             "type": "DisruptionTarget",
@@ -197,18 +205,16 @@ class TaintEviction:
         return None
 
 
-def eviction_time(pod: Tree, taints: Sequence[Tree], now: float) -> float | None:
-    """When the pod has to go; None where it may stay."""
+def eviction_time(pod: Tree, taints: Sequence[Tree], now: float, since: float) -> float | None:
+    """When the pod has to go; None where it may stay. `since` counts for a taint that doesn't say when it came."""
     ends: list[float] = []
     for taint in taints:
-        covering = [each for each in (pod["spec"].get("tolerations") or ()) if covers(each, taint)]
-        if not covering:
+        covering = (each for each in pod["spec"].get("tolerations") or () if covers(each, taint))
+        first = next(covering, None)  # of several that fit, the first one counts
+        if first is None:
             return now
-        bounded = [
-            each["tolerationSeconds"] for each in covering if each.get("tolerationSeconds") is not None
-        ]
-        if bounded and len(bounded) == len(covering):
-            ends.append((seconds(taint.get("timeAdded")) or now) + max(0, min(bounded)))
+        if first.get("tolerationSeconds") is not None:
+            ends.append((seconds(taint.get("timeAdded")) or since) + max(0, first["tolerationSeconds"]))
     return min(ends, default=None)
 
 
@@ -231,7 +237,7 @@ def _node_name(pod: Tree) -> str:
 
 
 class LostPods:
-    """Pods of a node that doesn't exist: nobody will ever say that they have ended."""
+    """Pods of which nobody will ever say that they have ended: their node doesn't exist, or they never had one."""
 
     name = "pod-garbage-collector"
     resources = ("nodes", "pods")
@@ -246,27 +252,39 @@ class LostPods:
             if kind == "DELETED":
                 yield from (key_of(pod) for pod in self._cache.on_node(name_of(new)))
             self._missing.pop(name_of(new), None)
-        elif _node_name(new) and self._cache.get("nodes", _node_name(new)) is None and kind != "DELETED":
+        elif kind == "DELETED":
+            return
+        elif not _node_name(new):
+            yield from [key_of(new)] if is_deleting(new) else []
+        elif self._cache.get("nodes", _node_name(new)) is None:
             yield key_of(new)
 
     def work(self, key: str, now: float) -> float | None:
         pod = self._cache.get("pods", key)
-        if pod is None or not _node_name(pod) or self._cache.get("nodes", _node_name(pod)) is not None:
+        if pod is None:
+            return None
+        if not _node_name(pod):
+            if is_deleting(pod):  # a finalizer keeps it, and whoever put that there waits for its end
+                self._give_up(pod, {}, now)
+            return None
+        if self._cache.get("nodes", _node_name(pod)) is not None:
             return None
         since = self._missing.setdefault(_node_name(pod), now)
         if now < since + GRACE:
             return since + GRACE
+        new = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "DeletionByPodGC",
+            "message": "PodGC: node no longer exists",
+        }
+        conditions = with_condition((pod.get("status") or {}).get("conditions") or (), new, now)
+        self._give_up(pod, {"conditions": conditions}, now)
+        return None
+
+    def _give_up(self, pod: Tree, status: Tree, now: float) -> None:
         actions: list[Patch | Delete] = []
         if not is_finished(pod):
-            new = {
-                "type": "DisruptionTarget",
-                "status": "True",
-                "reason": "DeletionByPodGC",
-                "message": "PodGC: node no longer exists",
-            }
-            conditions = with_condition((pod.get("status") or {}).get("conditions") or (), new, now)
-            status = {"status": {"phase": "Failed", "conditions": conditions}}
-            actions.append(Patch("pods", pod, status, "status"))
+            actions.append(Patch("pods", pod, {"status": {"phase": "Failed", **status}}, "status"))
         actions.append(Delete("pods", pod, grace=0))
         self._carrier.carry_out(Outcome(tuple(actions)), now)
-        return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 
+from windlass.embedded.api.errors import ApiError
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.carry import Carrier
 from windlass.embedded.controllers.claims import claim
@@ -27,8 +28,8 @@ from windlass.embedded.controllers.objects import (
     selects,
     uid_of,
 )
-from windlass.embedded.controllers.outcome import Outcome, Patch
-from windlass.embedded.controllers.replicaset import reconcile_replicaset
+from windlass.embedded.controllers.outcome import Outcome, Patch, Status
+from windlass.embedded.controllers.replicaset import reconcile_replicaset, refused_status
 from windlass.embedded.controllers.revisions import REVISIONS
 from windlass.embedded.controllers.statefulset import reconcile_statefulset
 
@@ -101,16 +102,20 @@ class JobWorker(OwnerWorker):
     def __init__(self, door: Door, cache: Cache) -> None:
         super().__init__(door, cache)
         self._failures: dict[str, Failures] = {}
+        self._left: dict[str, set[str]] = {}
+        """Key → uids of Jobs of that name that are gone and have left pods behind."""
 
     def keys(self, resource: str, kind: str, new: Tree, old: Tree | None) -> Iterator[str]:
         if resource == self.resource and kind == "DELETED":
             self._failures.pop(uid_of(new), None)
+            self._left.setdefault(key_of(new), set()).add(uid_of(new))
+        elif resource == PODS and kind != "DELETED" and is_tracked(new):
+            self._note_former_life(new)
         return super().keys(resource, kind, new, old)
 
     def work(self, key: str, now: float) -> float | None:
-        if self.cache.get(self.resource, key) is None:
-            self._let_go(key)
-            return None
+        for uid in self._left.pop(key, ()):
+            self._let_go(uid)
         return super().work(key, now)
 
     def reconcile(self, thing: Tree, now: float) -> Outcome:
@@ -119,19 +124,35 @@ class JobWorker(OwnerWorker):
         self._failures[uid_of(thing)] = failures
         return outcome
 
-    def _let_go(self, key: str) -> None:
+    def _note_former_life(self, pod: Tree) -> None:
+        """Its Job is gone, or another one bears the name by now."""
+        owner = controller_of(pod)
+        if owner is None or owner.get("kind") != self.kind:
+            return
+        key = f"{namespace_of(pod)}/{owner.get('name')}"
+        job = self.cache.get(self.resource, key)
+        if job is None or uid_of(job) != owner.get("uid"):
+            self._left.setdefault(key, set()).add(str(owner.get("uid")))
+
+    def _let_go(self, uid: str) -> None:
         """Pods of a Job that is gone must not be kept by its finalizer."""
-        namespace, _, name = key.partition("/")
-        left = []
-        for pod in self.cache.all(PODS):
-            owner = controller_of(pod)
-            if namespace_of(pod) == namespace and is_tracked(pod) and owner and owner.get("name") == name:
-                left.append(Patch(PODS, pod, untracked(pod)))
-        self._carrier.carry_out(Outcome(tuple(left)), 0.0)
+        pods = (pod for pod in self.cache.owned(PODS, uid) if is_tracked(pod))
+        self._carrier.carry_out(Outcome(tuple(Patch(PODS, pod, untracked(pod)) for pod in pods)), 0.0)
 
 
 class ReplicaSetWorker(OwnerWorker):
     name, resource, kind = "replicaset-controller", "replicasets.apps", "ReplicaSet"
+
+    def work(self, key: str, now: float) -> float | None:
+        try:
+            return super().work(key, now)
+        except ApiError as refused:
+            thing = self.cache.get(self.resource, key)
+            is_told = refused is self._carrier.refused and "is being terminated" not in refused.message
+            if thing is not None and is_told:
+                status = refused_status(thing, refused.message, now)
+                self._carrier.carry_out(Outcome((Status(self.resource, thing, status),)), now)
+            raise
 
     def reconcile(self, thing: Tree, now: float) -> Outcome:
         return reconcile_replicaset(thing, self.claimed(thing), now)

@@ -69,17 +69,23 @@ def all_restarts(pod: Tree) -> int:
     return sum(int(each.get("restartCount", 0)) for each in listed)
 
 
-def deletion_rank(pod: Tree) -> tuple[object, ...]:
-    """Sorts pods as Kubernetes scales down: the first ones go first."""
+def node_name(pod: Tree) -> str:
+    """Where it was bound to; empty before."""
+    return str((pod.get("spec") or {}).get("nodeName") or "")
+
+
+def deletion_rank(pod: Tree, crowd: int = 0) -> tuple[object, ...]:
+    """Sorts pods as Kubernetes scales down: the first ones go first. `crowd`: how many of its kind share its node."""
     phases = {"Pending": 0, "Unknown": 1, "Running": 2}
     ready = condition_of(pod, "Ready")
     since = seconds(ready.get("lastTransitionTime")) if ready and is_ready(pod) else 0.0
     cost = annotations_of(pod).get(DELETION_COST, "0")
     return (
-        bool((pod.get("spec") or {}).get("nodeName")),
+        bool(node_name(pod)),
         phases.get(phase_of(pod), 2),
         is_ready(pod),
         int(cost) if cost.lstrip("-").isdigit() else 0,
+        -crowd,
         -since,
         -restarts(pod),
         -created_at(pod),

@@ -5,46 +5,49 @@ Admission keeps the count while objects are made (`api.quota.charge`); this give
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from windlass.embedded.api.quota import usage
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.carry import Carrier
-from windlass.embedded.controllers.doors import Door
+from windlass.embedded.controllers.garbage import Everything
 from windlass.embedded.controllers.objects import Tree, key_of, namespace_of
 from windlass.embedded.controllers.outcome import Outcome, Status
 from windlass.embedded.controllers.pods import is_finished
 
 RESOURCE = "resourcequotas"
-_COUNTED = (
-    "pods",
-    "services",
-    "persistentvolumeclaims",
-    "configmaps",
-    "secrets",
-    "jobs.batch",
-    "deployments.apps",
-    "replicasets.apps",
-    "statefulsets.apps",
-)
 
 
 class QuotaWorker:
     name = "resourcequota-controller"
-    resources = (RESOURCE, *_COUNTED)
+    resources = (RESOURCE,)
 
-    def __init__(self, door: Door, cache: Cache) -> None:
-        self._door, self._cache = door, cache
-        self._carrier = Carrier(door, self.name)
+    def __init__(self, verbs: Everything, cache: Cache) -> None:
+        self._verbs, self._cache = verbs, cache
+        self._carrier = Carrier(verbs, self.name)
+        self._wake: Callable[[str], None] = lambda key: None
+        self._stop: Callable[[], None] = lambda: None
+
+    def start(self, wake: Callable[[str], None]) -> None:
+        """Hear of every kind, since a quota may count any (`count/…`); `wake` puts a key into the loop's queue."""
+        self._wake = wake
+        self._stop = self._verbs.subscribe_all(self._hear)
+
+    def stop(self) -> None:
+        self._stop()
 
     def keys(self, resource: str, kind: str, new: Tree, old: Tree | None) -> Iterator[str]:
-        if resource == RESOURCE:
-            yield key_of(new)
-        elif kind != "MODIFIED" or (
+        yield key_of(new)
+
+    def _hear(self, resource: str, kind: str, new: Tree, old: Tree | None) -> None:
+        if kind == "MODIFIED" and not (
             resource == "pods" and old is not None and is_finished(new) != is_finished(old)
         ):
-            quotas = self._cache.orphans(RESOURCE, namespace_of(new))
-            yield from (key_of(quota) for quota in quotas)
+            return
+        if resource in (RESOURCE, "events"):
+            return
+        for quota in self._cache.orphans(RESOURCE, namespace_of(new)):
+            self._wake(key_of(quota))
 
     def work(self, key: str, now: float) -> float | None:
         quota = self._cache.get(RESOURCE, key)
@@ -61,4 +64,4 @@ class QuotaWorker:
         )
 
     def list(self, resource: str, namespace: str = "") -> list[Tree]:
-        return self._door.list(resource, namespace)
+        return self._verbs.list(resource, namespace)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
-from windlass.embedded.controllers.objects import Tree, is_deleting, labels_of, name_of
+from windlass.embedded.controllers.objects import Tree, is_deleting, labels_of, name_of, with_condition
 from windlass.embedded.controllers.outcome import Create, Delete, Outcome, Plan, Status
 from windlass.embedded.controllers.pods import (
     deletion_rank,
@@ -12,12 +13,14 @@ from windlass.embedded.controllers.pods import (
     is_available,
     is_deleting_pod,
     is_ready,
+    node_name,
     soonest_available,
 )
 from windlass.embedded.controllers.template import pod_from, prefix_of
 
 RESOURCE = "replicasets.apps"
 MOST_AT_ONCE = 500
+REPLICA_FAILURE = "ReplicaFailure"
 
 
 def wanted_replicas(thing: Tree) -> int:
@@ -26,6 +29,7 @@ def wanted_replicas(thing: Tree) -> int:
 
 
 def reconcile_replicaset(replica_set: Tree, pods: Sequence[Tree], now: float) -> Outcome:
+    """Says nothing of pods that are refused: only whoever carries this out learns of it, see `refused_status`."""
     plan = Plan()
     active = [pod for pod in pods if is_active(pod)]
     if not is_deleting(replica_set):
@@ -33,7 +37,8 @@ def reconcile_replicaset(replica_set: Tree, pods: Sequence[Tree], now: float) ->
         if difference > 0:
             plan.add(*(_new(replica_set) for _ in range(min(difference, MOST_AT_ONCE))))
         elif difference < 0:
-            ranked = sorted(active, key=deletion_rank)
+            crowds = Counter(node_name(pod) for pod in active)
+            ranked = sorted(active, key=lambda pod: deletion_rank(pod, crowds[node_name(pod)]))
             plan.add(*(Delete("pods", pod, replica_set) for pod in ranked[:-difference]))
     min_ready = int(replica_set["spec"].get("minReadySeconds") or 0)
     plan.add(Status(RESOURCE, replica_set, _status(replica_set, pods, active, min_ready, now)))
@@ -56,4 +61,17 @@ def _status(replica_set: Tree, pods: Sequence[Tree], active: list[Tree], min_rea
     status["availableReplicas"] = sum(is_available(pod, min_ready, now) for pod in active) or None
     status["terminatingReplicas"] = sum(map(is_deleting_pod, pods)) or None
     status["observedGeneration"] = replica_set["metadata"].get("generation", 1)
+    if len(active) >= wanted_replicas(
+        replica_set
+    ):  # until then, whether pods are refused is still to be seen
+        kept = [each for each in status.get("conditions") or () if each["type"] != REPLICA_FAILURE]
+        status["conditions"] = kept or None
+    return status
+
+
+def refused_status(replica_set: Tree, why: str, now: float) -> Tree:
+    """The status of a ReplicaSet that can't make its pods."""
+    status = dict(replica_set.get("status") or {})
+    new = {"type": REPLICA_FAILURE, "status": "True", "reason": "FailedCreate", "message": why}
+    status["conditions"] = with_condition(status.get("conditions") or (), new, now)
     return status

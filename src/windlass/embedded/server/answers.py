@@ -59,7 +59,10 @@ def refusal(request: web.BaseRequest, error: ApiError) -> web.Response:
         headers["Retry-After"] = str(retry)
     if error.code == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="windlass"'
-    return web.Response(body=encoded(error.status(), form), status=error.code, headers=headers)
+    response = web.Response(body=encoded(error.status(), form), status=error.code, headers=headers)
+    if error.code == 401:
+        response.force_close()
+    return response
 
 
 def not_allowed() -> ApiError:

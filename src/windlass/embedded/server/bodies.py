@@ -24,6 +24,8 @@ Tree = dict[str, Any]
 
 MOST_BYTES = 3 << 20
 DEEPEST = 200
+MOST_VALUES = 1 << 20
+"""Values that YAML may come to: a few lines of aliases stand for any number of them."""
 JSON, YAML = "application/json", "application/yaml"
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 STRATEGIC_PATCH, APPLY_PATCH = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
@@ -140,12 +142,19 @@ def _summary(body: bytes) -> str:
     return shown + " ..." if len(body) > 100 else shown
 
 
-def _plain(value: Any, depth: int = 0) -> Any:
-    """With keys that are strings, as in JSON."""
-    if depth > DEEPEST:
-        raise Unreadable("exceeded max depth")
-    if isinstance(value, dict):
-        return {str(key): _plain(each, depth + 1) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_plain(each, depth + 1) for each in value]
-    return value if value is None or isinstance(value, (str, bool, int, float)) else str(value)
+def _plain(value: Any) -> Any:
+    """With keys that are strings, as in JSON, and aliases written out."""
+    written = 0
+
+    def plain(value: Any, depth: int) -> Any:
+        nonlocal written
+        written += 1
+        if depth > DEEPEST or written > MOST_VALUES:
+            raise Unreadable("exceeded max depth" if depth > DEEPEST else "excessive aliasing")
+        if isinstance(value, dict):
+            return {str(key): plain(each, depth + 1) for key, each in value.items()}
+        if isinstance(value, list):
+            return [plain(each, depth + 1) for each in value]
+        return value if value is None or isinstance(value, (str, bool, int, float)) else str(value)
+
+    return plain(value, 0)

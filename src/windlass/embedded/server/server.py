@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
@@ -40,6 +41,10 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 CLOSE_SECONDS = 1.0
 BACKLOG = 1024
 COLLECT_SELDOM = (100_000, 20, 100)
+IDLE_SECONDS = 90.0
+"""How long a connection may say nothing, at its beginning too: whoever has no token can't hold many."""
+LONGEST_LINE = 256 << 10
+"""Of a request's head: a command to execute stands in the path, as does a long selector."""
 
 
 class ApiServer:
@@ -83,7 +88,10 @@ class ApiServer:
             request_factory=_bounded_request,
             handler_cancellation=True,  # a watch ends when its client goes, not with the next event
             access_log=None,
+            keepalive_timeout=IDLE_SECONDS,
+            max_line_size=LONGEST_LINE,
         )
+        logging.getLogger("aiohttp.server").addFilter(_is_ours)
         self._server = await loop.create_server(
             self._web, host, port, ssl=self.identity.context(), backlog=BACKLOG, reuse_address=True
         )
@@ -162,6 +170,12 @@ def _bounded_request(
 ) -> web.BaseRequest:
     loop = asyncio.get_running_loop()
     return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MOST_BYTES)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether a failure is the server's own; who sends no HTTP is answered, and fills no log with tracebacks."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError)
 
 
 def _shown(address: str, listener: socket.socket) -> str:

@@ -1,0 +1,18 @@
+"""Fixtures for stories that both an embedded and a real cluster are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cluster.control_plane import ControlPlane
+from tests.embedded.controllers.stories import two_clusters
+from tests.embedded.server.harness import Client
+
+
+@pytest.fixture
+def both(control_plane: ControlPlane, tmp_path: Path) -> Iterator[tuple[Client, Client]]:
+    """The embedded cluster and the real one."""
+    with two_clusters(control_plane, tmp_path) as clients:
+        yield clients
