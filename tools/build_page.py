@@ -69,7 +69,13 @@ def run_unit_tests(root: Path = ROOT) -> subprocess.CompletedProcess[str]:
     program = str(node[0])
     with tempfile.TemporaryDirectory() as made:
         sources = sorted(web.glob("tests/*.test.ts"))
-        bundle = ["--bundle", "--platform=node", "--format=esm", "--out-extension:.js=.mjs", f"--outdir={made}"]
+        bundle = [
+            "--bundle",
+            "--platform=node",
+            "--format=esm",
+            "--out-extension:.js=.mjs",
+            f"--outdir={made}",
+        ]
         run(web, program, web / "node_modules/esbuild/bin/esbuild", *bundle, "--log-level=warning", *sources)
         bundles = sorted(str(path) for path in Path(made).glob("*.mjs"))
         command = [program, "--test", "--test-reporter=tap", *bundles]

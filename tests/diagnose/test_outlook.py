@@ -102,6 +102,20 @@ def test_without_a_run_time_limit_there_is_no_estimate_and_the_reason_is_said() 
     assert found.outlook.basis
 
 
+def test_an_estimate_from_earlier_runs_says_what_it_rests_on() -> None:
+    busy = running(8, ends=False)
+    busy["metadata"]["labels"] = QUEUE
+    week = {"from": "2026-02-26T00:00:00Z", "runs": {"3584": 42}}
+    history = {**thing("RunTimeHistory", "q", {}, "windlass.dev/v1"), "periods": [week]}
+    del history["spec"]
+    found = ask("job/second", node("g1", 8), *queues(), job("second", 8, FULL), busy, history)
+    assert found.outlook is not None
+    assert found.outlook.start == "2026-03-01T12:29:44Z"
+    basis = "95 % of 42 earlier runs of queue team/q ended within 59m44s"
+    assert f"when team/busy has ended as usual ({basis})" in found.outlook.basis
+    assert "42 earlier runs" in " ".join(page(found, wide=False).split())
+
+
 def test_behind_the_head_of_a_strict_queue() -> None:
     found = ask(
         "job/small",

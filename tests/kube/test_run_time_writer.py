@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 from windlass.cluster.delta import Gone, Put
@@ -10,11 +11,12 @@ from windlass.kube.errors import ServerAway
 from windlass.kube.request import Request
 from windlass.kube.resources import Resource
 from windlass.model.objects import decode_object
+from windlass.model.times import timestamp_of
 from windlass.scheduler.options import Options
 from windlass.scheduler.run_times import RunTimeWriter
 from windlass.scheduler.world import World
 
-NOW = 1_767_229_200
+NOW = int(time.time())
 QUEUE = {"kueue.x-k8s.io/queue-name": "gpu"}
 VERSIONS = {"RunTimeHistory": ("runtimehistories", "windlass.dev", "v1")}
 VERSIONS |= {"LocalQueue": ("localqueues", "kueue.x-k8s.io", "v1beta2")}
@@ -70,7 +72,7 @@ class Scene:
 
     def _pod(self, at: int, phase: str) -> dict[str, Any]:
         meta = {"name": f"p{at}", "namespace": "a", "uid": f"p{at}", "labels": QUEUE}
-        status = {"phase": phase, "startTime": "2026-01-01T00:00:00Z"}
+        status = {"phase": phase, "startTime": timestamp_of(NOW - 1800)}
         spec = {"containers": [{"name": "c"}], "nodeName": "n"}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status}
 

@@ -34,7 +34,7 @@ def test_the_role_gives_exactly_what_is_asked_for(control_plane: ControlPlane, t
     rights = set(Roles(api).rights)
     install_crds(api)
     api.create(*crds_of_others())
-    api.create(*(node(f"n{i}", {GPU: "8"}) for i in range(2)), *queues(9))
+    api.create(*(node(f"n{i}", {GPU: "8"}) for i in range(2)), *queues(10))
     later = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "later"}}
     api.create({**later, "provisioner": "example.com/none", "volumeBindingMode": "WaitForFirstConsumer"})
     api.create(

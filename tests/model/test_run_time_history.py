@@ -31,7 +31,6 @@ def test_it_is_read() -> None:
         ([{"from": "soon", "runs": {"60": 1}}], "periods[0].from"),
         ([{"from": "2026-01-01T00:00:00Z", "runs": {"a": 1}}], "periods[0].runs"),
         ([{"from": "2026-01-01T00:00:00Z", "runs": {"60": -1}}], "periods[0].runs"),
-        ([{"from": "2026-01-01T00:00:00Z", "walks": {}}], "periods[0]"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(periods: Any, path: str) -> None:

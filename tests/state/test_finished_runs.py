@@ -174,6 +174,17 @@ def test_a_run_between_two_looks_is_counted_once_as_its_objects_tell_it(before: 
     assert watched.put(other, at=ENDED + 60) == [], "everything is worked out again"
 
 
+def test_a_finished_workload_whose_pods_are_still_there_is_counted_once() -> None:
+    member = pod("m")
+    member["metadata"]["annotations"] = {"kueue.x-k8s.io/workload": "w"}
+    watched = Watched(workload(), member)
+    member = {**member, "status": {**member["status"], "phase": "Succeeded"}}
+    assert watched.put(member, at=ENDED - 1) == [], "the Workload says when it is done"
+    assert watched.put(workload("Succeeded")) == [THE_RUN]
+    other = {**local_queue(), "metadata": meta("another")}
+    assert watched.put(other, at=ENDED + 60) == []
+
+
 def test_what_has_ended_before_it_was_ever_seen_to_run_is_not_counted() -> None:
     """A replica that has just started knows nothing of how long it took."""
     assert Watched().put(pod("p", "Succeeded"), workload("Succeeded"), job("Complete")) == []

@@ -2,7 +2,7 @@
 
 import { h } from "./dom";
 
-const SHORT = 14;
+const SHORT = 8;
 const TAIL = 10;
 
 /** The name in two parts, the second of which must stay in sight; it is empty where the name is short. */

@@ -38,25 +38,41 @@ export function arrange(list: HTMLElement, elements: readonly HTMLElement[]): vo
 }
 
 /**
- * Makes the content of `parent` look like `made`, in place: what stays the same keeps its focus, what is chosen in it,
- * and the text that somebody has marked. Elements of another `data-key` are other elements.
+ * Makes the content of `parent` look like `made`, in place: what stays keeps its focus, what is chosen in it, and the
+ * text that somebody has marked. What stays is known by its tag, its first class and its `data-key`.
  */
 export function patch(parent: Element, made: readonly Node[]): void {
-  made.forEach((next, at) => {
-    const there = parent.childNodes[at];
-    if (there === undefined) parent.append(next);
-    else if (!isSame(there, next)) there.replaceWith(next);
-    else if (there instanceof Element && next instanceof Element) {
-      patchAttributes(there, next);
-      patch(there, [...next.childNodes]);
-    } else if (there.nodeValue !== next.nodeValue) there.nodeValue = next.nodeValue;
-  });
-  while (parent.childNodes.length > made.length) parent.lastChild!.remove();
+  let there = parent.firstChild;
+  for (const next of made) {
+    const same = firstLike(next, there);
+    if (!same) {
+      parent.insertBefore(next, there);
+      continue;
+    }
+    while (there !== same) there = removed(there!);
+    if (same instanceof Element && next instanceof Element) {
+      patchAttributes(same, next);
+      patch(same, [...next.childNodes]);
+    } else if (same.nodeValue !== next.nodeValue) same.nodeValue = next.nodeValue;
+    there = same.nextSibling;
+  }
+  while (there) there = removed(there);
 }
 
-function isSame(there: Node, next: Node): boolean {
-  if (there.nodeName !== next.nodeName) return false;
-  return !(there instanceof HTMLElement && next instanceof HTMLElement) || there.dataset.key === next.dataset.key;
+function firstLike(next: Node, from: ChildNode | null): ChildNode | null {
+  for (let there = from; there; there = there.nextSibling) if (identity(there) === identity(next)) return there;
+  return null;
+}
+
+function identity(node: Node): string {
+  return node instanceof HTMLElement ? `${node.nodeName} ${node.classList[0] ?? ""} ${node.dataset.key ?? ""}` : node.nodeName;
+}
+
+/** Takes it away; what came after it. */
+function removed(node: ChildNode): ChildNode | null {
+  const next = node.nextSibling;
+  node.remove();
+  return next;
 }
 
 function patchAttributes(there: Element, next: Element): void {

@@ -4,7 +4,7 @@ import { h } from "./dom";
 import type { Node } from "./model";
 
 export function title(over: string, name: string): HTMLElement {
-  return h("header", { id: "details-title" }, h("p", { class: "over" }, over, " "), h("h2", {}, name));
+  return h("div", { id: "details-title" }, h("p", { class: "over" }, over, " "), h("h2", {}, name));
 }
 
 /** Only those that there is something to say of. */

@@ -99,15 +99,15 @@ export class Fleet {
       const rack = new Rack(this.world, group, String(this.racks.length), row);
       row += rack.rows;
       this.racks.push(rack);
-      this.rackAt.set(rack.section, rack);
+      this.rackAt.set(rack.element, rack);
       for (const name of rack.nodes) this.rackOf.set(name, rack);
       rack.paintHead();
     }
     const total = [...this.world.nodes.values()].reduce((sum, node) => sum + node.gpus.length, 0);
     this.root.dataset.density = DENSITIES.find(([most]) => total <= most)![1];
     this.root.setAttribute("aria-rowcount", String(row - 1));
-    this.root.replaceChildren(...this.racks.map((rack) => rack.section));
-    for (const rack of this.racks) this.near.observe(rack.section);
+    this.root.replaceChildren(...this.racks.map((rack) => rack.element));
+    for (const rack of this.racks) this.near.observe(rack.element);
     this.holdAgain(held, hadFocus);
   }
 

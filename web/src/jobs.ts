@@ -28,6 +28,7 @@ interface List {
 interface Row {
   element: HTMLElement;
   button: HTMLElement;
+  state: HTMLElement;
   wants: HTMLElement;
   age: HTMLElement;
   why: HTMLElement;
@@ -105,26 +106,26 @@ function makeList(list: (typeof LISTS)[number]): List {
 function makeRow(job: Job): Row {
   const space = job.ns === "default" ? null : h("small", {}, `${job.ns}/`);
   const name = h("span", { class: "job-name clip", title: job.name }, space, ...clipped(job.name));
+  const state = h("span", { class: "unseen" });
   const wants = h("span", { class: "job-wants" });
   const age = h("span", { class: "job-age" });
   const why = h("span", { class: "job-why" });
-  const button = h("button", { class: "job", type: "button", tabindex: -1 }, name, wants, age, why);
+  const button = h("button", { class: "job", type: "button", tabindex: -1 }, name, state, wants, age, why);
   button.addEventListener("click", () => selection.set({ what: "job", key: job.key }));
   button.addEventListener("pointerenter", () => selection.hover(job.key));
   button.addEventListener("pointerleave", () => selection.hover(""));
-  const row = { element: h("li", {}, button), button, wants, age, why, job };
+  const row = { element: h("li", {}, button), button, state, wants, age, why, job };
   paint(row);
   return row;
 }
 
 function paint(row: Row): void {
   const job = row.job;
-  const said = summary(job);
   row.button.dataset.state = job.state;
-  row.button.setAttribute("aria-label", `${job.name}, ${job.state}, ${job.wants}. ${said}`);
+  say(row.state, ` ${job.state} `);
   say(row.wants, job.wants);
   say(row.age, ageOf(job));
-  say(row.why, said);
+  say(row.why, summary(job));
 }
 
 /** One line about the job: why it waits, or where it is. */

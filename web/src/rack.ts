@@ -8,7 +8,7 @@ import { inUse, type Node, type World } from "./model";
 import type { Group } from "./racks";
 
 export class Rack {
-  readonly section: HTMLElement;
+  readonly element: HTMLElement;
   readonly nodes: string[];
   private readonly use = h("span", { class: "rack-use" });
   private readonly body: HTMLElement;
@@ -26,8 +26,8 @@ export class Rack {
     this.body = h("div", { class: "nodes shell", role: "presentation" });
     this.body.style.setProperty("--cards", String(group.nodes.length));
     const title = h("h3", { class: "clip", title: group.title, "aria-label": group.title }, ...clipped(group.title));
-    this.section = h(
-      "section",
+    this.element = h(
+      "div",
       { class: `rack${bare ? " bare" : ""}`, role: "rowgroup", "aria-label": group.title },
       h("div", { class: "rack-head", role: "row", "aria-rowindex": row }, h("div", { role: "rowheader" }, title, this.use)),
       this.body,
@@ -59,7 +59,7 @@ export class Rack {
   }
 
   empty(): void {
-    if (!this.filled || this.section.contains(document.activeElement)) return;
+    if (!this.filled || this.element.contains(document.activeElement)) return;
     this.body.style.minHeight = `${this.body.offsetHeight}px`;
     this.body.classList.add("shell");
     this.body.replaceChildren();

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from windlass.demo.scene import FLAVOR, PODS, QUEUES, is_suspended, job, queue, running, told
+from windlass.demo.scene import FLAVOR, PODS, QUEUES, is_suspended, job, queue, queued_at, running, told
 from windlass.demo.stage import Stage
 
 COMMANDS_MEANWHILE = 30
@@ -61,21 +61,25 @@ def backfill(stage: Stage) -> None:
     began = time.monotonic()
     stage.kubectl("apply", "-f", "-", stdin=FLAVOR + "---\n" + queue("team", 64))
     # What follows has to happen while the first job runs: on a machine that is slow just now, that runs longer.
-    busy = f"{max(40, round(COMMANDS_MEANWHILE * (time.monotonic() - began)))}s"
+    busy = max(40, round(COMMANDS_MEANWHILE * (time.monotonic() - began)))
     stage.say(
-        f"Three nodes are busy for {busy}, and a job that needs all four waits for them. Its start is planned. "
+        f"Three nodes are busy for {busy} s, and a job that needs all four waits for them. Its start is planned. "
         "What ends before may use the fourth node meanwhile; what doesn't has to wait."
     )
-    stage.kubectl("apply", "-f", "-", stdin=job("first", 3, 8, queue="team", runs=busy, limit=busy))
+    stage.kubectl(
+        "apply", "-f", "-", stdin=job("first", 3, 8, queue="team", runs=f"{busy}s", limit=f"{busy + 5}s")
+    )
     stage.until(lambda: len(running(stage.api, "first")) == 3, "the first job runs")
     stage.start_clock()
-    stage.kubectl("apply", "-f", "-", stdin=job("large", 4, 8, queue="team", runs="15s", limit="15s"))
+    stage.kubectl("apply", "-f", "-", stdin=job("large", 4, 8, queue="team", runs="15s", limit="20s"))
     stage.until(lambda: told(stage.api, "large"), "the large job is told when it starts")
     stage.tick(f"large waits: {told(stage.api, 'large')}")
+    # Who comes first is known to the second, in Kubernetes' timestamps.
+    stage.until(lambda: time.time() >= queued_at(stage.api, "large") + 1, "others come later", told=False)
     both = (
         job("long", 1, 2, queue="team", runs="1h", limit="1h")
         + "---\n"
-        + job("short", 1, 2, queue="team", runs="5s", limit="5s")
+        + job("short", 1, 2, queue="team", runs="5s", limit="10s")
     )
     stage.kubectl("apply", "-f", "-", stdin=both)
     stage.until(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from windlass.demo.api import Api
@@ -51,6 +52,12 @@ def told(api: Api, name: str) -> str:
 def workload_of(api: Api, job_name: str) -> str:
     """The name of the Workload that stands for a queued job."""
     return str(_workload(api, job_name)["metadata"]["name"])
+
+
+def queued_at(api: Api, job_name: str) -> float:
+    """Since when a queued job waits, in seconds since 1970."""
+    made = _workload(api, job_name)["metadata"]["creationTimestamp"]
+    return datetime.fromisoformat(made).timestamp()
 
 
 def _workload(api: Api, job_name: str) -> Tree:

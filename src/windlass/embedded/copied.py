@@ -136,8 +136,9 @@ class _Taking:
 
     def run(self) -> list[str]:
         for kind in ORDER:
-            for tree in self._copy.objects.get(kind, ()):
-                self._take(kind, tree)
+            trees = self._copy.objects.pop(kind, [])  # in a large cluster nobody wants to keep them twice
+            while trees:
+                self._take(kind, trees.pop(0) if len(trees) < 2 else trees.pop())
         counted = ", ".join(f"{count} {kind}" for kind, count in self._taken.items())
         lines = [f"taken over: {len(self._nodes)} Node" + (f", {counted}" if counted else "")]
         if self._complaints:

@@ -10,7 +10,8 @@ a dump, and the store hands it over with the snapshot. `queueing.run_times` coun
     - from: 2026-01-01T00:00:00Z
       runs: {"1664": 3, "3584": 12}
 
-Twelve runs that ended in the week from the first of January took at most 3,584 seconds, and more than the bound below.
+Twelve runs that ended in the week from the first of January took at most 3,584 seconds, and more than the bound below
+that. A field that is not known is left alone: it is the scheduler itself that writes them, perhaps a newer one.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ from typing import Any
 import msgspec
 
 from windlass.model.errors import InputError
-from windlass.model.meta import ObjectMeta
-from windlass.model.reservation import StrictPart
+from windlass.model.meta import KubeStruct, ObjectMeta
 from windlass.model.times import seconds_of, timestamp_of
 
 PERIOD_SECONDS = 7 * 86_400
@@ -43,18 +43,16 @@ class RunTimes(msgspec.Struct, frozen=True):
     """Weeks since 1970 → seconds that the runs took at most → how many."""
 
 
-class RunPeriod(StrictPart, frozen=True):
+class RunPeriod(KubeStruct, frozen=True):
     from_: str = msgspec.field(name="from", default="")
     runs: dict[str, int] = {}
 
 
-class RunTimeHistoryObject(StrictPart, frozen=True):
+class RunTimeHistoryObject(KubeStruct, frozen=True):
     """As it is written."""
 
     metadata: ObjectMeta = ObjectMeta()
     periods: tuple[RunPeriod, ...] = ()
-    api_version: str = ""
-    kind: str = ""
 
     @property
     def key(self) -> str:

@@ -183,6 +183,19 @@ def test_what_is_no_json_patch(patch: Any, message: str) -> None:
     assert (refused.value.code, refused.value.message) == (400, message)
 
 
+def test_long_lists_are_merged_and_ordered() -> None:
+    """Element by element against each other, this would take hours."""
+    count = 100_000
+    live = [{"name": f"c{number}", "image": "old"} for number in range(count)]
+    changed = [{"name": f"c{number}", "image": "new"} for number in range(0, count, 2)]
+    gone = [{"name": f"c{number}", "$patch": "delete"} for number in range(1, count, 4)]
+    made = _patched(live, {"containers": [*changed, *gone, {"name": "more", "image": "x"}]})["containers"]
+    assert len(made) == count - len(gone) + 1
+    assert [each["name"] for each in made[:3]] == ["c0", "c2", "c3"]
+    assert [each["image"] for each in made[:3]] == ["new", "new", "old"]
+    assert "more" in (each["name"] for each in made[-2:])
+
+
 def test_no_patch_changes_nothing() -> None:
     assert json_patch({"a": 1}, None) == {"a": 1}
     assert strategic_merge({"spec": {}}, None, _pod_node()) == {"spec": {}}

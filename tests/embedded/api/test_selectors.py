@@ -58,6 +58,7 @@ _CANNOT = "unable to parse requirement: "
         ("a in", f"{_CANNOT}found '' expected: '('"),
         ("a in b)", f"{_CANNOT}found 'b' expected: '('"),
         ("a in (b", f"{_CANNOT}found '', expected: ',' or ')'"),
+        ("a in (b c)", f"{_CANNOT}found 'c', expected: ',' or ')'"),
         ("a=b,,c", "found ',', expected: identifier after ','"),
         ("a===b", f"{_CANNOT}found '=', expected: identifier"),
         (

@@ -91,7 +91,10 @@ def _is_there(client: Client, path: str) -> bool:
 def same(both: tuple[Client, Client], story: Callable[[Client], Any]) -> None:
     embedded, real = both
     expected = story(real)
-    assert story(embedded) == expected
+    found = story(embedded)
+    assert found == expected, (
+        f"embedded: {found}\nreal: {expected}"
+    )  # no plugin rewrites asserts in this module
 
 
 def wait(look: Callable[[], Any]) -> Any:

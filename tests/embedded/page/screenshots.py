@@ -8,13 +8,13 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, expect, sync_playwright
 from tests.cluster.api import until
 from tests.embedded.cluster_up import Up, up
+from tests.embedded.page.conftest import PATIENCE
 
 from windlass.demo.api import Api
 from windlass.demo.kubectl import StandIn
@@ -30,10 +30,10 @@ spec:
 """
 PICTURES = (
     ("page-light", 1280, 860, "light"),
-    ("page-dark", 1280, 860, "dark"),
     ("page-phone", 390, 844, "light"),
-    ("page-wide", 2560, 1300, "dark"),
+    ("page-wide", 2200, 1100, "dark"),
 )
+WAITING = {"forgot-the-toleration", "moe-train", "finetune"}
 
 
 def work(cluster: Up) -> None:
@@ -66,13 +66,20 @@ def work(cluster: Up) -> None:
     assert cluster.api.request(
         "POST", "/windlass/sandbox", {"action": "fail", "target": "gpu/h100-3:6", "xid": 79}
     )
-    time.sleep(12)  # what waits has been told why, and told again
+
+
+def settled(page: Page) -> None:
+    """Until what waits has been told why, the fault is seen, and everything is drawn."""
+    page.wait_for_selector("#racks .gpu.busy")
+    page.wait_for_selector("#racks .gpu.ill")
+    for name in WAITING:
+        row = page.locator(".jobs.waiting .job", has_text=name)
+        expect(row.locator(".job-why")).not_to_contain_text("Waiting for a decision", timeout=PATIENCE)
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
 def take(page: Page, folder: Path, name: str) -> None:
-    page.wait_for_selector("#racks .gpu.busy")
-    page.wait_for_timeout(500)
-    page.screenshot(path=folder / f"{name}.png")
+    page.screenshot(path=folder / f"{name}.png", animations="disabled")
 
 
 def main(folder: Path) -> None:
@@ -88,11 +95,14 @@ def main(folder: Path) -> None:
             scheme: Any = colours
             size: Any = {"width": width, "height": height}
             page = browser.new_context(viewport=size, color_scheme=scheme).new_page()
+            page.set_default_timeout(PATIENCE)
             page.goto(cluster.page)
+            settled(page)
             take(page, folder, name)
             if name == "page-light":
                 page.locator("#jobs .job", has_text="llama-pretrain").click()
                 page.mouse.move(600, 800)
+                expect(page.locator("#racks .gpu.lit")).to_have_count(16, timeout=PATIENCE)
                 take(page, folder, "page-job")
         browser.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,7 +32,8 @@ def stage(windlass_up: Up) -> Iterator[Stage]:
 
 
 def job(page: Page, name: str) -> Any:
-    return page.locator("#jobs .job", has=page.locator(f".job-name:text-is('{name}')"))
+    exactly = re.compile(f"^{re.escape(name)}$")
+    return page.locator("#jobs .job", has=page.locator(".job-name", has_text=exactly))
 
 
 def gpu(page: Page, node: str, index: int) -> Any:
@@ -146,7 +148,9 @@ def test_a_node_that_fails_is_seen_and_its_silence_ends(page: Page, windlass_up:
 def test_it_fits_every_screen(open_page: Open, windlass_up: Up, width: int) -> None:
     with open_page(windlass_up.page, width=width) as page:
         page.wait_for_selector("#racks .gpu")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing sticks out at the side"
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, (
+            "nothing sticks out at the side"
+        )
         expect(page.locator("#find")).to_be_visible()
         if width == 390:
             page.get_by_role("button", name="Jobs").click()

@@ -16,7 +16,13 @@ LONG = "gke-prod-eu-west4-a3-megagpu-8g-nodepool-7f3c2d9b"
 
 
 def fleet(name: str, count: int, **more: Any) -> dict[str, Any]:
-    pool = {"name": name, "count": count, "gpus": [{"model": "H100", "count": 8}], "rack": f"{name[:40]}-rack", **more}
+    pool = {
+        "name": name,
+        "count": count,
+        "gpus": [{"model": "H100", "count": 8}],
+        "rack": f"{name[:40]}-rack",
+        **more,
+    }
     return {
         "apiVersion": "windlass.dev/v1",
         "kind": "Fleet",

@@ -36,6 +36,11 @@ def test_nothing_is_told_without_the_token(served: Served, path: str, token: str
     assert (status["kind"], status["reason"], status["message"]) == ("Status", "Unauthorized", "Unauthorized")
 
 
+def test_who_has_no_token_holds_no_connection(served: Served) -> None:
+    assert Client(served.kubeconfig, "wrong").get("/version").headers["Connection"] == "close"
+    assert served.client.get("/version").headers.get("Connection") != "close"
+
+
 @pytest.mark.parametrize("header", ["Basic {}", "Bearer  {}", "{}", "Bearer {}x", "Token {}"])
 def test_the_token_comes_as_a_bearer_token(served: Served, header: str) -> None:
     given = {"Authorization": header.format(served.identity.token)}

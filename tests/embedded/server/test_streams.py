@@ -113,6 +113,16 @@ def test_logs_that_can_not_be_had(streamed: Served) -> None:
     assert get(f"{PODS}/one/log", tailLines=-1).code == 422
 
 
+def test_a_pod_without_a_node_has_an_empty_log_and_runs_nothing(streamed: Served) -> None:
+    spec = {"containers": [{"name": "main", "image": "x"}]}
+    waiting = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "waiting"}, "spec": spec}
+    streamed.client.post(PODS, waiting).ok()
+    said = streamed.client.get(f"{PODS}/waiting/log")
+    assert (said.code, said.data) == (200, b"")
+    refused = streamed.client.get(f"{PODS}/waiting/exec", command="ls")
+    assert (refused.code, refused.message) == (400, "pod waiting does not have a host assigned")
+
+
 class Outcome:
     def __init__(self) -> None:
         self.streams: dict[int, bytes] = {1: b"", 2: b"", 3: b""}
@@ -187,6 +197,20 @@ def test_the_official_client_runs_a_command(streamed: Served) -> None:
             stderr=True,
         )
     assert said == "echo hi\ncareful\n"
+
+
+def test_a_client_that_asks_again_in_the_old_way_hears_the_same_reason(streamed: Served) -> None:
+    """kubectl does, where attaching over WebSocket was refused."""
+    old = {"Connection": "Upgrade", "Upgrade": "SPDY/3.1"}
+    send = streamed.client.send
+    assert send("POST", f"{PODS}/one/attach", headers=old, command="refuse").message == "no such thing"
+    assert "over WebSocket only" in send("POST", f"{PODS}/one/attach", headers=old).message
+
+
+def test_ports_are_not_forwarded_and_that_is_said(streamed: Served) -> None:
+    refused = streamed.client.post(f"{PODS}/one/portforward", {})
+    assert (refused.code, "have no network of their own" in refused.message) == (400, True)
+    assert streamed.client.post(f"{PODS}/nobody/portforward", {}).code == 404
 
 
 def test_exec_that_can_not_be_had(streamed: Served) -> None:

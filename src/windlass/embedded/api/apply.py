@@ -185,7 +185,7 @@ def _with_note(result: Tree, live: Tree, applied: Tree, manager: str) -> Tree:
     """kubectl's note of what was applied stays true where it has one, so that it can go back to applying itself."""
     if manager != "kubectl" or LAST_APPLIED not in (live["metadata"].get("annotations") or {}):
         return result
-    note = msgspec.json.encode(applied, order="sorted").decode() + "\n"
+    note = json.dumps(applied, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n"
     annotations = {**(result["metadata"].get("annotations") or {}), LAST_APPLIED: note}
     return {**result, "metadata": {**result["metadata"], "annotations": annotations}}
 

@@ -193,10 +193,11 @@ def written(paths: Iterable[Path]) -> Tree:
         at = tree
         for step in path:
             at = at.setdefault(step, {})
+        at["."] = {}
         members.append(at)
     for each in members:
-        if each:
-            each["."] = {}
+        if len(each) == 1:
+            del each["."]
     return tree
 
 
@@ -209,7 +210,7 @@ def shared(fields: Tree) -> Tree:
 
     Like everything in the store it is never changed in place.
     """
-    key = _encode(fields)
+    key = msgspec.json.encode(fields)
     found = _shared.get(key)
     if found is None:
         if len(_shared) >= _MOST_SHARED:

@@ -120,6 +120,7 @@ _CORE = (
             Subresource("eviction", "Eviction", ("create",), "policy", "v1"),
             Subresource("exec", "PodExecOptions", ("create", "get")),
             Subresource("log", "Pod", ("get",)),
+            Subresource("portforward", "PodPortForwardOptions", ("create", "get")),
             _status("Pod"),
         ),
     ),

@@ -54,7 +54,7 @@ def _group_versions(machinery: Machinery) -> list[tuple[str, str]]:
 
 def _hash(machinery: Machinery, group: str, version: str) -> str:
     custom = [kind for kind in machinery.kinds if kind.custom and kind.group == group]
-    schemas = [msgspec.json.encode(machinery.node(kind).raw, order="sorted") for kind in custom]
+    schemas = [msgspec.json.encode(machinery.node(kind).raw) for kind in custom]
     text = b"\0".join([VERSION.encode(), group.encode(), version.encode(), *schemas])
     return hashlib.sha256(text).hexdigest().upper()
 

@@ -70,7 +70,7 @@ def _requirement(tokens: list[str], at: int) -> tuple[_Requirement, int]:
         raise _unparsable(f"found '{key}', expected: identifier")
     if key in _SIGNS:
         raise ApiError.bad_request(f"found '{key}', expected: !, identifier, or 'end of string'")
-    _check(label_key_problems(key), "key", key)
+    _check(label_key_problems(key), "<nil>", key)  # the API server has no better name for it
     at += 1
     operator = tokens[at] if at < len(tokens) else ""
     if absent:
@@ -116,6 +116,8 @@ def _values(tokens: list[str], at: int) -> tuple[list[str], int]:
             if fresh:
                 values.append("")
             fresh = True
+        elif not fresh:
+            raise _unparsable(f"found '{tokens[at]}', expected: ',' or ')'")
         else:
             values.append(tokens[at])
             fresh = False

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from windlass.embedded.api.decode import json_name
-from windlass.embedded.api.errors import ApiError, quoted
+from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.schema import Node
 from windlass.embedded.api.trees import Tree, hashable
 
@@ -45,7 +45,8 @@ def _merge_object(value: Tree, patch: Tree, node: Node) -> Tree | None:
             replaced: Tree = _added(patch, node)
             return replaced
         if directive != "merge":
-            raise ApiError.bad_request(f"Wrong patch format: invalid $patch directive {quoted(directive)}")
+            shown = _go_text(patch)
+            raise ApiError.bad_request(f"unknown patch type: {_go_text(directive)} in map: {shown}")
     made = _retained(value, patch)
     for key, each in patch.items():
         if key.startswith("$"):
@@ -66,10 +67,10 @@ def _retained(value: Tree, patch: Tree) -> Tree:
     if kept is None:
         return dict(value)
     if not isinstance(kept, list) or not all(isinstance(each, str) for each in kept):
-        raise ApiError.bad_request("invalid patch format of $retainKeys")
+        raise ApiError.bad_request("invalid patch format of retainKeys")
     missing = [key for key in patch if not key.startswith("$") and patch[key] is not None and key not in kept]
     if missing:
-        raise ApiError.bad_request("invalid patch format of $retainKeys")
+        raise ApiError.bad_request("invalid patch format of retainKeys")
     return {key: each for key, each in value.items() if key in kept}
 
 

@@ -5,9 +5,8 @@ What the store hands out is shared and never changed in place, so whoever wants 
 
 from __future__ import annotations
 
+import json
 from typing import Any
-
-import msgspec
 
 Tree = dict[str, Any]
 
@@ -26,10 +25,8 @@ _NESTED = (dict, list)
 
 def hashable(value: Any) -> Any:
     """What stands for a value in a set: lists may have many thousand elements, and are never compared pair by pair."""
-    return _sorted(value) if type(value) in _NESTED else value
-
-
-_sorted = msgspec.json.Encoder(order="sorted").encode
+    # Not msgspec, whose sorting of names takes time by the square where they are nearly sorted already.
+    return (json.dumps(value, sort_keys=True),) if type(value) in _NESTED else value
 
 
 def dig(value: Any, *names: str) -> Any:

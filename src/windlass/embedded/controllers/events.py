@@ -5,7 +5,6 @@ Controllers and node runtimes announce through an `EventWriter`; `EventsExpire` 
 
 from __future__ import annotations
 
-import secrets
 from collections import OrderedDict
 
 from windlass.embedded.api.errors import ApiError
@@ -42,6 +41,7 @@ class EventWriter:
     def __init__(self, door: Door, component: str, allowance: Allowance | None = None) -> None:
         self._door, self._component, self._allowance = door, component, allowance
         self._known: OrderedDict[tuple[str, ...], tuple[str, str]] = OrderedDict()
+        self._serial = 0
 
     def write(
         self,
@@ -84,7 +84,9 @@ class EventWriter:
         self, target: Tree, reason: str, message: str, now: float, type: str, host: str
     ) -> tuple[str, str]:
         namespace = target.get("namespace") or "default"
-        name = f"{target['name']}.{secrets.token_hex(8)}"
+        # Names in the order of time, as Kubernetes makes them: `kubectl describe` shows events of one second by name.
+        self._serial += 1
+        name = f"{target['name']}.{int(now * 1_000_000):x}{self._serial & 0xFFFF:04x}"
         moment = timestamp(now)
         source = {"component": self._component}
         event = {

@@ -137,7 +137,8 @@ def count_ended(job: Tree, pods: Sequence[Tree], now: float, failures: Failures)
     if is_indexed(job):
         tally.done = _done_indices(job, pods)
     if is_per_index(job):
-        tally.given_up = failed_indices(job, pods) - tally.done
+        # Once the Job ends, its pods are killed, and their indices have not failed by that.
+        tally.given_up = failed_indices(job, () if ending else pods) - tally.done
         if not ending:
             tally.again = last_failed(job, pods, tally.done | tally.given_up)
     before = status.get("uncountedTerminatedPods") or {}

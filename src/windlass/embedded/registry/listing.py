@@ -155,7 +155,7 @@ class Listing:
         """A version of the future is an error: somebody mixed up two clusters."""
         current = self._context.store.version
         if version > current:
-            message = f"Too large resource version: {version}, current: {current}"
+            message = f"Timeout: Too large resource version: {version}, current: {current}"
             cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
             raise ApiError(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})
 
@@ -179,8 +179,9 @@ def _read_token(text: str) -> _Token:
     try:
         raw = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
         token = msgspec.json.decode(raw, type=_Token)
-    except (binascii.Error, msgspec.MsgspecError, UnicodeError) as error:
-        raise ApiError.bad_request(f"invalid continue token: continue key is not valid: {error}") from None
+    except (binascii.Error, msgspec.MsgspecError, UnicodeError):
+        why = "it is not one that this server gave out"
+        raise ApiError.bad_request(f"invalid continue token: continue key is not valid: {why}") from None
     if token.v != _TOKEN_VERSION:
         why = "continue key is not valid: server does not recognize this encoded version"
         raise ApiError.bad_request(f"invalid continue token: {why} {token.v}")

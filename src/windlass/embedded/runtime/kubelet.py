@@ -231,7 +231,8 @@ class Kubelet:
         def tell(kind: str, reason: str, message: str, container: str) -> None:
             pod = self._cache.get("pods", key)
             if pod is not None:
-                field = f"spec.containers{{{container}}}"
+                firsts = {each["name"] for each in pod["spec"].get("initContainers") or ()}
+                field = f"spec.{'initContainers' if container in firsts else 'containers'}{{{container}}}"
                 self._events.write(
                     pod, reason, message, self._now, type=kind, host=_node_of(pod), field=field
                 )

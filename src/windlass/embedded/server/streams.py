@@ -25,6 +25,9 @@ FIRST_PIECE_SECONDS = 0.5
 """How long a log may take to say that it can't be had, before the answer begins."""
 
 
+_NO_SOCKET = "Upgrade request required: exec and attach are served over WebSocket only"
+
+
 async def serve_logs(request: web.BaseRequest, pod: Tree, runtime: Runtime) -> web.StreamResponse:
     query = request.query
     asked = LogRequest(
@@ -37,6 +40,8 @@ async def serve_logs(request: web.BaseRequest, pod: Tree, runtime: Runtime) -> w
         since_time=query.get("sinceTime", ""),
         timestamps=boolean(query, "timestamps"),
     )
+    if not is_placed(pod):
+        return web.Response(text="", content_type="text/plain")
     pieces = aiter(runtime.logs(pod, asked))
     first = asyncio.ensure_future(_next(pieces))
     await asyncio.wait([first], timeout=FIRST_PIECE_SECONDS)
@@ -70,10 +75,8 @@ async def serve_session(
     """A command in a container, or the container's own streams."""
     query = request.query
     container = container_of(pod, query.get("container", ""))
-    if not (pod.get("spec") or {}).get("nodeName"):
+    if not is_placed(pod):
         raise ApiError.bad_request(f"pod {pod['metadata']['name']} does not have a host assigned")
-    if request.headers.get("Upgrade", "").lower() != "websocket":
-        raise ApiError.bad_request("Upgrade request required: exec and attach are served over WebSocket only")
     tty = boolean(query, "tty")
     wanted = {stream for stream, name in ((1, "stdout"), (2, "stderr")) if boolean(query, name)}
     asked = ExecRequest(
@@ -84,7 +87,13 @@ async def serve_session(
     )
     if what == "exec" and not asked.command:
         raise ApiError.bad_request("you must specify at least one command for the container")
+    is_socket = request.headers.get("Upgrade", "").lower() == "websocket"
+    if what == "exec" and not is_socket:
+        raise ApiError.bad_request(_NO_SOCKET)
     session = await (runtime.exec if what == "exec" else runtime.attach)(pod, asked)
+    if not is_socket:  # clients that were refused ask again in the old way: then the reason still stands
+        await session.close()
+        raise ApiError.bad_request(_NO_SOCKET)
     socket = web.WebSocketResponse(protocols=PROTOCOLS, max_msg_size=0, heartbeat=30.0)
     try:
         await socket.prepare(request)
@@ -159,6 +168,10 @@ def exit_status(code: int) -> Tree:
         "reason": "NonZeroExitCode",
         "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]},
     }
+
+
+def is_placed(pod: Tree) -> bool:
+    return bool((pod.get("spec") or {}).get("nodeName"))
 
 
 def container_of(pod: Tree, asked: str) -> str:

@@ -21,6 +21,10 @@ from windlass.embedded.server.streams import serve_logs, serve_session
 Tree = dict[str, Any]
 Handler = Callable[[web.BaseRequest, Target], Awaitable[web.StreamResponse]]
 
+_NO_PORTS = (
+    "pods of this cluster have no network of their own: nothing listens on a simulated pod, and a pod that is a local "
+    "process (--gpus real) is reached on this machine's own ports"
+)
 _DONE = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
@@ -33,6 +37,8 @@ class Subresources:
         name = target.subresource
         if name in ("exec", "attach"):
             return self._session if method in ("GET", "POST") else _not_allowed
+        if name == "portforward":
+            return self._ports if method in ("GET", "POST") else _not_allowed
         if name == "log":
             return self._logs if method == "GET" else _not_allowed
         if name == "binding" or target.kind.resource == "bindings":
@@ -100,6 +106,10 @@ class Subresources:
             return await serve_logs(request, pod, runtime)
         except Refused as refused:
             raise ApiError(refused.code, refused.reason, refused.message) from None
+
+    async def _ports(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+        self._registry.context.stored(target.kind, target.namespace, target.name)
+        raise ApiError.bad_request(_NO_PORTS)
 
     async def _session(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         pod, runtime = self._pod(target)

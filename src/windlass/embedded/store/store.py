@@ -17,6 +17,7 @@ from typing import Protocol
 
 import msgspec
 
+from windlass.embedded.store.field_sharing import FieldSharing
 from windlass.embedded.store.record import ADDED, DELETED, MODIFIED, Change, Key, Stored, Tree
 from windlass.embedded.store.shelf import MOST_CHANGES, Shelf
 
@@ -42,6 +43,7 @@ class Store:
         self.version = self.durable = self._start = version
         self.journal: Journal | None = None
         self._most_changes = most_changes
+        self._sharing = FieldSharing()
         self._shelves: dict[str, Shelf] = {}
         self._near: dict[str, list[Listener]] = {}
         self._far: dict[str, dict[int, Listener]] = {}
@@ -66,6 +68,7 @@ class Store:
         old = self.shelf(resource).items.get(key)
         version = self.version + 1
         tree["metadata"]["resourceVersion"] = str(version)
+        self._sharing.share(tree)
         new = Stored(key, version, msgspec.json.encode(tree), tree)
         self._apply(Change(resource, version, ADDED if old is None else MODIFIED, new, old))
         return new

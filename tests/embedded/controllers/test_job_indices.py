@@ -1,0 +1,135 @@
+"""Indexed Jobs whose indices fail and succeed on their own, and pods of Jobs that are gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.embedded.controllers.test_job import JOBS, active, end, job, make, status
+from tests.embedded.world import Tree, World, conditions, template
+
+from windlass.embedded.controllers.job_indices import FAILURES, IGNORED, rule_met
+from windlass.embedded.controllers.job_pods import TRACKING, index_of, indices_text
+from windlass.embedded.registry.registry import Registry
+from windlass.embedded.verbs import Verbs
+
+
+@pytest.fixture
+def world() -> World:
+    return World().run()
+
+
+def indexed(world: World, completions: int = 3, **spec: Any) -> None:
+    make(world, parallelism=completions, completions=completions, completionMode="Indexed", **spec)
+
+
+def pod_of(world: World, index: int) -> Tree:
+    (found,) = (pod for pod in active(world) if index_of(pod) == index)
+    return found
+
+
+def indices(world: World) -> list[int]:
+    return sorted(map(index_of, active(world)))
+
+
+class TestLimitPerIndex:
+    def test_an_index_has_pauses_and_failures_of_its_own(self, world: World) -> None:
+        indexed(world, backoffLimitPerIndex=1)
+        end(world, pod_of(world, 1), "Failed")
+        assert indices(world) == [0, 2]
+        assert "failed" not in status(world), "counted once the next pod bears the number"
+        world.pass_time(9)
+        assert indices(world) == [0, 2]
+        world.pass_time(2)
+        assert indices(world) == [0, 1, 2]
+        assert pod_of(world, 1)["metadata"]["annotations"][FAILURES] == "1"
+        assert status(world)["failed"] == 1
+        end(world, pod_of(world, 1), "Failed")
+        world.pass_time(3600)
+        assert indices(world) == [0, 2]
+        assert (status(world)["failedIndexes"], status(world)["failed"]) == ("1", 2)
+
+    def test_the_others_go_on_and_the_job_fails_in_the_end(self, world: World) -> None:
+        indexed(world, backoffLimitPerIndex=0)
+        end(world, pod_of(world, 0), "Failed")
+        assert conditions(job(world)) == {}
+        for index in (1, 2):
+            end(world, pod_of(world, index))
+        assert conditions(job(world)) == {"FailureTarget": "True", "Failed": "True"}
+        assert (status(world)["completedIndexes"], status(world)["failedIndexes"]) == ("1,2", "0")
+
+    def test_an_ignored_failure_is_no_failure_and_is_counted_apart(self, world: World) -> None:
+        rule = {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [9]}}
+        indexed(world, backoffLimitPerIndex=0, podFailurePolicy={"rules": [rule]})
+        end(world, pod_of(world, 0), "Failed", code=9)
+        world.pass_time(11)
+        marks = pod_of(world, 0)["metadata"]["annotations"]
+        assert (marks[FAILURES], marks[IGNORED]) == ("0", "1")
+        assert status(world)["failedIndexes"] == ""
+
+
+class TestSuccessPolicy:
+    def test_the_rest_is_stopped(self, world: World) -> None:
+        indexed(world, successPolicy={"rules": [{"succeededIndexes": "0"}]})
+        end(world, pod_of(world, 0))
+        world.step()
+        assert active(world) == []
+        (met,) = (each for each in job(world)["status"]["conditions"] if each["type"] == "SuccessCriteriaMet")
+        assert (met["reason"], met["message"]) == ("SuccessPolicy", "Matched rules at index 0")
+
+    @given(
+        done=st.sets(st.integers(0, 9)), named=st.sets(st.integers(0, 9), min_size=1), least=st.integers(1, 9)
+    )
+    def test_rules(self, done: set[int], named: set[int], least: int) -> None:
+        text = indices_text(named)
+        both = {"succeededIndexes": text, "succeededCount": least}
+        for rule, met in (
+            ({"succeededIndexes": text}, named <= done),
+            ({"succeededCount": least}, len(done) >= least),
+            (both, len(done & named) >= least),
+        ):
+            spec = {"spec": {"successPolicy": {"rules": [rule]}}}
+            assert (rule_met(spec, done) == 0) == met
+
+
+class TestLeftBehind:
+    """A pod must never be kept for good by the finalizer of a Job that will not count it."""
+
+    def test_the_job_is_made_anew_under_its_name(self, world: World) -> None:
+        make(world)
+        (old,) = world.pods()
+        world.verbs.delete(JOBS, "default", "train")
+        world.apply(JOBS, "train", {"template": template({}, "Never")})
+        world.step()
+        assert [pod["metadata"]["uid"] for pod in world.pods()] != [old["metadata"]["uid"]]
+        assert len(world.pods()) == 1
+
+    def test_and_the_process_was_killed_in_between(self, world: World) -> None:
+        make(world)
+        (old,) = world.pods()
+        world.verbs.delete(JOBS, "default", "train")
+        world.apply(JOBS, "train", {"template": template({}, "Never")})
+        assert TRACKING in old["metadata"]["finalizers"]
+        again = restarted(world)
+        assert old["metadata"]["uid"] not in [pod["metadata"]["uid"] for pod in again.pods()]
+        assert len(again.pods()) == 1
+
+    def test_a_pod_without_a_node_that_is_deleted_is_replaced(self, world: World) -> None:
+        """With podReplacementPolicy Failed only a failed pod is replaced; nobody but the controllers can say so."""
+        make(world, podReplacementPolicy="Failed")
+        (old,) = world.pods()
+        world.verbs.delete("pods", "default", old["metadata"]["name"])
+        world.pass_time(11)
+        assert [pod["metadata"]["uid"] for pod in world.pods()] != [old["metadata"]["uid"]]
+        assert (len(active(world)), status(world)["failed"]) == (1, 1)
+
+
+def restarted(world: World) -> World:
+    """Other controllers on the same store, which remember nothing."""
+    again = World()
+    again.now = world.now
+    again.verbs = Verbs(Registry(world.verbs.registry.store, clock=lambda: again.now))
+    again.cache = type(world.cache)(again.verbs)
+    return again.run()
