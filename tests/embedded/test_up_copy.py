@@ -178,6 +178,20 @@ class TestPods:
         world.pass_time(10)
         assert world.get("pods", "p", "team")["metadata"]["ownerReferences"][0]["kind"] == "RayJob"
 
+    def test_finalizers_of_those_who_are_not_here_stay_behind(self, tmp_path: Path) -> None:
+        train = job()
+        counted, foreign = pod("counted", "a", train), pod("foreign", "a")
+        counted["metadata"]["finalizers"] = ["batch.kubernetes.io/job-tracking", "example.com/kept"]
+        foreign["metadata"]["finalizers"] = ["batch.kubernetes.io/job-tracking", "example.com/kept"]
+        world, _, _ = take(tmp_path, node("a"), train, counted, foreign)
+        kept = world.get("pods", "counted", "team")["metadata"]
+        assert kept["finalizers"] == ["batch.kubernetes.io/job-tracking"]
+        for name in ("counted", "foreign"):
+            world.verbs.delete("pods", "team", name)
+        world.pass_time(60)
+        left = {each["metadata"]["name"] for each in world.verbs.list("pods", "team")}
+        assert not left & {"counted", "foreign"}
+
 
 class TestOthers:
     def test_a_node_that_was_not_ready_is_not(self, tmp_path: Path) -> None:

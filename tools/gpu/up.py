@@ -5,8 +5,9 @@ resuming.
 
 Starts the cluster with each GPU shared by two pods, and plays: two training scripts share the GPU; a third waits and
 is told why; a pod of higher priority takes the place of one, which saves its state on SIGTERM and resumes where it
-was. Work is PTX through the driver alone (`windlass.node.validator`). Writes `up.json` and `up.md`; exit code 1 where
-something isn't as told.
+was; a pod that reads where there is no memory makes the driver report an Xid, which must arrive as an Event on the node
+and leave the GPU healthy. Work is PTX through the driver alone (`windlass.node.validator`). Writes `up.json` and
+`up.md`; exit code 1 where something isn't as told.
 """
 
 from __future__ import annotations
@@ -34,46 +35,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
+from tools.gpu.up_programs import STRAY, TRAINER  # noqa: E402  (found by the path above)
+
 Tree = dict[str, Any]
 GPU = "nvidia.com/gpu"
 PATIENCE = 180.0
-TRAINER = """
-import ctypes, json, os, signal, struct, sys, time
-from windlass.node.validator.cuda import Cuda
-from windlass.node.validator.ptx import SAXPY
-
-COUNT, MASK = 1 << 20, 0xFFFFFFFF
-state, steps = sys.argv[1], int(sys.argv[2])
-done, total = 0, 0
-if os.path.exists(state):
-    done, total = json.load(open(state))
-    print(f"resumed at step {done}", flush=True)
-stop = []
-signal.signal(signal.SIGTERM, lambda number, frame: stop.append(number))
-with Cuda() as cuda:
-    print(f"device {cuda.name()} visible {os.environ['CUDA_VISIBLE_DEVICES']}", flush=True)
-    kernel = cuda.kernel(SAXPY, "saxpy")
-    at_x, at_y = cuda.allocate(4 * COUNT), cuda.allocate(4 * COUNT)
-    ones = struct.pack(f"{COUNT}I", *([1] * COUNT))
-    while done < steps and not stop:
-        cuda.to_device(at_x, ones)
-        cuda.to_device(at_y, struct.pack("I", total & MASK) * COUNT)
-        for _ in range(200):
-            cuda.launch(kernel, COUNT // 256, 256, (at_x, at_y, ctypes.c_uint32(1), ctypes.c_uint32(COUNT)))
-        cuda.wait()
-        total = struct.unpack("I", cuda.from_device(at_y, 4))[0]
-        done += 1
-        if done % 20 == 0:
-            print(f"step {done} of {steps} sum {total}", flush=True)
-        time.sleep(0.02)
-    wrong = total != (200 * done) & MASK
-if stop:
-    json.dump([done, total], open(state, "w"))
-    print(f"SIGTERM: saved at step {done}", flush=True)
-    sys.exit(143)
-print(f"finished {done} steps, sum {total}, {'WRONG' if wrong else 'right'}", flush=True)
-sys.exit(int(wrong))
-"""
 
 
 class Api:
@@ -235,6 +201,30 @@ class Story:
             "no_command": self._waiting("imageless"),
         }
 
+    def watch(self) -> Any:
+        """The driver's faults are watched: a pod's own mistake is told on the node, and nothing else happens."""
+        assert any("are watched" in line for line in self.lines), self.lines
+        stray = self.folder / "stray.py"
+        stray.write_text(STRAY)
+        begun = time.monotonic()
+        self.compute("stray", [sys.executable, str(stray)])
+        self.until(lambda: self.pod("stray")["status"]["phase"] in ("Succeeded", "Failed"))
+        assert self.pod("stray")["status"]["phase"] == "Failed", self.log("stray")
+        self.until(lambda: any(event.startswith("GPUXid: ") for event in self._node_events()))
+        node = self._api().get("/api/v1/nodes")["items"][0]
+        told = self._node_events()
+        assert node["status"]["allocatable"][GPU] == node["status"]["capacity"][GPU], node["status"]
+        return {
+            "told_s": round(time.monotonic() - begun, 2),
+            "node_events": told,
+            "pod_log": self.log("stray")[-600:],
+            "allocatable": node["status"]["allocatable"][GPU],
+        }
+
+    def _node_events(self) -> list[str]:
+        events = self._api().get("/api/v1/namespaces/default/events")["items"]
+        return [f"{each['reason']}: {each['message']}" for each in events if each["reason"].startswith("GPU")]
+
     def stop(self) -> Any:
         if self.process is None:
             return None
@@ -246,6 +236,9 @@ class Story:
 
     def train(self, name: str, steps: int, priority: str = "low") -> None:
         command = [sys.executable, str(self.trainer), str(self.folder / f"{name}.state"), str(steps)]
+        self.compute(name, command, priority)
+
+    def compute(self, name: str, command: list[str], priority: str = "low") -> None:
         paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
         box = {
             "name": "main",
@@ -338,7 +331,7 @@ class Story:
             self.lines.append(line.rstrip("\n"))
 
 
-SECTIONS = ("start", "share", "wait", "preempt", "resume", "inside", "stop")
+SECTIONS = ("start", "share", "wait", "preempt", "resume", "inside", "watch", "stop")
 TITLES = {
     "start": "The machine as a node",
     "share": "Two training scripts share the GPU",
@@ -346,6 +339,7 @@ TITLES = {
     "preempt": "A pod of higher priority preempts one, which saves its state on SIGTERM",
     "resume": "It resumes where it was",
     "inside": "Limits, and a pod that needs an image",
+    "watch": "A fault of the pod's own making, told by the watch over the GPUs",
     "stop": "The end",
 }
 

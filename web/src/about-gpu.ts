@@ -17,8 +17,6 @@ const XIDS = [
 export type Xid = (typeof XIDS)[number][0];
 
 export function gpuContent(node: Node, gpu: Gpu, world: World, xid: Xid): HTMLElement[] {
-  const target = `gpu/${node.name}:${gpu.i}`;
-  const options = XIDS.map(([value, words]) => h("option", { value, selected: value === xid }, words));
   return [
     title(node.name, `GPU ${gpu.i}`),
     h("p", { class: "state-line" }, state(gpu)),
@@ -31,6 +29,15 @@ export function gpuContent(node: Node, gpu: Gpu, world: World, xid: Xid): HTMLEl
       ["Slices", (gpu.parts ?? []).map((part) => `${part.profile} ${part.pod ? `→ ${part.pod}` : "free"}`).join("\n")],
     ]),
     ...jobLinks(jobsOn(gpu.uses).filter((key) => world.jobs.has(key))),
+    ...(world.simulated ? breaking(node, gpu, xid) : []),
+    h("p", { class: "whole" }, link(`All of ${node.name}`, { "data-node": node.name })),
+  ];
+}
+
+function breaking(node: Node, gpu: Gpu, xid: Xid): HTMLElement[] {
+  const target = `gpu/${node.name}:${gpu.i}`;
+  const options = XIDS.map(([value, words]) => h("option", { value, selected: value === xid }, words));
+  return [
     h("h3", {}, "Break it"),
     h(
       "div",
@@ -40,7 +47,6 @@ export function gpuContent(node: Node, gpu: Gpu, world: World, xid: Xid): HTMLEl
       action("heal", target, "Heal this GPU", false),
     ),
     command(gpu.ill ? `windlass sandbox heal ${target}` : `windlass sandbox fail ${target} --xid ${xid}`),
-    h("p", {}, link(`All of ${node.name}`, { "data-node": node.name })),
   ];
 }
 

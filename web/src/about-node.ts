@@ -8,7 +8,6 @@ import type { Node, World } from "./model";
 
 export function nodeContent(node: Node, world: World): HTMLElement[] {
   const problems = [...(node.why ? [node.why] : []), ...(node.problems ?? [])];
-  const target = `node/${node.name}`;
   return [
     title("Node", node.name),
     h(
@@ -28,13 +27,16 @@ export function nodeContent(node: Node, world: World): HTMLElement[] {
     ]),
     ...gpuList(node),
     ...jobLinks(jobsOn(node.gpus.flatMap((gpu) => gpu.uses)).filter((key) => world.jobs.has(key))),
+    ...(world.simulated ? breaking(node) : []),
+  ];
+}
+
+function breaking(node: Node): HTMLElement[] {
+  const target = `node/${node.name}`;
+  const fail = action("fail", target, "Fail this node", !node.ready);
+  return [
     h("h3", {}, "Break it"),
-    h(
-      "div",
-      { class: "buttons" },
-      action("fail", target, "Fail this node", !node.ready),
-      action("heal", target, "Heal this node", false),
-    ),
+    h("div", { class: "buttons" }, fail, action("heal", target, "Heal this node", false)),
     command(`windlass sandbox ${node.ready ? "fail" : "heal"} ${target}`),
   ];
 }

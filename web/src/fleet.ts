@@ -109,6 +109,13 @@ export class Fleet {
     this.root.replaceChildren(...this.racks.map((rack) => rack.element));
     for (const rack of this.racks) this.near.observe(rack.element);
     this.holdAgain(held, hadFocus);
+    this.sizeShells();
+  }
+
+  /** What is not drawn yet is taken to be as high as what is: else things jump while one scrolls. */
+  private sizeShells(): void {
+    const height = this.racks.find((rack) => rack.filled)?.heightPerCard;
+    if (height) this.root.style.setProperty("--card-height", `${height}px`);
   }
 
   private forget(): void {

@@ -32,6 +32,8 @@ function go(key: string): boolean {
   const place = PLACES[key];
   if (!place) return false;
   show(place[0]);
+  // The panel covers the lists; the GPUs are beside it.
+  if (key !== "g" && selection.now.what !== "none") selection.set({ what: "none" });
   (document.querySelector<HTMLElement>(place[1]) ?? byId(place[2])).focus();
   return true;
 }

@@ -9,6 +9,8 @@ export interface Told {
   reset(all: Snapshot): void;
   apply(delta: Delta): void;
   link(link: Link): void;
+  /** Nothing is simulated: there is nothing to break. */
+  real(): void;
 }
 
 const PAUSE = 3000;
@@ -22,6 +24,7 @@ export function follow(told: Told): void {
   source.addEventListener("delta", (event) => {
     told.apply(JSON.parse((event as MessageEvent<string>).data) as Delta);
   });
+  source.addEventListener("real", () => told.real());
   source.addEventListener("error", () => {
     // The browser tries again by itself unless it got an answer that is no stream.
     if (source.readyState === EventSource.CLOSED) void again(told);

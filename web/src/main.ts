@@ -94,6 +94,9 @@ follow({
     later();
   },
   link: (link) => connection.tell(link),
+  real() {
+    world.simulated = false;
+  },
 });
 
 setInterval(() => {

@@ -161,6 +161,8 @@ export class World {
   readonly jobs = new Map<string, Job>();
   readonly queues = new Map<string, Queue>();
   events: News[] = [];
+  /** Whether nodes and GPUs can be failed and healed from here. */
+  simulated = true;
 
   reset(all: Snapshot): void {
     this.nodes.clear();

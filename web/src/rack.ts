@@ -43,6 +43,11 @@ export class Rack {
     return this.cards.size > 0;
   }
 
+  /** Pixels that a card takes of the rack's height; 0 where that is not known. */
+  get heightPerCard(): number {
+    return this.filled ? this.body.offsetHeight / this.nodes.length : 0;
+  }
+
   fill(dimmed: boolean): void {
     if (this.filled) return;
     this.nodes.forEach((name, at) => {

@@ -102,9 +102,11 @@ def _check(given: dict[str, Any]) -> None:
 
 async def _run(given: dict[str, Any]) -> tuple[int, bool]:
     """The exit code, and whether nothing runs any more."""
+    from windlass.embedded.memory import spare_memory
     from windlass.embedded.up import EmbeddedCluster
     from windlass.scheduler.logs import set_up_logs
 
+    spare_memory()
     set_up_logs("text", "warning")
     stopped: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 0)):
@@ -114,6 +116,7 @@ async def _run(given: dict[str, Any]) -> tuple[int, bool]:
     page: web.AppRunner | None = None
     try:
         await _start(cluster, given, fill)
+        del options, fill  # they hold a second copy of what `--from` has read
         path = _kubeconfig_path(given)
         cluster.write_kubeconfig(path)
         if not given["no_page"]:

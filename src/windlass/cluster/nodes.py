@@ -1,8 +1,8 @@
 """The nodes of a store: as objects, as numbers, and which of them can't be understood.
 
 The store puts every node here, and asks for new arrays when nodes have come or gone, and for new rows when they have
-changed. A node of which something can't be read is kept as it was last understood, or as one that offers nothing, and takes no new work;
-what is wrong with it is said by name.
+changed. A node of which something can't be read is kept as it was last understood, or as one that offers nothing, and
+takes no new work; what is wrong with it is said by name.
 """
 
 from __future__ import annotations

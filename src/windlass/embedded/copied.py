@@ -18,7 +18,15 @@ from windlass.dump.raw import read_raw
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.controllers.doors import Door
-from windlass.embedded.controllers.objects import Tree, condition_of, name_of, namespace_of, uid_of
+from windlass.embedded.controllers.job_pods import TRACKING, is_tracked
+from windlass.embedded.controllers.objects import (
+    Tree,
+    condition_of,
+    controller_of,
+    name_of,
+    namespace_of,
+    uid_of,
+)
 from windlass.embedded.runtime.behaviour import DURATION
 from windlass.embedded.runtime.fleet_nodes import FleetNode, fleet_nodes, registered
 from windlass.embedded.scheduling import NAMES
@@ -91,14 +99,16 @@ class Copy:
 
 
 def read_copy(dump: Path, now: float) -> Copy:
-    copy = Copy()
+    copy, seen = Copy(), set[str]()
     for file in files_of(dump):
         for raw in read_raw(file).objects:
             kind, tree = raw.header.kind, raw.data
+            if not raw.header.metadata.name:
+                raise InputError(f"a {kind} has no name", file=str(file), path="metadata.name")
             if kind == "Node":
-                ready = (condition_of(tree, "Ready") or {}).get("status", "True") == "True"
-                node = registered(_fresh(tree), len(copy.nodes), now, ready=ready)
-                copy.nodes.append(FleetNode(node, (), down=not ready))
+                if raw.header.metadata.name not in seen:  # files of a dump may overlap
+                    copy.nodes.append(_node(tree, str(file), len(copy.nodes), now))
+                seen.add(raw.header.metadata.name)
             elif kind == "Fleet":
                 fleet = decode_object(tree, str(file))
                 assert isinstance(fleet, Fleet), "its kind says so"
@@ -110,6 +120,12 @@ def read_copy(dump: Path, now: float) -> Copy:
     if not copy.nodes:
         raise InputError("holds no Node", file=str(dump), remedy="collect one with `windlass dump`")
     return copy
+
+
+def _node(tree: Tree, file: str, number: int, now: float) -> FleetNode:
+    decode_object(tree, file)  # says which field is wrong
+    ready = (condition_of(tree, "Ready") or {}).get("status", "True") == "True"
+    return FleetNode(registered(_fresh(tree), number, now, ready=ready), (), down=not ready)
 
 
 def _fresh(tree: Tree) -> Tree:
@@ -136,9 +152,8 @@ class _Taking:
 
     def run(self) -> list[str]:
         for kind in ORDER:
-            trees = self._copy.objects.pop(kind, [])  # in a large cluster nobody wants to keep them twice
-            while trees:
-                self._take(kind, trees.pop(0) if len(trees) < 2 else trees.pop())
+            for tree in self._copy.objects.pop(kind, ()):  # a large cluster is not kept twice
+                self._take(kind, tree)
         counted = ", ".join(f"{count} {kind}" for kind, count in self._taken.items())
         lines = [f"taken over: {len(self._nodes)} Node" + (f", {counted}" if counted else "")]
         if self._complaints:
@@ -158,10 +173,13 @@ class _Taking:
         if self._door.kind(resource).namespaced:
             namespace = namespace or "default"
             self._make_namespace(namespace)
-        wanted = self._prepared(kind, tree)
-        wanted["apiVersion"] = self._door.kind(
-            resource
-        ).api_version  # kinds here have one shape in all versions
+        try:
+            wanted = self._prepared(kind, tree)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            self._complaints.append(f"{kind} {name_of(tree)}: it doesn't have the fields of a {kind}")
+            return
+        # Kinds here have one shape in all versions.
+        wanted["apiVersion"] = self._door.kind(resource).api_version
         try:
             made = self._door.create(resource, namespace, wanted)
         except ApiError as error:
@@ -195,6 +213,7 @@ class _Taking:
     def _prepared(self, kind: str, tree: Tree) -> Tree:
         made = _fresh(tree)
         made.pop("status", None)
+        made["metadata"].pop("finalizers", None)  # those who would take them off again are not here
         made["metadata"]["ownerReferences"] = list(self._owners(tree))
         if not made["metadata"]["ownerReferences"]:
             del made["metadata"]["ownerReferences"]
@@ -234,6 +253,9 @@ class _Taking:
         spec.pop("serviceAccount", None)
         metadata = made["metadata"]
         metadata["annotations"] = {DURATION: "forever", **(metadata.get("annotations") or {})}
+        owner = controller_of(made)
+        if is_tracked(tree) and owner is not None and owner["kind"] == "Job":
+            metadata["finalizers"] = [TRACKING]  # its Job is here, and counts its end
         labels = dict(metadata.get("labels") or {})
         for label in _UID_LABELS:
             if label in labels:

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from windlass.embedded.bootstrap import bootstrap
@@ -78,13 +78,17 @@ class EmbeddedCluster:
         return self.simulated.faults if self.simulated is not None else None
 
     async def start(self, fill: Callable[[Verbs], None] | None = None) -> None:
-        """Everything but the scheduler; `fill` puts objects in before controllers and nodes see the cluster."""
+        """Everything but the scheduler; `fill` puts objects in before controllers and nodes see the cluster.
+
+        A cluster that was kept from an earlier run is not filled again: what was deleted since stays deleted.
+        """
         options = self._options
+        is_kept = bool(self.verbs.list("namespaces"))
         if self._journal is not None:
             self._journal.start()
         bootstrap(self.verbs, options.crds)
         workers = self._nodes()
-        if fill is not None:
+        if fill is not None and not is_kept:
             fill(self.verbs)
         self._controllers = Controllers(
             self.verbs, self.cache, ca=self.identity.authority, further=workers, clock=options.clock
@@ -124,6 +128,7 @@ class EmbeddedCluster:
             self.verbs, self.cache, options.nodes, delays=options.delays, clock=options.clock
         )
         nodes.register(options.clock())
+        self._options = replace(options, nodes=())  # they are in the store now, and may be many
         self.simulated = nodes
         self.server.serve_pods_of(nodes.runtime)
         self.server.mount(PREFIX, sandbox_handler(nodes.faults, nodes.park.names))

@@ -81,7 +81,9 @@ class Loop:
     async def _wait(self) -> bool:
         """For news, or the next tick; true if it was the tick."""
         try:
-            await asyncio.wait_for(self._world.changed.wait(), TICK_SECONDS)
+            # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes together with news.
+            async with asyncio.timeout(TICK_SECONDS):
+                await self._world.changed.wait()
         except TimeoutError:
             return True
         await asyncio.sleep(self._options.pause)

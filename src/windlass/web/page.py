@@ -37,6 +37,8 @@ HEADERS = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
 LARGEST_BODY = 4096
+REAL = b"event: real\ndata: {}\n\n"
+"""Tells the page that nothing is simulated, so that it shows no buttons that break things."""
 REFUSAL = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
     '<meta name="viewport" content="width=device-width"><title>Windlass</title><h1>Windlass</h1><p>{}</p></html>\n'
@@ -101,6 +103,8 @@ class _Page:
         )
         await response.prepare(request)
         with contextlib.suppress(ConnectionError):
+            if self._faults is None:
+                await response.write(REAL)
             await self._live.follow(response.write)
         return response
 

@@ -8,6 +8,7 @@ import pytest
 from tests.embedded.world import Tree, World, conditions, template
 
 from windlass.embedded.api.errors import ApiError
+from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.events import Allowance, EventWriter
 from windlass.embedded.controllers.queue import LONGEST_PAUSE, WorkQueue
 
@@ -102,6 +103,10 @@ class TestNamespaces:
         world.verbs.create("pods", "team", pod)
         world.verbs.bind("team", "p", "somewhere")
         world.verbs.delete("namespaces", "", "team")
+        world.step()
+        assert world.verbs.find("serviceaccounts", "team", "default"), (
+            "who deletes all of a file finds it there"
+        )
         world.pass_time(2)
         found = world.verbs.get("namespaces", "", "team")
         assert found["status"]["phase"] == "Terminating"
@@ -162,6 +167,36 @@ class TestGarbage:
         world.verbs.create(CONFIGS, "default", {"metadata": {"name": "lost", "ownerReferences": [reference]}})
         world.step()
         assert configs(world) == []
+
+    def test_what_a_killed_process_had_begun_is_brought_to_its_end(self, world: World) -> None:
+        """An owner that was deleted in the foreground, whose last dependent is gone, and nobody has noticed."""
+        world.verbs.create(CONFIGS, "default", {"metadata": {"name": "owner"}})
+        merge = {"metadata": {"finalizers": ["foregroundDeletion"]}}
+        world.verbs.patch(CONFIGS, "default", "owner", merge)
+        assert world.controllers is not None
+        world.controllers.stop()
+        world.verbs.delete(CONFIGS, "default", "owner", propagation="Foreground")
+        assert configs(world) == ["owner"]
+        world.cache = Cache(world.verbs)
+        world.run()
+        assert configs(world) == []
+
+
+@pytest.mark.parametrize("resource", ["daemonsets.apps", "poddisruptionbudgets.policy"])
+def test_quota_counts_any_kind_and_gives_it_back(world: World, resource: str) -> None:
+    world.apply("resourcequotas", "one", {"hard": {f"count/{resource}": "1"}})
+    world.step()
+    selector = {"matchLabels": {"a": "b"}}
+    spec: Tree = {"selector": selector}
+    if resource == "daemonsets.apps":
+        spec["template"] = template({"a": "b"})
+    for _ in range(2):
+        world.apply(resource, "x", spec)
+        with pytest.raises(ApiError, match="exceeded quota"):
+            world.apply(resource, "y", spec)
+        world.verbs.delete(resource, "default", "x")
+        world.step()
+        assert world.get("resourcequotas", "one")["status"]["used"] == {f"count/{resource}": "0"}
 
 
 def test_quota_gives_back_what_has_ended(world: World) -> None:

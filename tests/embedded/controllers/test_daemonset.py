@@ -75,6 +75,19 @@ def test_an_untolerated_taint_keeps_new_pods_away(world: World) -> None:
     assert where(world) == ["a", "b"]
 
 
+def test_what_a_taint_keeps_out_is_not_missed(world: World) -> None:
+    """`kubectl rollout status` waits for as many as are desired."""
+    add_node(world, "kept", {}, taints=[{"key": "kept", "effect": "NoSchedule"}])
+    make(world)
+    world.start_all()
+    found = status(world)
+    assert (found["desiredNumberScheduled"], found["numberAvailable"], where(world)) == (2, 2, ["a", "b"])
+    world.verbs.patch("nodes", "", "b", {"spec": {"taints": [{"key": "late", "effect": "NoSchedule"}]}})
+    world.step()
+    assert where(world) == ["a", "b"], "what runs there stays"
+    assert (status(world)["desiredNumberScheduled"], status(world)["numberMisscheduled"]) == (1, 1)
+
+
 def test_a_failed_pod_is_replaced(world: World) -> None:
     make(world)
     pod = world.pods()[0]

@@ -128,6 +128,34 @@ class TestRolling:
         assert after["train"] > before["train"]
         assert after["new"] > before["new"]
 
+    def test_a_pod_that_falls_over_is_no_new_rollout(self, world: World) -> None:
+        make(world, 2, progressDeadlineSeconds=60)
+        world.start_all()
+        world.set_phase(world.pods()[0], "Pending")
+        world.step()
+        assert conditions(web(world))["Available"] == "False"
+        world.pass_time(600)
+        assert progress(world) == "NewReplicaSetAvailable"
+
+    def test_scaled_up_while_it_is_paused_and_has_nothing(self, world: World) -> None:
+        make(world, 0)
+        world.verbs.patch(DEPLOYMENTS, "default", "web", {"spec": {"paused": True}})
+        image(world, "new")
+        world.verbs.patch(DEPLOYMENTS, "default", "web", {"spec": {"replicas": 2}})
+        world.step()
+        assert sizes(world) == {"train": 2}
+
+    def test_pods_that_are_refused_are_the_deployment_s_trouble(self, world: World) -> None:
+        world.apply("resourcequotas", "none", {"hard": {"pods": "0"}})
+        world.step()
+        make(world, 1)
+        assert conditions(web(world))["ReplicaFailure"] == "True"
+        world.verbs.delete("resourcequotas", "default", "none")
+        world.pass_time(60)
+        world.start_all()
+        assert "ReplicaFailure" not in conditions(web(world))
+        assert [conditions(each) for each in world.verbs.list(SETS, "default")] == [{}]
+
     def test_old_sets_beyond_the_limit_go(self, world: World) -> None:
         make(world, revisionHistoryLimit=1)
         world.start_all()
@@ -224,6 +252,19 @@ class TestReplicaSet:
         web_set.verbs.patch(SETS, "default", "web", {"spec": {"replicas": 1}})
         web_set.step()
         assert [pod["metadata"]["name"] for pod in web_set.pods()] == [ready["metadata"]["name"]]
+
+    def test_of_equal_pods_the_crowded_go_first(self, web_set: World) -> None:
+        web_set.verbs.patch(SETS, "default", "web", {"spec": {"replicas": 3}})
+        web_set.step()
+        names = sorted(pod["metadata"]["name"] for pod in web_set.pods())
+        for node in ("a", "b"):
+            web_set.verbs.create("nodes", "", {"metadata": {"name": node}})
+        for name, node in zip(names, ("a", "b", "b"), strict=True):
+            web_set.verbs.bind("default", name, node)
+        web_set.start_all()
+        web_set.verbs.patch(SETS, "default", "web", {"spec": {"replicas": 2}})
+        web_set.step().start_all()
+        assert sorted(pod["spec"]["nodeName"] for pod in web_set.pods()) == ["a", "b"]
 
     def test_a_failed_pod_is_replaced(self, web_set: World) -> None:
         web_set.set_phase(web_set.pods()[0], "Failed")

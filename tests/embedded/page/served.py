@@ -37,8 +37,10 @@ class Orders:
 
 
 class Served:
-    def __init__(self) -> None:
-        self.feed, self.orders = Feed(), Orders()
+    """`simulated` is false where nothing can be broken, as with real GPUs."""
+
+    def __init__(self, simulated: bool = True) -> None:
+        self.feed, self.orders, self._simulated = Feed(), Orders(), simulated
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._host = f"127.0.0.1:{self._socket.getsockname()[1]}"
         self._loop = asyncio.new_event_loop()
@@ -77,7 +79,8 @@ class Served:
         self._socket.close()
 
     async def _start(self) -> None:
-        app = make_page(self.feed, self.orders, self._links, lambda: {self._host})
+        faults = self.orders if self._simulated else None
+        app = make_page(self.feed, faults, self._links, lambda: {self._host})
         self._runner = web.AppRunner(app, shutdown_timeout=1)
         await self._runner.setup()
         await self._listen()

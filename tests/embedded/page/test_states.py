@@ -94,6 +94,18 @@ def test_thousands_of_gpus(served: Served, open_page: Open) -> None:
         expect(page.locator("#details")).to_be_hidden()
 
 
+def test_what_is_far_away_takes_as_much_room_as_if_it_were_drawn(served: Served, open_page: Open) -> None:
+    """So that what is looked for stays in sight while its neighbours are drawn."""
+    served.put("nodes", *nodes(fleet("h100", 120, nodesPerRack=8)))
+    with open_page(served.link(), width=390) as page:
+        page.wait_for_selector("#racks .gpu")
+        high = page.evaluate("document.documentElement.scrollHeight")
+        page.locator("#find").fill("h100-077")
+        expect(page.locator("#racks .rack:has([data-node='h100-087']) .gpu")).to_have_count(64)
+        expect(gpu(page, "h100-077", 0)).to_be_in_viewport()
+        assert abs(page.evaluate("document.documentElement.scrollHeight") - high) < 0.02 * high
+
+
 def test_a_server_that_goes_away_and_comes_back(served: Served, open_page: Open) -> None:
     served.put("nodes", *nodes())
     with open_page(served.link(), allow="ERR_") as page:
@@ -139,6 +151,36 @@ def test_what_a_person_is_doing_survives_every_update(served: Served, open_page:
         page.get_by_role("button", name="Fail this GPU").click()
         expect(page.locator("#toast")).to_have_text("failed gpu/h100-0:3 with Xid 48")
         assert served.orders.given == ["fail gpu/h100-0:3 48"]
+
+
+def test_real_gpus_have_no_buttons_that_break_them(open_page: Open) -> None:
+    real = Served(simulated=False)
+    try:
+        real.put("nodes", *nodes())
+        with open_page(real.link()) as page:
+            gpu(page, "h100-0", 3).click()
+            expect(page.locator("#details h2")).to_have_text("GPU 3")
+            expect(page.locator("#details .facts")).to_contain_text("80 GiB")
+            expect(page.locator("#details .action")).to_have_count(0)
+            expect(page.locator("#details select")).to_have_count(0)
+            page.locator("#details").get_by_text("All of h100-0").click()
+            expect(page.locator("#details h2")).to_have_text("h100-0")
+            expect(page.locator("#details .action")).to_have_count(0)
+    finally:
+        real.close()
+
+
+def test_what_the_panel_covers_is_out_of_the_way(served: Served, open_page: Open) -> None:
+    """Tab goes from the panel to nothing that is behind it, and q leads back to the lists."""
+    served.put("nodes", *nodes())
+    served.put("pods", pod("train", {GPU: "1"}, "h100-0", "0"))
+    with open_page(served.link()) as page:
+        gpu(page, "h100-0", 0).click()
+        expect(page.locator("#details")).to_be_focused()
+        expect(page.locator("#jobs .job")).to_be_hidden()
+        page.keyboard.press("q")
+        expect(page.locator("#details")).to_be_hidden()
+        expect(page.locator("#jobs .job")).to_be_focused()
 
 
 def test_the_focus_stays_when_cards_move(served: Served, open_page: Open) -> None:

@@ -19,6 +19,10 @@ def node(world: Sandbox, name: str) -> Tree:
     return world.verbs.get("nodes", "", name)
 
 
+def names(world: Sandbox) -> set[str]:
+    return {each["metadata"]["name"] for each in world.pods()}
+
+
 def taints(world: Sandbox, name: str) -> list[tuple[str, str]]:
     return [(each["key"], each["effect"]) for each in node(world, name)["spec"].get("taints", ())]
 
@@ -144,6 +148,23 @@ class TestNode:
         world.verbs.delete("nodes", "", "cpu-0")
         world.pass_time(60)
         assert world.verbs.find("pods", "default", "p") is None
+
+    def test_a_taint_that_doesn_t_say_when_it_came(self, world: Sandbox) -> None:
+        """Such as one of `kubectl taint`: the seconds are counted from when it was first seen."""
+        toleration = {"key": "sick", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+        for name, tolerations in (
+            ("patient", [toleration]),
+            ("staying", [{"operator": "Exists"}]),
+            ("hasty", []),
+        ):
+            world.start(name, "cpu-0", tolerations=tolerations)
+        world.verbs.patch(
+            "nodes", "", "cpu-0", {"spec": {"taints": [{"key": "sick", "effect": "NoExecute"}]}}
+        )
+        world.pass_time(25)
+        assert names(world) == {"patient", "staying"}
+        world.pass_time(10)
+        assert names(world) == {"staying"}
 
     def test_a_cordoned_node_is_tainted(self, world: Sandbox) -> None:
         world.verbs.patch("nodes", "", "cpu-0", {"spec": {"unschedulable": True}})

@@ -80,3 +80,13 @@ def test_a_run_that_takes_longer_than_planned_is_not_stopped() -> None:
     outcome = crowd(objects=[HISTORY])
     assert starts(outcome)["large"] == 3600, "the first went on past its 3584 seconds"
     assert not events(outcome, "evict")
+
+
+def test_pods_and_groups_of_a_queue_are_runs_as_well() -> None:
+    short = {"queue": "team", "gpus": 1, "duration": "10m"}
+    timeline = [
+        {"at": "0s", "submit": [{"pod": "p", "count": 6, **short}, {"group": "g", "count": 4, **short}]},
+        {"at": "1h", "submit": [job("first", 4, None, duration="10m"), job("large", 8, None)]},
+    ]
+    [said] = [event.text for event in events(scenario(timeline), "hold") if "large" in event.subject]
+    assert "95 % of 10 earlier runs of queue default/team ended within 10m40s" in said

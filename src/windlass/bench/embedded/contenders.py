@@ -65,15 +65,6 @@ class Contender:
                 raise ClusterUnreachable(f"{self.name} did not start: {logs}")
             time.sleep(0.1)
 
-    @contextlib.contextmanager
-    def stopped_on_failure(self) -> Iterator[None]:
-        """Whatever ends its start, Ctrl-C too, leaves nothing running."""
-        try:
-            yield
-        except BaseException:
-            self.stop()
-            raise
-
     def _answers(self, url: str) -> bool:
         request = urllib.request.Request(url, headers={"Authorization": f"Bearer {self.token}"})
         try:
@@ -96,52 +87,62 @@ class Contender:
             total += int(fields[11]) + int(fields[12])
         return total / ticks
 
-    def stop(self) -> None:
-        for process in reversed(self._processes):  # one after the other: a server without its store is slow to end
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
+    def __enter__(self) -> Contender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Whatever ended the block, a signal while it was being left too, nothing is left running."""
+        try:
+            for process in reversed(self._processes):  # a server without its store would be slow to end
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(10)
+        finally:
+            for process in self._processes:
                 process.kill()
                 process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def start_embedded(durable: bool) -> Contender:
+@contextlib.contextmanager
+def embedded(durable: bool) -> Iterator[Contender]:
+    """Running, for so long."""
     folder = Path(tempfile.mkdtemp(prefix="windlass-bench-"))
-    server = Contender(EMBEDDED, durable, folder)
-    kubeconfig = folder / "kubeconfig"
-    command = [sys.executable, "-m", "windlass.bench.embedded.serve", str(kubeconfig)]
-    with server.stopped_on_failure():
+    with Contender(EMBEDDED, durable, folder) as server:
+        kubeconfig = folder / "kubeconfig"
+        command = [sys.executable, "-m", "windlass.bench.embedded.serve", str(kubeconfig)]
         server.run([*command, str(folder / "state")] if durable else command, "server.log")
         server.wait(kubeconfig)
         content = msgspec.json.decode(kubeconfig.read_bytes())
-    cluster = content["clusters"][0]["cluster"]
-    server.port = int(urlsplit(cluster["server"]).port or 0)
-    server.token = content["users"][0]["user"]["token"]
-    authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
-    server.context = ssl.create_default_context(cadata=authority)
-    return server
+        cluster = content["clusters"][0]["cluster"]
+        server.port = int(urlsplit(cluster["server"]).port or 0)
+        server.token = content["users"][0]["user"]["token"]
+        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        server.context = ssl.create_default_context(cadata=authority)
+        yield server
 
 
-def start_real(durable: bool, programs: Programs) -> Contender:
+@contextlib.contextmanager
+def real(durable: bool, programs: Programs) -> Iterator[Contender]:
     """kube-apiserver with the admission that every cluster has, one etcd, and no controllers."""
     folder = Path(tempfile.mkdtemp(prefix="windlass-bench-"))
-    server = Contender(REAL, durable, folder)
-    client, peer, port = _free_ports(3)
-    etcd = f"http://127.0.0.1:{client}"
-    server.token, server.port = secrets.token_hex(16), port
-    with (folder / "tokens.csv").open("w", newline="") as file:
-        csv.writer(file).writerow([server.token, "bench", "bench", "system:masters"])
-    key = folder / "accounts.key"
-    _write_key(key)
-    server.context.check_hostname, server.context.verify_mode = False, ssl.CERT_NONE  # its own, on loopback
-    store = _etcd_command(programs.etcd, folder, etcd, f"http://127.0.0.1:{peer}", durable)
-    with server.stopped_on_failure():
+    with Contender(REAL, durable, folder) as server:
+        client, peer, port = _free_ports(3)
+        etcd = f"http://127.0.0.1:{client}"
+        store = _etcd_command(programs.etcd, folder, etcd, f"http://127.0.0.1:{peer}", durable)
         server.run(store, "etcd.log")
+        server.token, server.port = secrets.token_hex(16), port
+        with (folder / "tokens.csv").open("w", newline="") as file:
+            csv.writer(file).writerow([server.token, "bench", "bench", "system:masters"])
+        key = folder / "accounts.key"
+        _write_key(key)
         server.run(_apiserver_command(programs.apiserver, folder, etcd, port, key), "apiserver.log")
+        server.context.check_hostname, server.context.verify_mode = (
+            False,
+            ssl.CERT_NONE,
+        )  # its own, on loopback
         server.wait(f"https://127.0.0.1:{port}/readyz")
-    return server
+        yield server
 
 
 def _etcd_command(program: Path, folder: Path, url: str, peer: str, durable: bool) -> list[str]:

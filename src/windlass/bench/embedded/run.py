@@ -11,12 +11,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from windlass.bench.embedded.contenders import (
-    Contender,
-    Programs,
-    start_embedded,
-    start_real,
-)
+from windlass.bench.embedded.contenders import Contender, Programs, embedded, real
 from windlass.bench.embedded.watchers import Crowd
 from windlass.bench.embedded.wire import Refused, Wire
 from windlass.bench.live.objects import node, pod
@@ -63,28 +58,27 @@ async def measure(
     for kept in durable:
         how = "durable" if kept else "in memory"
         tell(f"windlass, {how}")
-        results.append(await _one(start_embedded(kept), scale))
+        with embedded(kept) as server:
+            results.append(await _one(server, scale))
         if programs is not None:
             tell(f"kube-apiserver and etcd, {'durable' if kept else 'without fsync'}")
-            results.append(await _one(start_real(kept, programs), scale))
+            with real(kept, programs) as server:
+                results.append(await _one(server, scale))
     return results
 
 
 async def _one(server: Contender, scale: Scale) -> Result:
-    try:
-        before = server.cpu_seconds()
-        creates, binds = await _create_and_bind(server, scale)
-        cpu = server.cpu_seconds() - before
-        writers = scale.connections
-        _, events = await _watch(server, scale.watchers, WATCH_WRITES, writers, "few")
-        crowd, crowd_events = await _watch(server, scale.crowd, CROWD_WRITES, writers, "crowd")
-        made = Result(server.name, server.durable, creates, binds, events, crowd, crowd_events, cpu)
-        if not scale.pods_kept:
-            return made
-        await _fill(server, scale)
-        return msgspec.structs.replace(made, rss_mib=server.rss_mib(), peak_rss_mib=server.peak_rss_mib())
-    finally:
-        server.stop()
+    before = server.cpu_seconds()
+    creates, binds = await _create_and_bind(server, scale)
+    cpu = server.cpu_seconds() - before
+    writers = scale.connections
+    _, events = await _watch(server, scale.watchers, WATCH_WRITES, writers, "few")
+    crowd, crowd_events = await _watch(server, scale.crowd, CROWD_WRITES, writers, "crowd")
+    made = Result(server.name, server.durable, creates, binds, events, crowd, crowd_events, cpu)
+    if not scale.pods_kept:
+        return made
+    await _fill(server, scale)
+    return msgspec.structs.replace(made, rss_mib=server.rss_mib(), peak_rss_mib=server.peak_rss_mib())
 
 
 def _wire(server: Contender) -> Wire:

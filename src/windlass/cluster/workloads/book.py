@@ -277,7 +277,8 @@ class WorkloadBook:
         members = self._members.get(unit, ())
         before = next((one for rank, one in self._made[unit] if not rank[-1]), None)
         if not members and not self._podless.get(unit):
-            self._note_end(before, unit, ())
+            if before is not None:
+                self._note_end(before, unit, ())
             self._reads.forget((UNIT, unit))
             self._members.pop(unit, None)
             self._podless.pop(unit, None)
@@ -286,7 +287,7 @@ class WorkloadBook:
         with self._reads.by((UNIT, unit)):
             pods = _unit(unit, [self._pods[key] for key in sorted(members, key=place)])
             found = (build(pods, self._inputs), build_leaving(pods, self._inputs))
-        if found[0] is None or found[0].admission is None:
+        if before is not None and (found[0] is None or found[0].admission is None):
             self._note_end(before, unit, [self._pods[key] for key in members])
         self._made[unit] = [
             (_rank(one, unit, part), one) for part, one in enumerate(found) if one is not None
@@ -300,9 +301,9 @@ class WorkloadBook:
                 self._ranks.insert(at, rank)
                 self._sorted.insert(at, one)
 
-    def _note_end(self, before: Workload | None, unit: UnitKey, pods: Sequence[Pod]) -> None:
-        """Nothing of the unit runs; if something did, that was perhaps a whole run of it."""
-        run = run_of(before, unit, pods, self._inputs) if before is not None else None
+    def _note_end(self, before: Workload, unit: UnitKey, pods: Sequence[Pod]) -> None:
+        """Nothing of the unit runs any more: perhaps it has run to its end."""
+        run = run_of(before, unit, pods, self._inputs)
         if run is not None:
             self._runs.append(run)
 

@@ -1,4 +1,4 @@
-"""Checks of Endpoints, EndpointSlices, Ingresses and NetworkPolicies.
+"""Checks of Services, Endpoints, EndpointSlices, Ingresses and NetworkPolicies.
 
 Fed by `api.validation` with decoded, defaulted trees. The wording is the Kubernetes API's (Apache-2.0).
 """
@@ -9,9 +9,9 @@ import ipaddress
 from collections.abc import Iterator
 from typing import Any
 
-from windlass.embedded.api.check_metadata import selector_errors
+from windlass.embedded.api.check_metadata import label_errors, selector_errors
 from windlass.embedded.api.errors import FieldError, invalid, required, unsupported
-from windlass.embedded.api.names import dns_subdomain_problems, port_name_problems
+from windlass.embedded.api.names import dns_label_problems, dns_subdomain_problems, port_name_problems
 from windlass.embedded.api.trees import Tree
 
 PORTS = "must be between 1 and 65535, inclusive"
@@ -120,3 +120,40 @@ def _backend_errors(backend: Tree, where: str) -> Iterator[FieldError]:
     port = service.get("port") or {}
     if not port.get("name") and not port.get("number"):
         yield required(where, "port name or number is required")
+
+
+_SERVICE_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+
+
+def service_errors(obj: Tree) -> Iterator[FieldError]:
+    spec = obj["spec"]
+    ports, kind = spec.get("ports") or [], spec.get("type")
+    if not ports and kind != "ExternalName" and spec.get("clusterIP") != "None":
+        yield required("spec.ports")
+    if kind == "ExternalName" and not spec.get("externalName"):
+        yield required("spec.externalName")
+    for index, port in enumerate(ports):
+        yield from _service_port_errors(port, f"spec.ports[{index}]", len(ports) > 1)
+    yield from label_errors(spec.get("selector") or {}, "spec.selector")
+    address = spec.get("clusterIP")
+    if address and address != "None" and not is_address(address):
+        yield invalid("spec.clusterIPs[0]", address, ADDRESS_EXAMPLES)
+    if kind not in _SERVICE_TYPES:
+        yield unsupported("spec.type", kind, _SERVICE_TYPES)
+    if spec.get("sessionAffinity") not in ("None", "ClientIP"):
+        yield unsupported("spec.sessionAffinity", spec.get("sessionAffinity"), ("ClientIP", "None"))
+
+
+def _service_port_errors(port: Tree, path: str, named: bool) -> Iterator[FieldError]:
+    if named and not port.get("name"):
+        yield required(f"{path}.name")
+    elif port.get("name"):
+        for problem in dns_label_problems(port["name"]):
+            yield invalid(f"{path}.name", port["name"], problem)
+    if not 1 <= port.get("port", 0) <= 65535:
+        yield invalid(f"{path}.port", port.get("port", 0), PORTS)
+    target = port.get("targetPort", 0)
+    if isinstance(target, int) and not 1 <= target <= 65535:
+        yield invalid(f"{path}.targetPort", target, PORTS)
+    if port.get("protocol") not in ("SCTP", "TCP", "UDP"):
+        yield unsupported(f"{path}.protocol", port.get("protocol"), ("SCTP", "TCP", "UDP"))

@@ -11,8 +11,8 @@ from typing import Any
 
 from windlass.embedded.api.check_jobs import failure_policy_errors, success_policy_errors
 from windlass.embedded.api.check_metadata import annotation_errors, at_least, label_errors, selector_errors
-from windlass.embedded.api.check_objects import claim_spec_errors
 from windlass.embedded.api.check_pod import pod_spec_errors
+from windlass.embedded.api.check_volumes import claim_spec_errors
 from windlass.embedded.api.errors import FieldError, forbidden_field, invalid, required, unsupported
 from windlass.embedded.api.names import dns_label_problems
 from windlass.embedded.api.selectors import matches_selector
@@ -308,3 +308,31 @@ def cron_job_errors(obj: Tree) -> Iterator[FieldError]:
     inner = spec["jobTemplate"]["spec"]
     yield from _job_numbers(inner, "spec.jobTemplate.spec")
     yield from _job_template_errors(inner, "spec.jobTemplate.spec.template")
+
+
+def controller_revision_errors(obj: Tree) -> Iterator[FieldError]:
+    if obj.get("data") is None:
+        yield required("data", "data is mandatory")
+    elif not isinstance(obj["data"], dict):
+        yield required("data", "data must be a valid JSON object")
+    if obj.get("revision", 0) < 0:
+        yield invalid("revision", obj["revision"], "must be greater than or equal to 0")
+
+
+def budget_errors(obj: Tree) -> Iterator[FieldError]:
+    spec = obj["spec"]
+    both = spec.get("minAvailable"), spec.get("maxUnavailable")
+    if both[0] is not None and both[1] is not None:
+        shown = {
+            "MinAvailable": both[0],
+            "Selector": spec.get("selector"),
+            "MaxUnavailable": both[1],
+            "UnhealthyPodEvictionPolicy": spec.get("unhealthyPodEvictionPolicy"),
+        }
+        yield invalid("spec", shown, "minAvailable and maxUnavailable cannot be both set")
+    for name in ("minAvailable", "maxUnavailable"):
+        yield from int_or_percent_errors(spec.get(name), f"spec.{name}", 100)
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    if policy is not None and policy not in ("AlwaysAllow", "IfHealthyBudget"):
+        yield unsupported("spec.unhealthyPodEvictionPolicy", policy, ("AlwaysAllow", "IfHealthyBudget"))
+    yield from selector_errors(spec.get("selector"), "spec.selector")

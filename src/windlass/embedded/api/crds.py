@@ -12,10 +12,14 @@ from typing import Any
 from windlass.embedded.api.errors import FieldError, invalid, required, unsupported
 from windlass.embedded.api.kinds import Kinds
 from windlass.embedded.api.names import dns_1035_problems, dns_subdomain_problems
-from windlass.embedded.api.trees import Tree, clone
+from windlass.embedded.api.trees import Tree, clone, dig
 
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _SCOPES = ("Cluster", "Namespaced")
+_STILL_STORED = (
+    "missing from spec.versions; {0} was previously a storage version, and must remain in spec.versions until a "
+    "storage migration ensures no data remains persisted in {0} and removes {0} from status.storedVersions"
+)
 
 
 def definition_errors(crd: Tree) -> Iterator[FieldError]:
@@ -34,6 +38,19 @@ def definition_errors(crd: Tree) -> Iterator[FieldError]:
     seen: set[str] = set()
     for index, version in enumerate(versions):
         yield from _version_errors(version, f"spec.versions[{index}]", seen)
+
+
+def definition_update_errors(new: Tree, old: Tree) -> Iterator[FieldError]:
+    """What may not change: objects are stored by it."""
+    if is_established(old):
+        for path in (("scope",), ("names", "kind")):
+            value = dig(new["spec"], *path)
+            if value != dig(old["spec"], *path):
+                yield invalid(".".join(("spec", *path)), value, "field is immutable")
+    served = {each.get("name") for each in new["spec"].get("versions") or ()}
+    for index, version in enumerate((old.get("status") or {}).get("storedVersions") or ()):
+        if version not in served:
+            yield invalid(f"status.storedVersions[{index}]", version, _STILL_STORED.format(version))
 
 
 def _name_errors(spec: Tree) -> Iterator[FieldError]:

@@ -6,6 +6,9 @@ Kubernetes API's (Apache-2.0).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from windlass.embedded.api.errors import FieldError, invalid
 from windlass.embedded.api.trees import Tree
 
 _PAIRS = (
@@ -33,3 +36,10 @@ def as_core(obj: Tree) -> Tree:
     made = {_TO_CORE.get(name, name): value for name, value in obj.items()}
     made["apiVersion"] = "v1"
     return made
+
+
+def event_errors(obj: Tree) -> Iterator[FieldError]:
+    involved = obj["involvedObject"].get("namespace", "")
+    mine = obj["metadata"].get("namespace", "")
+    if involved != mine and (involved or mine not in ("default", "kube-system")):
+        yield invalid("involvedObject.namespace", involved, "does not match event.namespace")

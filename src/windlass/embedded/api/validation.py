@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from windlass.embedded.api import check_classes as classes
+from windlass.embedded.api import check_config as config
 from windlass.embedded.api import check_networks as networks
-from windlass.embedded.api import check_objects as objects
-from windlass.embedded.api import check_others as others
+from windlass.embedded.api import check_nodes as nodes
+from windlass.embedded.api import check_quotas as quotas
+from windlass.embedded.api import check_roles as roles
 from windlass.embedded.api import check_updates as updates
+from windlass.embedded.api import check_volumes as volumes
 from windlass.embedded.api import check_workloads as workloads
 from windlass.embedded.api.check_metadata import metadata_errors
 from windlass.embedded.api.check_pod import pod_spec_errors
-from windlass.embedded.api.crds import definition_errors
+from windlass.embedded.api.crds import definition_errors, definition_update_errors
 from windlass.embedded.api.errors import FieldError, forbidden_field, invalid
+from windlass.embedded.api.events import event_errors
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.trees import Tree
 
@@ -37,7 +42,7 @@ def update_errors(kind: Kind, new: Tree, old: Tree, subresource: str = "") -> li
     errors += _metadata_update_errors(new["metadata"], old["metadata"])
     if subresource in ("status", "finalize"):
         if kind.kind == "Node" and not kind.custom:
-            errors += others.node_errors(new)
+            errors += nodes.node_errors(new)
         return errors
     errors += _content_errors(kind, new)
     check = _UPDATES.get((kind.group, kind.kind))
@@ -72,38 +77,38 @@ def _pod_errors(obj: Tree) -> Iterator[FieldError]:
 
 _CONTENTS: dict[tuple[str, str], Callable[[Tree], Iterable[FieldError]]] = {
     ("", "Pod"): _pod_errors,
-    ("", "ConfigMap"): others.config_map_errors,
+    ("", "ConfigMap"): config.config_map_errors,
     ("", "ReplicationController"): workloads.replication_controller_errors,
     ("", "Endpoints"): networks.endpoints_errors,
     ("discovery.k8s.io", "EndpointSlice"): networks.endpoint_slice_errors,
     ("networking.k8s.io", "Ingress"): networks.ingress_errors,
     ("networking.k8s.io", "NetworkPolicy"): networks.network_policy_errors,
-    ("apps", "ControllerRevision"): objects.controller_revision_errors,
-    (_STORAGE, "CSINode"): objects.csi_node_errors,
-    (_STORAGE, "VolumeAttachment"): objects.volume_attachment_errors,
-    ("", "Secret"): others.secret_errors,
-    ("", "Service"): others.service_errors,
-    ("", "ResourceQuota"): others.quota_errors,
-    ("", "LimitRange"): others.limit_range_errors,
-    ("", "Node"): others.node_errors,
-    ("", "PersistentVolumeClaim"): objects.claim_errors,
-    ("", "PersistentVolume"): objects.volume_errors,
-    ("", "Event"): others.event_errors,
+    ("apps", "ControllerRevision"): workloads.controller_revision_errors,
+    (_STORAGE, "CSINode"): volumes.csi_node_errors,
+    (_STORAGE, "VolumeAttachment"): volumes.volume_attachment_errors,
+    ("", "Secret"): config.secret_errors,
+    ("", "Service"): networks.service_errors,
+    ("", "ResourceQuota"): quotas.quota_errors,
+    ("", "LimitRange"): quotas.limit_range_errors,
+    ("", "Node"): nodes.node_errors,
+    ("", "PersistentVolumeClaim"): volumes.claim_errors,
+    ("", "PersistentVolume"): volumes.volume_errors,
+    ("", "Event"): event_errors,
     ("apps", "Deployment"): workloads.deployment_errors,
     ("apps", "ReplicaSet"): workloads.replica_set_errors,
     ("apps", "DaemonSet"): workloads.daemon_set_errors,
     ("apps", "StatefulSet"): workloads.stateful_set_errors,
     ("batch", "Job"): workloads.job_errors,
     ("batch", "CronJob"): workloads.cron_job_errors,
-    ("policy", "PodDisruptionBudget"): others.budget_errors,
-    ("coordination.k8s.io", "Lease"): others.lease_errors,
-    ("scheduling.k8s.io", "PriorityClass"): objects.priority_class_errors,
-    ("node.k8s.io", "RuntimeClass"): objects.runtime_class_errors,
-    (_STORAGE, "StorageClass"): objects.storage_class_errors,
-    (_RBAC, "Role"): objects.role_errors,
-    (_RBAC, "ClusterRole"): objects.role_errors,
-    (_RBAC, "RoleBinding"): objects.binding_errors,
-    (_RBAC, "ClusterRoleBinding"): objects.binding_errors,
+    ("policy", "PodDisruptionBudget"): workloads.budget_errors,
+    ("coordination.k8s.io", "Lease"): nodes.lease_errors,
+    ("scheduling.k8s.io", "PriorityClass"): classes.priority_class_errors,
+    ("node.k8s.io", "RuntimeClass"): classes.runtime_class_errors,
+    (_STORAGE, "StorageClass"): volumes.storage_class_errors,
+    (_RBAC, "Role"): roles.role_errors,
+    (_RBAC, "ClusterRole"): roles.role_errors,
+    (_RBAC, "RoleBinding"): roles.binding_errors,
+    (_RBAC, "ClusterRoleBinding"): roles.binding_errors,
     ("apiextensions.k8s.io", "CustomResourceDefinition"): definition_errors,
 }
 
@@ -125,4 +130,5 @@ _UPDATES: dict[tuple[str, str], Callable[[Tree, Tree], Iterable[FieldError]]] = 
     (_STORAGE, "StorageClass"): updates.storage_class_update_errors,
     (_RBAC, "RoleBinding"): updates.binding_update_errors,
     (_RBAC, "ClusterRoleBinding"): updates.binding_update_errors,
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): definition_update_errors,
 }

@@ -9,9 +9,12 @@ from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.doors import Door
-from windlass.embedded.controllers.objects import Tree, is_deleting, name_of, uid_of, with_condition
+from windlass.embedded.controllers.objects import Tree, is_deleting, name_of, seconds, uid_of, with_condition
 
 AGAIN_SECONDS = 0.5
+GRACE_SECONDS = 2.0
+"""Before a namespace is emptied: `kubectl delete -f` deletes it first and then, by name, what the file has inside.
+Kubernetes' controller waits five."""
 CA_NAME = "kube-root-ca.crt"
 
 
@@ -38,6 +41,9 @@ class NamespaceDeletion:
         namespace = self._cache.get("namespaces", key)
         if namespace is None or not is_deleting(namespace):
             return None
+        begins = seconds(namespace["metadata"].get("deletionTimestamp")) + GRACE_SECONDS
+        if now < begins:
+            return begins
         left = self._empty(key)
         if left:
             self._tell(namespace, left, now)

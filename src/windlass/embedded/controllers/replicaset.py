@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from windlass.embedded.controllers.objects import Tree, is_deleting, labels_of, name_of, with_condition
+from windlass.embedded.controllers.objects import (
+    Tree,
+    has_condition,
+    is_deleting,
+    labels_of,
+    name_of,
+    with_condition,
+)
 from windlass.embedded.controllers.outcome import Create, Delete, Outcome, Plan, Status
 from windlass.embedded.controllers.pods import (
     deletion_rank,
@@ -70,8 +77,10 @@ def _status(replica_set: Tree, pods: Sequence[Tree], active: list[Tree], min_rea
 
 
 def refused_status(replica_set: Tree, why: str, now: float) -> Tree:
-    """The status of a ReplicaSet that can't make its pods."""
+    """The status of a ReplicaSet that can't make its pods: why it could not first, since each pod has another name."""
     status = dict(replica_set.get("status") or {})
+    if has_condition(replica_set, REPLICA_FAILURE):
+        return status
     new = {"type": REPLICA_FAILURE, "status": "True", "reason": "FailedCreate", "message": why}
     status["conditions"] = with_condition(status.get("conditions") or (), new, now)
     return status

@@ -24,7 +24,7 @@ STEP_SECONDS = 5.0
 _FOREVER = ("forever", "infinity", "infinite")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Behaviour:
     seconds: float | None
     """None: until it is stopped."""

@@ -14,7 +14,7 @@ FORGIVEN_SECONDS = 600.0
 INIT, SIDECAR, MAIN = "init", "sidecar", "main"
 
 
-@dataclass
+@dataclass(slots=True)
 class Box:
     spec: Tree
     role: str

@@ -34,7 +34,7 @@ class CannotStart(Exception):
         self.reason, self.message = reason, message
 
 
-@dataclass
+@dataclass(slots=True)
 class Launch:
     """Everything that is known when a container starts."""
 

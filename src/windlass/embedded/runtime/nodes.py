@@ -8,16 +8,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from windlass.embedded.api.errors import ApiError
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.doors import Door
 from windlass.embedded.controllers.loop import Loop, Worker
-from windlass.embedded.controllers.objects import annotations_of, name_of
+from windlass.embedded.controllers.objects import Tree, annotations_of, name_of
 from windlass.embedded.runtime.faults import Faults
 from windlass.embedded.runtime.fleet_nodes import FleetNode
 from windlass.embedded.runtime.heartbeat import Heartbeat
 from windlass.embedded.runtime.kubelet import Kubelet
 from windlass.embedded.runtime.park import OURS, SimulatedPark
 from windlass.embedded.runtime.simulated import Delays, SimulatedContainers, SimulatedRuntime
+from windlass.model.errors import InputError
 
 
 class SimulatedNodes:
@@ -54,10 +56,17 @@ class SimulatedNodes:
         known = {name_of(node): node for node in self._door.list("nodes")}
         for node in self._nodes:
             if name_of(node.tree) not in known:
-                self._door.create("nodes", "", node.tree)
+                self._create(node.tree)
+        self._nodes.clear()
         for name, tree in known.items():
             if OURS in annotations_of(tree) and not self.park.is_down(name):
                 self.heartbeat.renew(name, now)
+
+    def _create(self, node: Tree) -> None:
+        try:
+            self._door.create("nodes", "", node)
+        except ApiError as error:
+            raise InputError(f"node {name_of(node)} can't be made: {error.message}") from None
 
     def _wake(self, what: str, key: str) -> None:
         assert self._loop is not None, "faults come only after the loop has started"

@@ -21,6 +21,20 @@ Tell = Callable[[str, str, str, str], None]
 
 
 class PodRun:
+    __slots__ = (
+        "_containers",
+        "_launch",
+        "_start_seconds",
+        "_stop_at",
+        "_stopping",
+        "_tell",
+        "began_at",
+        "boxes",
+        "failed",
+        "pod",
+        "uid",
+    )
+
     def __init__(
         self,
         pod: Tree,

@@ -34,7 +34,7 @@ class Delays:
     stop: float = 0.3
 
 
-@dataclass
+@dataclass(slots=True)
 class SimulatedProcess:
     launch: Launch
     behaviour: Behaviour

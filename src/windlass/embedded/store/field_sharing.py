@@ -1,4 +1,4 @@
-"""One copy of what is written alike in thousands of objects: who manages which field.
+"""One copy of what is written alike in thousands of objects: who manages which field, containers, tolerations.
 
 `store.store` passes every tree through here before it keeps it. `managedFields` is more than half of a pod as Python
 sees it, and pods of one kind differ in it by their address alone; so its parts, two levels down, are kept once and
@@ -13,12 +13,13 @@ import msgspec
 
 MOST = 20_000
 """Different parts that are remembered; beyond, remembering starts anew."""
+IN_SPEC = ("containers", "tolerations")
 _encode = msgspec.json.Encoder().encode
 
 
 class FieldSharing:
     def __init__(self, most: int = MOST) -> None:
-        self._known: dict[bytes, dict[str, Any]] = {}
+        self._known: dict[bytes, Any] = {}
         self._most = most
 
     def share(self, tree: dict[str, Any]) -> None:
@@ -26,16 +27,18 @@ class FieldSharing:
         for entry in tree["metadata"].get("managedFields") or ():
             fields = entry.get("fieldsV1")
             if type(fields) is dict:
-                entry["fieldsV1"] = {name: self._outer(part) for name, part in fields.items()}
+                entry["fieldsV1"] = {name: self._below(part) for name, part in fields.items()}
+        spec = tree.get("spec")
+        if type(spec) is dict and "containers" in spec:
+            shared = {name: self._one(spec[name]) for name in IN_SPEC if name in spec}
+            tree["spec"] = {**spec, **shared}
 
-    def _outer(self, part: Any) -> Any:
+    def _below(self, part: Any) -> Any:
         if type(part) is not dict or not part:
-            return self._inner(part)
-        return {name: self._inner(each) for name, each in part.items()}
+            return self._one(part)
+        return {name: self._one(each) for name, each in part.items()}
 
-    def _inner(self, part: Any) -> Any:
-        if type(part) is not dict:
-            return part
+    def _one(self, part: Any) -> Any:
         text = _encode(part)
         known = self._known.get(text)
         if known is None:

@@ -1,4 +1,4 @@
-"""Checks of volumes, classes and roles: objects that the embedded cluster keeps and that others read.
+"""Checks of volumes and claims, of the classes they are made by, and of what attaches them.
 
 Fed by `api.validation` with decoded, defaulted trees. The wording is the Kubernetes API's (Apache-2.0).
 """
@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windlass.embedded.api.check_placement import node_term_errors, placement_errors
-from windlass.embedded.api.check_resources import requirement_errors
+from windlass.embedded.api.check_placement import node_term_errors
 from windlass.embedded.api.errors import (
     FieldError,
     duplicate,
@@ -17,14 +16,11 @@ from windlass.embedded.api.errors import (
     required,
     unsupported,
 )
-from windlass.embedded.api.names import dns_label_problems, dns_subdomain_problems, label_key_problems
+from windlass.embedded.api.names import dns_subdomain_problems, label_key_problems
 from windlass.embedded.api.quantities import amount
 from windlass.embedded.api.trees import Tree
 
-_RBAC = "rbac.authorization.k8s.io"
 _MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
-
-# ---- volumes
 
 
 def claim_errors(obj: Tree) -> Iterator[FieldError]:
@@ -147,51 +143,6 @@ def volume_attachment_errors(obj: Tree) -> Iterator[FieldError]:
         yield invalid("spec.nodeName", spec.get("nodeName", ""), problem)
 
 
-def controller_revision_errors(obj: Tree) -> Iterator[FieldError]:
-    if obj.get("data") is None:
-        yield required("data", "data is mandatory")
-    elif not isinstance(obj["data"], dict):
-        yield required("data", "data must be a valid JSON object")
-    if obj.get("revision", 0) < 0:
-        yield invalid("revision", obj["revision"], "must be greater than or equal to 0")
-
-
-# ---- classes
-
-_SYSTEM_CLASSES = ("system-node-critical", "system-cluster-critical")
-HIGHEST_PRIORITY = 1_000_000_000
-
-
-def priority_class_errors(obj: Tree) -> Iterator[FieldError]:
-    name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
-    if name.startswith("system-"):
-        if name not in _SYSTEM_CLASSES:
-            yield forbidden_field(
-                "metadata.name",
-                "priority class names with 'system-' prefix are reserved for system use only. "
-                f"error: {name} is not a known system priority class",
-            )
-    elif value > HIGHEST_PRIORITY:
-        yield forbidden_field(
-            "value", f"maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}"
-        )
-    policy = obj.get("preemptionPolicy")
-    if policy not in ("PreemptLowerPriority", "Never"):
-        yield unsupported("preemptionPolicy", policy, ("PreemptLowerPriority", "Never"))
-
-
-def runtime_class_errors(obj: Tree) -> Iterator[FieldError]:
-    if not obj.get("handler"):
-        yield required("handler")
-    else:
-        for problem in dns_label_problems(obj["handler"]):
-            yield invalid("handler", obj["handler"], problem)
-    fixed = (obj.get("overhead") or {}).get("podFixed")
-    if fixed:
-        yield from requirement_errors({"limits": fixed}, "overhead")
-    yield from placement_errors(obj.get("scheduling") or {}, "scheduling")
-
-
 def storage_class_errors(obj: Tree) -> Iterator[FieldError]:
     if not obj.get("provisioner"):
         yield required("provisioner")
@@ -204,43 +155,3 @@ def storage_class_errors(obj: Tree) -> Iterator[FieldError]:
     ):
         if obj.get(name) not in known:
             yield unsupported(name, obj.get(name), known)
-
-
-# ---- roles
-
-
-def role_errors(obj: Tree) -> Iterator[FieldError]:
-    for index, rule in enumerate(obj.get("rules") or ()):
-        path = f"rules[{index}]"
-        if not rule.get("verbs"):
-            yield required(f"{path}.verbs", "verbs must contain at least one value")
-        if rule.get("nonResourceURLs"):
-            if rule.get("resources") or rule.get("apiGroups") or rule.get("resourceNames"):
-                what = "rules cannot apply to both regular resources and non-resource URLs"
-                yield invalid(f"{path}.nonResourceURLs", rule["nonResourceURLs"], what)
-            continue
-        if not rule.get("apiGroups"):
-            yield required(f"{path}.apiGroups", "resource rules must supply at least one api group")
-        if not rule.get("resources"):
-            yield required(f"{path}.resources", "resource rules must supply at least one resource")
-
-
-def binding_errors(obj: Tree) -> Iterator[FieldError]:
-    role = obj["roleRef"]
-    if role.get("apiGroup") != _RBAC:
-        yield unsupported("roleRef.apiGroup", role.get("apiGroup", ""), (_RBAC,))
-    kinds = ("ClusterRole",) if obj["kind"] == "ClusterRoleBinding" else ("Role", "ClusterRole")
-    if role.get("kind") not in kinds:
-        yield unsupported("roleRef.kind", role.get("kind", ""), kinds)
-    if not role.get("name"):
-        yield required("roleRef.name")
-    known = ("ServiceAccount", "User", "Group")
-    everywhere = obj["kind"] == "ClusterRoleBinding"
-    for index, subject in enumerate(obj.get("subjects") or ()):
-        path = f"subjects[{index}]"
-        if not subject.get("name"):
-            yield required(f"{path}.name")
-        if subject.get("kind") not in known:
-            yield unsupported(f"{path}.kind", subject.get("kind", ""), known)
-        elif everywhere and subject["kind"] == "ServiceAccount" and not subject.get("namespace"):
-            yield required(f"{path}.namespace")
