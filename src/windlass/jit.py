@@ -54,7 +54,7 @@ CONSTANT_MODULES = (
 )
 """Whose constants are compiled into the kernels."""
 
-OPTIONS = {"error_model": "numpy", "nogil": True}
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True}
 """Others go on while a kernel runs: the live scheduler decides in a thread, and renews its lease meanwhile."""
 
 
