@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from windlass.embedded.bootstrap import bootstrap
 from windlass.embedded.copied import Copy, read_copy
 from windlass.embedded.runtime.nodes import SimulatedNodes
 from windlass.embedded.runtime.simulated import Delays
+from windlass.embedded.up import EmbeddedCluster, UpOptions
 from windlass.model.errors import InputError
 
 GPU = "nvidia.com/gpu"
@@ -231,6 +233,52 @@ class TestOthers:
         assert "left out: Pod p:" in lines[1]
         assert "must be an integer" in lines[1]
 
+    def test_an_object_of_another_shape_is_left_out(self, tmp_path: Path) -> None:
+        odd = [thing("Pod", "p", namespace="team", spec=7), thing("DaemonSet", "d", "apps/v1", "team")]
+        odd.append(thing("Job", "j", "batch/v1", "team", spec={"template": []}))
+        world, lines, _ = take(tmp_path, node("a"), *odd, pod("fine", "a"))
+        assert lines[0] == "taken over: 1 Node, 1 Pod"
+        assert sorted(line.split()[2:4] for line in lines[1:]) == [
+            ["DaemonSet", "d:"],
+            ["Job", "j:"],
+            ["Pod", "p:"],
+        ]
+        assert [each["metadata"]["name"] for each in world.verbs.list("pods", "team")] == ["fine"]
+
+    def test_a_node_that_stands_in_two_files_is_one(self, tmp_path: Path) -> None:
+        _, lines, copy = take(tmp_path, node("a"), node("a"))
+        assert (lines, len(copy.nodes)) == (["taken over: 1 Node"], 1)
+
+    @pytest.mark.parametrize(
+        ("broken", "said"),
+        [
+            ({"kind": "Node", "apiVersion": "v1"}, "metadata.name: a Node has no name"),
+            (thing("Node", "n", status=5), "status: expected a mapping, found 5"),
+            (thing("Node", "n", status={"conditions": {}}), "status.conditions: expected a list"),
+            (thing("Node", "Not A Name"), "node Not A Name can't be made"),
+        ],
+    )
+    def test_a_broken_node_is_named(self, tmp_path: Path, broken: Tree, said: str) -> None:
+        with pytest.raises(InputError) as caught:
+            take(tmp_path, broken)
+        assert said in str(caught.value)
+
     def test_a_dump_without_nodes(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="holds no Node"):
             take(tmp_path, pod("p"))
+
+
+def test_a_kept_cluster_is_not_filled_again(tmp_path: Path) -> None:
+    """What was deleted after the first start stays deleted."""
+    filled: list[str] = []
+
+    async def run() -> None:
+        cluster = EmbeddedCluster(UpOptions(state=tmp_path / "state"))
+        try:
+            await cluster.start(lambda verbs: filled.append("once"))
+        finally:
+            await cluster.stop()
+
+    asyncio.run(run())
+    asyncio.run(run())
+    assert filled == ["once"]

@@ -13,6 +13,7 @@ export class Card {
   private readonly cells: Cell[];
   private seen: Node | undefined;
   private classes = "";
+  private dimmed = false;
 
   constructor(node: Node, row: number) {
     this.cells = node.gpus.map((gpu) => new Cell(node, gpu));
@@ -24,7 +25,8 @@ export class Card {
       ...clipped(node.name),
     );
     const head = h("div", { class: "node-head", role: "presentation" }, h("span", { role: "rowheader" }, this.name), this.note);
-    this.element = h("div", { role: "row", "aria-rowindex": row, "aria-label": `node ${node.name}` }, head, this.cells.length ? body : null);
+    const facts = { role: "row", "aria-rowindex": row, "aria-label": `node ${node.name}` };
+    this.element = h("div", facts, head, this.cells.length ? body : null);
   }
 
   paint(node: Node): void {
@@ -37,8 +39,6 @@ export class Card {
     this.cells.forEach((cell, at) => cell.paint(node.gpus[at]!, node));
     this.light(node, this.dimmed);
   }
-
-  private dimmed = false;
 
   /** Lights the GPUs that are meant; where some are meant at all, the others are dimmed. */
   light(node: Node, dimmed: boolean): void {

@@ -25,11 +25,9 @@ export function link(words: string, data: Record<string, string | number>): HTML
 }
 
 export function action(act: "fail" | "heal", target: string, words: string, off: boolean, xid?: number): HTMLElement {
-  return h(
-    "button",
-    { class: `action ${act}`, type: "button", "data-act": act, "data-target": target, "data-xid": xid, "aria-disabled": off ? "true" : null },
-    words,
-  );
+  const data = { "data-act": act, "data-target": target, "data-xid": xid };
+  // Not `disabled`: a button that has the focus would lose it.
+  return h("button", { class: `action ${act}`, type: "button", ...data, "aria-disabled": off ? "true" : null }, words);
 }
 
 export function command(words: string): HTMLElement {

@@ -63,7 +63,7 @@ export class Fleet {
       const node = this.world.nodes.get(each);
       return node && (each.includes(text) || node.gpus.some((gpu) => gpuMatches(gpu, node, text)));
     });
-    if (name) this.stops(name)[0]?.scrollIntoView({ block: "nearest" });
+    if (name) this.stops(name)[0]?.closest(".node")?.scrollIntoView({ block: "nearest" });
   }
 
   /** Whether something is lit, so that the rest steps back; a job that waits has no GPUs to light. */

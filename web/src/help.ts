@@ -23,10 +23,14 @@ export function startHelp(): void {
   close.addEventListener("click", () => dialog.close());
   const choice = h("input", { type: "checkbox", checked: letters.on });
   choice.addEventListener("change", () => (letters.on = choice.checked));
+  const keys = KEYS.flatMap(([names, does]) => [
+    h("dt", {}, ...names.split("  ").map((name) => h("kbd", {}, name))),
+    h("dd", {}, does),
+  ]);
   dialog.append(
     close,
     h("h2", { id: "help-title" }, "Keyboard"),
-    h("dl", { class: "facts" }, ...KEYS.flatMap(([keys, does]) => [h("dt", {}, ...keys.split("  ").map((one) => h("kbd", {}, one))), h("dd", {}, does)])),
+    h("dl", { class: "facts" }, ...keys),
     h("label", {}, choice, "Keys of a single letter are on"),
     h("h2", {}, "Colours"),
     h(

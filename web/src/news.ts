@@ -36,11 +36,12 @@ export class Feed {
 
   private item(news: News): HTMLElement {
     const warns = news.type === "Warning";
+    const times = news.count > 1 ? h("small", {}, ` ×${news.count}`) : null;
     return h(
       "li",
       { class: `event${warns ? " warning" : ""}` },
       h("time", {}, clock(news.at)),
-      h("b", {}, warns ? h("span", { class: "unseen" }, "Warning: ") : null, news.reason, news.count > 1 ? h("small", {}, ` ×${news.count}`) : null),
+      h("b", {}, warns ? h("span", { class: "unseen" }, "Warning: ") : null, news.reason, times),
       this.about(news),
       h("span", { class: "said" }, news.message),
     );

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import ssl
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,6 +14,7 @@ import pytest
 from tests.embedded.server.harness import Client, Served, Tree
 
 from windlass.embedded.pki import kept_identity
+from windlass.embedded.server import server
 
 PATHS = (
     "/",
@@ -116,6 +119,45 @@ def test_plain_http_is_not_spoken(served: Served) -> None:
         plain.settimeout(60)
         plain.sendall(b"GET /version HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert b"HTTP/1.1 200" not in plain.recv(1000)
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /version HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "])
+def test_who_says_nothing_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    monkeypatch.setattr(server, "IDLE_SECONDS", 0.2)
+    impatient = Served(tmp_path).start()
+    with said_by(impatient) as secure:
+        try:
+            secure.sendall(begun)
+            assert secure.recv(1000) == b""
+        except TimeoutError:
+            pytest.fail("it is still open")
+        except OSError:
+            pass  # closed before all of it was said
+    impatient.stop()
+
+
+def test_what_is_no_http_is_answered_and_fills_no_log(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    with said_by(served) as secure:
+        secure.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Large: " + b"x" * 9000 + b"\r\n\r\n")
+        assert b" 400 Bad Request" in secure.recv(1000)
+    assert not caplog.records
+
+
+@contextmanager
+def said_by(served: Served) -> Iterator[ssl.SSLSocket]:
+    """A connection on which anything can be said."""
+    where = urlsplit(served.client.url)
+    friend = ssl.create_default_context(cadata=served.identity.authority)
+    with (
+        socket.create_connection((where.hostname, where.port)) as plain,
+        friend.wrap_socket(plain, server_hostname="localhost") as secure,
+    ):
+        secure.settimeout(120)
+        yield secure
 
 
 def test_an_identity_is_kept_with_the_state(tmp_path: Path) -> None:

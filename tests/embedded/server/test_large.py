@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
-from tests.embedded.server.harness import APPLY, JSON_PATCH, Client, Served, Tree
+import urllib3
+from tests.embedded.server.harness import APPLY, JSON_PATCH, Client, Tree
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 YAML = "application/yaml"
@@ -66,12 +68,14 @@ def test_long_lists_of_a_custom_kind(client: Client) -> None:
     assert (again.code, "Duplicate value" in again.message) == (422, True)
 
 
-def test_a_long_path_is_read_and_an_endless_one_refused(served: Served, client: Client) -> None:
+def test_a_long_path_is_read_and_an_endless_one_refused(client: Client) -> None:
     """A selector of thousands of names, or a script that is to be executed, stands in the path."""
     names = ",".join(f"name-{number}" for number in range(5000))
     assert client.get(MAPS, labelSelector=f"x in ({names})").ok()["items"] == []
-    assert client.get(MAPS, labelSelector="x" * (1 << 20)).code == 400
-    assert client.send("GET", MAPS, headers={"X-Large": "x" * 100_000}).code == 400
+    assert client.send("GET", MAPS, headers={"X-Large": "x" * 9000}).code == 400
+    with suppress(urllib3.exceptions.HTTPError):  # it may be closed before all of it was sent
+        assert client.get(MAPS, labelSelector="x" * (1 << 20)).code == 400
+    assert client.get(MAPS, labelSelector="x=y").ok()["items"] == []
 
 
 def test_a_body_beyond_the_limit_is_refused(client: Client) -> None:

@@ -25,7 +25,9 @@ TREES = st.fixed_dictionaries(
     },
     optional={
         "spec": PARTS
-        | st.fixed_dictionaries({"containers": st.lists(PARTS)}, optional={"tolerations": PARTS, "x": PARTS})
+        | st.fixed_dictionaries({"containers": st.lists(PARTS)}, optional={"tolerations": PARTS, "x": PARTS}),
+        "status": PARTS
+        | st.fixed_dictionaries({"conditions": st.lists(PARTS)}, optional={"capacity": PARTS, "x": PARTS}),
     },
 )
 

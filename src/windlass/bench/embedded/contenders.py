@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from windlass.bench.embedded.ending import unbroken
 from windlass.model.errors import ClusterUnreachable
 
 EMBEDDED, REAL = "windlass", "kube-apiserver + etcd"
@@ -49,11 +50,11 @@ class Contender:
         self.context = ssl.create_default_context()
 
     def run(self, command: Sequence[str], log: str) -> None:
-        with (self._folder / log).open("wb") as output:
+        with (self._folder / log).open("wb") as output, unbroken():
             process = subprocess.Popen(
                 command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, cwd=self._folder
             )
-        self._processes.append(process)
+            self._processes.append(process)
 
     def wait(self, ready: Path | str) -> None:
         """Until a file is there, or an address answers."""

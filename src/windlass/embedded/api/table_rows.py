@@ -384,6 +384,10 @@ def _subjects(subjects: Any, kind: str) -> list[str]:
     return [each.get("name", "") for each in found]
 
 
+def scale(obj: Tree, now: float) -> Cells:
+    return [name_of(obj), obj["spec"].get("replicas", 0), obj["status"].get("replicas", 0), age_of(obj, now)]
+
+
 def plain(obj: Tree, now: float) -> Cells:
     """Kinds without columns of their own: a name, and since when."""
     return [name_of(obj), obj["metadata"].get("creationTimestamp")]

@@ -154,6 +154,7 @@ _BUILT_IN: dict[tuple[str, str], Columns] = {
     ("scheduling.k8s.io", "PriorityClass"): Columns(
         _columns("Name|Value#|Global-Default!|Age|PreemptionPolicy"), rows.priority_class
     ),
+    ("autoscaling", "Scale"): Columns(_columns("Name|Desired#|Available#|Age"), rows.scale),
     ("coordination.k8s.io", "Lease"): Columns(_columns("Name|Holder|Age"), rows.lease),
     ("node.k8s.io", "RuntimeClass"): Columns(_columns("Name|Handler|Age"), rows.runtime_class),
     ("discovery.k8s.io", "EndpointSlice"): Columns(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.controllers.doors import Door
-from windlass.embedded.controllers.events import EventWriter
+from windlass.embedded.controllers.events import Allowance, EventWriter
 from windlass.embedded.controllers.objects import Tree, name_of, namespace_of, uid_of
 from windlass.embedded.controllers.outcome import Announce, Create, Delete, Outcome, Patch, Status
 
@@ -16,11 +16,11 @@ _NAMES = {"pods": "pod", "replicasets.apps": "replica set", "persistentvolumecla
 
 
 class Carrier:
-    def __init__(self, door: Door, component: str) -> None:
+    def __init__(self, door: Door, component: str, allowance: Allowance | None = None) -> None:
         self.refused: ApiError | None = None
         """Why the last outcome's children could not be made."""
         self._door = door
-        self.events = EventWriter(door, component)
+        self.events = EventWriter(door, component, allowance)
 
     def carry_out(self, outcome: Outcome, now: float) -> None:
         refused = self.refused = None

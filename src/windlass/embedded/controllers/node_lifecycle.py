@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.carry import Carrier
 from windlass.embedded.controllers.doors import Door
+from windlass.embedded.controllers.events import Allowance
 from windlass.embedded.controllers.objects import (
     Tree,
     condition_of,
@@ -130,7 +131,8 @@ class NodeLifecycle:
 
     def __init__(self, door: Door, cache: Cache) -> None:
         self._cache = cache
-        self._carrier = Carrier(door, self.name)
+        # Thousands of nodes that come at once are no thousands of pieces of news.
+        self._carrier = Carrier(door, self.name, Allowance())
 
     def keys(self, resource: str, kind: str, new: Tree, old: Tree | None) -> Iterator[str]:
         if resource == "nodes":

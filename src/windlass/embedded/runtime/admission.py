@@ -51,6 +51,11 @@ class Need:
         if request is not None and not self.devices:
             self.devices[SHARE] = request.count
 
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """The same for pods that need the same."""
+        return (*sorted(self.amounts.items()), *sorted(self.devices.items()))
+
 
 class Room:
     """What nodes have to give, read again only when a node's status has changed."""

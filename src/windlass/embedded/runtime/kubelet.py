@@ -67,6 +67,8 @@ class Kubelet:
         self.runs: dict[str, PodRun] = {}
         self._needs: dict[str, dict[str, Need]] = {}
         """Node → pod → what it needs there."""
+        self._shapes: dict[tuple[object, ...], Need] = {}
+        """What pods need, once for all that need the same."""
         self._now = 0.0
 
     def keys(self, resource: str, kind: str, new: Tree, old: Tree | None) -> Iterator[str]:
@@ -141,6 +143,7 @@ class Kubelet:
 
     def _admit(self, key: str, pod: Tree, machine: Machine, known: bool) -> tuple[Unit, ...]:
         need = Need(pod)
+        need = self._shapes.setdefault(need.shape, need)
         node = self._cache.get("nodes", machine.name)
         if node is not None and not known:
             running = self._needs.get(machine.name, {})

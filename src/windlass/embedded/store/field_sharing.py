@@ -1,4 +1,4 @@
-"""One copy of what is written alike in thousands of objects: who manages which field, containers, tolerations.
+"""One copy of what is written alike in thousands of objects: who manages which field, containers, conditions.
 
 `store.store` passes every tree through here before it keeps it. `managedFields` is more than half of a pod as Python
 sees it, and pods of one kind differ in it by their address alone; so its parts, two levels down, are kept once and
@@ -13,7 +13,7 @@ import msgspec
 
 MOST = 20_000
 """Different parts that are remembered; beyond, remembering starts anew."""
-IN_SPEC = ("containers", "tolerations")
+IN_SPEC, IN_STATUS = ("containers", "tolerations"), ("capacity", "allocatable")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -32,6 +32,11 @@ class FieldSharing:
         if type(spec) is dict and "containers" in spec:
             shared = {name: self._one(spec[name]) for name in IN_SPEC if name in spec}
             tree["spec"] = {**spec, **shared}
+        status = tree.get("status")
+        if type(status) is dict and type(status.get("conditions")) is list:
+            shared = {name: self._one(status[name]) for name in IN_STATUS if name in status}
+            shared["conditions"] = [self._one(each) for each in status["conditions"]]
+            tree["status"] = {**status, **shared}
 
     def _below(self, part: Any) -> Any:
         if type(part) is not dict or not part:

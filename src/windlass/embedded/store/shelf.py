@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from windlass.embedded.store.record import DELETED, Change, Key, Stored
 
 MOST_CHANGES = 20_000
-MOST_BYTES = 48 << 20
+MOST_BYTES = 16 << 20
 RECENT = 256
 """Changes whose trees are kept, for watchers with selectors; of older ones only the bytes are."""
 

@@ -79,7 +79,11 @@ class ProcessNodes:
         root = str(self._folder / "mps") if mps else ""
         found, self._backend = this_machine(backend, replicas, root, clock())
         self.here: ThisMachine = found
-        self._mps = self._start_mps(replicas) if mps else None
+        try:
+            self._mps = self._start_mps(replicas) if mps else None
+        except InputError:
+            self._let_go()
+            raise
         environment = self._mps.environment() if self._mps is not None else {}
         self.park = OneMachine(found.machine)
         self._containers = ProcessContainers(self._folder / "pods", self._wake, cgroups, environment)
@@ -128,7 +132,11 @@ class ProcessNodes:
         self._containers.cgroups.close()
         if self._mps is not None:
             self._mps.stop()
-        if self._backend is not None and (self._health is None or self._health.close()):
+        self._let_go(answers=self._health is None or self._health.close())
+
+    def _let_go(self, *, answers: bool = True) -> None:
+        """Of the driver, unless it doesn't answer those who still wait for it, and of the folder."""
+        if self._backend is not None and answers:
             with contextlib.suppress(DeviceError):
                 self._backend.close()
         shutil.rmtree(self._folder, ignore_errors=True)
