@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 import pytest
 import pytest_asyncio
-from tests.embedded.runtime.host import Host
+from tests.embedded.runtime.host import PATIENCE, Host
 from tests.embedded.world import Tree
 
 from windlass.embedded.up import gpus_of
@@ -102,7 +103,8 @@ class TestFaults:
         await host.until_logged("p", "begun")
         host.driver.inject(1, 48)
         await host.until_phase("p", "Failed")
-        assert await host.logs("p", follow=True) == "begun\n"
+        async with asyncio.timeout(PATIENCE):
+            assert await host.logs("p", follow=True) == "begun\n"
 
     async def test_a_double_bit_error_without_an_xid(self, host: Watched) -> None:
         hit, _ = await two_pods(host)
