@@ -370,6 +370,7 @@ def main() -> int:
             story.section("stop", story.stop)
             story.record["log"] = story.lines[-200:]
             suffix = "-mps" if given.mps else ""
+            given.out.mkdir(parents=True, exist_ok=True)
             (given.out / f"up{suffix}.json").write_text(json.dumps(story.record, indent=1, default=str))
             (given.out / f"up{suffix}.md").write_text(markdown(story.record))
     print(f"failed: {', '.join(story.failed)}" if story.failed else "all as told", flush=True)
