@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import msgspec
 import pytest
@@ -48,6 +49,32 @@ async def test_repeats_are_counted(server: FakeServer, client: KubeClient) -> No
         "name": "p",
         "uid": "uid-1",
     }
+
+
+class Counting:
+    """A server that knows how many requests it has at a time."""
+
+    def __init__(self) -> None:
+        self.now = self.most = self.done = 0
+
+    async def send(self, request: object) -> bytes:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0)
+        self.now, self.done = self.now - 1, self.done + 1
+        return b""
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("urgent, queued, most", [(False, 100, 16), (True, 100, 4), (True, 11_000, 16)])
+async def test_events_give_way_to_binds_until_they_pile_up(urgent: bool, queued: int, most: int) -> None:
+    server = Counting()
+    recorder = Recorder(cast(KubeClient, server), "me")
+    recorder.gives_way = lambda: urgent
+    for number in range(queued):
+        recorder.record(waits(name=f"p{number}"))
+    await sent(recorder)
+    assert (server.most, server.done, recorder.dropped) == (most, queued, 0)
 
 
 @pytest.mark.asyncio

@@ -58,6 +58,11 @@ class Binder:
     def in_flight(self) -> int:
         return len(self._tasks) + len(self._waiting)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether binds wait for their turn."""
+        return bool(self._waiting)
+
     def send(self, bind: Bind, uid: str, before: Callable[[], Awaitable[None]] | None = None) -> None:
         """Start it; `before` is awaited first (volumes that have to be there)."""
         if before is not None:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import msgspec
@@ -23,7 +24,9 @@ log = logging.getLogger(__name__)
 
 CONTROLLER = "windlass.dev/scheduler"
 MOST_QUEUED = 20_000
-WORKERS = 16
+WORKERS, EAGER = 16, 4
+"""Requests at a time, and those of them that are sent whatever else there is to do."""
+WAY_SECONDS = 0.1
 RATE, BURST = 50.0, 500.0
 """A second, and at once, of events that only say that something still waits."""
 REPEATS_AFTER = 60.0
@@ -81,6 +84,8 @@ class Recorder:
         self._tokens, self._filled_at = BURST, time.monotonic()
         self._serial = 0
         self.dropped = 0
+        self.gives_way: Callable[[], bool] = lambda: False
+        """Whether there is more urgent work for the server: then few events are sent at a time, unless they pile up."""
 
     def record(self, event: Event, *, droppable: bool = False) -> None:
         """To be sent soon. `droppable`: it may be left out where there are too many."""
@@ -108,8 +113,8 @@ class Recorder:
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(WORKERS):
-                group.create_task(self._work())
+            for number in range(WORKERS):
+                group.create_task(self._work(is_patient=number >= EAGER))
 
     async def drain(self, seconds: float) -> None:
         """Wait for what is queued, as long as that."""
@@ -118,8 +123,10 @@ class Recorder:
         except TimeoutError:
             self.dropped += self._queue.qsize()
 
-    async def _work(self) -> None:
+    async def _work(self, *, is_patient: bool) -> None:
         while True:
+            while is_patient and self.gives_way() and self._queue.qsize() < MOST_QUEUED // 2:
+                await asyncio.sleep(WAY_SECONDS)
             request, sent = await self._queue.get()
             try:
                 await self._client.send(request)

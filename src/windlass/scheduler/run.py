@@ -63,6 +63,7 @@ class Scheduler:
             self._may_write,
             self.informers.served,
         )
+        self.recorder.gives_way = lambda: self.carrier.binder.is_behind
         self._kueue_known, self._warm = asyncio.Event(), asyncio.Event()
         self.memory = Memory(client, self.world, options.settings, self._may_write, self.informers.served)
         self.run_times = RunTimeWriter(client, self.world, self._may_write, self.informers.served)

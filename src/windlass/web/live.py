@@ -69,7 +69,8 @@ class Live:
 
     async def _write_next(self, reader: Reader, write: Callable[[bytes], object]) -> None:
         try:
-            await asyncio.wait_for(reader.news.wait(), QUIET)
+            async with asyncio.timeout(QUIET):  # `wait_for` may lose a cancellation that comes with the news
+                await reader.news.wait()
         except TimeoutError:
             await _send(write, b": still here\n\n")
             return
