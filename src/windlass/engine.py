@@ -92,6 +92,8 @@ class Memo:
 def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | None = None) -> Plan:
     """What to do now: every pending pod is bound to a node or held with a verdict."""
     memo = memo or Memo()
+    if not snapshot.workloads and not snapshot.reservations and not len(snapshot.pods.pending()):
+        return Plan(binds=[], holds=[])  # pods that leave are news, too
     together: list[Workload] = []
     pods: list[Workload] = []
     for workload in snapshot.workloads:

@@ -66,7 +66,7 @@ class Counting:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("urgent, queued, most", [(False, 100, 16), (True, 100, 4), (True, 11_000, 16)])
+@pytest.mark.parametrize(("urgent", "queued", "most"), [(False, 100, 16), (True, 100, 4), (True, 11_000, 16)])
 async def test_events_give_way_to_binds_until_they_pile_up(urgent: bool, queued: int, most: int) -> None:
     server = Counting()
     recorder = Recorder(cast(KubeClient, server), "me")
