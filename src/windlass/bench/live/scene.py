@@ -89,13 +89,22 @@ class Scene:
 
     async def wipe(self) -> None:
         """No pods, and no events of them."""
-        options = {"gracePeriodSeconds": 0}
-        await self.client.send(Request("DELETE", PODS.within(NAMESPACE), body=options))
-        events = f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events"
-        await self.client.send(Request("DELETE", events, body={}))
+        await self._delete_all(PODS.within(NAMESPACE), {"gracePeriodSeconds": 0})
+        await self._delete_all(f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events", {})
         while (await self.client.get(PODS.within(NAMESPACE), limit="1"))["items"]:
             await asyncio.sleep(0.2)
         self.bound_at, self.made_at = {}, {}
+
+    async def _delete_all(self, path: str, options: Tree) -> None:
+        """However long it takes: a server that is short of time gives up in the middle of many, and says 504."""
+        while True:
+            try:
+                await self.client.send(Request("DELETE", path, body=options))
+            except ApiError as error:
+                if error.code != 504:
+                    raise
+            else:
+                return
 
     async def count(self) -> int:
         """Pods of ours that are there."""
