@@ -28,8 +28,7 @@ class Options(msgspec.Struct, frozen=True):
     """Address of /healthz, /readyz and /metrics."""
     take_over: frozenset[str] = frozenset()
     """LocalQueues (`namespace/name`) or ClusterQueues that are ours although Kueue is live."""
-    pause: float = 0.001
-    """Seconds between the first change and the decision on it, so that what comes at the same moment is one batch. What
-    comes during a decision is the next one, so batches grow with the load by themselves."""
+    pause: float = 0.02
+    """Seconds between the first change and the decision on it, so that changes that come together are one batch."""
     warm: bool = True
     """Compile before the first decision. Without, plain functions decide on small inputs, with equal results."""
