@@ -33,7 +33,9 @@ NODE_MARKED = NodeChoices(
     parts=("MARK-parts",),
     label_sink="node-feature",
     runtime_class="MARK-runtime-class",
-    config="MARK-config",
+    configs=(("config.yaml", "MARK-config"),),
+    default_config="MARK-default-config",
+    arguments=("MARK-argument",),
 )
 
 
@@ -68,6 +70,11 @@ def when(condition: str, block: str) -> str:
     return f"{{{{- if {condition} }}}}\n{block}{{{{- end }}}}\n"
 
 
+def either(condition: str, block: str, other: str) -> str:
+    """One block of lines or another."""
+    return f"{{{{- if {condition} }}}}\n{block}{{{{- else }}}}\n{other}{{{{- end }}}}\n"
+
+
 def block_at(text: str, start: str) -> str:
     """The lines of an entry: from the one that begins with `start` down to the next that isn't indented deeper."""
     lines = text.splitlines(keepends=True)
@@ -81,21 +88,30 @@ def block_at(text: str, start: str) -> str:
 
 def node_template(text: str, kind: str) -> str:
     """One object of the node agent: what depends on a choice is put under a condition."""
+    has_config = "or .Values.node.config .Values.node.configs"
     if kind == "ConfigMap":
-        text = when(".Values.node.config", text)
+        single = "  config.yaml: MARK-config\n"
+        several = "{{ toYaml .Values.node.configs | indent 2 }}\n"
+        text = text.replace(single, either(".Values.node.configs", several, single))
+        text = when(has_config, text)
     if kind == "ClusterRole":
         rule = text[text.index("- apiGroups:\n  - nfd.k8s-sigs.io") :]
         text = text.replace(rule, when('eq .Values.node.labelSink "node-feature"', rule))
     if kind == "DaemonSet":
         pod, container = " " * 6, " " * 8
-        flag = f"{container}- --config-file=/etc/windlass/config.yaml\n"
-        blocks = (
-            flag,
+        folder = f"{container}- --config-file-srcdir=/etc/windlass\n"
+        file = when(".Values.node.config", f"{container}- --config-file=/etc/windlass/config.yaml\n")
+        text = text.replace(folder, either(".Values.node.configs", folder, file))
+        default = f"{container}- --default-config=MARK-default-config\n"
+        text = text.replace(default, when(".Values.node.defaultConfig", default))
+        argument = f"{container}- MARK-argument\n"
+        each = argument.replace("MARK-argument", "{{ . | quote }}")
+        text = text.replace(argument, f"{{{{- range .Values.node.args }}}}\n{each}{{{{- end }}}}\n")
+        for block in (
             block_at(text, f"{container}- name: config\n"),
             block_at(text, f"{pod}- name: config\n"),
-        )
-        for block in blocks:
-            text = text.replace(block, when(".Values.node.config", block))
+        ):
+            text = text.replace(block, when(has_config, block))
         runtime = block_at(text, f"{pod}runtimeClassName:")
         text = text.replace(runtime, when(".Values.node.runtimeClass", runtime))
         affinity = block_at(text, f"{pod}affinity:")
@@ -111,6 +127,7 @@ def node_template(text: str, kind: str) -> str:
         "--label-sink=node-feature": "--label-sink={{ .Values.node.labelSink }}",
         "MARK-runtime-class": "{{ .Values.node.runtimeClass }}",
         "MARK-config": "{{ .Values.node.config | toJson }}",
+        "MARK-default-config": "{{ .Values.node.defaultConfig }}",
     }
     for mark, expression in marks.items():
         text = text.replace(mark, expression)

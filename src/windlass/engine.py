@@ -36,7 +36,7 @@ from windlass.placement.preemption.context import Preemption, merged
 from windlass.placement.recall import Recall
 from windlass.placement.strategy import Strategies
 from windlass.placement.table import ScoreTable
-from windlass.placement.timeplan.alone import decided_in_time, note_reserved
+from windlass.placement.timeplan.alone import decided_in_time, has_ends, note_reserved
 from windlass.placement.timeplan.terms import with_collected
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.order import Queue, Turn, before_all, between, order, waiting_turns
@@ -112,7 +112,7 @@ def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | No
     with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
         overlay = Overlay(snapshot, table, rule, jit.kernels(small), memo.recall)
         preemption = Preemption(overlay, config.queues, int(now))
-        if not together and not snapshot.reservations:
+        if not together and not snapshot.reservations and not has_ends(pods):
             placed = place_alone(overlay, loose, preemption)
             advisor = Advisor(lambda: lone_room(overlay, config.queues, time, int(now)))
             holds = ExplainedHolds([Holds(snapshot, loose, placed)], advisor)
@@ -162,7 +162,7 @@ def _alone(
     snapshot: Snapshot, together: Sequence[Workload], one_by_one: Sequence[Workload], turns: Sequence[Turn]
 ) -> tuple[Queue, Queue]:
     """Pending pods that are on their own: those before all that waits in queues and gangs, and the rest."""
-    if not together and not snapshot.reservations:
+    if not together and not one_by_one and not snapshot.reservations:
         return order(snapshot, np.zeros(len(snapshot.pods.node), dtype=np.bool_)), order(snapshot)
     members = {key for one in (*together, *one_by_one) for pod_set in one.pod_sets for key in pod_set.pods}
     pending, objects = snapshot.pods.pending(), snapshot.pods.objects

@@ -12,6 +12,7 @@ from windlass.cluster.delta import Put
 from windlass.cluster.store import Store
 from windlass.engine import EngineConfig, decide
 from windlass.model.configuration import Settings
+from windlass.model.legible import illegible
 from windlass.model.plan import Plan
 from windlass.model.priority import with_priorities
 from windlass.placement.admission import GangSettings
@@ -25,7 +26,7 @@ def engine_plan(objects: Sequence[object], settings: Settings, now: int) -> tupl
     store = Store()
     store.apply(Put(thing) for thing in with_priorities(objects))
     snapshot = store.snapshot(now)
-    return decide(snapshot, engine_config(settings), now), snapshot.notes
+    return decide(snapshot, engine_config(settings), now), (*snapshot.notes, *illegible(objects))
 
 
 def engine_config(settings: Settings) -> EngineConfig:

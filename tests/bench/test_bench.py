@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from windlass.bench import ablation, churn, equality, quality, report, scale, speed
 from windlass.bench import bounds as bounds_module
-from windlass.bench import churn, equality, quality, report, scale, speed
 from windlass.bench.bounds import bounds
 from windlass.bench.parks import read_park
 from windlass.bench.play import Case, Outcome, Player, Run
@@ -203,6 +203,36 @@ class TestEquality:
         assert self.section(0.31)["fgd"]["equal"] == 170
 
 
+class TestAblation:
+    def test_what_is_lost_without_a_term_is_paired_with_the_whole_policy(self) -> None:
+        part = ablation.ablation(scale.whole(), None)
+        seeds = {run.case.seed for run in part.runs if run.case.trace == "synthetic/openb-like"}
+        assert seeds == {42, 43, 44, 45, 46}, "the rule was tuned on these, and this is about the rule"
+        lost = {(): 0.0, ("price",): 0.5}
+        outcomes = Outcomes(
+            {
+                run: fake_outcome(run, 90.0 if run.policy == "fgd" else 95.0 - lost.get(run.without, 0.25))
+                for run in part.runs
+            }
+        )
+        (section,) = part.sections(outcomes)
+        row = section.rows[0]
+        assert (row["runs"], row["fgd_pct"], row["windlass_pct"]) == (5, 90.0, 95.0)
+        assert (row["without_price"], row["without_usable"]) == (-0.5, -0.25)
+
+    def test_half_a_case_is_no_row(self) -> None:
+        part = ablation.ablation(scale.quick(), None)
+        runs = [run for run in part.runs if run.without != ("models",)]
+        (section,) = part.sections(Outcomes({run: fake_outcome(run, 95.0) for run in runs}))
+        assert section.rows == []
+
+    def test_a_term_that_is_left_out_is_left_out(self) -> None:
+        case = Case("synthetic/small", 42)
+        runs = [Run(case, "windlass", without=without) for without in ((), ("price",), ("stranded",))]
+        outcomes = play_all(runs, None, 1, quiet).of(runs)
+        assert len({outcome.result.gpu_milli_allocated for outcome in outcomes}) == 3
+
+
 class TestCommand:
     def test_a_document_for_scripts(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert bench("--quick", "--part", "others", "-o", "json") == 0
@@ -245,7 +275,7 @@ class TestTables:
 
     def test_every_field_is_documented(self, tmp_path: Path) -> None:
         page = (ROOT / "docs" / "reference" / "bench-report.md").read_text(encoding="utf-8")
-        tables = (equality, quality, bounds_module, churn, speed)
+        tables = (equality, quality, bounds_module, ablation, churn, speed)
         columns = [
             column for module in tables for found in vars(module).values() for column in columns_in(found)
         ]

@@ -161,6 +161,12 @@ class TestCompletion:
         done = run(_WINDLASS_COMPLETE="bash_complete", COMP_WORDS="windlass sim", COMP_CWORD="1")
         assert done.stdout == "plain,simulate\n"
 
+    def test_completes_traces_and_files(self) -> None:
+        done = run(
+            _WINDLASS_COMPLETE="bash_complete", COMP_WORDS="windlass simulate synthetic/s", COMP_CWORD="2"
+        )
+        assert done.stdout.split() == ["plain,synthetic/small", "file,synthetic/s"]
+
     def test_completes_policies_after_a_comma(self) -> None:
         words = "windlass simulate synthetic/small --policy fgd,windl"
         done = run(_WINDLASS_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD="4")

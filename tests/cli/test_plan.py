@@ -56,6 +56,7 @@ NOT_EXPLAINED = {
     "changes": [],
     "moves": [],
     "estimate": {"start": None, "ahead": 0, "basis": ""},
+    "remedy": "",
 }
 DUMP = """\
 apiVersion: v1

@@ -199,7 +199,7 @@ class TestWhatItRefuses:
             (["synthetic/smal"], "synthetic/small"),
             (["nothing/like/it"], "unknown trace"),
             (["openb/default"], "WINDLASS_TRACES"),
-            ([SMALL, "--seed", "51..42"], "runs backwards"),
+            ([SMALL, "--seed", "51..42"], "runs backwards. See 'windlass simulate --help'."),
             ([SMALL, "--jobs", "-1"], "--jobs"),
             ([SMALL, "--mix", "future"], "--mix"),
             ([SMALL, "--replay", "backwards"], "replay"),
@@ -207,6 +207,7 @@ class TestWhatItRefuses:
             ([SMALL, "--plot", "out.gif"], "out.gif: a plot ends in .png, .svg, .html"),
             ([SMALL, "--plot", "no/such/out.png"], "folder does not exist"),
             ([SMALL, "--placements", "no/such/all.csv"], "folder does not exist"),
+            ([SMALL, "--plot", "a.png", "--placements", "./a.png"], "name the same file"),
             ([SMALL, "--nodes", "none.yaml"], "none.yaml: there is no such file"),
             ([SMALL, "--traces", "nowhere"], "nowhere: there is no such folder"),
             ([SMALL, "--explain", "nobody"], "has no pod 'nobody'"),
@@ -236,6 +237,11 @@ class TestWhatItRefuses:
         (tmp_path / "fleet.yaml").write_text(FLEET.replace("count: 8", "count: 800"))
         assert shell(SMALL, "--nodes", "fleet.yaml") == 2
         assert shell.err.startswith("error: fleet.yaml:6:")
+
+    def test_a_park_to_which_no_pod_comes(self, shell: Shell, tmp_path: Path) -> None:
+        (tmp_path / "fleet.yaml").write_text(FLEET.replace("gpus: [{model: H100, count: 8}]", "gpus: []"))
+        assert shell(SMALL, "--nodes", "fleet.yaml") == 2
+        assert "no pod of synthetic/small arrives, since the park has no GPUs" in shell.err
 
     def test_an_empty_trace(self, shell: Shell, tmp_path: Path) -> None:
         (tmp_path / "jobs.csv").write_text("")

@@ -1,12 +1,13 @@
 """A real Kueue on the test cluster: its own kinds, and its controller beside the control plane.
 
-Used by the tests of `tests/live` that need somebody else to decide on quota. Its webhooks are not registered: they
-would have to be reachable at a Service, and what they default is set by the tests themselves. So Kueue shows itself by
-its lease alone. Needs root: it reads a certificate at a fixed place in /etc, and gets an /etc of its own for it.
+Used by the tests of `tests/live` that need somebody else to decide on quota. Its webhooks are registered too, those of
+its own kinds and of Jobs, at an address instead of a Service. Needs root: it reads a certificate at a fixed place in
+/etc, and gets an /etc of its own for it.
 """
 
 from __future__ import annotations
 
+import base64
 import shutil
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.service import Service, free_ports
 
 NAMESPACE = "kueue-system"
+HOOKED = {"clusterqueues", "cohorts", "jobs", "resourceflavors", "workloads"}
+"""Resources whose webhooks are registered: other kinds are not there."""
 
 
 def install_kueue(plane: ControlPlane) -> None:
@@ -34,9 +37,22 @@ def _is_served(api: Api, crd: Object) -> bool:
     return api.exists(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}")
 
 
-def kueue_controller(plane: ControlPlane, folder: Path) -> Service:
-    """The controller, not started yet."""
-    health, hooks = free_ports(2)
+def register_webhooks(plane: ControlPlane, port: int) -> None:
+    """As they come with its source, at the controller's own port; from now on nothing of theirs is made without it."""
+    file = plane.binaries.source("kueue") / "config" / "components" / "webhook" / "manifests.yaml"
+    trusted = base64.b64encode(plane.authority.certificate.read_bytes()).decode()
+    for made in yaml.safe_load_all(file.read_text()):
+        made["metadata"]["name"] = f"kueue-{made['metadata']['name']}"
+        made["webhooks"] = [hook for hook in made["webhooks"] if hook["rules"][0]["resources"][0] in HOOKED]
+        for hook in made["webhooks"]:
+            path = hook["clientConfig"]["service"]["path"]
+            hook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": trusted}
+        plane.api.create(made)
+
+
+def kueue_controller(plane: ControlPlane, folder: Path, hooks: int) -> Service:
+    """The controller, not started yet; its webhooks will be at that port."""
+    (health,) = free_ports(1)
     serving = plane.authority.server("kueue", ["127.0.0.1"])
     certificates = folder / "kueue-certificates"
     certificates.mkdir()
@@ -68,7 +84,7 @@ def kueue_controller(plane: ControlPlane, folder: Path) -> Service:
 
     def healthy() -> bool:
         try:
-            return pool.request("GET", f"http://127.0.0.1:{health}/healthz", timeout=2).status == 200
+            return pool.request("GET", f"http://127.0.0.1:{health}/readyz", timeout=2).status == 200
         except urllib3.exceptions.HTTPError:
             return False
 

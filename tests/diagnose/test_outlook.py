@@ -195,8 +195,12 @@ def test_in_a_large_cluster_without_known_ends_only_the_order_is_asked_for(
     assert (quick.position, quick.ahead) == (planned.position, planned.ahead) == (2, ("team/first",))
     assert "no run-time limit" in quick.basis
     known = [node("g1", 1), running(1), first, second]
-    assert ask("pod/second", *known).outlook is not None
-    assert ask("pod/second", *known).outlook.start == ENDS  # type: ignore[union-attr]
+    next_one, last = ask("pod/first", *known).outlook, ask("pod/second", *known).outlook
+    assert next_one is not None
+    assert last is not None
+    assert next_one.start == ENDS
+    assert last.start is None, "the first one has the GPU then, and nobody knows for how long"
+    assert "others wait ahead of it" in last.basis
 
 
 @settings(max_examples=150, deadline=None)

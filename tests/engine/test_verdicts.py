@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference.builders import HOST, near, pod_anti_affinity, selector, taint
-from reference.park import Desk, gpu_node, node, pod
+from reference.park import Desk, gpu_node, mig_node, node, pod
 
 
 def test_the_sentence_is_kube_schedulers():
@@ -54,6 +54,15 @@ def test_free_replicas_of_a_sliced_gpu_are_counted_as_gpus():
     (miss,) = desk.verdict("p").nearest
     assert miss.lacks == {"cpu": "1"}
     assert miss.free["GPUs"] == "4"
+
+
+def test_instances_in_use_are_not_less_than_none_free():
+    """Two halves are made on the only GPU; a third one lacks one, whatever is in use."""
+    desk = Desk(mig_node("n", 1), *[pod(name, mig=("3g.40gb", 1)) for name in ("a", "b", "c")])
+    assert sorted(desk.run()) == ["a", "b"]
+    (miss,) = desk.verdict("c").nearest
+    assert miss.lacks == {"nvidia.com/mig-3g.40gb": "1"}
+    assert miss.free["nvidia.com/mig-3g.40gb"] == "0"
 
 
 def test_what_binds_is_the_reason_of_the_nearest_miss():

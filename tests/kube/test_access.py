@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import os
+import socket
 import stat
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import msgspec
 import pytest
 import yaml
 from kubernetes.client import Configuration
 from kubernetes.config import kube_config
+from tests.kube.fake_server import FakeServer
 
 from windlass.kube.access import Access, find_access, in_cluster
-from windlass.kube.credentials import TokenFile
+from windlass.kube.client import PROBES, KubeClient, lively_socket
+from windlass.kube.credentials import FixedCredentials, TokenFile
+from windlass.kube.errors import ApiError, ServerAway
 from windlass.kube.exec_plugin import ExecCredentials
 from windlass.kube.kubeconfig import ExecSpec
 from windlass.model.errors import ClusterUnreachable, InputError
@@ -211,6 +218,23 @@ def test_exec_answers_are_kept_until_they_expire_or_are_refused(folder: Path) ->
     assert asyncio.run(ask()) == [1, 1, 2, 3]
 
 
+def test_many_requests_refused_at_once_ask_the_plugin_once(folder: Path) -> None:
+    now = [1_000_000_000.0]
+    fields = plugin(folder, {"token": "t"})
+    spec = ExecSpec(str(folder / "login"), api_version=fields["apiVersion"], interactive_mode="Never")
+
+    async def ask() -> int:
+        credentials = ExecCredentials(spec, clock=lambda: now[0])
+        await credentials.headers()
+        now[0] += 3600
+        for _ in range(20):
+            assert credentials.refused(), "each may try again"
+            await credentials.headers()
+        return len((folder / "runs").read_text().splitlines())
+
+    assert asyncio.run(ask()) == 2
+
+
 @pytest.mark.parametrize(
     ("output", "said"),
     [
@@ -261,6 +285,12 @@ def test_token_files_rotate(folder: Path) -> None:
     (folder / "token").unlink()
     now[0] += 61
     assert asyncio.run(token()) == "Bearer third", "while the file is away the last token is the best guess"
+    for half_written in (b"", b"a\nb", b"\xff\xfe"):
+        (folder / "token").write_bytes(half_written)
+        now[0] += 61
+        assert asyncio.run(token()) == "Bearer third"
+    with pytest.raises(ClusterUnreachable, match="can't be read: it is no text"):
+        asyncio.run(TokenFile(folder / "token").headers())
 
 
 def test_in_cluster(tmp_path: Path) -> None:
@@ -294,6 +324,8 @@ def test_impersonation_goes_along(folder: Path) -> None:
         ({"auth-provider": {"name": "gcp"}}, "c", "use an exec plugin"),
         ({"exec": {"command": "x", "apiVersion": "client.authentication.k8s.io/v1alpha1"}}, "c", "v1alpha1"),
         ({"token": 5}, "c", r"users\[u\]"),
+        ({"exec": "login"}, "c", r"users\[u\]"),
+        ({"token": "a\nb"}, "c", r"users\[\]\.user\.token"),
     ],
 )
 def test_mistakes_are_named(folder: Path, user: dict[str, Any], context: str, said: str) -> None:
@@ -302,6 +334,96 @@ def test_mistakes_are_named(folder: Path, user: dict[str, Any], context: str, sa
         find_access(str(path), context, environment={})
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("clusters: [a]", r"clusters\[0\]: is not a mapping"),
+        ("clusters: {a: b}", "clusters: is not a list"),
+        ("users: [{name: u, user: me}]", r"users\[0\]\.user: is not a mapping"),
+        ("", "names no cluster"),
+        ("[]", "names no cluster"),
+        ("a: [b", "is not YAML"),
+    ],
+)
+def test_files_that_are_no_kubeconfig(tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "config").write_text(content)
+    with pytest.raises(InputError, match=said) as raised:
+        find_access(str(tmp_path / "config"), environment={})
+    assert "config" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [
+        ({"server": "https://[::1"}, "server"),
+        ({"server": "ftp://one"}, "server"),
+        ({"server": "https://one:http"}, "server"),
+        ({"server": "https://one", "proxy-url": "socks5://one:1080"}, "proxy-url"),
+    ],
+)
+def test_addresses_that_cannot_be_used(folder: Path, cluster: dict[str, Any], said: str) -> None:
+    path = write(
+        folder / "config", {"c": cluster}, {"u": {"token": "t"}}, {"c": {"cluster": "c", "user": "u"}}, "c"
+    )
+    with pytest.raises(InputError, match=f"{said}: .*can't be used"):
+        find_access(str(path), environment={})
+
+
+@pytest.mark.parametrize(("more", "scheme"), [({}, "http"), ({"insecure-skip-tls-verify": True}, "https")])
+def test_an_address_without_a_scheme(folder: Path, more: dict[str, Any], scheme: str) -> None:
+    clusters = {"c": {"server": "localhost:8080", **more}}
+    path = write(folder / "config", clusters, {}, {"c": {"cluster": "c"}}, "c")
+    assert find_access(str(path), environment={}).server == f"{scheme}://localhost:8080"
+
+
+class FailingLater(FixedCredentials):
+    """Of a login that works once, and then has a bad day."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = False
+
+    async def headers(self) -> dict[str, str]:
+        if self.fails:
+            raise ClusterUnreachable("login: failed with exit code 1")
+        return {}
+
+
+@pytest.mark.asyncio
+async def test_a_login_that_fails_later_is_waited_for_like_the_server(server: FakeServer) -> None:
+    login = FailingLater()
+    access = msgspec.structs.replace(server.access, credentials=login)
+    login.fails = True
+    async with KubeClient(access) as client:
+        with pytest.raises(ClusterUnreachable) as first:
+            await client.get("/version")
+        assert not isinstance(first.value, ServerAway), "at the start it ends the program"
+        login.fails = False
+        with contextlib.suppress(ApiError):
+            await client.get("/version")
+        login.fails = True
+        with pytest.raises(ServerAway, match="login"):
+            await client.get("/version")
+
+
 def test_nothing_at_all() -> None:
     with pytest.raises(ClusterUnreachable, match="no kubeconfig"):
         find_access(environment={"HOME": "/nonexistent"})
+
+
+@pytest.mark.asyncio
+async def test_connections_notice_that_the_network_has_lost_them(server: FakeServer) -> None:
+    made: list[socket.socket] = []
+
+    def kept(address: Any) -> socket.socket:
+        made.append(lively_socket(address))
+        return made[-1]
+
+    with mock.patch("windlass.kube.client.lively_socket", kept):
+        async with KubeClient(server.access) as client:
+            with contextlib.suppress(ApiError):
+                await client.get("/version")
+            assert made, "requests go through such a connection"
+            assert made[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            if hasattr(socket, "TCP_KEEPIDLE"):
+                assert made[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == PROBES["TCP_KEEPIDLE"]

@@ -13,7 +13,7 @@ from windlass.cluster.snapshot import Snapshot
 from windlass.kube.events import Recorder
 from windlass.kube.request import Request
 from windlass.kube.writes import bind_pod
-from windlass.model.decision import Bind
+from windlass.model.decision import Bind, Evict
 from windlass.model.objects import Unreadable, decode_object
 from windlass.model.plan import Plan
 from windlass.scheduler.carry import Carrier
@@ -150,3 +150,28 @@ async def test_a_new_leader_lists_again_before_it_decides(monkeypatch: pytest.Mo
     monkeypatch.setattr(scheduler.loop, "run", run)
     await asyncio.wait_for(scheduler._reign(), 60)
     assert done == ["Pod Node", "decides"]
+
+
+WORKLOAD = {
+    "apiVersion": "kueue.x-k8s.io/v1beta2",
+    "kind": "Workload",
+    "metadata": {"name": "w", "namespace": "a", "uid": "uid-w"},
+    "spec": {"queueName": "main", "podSets": [{"name": "main", "count": 1, "template": {"spec": {}}}]},
+    "status": {"admission": {"clusterQueue": "team", "podSetAssignments": []}},
+}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("reason", "goes"), [("ClusterQueueStopped", False), ("Deactivated", False), ("Priority", True)]
+)
+async def test_a_live_kueue_empties_its_queues_itself(reason: str, goes: bool) -> None:
+    scene = Scene(pod("p"))
+    scene.world.kueue_is_live = True
+    scene.world.push([Put(decode_object(WORKLOAD))])
+    scene.world.take_in()
+    evict = Evict("a/w", ("a/p",), "", reason)
+    scene.carrier.carry_out(Plan((), (), evicts=(evict,)), scene.snapshot)
+    await scene.carrier.settle()
+    asked = [one for one in scene.client.sent if one.path.endswith("/p/eviction")]
+    assert bool(asked) == goes

@@ -229,6 +229,25 @@ async def test_an_optional_kind_that_we_may_not_see_holds_nobody_up() -> None:
         informers = Informers(client, Told())
         task = asyncio.create_task(informers.run())
         await asyncio.wait_for(informers.synced.wait(), 5)
+        assert not informers.is_watched("RayJob", "ray.io")
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await server.stop()
+
+
+async def test_a_kind_that_somebody_needs_is_looked_for_at_once() -> None:
+    server = await FakeServer().start()
+    told = Told()
+    async with KubeClient(server.access) as client:
+        informers = Informers(client, told, KINDS, look_again=3600)
+        task = asyncio.create_task(informers.run())
+        await asyncio.wait_for(informers.synced.wait(), 5)
+        server.groups["ray.io/v1"] = ("rayjobs",)
+        assert informers.is_watched("RayJob", "ray.io"), "nobody knows yet that it isn't"
+        await until(lambda: informers.served("RayJob", "ray.io") is not None)
+        assert informers.is_watched("RayJob", "ray.io")
+        assert informers.is_watched("MPIJob", "kubeflow.org")
+        await until(lambda: not informers.is_watched("MPIJob", "kubeflow.org"))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     await server.stop()

@@ -76,7 +76,7 @@ def test_what_is_written_as_admitted_is_read_as_admitted(version: str) -> None:
 
 def test_an_evicted_one_holds_nothing_and_counts_its_evictions() -> None:
     wire = workload()
-    status = kueue.eviction_status(wire, "InClusterQueue", "had to go", 2_000)
+    status = kueue.eviction_status(wire, "InClusterQueue", 2_000)
     assert status["admission"] is None
     kinds = {one["type"]: (one["status"], one["reason"]) for one in status["conditions"]}
     assert kinds["Evicted"] == ("True", "Preempted")
@@ -85,6 +85,31 @@ def test_an_evicted_one_holds_nothing_and_counts_its_evictions() -> None:
     again = decode_object({**tree(), "status": status})
     assert isinstance(again, WorkloadObject)
     assert kueue_workload(again, QueueSystem()).evictions == 1
+
+
+@pytest.mark.parametrize("reason", kueue.FOR_NOBODY)
+def test_one_that_went_for_nobodys_sake_was_not_preempted(reason: str) -> None:
+    status = kueue.eviction_status(workload(), reason, 2_000)
+    kinds = {one["type"]: one["reason"] for one in status["conditions"]}
+    assert kinds["Evicted"] == reason
+    assert "Preempted" not in kinds
+    assert ("Requeued" in kinds) == (reason != "Deactivated"), "what was deactivated waits in no queue"
+
+
+@pytest.mark.parametrize(
+    ("change", "fits"),
+    [
+        ({}, True),
+        ({"suspend": True}, True),
+        ({"parallelism": 2}, False),
+        ({"template": {"spec": {"containers": [{"name": "c", "resources": {"limits": {GPU: "4"}}}]}}}, False),
+    ],
+)
+def test_whether_a_workload_still_says_what_its_job_does(change: dict[str, Any], fits: bool) -> None:
+    wire = decode_object({**JOB, "spec": {**JOB["spec"], **change}})
+    assert isinstance(wire, OwnerObject)
+    assert kueue.fits_owner(workload(), owner_of(wire), "main") is fits
+    assert not kueue.fits_owner(workload(), owner_of(wire), "another")
 
 
 def test_a_condition_keeps_the_time_since_when_it_holds() -> None:

@@ -213,3 +213,60 @@ async def test_what_comes_while_it_is_decided_is_known_and_not_told() -> None:
     snapshot = some.store.snapshot()
     assert snapshot.facts.size == 1, "the store is as it was when the decision began"
     assert [*map(type, some.settle(1_000).told)] == [Gone, Put, Gone]
+
+
+def owned(name: str, kind: str = "Job", api: str = "batch/v1", **meta: Any) -> Any:
+    reference = {"apiVersion": api, "kind": kind, "name": "j", "uid": "j", "controller": True}
+    return pod(name, ownerReferences=[reference], **meta)
+
+
+def watching(*kinds: str) -> World:
+    some = world()
+    some.owner_wait.is_watched = lambda kind, group: kind in kinds
+    return some
+
+
+async def test_a_pod_that_is_seen_before_its_owner_waits_for_it() -> None:
+    some = watching("Job")
+    assert told(some, owned("p"), owned("q"), pod("alone")) == ["alone"]
+    assert told(some, owned("p", labels={"a": "b"})) == [], "it still waits, whatever changes about it"
+    assert told(some, job("j", suspend=False)) == ["j", "p", "q"], "the owner is told of first"
+    assert told(some, Gone("Job", "a/j", "batch")) == ["-a/j"], "what is known already doesn't wait again"
+
+
+async def test_a_plain_owner_gives_its_pods_back_too() -> None:
+    some = watching("Job")
+    assert told(some, owned("p")) == []
+    plain = decode_object(
+        {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "a"}}
+    )
+    assert told(some, plain) == ["p"], "the engine needs to know of the pod only"
+
+
+async def test_nobody_waits_for_an_owner_that_never_comes() -> None:
+    some = watching("Job")
+    some.push([Put(owned("p"))])
+    assert not some.settle(1_000).told
+    assert not some.settle(1_004).told
+    assert [delta.object.metadata.name for delta in some.settle(1_005).told] == ["p"]
+    some.push([Put(owned("p", labels={"a": "b"}))])
+    assert some.settle(1_006).told, "it is not held again"
+
+
+async def test_nobody_waits_for_owners_that_are_not_watched() -> None:
+    assert told(watching(), owned("p")) == ["p"]
+    assert told(watching("ReplicaSet"), owned("p", "ReplicaSet", "apps/v1")) == ["p"]
+
+
+async def test_the_pods_of_a_leader_worker_set_wait_for_it_below_their_stateful_set() -> None:
+    some = watching("LeaderWorkerSet")
+    labels = {"leaderworkerset.sigs.k8s.io/name": "llama"}
+    assert told(some, owned("llama-0", "StatefulSet", "apps/v1", labels=labels)) == []
+    template = {"spec": {"schedulerName": "windlass", "containers": [{"name": "c"}]}}
+    served = {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": "llama", "namespace": "a"},
+        "spec": {"leaderWorkerTemplate": {"size": 2, "workerTemplate": template}},
+    }
+    assert told(some, decode_object(served)) == ["llama", "llama-0"]

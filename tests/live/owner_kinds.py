@@ -15,6 +15,7 @@ from windlass.apply.owners import SUSPEND
 from windlass.kube.resources import KINDS
 
 QUEUE = "kueue.x-k8s.io/queue-name"
+LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
 GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
 GATE = "kueue.x-k8s.io/admission"
@@ -80,7 +81,7 @@ def crds_of_others() -> list[Object]:
     return [
         crd(one.kind, one.plural, one.group, one.versions[0])
         for one in KINDS
-        if not one.required and one.group not in ("kueue.x-k8s.io", "windlass.dev", "scheduling.k8s.io")
+        if not one.required and one.group not in ("", "kueue.x-k8s.io", "windlass.dev", "scheduling.k8s.io")
     ]
 
 

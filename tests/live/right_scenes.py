@@ -90,6 +90,25 @@ def claim(api: Api) -> Effect:
     )
 
 
+def local_volume(api: Api) -> Effect:
+    """A volume that is there already on a node, and that nobody else gives to the claim."""
+    kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "local"}}
+    kind |= {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+    where = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}
+    asked = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
+    spec = {**asked, "capacity": {"storage": "1Gi"}, "local": {"path": "/disk"}}
+    spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [where]}]}}
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "disk"}, "spec": spec}
+    claimed = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "scratch"}}
+    claimed["spec"] = {**asked, "resources": {"requests": {"storage": "1Gi"}}}
+    used = {"name": "d", "persistentVolumeClaim": {"claimName": "scratch"}}
+    api.create(kind, volume, claimed)
+    path = api.path_of(volume)
+    until(lambda: (api.get(path).get("status") or {}).get("phase") == "Available", 60, "the volume is free")
+    api.create(pod("local", 0, volumes=[used]))
+    return lambda: api.get(path)["spec"].get("claimRef")
+
+
 def event(api: Api) -> Effect:
     api.create(pod("told", 1))
     return lambda: [one for one in api.items(EVENTS) if one["regarding"]["name"] == "told"]
@@ -110,6 +129,16 @@ def repeated_event(api: Api) -> Effect:
 def new_workload(api: Api) -> Effect:
     api.create(job("fresh", 1, 1))
     return lambda: workload(api, "fresh")
+
+
+def changed_job(api: Api) -> Effect:
+    """A Job that waits is made larger, and its Workload has to say so: nobody may run more than was counted."""
+    waits = job("grows", 1, 200)
+    del waits["spec"]["completions"]
+    (made,) = api.create(waits)
+    until(lambda: workload(api, "grows"), 60, "it waits")
+    api.patch(api.path_of(made), {"spec": {"parallelism": 2}})
+    return lambda: workload(api, "grows")["spec"]["podSets"][0]["count"] == 2
 
 
 def admitted(api: Api) -> Effect:
@@ -262,9 +291,11 @@ SCENES: dict[Right, Scene] = {
     ("", "pods/status", "patch"): status,
     ("", "pods/eviction", "create"): eviction,
     ("", "persistentvolumeclaims", "patch"): claim,
+    ("", "persistentvolumes", "patch"): local_volume,
     ("events.k8s.io", "events", "create"): event,
     ("events.k8s.io", "events", "patch"): repeated_event,
     ("kueue.x-k8s.io", "workloads", "create"): new_workload,
+    ("kueue.x-k8s.io", "workloads", "patch"): changed_job,
     ("kueue.x-k8s.io", "workloads/status", "patch"): admitted,
     ("kueue.x-k8s.io", "clusterqueues/status", "patch"): queue_status("ClusterQueue"),
     ("kueue.x-k8s.io", "localqueues/status", "patch"): queue_status("LocalQueue"),

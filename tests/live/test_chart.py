@@ -98,7 +98,18 @@ NODE_CHOICES = NodeChoices(
 )
 
 
-@pytest.mark.parametrize(("values", "choices"), [({}, NodeChoices()), (NODE_VALUES, NODE_CHOICES)])
+NAMED = {"default": "version: v1\n", "shared": "version: v1\nflags: {migStrategy: single}\n"}
+NAMED_VALUES = {"configs": NAMED, "defaultConfig": "shared", "args": ["--honor-renames", "--interval=5"]}
+NAMED_CHOICES = NodeChoices(
+    configs=tuple(NAMED.items()), default_config="shared", arguments=("--honor-renames", "--interval=5")
+)
+
+
+@pytest.mark.parametrize(
+    ("values", "choices"),
+    [({}, NodeChoices()), (NODE_VALUES, NODE_CHOICES), (NAMED_VALUES, NAMED_CHOICES)],
+    ids=["as-is", "one-config", "named-configs"],
+)
 def test_helm_renders_the_node_agent_that_install_prints(
     binaries: Binaries, tmp_path: Path, values: dict[str, Any], choices: NodeChoices
 ) -> None:

@@ -272,6 +272,8 @@ def test_an_object_that_cannot_be_read_blocks_its_node_and_nothing_else(api: Api
     )
     assert [(each["regarding"]["name"], "series" in each) for each in told] == [("odd", False)]
     assert "gpu-fraction" in told[0]["note"], "the path says what can't be read"
+    uid = api.get(f"{PODS}/odd")["metadata"]["uid"]
+    assert told[0]["regarding"]["uid"] == uid, "whoever describes the pod finds it"
     api.patch(f"{PODS}/odd", {"metadata": {"labels": {"changed": "yes"}}})
     api.create(pod("p9", 0))
     until(lambda: bound(api, "p9"), 30, one.last_lines())

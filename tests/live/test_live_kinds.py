@@ -11,6 +11,7 @@ from tests.cluster.fixtures import Cluster
 from tests.live.owner_kinds import (
     GATE,
     GROUP_INDEX,
+    LWS_NAME,
     QUEUE,
     WORKER_INDEX,
     install_kinds_of_others,
@@ -122,6 +123,44 @@ def test_gates_are_lifted_where_there_is_nothing_to_suspend(
         until(lambda: len(bound(api)) == 4, 60, one.last_lines())
         last = (len(bound(api, f"lws-{waiting}")), len(bound(api, "group")))
         assert sorted(last) == [0, 2], "whole or not at all"
+
+
+def stateful_set(name: str) -> Object:
+    """One that makes no pods by itself."""
+    labels = {"made": "by-hand"}
+    made = {**template(1), "metadata": {"labels": labels}}
+    spec = {"replicas": 0, "serviceName": name, "selector": {"matchLabels": labels}, "template": made}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": spec,
+    }
+
+
+def test_a_group_that_comes_pod_by_pod_is_completed_before_another_begins(
+    cluster: Cluster, kubelets: Kubelets, tmp_path: Path
+) -> None:
+    """As LeaderWorkerSet's controller makes them: StatefulSets in between, workers after their leader."""
+    kubelets()
+    api = cluster.api
+    install_crds(api)
+    install_kinds_of_others(api)
+    api.create(node("n0", {GPU: "8"}), *queues(3))
+    leaders = {"size": 2, "workerTemplate": template(1)}
+    (lws,) = api.create(owner("LeaderWorkerSet", "lws", {"replicas": 2, "leaderWorkerTemplate": leaders}))
+    (between,) = api.create(stateful_set("lws"))
+    (leader, worker), others = (lws_group(between, number) for number in (0, 1))
+    for each in (leader, worker, *others):
+        each["metadata"]["labels"][LWS_NAME] = lws["metadata"]["name"]
+    with replica(cluster.kubeconfig, tmp_path / "log", "--no-leader-elect") as one:
+        api.create(leader)
+        until(lambda: bound(api, "lws-0"), 60, one.last_lines())
+        api.create(*others)
+        until(lambda: all(reasons(api, "lws-1")), 60, one.last_lines())
+        api.create(worker)
+        until(lambda: len(bound(api, "lws-0")) == 2, 60, one.last_lines())
+        assert not bound(api, "lws-1"), "one GPU is left of the quota"
 
 
 def reasons(api: Api, *prefixes: str) -> list[bool]:

@@ -11,7 +11,8 @@ from tests.cluster.api import Api, Object, until
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_kubelet import FakeKubelet, node
 from tests.cluster.fixtures import unavailable
-from tests.cluster.kueue import install_kueue, kueue_controller
+from tests.cluster.kueue import install_kueue, kueue_controller, register_webhooks
+from tests.cluster.service import free_ports
 from tests.live.replica import Replica
 from tests.live.scenes import GPU, bound
 from tests.live.test_live_queues import condition, job, queues, workload
@@ -30,8 +31,10 @@ def pair(name: str, quota: int) -> list[Object]:
 
 
 def queued(name: str, queue: str) -> Object:
+    """Made running: to stop it is the work of Kueue's webhook."""
     made = job(name, 1, 8)
     made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = queue
+    made["spec"]["suspend"] = False
     return made
 
 
@@ -48,18 +51,20 @@ def api(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Api]:
     if os.geteuid() != 0:
         unavailable("a real Kueue needs root")
     install_kueue(control_plane)
-    controller = kueue_controller(control_plane, tmp_path)
+    (hooks,) = free_ports(1)
+    controller = kueue_controller(control_plane, tmp_path, hooks)
     controller.start()
     try:
         with FakeKubelet(control_plane.api):
             until(lambda: leads(control_plane.api), 60, f"Kueue leads\n{controller.last_lines()}")
+            register_webhooks(control_plane, hooks)
             yield control_plane.api
     finally:
         controller.stop()
 
 
 def leads(api: Api) -> bool:
-    """Kueue has its lease: without webhooks that is all that Windlass can know it by."""
+    """Kueue has its lease."""
     leases = api.items("/apis/coordination.k8s.io/v1/namespaces/kueue-system/leases")
     return any(one["spec"].get("holderIdentity") for one in leases)
 
@@ -77,7 +82,8 @@ def test_kueue_decides_on_quota_and_windlass_on_places(
 ) -> None:
     flavor = {**queues(0)[0], "apiVersion": "kueue.x-k8s.io/v1beta2"}
     api.create(*(node(f"n{i}", {GPU: "8"}) for i in range(4)), flavor, *pair("main", 8), *pair("moved", 8))
-    api.create(queued("first", "main"), queued("second", "main"), queued("before", "moved"))
+    made = api.create(queued("first", "main"), queued("second", "main"), queued("before", "moved"))
+    assert all(each["spec"]["suspend"] for each in made), "Kueue's webhook has stopped them"
     one = beside(control_plane, tmp_path / "one.log")
     try:
         until(lambda: len(bound(api)) == 2, 60, f"what Kueue admitted is placed\n{one.last_lines()}")

@@ -130,3 +130,91 @@ def test_queued_jobs(cluster: Cluster, kubelets: Kubelets, tmp_path: Path) -> No
         kubelet.finish("default", name)
         until(lambda: condition(workload(api, "urgent"), "Finished") == ("True", "Succeeded"))
         until(lambda: len(bound(api, "first")) == 2, 60, f"the first Job comes back\n{one.last_lines()}")
+
+
+def admitted(api: Api, name: str) -> bool:
+    return condition(workload(api, name), "Admitted")[0] == "True"
+
+
+def test_a_workload_keeps_in_step_with_its_job(cluster: Cluster, kubelets: Kubelets, tmp_path: Path) -> None:
+    """Changed while it waits, deactivated while it runs, and left admitted but stopped by a leader that was killed."""
+    kubelets()
+    api = cluster.api
+    install_crds(api)
+    api.create(node("n0", {GPU: "8"}), *queues(8))
+    jobs = "/apis/batch/v1/namespaces/default/jobs"
+    with replica(cluster.kubeconfig, tmp_path / "log", "--no-leader-elect") as one:
+        api.create(job("first", 1, 4))
+        until(lambda: bound(api, "first"), 60, one.last_lines())
+        grows = job("grows", 1, 8)
+        del grows["spec"]["completions"]
+        api.create(grows)
+        until(lambda: workload(api, "grows"), 60, one.last_lines())
+        api.patch(f"{jobs}/grows", {"spec": {"parallelism": 2}})
+        until(lambda: workload(api, "grows")["spec"]["podSets"][0]["count"] == 2, 60, one.last_lines())
+        assert not admitted(api, "grows"), "sixteen are more than there is"
+        api.delete(f"{jobs}/grows", propagationPolicy="Background")
+
+        name = workload(api, "first")["metadata"]["name"]
+        path = f"{KUEUE}/namespaces/default/workloads/{name}"
+        api.patch(path, {"spec": {"active": False}})
+        until(lambda: not bound(api, "first"), 60, f"deactivated\n{one.last_lines()}")
+        until(lambda: condition(workload(api, "first"), "Evicted") == ("True", "Deactivated"))
+        assert condition(workload(api, "first"), "Preempted") == ("", ""), "it went for nobody's sake"
+        assert api.get(f"{jobs}/first")["spec"]["suspend"] is True
+        api.patch(path, {"spec": {"active": True}})
+        until(lambda: bound(api, "first"), 60, f"active again\n{one.last_lines()}")
+    api.patch(f"{jobs}/first", {"spec": {"suspend": True}})
+    until(lambda: not bound(api, "first"), 60)
+    assert admitted(api, "first"), "as after a kill between the two writes of an admission"
+    with replica(cluster.kubeconfig, tmp_path / "log", "--no-leader-elect") as one:
+        until(lambda: bound(api, "first"), 60, f"it is let go\n{one.last_lines()}")
+
+
+def test_a_queue_that_is_drained(cluster: Cluster, kubelets: Kubelets, tmp_path: Path) -> None:
+    """Kueue's word for it is in the conditions, and the Job comes back with its queue."""
+    kubelets()
+    api = cluster.api
+    install_crds(api)
+    api.create(node("n0", {GPU: "8"}), *queues(8))
+    queue = f"{KUEUE}/clusterqueues/team"
+    with replica(cluster.kubeconfig, tmp_path / "log", "--no-leader-elect") as one:
+        api.create(job("first", 1, 4))
+        until(lambda: bound(api, "first"), 60, one.last_lines())
+        api.patch(queue, {"spec": {"stopPolicy": "HoldAndDrain"}})
+        until(lambda: not bound(api, "first"), 60, one.last_lines())
+        until(lambda: condition(workload(api, "first"), "Evicted") == ("True", "ClusterQueueStopped"))
+        assert condition(workload(api, "first"), "Preempted") == ("", "")
+        until(lambda: condition(api.get(queue), "Active") == ("False", "Stopped"), 60, one.last_lines())
+        api.patch(queue, {"spec": {"stopPolicy": "None"}})
+        until(lambda: bound(api, "first"), 60, one.last_lines())
+
+
+def test_a_job_that_its_namespaces_quota_forbids_is_not_admitted(
+    cluster: Cluster, kubelets: Kubelets, tmp_path: Path
+) -> None:
+    """Its controller could make half of its pods: it would hold the queue's quota and never start."""
+    kubelets()
+    api = cluster.api
+    install_crds(api)
+    api.create(node("n0", {GPU: "8"}), *queues(8))
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "gpus", "namespace": "default"},
+        "spec": {"hard": {f"requests.{GPU}": "4"}},
+    }
+    api.create(quota)
+    path = api.path_of(quota)
+    until(lambda: (api.get(path).get("status") or {}).get("used"), 60, "the quota is counted")
+    with replica(cluster.kubeconfig, tmp_path / "log", "--no-leader-elect") as one:
+        api.create(job("wide", 4, 2))
+        until(lambda: condition(workload(api, "wide"), "QuotaReserved") == ("False", "Pending"), 60)
+        api.create(job("slim", 2, 2))
+        until(lambda: len(bound(api, "slim")) == 2, 60, f"what fits goes ahead\n{one.last_lines()}")
+        assert not admitted(api, "wide")
+        said = [each["message"] for each in workload(api, "wide")["status"]["conditions"]]
+        assert any("ResourceQuota of its namespace" in text for text in said)
+        api.delete("/apis/batch/v1/namespaces/default/jobs/slim", propagationPolicy="Background")
+        api.patch(path, {"spec": {"hard": {f"requests.{GPU}": "8"}}})
+        until(lambda: len(bound(api, "wide")) == 4, 60, one.last_lines())

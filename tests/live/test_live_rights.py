@@ -11,6 +11,7 @@ from tests.cluster.fake_kubelet import FakeKubelet, node
 from tests.live.bind_policy import refuse_binds
 from tests.live.owner_kinds import crds_of_others
 from tests.live.replica import replica
+from tests.live.right_scenes import changed_job, local_volume
 from tests.live.rights import USER, Roles, asked
 from tests.live.scenes import GPU, bound, condition, pod, pods
 from tests.live.test_live_queues import install_crds, job, queues
@@ -95,6 +96,8 @@ def play(api: Api, lines: Any) -> None:
     path = "/api/v1/namespaces/default/persistentvolumeclaims/data"
     selected = "volume.kubernetes.io/selected-node"
     until(lambda: selected in (api.get(path)["metadata"].get("annotations") or {}), 30, lines())
+    until(local_volume(api), 60, lines())
+    until(changed_job(api), 60, lines())
     api.create(pod("large", 16))
     until(lambda: "0/2 nodes" in condition(pods(api)["large"]).get("message", ""), 30, lines())
     refuse_binds(api, ["again"])

@@ -208,6 +208,7 @@ PREFERRED = f"{ANTI}.preferredDuringSchedulingIgnoredDuringExecution[0]"
             "expected a string or a number, found a list",
         ),
         (POD, "spec.containers[0].ports[0].hostPort", 70000, "out of range"),
+        (POD, "spec.containers[0].ports[0].protocol", "ICMP", "unknown value 'ICMP'"),
         (POD, "spec.priority", "high", "expected a whole number, found 'high'"),
         (POD, "spec.priority", 2**40, "out of range"),
         (POD, "spec.hostNetwork", "yes", "expected true or false"),

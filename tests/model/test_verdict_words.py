@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from windlass.model.times import seconds_of
-from windlass.model.verdict import Change, Limit, MoveOffer, ReasonCount, Relief, Verdict
+from windlass.model.verdict import OF_ITSELF, Change, Limit, MoveOffer, ReasonCount, Relief, Verdict
 
 SECRETS = ("blue/secret", "blue-node", "blue-queue", "dedicated=blue")
 FULL = Verdict(
@@ -49,6 +51,14 @@ def test_without_limits_the_owner_sees_counts_of_nodes_or_the_code_never_the_det
     told = Verdict("QUEUE_BEHIND_HEAD", 3, detail="waits behind blue/secret")
     assert told.public_message == "work ahead of it in its queue waits, and the queue is strict"
     assert Verdict("SOMETHING_NEW", 3, detail="blue/secret").public_message == "it waits (SOMETHING_NEW)"
+
+
+@pytest.mark.parametrize("code", sorted(OF_ITSELF))
+def test_what_concerns_only_its_own_objects_is_said_by_name(code: str) -> None:
+    assert (
+        Verdict(code, 3, detail="the claim data doesn't exist").public_message
+        == "the claim data doesn't exist"
+    )
 
 
 def test_a_planned_start_takes_the_place_of_whose_end_would_help() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -62,11 +64,11 @@ class Scene:
             *more,
         ]
 
-    def start(self, *more: str) -> None:
+    def start(self, *more: str, count: int = 8) -> None:
         self.kubelet.start()
         with (self.folder / "log").open("wb") as log:
             self.process = subprocess.Popen(self.command(*more), stderr=log)
-        until(lambda: len(self.kubelet.healthy(GPU)) == 8, 60, "the plugin is up")
+        until(lambda: len(self.kubelet.healthy(GPU)) == count, 60, "the plugin is up")
 
     def children(self, name: str = "") -> list[int]:
         assert self.process is not None
@@ -228,6 +230,39 @@ class TestLife:
         scene.process.send_signal(signal.SIGTERM)
         assert scene.process.wait(20) == 0
         assert not (scene.folder / "plugins/nvidia-gpu.sock").exists()
+
+    def test_a_process_that_dies_over_a_broken_config_comes_back_with_the_last_good_one(
+        self, scene: Scene
+    ) -> None:
+        scene.config.write_text("sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}")
+        scene.start("--parts", "plugin", count=16)
+        scene.config.write_text("flags: {migStrategy: some}")
+        until(lambda: "the last good configuration stays" in scene.log, 20, "the mistake is told")
+        (plugin,) = scene.children("plugin")
+        os.kill(plugin, signal.SIGKILL)
+        until(lambda: len(scene.kubelet.registrations) == 2, 30, "the plugin is back")
+        until(lambda: len(scene.kubelet.healthy(GPU)) == 16, 30, "with what was in force")
+        assert scene.log.count("flags.migStrategy") >= 2
+        scene.config.write_text("")
+        until(lambda: len(scene.kubelet.healthy(GPU)) == 8, 30, "and follows the file again")
+
+    def test_a_port_that_is_taken_keeps_the_exporter_off_and_nothing_else(self, scene: Scene) -> None:
+        with socket.create_server(("127.0.0.1", scene.port)):
+            scene.start()
+            until(lambda: "another exporter is live on this node" in scene.log, 20, "it says why")
+            assert len(scene.children()) == 2
+        url = f"http://127.0.0.1:{scene.port}/metrics"
+
+        def page() -> str:
+            try:
+                with urllib.request.urlopen(url, timeout=30) as answer:
+                    return str(answer.read().decode())
+            except OSError:
+                return ""
+
+        until(lambda: "DCGM_FI_DEV_GPU_TEMP" in page(), 30, "the exporter has the port once it is free")
+        assert scene.log.count("another exporter is live") == 1
+        assert len(scene.kubelet.registrations) == 1, "the plugin was not touched"
 
     def test_without_their_supervisor_the_processes_end(self, scene: Scene) -> None:
         scene.start()

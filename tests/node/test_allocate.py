@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +58,16 @@ class TestStrategies:
         assert mount.host_path == "/dev/null"
         assert mount.container_path == f"/var/run/nvidia-container-devices/{scene.inventory.gpus[0].uuid}"
 
-    def test_cdi_by_field_returns_nothing_else(self, tmp_path: Path) -> None:
+    def test_cdi_by_field_names_devices_in_no_other_way(self, tmp_path: Path) -> None:
         scene = Scene(tmp_path, {"flags": {"plugin": {"deviceListStrategy": "cdi-cri"}, "gdsEnabled": True}})
         answer = scene.give()
         assert [device.name for device in answer.cdi_devices] == [
             f"k8s.device-plugin.nvidia.com/gpu={scene.inventory.gpus[0].uuid}",
             "k8s.device-plugin.nvidia.com/gds=all",
         ]
-        assert not answer.envs
+        assert dict(answer.envs) == {"NVIDIA_GDS": "enabled"}
         assert not answer.devices
+        assert not answer.mounts
 
     def test_cdi_by_annotation(self, tmp_path: Path) -> None:
         scene = Scene(tmp_path, plugin(deviceListStrategy="cdi-annotations"))
@@ -141,6 +143,13 @@ class TestShared:
             "/dev/shm": "/run/mps/shm",
         }
 
+    @pytest.mark.parametrize("strategy", ["cdi-cri", "cdi-annotations", "volume-mounts"])
+    def test_mps_brings_them_under_every_strategy(self, tmp_path: Path, strategy: str) -> None:
+        flags = {**self.MPS["flags"], "plugin": {"deviceListStrategy": strategy}}
+        answer = Scene(tmp_path, {**self.MPS, "flags": flags}).give()
+        assert answer.envs["CUDA_MPS_PIPE_DIRECTORY"] == "/mps/nvidia.com/gpu/pipe"
+        assert {"/mps/nvidia.com/gpu/pipe", "/dev/shm"} <= {mount.container_path for mount in answer.mounts}
+
     def test_mps_refuses_two_shares(self, tmp_path: Path) -> None:
         with pytest.raises(Refused, match="maximum request size for shared resources is 1"):
             Scene(tmp_path, self.MPS).give("nvidia.com/gpu", 0, 1)
@@ -177,7 +186,11 @@ class TestRequests:
     def test_two_shares_where_they_are_forbidden(self, tmp_path: Path, way: str) -> None:
         scene = Scene(tmp_path, self.shared(way, failRequestsGreaterThanOne=True))
         assert scene.give("nvidia.com/gpu", 1).envs
-        with pytest.raises(Refused, match="gpu: 2"):
+        words = (
+            'invalid allocation request for "nvidia.com/gpu": invalid request: '
+            "maximum request size for shared resources is 1; found 2"
+        )
+        with pytest.raises(Refused, match=re.escape(words)):
             scene.give("nvidia.com/gpu", 1, 2)
 
 
@@ -206,4 +219,6 @@ class TestWhatTheOriginalsTestsExpect:
         expected = ",".join(f"k8s.device-plugin.nvidia.com/{name}" for name in names)
         key = "cdi.k8s.io/nvidia-device-plugin_uuid"
         assert dict(answer.annotations) == ({key: expected} if names else {})
-        assert not answer.envs
+        assert dict(answer.envs) == {
+            f"NVIDIA_{name.removesuffix('Enabled').upper()}": "enabled" for name in switches
+        }

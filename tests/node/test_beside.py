@@ -14,10 +14,12 @@ from tests.node.machines import machine, until
 
 from windlass.model.errors import ClusterUnreachable
 from windlass.node import beside
+from windlass.node.backend.protocol import DeviceError
 from windlass.node.beside import Beside, BesideOptions, BesideParts
 from windlass.node.config_source import ConfigSource
 from windlass.node.exporter.counters import default_counters
-from windlass.node.exporter.server import Exporter, MetricsServer
+from windlass.node.exporter.metrics_server import MetricsServer
+from windlass.node.exporter.server import Exporter
 from windlass.node.exporter.view import Holder
 from windlass.node.health import Change
 from windlass.node.journal import Journal, write_journal
@@ -80,8 +82,14 @@ class Given:
 
     def __init__(self) -> None:
         self.held: dict[str, list[Holder]] = {}
+        self.is_silent = False
 
     def holders(self, uids: object = None) -> dict[str, list[Holder]]:
+        return {} if self.is_silent else self.held
+
+    def sure_holders(self, uids: object = None) -> dict[str, list[Holder]]:
+        if self.is_silent:
+            raise DeviceError("kubelet.sock didn't answer: timed out")
         return self.held
 
 
@@ -100,7 +108,7 @@ class CountingSink(FileSink):
 
 
 class Scene:
-    def __init__(self, folder: Path, api: FakeApi, **flags: str) -> None:
+    def __init__(self, folder: Path, api: FakeApi, *, config_label: str = "", **flags: str) -> None:
         self.folder = folder
         self.api = api
         self.backend = machine(folder=folder / "machine")
@@ -119,6 +127,7 @@ class Scene:
                 interval=0.05,
                 report_seconds=0.05,
                 state=folder / "state",
+                config_label=config_label,
             ),
             BesideParts(
                 api=api,  # type: ignore[arg-type]
@@ -193,18 +202,38 @@ def test_another_owner_keeps_a_part_off_and_is_named(scenes: list[Scene], tmp_pa
     assert scene.switch.exists()
 
 
+def mig_states(scene: Scene) -> list[str]:
+    return [
+        change["labels"]["nvidia.com/mig.config.state"]
+        for change in scene.api.patches
+        if change.get("labels")
+    ]
+
+
+def test_nothing_is_cut_while_the_kubelet_cant_say_who_holds_what(
+    scenes: list[Scene], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beside, "RETRY_SECONDS", 0.05)
+    scene = started(scenes, tmp_path)
+    scene.given.is_silent = True
+    scene.api.label(**{"nvidia.com__mig.config": "all-1g.10gb"})
+    until(lambda: "failed" in mig_states(scene), 20, "the change fails")
+    assert not any(gpu.mig_enabled for gpu in scene.backend.inventory().gpus)
+    (reason,) = [
+        change["annotations"]["windlass.dev/mig-config-reason"]
+        for change in list(scene.api.patches)
+        if (change.get("labels") or {}).get("nvidia.com/mig.config.state") == "failed"
+    ]
+    assert "didn't answer" in reason
+    scene.given.is_silent = False
+    until(lambda: mig_states(scene)[-1:] == ["success"], 20, "and is made up for")
+    assert all(len(gpu.instances) == 7 for gpu in scene.backend.inventory().gpus)
+
+
 def test_mig_is_done_and_told(scenes: list[Scene], tmp_path: Path) -> None:
     scene = started(scenes, tmp_path)
     scene.api.label(**{"nvidia.com__mig.config": "all-1g.10gb"})
-
-    def states() -> list[str]:
-        return [
-            change["labels"]["nvidia.com/mig.config.state"]
-            for change in scene.api.patches
-            if change.get("labels")
-        ]
-
-    until(lambda: states() == ["pending", "success"], what="pending, then success")
+    until(lambda: mig_states(scene) == ["pending", "success"], what="pending, then success")
     assert len(scene.backend.inventory().gpus[7].instances) == 7
 
 

@@ -21,10 +21,12 @@ from windlass.node.backend.protocol import Fault
 from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.exporter.collect import collect
 from windlass.node.exporter.counters import Counter, default_counters, read_counters
+from windlass.node.exporter.counters_file import CountersFile
 from windlass.node.exporter.fields import DESCRIBED, READ, SAME_AS
 from windlass.node.exporter.made_here import MADE_HERE
+from windlass.node.exporter.metrics_server import MetricsServer
 from windlass.node.exporter.pods import PodResources, holders_of
-from windlass.node.exporter.server import Exporter, MetricsServer
+from windlass.node.exporter.server import Exporter
 from windlass.node.exporter.text import Family, Sample, write_text
 from windlass.node.exporter.view import Holder, View
 from windlass.node.plugin.rpc import lister_handler
@@ -239,7 +241,50 @@ class TestPods:
         assert asked.holders({("team", "p"): "u"}) == {"GPU-1": [Holder("p", "team", "main", "u")]}
         server.stop(0).wait()
         assert asked.holders() == {}, "no kubelet, no join, no failure"
-        asked.close()
+
+
+class TestFollowingTheCountersFile:
+    TEMPERATURE, POWER = "DCGM_FI_DEV_GPU_TEMP, gauge, t\n", "DCGM_FI_DEV_POWER_USAGE, gauge, p\n"
+
+    def exporter(self, tmp_path: Path) -> tuple[Path, Exporter, list[str]]:
+        log: list[str] = []
+        file = tmp_path / "counters.csv"
+        file.write_text(self.TEMPERATURE)
+        counters = CountersFile(file, log.append)
+        return file, Exporter(machine(count=1), counters.follow, hostname="n", root=HostRoot(tmp_path)), log
+
+    def metrics(self, exporter: Exporter) -> set[str]:
+        exporter.make_page()
+        return {
+            line.split()[2] for line in exporter.page.decode().splitlines() if line.startswith("# TYPE DCGM")
+        }
+
+    def test_a_change_is_followed(self, tmp_path: Path) -> None:
+        file, exporter, log = self.exporter(tmp_path)
+        assert self.metrics(exporter) == {"DCGM_FI_DEV_GPU_TEMP"}
+        file.write_text(self.POWER)
+        assert self.metrics(exporter) == {"DCGM_FI_DEV_POWER_USAGE"}
+        assert log == ["the counters have changed"]
+
+    @pytest.mark.parametrize(
+        "text", ["DCGM_FI_DEV_GPU_TEMP, gauge\n", "NOBODYS, gauge, x\n", "\0" * 200_000 + ","]
+    )
+    def test_a_mistake_leaves_the_last_good_ones(self, tmp_path: Path, text: str) -> None:
+        file, exporter, log = self.exporter(tmp_path)
+        file.write_text(text)
+        for _ in range(3):
+            assert self.metrics(exporter) == {"DCGM_FI_DEV_GPU_TEMP"}
+        (line,) = log
+        assert f"the last good counters stay in force: {file}:1:" in line
+        file.unlink()
+        assert self.metrics(exporter) == {"DCGM_FI_DEV_GPU_TEMP"}
+
+    def test_a_name_that_stands_there_twice_is_one_metric(self, tmp_path: Path) -> None:
+        file, exporter, _ = self.exporter(tmp_path)
+        file.write_text(self.TEMPERATURE + self.POWER + self.TEMPERATURE)
+        exporter.make_page()
+        assert exporter.page.count(b"# TYPE DCGM_FI_DEV_GPU_TEMP") == 1
+        assert exporter.page.count(b"\nDCGM_FI_DEV_GPU_TEMP{") == 1
 
 
 @st.composite
@@ -319,4 +364,4 @@ class TestServer:
     ) -> None:
         _, exporter, server = scene
         with pytest.raises(InputError, match="another exporter is live"):
-            MetricsServer(exporter, "127.0.0.1", server.port)
+            MetricsServer(exporter, "127.0.0.1", server.port).start()

@@ -126,3 +126,17 @@ class TestInstances:
         book = HealthBook(Rules(), lambda: 0.0)
         book.on_faults([Fault(uuid=card.uuid, xid=95)], inventory(card))
         assert set(book.unhealthy()) == {card.uuid}
+
+
+def test_what_is_no_xid_is_said_and_ignored() -> None:
+    log: list[str] = []
+    found = rules_from(
+        {"DP_DISABLE_HEALTHCHECKS": "48, foo,,99999999999999999999", "DP_ENABLE_HEALTHCHECKS": "xids"},
+        log=log.append,
+    )
+    assert found.ignored_xids == {48}
+    assert found.counts_all_xids
+    assert log == [
+        f"warning: DP_DISABLE_HEALTHCHECKS: ignoring malformed Xid value {word!r}"
+        for word in ("99999999999999999999", "foo")
+    ]

@@ -52,6 +52,38 @@ class TestManifests:
         done = CliRunner().invoke(install, ["node", "--config", str(config)])
         assert "flags.migStrategy" in str(done.exception)
 
+    def test_a_folder_of_configs_comes_by_name(self, tmp_path: Path) -> None:
+        for name, strategy in (("whole", "none"), ("cut", "mixed")):
+            (tmp_path / name).write_text(f"flags: {{migStrategy: {strategy}}}")
+        objects = printed("--config", str(tmp_path), "--default-config", "whole", "--arg=--honor-renames")
+        (found,) = [one for one in objects if one["kind"] == "ConfigMap"]
+        assert set(found["data"]) == {"whole", "cut"}
+        (daemon,) = [one for one in objects if one["kind"] == "DaemonSet"]
+        pod = daemon["spec"]["template"]["spec"]
+        (mount,) = [each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "config"]
+        assert pod["containers"][0]["args"][-3:] == [
+            f"--config-file-srcdir={mount['mountPath']}",
+            "--default-config=whole",
+            "--honor-renames",
+        ]
+        assert {"name": "config", "configMap": {"name": "windlass-node"}} in pod["volumes"]
+
+    @pytest.mark.parametrize(
+        ("files", "more", "words"),
+        [
+            ({"a": "{}"}, ["--default-config", "b"], "specified config b does not exist"),
+            ({"a": "flags: {migStrategy: some}"}, [], "a: flags.migStrategy"),
+            ({}, [], "no configuration files available"),
+        ],
+    )
+    def test_a_folder_with_a_mistake_is_refused(
+        self, tmp_path: Path, files: dict[str, str], more: list[str], words: str
+    ) -> None:
+        for name, text in files.items():
+            (tmp_path / name).write_text(text)
+        done = CliRunner().invoke(install, ["node", "--config", str(tmp_path), *more])
+        assert words in str(done.exception)
+
     def test_the_namespace_allows_what_the_agent_needs(self) -> None:
         (namespace,) = [one for one in printed() if one["kind"] == "Namespace"]
         assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"

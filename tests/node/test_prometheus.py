@@ -17,7 +17,8 @@ from tests.node.machines import machine, until
 
 from windlass.node.exporter.collect import collect
 from windlass.node.exporter.counters import default_counters
-from windlass.node.exporter.server import Exporter, MetricsServer
+from windlass.node.exporter.metrics_server import MetricsServer
+from windlass.node.exporter.server import Exporter
 from windlass.node.exporter.text import write_text
 from windlass.node.exporter.view import Holder, View
 from windlass.node.root import HostRoot

@@ -17,7 +17,10 @@ from windlass.node.root import HostRoot
 from windlass.sharing.mig import profile_name, profiles_of
 from windlass.sharing.mig_sizes import instance_memory_mib
 
-MODELS = ("A100-40", "A100-80", "A30", "H100", "H200", "B200", "L40S", "T4")
+MODELS = (
+    *("A100-40", "A100-80", "A30", "H100", "H200", "B200", "L40S", "T4"),
+    *("GH200-144", "GB200", "B300", "GB300"),
+)
 
 
 @pytest.mark.parametrize("model", MODELS)

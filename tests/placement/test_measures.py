@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from reference.park import A100, H100, Desk, gpu_node, mig_node, node, pod
-from windlass.placement.measures import stranded, usage
-from windlass.placement.mix import MixClass, WorkloadMix
+from windlass.placement.measures import Stranding, usage
+from windlass.placement.mix import MixClass, WorkloadMix, mix_arrays
 
 L40S = "NVIDIA-L40S"
 HALF, WHOLE = MixClass(1, 1000, 500, 1, ""), MixClass(1, 2000, 1000, 1, "")
@@ -92,6 +92,31 @@ def test_gpus_that_are_cut_already_are_free_by_their_parts():
     assert usage(desk.store.snapshot(), HALVES_AND_WHOLES).free_milli == 750
 
 
+def stranded(desk, mix, smallest_memory=0):
+    snapshot = desk.store.snapshot()
+    return Stranding(mix_arrays(mix, snapshot.models, snapshot.state), smallest_memory).of(snapshot)
+
+
+def test_gpu_is_stranded_where_the_least_of_all_classes_finds_no_memory():
+    desk = Desk(
+        gpu_node("poor", 2), gpu_node("fine", 1), pod("x", cpu="0", asks={"memory": "63Gi"}, on="poor")
+    )
+    assert stranded(desk, HALVES_AND_WHOLES, 1 << 30)["no_memory"] == 0
+    assert stranded(desk, HALVES_AND_WHOLES, 2 << 30) == {
+        "no_cpu": 0,
+        "no_memory": 2000,
+        "too_small": 0,
+        "wrong_model": 0,
+    }
+
+
+def test_a_class_that_needs_less_cpu_but_more_gpu_does_not_help_a_small_rest():
+    """300 free and one CPU: the share that would fit wants two CPUs, what is content with one wants a whole GPU."""
+    desk = Desk(gpu_node("n", 1, cpu=1), pod("x", cpu="0", share="0.7", on="n"))
+    mix = WorkloadMix((MixClass(1, 2000, 300, 1, ""), MixClass(1, 500, 1000, 1, "")), 2)
+    assert stranded(desk, mix) == {"no_cpu": 300, "no_memory": 0, "too_small": 0, "wrong_model": 0}
+
+
 def test_stranded_gpu_is_blamed_on_the_first_thing_that_leaves_no_class_standing():
     desk = Desk(
         gpu_node("fine", 1),
@@ -102,12 +127,12 @@ def test_stranded_gpu_is_blamed_on_the_first_thing_that_leaves_no_class_standing
         pod("y", cpu="500m", on="starved"),
     )
     mix = WorkloadMix((MixClass(1, 1000, 500, 1, H100),), 1)
-    assert stranded(desk.store.snapshot(), mix) == {
+    assert stranded(desk, mix) == {
         "wrong_model": 1000,
         "too_small": 200,
         "no_cpu": 2000,
         "no_memory": 0,
     }
-    assert stranded(desk.store.snapshot(), WorkloadMix()) == dict.fromkeys(
+    assert stranded(desk, WorkloadMix()) == dict.fromkeys(
         ("no_cpu", "no_memory", "too_small", "wrong_model"), 0
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reference.park import A100, H100, Desk, gpu_node, pod
-from windlass.placement.mix import PREMIUM, MixClass, WorkloadMix, mix_arrays, mix_of
+from windlass.placement.mix import PREMIUM, TERMS, MixClass, WorkloadMix, mix_arrays, mix_of
 
 
 def mix(*counted):
@@ -81,3 +82,29 @@ def test_an_empty_mix_expects_whole_gpus():
     assert found.price[999] == 0
     assert found.price[1000] > 0
     assert found.totals.tolist() == [1, 1, 1]
+
+
+def test_a_term_of_the_policy_can_be_left_out():
+    whole = expecting(MixClass(3, 1000, 500, 1, ""), MixClass(1, 2000, 1000, 1, A100))
+    nodes = (gpu_node("a", 1, model=A100), gpu_node("h", 7))
+    full = arrays(whole, *nodes)
+
+    def left_out(term):
+        return arrays(WorkloadMix(whole.classes, whole.pods, whole.all_classes, (term,)), *nodes)
+
+    def differing(found):
+        return {
+            name for name in full._fields if getattr(full, name).tolist() != getattr(found, name).tolist()
+        }
+
+    assert {term: differing(left_out(term)) for term in TERMS} == {
+        "usable": {"weight"},
+        "price": {"price"},
+        "whole": {"price"},
+        "stranded": {"totals"},
+        "models": {"scarce"},
+    }
+    price = left_out("price").price
+    assert [int(price[free]) for free in (0, 500, 1000)] == [0, 2520, 5040]
+    with pytest.raises(ValueError, match="no term 'luck'"):
+        left_out("luck")

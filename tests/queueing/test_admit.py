@@ -326,6 +326,15 @@ def test_a_queue_that_is_drained_evicts_what_runs() -> None:
     assert evicted(outcomes) == {"r": "ClusterQueueStopped"}
 
 
+def test_what_somebody_deactivates_goes() -> None:
+    queues = system([queue("q", cell(2))])
+    stopped = msgspec.structs.replace(running("r", "q", 1), active=False)
+    outcomes = decide(queues, [stopped, running("s", "q", 1)])
+    assert evicted(outcomes) == {"r": "Deactivated"}
+    leaving = msgspec.structs.replace(stopped, evicted=True)
+    assert evicted(decide(queues, [leaving])) == {}, "once is enough"
+
+
 def test_what_is_in_no_queue_gets_no_answer() -> None:
     assert decide(system([queue("q", cell(1))]), [waiting("w", "", 1)]) == []
 

@@ -91,6 +91,11 @@ class TestMeaning:
             ("H100-96", {"1g.12gb": 2, "2g.24gb": 1, "3g.48gb": 1}),
             ("H200", {"1g.18gb": 2, "2g.35gb": 1, "3g.71gb": 1}),
             ("B200", {"1g.23gb": 2, "2g.45gb": 1, "3g.90gb": 1}),
+            ("GH200-144", {"1g.18gb": 2, "2g.36gb": 1, "3g.72gb": 1}),
+            ("GB200", {"1g.23gb": 2, "2g.47gb": 1, "3g.93gb": 1}),
+            ("GB200-189", {"1g.24gb": 2, "2g.47gb": 1, "3g.95gb": 1}),
+            ("B300", {"1g.34gb": 2, "2g.67gb": 1, "3g.135gb": 1}),
+            ("GB300", {"1g.35gb": 2, "2g.70gb": 1, "3g.139gb": 1}),
         ],
     )
     def test_balanced_is_nvidias(self, model: str, wanted: dict[str, int]) -> None:
@@ -108,6 +113,12 @@ class TestMeaning:
             ("H100", {"1g.10gb": 7, "1g.10gb+me": 1, "1g.20gb": 4, "2g.20gb": 3, "3g.40gb": 2, "7g.80gb": 1}),
             ("H200", {"1g.18gb": 7, "1g.35gb": 4, "2g.35gb": 3, "3g.71gb": 2, "4g.71gb": 1, "7g.141gb": 1}),
             ("B200", {"1g.23gb": 7, "1g.45gb": 4, "2g.45gb": 3, "3g.90gb": 2, "4g.90gb": 1, "7g.180gb": 1}),
+            ("GB200", {"1g.23gb": 7, "1g.47gb": 4, "2g.47gb": 3, "3g.93gb": 2, "4g.93gb": 1, "7g.186gb": 1}),
+            ("B300", {"1g.34gb": 7, "1g.67gb": 4, "2g.67gb": 3, "3g.135gb": 2, "4g.135gb": 1, "7g.269gb": 1}),
+            (
+                "GB300",
+                {"1g.35gb": 7, "1g.70gb": 4, "2g.70gb": 3, "3g.139gb": 2, "4g.139gb": 1, "7g.278gb": 1},
+            ),
         ],
     )
     def test_each_profile_as_often_as_it_goes_in(self, model: str, most: dict[str, int]) -> None:

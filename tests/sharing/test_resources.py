@@ -50,9 +50,12 @@ class TestMigStrategies:
     @pytest.mark.parametrize(
         ("found", "words"),
         [
-            (inventory(gpu(cuts=CUT), gpu(index=1)), "all GPUs or on none"),
-            (inventory(gpu(cuts=CUT), gpu(index=1, cuts=[])), "instances on every GPU"),
-            (inventory(gpu(cuts=MIXED)), "one profile"),
+            (
+                inventory(gpu(cuts=CUT), gpu(index=1)),
+                "all devices on the node must be configured with the same migEnabled value",
+            ),
+            (inventory(gpu(cuts=CUT), gpu(index=1, cuts=[])), "device 1 has no MIG devices configured"),
+            (inventory(gpu(cuts=MIXED)), "more than one MIG device type present on node: 1g.18gb, "),
         ],
     )
     def test_single_refuses_what_it_can_not_name(self, found: Inventory, words: str) -> None:

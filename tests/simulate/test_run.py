@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reference.park import Desk, gpu_node, node, pod
+from reference.park import Desk, gpu_node, mig_node, node, pod
 from windlass.model.decision import DeviceGrant
 from windlass.simulate.placements import Placement
 from windlass.simulate.run import declared_mix, gang_pods, simulate
@@ -52,6 +52,55 @@ def test_a_day_of_four_jobs():
     assert not found.interrupted
     assert found.curve.unit == "hours"
     assert list(found.curve.at) == sorted(found.curve.at)
+
+
+def at_hours(found, second):
+    """The sample of that second: its values by the curve's field."""
+    place = found.curve.at.index(second / 3600)
+    curve = found.curve
+    return curve.waiting_jobs[place], curve.pods_refused[place], curve.stranded_milli["no_cpu"][place]
+
+
+def test_curves_count_the_jobs_that_wait_and_their_pods():
+    """At 20 a runs; b and c wait, of which c has two pods."""
+    found = simulate(trace(*DAY), "windlass")
+    assert at_hours(found, 20) == (2, 3, 0)
+    assert at_hours(found, 150) == (0, 0, 0)
+
+
+def test_curves_say_what_makes_free_gpus_useless():
+    """One of two GPUs is taken together with all CPU: the other is stranded, and a fragment for want of CPU."""
+    greedy = Job(name="a", pods=(pod("a", 1, cpu="16"),), arrival=5, duration=10)
+    found = simulate(trace(greedy, job("b", 1, at=10, lasts=5), job("c", 1, at=200, lasts=1)), "windlass")
+    assert at_hours(found, 5)[2] == 1000
+    place = found.curve.at.index(5 / 3600)
+    assert found.curve.fragmentation_causes["lack_cpu"][place] == 1000
+    assert found.curve.fragmentation_pct[place] == 50
+
+
+def test_where_pods_leave_fragmentation_is_that_of_the_fullest_moment():
+    greedy = Job(name="a", pods=(pod("a", 1, cpu="16"),), arrival=5, duration=10)
+    found = simulate(trace(greedy, job("b", 1, at=200, lasts=1)), "windlass")
+    assert (found.allocated_pct, found.fragmentation_pct) == (50, 50)
+    assert (found.fragmentation_causes["lack_cpu"], found.stranded_milli["no_cpu"]) == (1000, 1000)
+
+
+def test_parts_of_gpus_count_as_what_they_are_of_their_device():
+    """Half of one of two GPUs by MIG for 100 of 200 seconds; or 20 of its 80 GB."""
+    sliced = Job(name="a", pods=(pod("a", mig=("3g.40gb", 1)),), arrival=0, duration=100)
+    last = Job(name="b", pods=(pod("b"),), arrival=200, duration=1)
+    found = simulate(trace(sliced, last, nodes=(mig_node("n", 2),)), "windlass")
+    assert (found.gpu_milli_allocated, found.gpu_time_pct) == (500, 12.5)
+    shared = Job(name="a", pods=(pod("a", memory_mib=20 * 1024),), arrival=0, duration=100)
+    found = simulate(trace(shared, last), "windlass")
+    assert 240 < found.gpu_milli_allocated < 260
+    assert found.gpu_time_pct == 100 * found.gpu_milli_allocated * 100 / (2000 * 200)
+
+
+def test_a_replica_of_a_shared_gpu_is_not_a_whole_one():
+    one = job("a", 1, at=0, lasts=100)
+    found = simulate(trace(one, job("b", 1, at=200, lasts=1), nodes=(gpu_node("n", 1, replicas=4),)), "pack")
+    assert (found.gpu_milli_allocated, found.allocated_pct, found.gpu_time_pct) == (250, 25, 12.5)
 
 
 def test_without_retry_what_does_not_fit_is_dropped():

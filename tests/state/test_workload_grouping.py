@@ -270,6 +270,24 @@ def test_each_gang_of_a_leader_worker_set_is_a_workload() -> None:
     assert [one.pods for one in workloads[1].pod_sets] == [("eng/p",), ()]
 
 
+def test_a_leader_worker_sets_pods_are_its_own_though_stateful_sets_make_them() -> None:
+    """Its controller lets one StatefulSet make the leaders, and one for each leader the workers."""
+    name = LEADER_WORKER_SET["metadata"]["name"]
+
+    def member(worker: int, made_by: str) -> Tree:
+        labels = {
+            "leaderworkerset.sigs.k8s.io/name": name,
+            "leaderworkerset.sigs.k8s.io/group-index": "0",
+            "leaderworkerset.sigs.k8s.io/worker-index": str(worker),
+        }
+        reference = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": made_by, "controller": True}
+        return pod(f"{made_by}-{worker}", labels=labels, ownerReferences=[reference])
+
+    workloads = grouped(LEADER_WORKER_SET, member(0, name), member(1, f"{name}-0")).workloads
+    assert [one.key for one in workloads] == ["eng/train-0", "eng/train-1"]
+    assert [one.pods for one in workloads[0].pod_sets] == [("eng/train-0",), ("eng/train-0-1",)]
+
+
 def test_an_owner_of_an_unknown_kind_is_said_to_be_ungrouped() -> None:
     owner = [{"apiVersion": "example.com/v1", "kind": "Sweep", "name": "s", "controller": True}]
     made = grouped(*(pod(f"p{n}", ownerReferences=owner) for n in range(2)))
@@ -315,6 +333,14 @@ def test_the_namespaces_quota_counts_for_what_is_not_submitted() -> None:
         one.key: one.hold_code for one in grouped(RESOURCE_QUOTA, fresh("a"), fresh("b"), pod("c")).workloads
     }
     assert holds == {"eng/a": "", "eng/b": "RESOURCE_QUOTA_EXCEEDED", "eng/c": ""}
+
+
+def test_the_namespaces_quota_counts_for_what_waits_in_a_queue_without_pods() -> None:
+    tight = changed(RESOURCE_QUOTA, "spec/hard", {"requests.nvidia.com/gpu": "0"})
+    waiting = only(WORKLOAD, tight, *QUEUES)
+    assert waiting.hold_code == "RESOURCE_QUOTA_EXCEEDED"
+    assert "exceeded quota" in waiting.hold
+    assert only(ADMITTED, tight, *QUEUES).hold_code == "", "what was admitted is not taken back"
 
 
 def test_priority_classes_of_both_kinds() -> None:

@@ -167,10 +167,20 @@ class Recorder:
                 for line in status.splitlines()
                 if line.startswith(("VmRSS", "RssAnon", "VmHWM"))
             }
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+            found[name] |= {
+                line.split(":")[0]: round(int(line.split()[1]) / 1024, 1)
+                for line in rollup
+                if line.startswith(("Pss:", "Private_Clean:", "Private_Dirty:"))
+            }
             ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             found[name]["cpu_s"] = (int(ticks[11]) + int(ticks[12])) / os.sysconf("SC_CLK_TCK")
-        total = round(sum(each["VmRSS"] for each in found.values()), 1)
-        return {"processes": found, "total_mib": total, "page_bytes": len(self._metrics())}
+        return {
+            "processes": found,
+            "total_mib": round(sum(each["VmRSS"] for each in found.values()), 1),
+            "shared_pages_once_mib": round(sum(each["Pss"] for each in found.values()), 1),
+            "page_bytes": len(self._metrics()),
+        }
 
     def mig(self) -> Any:
         """The layout changes under the running agent; the kubelet hears of it, and of the way back."""

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
+from windlass.apply.kueue import FOR_NOBODY
 from windlass.kube.backoff import Backoff
 from windlass.kube.client import KubeClient
 from windlass.kube.errors import ApiError, Conflict, Fenced, NotFound, ServerAway, TooMany
@@ -123,8 +124,12 @@ class Evictor:
         self._stopped[victim.workload] = time.monotonic()
         self._done(len(victim.pods))
         for key, uid in victim.pods:
-            note = f"Preempted to make room ({victim.reason})"
-            self._recorder.record(Event(Regarding("Pod", key, uid), "Preempted", note, "Preempting"))
+            about, own = Regarding("Pod", key, uid), FOR_NOBODY.get(victim.reason, "")
+            if own:
+                self._recorder.record(Event(about, "Evicted", own, "Evicting"))
+            else:
+                note = f"Preempted to make room ({victim.reason})"
+                self._recorder.record(Event(about, "Preempted", note, "Preempting"))
 
     async def _write_down(self, victim: Victim) -> None:
         if victim.note is None:

@@ -21,6 +21,7 @@ from windlass.model.times import timestamp_of
 from windlass.model.topology import HOSTNAME
 from windlass.model.workload import Workload
 from windlass.placement.lifetimes import DURATION_EXCEEDED, GANG_BELOW_MINIMUM
+from windlass.queueing.outcome import CLUSTER_QUEUE_STOPPED, DEACTIVATED, LOCAL_QUEUE_STOPPED
 
 Tree = dict[str, Any]
 
@@ -33,6 +34,14 @@ class WorkloadQueue(msgspec.Struct, frozen=True):
     version: str
 
 
+FOR_NOBODY = {
+    DURATION_EXCEEDED: "Its declared time was over",
+    GANG_BELOW_MINIMUM: "Too few of its pods were left",
+    CLUSTER_QUEUE_STOPPED: "The ClusterQueue is stopped",
+    LOCAL_QUEUE_STOPPED: "The LocalQueue is stopped",
+    DEACTIVATED: "The workload is deactivated",
+}
+"""Reasons to stop a workload that nobody else profits from, in words: it was not preempted then."""
 LONGEST_NAME = 63
 MANAGED_BY = {"app.kubernetes.io/managed-by": "windlass"}
 
@@ -72,6 +81,19 @@ def workload_of(raw: Tree, owner: Owner, templates: Mapping[str, Tree], queue: W
     }
 
 
+def is_written_by_windlass(wire: WorkloadObject) -> bool:
+    return MANAGED_BY.items() <= wire.metadata.labels.items()
+
+
+def fits_owner(wire: WorkloadObject, owner: Owner, queue: str) -> bool:
+    """Whether the Workload still says what the owner does: people change what waits."""
+    said = [
+        (one.name, one.count, one.min_count or one.count, one.template.spec) for one in wire.spec.pod_sets
+    ]
+    meant = [(one.name, one.count, one.min_count or one.count, one.template.spec) for one in owner.sets]
+    return said == meant and wire.spec.queue_name == queue
+
+
 def admission_status(
     wire: WorkloadObject,
     admit: Admit,
@@ -105,19 +127,19 @@ def admission_status(
     }
 
 
-def eviction_status(wire: WorkloadObject, reason: str, message: str, now: int) -> Tree:
-    """The status of a Workload that had to give way: it queues again where it was.
-
-    One that was stopped for nobody's sake (its time was over, a member was lost) was not preempted.
-    """
-    why = reason if reason in (DURATION_EXCEEDED, GANG_BELOW_MINIMUM) else "Preempted"
+def eviction_status(wire: WorkloadObject, reason: str, now: int) -> Tree:
+    """The status of a Workload that had to go: unless somebody has deactivated it, it queues again where it was."""
+    why = reason if reason in FOR_NOBODY else "Preempted"
+    message = FOR_NOBODY.get(reason, f"Preempted to accommodate a workload: {reason}")
     changes = [
         _condition("QuotaReserved", "False", "Pending", message, now),
         _condition("Admitted", "False", "NoReservation", "The workload has no reservation", now),
         _condition("Evicted", "True", why, message, now),
-        _condition("Requeued", "True", why, "It waits in its queue again", now),
     ]
-    changes += [_condition("Preempted", "True", reason, message, now)] if why == "Preempted" else []
+    if reason != DEACTIVATED:
+        changes.append(_condition("Requeued", "True", why, "It waits in its queue again", now))
+    if why == "Preempted":
+        changes.append(_condition("Preempted", "True", reason, message, now))
     counts = {one.reason: one.count for one in wire.status.scheduling_stats.evictions}
     counts[why] = counts.get(why, 0) + 1
     return {

@@ -1,24 +1,38 @@
-"""Claims that wait for their first consumer: they are told the node, and the bind waits until they have a volume.
+"""Claims that wait for their first consumer: a volume that is on the node is kept for them, or they are told the node
+so that one is made there; and the bind waits until they have it.
 
-Called by the scheduler before a bind, with what its informers know of the claims.
+Called by the scheduler before a bind, with what its informers know of claims and volumes.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
 
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, Status
-from windlass.kube.writes import select_node
+from windlass.kube.errors import ApiError, Fenced, Status
+from windlass.kube.request import Request
+from windlass.kube.writes import SELECTED_NODE, keep_volume, select_node
 from windlass.model.pod import Pod
-from windlass.model.volume import PersistentVolumeClaim
+from windlass.model.volume import PersistentVolume, PersistentVolumeClaim
 
 LONGEST_WAIT = 600.0
 """As kube-scheduler's bindTimeoutSeconds."""
 LOOK_EVERY = 0.25
 
 ClaimLookup = Callable[[str], PersistentVolumeClaim | None]
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What a pod that goes to a node needs of its volumes."""
+
+    node: str
+    claims: Sequence[str]
+    """Those that have no volume yet."""
+    there: Mapping[str, PersistentVolume]
+    """Claim → the volume on that node that is to be kept for it."""
 
 
 def claim_keys(pod: Pod) -> list[str]:
@@ -38,15 +52,47 @@ def unbound_claims(pod: Pod, look: ClaimLookup) -> list[str]:
     return [key for key, claim in found if claim is not None and claim.status.phase != "Bound"]
 
 
-async def provide_volumes(client: KubeClient, claims: Sequence[str], node: str, look: ClaimLookup) -> None:
-    """Say where the pod will be, and wait until each claim has its volume."""
-    for claim in claims:
-        await client.send(select_node(claim, node))
+async def provide_volumes(
+    client: KubeClient, wanted: Wanted, look: ClaimLookup, may_write: Callable[[], bool]
+) -> None:
+    """Say which volume or which node it will be, and wait until each claim has its volume."""
+    for claim in wanted.claims:
+        await client.send(_request(claim, wanted, look), may_write)
+    told: set[str] = set()
     deadline = asyncio.get_running_loop().time() + LONGEST_WAIT
     while True:
-        waiting = [key for key in claims if (found := look(key)) is None or found.status.phase != "Bound"]
+        waiting = [key for key in wanted.claims if not _has_volume(key, wanted, look, told)]
         if not waiting:
             return
+        if not may_write():
+            raise Fenced(f"volumes of {', '.join(waiting)} are not waited for: the lease is lost")
         if asyncio.get_running_loop().time() > deadline:
-            raise ApiError(504, Status(message=f"claims {', '.join(waiting)} got no volume"))
+            raise _failed(504, f"claims {', '.join(waiting)} got no volume")
         await asyncio.sleep(LOOK_EVERY)
+
+
+def _request(claim: str, wanted: Wanted, look: ClaimLookup) -> Request:
+    volume, found = wanted.there.get(claim), look(claim)
+    if volume is None or found is None:
+        return select_node(claim, wanted.node)
+    return keep_volume(volume.metadata.name, volume.metadata.resource_version, claim, found.metadata.uid)
+
+
+def _has_volume(key: str, wanted: Wanted, look: ClaimLookup, told: set[str]) -> bool:
+    """Whether the claim has got it; raises where it won't. `told`: claims that were seen to know the node."""
+    claim = look(key)
+    if claim is None:
+        raise _failed(404, f"claim {key} is gone")
+    if claim.status.phase == "Bound":
+        return True
+    if claim.metadata.annotations.get(SELECTED_NODE) == wanted.node:
+        told.add(key)
+    elif key in told:
+        raise _failed(
+            503, f"claim {key} can't have a volume on {wanted.node}: its provisioner gave the node back"
+        )
+    return False
+
+
+def _failed(code: int, message: str) -> ApiError:
+    return ApiError(code, Status(message=message))

@@ -43,6 +43,8 @@ class Run(msgspec.Struct, frozen=True):
     apart: int = 0
     """Above 0: played in a new process and measured for speed and memory only, so that both are its own. The number
     tells repetitions apart."""
+    without: tuple[str, ...] = ()
+    """Terms of the `windlass` policy that are left out."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -79,6 +81,7 @@ class Player:
             seed=seed,
             placements=None if run.apart else placements.append,
             on_progress=lambda done, total: on_progress(done / max(total, 1)),
+            without=run.without,
         )
         cpu_s = time.process_time() - started
         if result.interrupted:

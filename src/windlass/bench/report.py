@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windlass import __version__
+from windlass.bench.ablation import ablation
 from windlass.bench.bounds import distance_to_bounds
 from windlass.bench.churn import churn
 from windlass.bench.equality import equality
@@ -27,12 +28,13 @@ if TYPE_CHECKING:
 
 API_VERSION = "windlass.dev/v1"
 KIND = "BenchReport"
-PARTS = ("equality", "quality", "bounds", "others", "churn", "speed")
+PARTS = ("equality", "quality", "bounds", "ablation", "others", "churn", "speed")
 
 
 def parts_of(names: Sequence[str], scale: Scale, traces_dir: Path | None) -> list[Part]:
     """The named parts; those that need the public traces are left out where there are none."""
     known = {
+        "ablation": lambda: ablation(scale, traces_dir),
         "others": lambda: other_traces(scale, traces_dir),
         "churn": lambda: churn(scale, traces_dir),
         "speed": lambda: speed(scale, traces_dir),

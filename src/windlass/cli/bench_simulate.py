@@ -19,7 +19,7 @@ from windlass.model.errors import InputError
 @click.option(
     "--part",
     type=NameList(),
-    help="Only these: equality, quality, bounds, others, churn, speed.",
+    help="Only these: equality, quality, bounds, ablation, others, churn, speed.",
 )
 @jobs_option("Speed is always measured by one run at a time.")
 @output_option("table", "wide", "json", "yaml", "markdown")

@@ -101,7 +101,8 @@ def _invoke(command: click.Command, arguments: list[str], program: str) -> int:
 def _usage_line(error: click.UsageError) -> str:
     line = error.format_message()
     if error.ctx is not None and error.ctx.command.get_help_option(error.ctx) is not None:
-        line += f" See '{error.ctx.command_path} --help'."
+        stop = "" if line.endswith((".", "?", "!")) else "."
+        line += f"{stop} See '{error.ctx.command_path} --help'."
     return line
 
 

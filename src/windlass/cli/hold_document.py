@@ -11,7 +11,7 @@ import msgspec
 
 from windlass.model.decision import Hold
 from windlass.model.times import timestamp_of
-from windlass.model.verdict import Change, Limit, MoveOffer, Relief
+from windlass.model.verdict import Change, Limit, MoveOffer, Relief, Verdict
 
 
 class Document(msgspec.Struct, frozen=True, rename="camel"):
@@ -55,7 +55,7 @@ class HoldChange(Document, frozen=True):
     """A smaller or looser request that would start now; the engine has tried it."""
 
     kind: str
-    """`pods`, `gpus`, `share`, `cpu`, `memory`, `topology`, `model`, `selector` or `toleration`."""
+    """`pods`, `gpus`, `share`, `cpu`, `memory`, `resource`, `topology`, `model`, `selector` or `toleration`."""
     text: str
     """As it goes on from “it would start now”."""
     pod_set: str
@@ -107,6 +107,8 @@ class HoldDocument(Document, frozen=True):
     """The smallest change first; empty where no single change was found that helps."""
     moves: tuple[HoldMove, ...]
     estimate: HoldEstimate
+    remedy: str
+    """What would lift it where neither the end of others nor another request does; else empty."""
 
 
 STRUCTS = (HoldDocument, HoldLimit, HoldRelief, HoldChange, HoldMove, HoldEstimate)
@@ -126,10 +128,22 @@ def hold_document(hold: Hold) -> dict[str, Any]:
         relief=None if verdict.relief is None else _relief(verdict.relief),
         changes=tuple(map(_change, verdict.changes)),
         moves=tuple(map(_move, verdict.moves)),
-        estimate=HoldEstimate(start, verdict.ahead, verdict.outlook),
+        estimate=HoldEstimate(start, verdict.ahead, _basis(verdict)),
+        remedy=verdict.remedy,
     )
     document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(made))
     return document
+
+
+def _basis(verdict: Verdict) -> str:
+    """Where nothing was planned, why; empty only where nothing was worked out."""
+    if verdict.outlook or not verdict.limits:
+        return verdict.outlook
+    if verdict.is_infeasible:
+        return "no planned start: it would not fit even if nothing else ran"
+    if verdict.relief is not None:
+        return verdict.relief.basis
+    return "no planned start: what holds it is not known to end with time"
 
 
 def _limit(one: Limit) -> HoldLimit:

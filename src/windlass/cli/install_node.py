@@ -19,6 +19,7 @@ EXAMPLES = """\b
 Examples:
   windlass install node | kubectl apply --server-side -f -
   windlass install node --runtime-class nvidia --config config.yaml --parts plugin,exporter
+  windlass install node --config configs/ --default-config whole --arg=--honor-renames
 """
 
 
@@ -35,8 +36,13 @@ Examples:
 @click.option("--runtime-class", default="", help="The runtime that brings the driver in, such as nvidia.")
 @click.option(
     "--config",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="A device plugin config, v1.",
+    type=click.Path(path_type=Path, exists=True),
+    help="A device plugin config, v1; or a folder of them, of which a node's label picks one by its name "
+    "(nvidia.com/device-plugin.config).",
+)
+@click.option("--default-config", default="", help="Which of the folder's nodes without the label get.")
+@click.option(
+    "--arg", "arguments", multiple=True, help="One more argument of `windlass node run`, as often as needed."
 )
 @click.option("--node-selector", default="", help="Labels such as pool=gpu, instead of NFD's PCI labels.")
 def install_node(
@@ -47,6 +53,8 @@ def install_node(
     label_sink: str,
     runtime_class: str,
     config: Path | None,
+    default_config: str,
+    arguments: tuple[str, ...],
     node_selector: str,
 ) -> None:
     """Print the manifests that put the node agent onto every node with NVIDIA GPUs. Nothing is applied."""
@@ -62,9 +70,14 @@ def install_node(
         parts=parts,
         label_sink=label_sink,
         runtime_class=runtime_class,
-        config=_checked(config) if config is not None else "",
+        config=_checked(config) if config is not None and config.is_file() else "",
+        configs=_named(config, default_config) if config is not None and config.is_dir() else (),
+        default_config=default_config,
+        arguments=arguments,
         node_selector=_labels(node_selector),
     )
+    if default_config and not choices.configs:
+        raise click.UsageError("--default-config is for a --config that is a folder")
     click.echo(to_yaml(node_manifests(choices)), nl=False)
 
 
@@ -98,6 +111,18 @@ def _checked(path: Path) -> str:
     except InputError as error:
         raise error.with_context(file=str(path)) from None
     return path.read_text(encoding="utf-8")
+
+
+def _named(folder: Path, default: str) -> tuple[tuple[str, str], ...]:
+    """Name and text of every config of a folder; the default has to be one of them."""
+    from windlass.node.named_configs import EMPTY, NamedConfigs, choose_name
+
+    names = NamedConfigs(folder, folder).names()
+    try:
+        choose_name("", names, default, (EMPTY,))
+    except InputError as error:
+        raise error.with_context(file=str(folder)) from None
+    return tuple((name, _checked(folder / name)) for name in sorted(names))
 
 
 def _labels(text: str) -> tuple[tuple[str, str], ...]:

@@ -27,6 +27,7 @@ GPU_LABELS = (
 )
 """Any of them says that the node has an NVIDIA GPU: NFD's, by PCI class or without, and the GPU operator's."""
 CONFIG_KEY = "config.yaml"
+CONFIG_FOLDER = "/etc/windlass"
 HOST_PATHS = {
     "device-plugins": ("/var/lib/kubelet/device-plugins", "/var/lib/kubelet/device-plugins"),
     "pod-resources": ("/var/lib/kubelet/pod-resources", "/var/lib/kubelet/pod-resources"),
@@ -50,13 +51,19 @@ class NodeChoices(msgspec.Struct, frozen=True, kw_only=True):
     runtime_class: str = ""
     config: str = ""
     """Text of a device plugin config; empty for the defaults."""
+    configs: tuple[tuple[str, str], ...] = ()
+    """Several instead, name and text; a label of the node picks one."""
+    default_config: str = ""
+    """Which of them nodes without the label get."""
+    arguments: tuple[str, ...] = ()
+    """More of `windlass node run`."""
     node_selector: tuple[tuple[str, str], ...] = ()
     """Instead of the PCI labels."""
 
 
 def node_manifests(choices: NodeChoices) -> list[Tree]:
     """All objects, in the order in which they are applied."""
-    config = [_config(choices)] if choices.config else []
+    config = [_config(choices)] if choices.config or choices.configs else []
     return [
         _namespace(choices),
         _account(choices),
@@ -143,7 +150,8 @@ def _policy(choices: NodeChoices) -> list[Tree]:
 
 
 def _config(choices: NodeChoices) -> Tree:
-    return {**_object("v1", "ConfigMap", choices), "data": {CONFIG_KEY: choices.config}}
+    data = dict(choices.configs) or {CONFIG_KEY: choices.config}
+    return {**_object("v1", "ConfigMap", choices), "data": data}
 
 
 def _daemon(choices: NodeChoices) -> Tree:
@@ -162,7 +170,7 @@ def _pod(choices: NodeChoices) -> Tree:
         {"name": name, "hostPath": {"path": outside, "type": "DirectoryOrCreate"}}
         for name, (outside, _) in HOST_PATHS.items()
     ]
-    if choices.config:
+    if choices.config or choices.configs:
         volumes.append({"name": "config", "configMap": {"name": NAME}})
     pod: Tree = {
         "serviceAccountName": NAME,
@@ -195,9 +203,15 @@ def _container(choices: NodeChoices) -> Tree:
         *("node", "run", f"--parts={','.join(choices.parts)}"),
         *(f"--label-sink={choices.label_sink}", f"--namespace={choices.namespace}"),
     ]
-    if choices.config:
-        arguments.append(f"--config-file=/etc/windlass/{CONFIG_KEY}")
-        mounts.append({"name": "config", "mountPath": "/etc/windlass", "readOnly": True})
+    if choices.configs:
+        arguments.append(f"--config-file-srcdir={CONFIG_FOLDER}")
+    elif choices.config:
+        arguments.append(f"--config-file={CONFIG_FOLDER}/{CONFIG_KEY}")
+    if choices.default_config:
+        arguments.append(f"--default-config={choices.default_config}")
+    if choices.configs or choices.config:
+        mounts.append({"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True})
+    arguments += choices.arguments
     return {
         "name": "agent",
         "image": choices.image,

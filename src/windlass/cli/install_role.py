@@ -21,8 +21,9 @@ WRITES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("", "pods/status", ("patch",)),
     ("", "pods/eviction", ("create",)),
     ("", "persistentvolumeclaims", ("patch",)),  # selected-node
+    ("", "persistentvolumes", ("patch",)),  # kept for a claim
     ("events.k8s.io", "events", ("create", "patch")),
-    (KUEUE, "workloads", ("create",)),
+    (KUEUE, "workloads", ("create", "patch")),
     (KUEUE, "workloads/status", ("patch",)),
     (KUEUE, "clusterqueues/status", ("patch",)),
     (KUEUE, "localqueues/status", ("patch",)),

@@ -13,6 +13,7 @@ from windlass.cli.node_options import hardware_options, open_backend
 from windlass.cli.output import note, output_option, print_document, print_table
 from windlass.model.errors import InputError
 from windlass.node.config_source import read_yaml
+from windlass.sharing.in_vain import in_vain
 from windlass.sharing.plugin_config import PluginConfig, resolve_config
 from windlass.sharing.resources import Resource, resources_of
 
@@ -47,7 +48,8 @@ def explain_config(
         resources = resources_of(inventory, config)
     except InputError as error:
         raise error.with_context(file=str(file)) from None
-    for warning in config.warnings:
+    warnings = [*config.warnings, *in_vain(inventory, config)]
+    for warning in warnings:
         note(f"warning: {warning}")
     rows = [explain(resource, config) for resource in resources]
     if output == "table":
@@ -60,7 +62,7 @@ def explain_config(
                 "resources": rows,
                 "migStrategy": config.mig_strategy,
                 "deviceListStrategy": list(config.device_list_strategy),
-                "warnings": list(config.warnings),
+                "warnings": warnings,
             },
             output,
         )

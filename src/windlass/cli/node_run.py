@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,10 @@ import click
 from windlass.cli.errors import unknown_name
 from windlass.cli.node_options import FILE, FOLDER, hardware_options
 from windlass.cli.parameters import NameList
-from windlass.node.agent import AgentOptions, check_options, commands, forget_old_switch
+from windlass.model.errors import InputError
+from windlass.node.agent import AgentOptions, commands, forget_old_switch
+from windlass.node.agent_check import check_options
+from windlass.node.named_configs import LABEL
 from windlass.node.owners import PARTS
 from windlass.node.supervisor import become_supervisor
 from windlass.sharing.plugin_fields import ALIASES, FIELDS
@@ -22,6 +26,16 @@ Examples:
   windlass node run --parts plugin,exporter --mig-strategy mixed
   windlass node run --fleet fleet.yaml --root sim --without-api --device-plugins sim/plugins
 """
+
+
+def _interval() -> float:
+    """dcgm-exporter's own variable, in its own unit."""
+    text = os.environ.get("DCGM_EXPORTER_INTERVAL", "")
+    if not text:
+        return 30.0
+    if not (text.isascii() and text.isdigit()):
+        raise InputError(f"{text[:64]!r} is no number of milliseconds", path="DCGM_EXPORTER_INTERVAL")
+    return int(text) / 1000
 
 
 def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,6 +54,30 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--parts", type=NameList(), default=",".join(PARTS), show_default=True, help="What to run.")
 @click.option("--config-file", type=FILE, envvar="CONFIG_FILE", help="NVIDIA's device plugin config, v1.")
 @click.option(
+    "--config-file-srcdir",
+    type=FOLDER,
+    envvar="CONFIG_FILE_SRCDIR",
+    help="Several configs by name instead, such as a mounted ConfigMap; the node's label picks one.",
+)
+@click.option(
+    "--node-label",
+    default=LABEL,
+    show_default=True,
+    envvar="NODE_LABEL",
+    help="The label that picks a config of --config-file-srcdir.",
+)
+@click.option(
+    "--default-config", default="", envvar="DEFAULT_CONFIG", help="The config of nodes without the label."
+)
+@click.option(
+    "--fallback-strategies",
+    type=NameList(),
+    default="named,single",
+    show_default=True,
+    envvar="FALLBACK_STRATEGIES",
+    help="Without label and default: named (the one called default), single (the only one), empty (none).",
+)
+@click.option(
     "--honor-renames",
     is_flag=True,
     help="Keep rename, devices and names by pattern, which the original reads and ignores.",
@@ -56,7 +94,11 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Address of the exporter.",
 )
 @click.option(
-    "--interval", type=click.FloatRange(0.1), default=30.0, show_default=True, help="Seconds between passes."
+    "--interval",
+    type=float,
+    default=_interval,
+    show_default="30, or DCGM_EXPORTER_INTERVAL, which counts milliseconds",
+    help="Seconds between passes.",
 )
 @click.option(
     "--state", type=FOLDER, default="/run/windlass", show_default=True, help="Where the parts leave word."

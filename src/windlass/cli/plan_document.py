@@ -41,7 +41,13 @@ def decision_document(decision: Decision) -> dict[str, Any]:
                 "kind": decision.kind,
                 "queue": decision.queue,
                 "podSets": [
-                    {"name": one.name, "count": one.count, "flavors": one.flavors, "nodes": one.nodes}
+                    {
+                        "name": one.name,
+                        "count": one.count,
+                        "flavors": one.flavors,
+                        "nodes": one.nodes,
+                        **({"wanted": one.wanted} if one.wanted else {}),
+                    }
                     for one in decision.pod_sets
                 ],
                 "after": list(decision.after),
@@ -142,7 +148,7 @@ def _admit_text(admit: Admit) -> str:
         more = f" and {len(one.nodes) - MOST_NODES} more" if len(one.nodes) > MOST_NODES else ""
         flavors = "/".join(dict.fromkeys(one.flavors.values()))
         parts.append(
-            f"{one.name} {_pods_text(one.count)}"
+            f"{one.name} {f'{one.count} of ' if one.wanted else ''}{_pods_text(one.wanted or one.count)}"
             + (f" on {', '.join(nodes)}{more}" if nodes else "")
             + (f" as {flavors}" if flavors else "")
         )

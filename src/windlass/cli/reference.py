@@ -116,13 +116,14 @@ What `windlass plan schedule … -o json` (or `-o yaml`) prints. Fields are only
 | decision | fields |
 | --- | --- |
 | `evict` | `workload`, `pods`, `for` (the workload that needs the room), `reason` |
-| `admit` | `workload`, `kind`, `queue`, `podSets` (`name`, `count`, `flavors`, `nodes`: node → pods), `after` |
+| `admit` | `workload`, `kind`, `queue`, `podSets` (`name`, `count`, `wanted`, `flavors`, `nodes`), `after` |
 | `bind` | `pod`, `node`, `devices` (`index`, `milli` of a share, `profile` of a MIG instance), `after` |
 | `reserve` | `workload`, `domain`, `from`, `until`, `nodes`: room that is kept for a planned start or a reservation |
 | `hold` | see [HoldDocument](#holddocument) |
 
-`after` names the workloads that have to be gone first. Of what is held, the first ones are explained: what binds them,
-whose end would help, and which smaller request would start now. The rest has its code and its message.
+`after` names the workloads that have to be gone first. `nodes` is node → pods; `wanted` stands where only some of its
+pods start, and says how many a set asks for. Of what is held, the first ones are explained: what binds them, whose end
+would help, and which smaller request would start now. The rest has its code and its message.
 """
 
 DIAGNOSIS_INTRODUCTION = """\

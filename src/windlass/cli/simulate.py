@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from windlass import __version__
 from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, unknown_name
@@ -71,8 +72,16 @@ class Options:
     output: str
 
 
+def complete_trace(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """For the shell: the names of traces that go on like this, and files."""
+    from windlass.simulate.traces import list_traces
+
+    names = [info.name for info in list_traces(None) if info.name.startswith(incomplete)]
+    return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]
+
+
 @click.command(epilog=EXAMPLES)
-@click.argument("trace", nargs=-1)
+@click.argument("trace", nargs=-1, shell_complete=complete_trace)
 @click.option(
     "-p", "--policy", type=PolicyList(), default="windlass", show_default=True, help="Policies to compare."
 )
@@ -164,6 +173,8 @@ def _refuse_mistakes(options: Options) -> None:
         check_writable(options.plot)
     if options.placements is not None:
         check_writable(options.placements)
+        if options.plot is not None and options.plot.absolute() == options.placements.absolute():
+            raise InputError("--plot and --placements name the same file", file=str(options.plot))
     if options.explain and len(_specs(options)) > 1:
         raise InputError("--explain is about one run", remedy="name one trace, one policy and one seed")
 

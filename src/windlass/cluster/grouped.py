@@ -51,6 +51,7 @@ class GroupedWorkloads:
         self._entries: dict[Place, dict[Name, Any]] = {}
         """Entry → the objects that claim it; the last one has it."""
         self._rules: dict[Name, Any] = {}
+        self._quotas: dict[Name, ResourceQuota] = {}
         self._namespaces: Mapping[str, object] = {}
         self._rules_changed = True
 
@@ -86,6 +87,7 @@ class GroupedWorkloads:
             self._enter(self._book, name, extras.get(name))
         if self._rules_changed:
             self._set_rules(self._book)
+        self._book.set_quotas(self._quotas.values())
         for node in self._nodes:
             self._book.put_node(node, cluster.grouped_nodes.get(node))
         for key in sorted(self._pods):
@@ -101,6 +103,11 @@ class GroupedWorkloads:
 
     def _enter(self, book: WorkloadBook, name: Name, thing: Any) -> None:
         """An object came, changed, or is gone (None)."""
+        if isinstance(thing, ResourceQuota):
+            self._quotas[name] = thing
+            return
+        if self._quotas.pop(name, None) is not None:
+            return
         place, entry = self._entry(thing)
         known = self._places.pop(name, None)
         if known is not None and known != place:
@@ -153,6 +160,6 @@ class GroupedWorkloads:
         book.set_rules(
             queue_system([*self._namespaces.values(), *things]),
             [thing for thing in things if isinstance(thing, LimitRange)],
-            [thing for thing in things if isinstance(thing, ResourceQuota)],
+            self._quotas.values(),
         )
         self._rules_changed = False

@@ -15,7 +15,7 @@ from windlass.cluster.grouped import Cluster, GroupedWorkloads, Name
 from windlass.cluster.likeness import is_same
 from windlass.cluster.objects import ClusterObjects
 from windlass.cluster.resources import ResourceBook
-from windlass.cluster.workloads import Grouping
+from windlass.cluster.workloads import Grouping, says_its_limit, says_where_it_belongs
 from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.errors import InputError
 from windlass.model.objects import name_of
@@ -49,8 +49,8 @@ class OtherObjects:
         """Kind and key → the extras of that name, one an API group."""
         self._changed: dict[Name, None] = {}
         self._workloads = GroupedWorkloads()
-        self._close: set[str] = set()
-        """Pods of gangs that want to be close together."""
+        self._telling: set[str] = set()
+        """Pods that say where they belong, for how long they run, or how close together their gang wants to be."""
         self._reservations: tuple[Reservation, ...] | None = None
         self._budgets: tuple[PodDisruptionBudget, ...] | None = None
         self.run_times: dict[str, RunTimes] = {}
@@ -108,21 +108,21 @@ class OtherObjects:
 
     def pod_came(self, key: str, pod: Pod) -> None:
         self.pod_changed(key)
-        if asks_to_be_close(pod):
-            self._close.add(key)
+        if asks_to_be_close(pod) or says_where_it_belongs(pod) or says_its_limit(pod):
+            self._telling.add(key)
 
     def pod_left(self, key: str) -> None:
         self.pod_changed(key)
-        self._close.discard(key)
+        self._telling.discard(key)
 
     def node_changed(self, name: str) -> None:
         self._workloads.node_changed(name)
 
     def group(self, cluster: Cluster, now: int) -> tuple[QueueSystem, Grouping]:
-        """Queues and workloads, where any object says that there are some, or a gang wants to be close together."""
+        """Queues and workloads, where any object or pod says that there are some."""
         changed, self._changed = self._changed, {}
         namespaces = self.looked_up.namespaces
-        if not self._extras and not self._close:
+        if not self._extras and not self._telling:
             return self._workloads.none()
         return self._workloads.group(cluster, self._extras, changed, namespaces, now)
 

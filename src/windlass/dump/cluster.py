@@ -20,7 +20,7 @@ from windlass.model.fleet_spec import Fleet
 from windlass.model.kueue import WorkloadObject
 from windlass.model.kueue.wire import LocalQueueObject
 from windlass.model.meta import ObjectMeta
-from windlass.model.objects import Unreadable
+from windlass.model.objects import OtherObject, Unreadable
 from windlass.model.owners import OwnerObject
 from windlass.model.pod import Pod
 from windlass.model.podgroup import PodGroupObject
@@ -99,6 +99,12 @@ def _expanded(source: SourceObject) -> list[object]:
 
 def _submit(book: _Book, source: SourceObject, namespace: str) -> None:
     thing = source.value
+    if isinstance(thing, OtherObject) and _makes_pods(source.raw):
+        book.notes.append(
+            f"{source.kind} {thing.metadata.namespace or namespace}/{thing.metadata.name} ({thing.api_version}) is of "
+            "a kind that is not known: it is not guessed which of its pods start together, and nothing is decided for it "
+            "(hand in its pods, with the label kueue.x-k8s.io/pod-group-name if they start together)"
+        )
     if not isinstance(thing, NAMESPACED):
         book.put(source)
         return
@@ -119,6 +125,13 @@ def _submit(book: _Book, source: SourceObject, namespace: str) -> None:
         book.notes.append(f"Pod {before.key} is in the dump already, and stays as it is there")
     elif isinstance(before, NAMESPACED):
         book.things[key] = _updated(thing, before, fresh)
+
+
+def _makes_pods(raw: object) -> bool:
+    """Whether a pod template stands somewhere in it."""
+    if isinstance(raw, dict):
+        return "containers" in raw or any(map(_makes_pods, raw.values()))
+    return isinstance(raw, list) and any(map(_makes_pods, raw))
 
 
 def _fresh(thing: Submittable | LocalQueueObject, metadata: ObjectMeta) -> object:

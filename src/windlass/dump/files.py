@@ -55,6 +55,12 @@ class SourceObject:
     document: Document
     item: int | None
 
+    @property
+    def raw(self) -> object:
+        """As it was written."""
+        value = self.document.value
+        return value["items"][self.item] if self.item is not None and isinstance(value, dict) else value
+
     def place_of(self, path: str = "") -> tuple[int, int]:
         """Line and column of the object, or of one of its fields."""
         return self.document.place_of(self.item, path)

@@ -11,11 +11,19 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
-from windlass.kube.credentials import Credentials, FixedCredentials, Identity, TokenFile, basic, bearer
-from windlass.kube.exec_plugin import ExecCredentials
+from windlass.kube.credentials import (
+    Credentials,
+    FixedCredentials,
+    Identity,
+    TokenFile,
+    basic,
+    bearer,
+    is_sendable,
+)
 from windlass.kube.kubeconfig import Chosen, ClusterEntry, UserEntry, choose, kubeconfig_files, load_merged
 from windlass.model.errors import ClusterUnreachable, InputError
 
@@ -49,6 +57,8 @@ def find_access(
         return access_of(choose(merged, context))
     if context:
         raise InputError(f"there is no context {context!r}", remedy="no kubeconfig was found")
+    if kubeconfig:
+        raise InputError("names no cluster and no context", file=kubeconfig, remedy="check --kubeconfig")
     if environment.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(environment)
     raise ClusterUnreachable("no kubeconfig was found (set KUBECONFIG or use --kubeconfig)")
@@ -73,19 +83,48 @@ def in_cluster(environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -
 
 def access_of(chosen: Chosen) -> Access:
     cluster = chosen.cluster
-    if not cluster.server:
-        raise InputError("the cluster has no server", object=f"context {chosen.name}", path="server")
     return Access(
-        server=cluster.server.rstrip("/"),
+        server=_server(chosen),
         credentials=_credentials(chosen),
         ca=_data(cluster.certificate_authority_data, cluster.certificate_authority, "certificate-authority"),
         insecure=cluster.insecure_skip_tls_verify,
         tls_server_name=cluster.tls_server_name,
-        proxy=cluster.proxy_url,
+        proxy=_proxy(chosen),
         namespace=chosen.namespace,
         headers=_impersonation(chosen.user),
         name=chosen.name,
     )
+
+
+def _server(chosen: Chosen) -> str:
+    """Its address; one without a scheme gets the one that kubectl takes."""
+    cluster, where = chosen.cluster, f"context {chosen.name}"
+    if not cluster.server:
+        raise InputError("the cluster has no server", object=where, path="server")
+    server = cluster.server.strip().rstrip("/")
+    if "://" not in server:
+        ca = cluster.certificate_authority or cluster.certificate_authority_data
+        own = chosen.user.client_certificate or chosen.user.client_certificate_data
+        server = f"{'https' if ca or own or cluster.insecure_skip_tls_verify else 'http'}://{server}"
+    _check_address(server, ("https", "http"), where, "server")
+    return server
+
+
+def _proxy(chosen: Chosen) -> str:
+    if chosen.cluster.proxy_url:
+        _check_address(chosen.cluster.proxy_url, ("http", "https"), f"context {chosen.name}", "proxy-url")
+    return chosen.cluster.proxy_url
+
+
+def _check_address(address: str, schemes: tuple[str, ...], where: str, path: str) -> None:
+    try:
+        found = urlsplit(address)
+        readable = bool(found.hostname) and (found.port is None or found.port > 0)
+    except ValueError:
+        readable = False
+    if not readable or found.scheme not in schemes:
+        remedy = f"an address such as {schemes[0]}://host:port"
+        raise InputError(f"{address!r} can't be used", object=where, path=path, remedy=remedy)
 
 
 def _credentials(chosen: Chosen) -> Credentials:
@@ -97,10 +136,17 @@ def _credentials(chosen: Chosen) -> Credentials:
     if user.token_file:
         return TokenFile(Path(user.token_file), identity)
     if user.token:
+        if not is_sendable(user.token):
+            where = f"context {chosen.name}"
+            raise InputError(
+                "has characters that no header can carry", object=where, path="users[].user.token"
+            )
         return FixedCredentials(bearer(user.token), identity)
     if user.username:
         return FixedCredentials(basic(user.username, user.password), identity)
     if user.exec is not None and not identity.certificate:
+        from windlass.kube.exec_plugin import ExecCredentials  # with asyncio, which others do without
+
         return ExecCredentials(user.exec, cluster_info(chosen.cluster))
     if user.auth_provider is not None:
         raise InputError(

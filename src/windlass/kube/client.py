@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import socket
 import urllib.request
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -27,6 +28,7 @@ from windlass.kube.credentials import Identity
 from windlass.kube.errors import Fenced, ServerAway, TooMany, Unauthorized, api_error
 from windlass.kube.request import Request
 from windlass.kube.tls import tls_context
+from windlass.model.errors import ClusterUnreachable
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +38,8 @@ ANSWER_SECONDS = 30.0
 LONGEST_WAIT = 30.0
 """The most that one `Retry-After` is obeyed for."""
 MOST_TRIES = 6
+PROBES = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
+"""A connection that is lost without a word is noticed after a minute."""
 
 
 class KubeClient:
@@ -172,10 +176,17 @@ class KubeClient:
         """A session with the identity of now, and the headers of now."""
         credentials = self.access.credentials
         headers = CIMultiDict({"User-Agent": f"windlass/{__version__}", "Accept": "application/json"})
-        headers.update(await credentials.headers())
+        try:
+            headers.update(await credentials.headers())
+            identity = await credentials.identity()
+        except ClusterUnreachable as error:
+            if self._session is None:
+                raise
+            raise ServerAway(
+                str(error)
+            ) from None  # they were there once: to be waited for like the server itself
         for name, value in self.access.headers:
             headers.add(name, value)
-        identity = await credentials.identity()
         if self._session is not None and identity is self._identity:
             return self._session, headers
         async with self._opening:
@@ -187,7 +198,9 @@ class KubeClient:
     def _open(self, identity: Identity) -> aiohttp.ClientSession:
         secure = self.access.server.startswith("https")
         tls = tls_context(self.access.ca, self.access.insecure, identity) if secure else True
-        connector = aiohttp.TCPConnector(limit=self._connections, ssl=tls, keepalive_timeout=60)
+        connector = aiohttp.TCPConnector(
+            limit=self._connections, ssl=tls, keepalive_timeout=60, socket_factory=lively_socket
+        )
         timeout = aiohttp.ClientTimeout(total=self._patience, sock_connect=CONNECT_SECONDS)
         # Not `trust_env`: it would look for a proxy and into ~/.netrc before every single request.
         return aiohttp.ClientSession(
@@ -197,6 +210,18 @@ class KubeClient:
             read_bufsize=CHUNK,
             auto_decompress=True,
         )
+
+
+def lively_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """One whose other end is asked whether it is still there: a watch may be silent for long, and a network that has
+    lost a connection doesn't say so."""
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in PROBES.items():
+        if hasattr(socket, name):  # Linux has all of them
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made
 
 
 def proxy_of_environment(server: str) -> str:

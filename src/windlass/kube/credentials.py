@@ -83,11 +83,21 @@ class TokenFile:
 
     def _read(self) -> None:
         try:
-            self._token = self._path.read_text().strip()
+            found, why = self._path.read_text().strip(), "it is empty"
         except OSError as error:
-            if not self._token:
-                raise ClusterUnreachable(f"{self._path}: the token can't be read: {error.strerror}") from None
-        self._read_at = self._clock()  # where it can't be read just now, the last one is still the best guess
+            found, why = "", str(error.strerror)
+        except UnicodeDecodeError:
+            found, why = "", "it is no text"
+        if found and not is_sendable(found):
+            found, why = "", "it has characters that no header can carry"
+        if not found and not self._token:
+            raise ClusterUnreachable(f"{self._path}: the token can't be read: {why}")
+        self._token = found or self._token  # while there is none to be read, the last one is the best guess
+        self._read_at = self._clock()
+
+
+def is_sendable(token: str) -> bool:
+    return token.isascii() and token.isprintable()
 
 
 def bearer(token: str) -> dict[str, str]:

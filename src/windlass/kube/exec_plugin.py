@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.kube.credentials import Identity, bearer
+from windlass.kube.credentials import Identity, bearer, is_sendable
 from windlass.kube.kubeconfig import ExecSpec
 from windlass.model.errors import ClusterUnreachable, InputError
 from windlass.model.times import seconds_of
@@ -25,6 +25,8 @@ MODES = ("Never", "IfAvailable", "Always")
 EARLY_SECONDS = 10
 """Credentials this close to their end are asked for again, so that none ends on its way."""
 LONGEST_RUN = 60.0
+FRESH_SECONDS = 5.0
+"""An answer this young is not what the server has refused: that came before it, from one of many requests at once."""
 
 
 class ExecStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -61,6 +63,7 @@ class ExecCredentials:
             )
         self._spec, self._info, self._clock = spec, cluster_info, clock
         self._known: ExecStatus | None = None
+        self._known_at = 0.0
         self._lock = asyncio.Lock()
 
     async def headers(self) -> dict[str, str]:
@@ -72,13 +75,15 @@ class ExecCredentials:
         return Identity(status.client_certificate_data.encode(), status.client_key_data.encode())
 
     def refused(self) -> bool:
-        self._known = None
+        if not 0 <= self._clock() - self._known_at <= FRESH_SECONDS:
+            self._known = None
         return True
 
     async def _status(self) -> ExecStatus:
         async with self._lock:
             if self._known is None or self._is_over(self._known):
                 self._known = await self._run()
+                self._known_at = self._clock()
             return self._known
 
     def _is_over(self, status: ExecStatus) -> bool:
@@ -135,6 +140,8 @@ class ExecCredentials:
         status = answer.status
         if status is None or not (status.token or status.client_certificate_data):
             raise ClusterUnreachable(f"{command}: printed neither a token nor a certificate")
+        if not is_sendable(status.token):
+            raise ClusterUnreachable(f"{command}: printed a token that no header can carry")
         if bool(status.client_certificate_data) != bool(status.client_key_data):
             raise ClusterUnreachable(
                 f"{command}: printed a certificate without its key, or the other way round"

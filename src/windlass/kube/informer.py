@@ -52,6 +52,7 @@ class _Name(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     namespace: str = ""
     resource_version: str = ""
+    uid: str = ""
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -81,6 +82,8 @@ class Informer:
         self._stale, self._fresh = asyncio.Event(), asyncio.Event()
         self.synced = asyncio.Event()
         """Set once the first list is through."""
+        self.forbidden = False
+        """Whether the server said at the last try that we may not see this kind."""
         self.restarts = 0
         """Watches that had to begin again for another reason than their time being up."""
         self.relists = -1
@@ -101,7 +104,8 @@ class Informer:
                 self._version = ""
                 pause = 0.0 if self.relists < 1 else self._backoff.next()
             except (ApiError, ServerAway) as error:
-                if isinstance(error, Forbidden) and not self._required:
+                self.forbidden = isinstance(error, Forbidden)
+                if self.forbidden and not self._required:
                     self.synced.set()  # what we may not see doesn't count, and nobody waits for it
                 pause = self._backoff.next(getattr(error, "retry_after", 0.0))
                 log.warning("%s: %s; trying again in %.1f s", self.resource.plural, error, pause)
@@ -158,6 +162,7 @@ class Informer:
         self._sink([self._gone(key) for key in self._known.keys() - found.keys()])
         self._known, self._version = found, page.metadata.resource_version
         self.relists += 1
+        self.forbidden = False
         self._heard()
         self.synced.set()
         if not self._stale.is_set():
@@ -205,8 +210,14 @@ class Informer:
         if told == named.resource_version and told:
             return None
         thing = decode_known(raw, self.resource.kind, self.resource.api_version)
-        if isinstance(thing, Unreadable) and not thing.name:
-            thing = msgspec.structs.replace(thing, name=named.name, namespace=named.namespace)
+        if isinstance(thing, Unreadable):
+            thing = msgspec.structs.replace(
+                thing,
+                name=thing.name or named.name,
+                namespace=thing.namespace or named.namespace,
+                uid=named.uid,
+                api_version=self.resource.api_version,
+            )
         return Put(thing)
 
     def _gone(self, key: str) -> Gone:

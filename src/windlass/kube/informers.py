@@ -7,6 +7,7 @@ everything that was there at the start is known.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Sequence
@@ -36,6 +37,10 @@ class Informers:
         self._running: dict[Resource, tuple[Informer, asyncio.Task[None]]] = {}
         self._missed: dict[Resource, int] = {}
         """How often a kind that we watch was not there."""
+        self._wanted: set[tuple[str, str]] = set()
+        self._absent: set[tuple[str, str]] = set()
+        """Kinds and their API groups that were asked for, and were not there when looked for."""
+        self._hurry = asyncio.Event()
         self.synced = asyncio.Event()
         """Set once all that was found at the start is listed."""
 
@@ -46,6 +51,17 @@ class Informers:
     def served(self, kind: str, group: str = "") -> Resource | None:
         """The kind in the version that the server has, if it has it."""
         return next((one for one in self._running if one.kind == kind and one.group == group), None)
+
+    def is_watched(self, kind: str, group: str = "") -> bool:
+        """Whether an object of this kind is on its way to the sink if it exists. A kind that has not been found yet is
+        looked for at once, and counts until that is done."""
+        resource = self.served(kind, group)
+        if resource is not None:
+            return not self._running[resource][0].forbidden
+        if (kind, group) not in self._absent:
+            self._wanted.add((kind, group))
+            self._hurry.set()
+        return (kind, group) in self._wanted
 
     @property
     def all_synced(self) -> bool:
@@ -67,14 +83,20 @@ class Informers:
                 except (ApiError, ServerAway) as error:
                     pause = backoff.next()
                     log.warning("kinds can't be looked up: %s; trying again in %.1f s", error, pause)
-                await asyncio.sleep(pause)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._hurry.wait()
         finally:
             for _, task in self._running.values():
                 task.cancel()
             await asyncio.gather(*(task for _, task in self._running.values()), return_exceptions=True)
 
     async def _look(self) -> None:
+        self._hurry.clear()
+        wanted = {*self._wanted}
         found = await discover(self._client, self._kinds)
+        self._absent |= wanted
+        self._wanted -= wanted
         missing = [
             kind.plural
             for kind in self._kinds

@@ -7,7 +7,7 @@ a path in a file is relative to that file.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -145,18 +145,34 @@ def _merge(merged: Merged, path: Path) -> None:
         ("users", merged.users, "user"),
         ("contexts", merged.contexts, "context"),
     ):
-        for entry in document.get(field) or []:
-            name, value = entry.get("name", ""), entry.get(inner) or {}
+        for name, value in _entries(document.get(field), field, inner, str(path)):
             into.setdefault(name, _absolute(value, path.absolute().parent))
+
+
+def _entries(found: object, field: str, inner: str, file: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and content of each entry of a list."""
+    if not isinstance(found or [], list):
+        raise InputError("is not a list", file=file, path=field, remedy=f"entries have a name and a {inner}")
+    for index, entry in enumerate(found if isinstance(found, list) else ()):
+        where = f"{field}[{index}]"
+        if not isinstance(entry, dict):
+            raise InputError(
+                "is not a mapping", file=file, path=where, remedy=f"give it a name and a {inner}"
+            )
+        value = entry.get(inner) or {}
+        if not isinstance(value, dict):
+            raise InputError("is not a mapping", file=file, path=f"{where}.{inner}")
+        yield str(entry.get("name") or ""), value
 
 
 def _absolute(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
     made = {key: value for key, value in entry.items() if value is not None}
     for field in _PATHS:
-        if made.get(field):
+        if isinstance(made.get(field), str) and made[field]:
             made[field] = str(folder / made[field])
-    program = (made.get("exec") or {}).get("command", "")
-    if "/" in program:
+    plugin = made.get("exec")
+    program = plugin.get("command") if isinstance(plugin, dict) else ""
+    if isinstance(program, str) and "/" in program:
         made["exec"] = {**made["exec"], "command": str(folder / program)}
     return made
 

@@ -57,6 +57,7 @@ class Resource(msgspec.Struct, frozen=True):
 
 PODS = Resource("Pod", "pods", "", "v1")
 NODES = Resource("Node", "nodes", "", "v1", namespaced=False)
+VOLUMES = Resource("PersistentVolume", "persistentvolumes", "", "v1", namespaced=False)
 CLAIMS = Resource("PersistentVolumeClaim", "persistentvolumeclaims", "", "v1")
 EVENTS = Resource("Event", "events", "events.k8s.io", "v1")
 LEASES = Resource("Lease", "leases", "coordination.k8s.io", "v1")
@@ -74,6 +75,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("PersistentVolumeClaim", "persistentvolumeclaims", "", ("v1",), True, True),
     Kind("PriorityClass", "priorityclasses", "scheduling.k8s.io", ("v1",), False, True),
     Kind("PodDisruptionBudget", "poddisruptionbudgets", "policy", ("v1",), True, True),
+    Kind("ResourceQuota", "resourcequotas", "", ("v1",)),
     Kind("Node", "nodes", "", ("v1",), False, True),
     Kind("Pod", "pods", "", ("v1",), True, True),
     Kind("Job", "jobs", "batch", ("v1",), True, True),

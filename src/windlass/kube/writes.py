@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windlass.kube.request import MERGE_PATCH, STRATEGIC_PATCH, Request, dry_run
-from windlass.kube.resources import CLAIMS, PODS, Resource
+from windlass.kube.resources import CLAIMS, PODS, VOLUMES, Resource
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+"""Says that the volume may be given back when its claim is gone."""
 
 
 def bind_pod(key: str, uid: str, node: str, annotations: Mapping[str, str]) -> Request:
@@ -60,6 +62,24 @@ def select_node(claim: str, node: str) -> Request:
     """Tells the volume's provisioner where its first consumer will be."""
     body = {"metadata": {"annotations": {SELECTED_NODE: node}}}
     return Request("PATCH", CLAIMS.path(claim), body=body, content_type=MERGE_PATCH)
+
+
+def keep_volume(volume: str, version: str, claim: str, uid: str) -> Request:
+    """Keeps a volume for a claim, as kube-scheduler does; the volume controller binds the two. Only if the volume is
+    still what it was."""
+    namespace, _, name = claim.partition("/")
+    kept = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": namespace,
+        "name": name,
+        "uid": uid,
+    }
+    body = {
+        "metadata": {"resourceVersion": version, "annotations": {BOUND_BY_CONTROLLER: "yes"}},
+        "spec": {"claimRef": kept},
+    }
+    return Request("PATCH", VOLUMES.path(volume), body=body, content_type=MERGE_PATCH)
 
 
 def create(resource: Resource, namespace: str, body: Mapping[str, Any]) -> Request:

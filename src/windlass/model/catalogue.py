@@ -8,6 +8,7 @@ be cut by MIG.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import msgspec
 
@@ -44,7 +45,11 @@ MODELS = (
     GpuModel("NVIDIA-GH200-480GB", 97871, "hopper", "9.0", "H100-96", ("GH200",)),
     GpuModel("NVIDIA-H20", 97871, "hopper", "9.0", "H100-96", ("H20",)),
     GpuModel("NVIDIA-H200", 143771, "hopper", "9.0", "H200", ("H200", "H200-141GB")),
+    GpuModel("NVIDIA-GH200-144G-HBM3e", 146831, "hopper", "9.0", "GH200-144", ("GH200-144", "GH200-144GB")),
     GpuModel("NVIDIA-B200", 183359, "blackwell", "10.0", "B200", ("B200", "B200-180GB")),
+    GpuModel("NVIDIA-GB200", 189471, "blackwell", "10.0", "GB200", ("GB200", "GB200-186GB")),
+    GpuModel("NVIDIA-B300-SXM6-AC", 275040, "blackwell", "10.3", "B300", ("B300", "B300-269GB")),
+    GpuModel("NVIDIA-GB300", 284208, "blackwell", "10.3", "GB300", ("GB300", "GB300-278GB")),
     GpuModel("NVIDIA-L40S", 46068, "ada-lovelace", "8.9", "", ("L40S",)),
     GpuModel("NVIDIA-L4", 23034, "ada-lovelace", "8.9", "", ("L4",)),
     GpuModel("Tesla-T4", 15360, "turing", "7.5", "", ("T4",)),
@@ -62,20 +67,20 @@ def find_model(name: str) -> GpuModel | None:
     return _BY_NAME.get(name.upper().removesuffix("-SHARED"))
 
 
+@lru_cache(maxsize=1024)
 def geometry_of_model(model: str, memory_mib: int = 0) -> MigGeometry | None:
     """How a GPU of this model can be cut; None where it can't or is not known.
 
-    A product name that is not in the catalogue is recognised by its generation and its memory.
+    Generation and memory decide, so a product that is not in the catalogue is recognised too, and one that is sold in
+    two sizes under one name (GB200) is told apart; without a memory that fits, the catalogue's word counts.
     """
-    known = find_model(model)
-    if known is not None:
-        return _BY_GEOMETRY.get(known.geometry)
     words = model.upper().replace("-", " ").split()
     gigabytes = -(-memory_mib // 1024)
     for geometry in GEOMETRIES:
         if geometry.name.split("-")[0] in words and geometry.profiles[-1].name.endswith(f".{gigabytes}gb"):
             return geometry
-    return None
+    known = find_model(model)
+    return _BY_GEOMETRY.get(known.geometry) if known is not None else None
 
 
 def product_label(name: str) -> str:

@@ -7,10 +7,12 @@ weights and ranges. Quantities are not looked at here: `model.requests` reads th
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Protocol
 
 from windlass.model.affinity import check_node_affinity, check_node_selector, check_weight
 from windlass.model.errors import InputError
 from windlass.model.labels import check_selector
+from windlass.model.meta import ObjectMeta
 from windlass.model.node import Node
 from windlass.model.pod import (
     Affinity,
@@ -25,6 +27,7 @@ from windlass.model.volume import PersistentVolume, StorageClass
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_PROTOCOLS = ("TCP", "UDP", "SCTP")
 _INT32 = range(-(2**31), 2**31)
 
 
@@ -32,8 +35,7 @@ def check_pod(pod: Pod) -> None:
     spec = pod.spec
     if not pod.metadata.name and not pod.metadata.generate_name:
         raise InputError("a pod needs a name", path="metadata.name", remedy="add a name or a generateName")
-    if spec.priority not in _INT32:
-        raise InputError("priority is out of range", path="spec.priority", remedy="use a 32-bit number")
+    check_priority(spec.priority, "spec.priority")
     if spec.tolerations:
         check_tolerations(spec.tolerations, "spec.tolerations")
     if spec.affinity is not None:
@@ -42,6 +44,26 @@ def check_pod(pod: Pod) -> None:
         _check_spread(constraint, f"spec.topologySpreadConstraints[{index}]")
     _check_ports(spec.containers, "spec.containers")
     _check_ports(spec.init_containers, "spec.initContainers")
+
+
+def check_priority(value: int | None, path: str) -> None:
+    if value is not None and value not in _INT32:
+        raise InputError("priority is out of range", path=path, remedy="use a 32-bit number")
+
+
+class _PriorityClass(Protocol):
+    """Kubernetes' or Kueue's."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+    @property
+    def value(self) -> int: ...
+
+
+def check_priority_class(one: _PriorityClass) -> None:
+    if not one.metadata.name:
+        raise InputError("needs a name", path="metadata.name", remedy="add a name")
+    check_priority(one.value, "value")
 
 
 def check_node(node: Node) -> None:
@@ -112,6 +134,7 @@ def _check_ports(containers: Sequence[Container], path: str) -> None:
                     path=f"{path}[{index}].ports[{position}].hostPort",
                     remedy="use 1 to 65535",
                 )
+            _check_choice(port.protocol, _PROTOCOLS, f"{path}[{index}].ports[{position}].protocol")
 
 
 def _check_topology_key(key: str, path: str) -> None:

@@ -38,6 +38,8 @@ class AdmittedPodSet(msgspec.Struct, frozen=True, gc=False):
     """Resource → flavor."""
     nodes: dict[str, int]
     """Node → pods."""
+    wanted: int = 0
+    """Pods that the set asks for in all, where only some of them start; 0 where all do."""
 
 
 class Admit(msgspec.Struct, frozen=True, gc=False):

@@ -249,7 +249,7 @@ def _check_mig(group: FleetGpus, where: str) -> None:
         raise InputError(
             f"GPU model {group.model!r} can't be cut by MIG, or how is not known",
             path=f"{where}.mig",
-            remedy="remove mig, or use A100-40, A100-80, A30, H100, H200 or B200",
+            remedy="remove mig, or use A100-40, A100-80, A30, H100, H200, B200 or B300",
         )
     if isinstance(group.mig, str):
         if group.mig != "dynamic":

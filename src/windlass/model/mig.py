@@ -5,8 +5,9 @@ have. A GPU is cut along memory slices (8 of them, 4 on an A30); a profile takes
 starts. Compute needs no counting of its own: the starts are chosen by NVIDIA so that memory runs out first. At most
 one instance of a GPU can hold the media engines (`+me`), which is one more bit in the mask of what is taken.
 
-Sources: NVIDIA's MIG user guide, go-nvml's A100 and A30 tables, transcripts of H100 and H200 hardware. B200 and the
-others of the eight-slice family are expected to be cut as H100 is.
+Sources: NVIDIA's MIG user guide, go-nvml's A100 and A30 tables, transcripts of H100 and H200 hardware; for the
+Blackwells and Grace boards the profiles and their numbers that nvidia-smi and mig-parted's own file list, which are
+H100's in other sizes, so they are expected to begin where H100's do.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class MigGeometry(msgspec.Struct, frozen=True):
 
 
 def _eight_slices(one: int, double: int, three: int, whole: int) -> tuple[MigProfile, ...]:
-    """The family of A100, H100, H200 and B200; the arguments are the gigabytes in the profiles' names."""
+    """The family of A100, H100, H200, B200 and B300; the arguments are the gigabytes in the profiles' names."""
     return (
         MigProfile(f"1g.{one}gb", 1, 1, tuple(range(7))),
         MigProfile(f"1g.{one}gb+me", 1, 1, tuple(range(7)), media=True),
@@ -90,6 +91,11 @@ GEOMETRIES = (
     MigGeometry("H100-96", 5, 8, 7, _eight_slices(12, 24, 48, 96)),
     MigGeometry("H200", 6, 8, 7, _eight_slices(18, 35, 71, 141)),
     MigGeometry("B200", 7, 8, 7, _eight_slices(23, 45, 90, 180)),
+    MigGeometry("GH200-144", 8, 8, 7, _eight_slices(18, 36, 72, 144)),
+    MigGeometry("GB200", 9, 8, 7, _eight_slices(23, 47, 93, 186)),
+    MigGeometry("GB200-189", 10, 8, 7, _eight_slices(24, 47, 95, 189)),
+    MigGeometry("B300", 11, 8, 7, _eight_slices(34, 67, 135, 269)),
+    MigGeometry("GB300", 12, 8, 7, _eight_slices(35, 70, 139, 278)),
 )
 
 

@@ -15,7 +15,13 @@ from typing import Any
 import msgspec
 
 from windlass.model import podgroup
-from windlass.model.checks import check_node, check_pod, check_storage_class, check_volume
+from windlass.model.checks import (
+    check_node,
+    check_pod,
+    check_priority_class,
+    check_storage_class,
+    check_volume,
+)
 from windlass.model.configuration import (
     KueueConfiguration,
     SchedulerConfiguration,
@@ -74,6 +80,9 @@ class Unreadable(msgspec.Struct, frozen=True):
     namespace: str = ""
     name: str = ""
     node_name: str = ""
+    uid: str = ""
+    api_version: str = ""
+    """Both where a server said so."""
 
 
 class _Header(KubeStruct, frozen=True):
@@ -142,6 +151,8 @@ _CHECKS: dict[type, Any] = {
     wire.ResourceFlavorObject: queues.resource_flavor,
     wire.TopologyObject: queues.topology,
     WorkloadObject: check_workload,
+    PriorityClass: check_priority_class,
+    wire.WorkloadPriorityClassObject: check_priority_class,
     PodDisruptionBudget: check_budget,
     ResourceQuota: check_quota,
     LimitRange: check_limit_range,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from windlass.model.checks import check_priority
 from windlass.model.errors import InputError
 from windlass.model.meta import KubeStruct, ObjectMeta
 from windlass.model.topology_request import MOST_PODS
@@ -154,6 +155,7 @@ def _native(wire: NativePodGroup) -> PodGroup:
     gang = spec.scheduling_policy.gang
     minimum = 1 if gang is None else _minimum(gang.min_count, "spec.schedulingPolicy.gang.minCount")
     mode = spec.disruption_mode
+    check_priority(spec.priority, "spec.priority")
     return PodGroup(
         wire.metadata,
         "scheduling.k8s.io",

@@ -11,14 +11,18 @@ of other tenants' workloads, pods or queues, and never a taint's value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from windlass.model.gpu import WHOLE_GPU
+from windlass.model.reasons import WHY_GPU_DEVICE_ROOM, insufficient, reason_of_bit
 from windlass.model.times import timestamp_of
 
 MOST_NAMED = 3
-SAID_FIRST = ("fragmentation", "model")
+_TOO_FEW_GPUS = insufficient(WHOLE_GPU).kube
+_NO_DEVICE_ROOM = reason_of_bit(WHY_GPU_DEVICE_ROOM.bit_length() - 1).kube
+SAID_FIRST = ("fragmentation", "model", "quota", "topology")
 """Kinds of limits that the count of nodes doesn't tell."""
 
 
@@ -39,6 +43,10 @@ IN_SHORT = {
     "CPU_MEM_INSUFFICIENT": "too little CPU or memory is free",
 }
 """By code, what the owner is told where nothing more was worked out."""
+OF_ITSELF = frozenset(
+    {"GANG_INCOMPLETE", "INVALID_OBJECT", "NOT_IMPLEMENTED", "POLICY_DENIED", "STORAGE_INSUFFICIENT"}
+)
+"""Codes whose detail names nothing but the workload's own pods, claims and groups: its owner is to read it."""
 
 
 class ReasonCount(msgspec.Struct, frozen=True, gc=False):
@@ -111,7 +119,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     """A smaller or looser request that would start now."""
 
     kind: str
-    """`pods`, `gpus`, `share`, `cpu`, `memory`, `topology`, `model`, `selector` or `toleration`."""
+    """`pods`, `gpus`, `share`, `cpu`, `memory`, `resource`, `topology`, `model`, `selector` or `toleration`."""
     text: str
     """As it goes on from “it would start now”."""
     pod_set: str = ""
@@ -159,6 +167,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     """What of its own request would have to change for it to start now, the smallest change first."""
     moves: tuple[MoveOffer, ...] = ()
     """Moves of running pods that would make room, the cheapest that were found."""
+    remedy: str = ""
+    """What would lift it, where neither the end of others nor another request does."""
 
     @property
     def message(self) -> str:
@@ -168,8 +178,12 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     @property
     def sentences(self) -> list[str]:
         """The parts of the message, what holds it first."""
-        said = [limit.text for limit in self.limits if limit.kind in SAID_FIRST]
-        parts = [*said, self.detail or self.kube_message, self.outlook, *self._help(is_public=False)]
+        # The sentence on what can't ever fit names its level itself.
+        first = SAID_FIRST if not (self.is_infeasible and self.detail) else SAID_FIRST[:-1]
+        said = [limit.text for limit in self.limits if limit.kind in first]
+        # No time helps what can't ever fit.
+        outlook = "" if self.is_infeasible and self.planned_start is None else self.outlook
+        parts = [*said, self.detail or self.kube_message, outlook, *self._help(is_public=False)]
         return [part for part in parts if part]
 
     @property
@@ -178,6 +192,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         limits = [limit.text for limit in self.limits]
         if not limits:
             short = IN_SHORT.get(self.code, f"it waits ({self.code})")
+            short = self.detail if self.code in OF_ITSELF and self.detail else short
             limits = [self._counted] if self.counts or not self.detail else [short]
         parts = [*limits, self._public_outlook, *self._help(is_public=True)]
         return "; ".join(part for part in parts if part)
@@ -191,8 +206,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     def _counted(self) -> str:
         if not self.nodes:
             return "no nodes available to schedule pods"
-        words = sorted(f"{count.nodes} {count.kube}" for count in self.counts)
-        return f"0/{self.nodes} nodes are available: {', '.join(words)}."
+        words = in_words((count.kube, count.nodes) for count in self.counts)
+        return f"0/{self.nodes} nodes are available: {words}."
 
     @property
     def _public_outlook(self) -> str:
@@ -213,6 +228,17 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         if self.changes:
             change = self.changes[0]
             yield f"it would start now {change.public_text or change.text if is_public else change.text}"
+        if self.remedy:
+            yield f"what would help: {self.remedy}"
+
+
+def in_words(counts: Iterable[tuple[str, int]]) -> str:
+    """Reasons and nodes as kube-scheduler lists them. That devices lack room goes without saying where as many nodes
+    lack GPUs by number."""
+    told = dict(counts)
+    if told.get(_TOO_FEW_GPUS, 0) >= told.get(_NO_DEVICE_ROOM, 0):
+        told.pop(_NO_DEVICE_ROOM, None)
+    return ", ".join(sorted(f"{nodes} {kube}" for kube, nodes in told.items()))
 
 
 def _moves_text(moves: tuple[MoveOffer, ...]) -> str:

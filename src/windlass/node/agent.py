@@ -22,11 +22,14 @@ import msgspec
 
 from windlass.model.errors import InputError, WindlassError
 from windlass.node.backend.protocol import DeviceBackend, DeviceError
+from windlass.node.named_configs import LABEL, NAMED, SINGLE, WORD, NamedConfigs, write_word
 from windlass.node.owners import SWITCH
 from windlass.node.root import HostRoot
+from windlass.node.supervisor import AGAIN
 
 if TYPE_CHECKING:
     from windlass.node.beside import BesideParts
+    from windlass.node.exporter.counters_file import CountersFile
     from windlass.node.exporter.pods import PodResources
     from windlass.node.exporter.server import Exporter
     from windlass.node.labels.sinks import LabelSink
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 
 BESIDE = ("exporter", "labels", "mig")
 RETRY_SECONDS = 30.0
+ASK_AGAIN_SECONDS = 2.0
+LAST_PORT = 65_535
 PARENT_SECONDS = 1.0
 """How often a process looks whether its supervisor is still there."""
 
@@ -47,6 +52,10 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     root: Path = Path("/")
     state: Path = Path("/run/windlass")
     config_file: Path | None = None
+    config_file_srcdir: Path | None = None
+    default_config: str = ""
+    fallback_strategies: tuple[str, ...] = (NAMED, SINGLE)
+    node_label: str = LABEL
     flags: dict[str, Any] = {}
     honor_renames: bool = False
     device_plugins: Path = Path("/var/lib/kubelet/device-plugins")
@@ -93,31 +102,63 @@ def make_backend(options: AgentOptions) -> DeviceBackend:
     return SimulatedBackend(pool, number, folder=options.root)
 
 
-def check_options(options: AgentOptions) -> None:
-    """What is wrong already before anything runs: the configuration, the counters file, the simulated root."""
-    if options.fleet is not None and options.root == Path("/"):
-        raise InputError("a simulated node needs a folder of its own", remedy="give --root FOLDER")
-    make_config(options, lambda line: None)
-    if "exporter" in options.parts:
-        read_counters_file(options.counters)
-
-
 def forget_old_switch(options: AgentOptions) -> None:
     """What a label switched off in an earlier life stays off only if somebody follows labels in this one."""
     if not _can_reach_api(options):
-        (options.state / SWITCH).unlink(missing_ok=True)
+        for word in (SWITCH, WORD):
+            (options.state / word).unlink(missing_ok=True)
 
 
-def make_config(options: AgentOptions, log: Callable[[str], None]) -> Any:
+def named_configs(options: AgentOptions) -> NamedConfigs | None:
+    """The folder of named configs, where there is one."""
+    if options.config_file_srcdir is None:
+        return None
+    return NamedConfigs(
+        options.config_file_srcdir,
+        options.state,
+        label=options.node_label,
+        default=options.default_config,
+        fallbacks=options.fallback_strategies,
+    )
+
+
+def wait_for_label(options: AgentOptions, log: Callable[[str], None], stop: threading.Event) -> None:
+    """Where the node's label picks the config, nothing is offered before it was read once on this boot."""
+    word = options.state / WORD
+    if options.config_file_srcdir is None or word.exists() or not _can_reach_api(options):
+        return
+    log(f"waiting for the node's label {options.node_label}, which the process beside reads")
+    while not word.exists() and not stop.wait(0.1):
+        pass
+
+
+def read_label(options: AgentOptions, log: Callable[[str], None], stop: threading.Event) -> None:
+    """Asks for the node's label until there is an answer, or a word of before to go by."""
+    api = _make_api(options) if options.config_file_srcdir is not None else None
+    while api is not None and not stop.is_set():
+        try:
+            labels = api.get_node().get("metadata", {}).get("labels") or {}
+        except WindlassError as error:
+            log(f"the node's label {options.node_label} can't be read: {error}")
+            if (options.state / WORD).exists() or stop.wait(ASK_AGAIN_SECONDS):
+                return
+        else:
+            write_word(options.state / WORD, labels.get(options.node_label, ""))
+            return
+
+
+def make_config(options: AgentOptions, log: Callable[[str], None], copy: Path | None = None) -> Any:
     from windlass.node.config_source import ConfigSource
 
-    named = options.config_file or os.environ.get("CONFIG_FILE")
+    file = options.config_file or os.environ.get("CONFIG_FILE")
     return ConfigSource(
-        Path(named) if named else None,
+        named_configs(options) or (Path(file) if file else None),
         os.environ,
         options.flags,
         honor_renames=options.honor_renames,
         log=log,
+        copy=copy,
+        again=AGAIN in os.environ,
     )
 
 
@@ -134,7 +175,8 @@ def run_plugin(options: AgentOptions) -> int:
     log = log_to_stderr("plugin")
     stop = _stop_on_signal()
     try:
-        config = make_config(options, log)
+        wait_for_label(options, log, stop)
+        config = make_config(options, log, options.state / "plugin-config.yaml")
         root = HostRoot(options.root)
         backend = wait_for_driver(options, config.config.fail_on_init_error, log, stop)
         if backend is None:
@@ -142,7 +184,7 @@ def run_plugin(options: AgentOptions) -> int:
         wish = WishFile(options.state / "wishes.json")
         kubelet = options.kubelet_socket
         manager = PluginManager(options.device_plugins, root, log, kubelet_socket=kubelet, wish=wish)
-        rules = rules_from(os.environ, Rules(quiet_seconds=options.quiet_seconds))
+        rules = rules_from(os.environ, Rules(quiet_seconds=options.quiet_seconds), log)
         process = PluginProcess(
             backend,
             root,
@@ -170,7 +212,8 @@ def run_beside(options: AgentOptions) -> int:
     log = log_to_stderr("beside")
     stop = _stop_on_signal()
     try:
-        config = make_config(options, log)
+        read_label(options, log, stop)
+        config = make_config(options, log, options.state / "beside-config.yaml")
         backend = wait_for_driver(options, config.config.fail_on_init_error, log, stop)
         if backend is None:
             return 0
@@ -179,6 +222,7 @@ def run_beside(options: AgentOptions) -> int:
             interval=options.interval,
             mig_config=options.mig_config,
             state=options.state,
+            config_label=options.node_label if options.config_file_srcdir is not None else "",
         )
         parts = _beside_parts(options, backend, config, log)
         beside = Beside(backend, HostRoot(options.root), config, choices, parts, log)
@@ -194,17 +238,27 @@ def _beside_parts(
     options: AgentOptions, backend: DeviceBackend, config: Any, log: Callable[[str], None]
 ) -> BesideParts:
     from windlass.node.beside import BesideParts
+    from windlass.node.exporter.metrics_server import MetricsServer
     from windlass.node.exporter.pods import PodResources
-    from windlass.node.exporter.server import MetricsServer
 
     api, pods = _make_api(options), PodResources(options.pod_resources)
     exporter = metrics = None
     if "exporter" in options.parts:
         exporter = _make_exporter(options, backend, pods, log)
-        address, _, port = options.listen.rpartition(":")
-        metrics = MetricsServer(exporter, address, int(port))
+        metrics = MetricsServer(exporter, *listen_address(options.listen))
     sink = _make_label_sink(options, config, api) if "labels" in options.parts else None
     return BesideParts(api=api, pods=pods, exporter=exporter, metrics=metrics, sink=sink)
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """`:9400`, `9400`, `127.0.0.1:9400` or `[::1]:9400` → host and port; an empty host is every address."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (port.isascii() and port.isdigit() and int(port) <= LAST_PORT) or (colon and host.endswith(":")):
+        raise InputError(
+            f"{text[:64]!r} is no address", path="--listen", remedy="write :9400 or 127.0.0.1:9400"
+        )
+    return host, int(port)
 
 
 def _make_exporter(
@@ -214,7 +268,7 @@ def _make_exporter(
 
     return Exporter(
         backend,
-        read_counters_file(options.counters, log),
+        read_counters_file(options.counters, log).follow,
         hostname=options.node,
         root=HostRoot(options.root),
         pods=pods,
@@ -253,20 +307,11 @@ def _can_reach_api(options: AgentOptions) -> bool:
         return False
 
 
-def read_counters_file(path: Path | None, log: Callable[[str], None] = lambda line: None) -> Any:
-    from windlass.node.exporter.counters import default_counters, read_counters
+def read_counters_file(path: Path | None, log: Callable[[str], None] = lambda line: None) -> CountersFile:
+    from windlass.node.exporter.counters_file import CountersFile
 
     named = path or os.environ.get("DCGM_EXPORTER_COLLECTORS")
-    if not named:
-        return default_counters()
-    try:
-        text = Path(named).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"can't be read: {error}", file=str(named)) from None
-    counters, left_out = read_counters(text, str(named))
-    if left_out:
-        log(f"not measured here and left out: {', '.join(left_out)}")
-    return counters
+    return CountersFile(Path(named) if named else None, log)
 
 
 def wait_for_driver(

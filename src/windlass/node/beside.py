@@ -19,16 +19,19 @@ import msgspec
 from windlass.model.errors import WindlassError
 from windlass.node.backend.protocol import DeviceBackend
 from windlass.node.config_source import ConfigSource
+from windlass.node.exporter.metrics_server import MetricsServer
 from windlass.node.exporter.pods import PodResources
-from windlass.node.exporter.server import Exporter, MetricsServer
+from windlass.node.exporter.server import Exporter
 from windlass.node.exporter.view import Holder
 from windlass.node.labels.features import node_labels
 from windlass.node.labels.sinks import LabelSink
 from windlass.node.labels.vgpu import find_virtual_gpus
 from windlass.node.mig_manager import REASON, STATE, MigManager
+from windlass.node.named_configs import WORD, read_word, write_word
 from windlass.node.owners import SWITCH, is_switched_off, other_owners, refusal
 from windlass.node.reporter import Key, Reporter
 from windlass.node.root import HostRoot
+from windlass.node.settle import settle
 from windlass.node.wishes import waiting_pods, write_wishes
 from windlass.sharing.plugin_fields import INFINITE
 
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 
 Log = Callable[[str], None]
 RETRY_SECONDS = 5.0
+SETTLE_SECONDS = 5.0
 
 
 class BesideOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +51,8 @@ class BesideOptions(msgspec.Struct, frozen=True, kw_only=True):
     mig_config: Path | None = None
     state: Path
     """Where word is left for the plugin, and the plugin leaves its own."""
+    config_label: str = ""
+    """The label that picks the plugin's config; empty where there is only one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +89,8 @@ class Beside:
         """Parts whose job somebody else does."""
         self._switched_off: frozenset[str] = frozenset()
         """Parts that the node's labels switch off right now."""
+        self._said: dict[str, str] = {}
+        """Why each part failed when it was last tried."""
         self._pods: dict[Key, dict[str, Any]] = {}
         self._timestamp = int(time.time())
         """In the labels, and the same for as long as the process lives: a label that changes wakes everybody."""
@@ -91,7 +99,7 @@ class Beside:
         self._mig = MigManager(
             backend,
             config_file=options.mig_config,
-            holders=self.holders,
+            holders=self.sure_holders,
             write=self._write_mig_state,
             log=log,
         )
@@ -101,7 +109,7 @@ class Beside:
         for part in self._refused_parts():
             self._off |= {part}
         if self._metrics is not None and "exporter" not in self._off:
-            self._metrics.start()
+            self._start("port", None, self._metrics.start)
             self._start("exporter", self._options.interval, self._export)
             self._start("faults", 0.0, self._fault_round)
         if self._sink is not None and "labels" not in self._off:
@@ -121,12 +129,19 @@ class Beside:
                 holders=self.holders,
             )
             self._start("report", self._options.report_seconds, reporter.report)
+        for _ in range(2):  # once what came up at the start has, and once it has worked for a while
+            if not stop.wait(SETTLE_SECONDS):
+                settle()
         stop.wait()
         if self._metrics is not None and "exporter" not in self._off:
             self._metrics.stop()
 
     def holders(self) -> Mapping[str, Sequence[Holder]]:
         return self._resources.holders(self.uids()) if self._resources is not None else {}
+
+    def sure_holders(self) -> Mapping[str, Sequence[Holder]]:
+        """The same, and a `DeviceError` where the kubelet can't say: nothing is cut on a guess."""
+        return self._resources.sure_holders(self.uids()) if self._resources is not None else {}
 
     def uids(self) -> dict[Key, str]:
         return {key: pod["metadata"].get("uid", "") for key, pod in list(self._pods.items())}
@@ -158,16 +173,23 @@ class Beside:
         threading.Thread(target=loop, daemon=True, name=name).start()
 
     def _attempt(self, name: str, work: Callable[[], None]) -> bool:
+        """Whether it worked; why not is said once, and again after it has worked or failed in another way."""
         try:
             work()
         except WindlassError as error:
-            self._log(f"{name}: {error}")
+            self._say(name, str(error))
             return False
         except Exception as error:  # the boundary: one part must not end the others
-            self._log(f"{name}: {type(error).__name__}: {error}")
+            self._say(name, f"{type(error).__name__}: {error}")
             self._stop.wait(RETRY_SECONDS)
             return False
+        self._said.pop(name, None)
         return True
+
+    def _say(self, name: str, why: str) -> None:
+        if self._said.get(name) != why:
+            self._said[name] = why
+            self._log(f"{name}: {why}")
 
     def _export(self) -> None:
         assert self._exporter is not None
@@ -206,6 +228,8 @@ class Beside:
         self._switched_off = frozenset(part for part in self._options.parts if is_switched_off(part, labels))
         off = self._off | self._switched_off
         self._switch_plugin("plugin" in off)
+        if self._options.config_label:
+            self._pick_config(labels.get(self._options.config_label, ""))
         if "mig" in self._options.parts and "mig" not in off:
             with self._mig_lock:
                 self._mig.on_node(node)
@@ -218,6 +242,13 @@ class Beside:
             switch.touch()
         else:
             switch.unlink(missing_ok=True)
+
+    def _pick_config(self, name: str) -> None:
+        """Both processes find the label's word in a file; labels that tell of sharing change with it."""
+        word = self._options.state / WORD
+        if not word.exists() or read_word(word) != name:
+            write_word(word, name)
+            self._attempt("labels", self._label)
 
     def _retry_mig(self) -> None:
         if "mig" not in self._switched_off:

@@ -5,13 +5,14 @@ The options are `AgentOptions` as JSON, read once by `windlass node run`, which 
 
 from __future__ import annotations
 
+import json
 import sys
 
 from windlass.node.leave_out import leave_out
 
 
 def main(name: str, options: str) -> int:
-    leave_out(tls=name != "plugin")
+    leave_out(tls=name != "plugin" and not json.loads(options)["without_api"])
     from windlass.node.agent import decode_options, run_beside, run_plugin
 
     run = {"plugin": run_plugin, "beside": run_beside}[name]

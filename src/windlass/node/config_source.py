@@ -1,7 +1,8 @@
 """The device plugin's configuration as the agent follows it: read at the start, read again when the file changes.
 
 At the first start a wrong configuration is an error; later the last good one stays in force and the mistake is told
-once. The file is YAML or JSON and is found by `--config-file` or `CONFIG_FILE`.
+once. The file is YAML or JSON and is found by `--config-file` or `CONFIG_FILE`, or is one of several by name
+(`named_configs`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from windlass.model.errors import InputError
+from windlass.node.named_configs import NamedConfigs
+from windlass.node.whole_file import write_whole
 from windlass.sharing.plugin_config import PluginConfig, resolve_config
 
 
@@ -33,53 +36,105 @@ def read_yaml(path: Path) -> Any:
 class ConfigSource:
     def __init__(
         self,
-        path: Path | None,
+        place: Path | NamedConfigs | None,
         environment: Mapping[str, str],
         flags: Mapping[str, Any],
         *,
         honor_renames: bool = False,
         log: Callable[[str], None] = lambda line: None,
+        copy: Path | None = None,
+        again: bool = False,
     ) -> None:
-        self._path = path
+        """`copy` is where the file in force is kept, for the next process of the same agent (`again`)."""
+        self._place = place
+        self._copy = copy
+        self._again = again
         self._environment = environment
         self._flags = flags
         self._honor_renames = honor_renames
         self._log = log
-        self._seen: tuple[int, int, int] | None = self._stamp()
-        self.config = self._read()
+        self._seen = self._look()
+        self.config = self._first()
         self._warn()
 
     def follow(self) -> PluginConfig:
         """The configuration that is in force now."""
-        stamp = self._stamp()
-        if stamp != self._seen:
-            self._seen = stamp
+        seen = self._look()
+        if seen != self._seen:
+            self._seen = seen
             try:
                 self.config = self._read()
             except InputError as error:
                 self._log(f"the last good configuration stays in force: {error}")
             else:
-                self._log("the configuration has changed")
+                self._log(f"the configuration has changed{self._in_words()}")
                 self._warn()
         return self.config
 
+    def _first(self) -> PluginConfig:
+        """At the start. A process that died leaves its successor the configuration that it had, and an agent, by name,
+        the one of those that were named."""
+        try:
+            return self._read()
+        except InputError as error:
+            good = self._place.last_good() if isinstance(self._place, NamedConfigs) else None
+            if self._again and self._copy is not None and self._copy.exists():
+                good = self._copy
+            if good is None:
+                raise
+            config = self._resolve(good)
+            self._log(f"the last good configuration ({good}) stays in force: {error}")
+            return config
+
     def _read(self) -> PluginConfig:
-        raw = read_yaml(self._path) if self._path is not None else None
+        path = self._path()
+        config = self._resolve(path)
+        self._keep(path)
+        return config
+
+    def _keep(self, path: Path | None) -> None:
+        """For later processes; without it they have only what the file says then."""
+        try:
+            if isinstance(self._place, NamedConfigs):
+                self._place.remember(path)
+            if self._copy is not None:
+                write_whole(self._copy, path.read_bytes() if path is not None else b"")
+        except OSError as error:
+            self._log(f"the configuration can't be kept for the next start: {error}")
+
+    def _resolve(self, path: Path | None) -> PluginConfig:
+        raw = read_yaml(path) if path is not None else None
         try:
             return resolve_config(raw, self._environment, self._flags, honor_renames=self._honor_renames)
         except InputError as error:
-            raise error.with_context(file=str(self._path or "")) from None
+            raise error.with_context(file=str(path or "")) from None
+
+    def _path(self) -> Path | None:
+        return self._place.choose() if isinstance(self._place, NamedConfigs) else self._place
 
     def _warn(self) -> None:
         for warning in self.config.warnings:
             self._log(f"warning: {warning}")
 
-    def _stamp(self) -> tuple[int, int, int] | None:
-        """A ConfigMap's file is a link that is turned to another: the target counts."""
-        if self._path is None:
+    def _in_words(self) -> str:
+        if not isinstance(self._place, NamedConfigs):
+            return ""
+        path = self._path()
+        return f": {path.name} is in force" if path is not None else ": none of the named ones is in force"
+
+    def _look(self) -> object:
+        """Tells one state of things from the next: which file, and what its content is known by.
+
+        A ConfigMap's file is a link that is turned to another: the target counts.
+        """
+        try:
+            path = self._path()
+        except InputError as error:
+            return str(error)
+        if path is None:
             return None
         try:
-            found = self._path.stat()
+            found = path.stat()
         except OSError:
-            return None
-        return found.st_mtime_ns, found.st_ino, found.st_size
+            return str(path)
+        return str(path), found.st_mtime_ns, found.st_ino, found.st_size

@@ -5,13 +5,14 @@ Made from the environment by the plugin process; asked by `health`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from windlass.node.xid import xid
 
 _EVERY_XID = ("all", "xids")
+LONGEST_NUMBER = 9
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,14 +44,18 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         return self.counts_all_xids or code in self.counted_xids
 
 
-def rules_from(environment: Mapping[str, str], rules: Rules | None = None) -> Rules:
+def rules_from(
+    environment: Mapping[str, str],
+    rules: Rules | None = None,
+    log: Callable[[str], None] = lambda line: None,
+) -> Rules:
     """The original's two variables, comma-separated: Xids to ignore, and Xids to count after all.
 
     Either may say `xids` or `all`; to ignore `all` switches the other checks off too. What is counted by its number
     counts also where everything is ignored.
     """
-    off = _words(environment.get("DP_DISABLE_HEALTHCHECKS", ""))
-    on = _words(environment.get("DP_ENABLE_HEALTHCHECKS", ""))
+    off = _words(environment, "DP_DISABLE_HEALTHCHECKS", log)
+    on = _words(environment, "DP_ENABLE_HEALTHCHECKS", log)
     return msgspec.structs.replace(
         rules or Rules(),
         ignored_xids=_numbers(off),
@@ -61,9 +66,17 @@ def rules_from(environment: Mapping[str, str], rules: Rules | None = None) -> Ru
     )
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(word.strip().lower() for word in text.split(","))
+def _words(environment: Mapping[str, str], variable: str, log: Callable[[str], None]) -> frozenset[str]:
+    words = frozenset(word.strip().lower() for word in environment.get(variable, "").split(","))
+    for word in sorted(words.difference(_EVERY_XID, ("",))):
+        if not _is_number(word):
+            log(f"warning: {variable}: ignoring malformed Xid value {word[:64]!r}")
+    return words
 
 
 def _numbers(words: frozenset[str]) -> frozenset[int]:
-    return frozenset(int(word) for word in words if word.isascii() and word.isdigit())
+    return frozenset(int(word) for word in words if _is_number(word))
+
+
+def _is_number(word: str) -> bool:
+    return word.isascii() and word.isdigit() and len(word) <= LONGEST_NUMBER

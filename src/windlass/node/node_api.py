@@ -7,13 +7,13 @@ small; which server and as whom comes from `kube.access`. Whoever calls decides 
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import ssl
+import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -26,6 +26,7 @@ from windlass.model.times import timestamp_of
 
 SECONDS = 15.0
 WATCH_SECONDS = 300
+Kept = TypeVar("Kept")
 
 
 class Missing(ClusterUnreachable):
@@ -186,18 +187,35 @@ class NodeApi:
         host, port = server.hostname or "", server.port
         if server.scheme == "http":
             return http.client.HTTPConnection(host, port or 80, timeout=timeout)
-        identity = asyncio.run(self.access.credentials.identity())
+        identity = _finished(self.access.credentials.identity())
         context: ssl.SSLContext = tls_context(self.access.ca, self.access.insecure, identity)
         return http.client.HTTPSConnection(host, port or 443, timeout=timeout, context=context)
 
     def _headers(self) -> dict[str, str]:
-        headers = asyncio.run(self.access.credentials.headers())
+        headers = _finished(self.access.credentials.headers())
         return {"Accept": JSON, "User-Agent": "windlass-node", **headers, **dict(self.access.headers)}
 
     def _drop(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _finished(work: Coroutine[Any, Any, Kept]) -> Kept:
+    """What a coroutine comes to. Most credentials wait for nothing and need no event loop, which is two megabytes.
+
+    Only those that run a program wait for it, and they have brought asyncio along.
+    """
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is not None:
+        kept: Kept = asyncio.run(work)
+        return kept
+    try:
+        work.send(None)
+    except StopIteration as done:
+        found: Kept = done.value
+        return found
+    raise AssertionError("what waits has brought asyncio along")
 
 
 def _words(text: bytes) -> str:

@@ -2,8 +2,8 @@
 
 `windlass node run` becomes this program (by `exec`, without site packages), so it is a few megabytes itself and uses
 the standard library only. Its argument is a JSON map from a child's name to its command. TERM and INT end both
-children, HUP starts them anew. A child that says that its input is wrong (exit code 2) ends the agent: no number of
-tries helps.
+children, HUP starts them anew. A child that says at its first start that its input is wrong (exit code 2) ends the
+agent: no number of tries helps. One that has run before is tried again, and knows that it isn't the first.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ SHORTEST_LIFE = 10.0
 LONGEST_PAUSE = 30.0
 STOP_SECONDS = 10.0
 WRONG_INPUT = 2
+AGAIN = "WINDLASS_AGENT_AGAIN"
+"""Set in the environment of a child that isn't the first of its name."""
 
 
 class Supervisor:
@@ -24,6 +26,7 @@ class Supervisor:
         self._commands = commands
         self._pids: dict[int, str] = {}
         self._begun: dict[str, float] = {}
+        self._lives: dict[str, int] = {}
         self._pause: dict[str, float] = {}
         self._due = dict.fromkeys(commands, 0.0)
         self._killing_at = 0.0
@@ -52,7 +55,9 @@ class Supervisor:
             if time.monotonic() >= due:
                 del self._due[name]
                 command = self._commands[name]
-                self._pids[os.posix_spawn(command[0], command, os.environ)] = name
+                again = {AGAIN: "1"} if name in self._lives else {}
+                self._pids[os.posix_spawn(command[0], command, {**os.environ, **again})] = name
+                self._lives[name] = self._lives.get(name, 0) + 1
                 self._begun[name] = time.monotonic()
 
     def _reap(self) -> int:
@@ -69,7 +74,7 @@ class Supervisor:
     def _on_exit(self, name: str, code: int) -> int:
         if self._killing_at:
             return 0
-        if code == WRONG_INPUT:
+        if code == WRONG_INPUT and self._lives[name] == 1:
             log(f"{name} can't start with this configuration; ending")
             self.end()
             return code

@@ -8,7 +8,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import msgspec
@@ -153,6 +153,7 @@ class _Admission:
             tuple(self._evict(key, parts) for key, parts in self._evicted.items()),
             (
                 *(hold for key, hold in self._holds.items() if key not in self._admits),
+                *self._extra_holds(found),
                 *short_of_room(found.short, self._overlay.snapshot.facts.size),
             ),
             tuple(reserve_of(wall, self._overlay.snapshot.facts) for wall in found.walls if wall.seats),
@@ -338,6 +339,15 @@ class _Admission:
                     verdict, planned_start=outlook.start, ahead=outlook.ahead, outlook=outlook.text
                 )
             self._holds[key] = Hold(key, verdict)
+
+    def _extra_holds(self, found: InTime) -> Iterator[Hold]:
+        """Members above the minimum that wait while their gang starts, each by its own name."""
+        nodes = self._overlay.snapshot.facts.size
+        for one in found.outcomes:
+            if isinstance(one, Held) and is_extra(one.workload) and whole_key(one.workload) in self._admits:
+                detail = f"its gang starts without it, since it is above the minimum: {one.message}"
+                for part in self._waiting_pods(self._by_key[one.workload]):
+                    yield from (Hold(pod, Verdict(one.code, nodes, detail=detail)) for pod in part)
 
     def _running(self, key: str) -> Workload:
         """Also one that nobody decides on here: a lone pod, or a pod that is alone in leaving."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from windlass.cluster.facts import NodeFacts
 from windlass.model.decision import Admit, AdmittedPodSet, Hold, Reserve
 from windlass.model.verdict import Verdict
@@ -37,7 +39,12 @@ def admit_of(whole: Workload, parts: Sequence[Admitted]) -> Admit:
                 }
             sets[choice.name] = AdmittedPodSet(choice.name, count, choice.flavors, merged)
     after = wholes(name for part in parts for name in part.after)
-    return Admit(whole.key, whole.kind, parts[0].queue, tuple(sets.values()), after)
+    asked = {one.name: one.count for one in whole.pod_sets} if whole.admission is None else {}
+    pod_sets = tuple(
+        replace(one, wanted=asked[one.name]) if one.count < asked.get(one.name, 0) else one
+        for one in sets.values()
+    )
+    return Admit(whole.key, whole.kind, parts[0].queue, pod_sets, after)
 
 
 def reserve_of(wall: Wall, facts: NodeFacts) -> Reserve:

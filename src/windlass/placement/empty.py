@@ -17,6 +17,7 @@ from windlass.model.mig import MIG_RESOURCE_PREFIX
 from windlass.model.node import Node
 from windlass.model.reasons import WHY_TAINT, WHY_UNSCHEDULABLE
 from windlass.model.topology import HOSTNAME, level_name
+from windlass.model.verdict import in_words
 from windlass.placement.gang import Part
 from windlass.placement.overlay import Overlay
 from windlass.placement.verdicts import reason_of
@@ -145,8 +146,8 @@ class EmptyCluster:
             return Never(TOO_LARGE, "no node is large enough, even empty")
         counts = [int(np.count_nonzero(static >> np.uint64(bit) & np.uint64(1))) for bit in range(64)]
         bit = int(np.argmax(counts))
-        words = [f"{nodes} {reason_of(part.shape, at).kube}" for at, nodes in enumerate(counts) if nodes]
-        message = f"0/{len(static)} nodes are available: {', '.join(sorted(words))}."
+        words = in_words((reason_of(part.shape, at).kube, nodes) for at, nodes in enumerate(counts) if nodes)
+        message = f"0/{len(static)} nodes are available: {words}."
         return Never(reason_of(part.shape, bit).code, message)
 
 

@@ -82,9 +82,8 @@ class Members:
         if found is None:
             facts = self._overlay.snapshot.facts
             levels = self._system.topologies[flavor.topology].levels
-            ours = facts.matching_labels(flavor.node_labels) & np.array(
-                [is_ready(node) for node in facts.nodes]
-            )
+            ready = np.array([is_ready(node) for node in facts.nodes], dtype=np.bool_)
+            ours = facts.matching_labels(flavor.node_labels) & ready
             values = [
                 [node.labels.get(level) if mine else None for level in levels]
                 for node, mine in zip(facts.nodes, ours.tolist(), strict=True)

@@ -38,6 +38,8 @@ class WorkloadMix(msgspec.Struct, frozen=True):
     classes: tuple[MixClass, ...] = ()
     pods: int = 0
     all_classes: tuple[MixClass, ...] = ()
+    without: tuple[str, ...] = ()
+    """Terms of the `windlass` policy to leave out (`TERMS`): how a benchmark finds out what each of them brings."""
 
 
 def mix_of(counted: Iterable[tuple[Shape, int]]) -> WorkloadMix:
@@ -73,8 +75,38 @@ PREMIUM = 250
 """Thousandths of a GPU that the model premium reaches where a model is fully contended."""
 
 
+TERMS = ("usable", "price", "whole", "stranded", "models")
+"""Of a node's worth: what classes could use, device prices, the premium on whole idle devices (a part of the price),
+GPU without CPU, and the premium on contended models."""
+
+
 def mix_arrays(mix: WorkloadMix, models: ModelBook, state: NodeState) -> Mix:
     """The kernels' form of the mix, on this park."""
+    arrays = _whole_mix_arrays(mix, models, state)
+    for term in mix.without:
+        arrays = _without(arrays, term)
+    return arrays
+
+
+def _without(mix: Mix, term: str) -> Mix:
+    match term:
+        case "usable":
+            return mix._replace(weight=np.zeros_like(mix.weight))
+        case "price":
+            return mix._replace(price=np.arange(DEVICE + 1, dtype=np.int64) * PRICE_SCALE // DEVICE)
+        case "whole":
+            price = mix.price.copy()
+            price[DEVICE] -= PRICE_SCALE // WHOLE_PREMIUM
+            return mix._replace(price=price)
+        case "stranded":
+            # CPU for any number of GPUs, as long as there is any at all.
+            return mix._replace(totals=_ints([int(mix.totals[0]), 1, 2**31]))
+        case "models":
+            return mix._replace(scarce=np.zeros_like(mix.scarce))
+    raise ValueError(f"the windlass policy has no term {term!r}")
+
+
+def _whole_mix_arrays(mix: WorkloadMix, models: ModelBook, state: NodeState) -> Mix:
     classes = mix.classes
     kept = sum(each.count for each in classes)
     # Two divisions, not one: FGD's shares are defined so, and its ties hang on the last bit.

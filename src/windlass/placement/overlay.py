@@ -359,11 +359,12 @@ class Overlay:
             gone = self._rows_off()
             bound = np.flatnonzero((pods.node >= 0) & (pods.alive == 1)).tolist()
             there = [(pods.objects[row], int(pods.node[row])) for row in bound if row not in gone]
-            there += [(placing.pod, placing.node) for placing in self._placed_here()]
+            there += [(placing.pod, placing.node) for placing in self.placed_here()]
             self._neighbours = Neighbours(self.snapshot.facts, self.snapshot.objects, there)
         return self._neighbours
 
-    def _placed_here(self) -> list[Placing]:
+    def placed_here(self) -> list[Placing]:
+        """Pods that were placed on this overlay and are still there."""
         placed: dict[int, Placing] = {}
         for step in self._steps:
             if isinstance(step, Placing):

@@ -13,6 +13,7 @@ import numpy as np
 from windlass.cluster.facts import NodeFacts
 from windlass.cluster.shape import Shape
 from windlass.cluster.state import Ints, Words
+from windlass.model.mig import MIG_RESOURCE_PREFIX
 from windlass.model.reasons import FIRST_RESOURCE_BIT, Reason, insufficient, reason_of_bit
 from windlass.model.requests import format_amount
 from windlass.model.verdict import NearMiss, ReasonCount, Verdict
@@ -77,11 +78,16 @@ class Refusal(NamedTuple):
         reasons = tuple(reason_of(self.shape, bit).kube for bit in bits_of(why))
         short, left = accounts.short[self.v, place], accounts.free[self.v, place]
         lacks, free = {}, {}
-        for j, (name, _) in enumerate(self.shape.requests):
-            free[name] = format_amount(name, int(left[j]))
-            if short[j]:
-                lacks[name] = format_amount(name, int(short[j]))
         gpu = self.shape.gpu
+        for j, (name, asked) in enumerate(self.shape.requests):
+            there, missing = int(left[j]), int(short[j])
+            if gpu and gpu.profile and name.startswith(MIG_RESOURCE_PREFIX):
+                # Where instances are made as they are asked for none are advertised, and those in use would count
+                # as less than none.
+                there, missing = max(0, there), min(asked, missing)
+            free[name] = format_amount(name, there)
+            if missing:
+                lacks[name] = format_amount(name, missing)
         if gpu and not gpu.profile:
             what = "GPUs" if gpu.milli == 1000 else f"GPUs with {gpu.milli or 'enough'} milli free"
             free[what] = str(left[MAX_REQUESTS])

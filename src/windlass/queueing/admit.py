@@ -25,6 +25,7 @@ from windlass.queueing.node import Running, local_queue_key
 from windlass.queueing.outcome import (
     BEHIND_HEAD,
     CLUSTER_QUEUE_STOPPED,
+    DEACTIVATED,
     LOCAL_QUEUE_STOPPED,
     QUEUE_MISSING,
     QUOTA_INSUFFICIENT,
@@ -99,7 +100,10 @@ class _Decision:
         return [running for queue in self._tree.queues.values() for running in queue.running.values()]
 
     def drain(self) -> None:
-        """What runs in a queue that is to be emptied goes."""
+        """What runs in a queue that is to be emptied goes, and what somebody has deactivated."""
+        for running in self._running():
+            if not running.workload.active and not running.is_evicting:
+                self._stop(running, DEACTIVATED, "The workload is deactivated")
         policies = {queue.stop_policy for queue in self._system.queues.values()}
         policies |= {queue.stop_policy for queue in self._system.local_queues.values()}
         if DRAIN not in policies:
@@ -155,10 +159,8 @@ class _Decision:
             return f"ClusterQueue {name} doesn't exist"
         if name in self._tree.inactive:
             return f"ClusterQueue {name} {self._tree.inactive[name]}"
-        known = self._system.namespaces
-        if known and workload.namespace not in known:
-            return f"namespace {workload.namespace} doesn't exist"
-        labels = {NAMESPACE_NAME: workload.namespace, **known.get(workload.namespace, {})}
+        known = self._system.namespaces.get(workload.namespace, {})
+        labels = {NAMESPACE_NAME: workload.namespace, **known}
         if not matches_selector(self._system.queues[name].namespace_selector, labels):
             return "Workload namespace doesn't match ClusterQueue selector"
         return ""

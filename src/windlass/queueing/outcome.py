@@ -12,6 +12,7 @@ IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
 IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
 CLUSTER_QUEUE_STOPPED = "ClusterQueueStopped"
 LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
+DEACTIVATED = "Deactivated"
 PRIORITY = "Priority"
 """Outside queues: a higher PriorityClass."""
 
@@ -23,6 +24,19 @@ YIELDS_TO = {
     PRIORITY: "priority",
 }
 """Reason of an eviction → the word by which an administrator lets disruption budgets yield to it."""
+
+QUEUES_OWN = frozenset(
+    {
+        IN_CLUSTER_QUEUE,
+        IN_COHORT_RECLAMATION,
+        IN_COHORT_RECLAIM_WHILE_BORROWING,
+        IN_COHORT_FAIR_SHARING,
+        CLUSTER_QUEUE_STOPPED,
+        LOCAL_QUEUE_STOPPED,
+        DEACTIVATED,
+    }
+)
+"""Reasons that are for whoever decides on the queue to act on."""
 
 QUOTA_INSUFFICIENT = "KUEUE_QUOTA_INSUFFICIENT"
 QUOTA_MISCONFIGURED = "KUEUE_QUOTA_MISCONFIGURED"

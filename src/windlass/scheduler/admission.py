@@ -28,7 +28,7 @@ from windlass.kube.client import KubeClient
 from windlass.kube.errors import ApiError, Conflict, Fenced, NotFound, ServerAway
 from windlass.kube.request import Request
 from windlass.kube.resources import KINDS, KUEUE, Resource
-from windlass.kube.writes import create, lift_gates, patch_status
+from windlass.kube.writes import create, lift_gates, patch_object, patch_status
 from windlass.model.decision import Admit, Evict, Hold
 from windlass.model.kueue import WorkloadObject, is_finished
 from windlass.model.objects import name_of
@@ -40,6 +40,7 @@ from windlass.model.times import timestamp_of
 from windlass.model.topology import HOSTNAME
 from windlass.model.workload import Workload
 from windlass.placement.lifetimes import DURATION_EXCEEDED
+from windlass.queueing.outcome import QUEUES_OWN
 from windlass.scheduler.world import World
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,10 @@ class Admissions:
         self._busy: dict[str, asyncio.Task[None]] = {}
         """What is being written, by name: never twice at once."""
         self._not_before: dict[str, float] = {}
+        self._fitted: dict[str, str] = {}
+        """Workload → the version of its owner that it was last described anew for."""
+        self._stalled: dict[str, float] = {}
+        """Workload that was admitted → since when its owner is suspended all the same."""
 
     def carry_out(self, plan: Plan, snapshot: Snapshot) -> None:
         """Starts what the plan means for queued work."""
@@ -88,6 +93,11 @@ class Admissions:
         if wire is None or not self._is_ours(evict.workload):
             return None
         return functools.partial(self._send_back, evict)
+
+    def is_kueues(self, evict: Evict) -> bool:
+        """Whether a live Kueue will stop it by itself: it sees the same queues."""
+        known = self._workload(evict.workload) is not None
+        return known and evict.reason in QUEUES_OWN and not self._is_ours(evict.workload)
 
     async def settle(self) -> None:
         while self._busy:
@@ -121,6 +131,9 @@ class Admissions:
 
     def _meet_owners(self) -> None:
         """Owners that have no Workload yet get one; Workloads whose owner has ended are finished."""
+        if len(self._fitted) + len(self._stalled) > MOST_REMEMBERED:
+            self._fitted = {key: one for key, one in self._fitted.items() if self._workload(key) is not None}
+            self._stalled = {key: at for key, at in self._stalled.items() if self._workload(key) is not None}
         for wire in self._world.queued_owners():
             metadata = wire.metadata
             if not self._decides(metadata.namespace, metadata.labels.get(QUEUE_NAME, "")):
@@ -134,6 +147,54 @@ class Admissions:
             elif known is not None and end and not is_finished(known):
                 status = functools.partial(kueue.finished_status, known, end)
                 self._once(key, functools.partial(self._patch, key, status))
+            elif known is not None and not end and not is_finished(known):
+                self._keep_in_step(key, known, wire)
+
+    def _keep_in_step(self, key: str, known: WorkloadObject, wire: OwnerObject) -> None:
+        """What waits is described anew when its owner was changed; what was admitted and is stopped is let go.
+
+        The second mends what a leader that was killed between its two writes has left behind. It is also what Kueue
+        does where somebody stops an admitted Job: to hold one back there is the Workload's `spec.active`.
+        """
+        owner = owner_of(wire)
+        if known.status.admission is None:
+            seen, queue = wire.metadata.resource_version, wire.metadata.labels[QUEUE_NAME]
+            if (
+                owner.suspended
+                and owner.sets
+                and kueue.is_written_by_windlass(known)
+                and self._fitted.get(key) != seen
+                and not kueue.fits_owner(known, owner, queue)
+            ):
+                self._fitted[key] = seen  # once for each change, whatever the server makes of it
+                self._once(key, functools.partial(self._fit, key, known, wire))
+        elif not owner.suspended or not known.spec.active:
+            self._stalled.pop(key, None)
+        elif time.monotonic() > self._stalled.setdefault(key, time.monotonic()) + AGAIN_SECONDS:
+            self._once(f"start of {key}", functools.partial(self._start, key, known, wire), slowly=True)
+
+    async def _fit(self, key: str, known: WorkloadObject, wire: OwnerObject) -> None:
+        """Write the Workload's pod sets and queue as its owner has them now."""
+        group, kind, named = name_of(wire)
+        raw = await self._raw(kind, group, named, wire.metadata.uid)
+        if raw is None:
+            return
+        queue = kueue.WorkloadQueue(
+            wire.metadata.labels[QUEUE_NAME],
+            self._world.priority_of(owner_of(wire)),
+            self._resource().version,
+        )
+        made = kueue.workload_of(raw, owner_of(wire), templates_of(raw), queue)
+        spec = {field: made["spec"][field] for field in ("podSets", "queueName", "priority")}
+        await self._send(patch_object(self._resource(), key, {"spec": spec}, known.metadata.resource_version))
+
+    async def _start(self, key: str, known: WorkloadObject, wire: OwnerObject) -> None:
+        """Let an owner go that was admitted; if that is still so, since one watch may be behind the other."""
+        raw = await self._raw("Workload", KUEUE, key, known.metadata.uid)
+        status = raw.get("status") or {} if raw is not None else {}
+        if status.get("admission") and key not in self._busy:
+            log.info("%s was admitted and its %s is suspended: starting it", key, wire.KIND)
+            await self._suspend_owner(known, False)
 
     async def _create(self, wire: OwnerObject) -> None:
         resource = self._resource()
@@ -182,10 +243,7 @@ class Admissions:
         wire = self._workload(evict.workload)
         if wire is None:
             return
-        message = f"Preempted to accommodate a workload: {evict.reason}"
-        await self._patch(
-            evict.workload, functools.partial(kueue.eviction_status, wire, evict.reason, message)
-        )
+        await self._patch(evict.workload, functools.partial(kueue.eviction_status, wire, evict.reason))
         await self._suspend_owner(wire, True)
 
     async def _suspend_owner(self, wire: WorkloadObject, suspended: bool) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from windlass.apply.binder import BindEnd, Binder, BindOutcome
 from windlass.apply.conditions import ConditionWriter, Waiting
 from windlass.apply.evictor import Evictor, Victim
-from windlass.apply.volumes import provide_volumes, unbound_claims
+from windlass.apply.volumes import Wanted, provide_volumes, unbound_claims
 from windlass.apply.words import GATED, WAITING_FOR_VICTIMS, condition_message, condition_reason
 from windlass.cluster.delta import Assume
 from windlass.cluster.pods import ALONE
@@ -30,6 +30,7 @@ from windlass.model.decision import Bind, Evict, Hold
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass.model.times import seconds_of
+from windlass.placement.filters.volumes import volumes_there
 from windlass.scheduler.admission import Admissions
 from windlass.scheduler.metrics import Metrics
 from windlass.scheduler.world import World
@@ -113,7 +114,7 @@ class Carrier:
                 ready.append((bind, pod))
         self._world.assume([Assume(bind.pod, bind.node, bind.devices) for bind, _ in ready])
         for bind, pod in ready:
-            self.binder.send(bind, pod.metadata.uid, self._volumes(pod, bind.node))
+            self.binder.send(bind, pod.metadata.uid, self._volumes(pod, bind.node, snapshot))
         return nominated
 
     def _overtaken(self, binds: Sequence[Bind], snapshot: Snapshot) -> set[str]:
@@ -130,11 +131,14 @@ class Carrier:
         gone = pod is None or pod.is_bound or bool(pod.metadata.deletion_timestamp)
         return gone or bind.node not in self._world.nodes
 
-    def _volumes(self, pod: Pod, node: str) -> Callable[[], Awaitable[None]] | None:
+    def _volumes(self, pod: Pod, node: str, snapshot: Snapshot) -> Callable[[], Awaitable[None]] | None:
         claims = unbound_claims(pod, self._world.claim) if pod.spec.volumes else []
         if not claims:
             return None
-        return functools.partial(provide_volumes, self._client, claims, node, self._world.claim)
+        there = volumes_there(pod, node, snapshot.facts, snapshot.objects)
+        volumes = {claim: snapshot.objects.volumes[name] for claim, name in there.items()}
+        wanted = Wanted(node, claims, volumes)
+        return functools.partial(provide_volumes, self._client, wanted, self._world.claim, self._may_write)
 
     def _ended(self, outcome: BindOutcome) -> None:
         """What became of a bind."""
@@ -173,6 +177,8 @@ class Carrier:
         causes: dict[str, list[Victim]] = {}
         workloads = {one.key: one for one in snapshot.workloads} if evicts else {}
         for evict in evicts:
+            if self.admissions.is_kueues(evict):
+                continue
             pods = [(key, self._world.pods[key]) for key in evict.pods if key in self._world.pods]
             leaving = tuple(
                 (key, pod.metadata.uid) for key, pod in pods if not pod.metadata.deletion_timestamp

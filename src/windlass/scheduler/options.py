@@ -28,7 +28,7 @@ class Options(msgspec.Struct, frozen=True):
     """Address of /healthz, /readyz and /metrics."""
     take_over: frozenset[str] = frozenset()
     """LocalQueues (`namespace/name`) or ClusterQueues that are ours although Kueue is live."""
-    pause: float = 0.02
+    pause: float = 0.001
     """Seconds between the first change and the decision on it, so that changes that come together are one batch."""
     warm: bool = True
     """Compile before the first decision. Without, plain functions decide on small inputs, with equal results."""

@@ -51,6 +51,7 @@ class Scheduler:
         self.recorder = Recorder(client, options.identity)
         self.world = World(options, self._report)
         self.informers = Informers(client, self.world.push)
+        self.world.owner_wait.is_watched = self.informers.is_watched
         terms = LeaseTerms(
             options.lease_namespace, options.lease_name, options.identity, options.lease_seconds
         )
@@ -164,18 +165,19 @@ class Scheduler:
 
     def _report(self, odd: Unreadable) -> None:
         """An object that could not be decoded."""
-        self._report_once(
-            odd.kind, f"{odd.namespace}/{odd.name}" if odd.namespace else odd.name, str(odd.error)
-        )
+        key = f"{odd.namespace}/{odd.name}" if odd.namespace else odd.name
+        self._report_once(Regarding(odd.kind, key, odd.uid, odd.api_version or "v1"), str(odd.error))
 
     def _report_odd(self, snapshot: Snapshot) -> None:
         """Pods and nodes that were decoded, and of which the engine can't read something."""
         for name, why in snapshot.unreadable.items():
             kind, _, key = name.partition(" ") if " " in name else ("Pod", "", name)
-            self._report_once(kind, key, why)
+            found = self.world.pods.get(key) if kind == "Pod" else self.world.look(kind, key)
+            self._report_once(Regarding(kind, key, found.metadata.uid if found is not None else ""), why)
 
-    def _report_once(self, kind: str, key: str, why: str) -> None:
-        """Once for each object and what is wrong with it."""
+    def _report_once(self, about: Regarding, why: str) -> None:
+        """Once for each object and what is wrong with it. By its uid it is found where people look at the object."""
+        kind, key = about.kind, about.key
         if self._reported.get((kind, key)) == why:
             return
         if len(self._reported) >= MOST_REPORTED:
@@ -183,9 +185,8 @@ class Scheduler:
         self._reported[kind, key] = why
         self.metrics.unreadable.inc()
         log.warning("%s %s can't be read: %s", kind, key, why)
-        event = Event(Regarding(kind, key), "Unreadable", why, "Reading", "Warning")
         if self._may_write() and not self._options.shadow:
-            self.recorder.record(event, droppable=True)
+            self.recorder.record(Event(about, "Unreadable", why, "Reading", "Warning"), droppable=True)
 
     def _sick(self) -> str:
         silent = time.monotonic() - self.loop.alive_at

@@ -8,7 +8,7 @@ gangs are kept back until there are some, so that a plain cluster costs nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -23,6 +23,7 @@ from windlass.kube.resources import KUEUE
 from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.kueue import WorkloadObject
 from windlass.model.kueue.wire import ClusterQueueObject, LocalQueueObject
+from windlass.model.namespace_rules import ResourceQuota
 from windlass.model.node import Node
 from windlass.model.objects import Unreadable, name_of
 from windlass.model.owners import Owner, OwnerObject, owner_of
@@ -40,6 +41,7 @@ from windlass.model.volume import (
     VolumeAttachment,
 )
 from windlass.scheduler.options import Options
+from windlass.scheduler.owner_wait import OwnerWait
 
 _NO_GROUPING = (
     Namespace,
@@ -50,7 +52,7 @@ _NO_GROUPING = (
     VolumeAttachment,
 )
 HOLD = "Hold"
-_ASIDE = (PriorityClass, PodDisruptionBudget)
+_ASIDE = (PriorityClass, PodDisruptionBudget, ResourceQuota)
 """Read where workloads are grouped, and no reason to group."""
 
 Key = tuple[str, str]
@@ -95,6 +97,7 @@ class World:
         """Uid of an owner → the Workload that stands for it, whoever made that."""
         self._resting: set[str] = set()
         """Pods that are not to be decided on for a while."""
+        self.owner_wait = OwnerWait(self.things)
 
     # Informers and outcomes push
 
@@ -138,6 +141,7 @@ class World:
         """Know what was pushed, without telling the store yet: a decision may be under way on what it was told."""
         inbox, self._inbox = self._inbox, []
         self._untaken += [delta for one in inbox for delta in self._taken(one)]
+        self._untaken += self._again(self.owner_wait.overdue(self._now))
 
     def look(self, kind: str, key: str, group: str = "") -> Any:
         return self.things.get((group, kind, key))
@@ -223,11 +227,17 @@ class World:
         if not self._grouping and waits and _names_a_group(pod):
             return [*self._begin_grouping(), *self._pod(pod)]
         told = ("Pod", pod.key) in self._told
+        if waits and not told and self.owner_wait.holds(pod, self._now):
+            return []
         if told and known is not None and _same(known, pod):
             return []
         if pod.is_bound and self.assumed.pop(pod.key, None) == pod.spec.node_name and not pod.is_over:
             return [Put(_dated(pod, self._now))]
         return self._tell("Pod", pod.key, _dated(pod, self._now))
+
+    def _again(self, pods: Iterable[str]) -> list[Delta]:
+        """What the engine is to be told of pods that it was not told of before."""
+        return [delta for key in pods if key in self.pods for delta in self._pod(self.pods[key])]
 
     def _node(self, node: Node) -> list[Delta]:
         wanted = self._options.node_selector.items()
@@ -266,13 +276,14 @@ class World:
             self._queued.pop((kind, key), None)
             if QUEUE_NAME in thing.metadata.labels and self._owner_matters(thing):
                 self._queued[kind, key] = thing
+        waited = self.owner_wait.arrived((group, kind, key))
         if not self._matters(thing):
-            return self._untold(f"{kind}.{group}", key, Gone(kind, key, group))
+            return [*self._untold(f"{kind}.{group}", key, Gone(kind, key, group)), *self._again(waited)]
         if (f"{kind}.{group}", key) in self._told and known is not None and _same(known, thing):
             return []
         groups = not self._grouping and not isinstance(thing, _NO_GROUPING)
         more = self._begin_grouping() if groups else []
-        return [*more, *self._tell(f"{kind}.{group}", key, thing)]
+        return [*more, *self._tell(f"{kind}.{group}", key, thing), *self._again(waited)]
 
     def _queue_of(self, local: LocalQueueObject) -> ClusterQueueObject | None:
         found: ClusterQueueObject | None = self.look("ClusterQueue", local.spec.cluster_queue, KUEUE)
@@ -325,6 +336,7 @@ class World:
         if gone.kind == "Pod":
             self.pods.pop(gone.key, None)
             self.on_gone(gone.key)
+            self.owner_wait.forget(gone.key)
             self._resting.discard(gone.key)
             self.assumed.pop(gone.key, None)
             return self._untold("Pod", gone.key)

@@ -94,10 +94,12 @@ def read_sharing(raw: Any, strategy: str, path: str, honor_renames: bool) -> tup
     for at, item in enumerate(listed):
         entry = _entry(item, f"{path}.resources[{at}]")
         if not honor_renames and (entry.rename or entry.devices is not None):
-            what = "rename" if entry.rename else "devices"
-            warnings.append(
+            given = {"rename": entry.rename, "devices": entry.devices is not None}
+            warnings += [
                 f"{path}.resources[{at}].{what} is ignored, as the original does; --honor-renames keeps it"
-            )
+                for what, is_given in given.items()
+                if is_given
+            ]
             entry = msgspec.structs.replace(entry, rename="", devices=None)
         if rename and not entry.rename:
             entry = msgspec.structs.replace(entry, rename=entry.name + SHARED_SUFFIX)

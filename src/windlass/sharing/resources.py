@@ -49,7 +49,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 
 def resources_of(inventory: Inventory, config: PluginConfig) -> tuple[Resource, ...]:
     """Every resource, by name; an `InputError` where the hardware and the configuration don't go together."""
-    plain = _physical(inventory, config)
+    plain = members_by_name(inventory, config)
     found: dict[str, list[PluginDevice]] = {}
     shared: dict[str, bool] = {}
     for base, members in plain.items():
@@ -80,7 +80,9 @@ def resources_of(inventory: Inventory, config: PluginConfig) -> tuple[Resource, 
     )
 
 
-def _physical(inventory: Inventory, config: PluginConfig) -> dict[str, list[tuple[Gpu, Instance | None]]]:
+def members_by_name(
+    inventory: Inventory, config: PluginConfig
+) -> dict[str, list[tuple[Gpu, Instance | None]]]:
     """GPUs and MIG devices by resource, before sharing."""
     found: dict[str, list[tuple[Gpu, Instance | None]]] = {}
     for gpu, instance in _members(inventory, config):
@@ -112,14 +114,18 @@ def single_refusal(inventory: Inventory) -> str:
     """Why the strategy single can't serve this node; empty where it can."""
     cut = [gpu for gpu in inventory.gpus if gpu.mig_enabled]
     if cut and len(cut) != len(inventory.gpus):
-        return "the MIG strategy single needs MIG on all GPUs or on none"
-    if any(not gpu.instances for gpu in cut):
-        return "the MIG strategy single needs instances on every GPU with MIG enabled"
+        return "all devices on the node must be configured with the same migEnabled value"
+    empty = next((gpu.index for gpu in cut if not gpu.instances), None)
+    if empty is not None:
+        return (
+            "at least one device with migEnabled=true was not configured correctly: "
+            f"device {empty} has no MIG devices configured"
+        )
     if any(not each.whole for gpu in cut for each in gpu.instances):
-        return "the MIG strategy single needs instances whose compute is not cut further"
+        return "an instance whose compute is cut further can't be served by the MIG strategy single"
     profiles = sorted({each.profile for gpu in cut for each in gpu.instances})
     if len(profiles) > 1:
-        return f"the MIG strategy single needs instances of one profile, not {', '.join(profiles)}"
+        return f"more than one MIG device type present on node: {', '.join(profiles)}"
     return ""
 
 

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 
-from windlass.cluster.shape import ShapeBook
 from windlass.cluster.snapshot import Snapshot
-from windlass.cluster.state import Ints
 from windlass.cluster.store import Store
-from windlass.placement.measures import stranded, usage, usage_of
+from windlass.placement.measures import CAUSES, Stranding, Usage, allocated_milli, usage_of
 from windlass.placement.mix import WorkloadMix, mix_arrays
+from windlass.simulate.demand import demand_of
 from windlass.simulate.placements import Explanation
 from windlass.simulate.result import Curve, RunResult, Waiting
 from windlass.simulate.trace import Job, Trace
@@ -26,10 +26,12 @@ class Recorder:
     def __init__(
         self, trace: Trace, policy: str, mix: str, seed: int, expected: WorkloadMix, empty: Snapshot
     ) -> None:
-        self._trace, self._policy, self._mix, self._seed, self._expected = trace, policy, mix, seed, expected
+        self._trace, self._policy, self._mix, self._seed = trace, policy, mix, seed
         self._mix_arrays = mix_arrays(expected, empty.models, empty.state)
         self._total = usage_of(empty, self._mix_arrays).total_milli
-        self._milli = _milli_of_jobs(trace)
+        demand = demand_of(trace)
+        self._stranding = Stranding(self._mix_arrays, demand.least_memory)
+        self._milli, self._is_told = demand.milli, demand.is_told
         self._demand = np.cumsum(self._milli)
         self._timed = any(job.arrival or job.duration is not None for job in trace.jobs)
         self._last_arrival = trace.jobs[-1].arrival if trace.jobs else 0
@@ -43,7 +45,7 @@ class Recorder:
         """Job number → when it started."""
         self._fullest: tuple[int, int, Snapshot] | None = None
         """Of a trace with times, the sample with the most allocated: milli-GPU, second, snapshot."""
-        self._rows: list[tuple[float, float, float, int]] = []
+        self._samples: list[_Sample] = []
 
     def next_step(self, done: int) -> int:
         """For traces without times: how many jobs have come when the demand has grown by another percent."""
@@ -62,16 +64,22 @@ class Recorder:
         return number
 
     def started(self, job: Job, number: int, now: int) -> None:
+        self._placed_pods += len(job.pods)
+        if not self._timed:
+            return
         self._advance(now)
         self._waits.append(now - job.arrival)
         self._started_at[number] = now
-        self._placed_pods += len(job.pods)
-        self._allocated += int(self._milli[number])
-        self._most_allocated = max(self._most_allocated, self._allocated)
+        self._hold(int(self._milli[number]))
 
     def ended(self, number: int, now: int) -> None:
         self._advance(now)
-        self._allocated -= int(self._milli[number])
+        self._hold(-int(self._milli[number]))
+
+    def _hold(self, milli: int) -> None:
+        if self._is_told:
+            self._allocated += milli
+            self._most_allocated = max(self._most_allocated, self._allocated)
 
     def _advance(self, now: int) -> None:
         """GPU-time counts until the last arrival: afterwards the park only runs empty, whatever the policy."""
@@ -83,8 +91,11 @@ class Recorder:
         self._now = now
 
     def sample(self, now: int, store: Store, waiting: int) -> None:
-        """A point of the curves, where one is due."""
+        """The end of a step; a point of the curves, where one is due. `waiting` counts jobs."""
         if self._timed:
+            if not self._is_told:
+                self._allocated = allocated_milli(store.snapshot())
+                self._most_allocated = max(self._most_allocated, self._allocated)
             if now < self._next_sample:
                 return
             self._next_sample = now + self._sample_every
@@ -99,9 +110,8 @@ class Recorder:
         used = usage_of(snapshot, self._mix_arrays)
         if self._timed and (self._fullest is None or used.allocated_milli > self._fullest[0]):
             self._fullest = (used.allocated_milli, now, snapshot)
-        self._rows.append(
-            (at, self._percent(used.allocated_milli), self._percent(used.fragment_milli), waiting)
-        )
+        refused = self._pods_arrived - self._placed_pods
+        self._samples.append(_Sample(at, used, self._stranding.of(snapshot), waiting, refused))
 
     def _percent(self, milli: int) -> float:
         return 100 * milli / self._total if self._total else 0.0
@@ -114,7 +124,8 @@ class Recorder:
         interrupted: bool,
         explanation: Explanation | None,
     ) -> RunResult:
-        used = usage(end, self._expected)
+        seen = end if self._fullest is None else self._fullest[2]
+        used = usage_of(seen, self._mix_arrays)
         allocated = self._most_allocated if self._timed else used.allocated_milli
         offered = self._total * min(self._now, self._last_arrival)
         return RunResult(
@@ -133,7 +144,7 @@ class Recorder:
             allocated_pct=self._percent(allocated),
             fragmentation_pct=self._percent(used.fragment_milli),
             fragmentation_causes=used.causes,
-            stranded_milli=stranded(end, self._expected),
+            stranded_milli=self._stranding.of(seen),
             gpu_time_pct=100 * self._gpu_seconds / offered if self._timed and offered else None,
             makespan_hours=self._now / 3600 if self._timed else None,
             waiting=self._waiting() if self._timed else None,
@@ -158,12 +169,22 @@ class Recorder:
         return trade_offs(snapshot, since, now)
 
     def _curve(self) -> Curve | None:
-        if not self._rows:
+        samples = self._samples
+        if not samples:
             return None
-        at, allocated, fragment, waiting = zip(*self._rows, strict=True)
-        unit = "hours" if self._timed else "arrived_pct"
         return Curve(
-            at=at, unit=unit, allocated_pct=allocated, fragmentation_pct=fragment, waiting_jobs=waiting
+            at=tuple(each.at for each in samples),
+            unit="hours" if self._timed else "arrived_pct",
+            allocated_pct=tuple(self._percent(each.used.allocated_milli) for each in samples),
+            fragmentation_pct=tuple(self._percent(each.used.fragment_milli) for each in samples),
+            waiting_jobs=tuple(each.waiting for each in samples),
+            fragmentation_causes={
+                cause: tuple(each.used.causes[cause] for each in samples) for cause in CAUSES
+            },
+            stranded_milli={
+                reason: tuple(each.stranded[reason] for each in samples) for reason in samples[0].stranded
+            },
+            pods_refused=tuple(each.refused for each in samples),
         )
 
     def _waiting(self) -> Waiting | None:
@@ -174,17 +195,11 @@ class Recorder:
         return Waiting(mean=float(waits.mean()), p50=p50, p90=p90, p99=p99, max=float(waits.max()))
 
 
-def _milli_of_jobs(trace: Trace) -> Ints:
-    """What each job asks for. Pods of a trace share spec and annotations, so each pair is looked at once."""
-    book = ShapeBook()
-    known: dict[tuple[int, int], int] = {}
-    found = []
-    for job in trace.jobs:
-        total = 0
-        for pod in job.pods:
-            alike = (id(pod.spec), id(pod.metadata.annotations))
-            if alike not in known:
-                known[alike] = book.of(pod)[0].gpu_milli
-            total += known[alike]
-        found.append(total)
-    return np.array(found, dtype=np.int64)
+class _Sample(msgspec.Struct, frozen=True):
+    """A point of the curves."""
+
+    at: float
+    used: Usage
+    stranded: dict[str, int]
+    waiting: int
+    refused: int

@@ -35,6 +35,10 @@ CAUSE_WORDS = {
     "wrong_model": "other model asked for",
 }
 
+TIMES = (1, 10, 60, 600, 3600, 21600, 86400, 604800)
+FINER_TIMES = (2, 5, 20, 30, 120, 300, 1200, 1800, 7200, 10800, 43200, 172800, 345600)
+"""Seconds that a time axis has a tick at; the finer ones where it would have hardly any."""
+
 Runs = Mapping[str, Sequence[RunResult]]
 """The runs of each policy, in the order in which policies are shown."""
 Floats = NDArray[np.float64]
@@ -75,8 +79,13 @@ def draw_curves(axes: Axes, runs: Runs, field: str, title: str) -> None:
     axes.set_title(title)
     axes.set_xlabel(_unit_words(runs))
     axes.margins(x=0)
+    low, high = axes.get_ylim()
+    if low < 0:  # a margin that nothing can be in
+        axes.set_ylim(0, max(high, 0.1))
     if _unit(runs) == "hours":
-        axes.legend(loc="upper right", frameon=False)  # all lines end at nothing: no place for a name
+        axes.set_xlim(right=_end_of_work(runs))
+        # All lines end at nothing: no place for a name. Inside, the names would hide the lines.
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     else:
         _label_ends(axes, ends, last)
 
@@ -87,7 +96,7 @@ def draw_ideal(axes: Axes, runs: Runs) -> None:
     full = min(100.0, last)
     axes.plot([0, full, last], [0, full, full], color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     axes.annotate(
-        "asked for", (last, full), (-4, -5), textcoords="offset points", ha="right", va="top", color=GREY
+        "asked for", (last, full), (-4, 3), textcoords="offset points", ha="right", va="bottom", color=GREY
     )
 
 
@@ -105,7 +114,9 @@ def zoom_to_difference(axes: Axes, runs: Runs) -> None:
         low = min(low, float(values[:, at >= start].min(initial=100.0)))
     left = max(0.0, start - 5)
     axes.set_xlim(left, last)
-    axes.set_ylim(min(left, low - 1), 101)
+    bottom = min(left, low - 1)
+    axes.set_ylim(bottom, 100 + (100 - bottom) * 0.12)  # above the line is room for its name
+    axes.set_yticks([tick for tick in axes.get_yticks() if bottom <= tick <= 100])
 
 
 def draw_final(axes: Axes, runs: Runs, measure: str, title: str) -> None:
@@ -119,6 +130,8 @@ def draw_final(axes: Axes, runs: Runs, measure: str, title: str) -> None:
     several = any(len(of_policy) > 1 for of_policy in runs.values())
     axes.set_xlabel("percent, not from 0" + ("; a dot is a seed, the bar their mean" if several else ""))
     _room_right(axes, 0.22)
+    low, high = axes.get_xlim()
+    axes.set_xticks([tick for tick in axes.get_xticks() if low <= tick <= min(high, 100.0)])
 
 
 def draw_differences(axes: Axes, rows: Sequence[tuple[str, Sequence[float]]], baseline: str) -> None:
@@ -170,13 +183,14 @@ def draw_waiting(axes: Axes, runs: Runs) -> None:
         waits = [run.waiting for run in of_policy if run.waiting is not None]
         if not waits:
             continue
-        points = [max(1.0, float(np.mean([getattr(wait, mark) for wait in waits]))) for mark, _, _ in marks]
+        means = [float(np.mean([getattr(wait, mark) for wait in waits])) for mark, _, _ in marks]
+        points = [max(1.0, mean) for mean in means]
         axes.plot([min(points), max(points)], [row, row], color=FAINT, linewidth=5, zorder=1)
         for (_, shape, words), point in zip(marks, points, strict=True):
             label = words if row == 0 else None
             axes.plot(point, row, shape, color=looks[policy][0], markersize=8, label=label, zorder=3)
         axes.annotate(
-            f"mean {duration_words(points[1])}",
+            f"mean {duration_words(means[1])}",
             (points[1], row),
             (0, 10),
             textcoords="offset points",
@@ -217,12 +231,30 @@ def _on_one_grid(runs: Sequence[RunResult], field: str) -> tuple[Floats, Floats]
     return at, np.array([np.interp(at, curve.at, getattr(curve, field)) for curve in curves])
 
 
+def _end_of_work(runs: Runs) -> float:
+    """Until when there is something to see: the last moment at which a tenth of the peak was still allocated.
+
+    Where jobs are long, a park takes longer to run empty than the whole trace lasted.
+    """
+    ends = [1e-9]
+    for of_policy in runs.values():
+        at, values = _on_one_grid(of_policy, "allocated_pct")
+        busy = np.flatnonzero(values.mean(axis=0) >= values.mean(axis=0).max(initial=0.0) / 10)
+        if len(busy):
+            ends.append(float(at[min(busy[-1] + 1, len(at) - 1)]))
+    return max(ends)
+
+
 def _unit(runs: Runs) -> str:
     return next((run.curve.unit for rows in runs.values() for run in rows if run.curve), "")
 
 
 def _unit_words(runs: Runs) -> str:
-    return "hours since the start" if _unit(runs) == "hours" else "GPUs asked for so far, percent of the park"
+    return (
+        "hours since the start, until a tenth of the peak is left"
+        if _unit(runs) == "hours"
+        else "GPUs asked for so far, percent of the park"
+    )
 
 
 def _label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], at: float) -> None:
@@ -309,18 +341,18 @@ def _cause_shares(runs: Sequence[RunResult]) -> dict[str, float]:
 
 
 def _time_ticks(axes: Axes) -> None:
-    """Ticks at times that people know, instead of powers of ten."""
-    known = {
-        1: "1 s",
-        10: "10 s",
-        60: "1 min",
-        600: "10 min",
-        3600: "1 h",
-        21600: "6 h",
-        86400: "1 d",
-        604800: "1 w",
-    }
+    """Ticks at times that people know, instead of powers of ten; more of them where the range is narrow."""
     low, high = axes.get_xlim()
-    shown = {seconds: words for seconds, words in known.items() if low <= seconds <= high}
-    axes.set_xticks(list(shown), list(shown.values()))
+    shown = [seconds for seconds in TIMES if low <= seconds <= high]
+    if len(shown) < 3:
+        shown = [seconds for seconds in sorted(TIMES + FINER_TIMES) if low <= seconds <= high]
+    axes.set_xticks(shown, [_time_words(seconds) for seconds in shown])
     axes.minorticks_off()
+
+
+def _time_words(seconds: int) -> str:
+    if seconds == 1:
+        return "≤ 1 s"  # who never waited stands there too
+    units = ((604800, "w"), (86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+    size, name = next(unit for unit in units if seconds % unit[0] == 0)
+    return f"{seconds // size} {name}"

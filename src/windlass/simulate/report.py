@@ -94,10 +94,10 @@ def duration_words(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def report_rows(results: Sequence[RunResult]) -> list[list[str]]:
+def report_rows(results: Sequence[RunResult], with_speed: bool = True) -> list[list[str]]:
     """The comparison of the policies on one trace as text: titles first, then a row a policy."""
     summaries = summarise(results)
-    columns = _comparison_columns(summaries)
+    columns = _comparison_columns(summaries, with_speed)
     rows = [[render(summary) for _, render in columns] for summary in summaries]
     return [[title for title, _ in columns], *rows]
 
@@ -112,7 +112,7 @@ def _comparison_table(results: Sequence[RunResult]) -> Table:
     return table
 
 
-def _comparison_columns(summaries: Sequence[PolicySummary]) -> list[Column]:
+def _comparison_columns(summaries: Sequence[PolicySummary], with_speed: bool) -> list[Column]:
     """The columns that have something to say about these policies."""
     columns: list[Column] = [("policy", lambda row: row.policy)]
     columns.append(("GPUs allocated", lambda row: _percent(row.allocated_pct)))
@@ -127,7 +127,8 @@ def _comparison_columns(summaries: Sequence[PolicySummary]) -> list[Column]:
     columns.append(("pods refused", lambda row: _spread(row.pods_refused, "{:,.0f}")))
     if any(row.waiting_mean for row in summaries):
         columns.append(("mean wait", lambda row: _wait(row.waiting_mean)))
-    columns.append(("a run took", lambda row: duration_words(row.seconds.mean)))
+    if with_speed:
+        columns.append(("a run took", lambda row: duration_words(row.seconds.mean)))
     return columns
 
 

@@ -22,6 +22,12 @@ class Curve(msgspec.Struct, frozen=True):
     fragmentation_pct: tuple[float, ...]
     """FGD's fragmentation measure, in percent of all GPUs."""
     waiting_jobs: tuple[int, ...] = ()
+    fragmentation_causes: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    """Milli-GPU of the expected fragment by cause, as in a run's own `fragmentation_causes`."""
+    stranded_milli: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    """Milli-GPU that no GPU class of the workload could use, as in a run's own `stranded_milli`."""
+    pods_refused: tuple[int, ...] = ()
+    """Pods that had found no node by then: dropped, or waiting."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -52,10 +58,12 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     peak_rss_mib: float
     allocated_pct: float
     fragmentation_pct: float
+    """FGD's measure in percent of all GPUs, at the end. Where pods leave, that is an empty park: then this and the two
+    below are of the sample with the most allocated."""
     fragmentation_causes: dict[str, int]
-    """Milli-GPU of the expected fragment at the end by cause: lack_gpu, lack_cpu, lack_both, cpu_only, wrong_model."""
+    """Milli-GPU of the expected fragment by cause: lack_gpu, lack_cpu, lack_both, cpu_only, wrong_model."""
     stranded_milli: dict[str, int]
-    """Free milli-GPU at the end that no GPU class of the workload could use, by what stands in the way."""
+    """Free milli-GPU that no GPU class of the workload could use, by what stands in the way."""
     gpu_time_pct: float | None = None
     """Allocated GPU-time in percent of the GPU-time offered until the last arrival; None without times."""
     makespan_hours: float | None = None

@@ -48,9 +48,13 @@ def simulate(
     placements: PlacementWriter | None = None,
     on_progress: OnProgress | None = None,
     explain: str = "",
+    without: tuple[str, ...] = (),
 ) -> RunResult:
-    """Play the trace with a policy. Ctrl-C ends it early with what there is so far."""
-    run = Run(trace, policy, mix, seed, placements, explain)
+    """Play the trace with a policy. Ctrl-C ends it early with what there is so far.
+
+    `without` leaves terms of the `windlass` policy out, where the mix is declared.
+    """
+    run = Run(trace, policy, mix, seed, placements, explain, without)
     warm_up(trace, run.config)
     started = time.perf_counter()
     interrupted = False
@@ -76,11 +80,19 @@ def warm_up(trace: Trace, config: EngineConfig) -> None:
 
 class Run:
     def __init__(
-        self, trace: Trace, policy: str, mix: str, seed: int, placements: PlacementWriter | None, explain: str
+        self,
+        trace: Trace,
+        policy: str,
+        mix: str,
+        seed: int,
+        placements: PlacementWriter | None,
+        explain: str,
+        without: tuple[str, ...] = (),
     ) -> None:
         self.trace = trace
         declared = declared_mix(trace)
-        self.config = EngineConfig(PlacementConfig(policy, seed), declared if mix == "declared" else None)
+        told = msgspec.structs.replace(declared, without=without)
+        self.config = EngineConfig(PlacementConfig(policy, seed), told if mix == "declared" else None)
         ranks = {node.name: rank for node, rank in zip(trace.nodes, trace.ranks, strict=False)}
         self.store = Store(ranks)
         self.store.apply(Put(node) for node in trace.nodes)
@@ -91,6 +103,8 @@ class Run:
         self._explain = explain if not explain or "/" in explain else f"default/{explain}"
         self._running: list[tuple[int, int, Job]] = []
         self._waiting: dict[str, _Waiting] = {}
+        """By pod."""
+        self._jobs_waiting = 0
 
     def steps(self) -> Iterator[int]:
         """Play the whole trace; yields how many jobs have arrived after each step."""
@@ -132,10 +146,11 @@ class Run:
         self.store.apply([Put(pod) for job in arriving for pod in self._arrive(job, now)])
         if self._waiting:
             self._decide(now)
-        self.recorder.sample(now, self.store, len(self._waiting))
+        self.recorder.sample(now, self.store, self._jobs_waiting)
 
     def _arrive(self, job: Job, now: int) -> tuple[Pod, ...]:
         waiting = _Waiting(job, self.recorder.arrived(job, now), len(job.pods))
+        self._jobs_waiting += 1
         pods = gang_pods(job)
         for pod in pods:
             self._waiting[pod.key] = waiting
@@ -152,6 +167,7 @@ class Run:
         if not self.trace.retry and self._waiting:
             self.store.apply(Gone("Pod", key) for key in self._waiting)
             self._waiting.clear()
+            self._jobs_waiting = 0
 
     def _tell(self, plan: Plan, now: int) -> None:
         """Hand on what `--placements` and `--explain` asked for."""
@@ -175,6 +191,7 @@ class Run:
         waiting.left -= 1
         if waiting.left:
             return
+        self._jobs_waiting -= 1
         job = waiting.job
         self.recorder.started(job, waiting.number, now)
         if job.duration is not None:

@@ -72,6 +72,7 @@ class Runner:
                 replay=settings.replay,
             )
             self._loaded = wanted
+            _check_arrivals(self._trace)
             _check_explained(self._trace, settings.explain)
         return self._trace
 
@@ -87,6 +88,15 @@ class Runner:
                 on_progress=on_progress,
                 explain=self._settings.explain,
             )
+
+
+def _check_arrivals(trace: Trace) -> None:
+    """Where pods are drawn until they ask for so much of the park's GPUs, none come to a park that has none."""
+    if not trace.jobs:
+        raise InputError(
+            f"no pod of {trace.name} arrives, since the park has no GPUs",
+            remedy="give a park with GPUs: allocatable nvidia.com/gpu of a Node, gpus of a Fleet",
+        )
 
 
 def _check_explained(trace: Trace, pod: str) -> None:

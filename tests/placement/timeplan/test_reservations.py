@@ -48,6 +48,19 @@ def test_within_it_only_holders_start_there() -> None:
     assert bound(outcome) == {"holder": 20}
 
 
+def test_who_waits_for_its_end_does_not_keep_its_holders_out() -> None:
+    outcome = scenario(
+        [
+            {"at": "10s", "submit": [{"group": "other", "pods": 2, "gpus": 4}]},
+            {"at": "20s", "submit": [{"group": "holder", "namespace": "vip", "pods": 2, "gpus": 4}]},
+            {"at": "30m"},
+        ],
+        queues=[],
+        objects=[reservation(0, HOUR)],
+    )
+    assert set(bound(outcome)) == {"holder-0", "holder-1"}
+
+
 def test_when_it_is_over_its_room_is_free() -> None:
     timeline = [{"at": "10s", "submit": [{"pod": "other", "gpus": 1}]}, {"at": "1h"}]
     assert bound(scenario(timeline, queues=[], objects=[reservation(0, HOUR)])) == {"other": HOUR}

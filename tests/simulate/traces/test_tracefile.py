@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -124,7 +125,11 @@ def test_given_nodes_replace_the_park(csv_file: Path) -> None:
         ),
         ("# windlass-trace 1 ", "job,", r"jobs.csv:1: expected the first line"),
         ("retry=yes", "retry=perhaps", r"jobs.csv:1: expected retry=yes or retry=no"),
-        ("nodes=park.csv", "nodes=nothing.csv", r"nothing.csv: can't be read"),
+        (
+            "nodes=park.csv",
+            "nodes=nothing.csv",
+            r"jobs.csv:1: there is no such park as nodes=nothing.csv says",
+        ),
         ("job,arrival", "job,arival", r"jobs.csv:2: the header has 'arival'"),
         ("serve,0", "serve,soon", r"jobs.csv:5:7: arrival: expected a whole number, 0 or more, got 'soon'"),
         ("30,10,", "30,0,", r"jobs.csv:6:10: duration: expected a whole number, 1 or more, got '0'"),
@@ -137,6 +142,9 @@ def test_given_nodes_replace_the_park(csv_file: Path) -> None:
         ("10gb=1", "10gb=0.5", r"resources: expected a Kubernetes quantity .*must be an integer"),
         ("slice,30", "train,30", r"jobs.csv:6:1: job: expected a name that is not used yet \(line 3\)"),
         ("slice,30", ",30", r"jobs.csv:6:1: job: expected a name without blanks"),
+        ("slice,30", "sl/ice,30", r"jobs.csv:6:1: job: expected a name without blanks and slashes"),
+        (",ml,app", ",m/l,app", r"jobs.csv:3:\d+: namespace: expected a namespace without slashes"),
+        ("slice,30", f"slice,{10**20}", r"arrival: expected a whole number, 0 to 9007199254740992"),
         (
             "train,60,3600,,",
             "train,61,3600,,",
@@ -336,6 +344,52 @@ def test_pod_whose_request_is_refused_names_the_line(csv_file: Path) -> None:
     csv_file.write_text(f'# windlass-trace 1 nodes=park.csv\njob,template\na,"{template}"\n')
     with pytest.raises(InputError, match=r"jobs.csv:3: .*nvidia.com/gpu is requested without a limit"):
         load(csv_file)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            {"tolerations": [{"key": "a", "operator": "Maybe"}]},
+            r"jobs.jsonl:3: Job a: spec.tolerations\[0\].operator: unknown operator 'Maybe'",
+        ),
+        (
+            {"topologySpreadConstraints": [{"maxSkew": 0, "topologyKey": "zone"}]},
+            r"jobs.jsonl:3: Job a: spec.topologySpreadConstraints\[0\].maxSkew: 0 is out of range",
+        ),
+        (
+            {"containers": [{"ports": [{"hostPort": 80, "protocol": "ICMP"}]}]},
+            r"spec.containers\[0\].ports\[0\].protocol: unknown value 'ICMP' \(use one of TCP, UDP, SCTP\)",
+        ),
+        ({"nodeName": "n"}, r"jobs.jsonl:3: Job a: spec.nodeName: the pod of a trace is on no node yet"),
+    ],
+)
+def test_template_is_as_strict_as_a_manifest(json_file: Path, spec: dict[str, object], message: str) -> None:
+    lines = [{"windlass_trace": 1}, {"node": "n", "cpu": 8, "memory": "8Gi"}]
+    job = {"job": "a", "template": {"spec": {"containers": [{"name": "c"}], **spec}}}
+    json_file.write_text("\n".join(json.dumps(line) for line in [*lines, job]))
+    with pytest.raises(InputError, match=message):
+        load(json_file)
+
+
+def test_whole_node_is_as_strict_as_a_manifest(json_file: Path) -> None:
+    status = {"allocatable": {"cpu": "8", "memory": "8Gi"}}
+    node = {
+        "metadata": {"name": "n"},
+        "spec": {"taints": [{"key": "a", "effect": "Never"}]},
+        "status": status,
+    }
+    lines = [{"windlass_trace": 1}, {"node": "n", "object": node}, {"job": "a", "cpu": 1}]
+    json_file.write_text("\n".join(json.dumps(line) for line in lines))
+    with pytest.raises(InputError, match=r"jobs.jsonl:2: Node n: spec.taints\[0\].effect"):
+        load(json_file)
+
+
+def test_what_a_spreadsheet_saves_is_read(csv_file: Path) -> None:
+    before = load(csv_file)
+    for path in (csv_file, csv_file.parent / "park.csv"):
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert load(csv_file) == before
 
 
 def test_template_stands_alone(csv_file: Path) -> None:

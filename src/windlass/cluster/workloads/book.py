@@ -146,8 +146,12 @@ class WorkloadBook:
     ) -> None:
         """What bears on every workload: queues, flavors, priority classes, and the namespaces' rules."""
         self._inputs = msgspec.structs.replace(self._inputs, system=system, limit_ranges=tuple(limits))
-        self._quotas = tuple(quotas)
+        self.set_quotas(quotas)
         self._dirty.update(dict.fromkeys((UNIT, unit) for unit in self._made))
+
+    def set_quotas(self, quotas: Iterable[ResourceQuota]) -> None:
+        """They change with every pod that is made, and no workload is worked out anew for that."""
+        self._quotas = tuple(quotas)
 
     @property
     def system(self) -> QueueSystem:

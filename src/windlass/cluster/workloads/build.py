@@ -236,7 +236,7 @@ def _owner_parts(unit: Unit, members: Members, inputs: Inputs) -> Parts | None:
         if members.pods:
             metadata = owner.metadata if owner is not None else _shared_metadata(members.pods)
             return Parts(Identity(key, unit.key.kind, metadata), sets_of_group(members.pods, None))
-        return None
+        return _unmade_parts(owner) if owner is not None and not owner.finished else None
     if owner.finished and not members.pods:
         return None  # pods that have ended are all that is left of it
     hold = NO_HOLD
@@ -251,6 +251,13 @@ def _owner_parts(unit: Unit, members: Members, inputs: Inputs) -> Parts | None:
         deadline=owner.deadline,
         hold=hold,
     )
+
+
+def _unmade_parts(owner: Owner) -> Parts:
+    """A TrainJob says nothing of its pods: they stand in the JobSet that its controller makes."""
+    nothing = Pod(metadata=ObjectMeta(name=owner.metadata.name, namespace=owner.key.partition("/")[0]))
+    hold = (f"{owner.kind} {owner.key} waits for its controller to make a JobSet of it", "GANG_INCOMPLETE")
+    return Parts(Identity(owner.key, owner.kind, owner.metadata), (PodSet("main", 1, nothing),), hold=hold)
 
 
 def _with_sets(kind: str, key: str, inputs: Inputs) -> Owner | None:

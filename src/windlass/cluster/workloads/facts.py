@@ -83,6 +83,12 @@ def run_limit(identity: Identity, sets: Sequence[PodSet], deadline: int | None) 
     return min((value for value in limits if value), default=None)
 
 
+def says_its_limit(pod: Pod) -> bool:
+    """Whether the pod alone tells for how long it runs."""
+    bounded = pod.spec.active_deadline_seconds is not None
+    return bounded or DURATION in pod.metadata.annotations or MAX_EXEC_TIME in pod.metadata.labels
+
+
 def enforced_limit(identity: Identity, sets: Sequence[PodSet], deadline: int | None) -> int | None:
     """The tightest bound at which something stops it; a declared duration is not one."""
     limits = [deadline] if deadline is not None else []

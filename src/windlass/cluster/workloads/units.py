@@ -15,7 +15,7 @@ from windlass.cluster.workloads.inputs import Inputs, is_submitted
 from windlass.model.kueue import WorkloadObject, is_finished
 from windlass.model.meta import ObjectMeta, OwnerReference
 from windlass.model.owners import Owner
-from windlass.model.owners.normalise import LWS_GROUP, QUEUE_NAME
+from windlass.model.owners.normalise import LWS_GROUP, LWS_NAME, QUEUE_NAME
 from windlass.model.pod import Pod
 
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
@@ -45,6 +45,7 @@ SINGLE_KINDS = frozenset(
 }
 """Kinds whose pods have nothing to do with one another."""
 MOST_NOTED = 3
+_TELLING_LABELS = (QUEUE_NAME, PREBUILT_WORKLOAD, *COSCHEDULING_GROUPS)
 
 
 class UnitKey(msgspec.Struct, frozen=True):
@@ -135,14 +136,14 @@ class Finder:
     def _ancestors(self, metadata: ObjectMeta) -> Iterator[tuple[OwnerReference, Owner | None]]:
         """The controllers above an object, the nearest first, as far as the objects are at hand."""
         seen: set[tuple[str, str]] = set()
-        reference = _controller(metadata)
+        reference = controller_of(metadata)
         while reference is not None and (reference.kind, reference.name) not in seen:
             seen.add((reference.kind, reference.name))
             known = not reference.api_version or _is_known(reference)
             key = (reference.kind, beside(metadata, reference.name))
             owner = self._inputs.owners.get(key) if known else None
             yield reference, owner
-            reference = _controller(owner.metadata) if owner is not None else None
+            reference = controller_of(owner.metadata) if owner is not None else None
 
     def units_of_workload(self, key: str, workload: WorkloadObject) -> tuple[UnitKey, ...]:
         """It may have no pod yet."""
@@ -188,6 +189,21 @@ def notes_of(ungrouped: Mapping[Ungrouped, Collection[str]]) -> list[str]:
     return said
 
 
+def says_where_it_belongs(pod: Pod) -> bool:
+    """Whether the pod alone tells that it is in a queue, in a group, or of an owner whose pods may start together; a
+    Kueue group that is nothing but a label and its total is known without a book."""
+    labels, annotations = pod.metadata.labels, pod.metadata.annotations
+    if pod.spec.scheduling_group is not None or any(label in labels for label in _TELLING_LABELS):
+        return True
+    if VOLCANO_GROUP in annotations or KUEUE_WORKLOAD in annotations:
+        return True
+    owner = controller_of(pod.metadata)
+    if owner is None:
+        return False
+    kind = (owner.api_version.rpartition("/")[0], owner.kind)
+    return kind not in SINGLE_KINDS and kind not in QUEUED_KINDS
+
+
 def _starts_together(reference: OwnerReference, owner: Owner | None, pod: Pod) -> bool:
     if owner is not None:
         return owner.together
@@ -210,8 +226,14 @@ def _gang_index(reference: OwnerReference, pod: Pod) -> int | None:
     return int(index)
 
 
-def _controller(metadata: ObjectMeta) -> OwnerReference | None:
-    return next((one for one in metadata.owner_references if one.controller), None)
+def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
+    """What made the object. The StatefulSets between a LeaderWorkerSet and its pods say nothing of the gang, so they
+    are passed over: the workers' stands below the leader's pod, and nobody need watch it."""
+    reference = next((one for one in metadata.owner_references if one.controller), None)
+    name = metadata.labels.get(LWS_NAME, "")
+    if name and reference is not None and reference.kind == "StatefulSet":
+        return OwnerReference(kind="LeaderWorkerSet", name=name, api_version="leaderworkerset.x-k8s.io/v1")
+    return reference
 
 
 def beside(metadata: ObjectMeta, name: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from windlass.model.checks import check_pod
+from windlass.model.checks import check_pod, check_priority
 from windlass.model.errors import InputError
 from windlass.model.kueue.assignments import admission_of
 from windlass.model.kueue.workload_wire import PodSetSpec, WorkloadObject
@@ -84,6 +84,7 @@ def check_workload(wire: WorkloadObject) -> None:
     """Refuses, with the path, whatever can't become a `Workload`."""
     if not wire.metadata.name:
         raise InputError("needs a name", path="metadata.name", remedy="add a name")
+    check_priority(wire.spec.priority, "spec.priority")
     if not wire.spec.pod_sets:
         raise InputError("a workload has pod sets", path="spec.podSets", remedy="add at least one")
     names = [one.name for one in wire.spec.pod_sets]

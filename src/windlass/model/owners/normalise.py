@@ -31,6 +31,7 @@ from windlass.model.topology_request import MOST_PODS
 
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
 LWS_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
 LWS_WORKER = "leaderworkerset.sigs.k8s.io/worker-index"
 _ENDS = ("Complete", "Completed", "Succeeded", "Failed")

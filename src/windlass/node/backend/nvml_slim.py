@@ -7,10 +7,11 @@ mention stays, with everything that it needs by name, and the rest is dropped (3
 
 from __future__ import annotations
 
-import ctypes
 import gc
 from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType, ModuleType
+
+from windlass.node.settle import give_back
 
 
 def slim(binding: ModuleType, users: Iterable[ModuleType]) -> None:
@@ -21,9 +22,7 @@ def slim(binding: ModuleType, users: Iterable[ModuleType]) -> None:
         if name not in kept and isinstance(names[name], FunctionType | type):
             del names[name]
     gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:  # only glibc has it
-        trim(0)
+    give_back()
 
 
 def reachable(names: dict[str, object], first: Iterable[str]) -> set[str]:

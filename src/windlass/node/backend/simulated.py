@@ -334,7 +334,7 @@ def _instance(gpu: Gpu, cut: Cut, index: int) -> Instance:
         multiprocessors=instance_multiprocessors(geometry, profile),
         compute_slices=profile.compute,
         instance_slices=profile.compute,
-        engines=instance_engines(profile),
+        engines=instance_engines(geometry, profile),
     )
 
 

@@ -28,14 +28,15 @@ class Counter(msgspec.Struct, frozen=True):
 
 def read_counters(text: str, file: str = "") -> tuple[tuple[Counter, ...], list[str]]:
     """The counters, and which of them are left out because Windlass can't measure them."""
-    counters: list[Counter] = []
+    counters: dict[str, Counter] = {}
     left_out: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.strip().startswith("#"):
             continue
         counter = _counter(line, number, file)
         if _can_be_had(counter):
-            counters.append(counter)
+            # A name that stands there twice is one metric: Prometheus refuses a page with two.
+            counters.setdefault(counter.field, counter)
         elif counter.field.startswith("DCGM_FI_"):
             left_out.append(counter.field)
         else:
@@ -45,7 +46,7 @@ def read_counters(text: str, file: str = "") -> tuple[tuple[Counter, ...], list[
                 line=number,
                 remedy=f"fields begin with DCGM_FI_, or are one of {', '.join(MADE_HERE)}",
             )
-    return tuple(counters), left_out
+    return tuple(counters.values()), left_out
 
 
 def _can_be_had(counter: Counter) -> bool:
@@ -61,7 +62,10 @@ def default_counters() -> tuple[Counter, ...]:
 
 
 def _counter(line: str, number: int, file: str) -> Counter:
-    parts = [part.strip() for part in next(csv.reader([line], skipinitialspace=True))]
+    try:
+        parts = [part.strip() for part in next(csv.reader([line], skipinitialspace=True))]
+    except csv.Error as error:
+        raise InputError(str(error), file=file, line=number, remedy="write: field, type, help") from None
     if len(parts) != 3:
         raise InputError(
             f"has {len(parts)} fields and not 3", file=file, line=number, remedy="write: field, type, help"

@@ -10,26 +10,26 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import grpc
+from google.protobuf.message import DecodeError
 
+from windlass.node.backend.protocol import DeviceError
 from windlass.node.exporter.view import Holder
-from windlass.node.plugin.rpc import list_caller, unix_channel
 from windlass.node.protos import podresources_pb2 as pr
 from windlass.node.root import HostRoot
+from windlass.node.unary_call import call
 from windlass.sharing.replicas import PREFIX
 
 SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
-_SECONDS = 5
+_METHOD = "/v1.PodResourcesLister/List"
+_SECONDS = 5.0
 _POD_UID = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 
 
 class PodResources:
-    """The kubelet's answer, asked over one channel."""
+    """The kubelet's answer."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
-        self._channel = unix_channel(str(socket))
-        self._list = list_caller(self._channel)
 
     def holders(self, uids: Mapping[tuple[str, str], str] | None = None) -> dict[str, list[Holder]]:
         """Containers by UUID of the GPU or MIG device; empty where the kubelet doesn't answer.
@@ -37,19 +37,24 @@ class PodResources:
         `uids` is what the API server knows about pods, by namespace and name; PodResources doesn't say it.
         """
         try:
-            answer = self._list(pr.ListPodResourcesRequest(), timeout=_SECONDS)
-        except grpc.RpcError:
+            return self.sure_holders(uids)
+        except DeviceError:
             return {}
-        return holders_of(answer, uids or {})
 
-    def close(self) -> None:
-        self._channel.close()
+    def sure_holders(self, uids: Mapping[tuple[str, str], str] | None = None) -> dict[str, list[Holder]]:
+        """The same for who must not be wrong about it: a `DeviceError` where the kubelet doesn't answer."""
+        data = call(self._socket, _METHOD, pr.ListPodResourcesRequest().SerializeToString(), _SECONDS)
+        try:
+            answer = pr.ListPodResourcesResponse.FromString(data)
+        except DecodeError:
+            raise DeviceError(f"{self._socket} answered with something else") from None
+        return holders_of(answer, uids or {})
 
 
 def holders_of(
     answer: pr.ListPodResourcesResponse, uids: Mapping[tuple[str, str], str]
 ) -> dict[str, list[Holder]]:
-    found: dict[str, list[Holder]] = {}
+    found: dict[str, dict[Holder, None]] = {}
     for pod in answer.pod_resources:
         for container in pod.containers:
             holder = Holder(pod.name, pod.namespace, container.name, uids.get((pod.namespace, pod.name), ""))
@@ -57,10 +62,8 @@ def holders_of(
                 if not devices.resource_name.startswith(PREFIX):
                     continue
                 for each in devices.device_ids:
-                    holders = found.setdefault(physical(each), [])
-                    if holder not in holders:
-                        holders.append(holder)
-    return found
+                    found.setdefault(physical(each), {})[holder] = None
+    return {uuid: list(holders) for uuid, holders in found.items()}
 
 
 def physical(device_id: str) -> str:

@@ -1,18 +1,15 @@
-"""The exporter: a pass over the hardware every interval, and a page that answers scrapes out of the last one.
+"""The exporter: a pass over the hardware every interval, and the page that `metrics_server` answers scrapes with.
 
-Runs in the process beside the plugin. However often Prometheus asks, the hardware is asked once per interval; a scrape
-is one copy of bytes. A pass that fails leaves the last page and is counted in the exporter's own metrics.
+Runs in the process beside the plugin. However often Prometheus asks, the hardware is asked once per interval. A pass
+that fails leaves the last page and is counted in the exporter's own metrics.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from windlass.model.errors import InputError
 from windlass.node.backend.protocol import THROTTLE_REASONS, DeviceBackend, DeviceError, Fault
 from windlass.node.exporter.collect import collect, read_devices
 from windlass.node.exporter.counters import Counter
@@ -24,15 +21,12 @@ from windlass.node.exporter.view import Device, View
 from windlass.node.journal import Journal, read_journal
 from windlass.node.root import HostRoot
 
-PORT = 9400
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
 
 class Exporter:
     def __init__(
         self,
         backend: DeviceBackend,
-        counters: Sequence[Counter],
+        counters: Sequence[Counter] | Callable[[], Sequence[Counter]],
         *,
         hostname: str,
         root: HostRoot,
@@ -40,8 +34,9 @@ class Exporter:
         journal: Path | None = None,
         hostname_label: str = "Hostname",
     ) -> None:
+        """`counters` may be asked before each pass for those that are in force then."""
         self._backend = backend
-        self._counters = counters
+        self._counters = counters if callable(counters) else lambda: counters
         self._hostname = hostname
         self._hostname_label = hostname_label
         self._root = root
@@ -49,7 +44,6 @@ class Exporter:
         self.uids: Callable[[], Mapping[tuple[str, str], str]] = dict
         """What is known of pods by namespace and name; without it, shared devices have no values by pod."""
         self._journal = journal
-        self._counts_clock_events = any(each.field == "DCGM_EXP_CLOCK_EVENTS_COUNT" for each in counters)
         self._last_faults: dict[str, Fault] = {}
         self._recent_xids = Recent()
         self._recent_clock_events = Recent()
@@ -66,10 +60,12 @@ class Exporter:
         """One pass over the hardware."""
         begun = time.perf_counter()
         journal = read_journal(self._journal) if self._journal is not None else Journal()
+        counters = self._counters()
         try:
             devices = read_devices(self._backend)
-            self._note_clock_events(devices)
-            families = collect(self._backend, self._counters, self._view(journal), devices)
+            if any(each.field == "DCGM_EXP_CLOCK_EVENTS_COUNT" for each in counters):
+                self._note_clock_events(devices)
+            families = collect(self._backend, counters, self._view(journal), devices)
         except DeviceError:
             self._failures += 1
             return
@@ -77,7 +73,7 @@ class Exporter:
         self.page = write_text(families).encode()
 
     def _note_clock_events(self, devices: Sequence[Device]) -> None:
-        for device in devices if self._counts_clock_events else ():
+        for device in devices:
             reasons = int(device.reading.get(THROTTLE_REASONS, 0)) if device.instance is None else 0
             for bit in CLOCK_EVENTS:
                 if reasons & bit:
@@ -123,48 +119,3 @@ class Exporter:
             Family("windlass_device_unhealthy", "gauge", "Devices that nobody is given, and why.", samples)
         )
         return families
-
-
-class MetricsServer:
-    """`/metrics` and `/health` on a port."""
-
-    def __init__(self, exporter: Exporter, address: str = "", port: int = PORT) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                if self.path.partition("?")[0] == "/metrics":
-                    self._answer(200 if exporter.page else 503, exporter.page)
-                elif self.path == "/health":
-                    self._answer(
-                        200 if exporter.page else 503, b"OK\n" if exporter.page else b"no pass yet\n"
-                    )
-                else:
-                    self._answer(404, b"/metrics and /health are here\n")
-
-            def _answer(self, status: int, body: bytes) -> None:
-                self.send_response(status)
-                self.send_header("Content-Type", CONTENT_TYPE)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                """A scrape is no news."""
-
-        try:
-            self._server = ThreadingHTTPServer((address, port), Handler)
-        except OSError as error:
-            raise InputError(
-                f"port {port} can't be had: {error.strerror}",
-                remedy="another exporter is live on this node; remove it, or choose another port",
-            ) from None
-        self._server.daemon_threads = True
-        self.port = self._server.server_address[1]
-
-    def start(self) -> None:
-        threading.Thread(target=self._server.serve_forever, daemon=True, name="metrics").start()
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()

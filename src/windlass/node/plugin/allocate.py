@@ -1,7 +1,8 @@
 """What a container is given with its devices: environment, mounts, device nodes, annotations, CDI names.
 
 Called by `resource_server` for each container of an Allocate request. Names, values and orders are NVIDIA's, for every
-`deviceListStrategy`; several strategies add up, and where only CDI ones are on, nothing else is returned.
+`deviceListStrategy`; several strategies add up. Where only CDI ones are on, devices come by CDI alone; what MPS and the
+drivers beside (GDS, GDRCopy, MOFED) need is given all the same.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Allocator:
         if "cdi-annotations" in strategies and cdi_names:
             key = f"{config.cdi_annotation_prefix}nvidia-device-plugin_{self._new_id()}"
             response.annotations[key] = ",".join(cdi_names)
+        self._add_beside(response)
         if all(strategy.startswith("cdi-") for strategy in strategies):
             return response
         if "envvar" in strategies:
@@ -59,6 +61,12 @@ class Allocator:
             self._add_volume_mounts(response, names, channels)
         if config.pass_device_specs:
             response.devices.extend(self._device_specs(devices))
+        return response
+
+    def _add_beside(self, response: dp.ContainerAllocateResponse) -> None:
+        config = self._config
+        if config.sharing_strategy == "mps" and self._resource.is_shared:
+            self._add_mps(response)
         for enabled, name in (
             (config.gdrcopy_enabled, "NVIDIA_GDRCOPY"),
             (config.gds_enabled, "NVIDIA_GDS"),
@@ -66,19 +74,14 @@ class Allocator:
         ):
             if enabled:
                 response.envs[name] = "enabled"
-        if config.sharing_strategy == "mps" and self._resource.is_shared:
-            self._add_mps(response)
-        return response
 
     def _known(self, ids: Sequence[str]) -> list[PluginDevice]:
-        name = self._resource.name
-        if self._resource.fail_above_one and len(ids) > 1:
-            raise Refused(
-                f"request for '{name}: {len(ids)}' too large: maximum request size for shared resources is 1"
-            )
+        refusal = f'invalid allocation request for "{self._resource.name}": invalid request'
         unknown = [each for each in ids if each not in self._devices]
         if unknown:
-            raise Refused(f"invalid allocation request for '{name}': unknown device: {unknown[0]}")
+            raise Refused(f"{refusal}: unknown device: {unknown[0]}")
+        if self._resource.fail_above_one and len(ids) > 1:
+            raise Refused(f"{refusal}: maximum request size for shared resources is 1; found {len(ids)}")
         return [self._devices[each] for each in ids]
 
     def _channels(self) -> tuple[int, ...]:
@@ -95,6 +98,7 @@ class Allocator:
     def _cdi_names(self, names: Sequence[str], channels: Sequence[int]) -> list[str]:
         config = self._config
         found = [f"{CDI_VENDOR}/gpu={name}" for name in names]
+        found += [f"{CDI_VENDOR}/imex-channel={channel}" for channel in channels]
         for enabled, kind in (
             (config.gds_enabled, "gds"),
             (config.mofed_enabled, "mofed"),
@@ -102,7 +106,7 @@ class Allocator:
         ):
             if enabled:
                 found.append(f"{CDI_VENDOR}/{kind}=all")
-        return found + [f"{CDI_VENDOR}/imex-channel={channel}" for channel in channels]
+        return found
 
     def _add_volume_mounts(
         self, response: dp.ContainerAllocateResponse, names: Sequence[str], channels: Sequence[int]

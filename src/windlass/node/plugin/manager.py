@@ -20,6 +20,7 @@ from windlass.node.plugin.prefer import Chooser
 from windlass.node.plugin.registrar import Registrar
 from windlass.node.plugin.resource_server import Health, ResourceServer, Wish
 from windlass.node.root import HostRoot
+from windlass.sharing.in_vain import in_vain
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import PluginConfig
 from windlass.sharing.resources import Resource, resources_of
@@ -135,6 +136,8 @@ class PluginManager:
         for name, server in self._servers.items():
             if name not in names:
                 server.withdraw()
+        for warning in in_vain(inventory, config):
+            self._log(f"warning: {warning}")
         self._log(
             "advertising "
             + (", ".join(f"{each.name}: {len(each.devices)}" for each in resources) or "nothing")

@@ -12,7 +12,9 @@ are kept until the inventory changes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heappush
 from itertools import combinations
 
 from windlass.sharing.inventory import Inventory
@@ -30,6 +32,7 @@ class Chooser:
     def __init__(self, resource: Resource, inventory: Inventory, policy: str = "distributed") -> None:
         self._devices = {device.id: device for device in resource.devices}
         self._order = {device.id: at for at, device in enumerate(resource.devices)}
+        self._shares = Counter(device.uuid for device in resource.devices)
         self._policy = policy
         self._is_whole = (
             all(device.instance is None for device in resource.devices) and not resource.is_shared
@@ -83,41 +86,41 @@ class Chooser:
         return sorted((by_index[index] for index in chosen), key=self._order.__getitem__)
 
     def _parts(self, usable: list[str], must: list[str], size: int) -> list[str]:
-        """One after the other: by how much of the device is taken, then by how little this request has of it."""
-        taken = dict.fromkeys((device.uuid for device in self._devices.values()), 0)
-        for device in self._devices.values():
-            taken[device.uuid] += 1
-        for name in usable:
-            taken[self._devices[name].uuid] -= 1
-        chosen = list(must)
+        """One after the other: by how much of the device is taken, then by how little this request has of it.
+
+        Shares of one device are alike, so devices are compared and not shares: there may be thousands of those.
+        """
+        free: dict[str, list[str]] = {}
+        for name in reversed(usable):
+            free.setdefault(self._devices[name].uuid, []).append(name)
+        taken = {uuid: count - len(free.get(uuid, ())) for uuid, count in self._shares.items()}
+        mine = dict.fromkeys(free, 0)
+        for name in must:
+            mine[self._devices[name].uuid] += 1
+            free[self._devices[name].uuid].remove(name)
+        beside = self._free_on_parent(usable)
         sign = -1 if self._policy == "packed" else 1
-        mine: dict[str, int] = {}
-        for name in chosen:
-            mine[self._devices[name].uuid] = mine.get(self._devices[name].uuid, 0) + 1
-        left = [name for name in usable if name not in must]
-        free_beside = self._free_on_parent(usable)
 
-        def rank(name: str) -> tuple[int, int, int, int]:
-            device = self._devices[name]
-            used = taken[device.uuid] + mine.get(device.uuid, 0)
-            return sign * used, mine.get(device.uuid, 0), free_beside[device.gpu.uuid], self._order[name]
+        def rank(uuid: str) -> tuple[int, int, int, int, str]:
+            first = free[uuid][-1]
+            used = sign * (taken[uuid] + mine[uuid])
+            return used, mine[uuid], beside[self._devices[first].gpu.uuid], self._order[first], uuid
 
+        waiting = [rank(uuid) for uuid, names in free.items() if names]
+        heapify(waiting)
+        chosen = list(must)
         while len(chosen) < size:
-            best = min(left, key=rank)
-            left.remove(best)
-            chosen.append(best)
-            mine[self._devices[best].uuid] = mine.get(self._devices[best].uuid, 0) + 1
+            uuid = heappop(waiting)[-1]
+            chosen.append(free[uuid].pop())
+            mine[uuid] += 1
+            if free[uuid]:
+                heappush(waiting, rank(uuid))
         return sorted(chosen, key=self._order.__getitem__)
 
-    def _free_on_parent(self, usable: list[str]) -> dict[str, int]:
+    def _free_on_parent(self, usable: list[str]) -> Counter[str]:
         """For MIG: a GPU with few free instances is filled first, so that others can be cut anew one day."""
         devices: list[PluginDevice] = [self._devices[name] for name in usable]
-        return {
-            device.gpu.uuid: sum(
-                each.gpu.uuid == device.gpu.uuid for each in devices if each.instance is not None
-            )
-            for device in self._devices.values()
-        }
+        return Counter(device.gpu.uuid for device in devices if device.instance is not None)
 
 
 class Wiring:
@@ -158,55 +161,108 @@ class Wiring:
         free = [self._at[index] for index in available]
         must = [self._at[index] for index in required]
         back = {position: index for index, position in self._at.items()}
-        chosen = max(self._candidates(free, must, size), key=lambda each: self._worth(each, free))
+        groups: dict[int, list[int]] = {}
+        for position in sorted(free, key=lambda each: (each not in must, each)):
+            groups.setdefault(self._class[position], []).append(position)
+        if _ways([len(members) for members in groups.values()], size) > MOST_SETS:
+            chosen = self._improved(free, must, size)
+        else:
+            chosen = self._best_of_all(list(groups.values()), must, size)
         return sorted(back[position] for position in chosen)
 
-    def _candidates(self, free: list[int], must: list[int], size: int) -> Iterator[tuple[int, ...]]:
-        groups: dict[int, list[int]] = {}
-        for position in free:
-            groups.setdefault(self._class[position], []).append(position)
-        for members in groups.values():
-            members.sort(key=lambda position: (position not in must, position))
-        if _ways([len(members) for members in groups.values()], size) > MOST_SETS:
-            yield self._improved(free, must, size)
-            return
-        least = {name: sum(position in must for position in members) for name, members in groups.items()}
-        yield from _compositions(list(groups.items()), least, size)
+    def _best_of_all(self, groups: list[list[int]], must: list[int], size: int) -> tuple[int, ...]:
+        """Compares every way to take so many GPUs out of groups of equals, by counts."""
+        least = [sum(position in must for position in members) for members in groups]
+        scores = [[self.pairs[members[-1]][others[0]] for others in groups] for members in groups]
+        best: tuple[tuple[int, int, int], tuple[int, ...]] | None = None
+        for counts in _compositions([len(members) for members in groups], least, size):
+            inside = _inside(counts, scores)
+            if best is not None and inside < best[0][0]:
+                continue
+            worth = (inside, *self._left_together(groups, counts))
+            if best is None or worth >= best[0]:
+                taken = [members[:count] for members, count in zip(groups, counts, strict=True)]
+                chosen = tuple(sorted(position for members in taken for position in members))
+                if best is None or worth > best[0] or chosen < best[1]:
+                    best = worth, chosen
+        assert best is not None, "there are enough"
+        return best[1]
+
+    def _left_together(self, groups: list[list[int]], counts: tuple[int, ...]) -> tuple[int, int]:
+        """Pairs that stay together in islands, and on NUMA nodes."""
+        islands: dict[int, int] = {}
+        nodes: dict[int, int] = {}
+        for members, count in zip(groups, counts, strict=True):
+            first, left = members[0], len(members) - count
+            islands[self._island[first]] = islands.get(self._island[first], 0) + left
+            nodes[self._numa[first]] = nodes.get(self._numa[first], 0) + left
+        return sum(each * each for each in islands.values()), sum(each * each for each in nodes.values())
 
     def _improved(self, free: list[int], must: list[int], size: int) -> tuple[int, ...]:
         """Greedy, then single swaps as long as one helps."""
-        chosen = list(must)
+        near = [0] * len(self.pairs)
+        """How well each GPU is connected to the chosen ones."""
+        chosen: list[int] = []
+
+        def take(new: int, instead_of: int | None = None) -> None:
+            for other in free:
+                near[other] += self.pairs[other][new] if other != new else 0
+                if instead_of is not None and other != instead_of:
+                    near[other] -= self.pairs[other][instead_of]
+            if instead_of is not None:
+                chosen.remove(instead_of)
+            chosen.append(new)
+
+        for position in must:
+            take(position)
         while len(chosen) < size:
-            rest = [position for position in free if position not in chosen]
-            chosen.append(
-                max(rest, key=lambda each: (sum(self.pairs[each][other] for other in chosen), -each))
-            )
+            take(max((each for each in free if each not in chosen), key=lambda each: (near[each], -each)))
         for _ in range(size):
-            worth = self._worth(tuple(chosen), free)
-            swaps = (
-                tuple(sorted({*chosen, new} - {old}))
-                for old in chosen
-                if old not in must
-                for new in free
-                if new not in chosen
-            )
-            best = max(swaps, key=lambda each: self._worth(each, free), default=tuple(chosen))
-            if self._worth(best, free) <= worth:
+            swap = self._best_swap(chosen, free, must, near)
+            if swap is None:
                 break
-            chosen = list(best)
+            take(swap[1], instead_of=swap[0])
         return tuple(sorted(chosen))
 
-    def _worth(self, chosen: tuple[int, ...], free: list[int]) -> tuple[int, int, int, tuple[int, ...]]:
-        """Connection inside the set, then pairs that stay together in islands and on NUMA nodes, then low numbers."""
-        inside = sum(self.pairs[a][b] for a, b in combinations(chosen, 2))
-        taken = set(chosen)
-        left = [position for position in free if position not in taken]
-        return (
-            inside,
-            _squares([self._island[position] for position in left]),
-            _squares([self._numa[position] for position in left]),
-            tuple(-position for position in chosen),
-        )
+    def _best_swap(
+        self, chosen: list[int], free: list[int], must: list[int], near: list[int]
+    ) -> tuple[int, int] | None:
+        """The GPU to give up and the one to take instead; None where no exchange of two helps."""
+        left = [position for position in free if position not in chosen]
+        islands = Counter(self._island[position] for position in left)
+        nodes = Counter(self._numa[position] for position in left)
+        best, best_worth, best_set = None, (0, 0, 0), sorted(chosen)
+        for old in chosen:
+            if old in must:
+                continue
+            island, node = self._island[old], self._numa[old]
+            for new in left:
+                # A group that gains the one and a group that loses the other: the change of the sum of squares.
+                worth = (
+                    near[new] - self.pairs[new][old] - near[old],
+                    2 * (islands[island] - islands[self._island[new]] + 1)
+                    if self._island[new] != island
+                    else 0,
+                    2 * (nodes[node] - nodes[self._numa[new]] + 1) if self._numa[new] != node else 0,
+                )
+                if worth < best_worth:
+                    continue
+                swapped = sorted({*chosen, new} - {old})
+                if worth > best_worth or swapped < best_set:
+                    best, best_worth, best_set = (old, new), worth, swapped
+        return best
+
+
+def _inside(counts: tuple[int, ...], scores: list[list[int]]) -> int:
+    """The connection inside a set that has so many of each group."""
+    found = 0
+    taken = [(at, count) for at, count in enumerate(counts) if count]
+    for number, (at, count) in enumerate(taken):
+        row = scores[at]
+        found += row[at] * count * (count - 1) // 2
+        for other, others in taken[:number]:
+            found += row[other] * count * others
+    return found
 
 
 def _ways(sizes: list[int], total: int) -> int:
@@ -217,20 +273,13 @@ def _ways(sizes: list[int], total: int) -> int:
     return ways[total]
 
 
-def _squares(groups: list[int]) -> int:
-    return sum(groups.count(group) ** 2 for group in set(groups))
-
-
-def _compositions(
-    groups: list[tuple[int, list[int]]], least: dict[int, int], size: int
-) -> Iterator[tuple[int, ...]]:
-    """Every way to take so many GPUs out of groups of equals."""
-    if not groups:
-        if size == 0:
+def _compositions(sizes: list[int], least: list[int], total: int) -> Iterator[tuple[int, ...]]:
+    """How many of each group, in every way that comes to the total."""
+    if not sizes:
+        if total == 0:
             yield ()
         return
-    (name, members), rest = groups[0], groups[1:]
-    room = sum(len(others) for _, others in rest)
-    for count in range(max(least[name], size - room), min(len(members), size) + 1):
-        for tail in _compositions(rest, least, size - count):
-            yield tuple(sorted((*members[:count], *tail)))
+    room = sum(sizes[1:])
+    for count in range(max(least[0], total - room), min(sizes[0], total) + 1):
+        for tail in _compositions(sizes[1:], least[1:], total - count):
+            yield count, *tail

@@ -6,7 +6,6 @@ the driver and for the validator. Only the loop changes anything.
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -21,17 +20,14 @@ from windlass.node.owners import DEPLOY_LABELS, SWITCH
 from windlass.node.plugin.manager import PluginManager
 from windlass.node.plugin.sharing_setup import SharingSetup
 from windlass.node.root import HostRoot
+from windlass.node.settle import settle
 from windlass.node.validator.gate import Gate
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import PluginConfig
 
 Log = Callable[[str], None]
-
-
-def spare_the_collector() -> None:
-    """What was loaded so far stays for good: looking through it again would hold up an answer for milliseconds."""
-    gc.collect()
-    gc.freeze()
+SETTLED_ROUNDS = 10
+"""After so many everything that comes up has come up: servers, validator, the kubelet's streams."""
 
 
 class PluginProcess:
@@ -72,12 +68,16 @@ class PluginProcess:
     def run(self, stop: threading.Event) -> None:
         """Until `stop` is set; a driver that goes away is waited for."""
         self._watch.start(stop)
-        spare_the_collector()
+        settle()
+        rounds = 0
         while not stop.is_set():
             try:
                 self.round()
             except DeviceError as error:
                 self._log(f"{error}")
+            rounds += 1
+            if rounds == SETTLED_ROUNDS:
+                settle()
             self._wake.wait(self.timing.round_seconds)
             self._wake.clear()
         self.manager.stop()
@@ -107,7 +107,14 @@ class PluginProcess:
             self._log(f"{change.uuid}: {'healthy' if change.healthy else 'unhealthy'}: {change.reason}{todo}")
         if changes or unhealthy != self._journal.unhealthy:
             self._journal.unhealthy, self._journal.ailments = unhealthy, self.book.kinds()
+            self._write_journal()
+
+    def _write_journal(self) -> None:
+        """The kubelet hears of a fault also where the disk is full."""
+        try:
             write_journal(self._journal_path, self._journal)
+        except OSError as error:
+            self._log(f"events and metrics don't hear of it: {error}")
 
     def _switched_off(self, inventory: Inventory, config: PluginConfig) -> bool:
         """The rest of the agent reads the node's deploy labels, and leaves its word in a file."""

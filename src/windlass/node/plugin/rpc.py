@@ -1,6 +1,6 @@
 """The kubelet's gRPC services by hand: handlers and callers with types, over the generated messages.
 
-Used by `resource_server` and `registrar`, by the PodResources join, and by the tests' own kubelet. gRPC's generated
+Used by `resource_server` and `registrar`, and by the tests' own kubelet. gRPC's generated
 service stubs are untyped and load more than is needed; the wire is the same.
 """
 
@@ -16,8 +16,6 @@ from windlass.node.protos import podresources_pb2 as pr
 
 VERSION = "v1beta1"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
-MOST_BYTES = 64 << 20
-"""A node with many pods answers with more than gRPC's default of 4 MiB."""
 _PLUGIN, _REGISTRATION, _LISTER = "v1beta1.DevicePlugin", "v1beta1.Registration", "v1.PodResourcesLister"
 
 
@@ -72,10 +70,7 @@ def lister_handler(answer: Callable[[], pr.ListPodResourcesResponse]) -> Any:
 
 
 def unix_channel(socket: str) -> Any:
-    return grpc.insecure_channel(
-        f"unix:{socket}",
-        options=[("grpc.max_receive_message_length", MOST_BYTES), ("grpc.enable_http_proxy", 0)],
-    )
+    return grpc.insecure_channel(f"unix:{socket}", options=[("grpc.enable_http_proxy", 0)])
 
 
 class PluginCaller:
@@ -95,10 +90,6 @@ class PluginCaller:
 
 def register_caller(channel: Any) -> Callable[..., Any]:
     return _caller(channel, _REGISTRATION, "Register", dp.Empty)
-
-
-def list_caller(channel: Any) -> Callable[..., Any]:
-    return _caller(channel, _LISTER, "List", pr.ListPodResourcesResponse)
 
 
 def _unary(function: Callable[[Any], Any], request: Any) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 from windlass.model.decision import Hold
 from windlass.model.errors import InputError
 from windlass.model.reasons import POD_REASONS, RESERVED_FOR_OTHERS
-from windlass.model.verdict import Verdict
+from windlass.model.verdict import Verdict, in_words
 from windlass.model.workload import Workload
 from windlass.placement.empty import TOO_LARGE, EmptyCluster
 from windlass.placement.explain.aftermath import Aftermath
@@ -25,6 +25,7 @@ from windlass.placement.explain.codes import GPU_FRAGMENTED, GPU_FULL, GpuSums
 from windlass.placement.explain.limits import exceeds_quota, limits_of
 from windlass.placement.explain.offers import Offers
 from windlass.placement.explain.relief import relief_of
+from windlass.placement.explain.remedies import remedy_of
 from windlass.placement.explain.trials import Budget
 from windlass.placement.neighbours import needs_neighbours
 from windlass.placement.verdicts import reason_of
@@ -128,17 +129,19 @@ class Advisor:
         """The fields of the verdict that are filled in here."""
         limits = limits_of(case)
         if case.verdict.code in NOT_ITS_REQUEST:
-            return {"limits": limits}
+            return {"limits": limits, "remedy": remedy_of(case)}
         infeasible = self._is_infeasible(case)
         assert self._offers is not None
         moves = self._offers.moves(case) if case.verdict.code in IN_PIECES and not infeasible else ()
+        relief, changes = None if infeasible else relief_of(case), changes_of(case)
         return {
             "detail": _counted_before(case),
             "limits": limits,
             "is_infeasible": infeasible,
-            "relief": None if infeasible else relief_of(case),
-            "changes": changes_of(case),
+            "relief": relief,
+            "changes": changes,
             "moves": moves,
+            "remedy": "" if relief or changes or moves else remedy_of(case, infeasible),
         }
 
     @staticmethod
@@ -161,7 +164,7 @@ def _counted_before(case: Case) -> str:
     part, space = case.parts[index], case.space(index)
     if part.count < 2 or not space.fitting:
         return detail
-    words = [f"{count} {reason_of(part.shape, bit).kube}" for bit, count in space.refusals()]
+    words = in_words((reason_of(part.shape, bit).kube, count) for bit, count in space.refusals())
     verb = "finds" if space.fitting == 1 else "find"
-    reasons = f": {', '.join(sorted(words))}" if words else ""
+    reasons = f": {words}" if words else ""
     return f"{space.fitting} of {part.count} pods {verb} a node{reasons}"

@@ -22,6 +22,7 @@ from windlass.model.pod import Pod
 from windlass.model.times import seconds_of
 from windlass.model.workload import Admission, PodSet, Workload
 from windlass.placement.elastic import is_extra, whole_key
+from windlass.placement.gang import Place
 from windlass.placement.overlay import Overlay
 from windlass.placement.site import OverlaySite
 from windlass.placement.timeplan.passes import InTime
@@ -29,8 +30,11 @@ from windlass.placement.timeplan.room import Occupant, Room
 from windlass.placement.timeplan.terms import TimeSettings
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.outcome import Admitted, Held, Outcome
+from windlass.queueing.site import PodSetChoice
 
 NOTHING_FOUND = InTime([], [], {}, [])
+MOST_LONE = 4096
+"""So many pods that were placed on their own are counted among those whose end might help."""
 FEW_NODES = 512
 """Up to so many nodes plain Python does; beyond, it is worth loading the compiled kernels."""
 
@@ -49,7 +53,7 @@ class Aftermath:
         """Workload with a planned start → those whose end makes room for it."""
         self._outcomes = found.outcomes
         self.turns = {one.workload: one.turn for one in found.outcomes if isinstance(one, Admitted | Held)}
-        self._waiting = _waiting_pieces(found.outcomes)
+        self._waiting = _waiting_pieces(found.outcomes, pieces)
         self._epoch = room.overlay.table.epoch
         self._is_counted = False
 
@@ -83,6 +87,17 @@ class Aftermath:
         for one in self._outcomes:
             if isinstance(one, Admitted) and one.workload in self.pieces:
                 self.room.add_placed(self.pieces[one.workload], one.choices)
+        self._seat_lone_pods()
+
+    def _seat_lone_pods(self) -> None:
+        """Those that were placed on their own, in the fast loop, stand in somebody's way like any other."""
+        seats = self.site.seats
+        members = {key for piece in self.pieces.values() for one in piece.pod_sets for key in one.pods}
+        for placing in self.overlay.placed_here()[:MOST_LONE]:
+            key = placing.pod.key
+            if key not in members and key not in seats and seats.row_of(key) is not None:
+                seats.put(key, [Place(0, 0, placing)], ("main",))
+                self.room.add_placed(lone_workload(placing.pod), (PodSetChoice("main", 1, {}),))
 
     def pods_leaving(self) -> frozenset[str]:
         """Running pods that this decision evicts."""
@@ -136,12 +151,18 @@ class Aftermath:
         return inside
 
 
-def _waiting_pieces(outcomes: Sequence[Outcome]) -> dict[str, str]:
-    """Workload → the piece of it that waits: what its minimum lacks before a member above it."""
+def _waiting_pieces(outcomes: Sequence[Outcome], pieces: Mapping[str, Workload]) -> dict[str, str]:
+    """Workload → the piece of it that waits: what its minimum lacks before a member above it; and each such member's
+    pod → its piece."""
     found: dict[str, str] = {}
     for one in outcomes:
-        if isinstance(one, Held) and (not is_extra(one.workload) or whole_key(one.workload) not in found):
+        if not isinstance(one, Held):
+            continue
+        if not is_extra(one.workload):
             found[whole_key(one.workload)] = one.workload
+        elif one.workload in pieces:
+            found.setdefault(whole_key(one.workload), one.workload)
+            found |= {pod: one.workload for part in pieces[one.workload].pod_sets for pod in part.pods}
     return found
 
 

@@ -1,8 +1,9 @@
 """The smallest changes to a request that would start it now, each tried on the overlay.
 
 Fed by `advisor` with a hold; one change at a time: a toleration, another GPU model or node selector, a wider topology
-level, fewer GPUs or a smaller share a pod, less CPU or memory, fewer pods. Amounts are found by halving: what would
-start with less would also start with even less. Only what could bear on the reasons of the hold is tried.
+level, fewer GPUs or a smaller share a pod, less CPU, memory or of another resource, fewer pods. Amounts are found by
+halving: what would start with less would also start with even less. Only what could bear on the reasons of the hold is
+tried.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from windlass.cluster.state import FREE
+from windlass.model.gpu import WHOLE_GPU
 from windlass.model.reasons import FIRST_RESOURCE_BIT
 from windlass.model.requests import format_amount
 from windlass.model.verdict import Change
@@ -23,7 +25,7 @@ from windlass.placement.explain.conditions import loosened
 MOST_CHANGES = 3
 """Changes that a verdict holds."""
 MOST_VALUES = 256
-CPU_STEP, MEMORY_STEP = 100, 1 << 26
+STEPS = {"cpu": 100, "memory": 1 << 26, "ephemeral-storage": 1 << 26}
 """Offers are round: tenths of a core, and 64 MiB."""
 GENTLE = {"cpu": 2, "memory": 2}
 """Giving up so many parts of these counts as one part of GPUs or pods."""
@@ -68,6 +70,8 @@ def _smaller(case: Case, index: int) -> Iterator[Change | None]:
     for resource in ("cpu", "memory"):
         if resource in lacks or (case.lacks_quota and resource in dict(case.parts[index].shape.requests)):
             yield _amount(case, index, resource)
+    for resource in sorted(lacks - {"cpu", "memory", "pods", WHOLE_GPU}):
+        yield _amount(case, index, resource)
     if one.count > 1:
         yield _pods(case, index)
 
@@ -104,7 +108,7 @@ def _amount(case: Case, index: int, resource: str) -> Change | None:
     """Values that some node has free, for one pod or for several."""
     part, space = case.parts[index], case.space(index)
     asked = dict(part.shape.requests)[resource]
-    step = CPU_STEP if resource == "cpu" else MEMORY_STEP
+    step = STEPS.get(resource, 1)
     free = space.free(resource)[space.is_open]
     shares = {
         int(one) // pods // step * step
@@ -124,8 +128,9 @@ def _amount(case: Case, index: int, resource: str) -> Change | None:
         return None
     before, after = format_amount(resource, asked), format_amount(resource, value)
     text = f"with {after} of {resource} a pod instead of {before}{_of_set(case, index)}"
-    loss = 1000 * (asked - value) // asked // GENTLE[resource]
-    return Change(resource, text, case.piece.pod_sets[index].name, before, after, loss)
+    loss = 1000 * (asked - value) // asked // GENTLE.get(resource, 1)
+    kind = resource if resource in GENTLE else "resource"
+    return Change(kind, text, case.piece.pod_sets[index].name, before, after, loss)
 
 
 def _pods(case: Case, index: int) -> Change | None:

@@ -251,7 +251,7 @@ def _gpu_limits(case: Case, part: Part, space: Space) -> Iterator[Limit]:
             kind = "resource"
         needed, nodes = f"{sums.asked / WHOLE:g}", int(np.count_nonzero(space.fits == 0))
         yield Limit(kind, text, resource=GPU, needed=needed, available=f"{free / unit:g}", nodes=nodes)
-    yield from _pinned(part, space)
+    yield from _pinned(case, part, space)
 
 
 def _lacks_gpus(part: Part, bits: set[int]) -> bool:
@@ -260,7 +260,7 @@ def _lacks_gpus(part: Part, bits: set[int]) -> bool:
     return room in bits or any(name.startswith(GPU) for name in names)
 
 
-def _pinned(part: Part, space: Space) -> Iterator[Limit]:
+def _pinned(case: Case, part: Part, space: Space) -> Iterator[Limit]:
     """GPUs that are free and that nothing but the pod's own wish for a model or a kind of node keeps it from."""
     other = other_models(part, space)
     if not other:
@@ -269,8 +269,11 @@ def _pinned(part: Part, space: Space) -> Iterator[Limit]:
     named = ", ".join(
         f"{count} {name}" for name, count in sorted(other.items(), key=lambda one: (-one[1], one[0]))
     )
+    own = any(one.pod.spec.node_selector or one.pod.spec.affinity for one in case.piece.pod_sets)
     wish = pinned_to(part)
     text = f"its pin to {wish or 'certain nodes'} strands {total} free GPUs of other models or nodes: {named}"
+    if wish and not own and not (part.shape.gpu and part.shape.gpu.models):
+        text = f"its flavor is nodes with {wish} only, which leaves out {total} free GPUs of others: {named}"
     nodes = int(np.count_nonzero(space.why & np.uint64(PIN_BITS)))
     yield Limit("model", text, resource=GPU, available=str(total), nodes=nodes)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from windlass.cluster.facts import Bools
 from windlass.cluster.state import Ints
@@ -21,9 +22,12 @@ from windlass.placement.timeplan.room import Occupant
 from windlass.placement.timeplan.terms import estimate_of
 from windlass.queueing.node import QuotaNode
 
+AHEAD = "when is not known: others wait ahead of it for the same room"
 MOST_NODES = 512
 """Nodes that are looked at, those that lack least first."""
 MOST_DOMAINS = 64
+MOST_TRIED = 8
+"""Neighbours whose going is tried, one at a time."""
 MOST_HOLDERS = 24
 """Holders of quota that are counted up."""
 
@@ -123,9 +127,23 @@ def _of_room(case: Case) -> Relief | None:
         else:
             if gone and (best is None or len(gone) < len(best)):
                 best = list(gone)
-    if best is None or not case.trials.starts(case.piece, best):
+    if best is None:
+        best = _of_neighbours(case, stands)
+        return None if best is None else _told(case, best)
+    if case.trials.starts(case.piece, best):
+        return _told(case, best)
+    told = _told(case, best) if case.trials.starts(case.piece, best, whoever_is_ahead=True) else None
+    return None if told is None else replace(told, at=None, basis=AHEAD)
+
+
+def _of_neighbours(case: Case, stands: Standing) -> list[str] | None:
+    """Where rules between pods keep it off, and not a lack of room: the one who has to go, if one does."""
+    if not any(case.after.overlay.constrains(part.pod) for part in case.parts):
         return None
-    return _told(case, best)
+    keys = dict.fromkeys(key for node in sorted(stands) for key, _ in stands[node])
+    tried = (key for key in list(keys)[:MOST_TRIED] if case.trials.starts(case.piece, [key]))
+    found = next(tried, None)
+    return None if found is None else [found]
 
 
 def _domains(case: Case) -> Sequence[Bools | None]:

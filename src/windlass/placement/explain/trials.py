@@ -51,8 +51,11 @@ class Trials:
     def are_spent(self) -> bool:
         return self._trials >= MOST_TRIALS or self._pods >= MOST_PODS or self._budget.left <= 0
 
-    def starts(self, piece: Workload, without: Collection[str] = ()) -> bool:
-        """Whether quota, planned starts and nodes would let it start now, once those named have gone."""
+    def starts(
+        self, piece: Workload, without: Collection[str] = (), *, whoever_is_ahead: bool = False
+    ) -> bool:
+        """Whether quota, planned starts and nodes would let it start now, once those named have gone; or, where that
+        is asked for, if nobody's plan stood before it."""
         if self.are_spent:
             return False
         with self._undone():
@@ -60,7 +63,7 @@ class Trials:
                 for key in without:
                     self.after.site.remove(self.after.room.workload(key))
                 choices = self.choices(piece, without)
-                return choices is not None and self._place(piece, choices, bool(without)).ok
+                return choices is not None and self._place(piece, choices, whoever_is_ahead).ok
             except InputError:
                 return False  # a request that nobody could make
 
@@ -78,14 +81,14 @@ class Trials:
         self.after.room.show_quota(self.after.now, (), without)
         return self._planner.nominate(Pending(piece, node, self.after.site)).assignment
 
-    def _place(self, piece: Workload, choices: Choices, others_go: bool) -> PlaceResult:
+    def _place(self, piece: Workload, choices: Choices, whoever_is_ahead: bool) -> PlaceResult:
         self._trials += 1
         self._budget.left -= self._budget.nodes
         self._pods += sum(choice.count for choice in choices)
-        if others_go:
+        if whoever_is_ahead:
             return self.after.site.place(piece, choices)
         guard = GuardedSite(self.after.room, self.after.walls, self.after.turns)
-        return guard.place(piece, choices)
+        return guard.place_beside_plans(piece, choices)
 
     @contextmanager
     def _undone(self) -> Iterator[None]:

@@ -41,7 +41,8 @@ def pod_holds(pod: Pod, objects: ClusterObjects) -> Reason | None:
     if pod.spec.resource_claims:
         names = ", ".join(claim.name for claim in pod.spec.resource_claims)
         message = f"{RESOURCE_CLAIMS_NOT_IMPLEMENTED.message}: {names}"
-        return _said(RESOURCE_CLAIMS_NOT_IMPLEMENTED, RESOURCE_CLAIMS_NOT_IMPLEMENTED.kube, message)
+        words = f"{RESOURCE_CLAIMS_NOT_IMPLEMENTED.kube}: {message}"
+        return _said(RESOURCE_CLAIMS_NOT_IMPLEMENTED, words, message)
     return None
 
 

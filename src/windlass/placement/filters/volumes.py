@@ -41,6 +41,24 @@ def refused_by_volume_binding(pod: Pod, facts: NodeFacts, objects: ClusterObject
     return ~_bindable(waiting, facts, objects) if waiting else None
 
 
+def volumes_there(pod: Pod, node: str, facts: NodeFacts, objects: ClusterObjects) -> dict[str, str]:
+    """Claim → the volume that is there for it on that node, of the claims that wait for their first pod. Those that
+    are missing here have theirs made."""
+    chosen: dict[str, str] = {}
+    row = facts.index[node]
+    for claim in sorted(
+        waiting_claims(pod, objects), key=lambda claim: storage_size(claim.spec.resources.requests)
+    ):
+        if _SELECTED_NODE in claim.metadata.annotations:
+            continue
+        for volume in _candidates(claim, objects):
+            if volume.metadata.name not in chosen.values() and _reachable(volume, facts)[row]:
+                key = f"{claim.metadata.namespace or 'default'}/{claim.metadata.name}"
+                chosen[key] = volume.metadata.name
+                break
+    return chosen
+
+
 def _reachable(volume: PersistentVolume, facts: NodeFacts) -> Bools:
     """Nodes whose labels the volume's affinity matches. Labels alone, as Kubernetes has it for volumes: it passes
     over fields, and a term that has nothing else matches every node."""

@@ -22,6 +22,8 @@ from windlass.placement.timeplan.terms import TimeSettings, limit_of
 from windlass.placement.timeplan.walls import Wall
 from windlass.queueing.order import Queue
 
+MOST_PLANNED = 256
+"""So many lone pods that wait get planned starts, where anything has a known end; of more, only those with a limit."""
 MOST_NOTED = 256
 """So many refused pods are asked whether they would fit if nothing were kept free; it is only for their verdict."""
 
@@ -32,6 +34,9 @@ def decided_in_time(
     """Those of the lone pods that are decided one by one."""
     waiting = [one for one in alone if one.admission is None]
     reservations = snapshot.reservations
+    few = bool(settings.depth) and len(waiting) <= MOST_PLANNED
+    if few and (reservations or _has_ends(together, alone, settings)):
+        return waiting
     if not reservations and not any(one.admission is None for one in together):
         return []
     urgent = max((one.priority for one in together if one.admission is None), default=0)
@@ -45,6 +50,15 @@ def decided_in_time(
             for reserved in reservations
         )
     ]
+
+
+def has_ends(alone: Sequence[Workload]) -> bool:
+    """Whether any lone pod says for how long it runs: then starts can be planned, and declared durations end."""
+    return any(one.max_run_seconds is not None for one in alone)
+
+
+def _has_ends(together: Sequence[Workload], alone: Sequence[Workload], settings: TimeSettings) -> bool:
+    return has_ends(alone) or any(limit_of(one, settings) is not None for one in together)
 
 
 def keep_free(room: Room, walls: Sequence[Wall]) -> Obstacles:

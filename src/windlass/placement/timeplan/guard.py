@@ -15,7 +15,7 @@ from windlass.model.workload import PodSet, Workload
 from windlass.placement.timeplan.clock import usage_of
 from windlass.placement.timeplan.room import Room
 from windlass.placement.timeplan.terms import limit_of
-from windlass.placement.timeplan.walls import Wall
+from windlass.placement.timeplan.walls import Wall, waits_for_its_room
 from windlass.placement.timeplan.words import in_the_way
 from windlass.queueing.site import PlaceResult, PodSetChoice
 
@@ -57,7 +57,13 @@ class GuardedSite:
         return self._site.could_place(workload, choices, without)
 
     def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlaceResult:
-        walls = [] if self._site.seats.after_removal else self._binding(workload, choices)
+        if self._site.seats.after_removal:
+            return self._noted(workload, choices, self._site.place(workload, choices))
+        return self.place_beside_plans(workload, choices)
+
+    def place_beside_plans(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlaceResult:
+        """Also where others have just gone: those who come first would have their room."""
+        walls = self._binding(workload, choices)
         if not walls:
             return self._noted(workload, choices, self._site.place(workload, choices))
         kind = self._kind(workload, choices)
@@ -104,6 +110,7 @@ class GuardedSite:
             and wall.binds_at(now, settings.reservation_lead)
             and not wall.is_for(workload)
         ]
+        walls = [wall for wall in walls if not waits_for_its_room(wall, workload, self._walls, now)]
         if any(wall.borrows for wall in walls) and not self._borrows(workload, choices):
             node = self._room.queue_of(workload)
             own = node.name if node is not None else ""

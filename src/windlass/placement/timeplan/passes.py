@@ -13,14 +13,14 @@ import msgspec
 from windlass.model.reasons import RESERVED_FOR_OTHERS
 from windlass.model.reservation import Reservation
 from windlass.model.workload import Workload
-from windlass.placement.elastic import is_extra
+from windlass.placement.elastic import is_extra, whole_key
 from windlass.placement.timeplan import words
 from windlass.placement.timeplan.calendar import Shortfall, reservation_walls
 from windlass.placement.timeplan.guard import GuardedSite
 from windlass.placement.timeplan.room import Room
 from windlass.placement.timeplan.starts import Starts
 from windlass.placement.timeplan.terms import end_of, estimate_of, limit_of
-from windlass.placement.timeplan.walls import Wall
+from windlass.placement.timeplan.walls import Wall, waits_for_its_room
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.outcome import (
     FLAVOR_MISMATCH,
@@ -151,7 +151,7 @@ class _Passes:
         if not behind or (found is not None and found.start <= self._room.now + 1):
             return found
         alone = self._starts.earliest(workload, walls, turn, not_before, {other.key for other in behind})
-        if alone is not None and alone.borrows:
+        if alone is not None and (alone.borrows or self._reserved):
             bound = {other.key for other in behind if self._is_bound(other, alone)}
             alone = self._starts.earliest(workload, walls, turn, not_before, bound)
         if alone is None or (found is not None and found.start <= alone.start):
@@ -160,7 +160,10 @@ class _Passes:
         return alone
 
     def _is_bound(self, other: Workload, wall: Wall) -> bool:
-        """A plan on borrowed quota doesn't bind another queue's work that stays within its own; see `guard`."""
+        """A plan on borrowed quota doesn't bind another queue's work that stays within its own, and one that waits for
+        the end of a reservation doesn't bind its holders; see `guard`."""
+        if waits_for_its_room(wall, other, self._reserved, self._room.now):
+            return False
         node = self._room.queue_of(other)
         if not wall.borrows or node is None or node.name == wall.queue:
             return True
@@ -188,7 +191,8 @@ class _Passes:
     def _rests_on(self, wall: Wall) -> list[str]:
         """Those whose end makes room for it: on its nodes, or, where only quota was lacking, the last before it."""
         room = self._room
-        others = [(one.end, one.key, one.nodes) for one in self._plans.values() if one.key != wall.key]
+        known = [*self._reserved, *self._plans.values()]
+        others = [(one.end, one.key, one.nodes) for one in known if one.key != wall.key]
         others += [(one.end, one.workload.key, room.nodes_of(one.workload.key)) for one in room.occupants()]
         ended = [(end, key, nodes) for end, key, nodes in others if end is not None and end <= wall.start]
         there = [(end, key) for end, key, nodes in ended if nodes & wall.nodes]
@@ -237,7 +241,7 @@ class _Passes:
             elif place >= depth:
                 text = words.beyond_depth(depth, ahead)
             else:
-                unbounded = sorted(self._without_end()) if unbounded is None else unbounded
+                unbounded = sorted({*map(whole_key, self._without_end())}) if unbounded is None else unbounded
                 text = words.not_planned(unbounded, bool(self._strict_queue(workload)), ahead)
             start, basis = (wall.start, tuple(self._basis[wall.key])) if wall is not None else (None, ())
             found[hold.workload] = Outlook(start, ahead, text, basis)

@@ -69,4 +69,6 @@ def end_of(workload: Workload, settings: TimeSettings, now: int) -> int | None:
     end = max(started, 0) + limit
     if end > now:
         return end
+    if workload.max_run_seconds is not None and not workload.limit_enforced:
+        return now + 1  # what it declared is over, and it is stopped in this decision
     return now + 1 if now - end <= OVERDUE_SECONDS else None

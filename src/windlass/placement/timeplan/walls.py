@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -56,6 +56,20 @@ class Wall(msgspec.Struct, frozen=True):
     @property
     def nodes(self) -> set[int]:
         return {seat.node for seat in self.seats}
+
+
+def waits_for_its_room(wall: Wall, workload: Workload, walls: Iterable[Wall], now: int) -> bool:
+    """Whether a planned start waits for the end of a reservation that the workload holds now: that is no reason to keep
+    the holder out of it."""
+    return any(
+        one.is_for(workload)
+        and one.stands_at(now)
+        and one.end is not None
+        and wall.start >= one.end
+        and wall.nodes <= one.nodes
+        for one in walls
+        if one.who is not None
+    )
 
 
 def counts_by_node(wall: Wall, facts: NodeFacts) -> dict[str, int]:

@@ -14,6 +14,7 @@ from windlass.placement.timeplan.walls import Wall, domain_of
 from windlass.queueing.run_times import Estimate
 
 MOST_NAMED = 3
+RESERVATION = "reservation/"
 
 
 def in_the_way(walls: Sequence[Wall], room: Room) -> str:
@@ -24,7 +25,7 @@ def in_the_way(walls: Sequence[Wall], room: Room) -> str:
     begins = timestamp_of(first.start)
     if first.who is not None:
         assert first.end is not None
-        name = first.key.removeprefix("reservation/")
+        name = first.key.removeprefix(RESERVATION)
         return (
             f"there is room, but Reservation {name} keeps {where} from {begins} until {timestamp_of(first.end)} "
             "and it has no limit that ends before"
@@ -56,6 +57,8 @@ def planned(wall: Wall, basis: Basis, ahead: int, room: Room) -> str:
 
 
 def _known_by(basis: Basis) -> str:
+    if all(key.startswith(RESERVATION) for key in basis.keys):
+        return "by the calendar"
     if not basis.estimates:
         return "by the run-time limit"
     limits = "by the run-time limit or " if len(basis.estimates) < len(basis.keys) else ""
@@ -69,7 +72,8 @@ def not_planned(unbounded: Sequence[str], strict: bool, ahead: int) -> str:
     if unbounded:
         text += f"{_names(unbounded)} {'runs' if len(unbounded) == 1 else 'run'} without a known limit"
     else:
-        text += "no known end of running work makes room for it"
+        beside = " beside those ahead of it" if ahead else ""
+        text += f"no known end of running work makes room for it{beside}"
     rule = "nothing behind it in its queue starts" if strict else "smaller work behind it may start"
     name = "StrictFIFO" if strict else "BestEffortFIFO"
     return f"{text}, so {rule} ({name}){ahead_of_it(ahead)}"
@@ -86,6 +90,9 @@ def ahead_of_it(ahead: int) -> str:
 
 
 def _names(keys: Sequence[str]) -> str:
+    keys = [
+        f"Reservation {key.removeprefix(RESERVATION)}" if key.startswith(RESERVATION) else key for key in keys
+    ]
     if len(keys) > MOST_NAMED:
         return f"{', '.join(keys[:MOST_NAMED])} and {len(keys) - MOST_NAMED} more"
     return ", ".join(keys[:-1]) + (" and " if len(keys) > 1 else "") + keys[-1]

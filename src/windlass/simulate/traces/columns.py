@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from windlass.model.checks import check_node, check_pod
 from windlass.model.errors import InputError
 from windlass.model.gpu import TRACE_COUNT, TRACE_MILLI, TRACE_MODELS, WHOLE_GPU, gpu_request, node_devices
 from windlass.model.meta import ObjectMeta
@@ -51,8 +52,11 @@ def template_of_cells(cells: Cells) -> PodTemplate:
             labels=_pairs(cells, "labels"),
             namespace=cells.get("namespace", ""),
         )
+    if "/" in template.namespace:
+        raise BadCell("template" if "template" in cells else "namespace", "a namespace without slashes")
     pod = template.pod("row")
     try:
+        check_pod(pod)
         gpu_request(pod, pod_requests(pod))
     except InputError as error:
         raise InputError(error.message, path=error.path, remedy=error.remedy) from None
@@ -81,6 +85,7 @@ def node_of_cells(name: str, cells: Cells) -> Node:
     if "object" not in cells:
         return _plain_node(name, cells)
     node = _whole_node(name, cells)
+    _check_whole_node(node)
     capacity, allocatable = node_quantities(node)
     node_devices(node, allocatable, capacity)
     # how many GPUs there may be is `node_devices`'s matter: MIG instances can be counted as GPUs
@@ -200,6 +205,12 @@ def _whole_template(cells: Cells) -> PodTemplate:
         pod = msgspec.json.decode(cells["template"], type=Pod)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise BadCell("template", f"a pod's metadata and spec as JSON ({error})") from None
+    if pod.is_bound:
+        raise InputError(
+            "the pod of a trace is on no node yet",
+            path="spec.nodeName",
+            remedy="leave it out, or choose the node with a nodeSelector",
+        )
     meta = pod.metadata
     return PodTemplate(pod.spec, meta.annotations, meta.labels, meta.namespace)
 
@@ -214,6 +225,13 @@ def _whole_node(name: str, cells: Cells) -> Node:
     if node.name != name:
         raise BadCell("object", f"a Node named {name}")
     return node
+
+
+def _check_whole_node(node: Node) -> None:
+    try:
+        check_node(node)
+    except InputError as error:
+        raise error.with_context(object=f"Node {node.name}") from None
 
 
 def _whole(cells: Cells, column: str, least: int, most: int) -> int:

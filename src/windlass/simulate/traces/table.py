@@ -18,8 +18,9 @@ MOST = 2**53
 
 
 def read_text(path: Path) -> str:
+    """The whole file; the mark that spreadsheets put before UTF-8 is no part of it."""
     try:
-        return path.read_bytes().decode()
+        return path.read_bytes().decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise InputError("expected text in UTF-8", file=str(path), line=line) from error
@@ -57,7 +58,8 @@ class Table:
         text = self.text(row, column)
         number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
         if not least <= number <= most:
-            bounds = f"{least} or more" if most == MOST else f"{least} to {most}"
+            small = most == MOST and not (text.isdigit() and len(text) > 15)
+            bounds = f"{least} or more" if small else f"{least} to {most}"
             self.fail(row, column, f"a whole number, {bounds}")
         return number
 

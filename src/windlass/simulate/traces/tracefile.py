@@ -77,6 +77,8 @@ def _csv_parts(path: Path) -> Parts:
     nodes = None
     if park:
         place = path.parent / park
+        if not place.exists():
+            raise InputError(f"there is no such park as nodes={park} says", file=str(path), line=1)
         text = read_text(place)
         _mark(place, text, NODES_MARK)
         nodes = read_table(place, ("node",), NODE_COLUMNS[1:], skip=1, text=text)
@@ -210,8 +212,8 @@ def _nodes(table: Table) -> tuple[Node, ...]:
 
 def _name(table: Table, row: int, column: str, lines: dict[str, int]) -> str:
     name = table.text(row, column)
-    if not name.isprintable() or not name or " " in name:
-        table.fail(row, column, "a name without blanks")
+    if not name.isprintable() or not name or " " in name or "/" in name:
+        table.fail(row, column, "a name without blanks and slashes")
     if name in lines:
         table.fail(row, column, f"a name that is not used yet (line {lines[name]})")
     lines[name] = table.line(row)
@@ -235,5 +237,6 @@ def _template(table: Table, row: int, known: dict[tuple[tuple[str, str], ...], P
         except BadCell as bad:
             table.fail(row, bad.column, bad.expected)
         except InputError as error:
-            raise error.with_context(file=str(table.path), line=table.line(row)) from None
+            job = f"Job {table.text(row, 'job')}"
+            raise error.with_context(file=str(table.path), line=table.line(row), object=job) from None
     return known[key]

@@ -1,0 +1,111 @@
+"""Which of several named device plugin configs is in force on this node: the original's config manager, without one.
+
+The names are the files of a folder, such as a mounted ConfigMap. The node's label picks one; without it the default
+counts, and without that the fallback strategies do. Labels are read by the process beside the plugin, which leaves
+their word in a file; `config_source` asks here before each look, in both processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from windlass.model.errors import InputError
+from windlass.node.whole_file import write_whole
+
+LABEL = "nvidia.com/device-plugin.config"
+NAMED, SINGLE, EMPTY = "named", "single", "empty"
+FALLBACKS = (NAMED, SINGLE, EMPTY)
+NAMED_FALLBACK = "default"
+WORD = "device-plugin.config"
+"""The file in the state folder with the label's value; empty where the node has no such label."""
+LAST_GOOD = "device-plugin.config.good"
+"""The file in the state folder with the name of the config that was last in force."""
+
+
+def choose_name(label: str, names: Collection[str], default: str, fallbacks: Sequence[str]) -> str:
+    """The name in force; empty for no config at all. An `InputError` where nothing leads to one."""
+    if not names:
+        raise InputError("no configuration files available", remedy="give the ConfigMap at least one key")
+    if label or default:
+        wanted = label or default
+        if wanted not in names:
+            raise InputError(
+                f"specified config {wanted} does not exist", remedy=f"there are {', '.join(sorted(names))}"
+            )
+        return wanted
+    for fallback in fallbacks:
+        if fallback == NAMED and NAMED_FALLBACK in names:
+            return NAMED_FALLBACK
+        if fallback == SINGLE and len(names) == 1:
+            return next(iter(names))
+        if fallback == EMPTY:
+            return ""
+    raise InputError(
+        "no config was set, no default was provided, and all fallbacks failed",
+        remedy=f"name the default with --default-config, or call one of {', '.join(sorted(names))} '{NAMED_FALLBACK}'",
+    )
+
+
+class NamedConfigs:
+    def __init__(
+        self,
+        folder: Path,
+        state: Path,
+        *,
+        label: str = LABEL,
+        default: str = "",
+        fallbacks: Sequence[str] = (NAMED, SINGLE),
+    ) -> None:
+        for strategy in fallbacks:
+            if strategy not in FALLBACKS:
+                raise InputError(
+                    f"unknown fallback strategy: {strategy}",
+                    path="--fallback-strategies",
+                    remedy=f"use {', '.join(FALLBACKS)}",
+                )
+        self.folder = folder
+        self.label = label
+        self._state = state
+        self._default = default
+        self._fallbacks = tuple(fallbacks)
+
+    def names(self) -> frozenset[str]:
+        """The files; a ConfigMap's volume has some of its own besides, which begin with two dots."""
+        try:
+            found = [each for each in self.folder.iterdir() if not each.name.startswith("..")]
+        except OSError as error:
+            raise InputError(error.strerror or str(error), file=str(self.folder)) from None
+        return frozenset(each.name for each in found if not each.is_dir())
+
+    def choose(self) -> Path | None:
+        """The file in force; None for no file. An `InputError` where the label, or what stands in for it, is wrong."""
+        label = read_word(self._state / WORD)
+        try:
+            name = choose_name(label, self.names(), self._default, self._fallbacks)
+        except InputError as error:
+            place = f"{self.label}={label}" if label else f"without {self.label}"
+            raise error.with_context(file=str(self.folder), path=place) from None
+        return self.folder / name if name else None
+
+    def last_good(self) -> Path | None:
+        """The file of the config that was in force last, also in an earlier life of the agent; None without one."""
+        name = read_word(self._state / LAST_GOOD)
+        return self.folder / name if name and name in self.names() else None
+
+    def remember(self, path: Path | None) -> None:
+        """That this one can be served."""
+        name = path.name if path is not None else ""
+        if name != read_word(self._state / LAST_GOOD):
+            write_word(self._state / LAST_GOOD, name)
+
+
+def read_word(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def write_word(path: Path, word: str) -> None:
+    write_whole(path, word.encode())

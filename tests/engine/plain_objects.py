@@ -1,0 +1,54 @@
+"""Nodes and pods as anybody would write them, and the plan that the engine makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.model.configuration import Settings
+from windlass.model.objects import decode_object
+from windlass.model.plan import Plan
+from windlass.model.times import seconds_of
+from windlass.planner import engine_plan
+
+Tree = dict[str, Any]
+START, NOW = "2026-01-01T00:00:00Z", "2026-01-01T12:00:00Z"
+
+
+def node(name: str, gpus: int = 8) -> Tree:
+    room = {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
+    ready = [{"type": "Ready", "status": "True"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "status": {"capacity": room, "allocatable": room, "conditions": ready},
+    }
+
+
+def pod(name: str, gpus: int = 8, on: str = "", at: str = START, **more: Any) -> Tree:
+    metadata = {"name": name, "namespace": "default", "uid": name, "creationTimestamp": at}
+    metadata |= more.pop("metadata", {})
+    spec = {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}], **more}
+    status: Tree = {"phase": "Pending"}
+    if on:
+        spec["nodeName"] = on
+        status = {"phase": "Running", "startTime": at}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
+
+
+def owned(api: str, kind: str) -> Tree:
+    return {
+        "ownerReferences": [{"apiVersion": api, "kind": kind, "name": "o", "uid": "o", "controller": True}]
+    }
+
+
+def planned(*objects: Tree) -> tuple[Plan, tuple[str, ...]]:
+    plan, notes = engine_plan([decode_object(one) for one in objects], Settings(), seconds_of(NOW))
+    return plan, tuple(notes)
+
+
+def holds(plan: Plan) -> dict[str, str]:
+    return {hold.workload: hold.verdict.code for hold in plan.holds}
+
+
+TWO_NODES = [node("n1"), node("n2")]

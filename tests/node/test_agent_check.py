@@ -1,0 +1,80 @@
+"""Options that can't work are one line and exit code 2, before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from windlass.cli.node_run import run
+from windlass.model.errors import InputError
+from windlass.node.agent import AgentOptions, listen_address
+from windlass.node.agent_check import check_options
+
+
+def options(folder: Path, **more: Any) -> AgentOptions:
+    return AgentOptions(root=folder / "machine", state=folder / "state", without_api=True, **more)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (":9400", ("", 9400)),
+        ("9400", ("", 9400)),
+        ("127.0.0.1:0", ("127.0.0.1", 0)),
+        ("[::1]:9400", ("::1", 9400)),
+        ("node.example:65535", ("node.example", 65535)),
+    ],
+)
+def test_addresses(text: str, found: tuple[str, int]) -> None:
+    assert listen_address(text) == found
+
+
+@pytest.mark.parametrize("text", ["", ":", "foo", ":foo", ":65536", ":-1", "::1", "9400:", "127.0.0.1", ":٣"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(InputError, match="--listen"):
+        listen_address(text)
+
+
+@pytest.mark.parametrize("interval", [float("nan"), float("inf"), 0.0, -1.0, 1e9])
+def test_what_is_no_interval(tmp_path: Path, interval: float) -> None:
+    with pytest.raises(InputError, match="--interval"):
+        check_options(options(tmp_path, interval=interval))
+    check_options(options(tmp_path, interval=interval, parts=frozenset(["plugin"])))
+
+
+def test_a_state_folder_that_can_not_be_made(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file")
+    with pytest.raises(InputError, match="--state"):
+        check_options(options(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("mig-configs: {}", "version"),
+        ("version: v1\nmig-configs: {a: [{devices: all}]}", "mig-enabled"),
+        ("[", "YAML"),
+    ],
+)
+def test_a_mig_config_is_read_before_its_label_comes(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "mig.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=words):
+        check_options(options(tmp_path, mig_config=file))
+    check_options(options(tmp_path, mig_config=file, parts=frozenset(["plugin"])))
+
+
+def test_dcgm_exporters_interval_counts_milliseconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[AgentOptions] = []
+    monkeypatch.setattr("windlass.cli.node_run.become_supervisor", lambda commands: None)
+    monkeypatch.setattr("windlass.cli.node_run.check_options", seen.append)
+    for variable, given in (("1500", []), ("1500", ["--interval", "7"]), ("", [])):
+        monkeypatch.setenv("DCGM_EXPORTER_INTERVAL", variable)
+        done = CliRunner().invoke(run, ["--without-api", *given], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+    assert [each.interval for each in seen] == [1.5, 7.0, 30.0]
+    monkeypatch.setenv("DCGM_EXPORTER_INTERVAL", "soon")
+    assert "DCGM_EXPORTER_INTERVAL" in str(CliRunner().invoke(run, ["--without-api"]).exception)
