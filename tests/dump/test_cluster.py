@@ -130,3 +130,14 @@ def test_the_newest_time_of_a_folder_of_json(tmp_path: Path) -> None:
         '"status":{"conditions":[{"type":"Ready","status":"True","lastHeartbeatTime":"2026-01-05T00:00:00+01:00"}]}}'
     )
     assert load_cluster(tmp_path).newest == seconds_of("2026-01-04T23:00:00Z")
+
+
+def test_a_manifest_of_an_unknown_kind_that_makes_pods_is_not_passed_over(tmp_path: Path) -> None:
+    file = tmp_path / "foo.yaml"
+    template = "template: {spec: {containers: [{name: c}]}}"
+    file.write_text(
+        f"apiVersion: foo.io/v1\nkind: Foo\nmetadata: {{name: a}}\nspec: {{replicas: 3, {template}}}\n"
+        "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n"
+    )
+    [note] = load_cluster(None, [file], namespace="eng").notes
+    assert note.startswith("Foo eng/a (foo.io/v1) is of a kind that is not known")

@@ -88,6 +88,31 @@ def test_a_member_above_the_minimum_is_held_by_its_own_name():
     assert [(one.count, one.wanted) for one in plan.admits[0].pod_sets] == [(2, 3)]
 
 
+def test_a_train_job_waits_for_its_job_set():
+    named = {"name": "t", "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    spec = {"suspend": True, "runtimeRef": {"name": "torch"}, "trainer": {"numNodes": 2}}
+    api = "trainer.kubeflow.org/v1alpha1"
+    plan, _ = planned(*TWO_NODES, {"apiVersion": api, "kind": "TrainJob", "metadata": named, "spec": spec})
+    assert holds(plan) == {"default/t": "GANG_INCOMPLETE"}
+    assert "to make a JobSet of it" in next(iter(plan.holds)).verdict.message
+
+
+def test_a_topology_without_any_node_is_no_trouble():
+    kueue = "kueue.x-k8s.io/v1beta2"
+    quota = [{"name": "nvidia.com/gpu", "nominalQuota": 8}]
+    group = {"coveredResources": ["nvidia.com/gpu"], "flavors": [{"name": "f", "resources": quota}]}
+    topology = {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]}
+    objects = [
+        ("Topology", {"name": "t"}, topology),
+        ("ResourceFlavor", {"name": "f"}, {"topologyName": "t", "nodeLabels": {"a": "b"}}),
+        ("ClusterQueue", {"name": "q"}, {"namespaceSelector": {}, "resourceGroups": [group]}),
+        ("LocalQueue", {"name": "q", "namespace": "default"}, {"clusterQueue": "q"}),
+    ]
+    queue = [{"apiVersion": kueue, "kind": k, "metadata": m, "spec": s} for k, m, s in objects]
+    plan, _ = planned(*queue, pod("p", metadata={"labels": {"kueue.x-k8s.io/queue-name": "q"}}))
+    assert set(holds(plan)) == {"default/p"}
+
+
 def test_annotations_that_can_not_be_read_are_said():
     wrong = {"windlass.dev/placement": "nice", "windlass.dev/duration": "for ever"}
     plan, notes = planned(*TWO_NODES, pod("p", metadata={"annotations": wrong}))

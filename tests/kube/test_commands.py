@@ -39,6 +39,18 @@ def test_mistakes_are_one_line(tmp_path: Path, arguments: list[str], code: int, 
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+def test_an_address_that_cannot_be_served_is_one_line(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    content = {"current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c"}}]}
+    content["clusters"] = [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}]
+    config.write_text(yaml.safe_dump(content))
+    # An address that is only there for examples: no machine has it.
+    done = run("scheduler", f"--kubeconfig={config}", "--listen=192.0.2.1:80", home=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "192.0.2.1:80" in done.stderr
+    assert "check --listen" in done.stderr
+
+
 def printed(tmp_path: Path, *arguments: str) -> dict[str, dict[str, Any]]:
     done = run("install", *arguments, home=tmp_path)
     assert done.returncode == 0, done.stderr

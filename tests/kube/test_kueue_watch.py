@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from typing import Any
+from unittest import mock
 
 import pytest
 from tests.kube.fake_server import FakeServer
 
 from windlass.kube.client import KubeClient
+from windlass.kube.errors import ServerAway
 from windlass.kube.events import micro_time
-from windlass.scheduler.kueue_watch import kueue_is_live
+from windlass.scheduler.kueue_watch import LOOK_EVERY, kueue_is_live, watch_kueue
 
 pytestmark = pytest.mark.asyncio
 
@@ -39,3 +43,29 @@ async def test_webhooks_of_a_kueue_that_restarts(client: KubeClient, server: Fak
     name = "kueue-validating-webhook-configuration"
     await server.put("validatingwebhookconfigurations", {"metadata": {"name": name}})
     assert await kueue_is_live(client)
+
+
+class Away:
+    """A server that gives no answer."""
+
+    async def send(self, request: Any) -> bytes:
+        raise ServerAway("away")
+
+
+async def test_a_server_that_is_away_is_asked_less_and_less_often() -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 12:
+            raise asyncio.CancelledError
+
+    away: Any = Away()
+    with (
+        mock.patch("windlass.scheduler.kueue_watch.asyncio.sleep", sleep),
+        pytest.raises(asyncio.CancelledError),
+    ):
+        await watch_kueue(away, mock.Mock(), asyncio.Event())
+    assert pauses[0] <= 0.5
+    assert LOOK_EVERY / 2 <= pauses[-1] <= LOOK_EVERY
+    assert len(set(pauses)) == len(pauses), "with jitter"

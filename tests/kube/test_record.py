@@ -82,6 +82,28 @@ async def test_a_record_plays_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_the_record_of_an_earlier_run_is_kept_and_plays(tmp_path: Path) -> None:
+    recorded(tmp_path)
+    recorded(tmp_path)
+    (aside,) = [one for one in tmp_path.iterdir() if one.is_dir()]
+    assert (replay(aside).decisions, replay(aside).difference) == (3, "")
+    assert replay(tmp_path).difference == ""
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="the record can't be written"):
+        Record(tmp_path / "file", Settings())
+
+
+def test_a_full_disk_ends_the_record_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / FILE).symlink_to("/dev/full")  # a device that never has room
+    record = Record(tmp_path, Settings())
+    record.cycle(1_000, [Put(node("n1"))], None)
+    record.close()
+
+
+@pytest.mark.asyncio
 async def test_a_difference_is_shown(tmp_path: Path) -> None:
     recorded(tmp_path)
     path = tmp_path / FILE

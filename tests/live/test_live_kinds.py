@@ -128,7 +128,7 @@ def test_gates_are_lifted_where_there_is_nothing_to_suspend(
 def stateful_set(name: str) -> Object:
     """One that makes no pods by itself."""
     labels = {"made": "by-hand"}
-    made = {**template(1), "metadata": {"labels": labels}}
+    made = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
     spec = {"replicas": 0, "serviceName": name, "selector": {"matchLabels": labels}, "template": made}
     return {
         "apiVersion": "apps/v1",

@@ -145,6 +145,11 @@ def test_what_a_queue_rests_on_makes_it_inactive(trees: tuple[Tree, ...], words:
     assert words in system(*trees).queues["team-a"].inactive
 
 
+def test_a_field_of_a_local_queue_that_is_not_understood_makes_it_inactive() -> None:
+    made = system(changed(LOCAL_QUEUE, "spec/x", 1))
+    assert [one.inactive for one in made.local_queues.values()] == ["spec.x: is not implemented"]
+
+
 def test_a_cycle_of_cohorts_takes_down_the_tree() -> None:
     above = changed(changed(COHORT, "metadata/name", "company"), "spec/parentName", "lab")
     made = system(CLUSTER_QUEUE, FLAVOR, TOPOLOGY, COHORT, above)

@@ -189,6 +189,7 @@ def test_an_extended_request_without_a_limit_gets_one() -> None:
     ("path", "value", "where"),
     [
         ("spec/podSets", [], "spec.podSets"),
+        ("spec/priority", 2**31, "spec.priority"),
         ("spec/podSets/0/count", -1, "spec.podSets[0].count"),
         ("spec/podSets/0/minCount", 9, "spec.podSets[0].minCount"),
         (

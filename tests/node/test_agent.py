@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,13 @@ from tests.node.machines import FLEET, until
 
 from windlass.cli.main import cli
 from windlass.model.errors import InputError
-from windlass.node import agent
+from windlass.node import agent, supervisor
 from windlass.node.agent import AgentOptions
 from windlass.node.backend.protocol import DeviceError
 from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.owners import is_switched_off, other_owners, refusal
 from windlass.node.plugin.fake_kubelet import FakeKubelet
+from windlass.node.supervisor import AGAIN, NO_DRIVER
 from windlass.sharing.plugin_config import resolve_config
 
 GPU = "nvidia.com/gpu"
@@ -36,6 +37,7 @@ WINDLASS = [sys.executable, "-c", "from windlass.cli.main import main; main()"]
 class Scene:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        folder.mkdir(exist_ok=True)
         self.fleet = folder / "fleet.yaml"
         self.fleet.write_text(FLEET)
         self.config = folder / "config.yaml"
@@ -159,6 +161,22 @@ class TestWithoutADriver:
         with pytest.raises(DeviceError, match="Driver Not Loaded"):
             self.run(monkeypatch, tmp_path, True, 1)
 
+    @pytest.mark.parametrize("run", [agent.run_plugin, agent.run_beside])
+    def test_a_process_that_must_have_one_says_so_by_its_exit_code(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        tmp_path: Path,
+        run: Callable[[AgentOptions], int],
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        def no_driver(options: AgentOptions) -> object:
+            raise DeviceError("NVML can't be used: Driver Not Loaded")
+
+        monkeypatch.setattr(agent, "make_backend", no_driver)
+        monkeypatch.setattr(agent, "_stop_on_signal", threading.Event)
+        assert run(AgentOptions(state=tmp_path, without_api=True)) == NO_DRIVER
+        assert "Driver Not Loaded" in capsys.readouterr().err
+
     def test_or_it_is_waited_for(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         found, log = self.run(monkeypatch, tmp_path, False, 3)
         assert isinstance(found, SimulatedBackend)
@@ -181,6 +199,39 @@ class TestWithoutADriver:
     def test_a_wrong_strategy_is_refused_with_or_without_a_driver(self, must: str) -> None:
         with pytest.raises(InputError, match="bogus"):
             resolve_config(None, {"FAIL_ON_INIT_ERROR": must, "MIG_STRATEGY": "bogus"})
+
+
+class TestSupervisor:
+    def start(self, program: str) -> subprocess.Popen[str]:
+        commands = {"child": [sys.executable, "-c", program]}
+        return subprocess.Popen(
+            [sys.executable, "-S", "-E", supervisor.__file__, json.dumps(commands)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    @pytest.mark.parametrize("code", [2, 3])
+    def test_what_no_number_of_tries_helps_ends_the_agent(self, code: int) -> None:
+        process = self.start(f"raise SystemExit({code})")
+        _, log = process.communicate(timeout=60)
+        assert process.returncode == code
+        assert "child can't start" in log
+
+    @pytest.mark.parametrize("code", [1, 2, 3])
+    def test_a_child_that_has_run_before_is_tried_again(self, code: int, tmp_path: Path) -> None:
+        """It ends with 1 at first, and with the code after that."""
+        program = (
+            f"import os, pathlib; lives = pathlib.Path({str(tmp_path / 'lives')!r});"
+            f"again = '{AGAIN}' in os.environ; lives.open('a').write('again ' if again else 'first ');"
+            f"raise SystemExit({code} if again else 1)"
+        )
+        process = self.start(program)
+        lives = tmp_path / "lives"
+        until(lambda: lives.exists() and lives.read_text().count("again") >= 2, 30, "it is started again")
+        process.terminate()
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert lives.read_text().startswith("first again again")
 
 
 class TestProcesses:
@@ -247,7 +298,8 @@ class TestLife:
         until(lambda: len(scene.kubelet.healthy(GPU)) == 8, 30, "and follows the file again")
 
     def test_a_port_that_is_taken_keeps_the_exporter_off_and_nothing_else(self, scene: Scene) -> None:
-        with socket.create_server(("127.0.0.1", scene.port)):
+        with socket.create_server(("127.0.0.1", 0)) as owner:
+            scene.port = owner.getsockname()[1]
             scene.start()
             until(lambda: "another exporter is live on this node" in scene.log, 20, "it says why")
             assert len(scene.children()) == 2
@@ -263,6 +315,42 @@ class TestLife:
         until(lambda: "DCGM_FI_DEV_GPU_TEMP" in page(), 30, "the exporter has the port once it is free")
         assert scene.log.count("another exporter is live") == 1
         assert len(scene.kubelet.registrations) == 1, "the plugin was not touched"
+
+    def test_files_that_lie_where_it_was_started_are_not_its_modules(
+        self, scene: Scene, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        trap = scene.folder / "trap"
+        trap.mkdir()
+        for name in ("http", "json", "socket", "msgspec", "windlass", "grpc"):
+            (trap / f"{name}.py").write_text("raise SystemExit('a stranger was imported')")
+        monkeypatch.chdir(trap)
+        installed = [WINDLASS[0], "-P", *WINDLASS[1:]]  # as the installed command does without the folder
+        monkeypatch.setattr(sys.modules[__name__], "WINDLASS", installed)
+        scene.start()
+        assert "stranger" not in scene.log
+        assert len(scene.children()) == 2
+
+    def test_a_second_agent_refuses_by_name_and_leaves_no_trace(self, scene: Scene, tmp_path: Path) -> None:
+        scene.config.write_text("flags: {plugin: {deviceListStrategy: cdi-cri}}")
+        scene.start("--parts", "plugin")
+        other = Scene(tmp_path / "other")
+        other.kubelet = scene.kubelet
+        other.config.write_text(scene.config.read_text())
+        command = other.command("--parts", "plugin", "--device-plugins", str(scene.folder / "plugins"))
+        with (other.folder / "log").open("wb") as log:
+            other.process = subprocess.Popen(command, stderr=log)
+        try:
+            until(lambda: other.log.count("starting it again") >= 2, 30, "it is tried again")
+        finally:
+            other.process.terminate()
+            other.process.wait(60)
+        refusals = [line for line in other.log.splitlines() if "plugin: " in line]
+        assert all(
+            "nvidia-gpu.sock: another device plugin serves nvidia.com/gpu" in line for line in refusals
+        )
+        assert not (other.folder / "cdi").exists()
+        assert len(scene.kubelet.healthy(GPU)) == 8
+        assert len(scene.kubelet.registrations) == 1
 
     def test_without_their_supervisor_the_processes_end(self, scene: Scene) -> None:
         scene.start()

@@ -12,6 +12,7 @@ from windlass.cli.node_run import run
 from windlass.model.errors import InputError
 from windlass.node.agent import AgentOptions, listen_address
 from windlass.node.agent_check import check_options
+from windlass.node.plugin.registrar import NOWHERE, Registrar
 
 
 def options(folder: Path, **more: Any) -> AgentOptions:
@@ -78,3 +79,19 @@ def test_dcgm_exporters_interval_counts_milliseconds(tmp_path: Path, monkeypatch
     assert [each.interval for each in seen] == [1.5, 7.0, 30.0]
     monkeypatch.setenv("DCGM_EXPORTER_INTERVAL", "soon")
     assert "DCGM_EXPORTER_INTERVAL" in str(CliRunner().invoke(run, ["--without-api"]).exception)
+
+
+def test_an_empty_kubelet_socket_registers_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[AgentOptions] = []
+    monkeypatch.setattr("windlass.cli.node_run.become_supervisor", lambda commands: None)
+    monkeypatch.setattr("windlass.cli.node_run.check_options", seen.append)
+    monkeypatch.delenv("KUBELET_SOCKET", raising=False)
+    CliRunner().invoke(run, ["--without-api"], catch_exceptions=False)
+    CliRunner().invoke(run, ["--without-api", "--kubelet-socket", "/k.sock"], catch_exceptions=False)
+    CliRunner().invoke(run, ["--without-api", "--kubelet-socket="], catch_exceptions=False)
+    monkeypatch.setenv("KUBELET_SOCKET", "")
+    CliRunner().invoke(run, ["--without-api"], catch_exceptions=False)
+    assert [each.kubelet_socket for each in seen] == [None, Path("/k.sock"), NOWHERE, NOWHERE]
+    (tmp_path / "kubelet.sock").touch()
+    assert Registrar(tmp_path).identity() is not None
+    assert Registrar(tmp_path, NOWHERE).identity() is None

@@ -13,7 +13,7 @@ import pytest
 from tests.node.machines import machine, until
 
 from windlass.model.errors import ClusterUnreachable
-from windlass.node import beside
+from windlass.node import beside, held_back
 from windlass.node.backend.protocol import DeviceError
 from windlass.node.beside import Beside, BesideOptions, BesideParts
 from windlass.node.config_source import ConfigSource
@@ -144,6 +144,11 @@ class Scene:
     @property
     def switch(self) -> Path:
         return self.folder / "state/device-plugin.off"
+
+
+@pytest.fixture(autouse=True)
+def no_plugin_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_back, "ANSWER_SECONDS", 0.05)
 
 
 @pytest.fixture

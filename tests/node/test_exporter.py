@@ -29,6 +29,7 @@ from windlass.node.exporter.pods import PodResources, holders_of
 from windlass.node.exporter.server import Exporter
 from windlass.node.exporter.text import Family, Sample, write_text
 from windlass.node.exporter.view import Holder, View
+from windlass.node.journal import Journal, write_journal
 from windlass.node.plugin.rpc import lister_handler
 from windlass.node.protos import podresources_pb2 as pr
 from windlass.node.root import HostRoot
@@ -241,6 +242,17 @@ class TestPods:
         assert asked.holders({("team", "p"): "u"}) == {"GPU-1": [Holder("p", "team", "main", "u")]}
         server.stop(0).wait()
         assert asked.holders() == {}, "no kubelet, no join, no failure"
+
+
+def test_what_is_wrong_is_told_with_what_to_do(tmp_path: Path) -> None:
+    journal = Journal(unhealthy={"GPU-1": "Xid 79"}, actions={"GPU-1": "reboot the node"})
+    write_journal(tmp_path / "health.json", journal)
+    exporter = Exporter(
+        machine(count=1), (), hostname="n", root=HostRoot(tmp_path), journal=tmp_path / "health.json"
+    )
+    exporter.make_page()
+    line = 'windlass_device_unhealthy{UUID="GPU-1",reason="Xid 79",action="reboot the node"} 1'
+    assert line in exporter.page.decode().splitlines()
 
 
 class TestFollowingTheCountersFile:

@@ -50,6 +50,15 @@ class TestXids:
         health.on_faults([Fault(uuid=CUT.uuid, xid=79)], inventory(CUT))
         assert set(health.unhealthy()) == {CUT.uuid}
 
+    def test_what_would_help_is_known_beside_the_reason(self, clock: Clock) -> None:
+        health = book(clock)
+        assert health.actions() == {}
+        for code in (79, 95, 48):
+            health.on_faults([Fault(uuid=PLAIN.uuid, xid=code)], inventory(PLAIN))
+        wanted = dict.fromkeys(xid(code).action.value for code in (79, 95, 48))
+        assert health.actions() == {PLAIN.uuid: "; ".join(wanted)}
+        assert set(health.actions()) == set(health.unhealthy())
+
     def test_an_instances_fault_counts_for_the_instance(self, clock: Clock) -> None:
         health = book(clock)
         health.on_faults([Fault(uuid=CUT.uuid, xid=95, gpu_instance=2)], inventory(CUT))

@@ -25,11 +25,17 @@ def exporter() -> SimpleNamespace:
 
 @pytest.fixture
 def server(exporter: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Iterator[MetricsServer]:
-    monkeypatch.setattr(metrics_server._Handler, "timeout", 1.0)
+    monkeypatch.setattr(metrics_server._Handler, "timeout", 60.0)
     made = MetricsServer(exporter, "127.0.0.1", 0)  # type: ignore[arg-type]
     made.start()
     yield made
     made.stop()
+
+
+@pytest.fixture
+def impatient(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> MetricsServer:
+    monkeypatch.setattr(metrics_server._Handler, "timeout", 1.0)
+    return server
 
 
 def ask(server: MetricsServer, path: str, method: str = "GET") -> tuple[int, bytes]:
@@ -95,7 +101,8 @@ def test_clients_that_go_away_are_no_news(server: MetricsServer, capfd: pytest.C
     assert capfd.readouterr().err == ""
 
 
-def test_silent_clients_are_sent_away_and_can_not_take_every_place(server: MetricsServer) -> None:
+def test_silent_clients_are_sent_away_and_can_not_take_every_place(impatient: MetricsServer) -> None:
+    server = impatient
     silent = [connect(server) for _ in range(MOST_CLIENTS + 20)]
 
     def answers() -> bool:
@@ -110,7 +117,10 @@ def test_silent_clients_are_sent_away_and_can_not_take_every_place(server: Metri
         client.close()
 
 
-def test_a_client_that_does_not_read_is_sent_away(server: MetricsServer, exporter: SimpleNamespace) -> None:
+def test_a_client_that_does_not_read_is_sent_away(
+    impatient: MetricsServer, exporter: SimpleNamespace
+) -> None:
+    server = impatient
     exporter.page = PAGE * 20
     with connect(server) as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +169,16 @@ class Scene:
             holders=self.holders,
             write=lambda state, reason: self.states.append((state, reason)),
             log=lambda line: None,
+            hold_back=self.hold_back,
         )
+        self.asked: list[frozenset[str]] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    @contextmanager
+    def hold_back(self, uuids: frozenset[str]) -> Iterator[None]:
+        self.asked.append(uuids)
+        self.meanwhile()
+        yield
 
     def holders(self) -> Mapping[str, Sequence[Holder]]:
         return self.held
@@ -176,6 +186,71 @@ class Scene:
     def label(self, name: str, state: str = "") -> None:
         labels: dict[str, Any] = {CONFIG: name, **({STATE: state} if state else {})}
         self.manager.on_node({"metadata": {"labels": labels}})
+
+
+class TestHeldBack:
+    """What is given away between the plan and its first step."""
+
+    def test_only_what_goes_is_held_back(self) -> None:
+        scene = Scene(machine("H200", 2, mig=("1g.18gb",) * 7))
+        scene.label("all-balanced")
+        first = scene.backend.inventory().gpus[0]
+        (asked,) = scene.asked
+        assert not asked & {first.uuid, *(each.uuid for each in first.instances)}, "what stays is not"
+        assert len(asked) == 10
+
+    def test_a_gpu_whose_mode_changes_is_held_back_as_a_whole(self) -> None:
+        scene = Scene(machine("H200", 2))
+        scene.label("all-1g.18gb")
+        assert scene.asked == [frozenset(gpu.uuid for gpu in scene.backend.inventory().gpus)]
+
+    def test_a_pod_that_got_one_meanwhile_keeps_it(self) -> None:
+        scene = Scene(machine("H200", 1, mig=("1g.18gb",) * 7))
+        before = layout(scene.backend)
+        instances = scene.backend.inventory().gpus[0].instances
+
+        def give() -> None:
+            scene.held = {each.uuid: [Holder("late", "team", "main")] for each in instances}
+
+        scene.meanwhile = give
+        scene.label("all-3g.71gb")
+        state, reason = scene.states[-1]
+        assert state == "failed"
+        assert "team/late" in reason
+        assert layout(scene.backend) == before, "nothing was touched"
+        scene.meanwhile = lambda: None
+        scene.held = {}
+        scene.manager.retry()
+        assert scene.states[-1][0] == "success"
+
+    def test_another_instance_goes_where_one_was_taken_meanwhile(self) -> None:
+        scene = Scene(machine("H200", 1, mig=("1g.18gb",) * 7))
+        lower_half = [each.uuid for each in scene.backend.inventory().gpus[0].instances if each.start < 4]
+        given: list[str] = []
+
+        def give_one_that_was_to_go() -> None:
+            """In the half that the layout can do without: three slices fit into the other."""
+            if not given:
+                given.append(next(uuid for uuid in lower_half if uuid in scene.asked[-1]))
+                scene.held = {given[0]: [Holder("late", "team", "main")]}
+
+        scene.meanwhile = give_one_that_was_to_go
+        scene.label("all-balanced")
+        assert scene.states[-1][0] == "success"
+        left = {each.uuid for each in scene.backend.inventory().gpus[0].instances}
+        assert set(given) <= left
+
+    def test_hands_that_change_each_time_end_it_and_nobody_loses_what_he_has(self) -> None:
+        scene = Scene(machine("H200", 1, mig=("1g.18gb",) * 7))
+
+        def give_another() -> None:
+            scene.held = {sorted(scene.asked[-1])[0]: [Holder("late", "team", "main")]}
+
+        scene.meanwhile = give_another
+        scene.label("all-balanced")
+        assert len(scene.asked) <= 3
+        assert scene.states[-1][0] in ("failed", "success")
+        assert set(scene.held) <= {each.uuid for each in scene.backend.inventory().gpus[0].instances}
 
 
 class TestManager:

@@ -19,7 +19,9 @@ from tests.node.test_agent import GPU, WINDLASS
 from tests.node.test_beside import FakeApi
 from tests.node.test_beside import Scene as BesideScene
 
-from windlass.model.errors import InputError
+from windlass.model.errors import ClusterUnreachable, InputError
+from windlass.node import agent
+from windlass.node.agent import AgentOptions
 from windlass.node.config_source import ConfigSource
 from windlass.node.named_configs import FALLBACKS, LABEL, LAST_GOOD, WORD, NamedConfigs, choose_name
 
@@ -191,6 +193,59 @@ def test_the_process_beside_leaves_the_labels_word_and_labels_at_once(tmp_path: 
     finally:
         stop.set()
         thread.join()
+
+
+class Flaky:
+    """An API server that is away for some calls."""
+
+    def __init__(self, away: int) -> None:
+        self.away = away
+
+    def get_node(self) -> dict[str, Any]:
+        if self.away:
+            self.away -= 1
+            raise ClusterUnreachable("connection refused")
+        return {"metadata": {"labels": {LABEL: "shared"}}}
+
+
+class TestTheFirstLook:
+    def options(self, folder: Path) -> AgentOptions:
+        return AgentOptions(state=folder, config_file_srcdir=folder)
+
+    def test_the_label_is_asked_for_until_there_is_an_answer(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log: list[str] = []
+        monkeypatch.setattr(agent, "ASK_AGAIN_SECONDS", 0.01)
+        monkeypatch.setattr(agent, "_make_api", lambda options: Flaky(3))
+        agent.read_label(self.options(tmp_path), log.append, threading.Event())
+        assert (tmp_path / WORD).read_text() == "shared"
+        assert log == [f"the node's label {LABEL} can't be read: connection refused"]
+
+    def test_an_old_word_is_better_than_waiting(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / WORD).write_text("before")
+        monkeypatch.setattr(agent, "_make_api", lambda options: Flaky(10**9))
+        agent.read_label(self.options(tmp_path), lambda line: None, threading.Event())
+        assert (tmp_path / WORD).read_text() == "before"
+
+    def test_the_plugin_waits_for_it_and_only_where_somebody_reads_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(agent, "_can_reach_api", lambda options: False)
+        agent.wait_for_label(self.options(tmp_path), lambda line: None, threading.Event())
+        monkeypatch.setattr(agent, "_can_reach_api", lambda options: True)
+        log: list[str] = []
+        waits = threading.Thread(
+            target=agent.wait_for_label, args=(self.options(tmp_path), log.append, threading.Event())
+        )
+        waits.start()
+        until(lambda: log, 20, "it says that it waits")
+        assert waits.is_alive()
+        (tmp_path / WORD).write_text("")
+        waits.join(60)
+        assert not waits.is_alive()
 
 
 class LabelServer:

@@ -35,7 +35,9 @@ class Agent:
         self.folder = folder
         self.fleet = folder / "fleet.yaml"
         self.fleet.write_text(FLEET)
-        self.config = folder / "config.yaml"
+        self.configs = folder / "configs"
+        self.configs.mkdir()
+        self.config = self.configs / "default"
         self.config.write_text("flags: {plugin: {deviceListStrategy: cdi-cri}}")
         (self.port,) = free_ports(1)
         pool, number = pool_of_node(self.fleet, node.name)
@@ -43,7 +45,7 @@ class Agent:
         command = [
             *(sys.executable, "-c", "from windlass.cli.main import main; main()", "node", "run"),
             *("--fleet", str(self.fleet), "--root", str(folder / "machine"), "--node-name", node.name),
-            *("--config-file", str(self.config), "--state", str(folder / "state")),
+            *("--config-file-srcdir", str(self.configs), "--state", str(folder / "state")),
             *("--device-plugins", str(node.device_plugins), "--cdi-folder", str(node.cdi)),
             *("--pod-resources", str(node.kubelet_root / "pod-resources/kubelet.sock")),
             *("--kubeconfig", str(node.plane.kubeconfig), "--label-sink", "node"),
@@ -326,8 +328,7 @@ def label_mig(agent: Agent, name: str) -> None:
 
 
 def mig_state(agent: Agent) -> str:
-    labels = agent.api.get(f"/api/v1/nodes/{agent.node.name}")["metadata"]["labels"]
-    return str(labels.get("nvidia.com/mig.config.state", ""))
+    return node_label(agent, "nvidia.com/mig.config.state")
 
 
 def test_the_gate_is_seen_by_the_scheduler_and_a_second_plugin_stays_out(agent: Agent) -> None:
@@ -345,6 +346,7 @@ def test_the_gate_is_seen_by_the_scheduler_and_a_second_plugin_stays_out(agent: 
         agent.machine.inject(index, refuses=[])
     agent.allocatable(8)
     check_a_label_switches_the_plugin(agent)
+    check_a_label_picks_the_config(agent)
     check_second_agent_refuses(agent)
 
 
@@ -363,6 +365,34 @@ def check_a_label_switches_the_plugin(agent: Agent) -> None:
     assert agent.registrations() == registered + 1
     agent.delete("stays")
     label(agent, "nvidia.com/gpu.deploy.device-plugin", None)
+
+
+def check_a_label_picks_the_config(agent: Agent) -> None:
+    """Live, there and back; a name that isn't there changes nothing, and what runs goes on."""
+    (agent.configs / "shared").write_text(
+        "sharing: {timeSlicing: {renameByDefault: true, resources: [{name: nvidia.com/gpu, replicas: 4}]}}"
+    )
+    agent.run_pod("whole", 1)
+    agent.running("whole")
+    label(agent, "nvidia.com/device-plugin.config", "shared")
+    agent.allocatable(32, f"{GPU}.shared")
+    agent.allocatable(0)
+    agent.run_pod("share", 1, resource=f"{GPU}.shared")
+    assert agent.running("share").startswith("VISIBLE=GPU-")
+    assert agent.pod("whole")["status"]["phase"] == "Running"
+    until(lambda: node_label(agent, "nvidia.com/gpu.replicas") == "4", 60, "labels say it too")
+    label(agent, "nvidia.com/device-plugin.config", "nobodys")
+    until(lambda: "specified config nobodys does not exist" in agent.log, 30, "a wrong name is said")
+    agent.allocatable(32, f"{GPU}.shared")
+    label(agent, "nvidia.com/device-plugin.config", None)
+    agent.allocatable(8)
+    agent.allocatable(0, f"{GPU}.shared")
+    for name in ("whole", "share"):
+        agent.delete(name)
+
+
+def node_label(agent: Agent, name: str) -> str:
+    return str(agent.api.get(f"/api/v1/nodes/{agent.node.name}")["metadata"]["labels"].get(name, ""))
 
 
 def label(agent: Agent, name: str, value: str | None) -> None:

@@ -33,7 +33,7 @@ def write_variant(case: Path, peer: str, seed: str, into: Path) -> Path:
     for item in items:
         rename_object(item, names)
     (rename_kueue_expectation if peer == "kueue" else rename_kai_expectation)(expect, names)
-    items += bystanders(chance, newest)
+    items += [*bystanders(chance, newest), *company(items, chance, newest)]
     chance.shuffle(items)
     later = timedelta(days=chance.randrange(1, 400), seconds=chance.randrange(86400))
     objects["items"] = [_shifted(item, later) for item in items]
@@ -119,6 +119,74 @@ def _queues(chance: random.Random, now: str) -> list[Json]:
     made.append({"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": named, "spec": local})
     made.append(_workload("runs", 2, now, admitted=True))
     made.append(_workload("too-large", 99, now))
+    return made
+
+
+def company(items: list[Json], chance: random.Random, now: str) -> list[Json]:
+    """On the case's own nodes and in its own queues: what has ended, what is closed, what waits for a gate."""
+    by_kind: dict[str, list[Json]] = {}
+    for item in items:
+        by_kind.setdefault(item["kind"], []).append(item)
+    made = [_gated(now)]
+    for node in by_kind.get("Node", ()):
+        if chance.random() < 0.4:
+            made.append(_over(node["metadata"]["name"], chance.choice(["Succeeded", "Failed"]), now))
+    if by_kind.get("Node"):
+        made.append(_tainted(chance.choice(by_kind["Node"]), now))
+    if by_kind.get("ClusterQueue"):
+        made += _idle_queue(chance.choice(by_kind["ClusterQueue"]), now)
+    if by_kind.get("LocalQueue"):
+        made.append(_inactive(chance.choice(by_kind["LocalQueue"]), now))
+    return made
+
+
+def _pod(name: str, phase: str, now: str, **spec: Any) -> Json:
+    asked = {"cpu": "1", "nvidia.com/gpu": "1"}
+    container = {"name": "c", "image": "pause", "resources": {"requests": asked, "limits": asked}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": _meta(f"{LONELY}-{name}", now, namespace=LONELY),
+        "spec": {"schedulerName": "other", "containers": [container], **spec},
+        "status": {"phase": phase},
+    }
+
+
+def _gated(now: str) -> Json:
+    return _pod("gated", "Pending", now, schedulingGates=[{"name": "bystander/gate"}], priority=1_000_000)
+
+
+def _over(node: str, phase: str, now: str) -> Json:
+    return _pod(f"over-{node}", phase, now, nodeName=node)
+
+
+def _tainted(node: Json, now: str) -> Json:
+    """Like one of the case's nodes, empty, and closed to whoever doesn't tolerate it."""
+    labels = {**(node["metadata"].get("labels") or {}), "kubernetes.io/hostname": f"{LONELY}-tainted"}
+    taints = [{"key": LONELY, "value": "x", "effect": "NoSchedule"}]
+    name = _meta(f"{LONELY}-tainted", now, labels=labels)
+    return {**deepcopy(node), "metadata": name, "spec": {"taints": taints}}
+
+
+def _idle_queue(like: Json, now: str) -> list[Json]:
+    """In the same cohort, without quota and without work."""
+    cohort = like["spec"].get("cohortName") or like["spec"].get("cohort")
+    groups = deepcopy(like["spec"].get("resourceGroups") or [])
+    for resource in (one for group in groups for flavor in group["flavors"] for one in flavor["resources"]):
+        resource["nominalQuota"] = "0"
+        resource.pop("borrowingLimit", None)
+        resource.pop("lendingLimit", None)
+    if not cohort or not groups:
+        return []
+    spec = {"cohortName": cohort, "namespaceSelector": {}, "resourceGroups": groups}
+    return [{"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": _meta("idle", now), "spec": spec}]
+
+
+def _inactive(queue: Json, now: str) -> Json:
+    """Urgent, in the case's own queue, and switched off."""
+    made = _workload("switched-off", 1, now)
+    made["metadata"]["namespace"] = queue["metadata"]["namespace"]
+    made["spec"] |= {"queueName": queue["metadata"]["name"], "priority": 1_000_000, "active": False}
     return made
 
 

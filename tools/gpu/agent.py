@@ -161,7 +161,8 @@ class Recorder:
         for pid in pids:
             status = Path(f"/proc/{pid}/status").read_text()
             command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-            name = command[4] if "windlass.node.child" in command else "supervisor"
+            child = "windlass.node.child"
+            name = command[command.index(child) + 1] if child in command else "supervisor"
             found[name] = {
                 line.split(":")[0]: round(int(line.split()[1]) / 1024, 1)
                 for line in status.splitlines()

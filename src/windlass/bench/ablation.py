@@ -17,7 +17,7 @@ from windlass.bench.section import Column, Part, Row, Section
 from windlass.placement.mix import TERMS
 
 BASELINE = "fgd"
-LISTS = ("default", "cpu250", "gpushare100", "gpuspec33", "multigpu50")
+LISTS = ("default", "cpu250", "gpushare60", "gpushare100", "gpuspec33", "multigpu50")
 STEADY = "synthetic/inference"
 """Pods that come and go at a steady load; what finds no room is dropped."""
 

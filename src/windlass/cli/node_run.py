@@ -94,6 +94,12 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Address of the exporter.",
 )
 @click.option(
+    "--web-config-file",
+    type=FILE,
+    envvar="DCGM_EXPORTER_WEB_CONFIG_FILE",
+    help="TLS and passwords on that address, as dcgm-exporter takes them.",
+)
+@click.option(
     "--interval",
     type=float,
     default=_interval,
@@ -106,9 +112,8 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--device-plugins", type=FOLDER, default="/var/lib/kubelet/device-plugins", show_default=True)
 @click.option(
     "--kubelet-socket",
-    type=click.Path(path_type=Path),
-    envvar="KUBELET_SOCKET",
-    help="Where to register. [default: kubelet.sock in --device-plugins]",
+    default=lambda: os.environ.get("KUBELET_SOCKET"),
+    help="Where to register (KUBELET_SOCKET); nowhere if it is empty. [default: kubelet.sock in --device-plugins]",
 )
 @click.option(
     "--pod-resources",
@@ -157,7 +162,8 @@ def run(**options: Any) -> None:
     The plugin alone decides what the kubelet is told; exporter, labels and MIG manager run beside it, and none of them
     can take the node's GPUs away. Each part can be left out, here or by the node's nvidia.com/gpu.deploy.* labels, and
     refuses to start where another owner of its job is live. A wrong configuration at the first start is an error
-    (exit 2); later the last good one stays in force.
+    (exit 2), and so is a node without a driver (exit 3) unless failOnInitError is false; later the last good
+    configuration stays in force, and a driver that went away is waited for.
     """
     parts = options.pop("parts")
     for name in parts:
@@ -166,6 +172,8 @@ def run(**options: Any) -> None:
     names = [flag.lstrip("-").replace("-", "_") for flag in (*[field.flag for field in FIELDS], *ALIASES)]
     given = {f"--{name.replace('_', '-')}": options.pop(name) for name in names}
     flags = {name: value for name, value in given.items() if value is not None}
+    socket = options["kubelet_socket"]
+    options["kubelet_socket"] = Path(socket) if socket is not None else None
     options["time_slice"] = options["time_slice"] or ""
     options["cdi_disable_hooks"] = options["cdi_disable_hooks"] or ()
     agent = AgentOptions(parts=frozenset(parts), flags=flags, **options)

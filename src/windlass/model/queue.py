@@ -93,6 +93,8 @@ class LocalQueue(msgspec.Struct, frozen=True):
     consumed: dict[str, int] = msgspec.field(default_factory=dict)
     """Decayed usage so far, by resource, as its status has it."""
     consumed_at: int = 0
+    inactive: str = ""
+    """Why nothing of it is admitted: a field that is not implemented, by its path."""
 
 
 class ResourceFlavor(msgspec.Struct, frozen=True):

@@ -106,8 +106,10 @@ class Workload(msgspec.Struct, frozen=True):
     evictions: int = 0
     """How often it was preempted so far; see `queueing.victims` for why that counts."""
     promised: bool = False
-    """Others were evicted for it and are not gone yet, or the rest of its gang runs already: it goes first, so that
-    nobody takes the room. Kubernetes remembers the former as `status.nominatedNodeName` of a pod that waits."""
+    """Others were evicted for it, and it waits until they are gone: it goes first, so that nobody takes their room.
+    Kubernetes remembers it as `status.nominatedNodeName` of a pod that waits."""
+    begun: bool = False
+    """The rest of its gang runs, and idles without it: it goes before its equals in priority."""
     owner: str = ""
     """`Kind namespace/name` of what it was made of, where that is another object (the Job of a Kueue Workload)."""
 

@@ -25,13 +25,14 @@ from windlass.node.backend.protocol import DeviceBackend, DeviceError
 from windlass.node.named_configs import LABEL, NAMED, SINGLE, WORD, NamedConfigs, write_word
 from windlass.node.owners import SWITCH
 from windlass.node.root import HostRoot
-from windlass.node.supervisor import AGAIN
+from windlass.node.supervisor import AGAIN, NO_DRIVER
 
 if TYPE_CHECKING:
     from windlass.node.beside import BesideParts
     from windlass.node.exporter.counters_file import CountersFile
     from windlass.node.exporter.pods import PodResources
     from windlass.node.exporter.server import Exporter
+    from windlass.node.exporter.web_config import WebConfig
     from windlass.node.labels.sinks import LabelSink
     from windlass.node.node_api import NodeApi
 
@@ -41,6 +42,12 @@ ASK_AGAIN_SECONDS = 2.0
 LAST_PORT = 65_535
 PARENT_SECONDS = 1.0
 """How often a process looks whether its supervisor is still there."""
+
+
+class NoDriver(DeviceError):
+    """There has to be a driver (`failOnInitError`), and there is none."""
+
+    exit_code = NO_DRIVER
 
 
 class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +77,7 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     mig_config: Path | None = None
     counters: Path | None = None
     listen: str = ":9400"
+    web_config_file: Path | None = None
     interval: float = 30.0
     quiet_seconds: float = 30.0
     reading_seconds: float = 5.0
@@ -135,11 +143,14 @@ def wait_for_label(options: AgentOptions, log: Callable[[str], None], stop: thre
 def read_label(options: AgentOptions, log: Callable[[str], None], stop: threading.Event) -> None:
     """Asks for the node's label until there is an answer, or a word of before to go by."""
     api = _make_api(options) if options.config_file_srcdir is not None else None
+    told = ""
     while api is not None and not stop.is_set():
         try:
             labels = api.get_node().get("metadata", {}).get("labels") or {}
         except WindlassError as error:
-            log(f"the node's label {options.node_label} can't be read: {error}")
+            if str(error) != told:
+                told = str(error)
+                log(f"the node's label {options.node_label} can't be read: {told}")
             if (options.state / WORD).exists() or stop.wait(ASK_AGAIN_SECONDS):
                 return
         else:
@@ -245,9 +256,19 @@ def _beside_parts(
     exporter = metrics = None
     if "exporter" in options.parts:
         exporter = _make_exporter(options, backend, pods, log)
-        metrics = MetricsServer(exporter, *listen_address(options.listen))
+        metrics = MetricsServer(exporter, *listen_address(options.listen), make_web_config(options, log))
     sink = _make_label_sink(options, config, api) if "labels" in options.parts else None
     return BesideParts(api=api, pods=pods, exporter=exporter, metrics=metrics, sink=sink)
+
+
+def make_web_config(
+    options: AgentOptions, log: Callable[[str], None] = lambda line: None
+) -> WebConfig | None:
+    if options.web_config_file is None:
+        return None
+    from windlass.node.exporter.web_config import WebConfig  # brings TLS along
+
+    return WebConfig(options.web_config_file, log)
 
 
 def listen_address(text: str) -> tuple[str, int]:
@@ -323,7 +344,7 @@ def wait_for_driver(
             return make_backend(options)
         except DeviceError as error:
             if must:
-                raise
+                raise NoDriver(str(error)) from None
             log(f"{error}; trying again in {RETRY_SECONDS:g} s")
             stop.wait(RETRY_SECONDS)
     return None
@@ -355,8 +376,9 @@ def commands(options: AgentOptions) -> dict[str, list[str]]:
     # Also the plugin alone has somebody beside it who reads the node's labels and tells of its health.
     if options.parts & set(BESIDE) or _can_reach_api(options):
         names.append("beside")
-    # Without docstrings (-OO) each process is a megabyte and a half smaller.
-    return {name: [sys.executable, "-OO", "-m", "windlass.node.child", name, encoded] for name in names}
+    # Without docstrings (-OO) each process is a megabyte and a half smaller. Whatever lies in the folder where the
+    # agent was started is no module of ours (-P).
+    return {name: [sys.executable, "-OO", "-P", "-m", "windlass.node.child", name, encoded] for name in names}
 
 
 def decode_options(text: str) -> AgentOptions:

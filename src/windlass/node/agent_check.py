@@ -9,7 +9,14 @@ import os
 from pathlib import Path
 
 from windlass.model.errors import InputError
-from windlass.node.agent import AgentOptions, listen_address, make_config, named_configs, read_counters_file
+from windlass.node.agent import (
+    AgentOptions,
+    listen_address,
+    make_config,
+    make_web_config,
+    named_configs,
+    read_counters_file,
+)
 
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 0.1, 86_400.0
 
@@ -51,6 +58,7 @@ def _check_state(folder: Path) -> None:
 
 def _check_exporter(options: AgentOptions) -> None:
     listen_address(options.listen)
+    make_web_config(options)
     # Written so that what is no number at all is refused too.
     if not SHORTEST_INTERVAL <= options.interval <= LONGEST_INTERVAL:
         raise InputError(

@@ -23,6 +23,7 @@ from windlass.node.exporter.metrics_server import MetricsServer
 from windlass.node.exporter.pods import PodResources
 from windlass.node.exporter.server import Exporter
 from windlass.node.exporter.view import Holder
+from windlass.node.held_back import hold_back
 from windlass.node.labels.features import node_labels
 from windlass.node.labels.sinks import LabelSink
 from windlass.node.labels.vgpu import find_virtual_gpus
@@ -102,6 +103,9 @@ class Beside:
             holders=self.sure_holders,
             write=self._write_mig_state,
             log=log,
+            hold_back=lambda uuids: hold_back(
+                options.state, uuids, has_plugin="plugin" in options.parts - self._off - self._switched_off
+            ),
         )
 
     def run(self, stop: threading.Event) -> None:

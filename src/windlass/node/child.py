@@ -12,7 +12,8 @@ from windlass.node.leave_out import leave_out
 
 
 def main(name: str, options: str) -> int:
-    leave_out(tls=name != "plugin" and not json.loads(options)["without_api"])
+    choices = json.loads(options)
+    leave_out(tls=name != "plugin" and bool(not choices["without_api"] or choices["web_config_file"]))
     from windlass.node.agent import decode_options, run_beside, run_plugin
 
     run = {"plugin": run_plugin, "beside": run_beside}[name]

@@ -65,6 +65,15 @@ class HealthBook:
             if ills
         }
 
+    def actions(self) -> dict[str, str]:
+        """What would help each of them, in a person's words; several things where several are wrong."""
+        found = {
+            uuid: dict.fromkeys(ailment.action for ailment in ills.values() if ailment.action)
+            for uuid, ills in self._ills.items()
+            if ills
+        }
+        return {uuid: "; ".join(actions) for uuid, actions in found.items()}
+
     def kinds(self) -> dict[str, list[str]]:
         """What is wrong with each device in words that programs know, `xid-48` or `heat`; healthy ones are absent."""
         return {uuid: sorted(ills) for uuid, ills in self._ills.items() if ills}

@@ -26,6 +26,8 @@ class Journal(msgspec.Struct, kw_only=True):
 
     unhealthy: dict[str, str] = {}
     """Why each device can't be used, in a person's words."""
+    actions: dict[str, str] = {}
+    """What would help each of them."""
     ailments: dict[str, list[str]] = {}
     """The same in kinds: `xid-48`, `heat`."""
     entries: list[Entry] = []

@@ -9,6 +9,7 @@ by itself, so nothing has to be paused, and nothing can stay paused.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ from windlass.node.exporter.view import Holder
 from windlass.node.mig_apply import apply_plans, words
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.mig_config import MigEntry, generated_configs, layout_for, read_mig_configs, select
-from windlass.sharing.mig_plan import GpuPlan, plan_gpu
+from windlass.sharing.mig_plan import Destroy, GpuPlan, SetMode, plan_gpu
 
 CONFIG, STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
 REASON = "windlass.dev/mig-config-reason"
 Holders = Callable[[], Mapping[str, Sequence[Holder]]]
+HoldBack = Callable[[frozenset[str]], AbstractContextManager[None]]
+TRIES = 3
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -46,6 +49,20 @@ def plan_node(
     return tuple(plans)
 
 
+def devices_that_go(inventory: Inventory, plans: Sequence[GpuPlan]) -> frozenset[str]:
+    """UUIDs of the instances that are destroyed and of the GPUs whose mode changes."""
+    found = set()
+    for plan in plans:
+        gpu = inventory.gpu(plan.uuid)
+        for step in plan.steps:
+            if isinstance(step, SetMode):
+                found.add(plan.uuid)
+            elif isinstance(step, Destroy) and gpu is not None:
+                gone = [each for each in gpu.instances if each.gpu_instance == step.gpu_instance]
+                found.update(each.uuid for each in gone)
+    return frozenset(found)
+
+
 class MigManager:
     def __init__(
         self,
@@ -55,7 +72,10 @@ class MigManager:
         holders: Holders,
         write: Callable[[str, str], None],
         log: Callable[[str], None],
+        hold_back: HoldBack = lambda uuids: nullcontext(),
     ) -> None:
+        """Within `hold_back`, nobody is given the devices with these UUIDs."""
+        self._hold_back = hold_back
         self._backend = backend
         self._config_file = config_file
         self._holders = holders
@@ -109,10 +129,7 @@ class MigManager:
     def apply(self, name: str) -> Outcome:
         """Cuts the GPUs as the named layout says; never raises."""
         try:
-            inventory = self._backend.inventory()
-            plans = plan_node(inventory, self.entries(name, inventory), self._in_use(inventory))
-            self._refuse(plans)
-            apply_plans(self._backend, plans, self._log)
+            plans = self._carry_out(name)
         except Exception as error:  # whatever it is, the node must not be left pending without a word
             words_of = str(error) if isinstance(error, WindlassError) else f"{type(error).__name__}: {error}"
             self._log(f"MIG config {name}: {words_of}")
@@ -120,6 +137,24 @@ class MigManager:
         changed = [f"GPU {plan.index}: {', '.join(map(words, plan.steps))}" for plan in plans if plan.steps]
         self._log(f"MIG config {name}: {'; '.join(changed) or 'nothing to change'}")
         return Outcome("success", "; ".join(changed) or "nothing to change")
+
+    def _carry_out(self, name: str) -> tuple[GpuPlan, ...]:
+        """Plans, makes sure that nobody is given what will go, looks once more who holds what, and does it."""
+        for _ in range(TRIES):
+            going = devices_that_go(self._backend.inventory(), self._plans(name))
+            with self._hold_back(going):
+                plans = self._plans(name)
+                if devices_that_go(self._backend.inventory(), plans) <= going:
+                    apply_plans(self._backend, plans, self._log)
+                    return plans
+        raise InputError("devices changed hands each time while the layout was planned")
+
+    def _plans(self, name: str) -> tuple[GpuPlan, ...]:
+        """What would be done now; an `InputError` where it can't be."""
+        inventory = self._backend.inventory()
+        plans = plan_node(inventory, self.entries(name, inventory), self._in_use(inventory))
+        self._refuse(plans)
+        return plans
 
     def entries(self, name: str, inventory: Inventory) -> tuple[MigEntry, ...]:
         if self._config_file is None:

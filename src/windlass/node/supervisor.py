@@ -2,8 +2,9 @@
 
 `windlass node run` becomes this program (by `exec`, without site packages), so it is a few megabytes itself and uses
 the standard library only. Its argument is a JSON map from a child's name to its command. TERM and INT end both
-children, HUP starts them anew. A child that says at its first start that its input is wrong (exit code 2) ends the
-agent: no number of tries helps. One that has run before is tried again, and knows that it isn't the first.
+children, HUP starts them anew. A child that says at its first start that its input is wrong (exit code 2), or that
+there is no driver where there has to be one (3), ends the agent. One that has run before is tried again, and knows
+that it isn't the first.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import time
 SHORTEST_LIFE = 10.0
 LONGEST_PAUSE = 30.0
 STOP_SECONDS = 10.0
-WRONG_INPUT = 2
+WRONG_INPUT, NO_DRIVER = 2, 3
 AGAIN = "WINDLASS_AGENT_AGAIN"
 """Set in the environment of a child that isn't the first of its name."""
 
@@ -74,8 +75,9 @@ class Supervisor:
     def _on_exit(self, name: str, code: int) -> int:
         if self._killing_at:
             return 0
-        if code == WRONG_INPUT and self._lives[name] == 1:
-            log(f"{name} can't start with this configuration; ending")
+        if code in (WRONG_INPUT, NO_DRIVER) and self._lives[name] == 1:
+            why = "with this configuration" if code == WRONG_INPUT else "without a driver (failOnInitError)"
+            log(f"{name} can't start {why}; ending")
             self.end()
             return code
         life = time.monotonic() - self._begun[name]
@@ -107,7 +109,7 @@ def become_supervisor(commands: dict[str, list[str]]) -> None:
     # Small processes on every node: one arena is enough for allocators, and memory goes back early.
     os.environ.setdefault("MALLOC_ARENA_MAX", "1")
     os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", "65536")
-    os.execv(sys.executable, [sys.executable, "-S", "-E", __file__, json.dumps(commands)])
+    os.execv(sys.executable, [sys.executable, "-S", "-E", "-P", __file__, json.dumps(commands)])
 
 
 if __name__ == "__main__":

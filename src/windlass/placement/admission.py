@@ -205,8 +205,8 @@ class _Admission:
     def _rank(self, outcome: Admitted | Held) -> tuple[object, ...]:
         """Who comes before whom: by the round, which keeps each queue's own order, then by priority and age."""
         piece = self._by_key[outcome.workload]
-        waits = queue_time(piece)
-        return (outcome.turn, not piece.promised, -piece.priority, waits, piece.uid or piece.key, piece.key)
+        age = (not piece.begun, queue_time(piece))
+        return (outcome.turn, not piece.promised, -piece.priority, age, piece.uid or piece.key, piece.key)
 
     # Work that holds quota
 
@@ -233,8 +233,8 @@ class _Admission:
         """Gangs and lone pods: those that come before the first that is queued, and the rest, extra members last."""
         waiting = [piece for piece in self._pieces if piece.admission is None]
         ordered = sorted((piece for piece in waiting if not piece.queue), key=turn_of)
-        head = min((turn_of(piece)[:4] for piece in waiting if piece.queue), default=None)
-        before = len(ordered) if head is None else sum(turn_of(piece)[:4] <= head for piece in ordered)
+        head = min((turn_of(piece)[:-1] for piece in waiting if piece.queue), default=None)
+        before = len(ordered) if head is None else sum(turn_of(piece)[:-1] <= head for piece in ordered)
         # Room that others have left for somebody is not taken by what is queued, which has its turn all at once.
         named = (piece.promised and not is_extra(piece.key) for piece in ordered)
         promised = [place for place, is_named in enumerate(named, start=1) if is_named]

@@ -36,9 +36,8 @@ def pieces_of(workload: Workload) -> list[Workload]:
     pieces = [_piece(workload, workload.key, _cut(workload, [0] * len(kept), runs), held)]
     missing = _cut(workload, runs, kept)
     if missing:
-        # The rest of the gang idles without it, so it goes before whoever has not begun.
         lacks = _piece(workload, missing_key(workload.key), missing, held)
-        pieces.append(msgspec.structs.replace(lacks, promised=True))
+        pieces.append(msgspec.structs.replace(lacks, begun=True))
     for pod_set, count in zip(workload.pod_sets, kept, strict=True):
         for i in range(count, pod_set.count):
             extra = msgspec.structs.replace(pod_set, count=1, pods=pod_set.pods[i : i + 1], min_count=None)

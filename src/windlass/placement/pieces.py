@@ -46,10 +46,11 @@ def with_their_base(outcomes: Sequence[Outcome], pieces: Mapping[str, Workload])
     return kept
 
 
-def turn_of(piece: Workload) -> tuple[bool, int, bool, int, str]:
+def turn_of(piece: Workload) -> tuple[bool, int, bool, bool, int, str]:
     """The order of what is in no queue: extra members last, then by priority and age; before its equals comes for whom
-    others went."""
-    return is_extra(piece.key), -piece.priority, not piece.promised, queue_time(piece), piece.key
+    others went, then whose gang has begun."""
+    first = not piece.promised, not piece.begun
+    return is_extra(piece.key), -piece.priority, *first, queue_time(piece), piece.key
 
 
 def held_choices(piece: Workload) -> tuple[PodSetChoice, ...]:

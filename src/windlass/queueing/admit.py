@@ -154,6 +154,8 @@ class _Decision:
             return f"LocalQueue {key} doesn't exist"
         if local.stop_policy != "None":
             return f"LocalQueue {key} is stopped"
+        if local.inactive:
+            return f"LocalQueue {key} is inactive: {local.inactive}"
         name = local.cluster_queue
         if name not in self._tree.queues:
             return f"ClusterQueue {name} doesn't exist"

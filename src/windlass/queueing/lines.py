@@ -10,9 +10,9 @@ from heapq import heappop, heappush
 
 from windlass.queueing.history import Ledger
 from windlass.queueing.node import QuotaNode
-from windlass.queueing.pending import Pending
+from windlass.queueing.pending import Pending, SortKey
 
-_Heap = list[tuple[tuple[bool, int, int, str, str], Pending]]
+_Heap = list[tuple[SortKey, Pending]]
 
 
 class Line:

@@ -11,6 +11,7 @@ from windlass.queueing.node import QuotaNode, local_queue_key, queue_time
 from windlass.queueing.site import Site
 
 PODS = "pods"
+SortKey = tuple[bool, int, bool, int, str, str]
 
 
 class Pending:
@@ -61,9 +62,10 @@ class Pending:
         return tuple(pod_set.count for pod_set in self.workload.pod_sets)
 
     @property
-    def sort_key(self) -> tuple[bool, int, int, str, str]:
-        """For whom others went, then higher priority, then older, then by UID."""
-        return (not self.workload.promised, -self.priority, self.queued_at, self.uid, self.key)
+    def sort_key(self) -> SortKey:
+        """For whom others went, then higher priority, then who has begun, then older, then by UID."""
+        workload = self.workload
+        return (not workload.promised, -self.priority, not workload.begun, self.queued_at, self.uid, self.key)
 
     @property
     def has_flavors_left(self) -> bool:

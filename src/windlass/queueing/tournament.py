@@ -27,7 +27,7 @@ class Nominee(Protocol):
 
 
 Entry = TypeVar("Entry", bound=Nominee)
-Standing = tuple[bool, bool, tuple[bool, int], int, int, str]
+Standing = tuple[bool, bool, tuple[bool, int], int, bool, int, str]
 
 
 def fair_order(entries: list[Entry]) -> Iterator[Entry]:
@@ -98,6 +98,7 @@ def standing(entry: Nominee, child: QuotaNode) -> Standing:
         share.borrows_any(usage),
         share.rank,
         -pending.priority,
+        not pending.workload.begun,
         pending.queued_at,
         pending.uid,
     )

@@ -30,9 +30,10 @@ from windlass.kube.request import Request
 from windlass.kube.resources import KINDS, KUEUE, Resource
 from windlass.kube.writes import create, lift_gates, patch_object, patch_status
 from windlass.model.decision import Admit, Evict, Hold
+from windlass.model.errors import ClusterUnreachable
 from windlass.model.kueue import WorkloadObject, is_finished
 from windlass.model.objects import name_of
-from windlass.model.owners import OwnerObject, owner_of
+from windlass.model.owners import Owner, OwnerObject, owner_of
 from windlass.model.owners.normalise import QUEUE_NAME
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
@@ -64,8 +65,8 @@ class Admissions:
         self._busy: dict[str, asyncio.Task[None]] = {}
         """What is being written, by name: never twice at once."""
         self._not_before: dict[str, float] = {}
-        self._fitted: dict[str, str] = {}
-        """Workload → the version of its owner that it was last described anew for."""
+        self._in_step: dict[str, tuple[str, str]] = {}
+        """Workload → the versions of its owner and of itself that were compared and need nothing more."""
         self._stalled: dict[str, float] = {}
         """Workload that was admitted → since when its owner is suspended all the same."""
 
@@ -131,9 +132,7 @@ class Admissions:
 
     def _meet_owners(self) -> None:
         """Owners that have no Workload yet get one; Workloads whose owner has ended are finished."""
-        if len(self._fitted) + len(self._stalled) > MOST_REMEMBERED:
-            self._fitted = {key: one for key, one in self._fitted.items() if self._workload(key) is not None}
-            self._stalled = {key: at for key, at in self._stalled.items() if self._workload(key) is not None}
+        self._forget_what_is_gone()
         for wire in self._world.queued_owners():
             metadata = wire.metadata
             if not self._decides(metadata.namespace, metadata.labels.get(QUEUE_NAME, "")):
@@ -150,43 +149,50 @@ class Admissions:
             elif known is not None and not end and not is_finished(known):
                 self._keep_in_step(key, known, wire)
 
+    def _forget_what_is_gone(self) -> None:
+        if len(self._in_step) > 2 * len(self._world.things) + MOST_REMEMBERED:
+            self._in_step = {
+                key: one for key, one in self._in_step.items() if self._workload(key) is not None
+            }
+            self._stalled = {key: at for key, at in self._stalled.items() if self._workload(key) is not None}
+
     def _keep_in_step(self, key: str, known: WorkloadObject, wire: OwnerObject) -> None:
         """What waits is described anew when its owner was changed; what was admitted and is stopped is let go.
 
         The second mends what a leader that was killed between its two writes has left behind. It is also what Kueue
         does where somebody stops an admitted Job: to hold one back there is the Workload's `spec.active`.
         """
+        versions = (wire.metadata.resource_version, known.metadata.resource_version)
+        if self._in_step.get(key) == versions:
+            return
         owner = owner_of(wire)
-        if known.status.admission is None:
-            seen, queue = wire.metadata.resource_version, wire.metadata.labels[QUEUE_NAME]
-            if (
-                owner.suspended
-                and owner.sets
-                and kueue.is_written_by_windlass(known)
-                and self._fitted.get(key) != seen
-                and not kueue.fits_owner(known, owner, queue)
-            ):
-                self._fitted[key] = seen  # once for each change, whatever the server makes of it
-                self._once(key, functools.partial(self._fit, key, known, wire))
-        elif not owner.suspended or not known.spec.active:
-            self._stalled.pop(key, None)
-        elif time.monotonic() > self._stalled.setdefault(key, time.monotonic()) + AGAIN_SECONDS:
-            self._once(f"start of {key}", functools.partial(self._start, key, known, wire), slowly=True)
+        if known.status.admission is not None and owner.suspended and known.spec.active:
+            if time.monotonic() > self._stalled.setdefault(key, time.monotonic()) + AGAIN_SECONDS:
+                self._once(f"start of {key}", functools.partial(self._start, key, known, wire), slowly=True)
+            return
+        self._stalled.pop(key, None)
+        if not _is_outdated(known, owner) or self._once(key, functools.partial(self._fit, key, known, wire)):
+            self._in_step[key] = versions
 
     async def _fit(self, key: str, known: WorkloadObject, wire: OwnerObject) -> None:
         """Write the Workload's pod sets and queue as its owner has them now."""
-        group, kind, named = name_of(wire)
-        raw = await self._raw(kind, group, named, wire.metadata.uid)
-        if raw is None:
-            return
-        queue = kueue.WorkloadQueue(
-            wire.metadata.labels[QUEUE_NAME],
-            self._world.priority_of(owner_of(wire)),
-            self._resource().version,
-        )
-        made = kueue.workload_of(raw, owner_of(wire), templates_of(raw), queue)
-        spec = {field: made["spec"][field] for field in ("podSets", "queueName", "priority")}
-        await self._send(patch_object(self._resource(), key, {"spec": spec}, known.metadata.resource_version))
+        try:
+            group, kind, named = name_of(wire)
+            raw = await self._raw(kind, group, named, wire.metadata.uid)
+            if raw is None:
+                return
+            owner = owner_of(wire)
+            queue = kueue.WorkloadQueue(
+                wire.metadata.labels[QUEUE_NAME], self._world.priority_of(owner), self._resource().version
+            )
+            made = kueue.workload_of(raw, owner, templates_of(raw), queue)
+            spec = {field: made["spec"][field] for field in ("podSets", "queueName", "priority")}
+            await self._send(
+                patch_object(self._resource(), key, {"spec": spec}, known.metadata.resource_version)
+            )
+        except ClusterUnreachable:
+            self._in_step.pop(key, None)  # the next decision tries again
+            raise
 
     async def _start(self, key: str, known: WorkloadObject, wire: OwnerObject) -> None:
         """Let an owner go that was admitted; if that is still so, since one watch may be behind the other."""
@@ -282,19 +288,20 @@ class Admissions:
 
     # Writing
 
-    def _once(self, name: str, work: Callable[[], Awaitable[None]], *, slowly: bool = False) -> None:
-        """Start it, unless the same is under way or has just failed."""
+    def _once(self, name: str, work: Callable[[], Awaitable[None]], *, slowly: bool = False) -> bool:
+        """Start it, unless the same is under way or has just failed; true if it was started."""
         now = time.monotonic()
         if len(self._not_before) > MOST_REMEMBERED:
             self._not_before = {key: at for key, at in self._not_before.items() if at > now}
         patience = f"words of {name}" if slowly else name
         if name in self._busy or now < self._not_before.get(patience, 0.0) or not self._may_write():
-            return
+            return False
         if slowly:
             self._not_before[patience] = now + AGAIN_SECONDS
         task = asyncio.create_task(self._run(name, work))
         self._busy[name] = task
         task.add_done_callback(lambda _: self._busy.pop(name, None))
+        return True
 
     async def _run(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -324,6 +331,14 @@ class Admissions:
     def _hostnames(self) -> dict[str, str]:
         nodes: Iterable[Any] = (self._world.look("Node", name) for name in self._world.nodes)
         return {node.name: node.labels.get(HOSTNAME, node.name) for node in nodes if node is not None}
+
+
+def _is_outdated(known: WorkloadObject, owner: Owner) -> bool:
+    """Whether a Workload of ours that waits says something else than its owner."""
+    if known.status.admission is not None or not owner.suspended or not owner.sets:
+        return False
+    ours = kueue.is_written_by_windlass(known)
+    return ours and not kueue.fits_owner(known, owner, owner.metadata.labels.get(QUEUE_NAME, ""))
 
 
 def _admitted(

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from windlass.kube.backoff import Backoff
 from windlass.kube.client import KubeClient
 from windlass.kube.errors import ApiError, Forbidden, NotFound, ServerAway
 from windlass.kube.request import Request
@@ -45,6 +46,7 @@ async def kueue_is_live(client: KubeClient) -> bool:
 
 async def watch_kueue(client: KubeClient, world: World, known: asyncio.Event) -> None:
     """Tells the world who decides on queues; `known` is set once that is known. Until cancelled."""
+    backoff = Backoff(most=LOOK_EVERY)
     while True:
         try:
             live = await kueue_is_live(client)
@@ -53,9 +55,12 @@ async def watch_kueue(client: KubeClient, world: World, known: asyncio.Event) ->
                 world.kueue_is_live = live
                 world.reconsider()
             known.set()
+            backoff.reset()
+            pause = LOOK_EVERY
         except (ApiError, ServerAway) as error:
-            log.warning("whether Kueue is live can't be told: %s", error)
-        await asyncio.sleep(LOOK_EVERY if known.is_set() else 1.0)
+            pause = backoff.next(getattr(error, "retry_after", 0.0))
+            log.warning("whether Kueue is live can't be told: %s; trying again in %.1f s", error, pause)
+        await asyncio.sleep(pause)
 
 
 async def _look(client: KubeClient, path: str) -> dict[str, Any] | None:

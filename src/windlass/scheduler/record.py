@@ -7,6 +7,8 @@ the same decisions byte for byte, or the first difference is shown.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,10 @@ from windlass.model.errors import InputError
 from windlass.model.kueue.wire import QueueKind
 from windlass.model.objects import Unreadable, decode_known, to_tree
 from windlass.model.plan import Plan
+from windlass.model.times import timestamp_of
 from windlass.planner import engine_config
+
+log = logging.getLogger(__name__)
 
 FILE = "record.jsonl"
 API_VERSION, KIND = "windlass.dev/v1", "SchedulerRecord"
@@ -65,8 +70,14 @@ class Record:
     """The witness of a loop: writes what it sees."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._file = (folder / FILE).open("wb")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _set_aside(folder)
+            self._file = (folder / FILE).open("wb")
+        except OSError as error:
+            why = f"the record can't be written: {error.strerror}"
+            raise InputError(why, file=str(folder), remedy="check --record") from None
+        self._is_broken = False
         self._write(Header(settings))
 
     def cycle(self, now: int, told: Sequence[Delta], plan: Plan | None) -> None:
@@ -80,11 +91,28 @@ class Record:
             self._write(Line(now, tuple(map(_change, binds))))
 
     def close(self) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):
+            self._file.close()
 
     def _write(self, line: Header | Line) -> None:
-        self._file.write(msgspec.json.encode(line) + b"\n")
-        self._file.flush()
+        """A disk that is full ends the record, and nothing else."""
+        if self._is_broken:
+            return
+        try:
+            self._file.write(msgspec.json.encode(line) + b"\n")
+            self._file.flush()
+        except OSError as error:
+            self._is_broken = True
+            log.error("the record ends here: %s", error.strerror)  # no bug of ours
+
+
+def _set_aside(folder: Path) -> None:
+    """The record of an earlier run is kept, in a folder of its own that can be played like this one."""
+    old = folder / FILE
+    if old.is_file() and old.stat().st_size:
+        aside = folder / f"until-{timestamp_of(int(old.stat().st_mtime)).replace(':', '')}"
+        aside.mkdir(exist_ok=True)
+        old.replace(aside / FILE)
 
 
 class Replayed(msgspec.Struct, frozen=True):

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
+from windlass.model.errors import InputError
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -25,7 +27,11 @@ class StatusServer:
 
     async def start(self, host: str, port: int) -> None:
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as error:
+            why = f"nothing can be served there: {error.strerror or error}"
+            raise InputError(why, object=f"{host}:{port}", remedy="check --listen") from None
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:

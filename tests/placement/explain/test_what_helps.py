@@ -48,7 +48,11 @@ def local_queue(**spec: Any) -> Tree:
         ([local_queue()], "create ClusterQueue q"),
         (queue({"nvidia.com/gpu": 8}, stopPolicy="Hold"), "set spec.stopPolicy of ClusterQueue q to None"),
         ([*queue({"nvidia.com/gpu": 8})[:2], local_queue(stopPolicy="Hold")], "of LocalQueue q to None"),
-        (queue({"nvidia.com/gpu": 8}, admissionChecks=["c"]), "take that field out of ClusterQueue q"),
+        (
+            queue({"nvidia.com/gpu": 8}, admissionChecks=["c"]),
+            "take that field out, or leave the queue to Kueue",
+        ),
+        ([*queue({"nvidia.com/gpu": 8})[:2], local_queue(news=1)], "take that field out"),
         (queue({"nvidia.com/gpu": 8})[1:], "create or correct what ClusterQueue q names"),
         (
             queue({"nvidia.com/gpu": 8}, namespaceSelector={"matchLabels": {"a": "b"}}),

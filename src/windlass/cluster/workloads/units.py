@@ -231,7 +231,7 @@ def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
     are passed over: the workers' stands below the leader's pod, and nobody need watch it."""
     reference = next((one for one in metadata.owner_references if one.controller), None)
     name = metadata.labels.get(LWS_NAME, "")
-    if name and reference is not None and reference.kind == "StatefulSet":
+    if name and (reference is None or reference.kind == "StatefulSet"):
         return OwnerReference(kind="LeaderWorkerSet", name=name, api_version="leaderworkerset.x-k8s.io/v1")
     return reference
 

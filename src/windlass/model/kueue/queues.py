@@ -147,6 +147,7 @@ def local_queue(wire: LocalQueueObject) -> LocalQueue:
             name: _units(name, raw, f"{where}.{name}") for name, raw in history.consumed_resources.items()
         },
         consumed_at=seconds_of(history.last_update),
+        inactive=not_understood(wire.unread_fields),
     )
 
 
@@ -214,13 +215,13 @@ def _flavor_quotas(flavor: FlavorQuotasSpec, covered: tuple[str, ...], where: st
 
 
 def _cell(quota: ResourceQuotaSpec, path: str) -> QuotaCell:
-    borrowing, lending = quota.borrowing_limit, quota.lending_limit
+    def units(field: str, raw: RawQuantity | None) -> int | None:
+        return None if raw is None else _units(quota.name, raw, f"{path}.{field}")
+
     return QuotaCell(
-        nominal=_units(quota.name, quota.nominal_quota, f"{path}.nominalQuota"),
-        borrowing_limit=None
-        if borrowing is None
-        else _units(quota.name, borrowing, f"{path}.borrowingLimit"),
-        lending_limit=None if lending is None else _units(quota.name, lending, f"{path}.lendingLimit"),
+        _units(quota.name, quota.nominal_quota, f"{path}.nominalQuota"),
+        units("borrowingLimit", quota.borrowing_limit),
+        units("lendingLimit", quota.lending_limit),
     )
 
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windlass.model.errors import InputError
 from windlass.node.exporter.server import Exporter
+
+if TYPE_CHECKING:
+    from windlass.node.exporter.web_config import WebConfig
 
 PORT = 9400
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -24,11 +27,15 @@ interval and opens a new one where that was ended."""
 
 
 class MetricsServer:
-    def __init__(self, exporter: Exporter, address: str = "", port: int = PORT) -> None:
+    def __init__(
+        self, exporter: Exporter, address: str = "", port: int = PORT, web: WebConfig | None = None
+    ) -> None:
         class Handler(_Handler):
             page = property(lambda self: exporter.page)
 
+        Handler.web = web
         self._handler = Handler
+        self._web = web
         self._address = address
         self._server: _Server | None = None
         self.port = port
@@ -43,6 +50,7 @@ class MetricsServer:
                 f"port {self.port} can't be had: {error.strerror or error}",
                 remedy="another exporter is live on this node; remove it, or choose another port",
             ) from None
+        self._server.web = self._web
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, daemon=True, name="metrics").start()
 
@@ -65,10 +73,13 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = CLIENT_SECONDS
     error_content_type, error_message_format = "text/plain", "%(code)d %(message)s\n"
     page: Any = b""
+    web: WebConfig | None = None
 
     def do_GET(self) -> None:
         path, page = self.path.partition("?")[0], self.page
-        if path == "/metrics":
+        if self.web is not None and not self.web.allows(self.headers.get("Authorization", "")):
+            self._answer(401, b"Unauthorized\n")
+        elif path == "/metrics":
             self._answer(200 if page else 503, page)
         elif path == "/health":
             self._answer(200 if page else 503, b"OK\n" if page else b"no pass yet\n")
@@ -79,6 +90,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
+        if status == 401:
+            self.send_header("WWW-Authenticate", "Basic")
         self.send_header("Content-Type", CONTENT_TYPE)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -92,6 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = MOST_CLIENTS
+    web: WebConfig | None = None
 
     def __init__(self, *arguments: Any) -> None:
         self._places = threading.BoundedSemaphore(MOST_CLIENTS)
@@ -109,9 +123,18 @@ class _Server(ThreadingHTTPServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
-            super().process_request_thread(request, client_address)
+            super().process_request_thread(self._wrapped(request), client_address)
+        except OSError:  # gone before TLS could begin
+            self.shutdown_request(request)
         finally:
             self._places.release()
+
+    def _wrapped(self, request: Any) -> Any:
+        """The handshake comes with the first word, under the client's own time limit."""
+        context = self.web.tls() if self.web is not None else None
+        if context is None:
+            return request
+        return context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is no news either."""

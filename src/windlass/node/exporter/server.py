@@ -113,7 +113,8 @@ class Exporter:
             ),
         ]
         samples = [
-            Sample({"UUID": uuid, "reason": why}, 1) for uuid, why in sorted(journal.unhealthy.items())
+            Sample({"UUID": uuid, "reason": why, "action": journal.actions.get(uuid, "")}, 1)
+            for uuid, why in sorted(journal.unhealthy.items())
         ]
         families.append(
             Family("windlass_device_unhealthy", "gauge", "Devices that nobody is given, and why.", samples)

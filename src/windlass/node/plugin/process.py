@@ -15,6 +15,7 @@ from windlass.node.cdi_writer import CdiWriter
 from windlass.node.config_source import ConfigSource
 from windlass.node.health import HealthBook
 from windlass.node.health_watch import HealthWatch, Timing
+from windlass.node.held_back import REASON, HeldBack
 from windlass.node.journal import Journal, read_journal, write_journal
 from windlass.node.owners import DEPLOY_LABELS, SWITCH
 from windlass.node.plugin.manager import PluginManager
@@ -56,6 +57,7 @@ class PluginProcess:
         self._log = log
         self._journal_path = state / "health.json"
         self._switch = state / SWITCH
+        self._held_back = HeldBack(state)
         self._journal: Journal = read_journal(self._journal_path)
         self._wake = threading.Event()
         gate = Gate(state / "validated.json", root.boot_id())
@@ -87,13 +89,18 @@ class PluginProcess:
         """One look at everything."""
         config = self.config.follow()
         inventory = self.backend.inventory()
+        # First of all: who is refused or switched off leaves no trace, such as a CDI spec under the other's name.
+        is_off = self._switched_off(inventory, config)
         self._watch.look(inventory)
         self._tell()
-        self._cdi.follow(inventory, config)
-        if self._switched_off(inventory, config):
+        if is_off:
             return
+        self._cdi.follow(inventory, config)
         unshared = self._sharing.follow(inventory, config, self.manager.plan(inventory, config))
-        self.manager.step(inventory, config, {**unshared, **self.book.unhealthy()})
+        word = self._held_back.asked()
+        held = dict.fromkeys(word.uuids if word is not None else (), REASON)
+        self.manager.step(inventory, config, {**held, **unshared, **self.book.unhealthy()})
+        self._held_back.tell(word)
 
     def wake(self) -> None:
         self._wake.set()
@@ -107,6 +114,7 @@ class PluginProcess:
             self._log(f"{change.uuid}: {'healthy' if change.healthy else 'unhealthy'}: {change.reason}{todo}")
         if changes or unhealthy != self._journal.unhealthy:
             self._journal.unhealthy, self._journal.ailments = unhealthy, self.book.kinds()
+            self._journal.actions = self.book.actions()
             self._write_journal()
 
     def _write_journal(self) -> None:

@@ -16,6 +16,8 @@ from windlass.node.plugin.rpc import VERSION, PluginCaller, register_caller, uni
 from windlass.node.protos import deviceplugin_pb2 as dp
 
 KUBELET_SOCKET = "kubelet.sock"
+NOWHERE = Path()
+"""Instead of a socket: serve, and register nowhere."""
 _SECONDS = 5
 
 
@@ -23,9 +25,12 @@ class Registrar:
     def __init__(self, folder: Path, kubelet_socket: Path | None = None) -> None:
         self.folder = folder
         self.kubelet_socket = kubelet_socket or folder / KUBELET_SOCKET
+        self.is_off = kubelet_socket == NOWHERE
 
     def identity(self) -> tuple[int, int] | None:
-        """Tells one life of the kubelet from the next; None while there is no kubelet."""
+        """Tells one life of the kubelet from the next; None while there is no kubelet to register with."""
+        if self.is_off:
+            return None
         try:
             found = self.kubelet_socket.stat()
         except OSError:

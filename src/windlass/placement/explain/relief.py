@@ -22,7 +22,7 @@ from windlass.placement.timeplan.room import Occupant
 from windlass.placement.timeplan.terms import estimate_of
 from windlass.queueing.node import QuotaNode
 
-AHEAD = "when is not known: others wait ahead of it for the same room"
+AHEAD = "when is not known: others wait ahead of it for the same"
 MOST_NODES = 512
 """Nodes that are looked at, those that lack least first."""
 MOST_DOMAINS = 64
@@ -89,8 +89,18 @@ def _of_quota(case: Case) -> Relief | None:
     for one in near[:MOST_HOLDERS]:
         gone.append(one.workload.key)
         if case.trials.choices(case.piece, gone) is not None:
-            return _told(case, gone)
+            return _in_turn(case, gone)
     return None
+
+
+def _in_turn(case: Case, gone: Sequence[str]) -> Relief | None:
+    """Those whose end would do; without a time where others wait ahead of it for the same."""
+    told = _told(case, gone)
+    if told is None or case.trials.starts(case.piece, gone):
+        return told
+    if not case.trials.starts(case.piece, gone, whoever_is_ahead=True):
+        return told
+    return replace(told, at=None, basis=AHEAD)
 
 
 def _holds(one: Occupant, cells: set[tuple[str, str]]) -> bool:
@@ -130,10 +140,9 @@ def _of_room(case: Case) -> Relief | None:
     if best is None:
         best = _of_neighbours(case, stands)
         return None if best is None else _told(case, best)
-    if case.trials.starts(case.piece, best):
-        return _told(case, best)
-    told = _told(case, best) if case.trials.starts(case.piece, best, whoever_is_ahead=True) else None
-    return None if told is None else replace(told, at=None, basis=AHEAD)
+    if not case.trials.starts(case.piece, best, whoever_is_ahead=True):
+        return None
+    return _in_turn(case, best)
 
 
 def _of_neighbours(case: Case, stands: Standing) -> list[str] | None:

@@ -57,8 +57,8 @@ def _of_cluster_queue(piece: Workload, local: LocalQueue, system: QueueSystem) -
     queue = system.queues.get(local.cluster_queue)
     if queue is None:
         return f"create ClusterQueue {local.cluster_queue}, or let LocalQueue {piece.queue} name one that is there"
-    if "not implemented" in queue.inactive:
-        return f"take that field out of ClusterQueue {queue.name}, or leave the queue to Kueue"
+    if local.inactive or "not implemented" in queue.inactive:
+        return "take that field out, or leave the queue to Kueue"
     if queue.inactive:
         return f"create or correct what ClusterQueue {queue.name} names"
     if queue.stop_policy != "None":

@@ -22,8 +22,10 @@ from windlass.placement.timeplan.terms import TimeSettings, limit_of
 from windlass.placement.timeplan.walls import Wall
 from windlass.queueing.order import Queue
 
-MOST_PLANNED = 256
+MOST_PLANNED = 128
 """So many lone pods that wait get planned starts, where anything has a known end; of more, only those with a limit."""
+MOST_LOOKS = 200_000
+"""The same in pods times nodes: in a park of thousands of nodes only a few are worth the time."""
 MOST_NOTED = 256
 """So many refused pods are asked whether they would fit if nothing were kept free; it is only for their verdict."""
 
@@ -34,7 +36,8 @@ def decided_in_time(
     """Those of the lone pods that are decided one by one."""
     waiting = [one for one in alone if one.admission is None]
     reservations = snapshot.reservations
-    few = bool(settings.depth) and len(waiting) <= MOST_PLANNED
+    looks = len(waiting) * snapshot.facts.size
+    few = bool(settings.depth) and len(waiting) <= MOST_PLANNED and looks <= MOST_LOOKS
     if few and (reservations or _has_ends(together, alone, settings)):
         return waiting
     if not reservations and not any(one.admission is None for one in together):

@@ -6,6 +6,7 @@ last pass, the walls (for `Reserve`), and what each hold says about time.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
@@ -75,6 +76,16 @@ def decide_in_time(
     return _Passes(room, config, workloads, walls, decide).run(short)
 
 
+class _Leaving(msgspec.Struct):
+    """Who has a known end: by node, and by the moment of it."""
+
+    version: int
+    """Of the overlay that it was worked out on."""
+    by_node: dict[int, list[tuple[int, str]]] = msgspec.field(default_factory=dict)
+    by_end: dict[int, list[str]] = msgspec.field(default_factory=dict)
+    ends: list[int] = msgspec.field(default_factory=list)
+
+
 class _Passes:
     def __init__(
         self,
@@ -90,6 +101,7 @@ class _Passes:
         self._plans: dict[str, Wall] = {}
         self._basis: dict[str, list[str]] = {}
         self._delayed: dict[str, Wall] = {}
+        self._known_leaving: _Leaving | None = None
 
     def run(self, short: list[Shortfall]) -> InTime:
         base = self._room.mark()
@@ -190,14 +202,36 @@ class _Passes:
 
     def _rests_on(self, wall: Wall) -> list[str]:
         """Those whose end makes room for it: on its nodes, or, where only quota was lacking, the last before it."""
-        room = self._room
         known = [*self._reserved, *self._plans.values()]
-        others = [(one.end, one.key, one.nodes) for one in known if one.key != wall.key]
-        others += [(one.end, one.workload.key, room.nodes_of(one.workload.key)) for one in room.occupants()]
-        ended = [(end, key, nodes) for end, key, nodes in others if end is not None and end <= wall.start]
-        there = [(end, key) for end, key, nodes in ended if nodes & wall.nodes]
-        last = max((end for end, _, _ in ended), default=0)
-        return [key for _, key in sorted(there or [(end, key) for end, key, _ in ended if end == last])]
+        planned = [(one.end, one) for one in known if one.key != wall.key and one.end is not None]
+        ended = [(end, one) for end, one in planned if end <= wall.start]
+        leaving = self._leaving()
+        there = {(end, one.key) for end, one in ended if one.nodes & wall.nodes}
+        there |= {
+            (end, key)
+            for node in wall.nodes
+            for end, key in leaving.by_node.get(node, ())
+            if end <= wall.start
+        }
+        if there:
+            return [key for _, key in sorted(there)]
+        before = bisect_right(leaving.ends, wall.start)
+        last = max([end for end, _ in ended] + leaving.ends[before - 1 : before], default=0)
+        return sorted([one.key for end, one in ended if end == last] + leaving.by_end.get(last, []))
+
+    def _leaving(self) -> _Leaving:
+        """Those who run or were placed, and have a known end; the same for all plans of one pass."""
+        room = self._room
+        if self._known_leaving is None or self._known_leaving.version != room.overlay.version:
+            found = _Leaving(room.overlay.version)
+            for one in room.occupants():
+                if one.end is not None:
+                    found.by_end.setdefault(one.end, []).append(one.workload.key)
+                    for node in room.nodes_of(one.workload.key):
+                        found.by_node.setdefault(node, []).append((one.end, one.workload.key))
+            found.ends.extend(sorted(found.by_end))
+            self._known_leaving = found
+        return self._known_leaving
 
     def _without_offenders(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
         """The last resort: whoever may still delay a plan doesn't start now."""

@@ -1,0 +1,87 @@
+"""Devices that are about to be cut anew are given to nobody, and are free again however that ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.node.machines import machine, until
+from tests.node.test_plugin import Node
+
+from windlass.node import held_back
+from windlass.node.held_back import ASKED, HeldBack, Word, hold_back
+
+GPU = "nvidia.com/gpu"
+
+
+def gone_pid() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait(60)
+    return process.pid
+
+
+class TestWord:
+    def test_the_plugin_answers_and_the_way_is_free(self, tmp_path: Path) -> None:
+        plugin, stop = HeldBack(tmp_path), threading.Event()
+
+        def rounds() -> None:
+            while not stop.wait(0.01):
+                plugin.tell(plugin.asked())
+
+        thread = threading.Thread(target=rounds)
+        thread.start()
+        try:
+            with hold_back(tmp_path, frozenset(["GPU-1"])):
+                assert plugin.asked() == Word(os.getpid(), frozenset(["GPU-1"]))
+            assert plugin.asked() is None
+        finally:
+            stop.set()
+            thread.join(60)
+
+    def test_nothing_to_hold_back_or_nobody_to_ask_is_no_wait(self, tmp_path: Path) -> None:
+        with hold_back(tmp_path, frozenset()), hold_back(tmp_path, frozenset(["GPU-1"]), has_plugin=False):
+            assert not (tmp_path / ASKED).exists()
+
+    def test_a_plugin_that_is_not_there_is_not_waited_for_long(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(held_back, "ANSWER_SECONDS", 0.05)
+        with hold_back(tmp_path, frozenset(["GPU-1"])):
+            assert (tmp_path / ASKED).exists()
+
+    def test_an_error_inside_ends_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(held_back, "ANSWER_SECONDS", 0.05)
+        with pytest.raises(RuntimeError), hold_back(tmp_path, frozenset(["GPU-1"])):
+            raise RuntimeError
+        assert not (tmp_path / ASKED).exists()
+
+    def test_word_of_a_process_that_is_gone_counts_no_longer(self, tmp_path: Path) -> None:
+        word = Word(gone_pid(), frozenset(["GPU-1"]))
+        (tmp_path / ASKED).write_bytes(msgspec.json.encode(word))
+        assert HeldBack(tmp_path).asked() is None
+
+    @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"pid": "x", "uuids": []}'])
+    def test_what_can_not_be_read_holds_nothing_back(self, tmp_path: Path, data: bytes) -> None:
+        (tmp_path / ASKED).write_bytes(data)
+        assert HeldBack(tmp_path).asked() is None
+
+
+def test_the_kubelet_is_told_and_told_again(tmp_path: Path) -> None:
+    node = Node(tmp_path, machine(folder=tmp_path / "machine"))
+    node.kubelet.start()
+    node.start()
+    try:
+        until(lambda: len(node.kubelet.healthy(GPU)) == 8)
+        uuids = frozenset(node.ids()[:2])
+        with hold_back(node.state, uuids):
+            until(lambda: set(node.kubelet.healthy(GPU)) == set(node.ids()) - uuids, 20, "two are held back")
+        until(lambda: len(node.kubelet.healthy(GPU)) == 8, 20, "and back")
+        assert not any("cut anew" in line for line in node.log), "no fault of theirs"
+    finally:
+        node.stop()
+        node.kubelet.stop()
