@@ -101,9 +101,9 @@ def _submit(book: _Book, source: SourceObject, namespace: str) -> None:
     thing = source.value
     if isinstance(thing, OtherObject) and _makes_pods(source.raw):
         book.notes.append(
-            f"{source.kind} {thing.metadata.namespace or namespace}/{thing.metadata.name} ({thing.api_version}) is of "
-            "a kind that is not known: it is not guessed which of its pods start together, and nothing is decided for it "
-            "(hand in its pods, with the label kueue.x-k8s.io/pod-group-name if they start together)"
+            f"{source.kind} {thing.metadata.namespace or namespace}/{thing.metadata.name} ({thing.api_version}) "
+            "is of a kind that is not known: which of its pods start together is not guessed, and nothing is decided "
+            "for it (hand in its pods, with the label kueue.x-k8s.io/pod-group-name if they start together)"
         )
     if not isinstance(thing, NAMESPACED):
         book.put(source)
