@@ -138,10 +138,10 @@ class _Admission:
                 self._evicted.setdefault(whole, []).append((outcome.workload, outcome))
             else:
                 self._held(outcome, found)
-        self._stop(others, seated)
-        for piece in seated:
+        self._stop(others, [piece for piece, _ in seated])
+        for piece, after in seated:
             if whole_key(piece.key) not in self._evicted:
-                self._bind_seats(piece, ())
+                self._bind_seats(piece, wholes(after))
         return WorkloadDecisions(
             Aftermath(self._room, self._config, self._by_key, found),
             tuple(
@@ -210,8 +210,9 @@ class _Admission:
 
     # Work that holds quota
 
-    def _seat_waiting_pods(self) -> list[Workload]:
-        """Pods that came after the admission of their workload, or in the place of lost ones: quota is no question."""
+    def _seat_waiting_pods(self) -> list[tuple[Workload, tuple[str, ...]]]:
+        """Pods that came after the admission of their workload, or in the place of lost ones: quota is no question.
+        With each, who has to be gone first."""
         held = [piece for piece in self._pieces if piece.admission is not None and not piece.evicted]
         pods = self._overlay.snapshot.pods
         pending = {pods.objects[row].key for row in pods.pending().tolist()}
@@ -221,7 +222,7 @@ class _Admission:
         for piece in sorted(late, key=lambda one: (-one.priority, one.queued_at, one.key)):
             found = self._site.place(piece, held_choices(piece))
             if found.ok:
-                seated.append(piece)
+                seated.append((piece, found.after))
             else:
                 verdict = Verdict(found.code, self._overlay.snapshot.facts.size, detail=found.message)
                 self._holds[whole_key(piece.key)] = Hold(whole_key(piece.key), verdict)

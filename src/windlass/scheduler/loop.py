@@ -1,6 +1,6 @@
 """One decision after another: what has changed, what to do about it, and that carried out.
 
-    world.settle ─► store.snapshot ─► decide (in a thread) ─► carry out
+    world.settle ─► store.snapshot ─► decide (in a thread, unless it is quick) ─► carry out
 
 Owned by `scheduler.run`. It sleeps until something changes that could change a decision, waits a moment for more of the
 kind, and decides on all of it at once. Nothing here looks at nodes or quotas: that is `decide`'s.
@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 TICK_SECONDS = 10.0
 """Time alone can change a decision (a grace, a planned start, a reservation), so it is looked at this often."""
 FAILED_SECONDS = 5.0
+QUICK_SECONDS, FEW_CHANGES = 0.01, 100
+"""After a decision that took less, one on no more changes than this is made at once, without a thread of its own."""
 EXPLAIN_SECONDS, EXPLAIN_BUSY_SECONDS = 2.0, 60.0
 """What would help those that wait is worked out no more often than this; the second while there is work to bind."""
 
@@ -55,6 +57,8 @@ class Loop:
         """When the loop last got round."""
         self._explanations = Explanations(world.changed.is_set)
         self._explained_at = 0.0
+        self._is_quick = False
+        """The last decision took no longer than handing it to a thread and back may."""
 
     async def run(self, may_decide: Callable[[], bool]) -> None:
         """Until nothing may be decided any more, or cancelled."""
@@ -99,8 +103,13 @@ class Loop:
             return
         snapshot = self._world.store.snapshot(now)
         started = time.perf_counter()
-        plan, told = await asyncio.to_thread(self._decide, snapshot, now)
-        self._metrics.algorithm.observe(time.perf_counter() - started)
+        if self._is_quick and len(settled.told) <= FEW_CHANGES:
+            plan, told = self._decide(snapshot, now)
+        else:
+            plan, told = await asyncio.to_thread(self._decide, snapshot, now)
+        took = time.perf_counter() - started
+        self._is_quick = took < QUICK_SECONDS
+        self._metrics.algorithm.observe(took)
         self._metrics.cycles.inc()
         self._world.store.learn(snapshot.pods.pending())
         self._note(now, settled.told, plan)

@@ -55,7 +55,10 @@ class OwnerWait:
         return late
 
     def forget(self, pod: str) -> None:
+        """It is gone; another one may come by the same name."""
         self._given_up.discard(pod)
+        for pods in self._waiting.values():
+            pods.pop(pod, None)
 
     def _missing(self, pod: Pod) -> Owned | None:
         """The lowest of the owners above the pod that should be known and is not."""

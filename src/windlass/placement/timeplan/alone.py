@@ -24,8 +24,8 @@ from windlass.queueing.order import Queue
 
 MOST_PLANNED = 128
 """So many lone pods that wait get planned starts, where anything has a known end; of more, only those with a limit."""
-MOST_LOOKS = 200_000
-"""The same in pods times nodes: in a park of thousands of nodes only a few are worth the time."""
+MOST_LOOKS = 20_000
+"""The same in pods times nodes, which is what plans cost: about 15 µs each, and a decision must not take seconds."""
 MOST_NOTED = 256
 """So many refused pods are asked whether they would fit if nothing were kept free; it is only for their verdict."""
 

@@ -1,0 +1,65 @@
+"""Pods that come after the admission of their Workload: quota is no question, but room may have to be waited for."""
+
+from __future__ import annotations
+
+from tests.engine.plain_objects import NOW, START, Tree, node, planned, pod
+
+GPU = "nvidia.com/gpu"
+
+
+def queues() -> list[Tree]:
+    flavors = [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 16}]}]
+    groups = [{"coveredResources": [GPU], "flavors": flavors}]
+    kueue = "kueue.x-k8s.io/v1beta1"
+    return [
+        {"apiVersion": kueue, "kind": "ResourceFlavor", "metadata": {"name": "any"}},
+        {
+            "apiVersion": kueue,
+            "kind": "ClusterQueue",
+            "metadata": {"name": "team"},
+            "spec": {"namespaceSelector": {}, "resourceGroups": groups},
+        },
+        {
+            "apiVersion": kueue,
+            "kind": "LocalQueue",
+            "metadata": {"name": "team", "namespace": "default"},
+            "spec": {"clusterQueue": "team"},
+        },
+    ]
+
+
+def admitted(name: str) -> Tree:
+    """A Workload of one pod with four GPUs that holds its quota."""
+    part = {"name": "main", "count": 1, "flavors": {GPU: "any"}, "resourceUsage": {GPU: "4"}}
+    template = {"spec": pod("template", 4)["spec"]}
+    true = {"status": "True", "lastTransitionTime": START, "reason": "Admitted"}
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta1",
+        "kind": "Workload",
+        "metadata": {"name": name, "namespace": "default", "uid": name, "creationTimestamp": START},
+        "spec": {"queueName": "team", "podSets": [{"name": "main", "count": 1, "template": template}]},
+        "status": {
+            "admission": {"clusterQueue": "team", "podSetAssignments": [part]},
+            "conditions": [{"type": "QuotaReserved", **true}, {"type": "Admitted", **true}],
+        },
+    }
+
+
+def late() -> Tree:
+    return pod("late", 4, metadata={"annotations": {"kueue.x-k8s.io/workload": "w"}})
+
+
+def test_a_late_pod_waits_for_those_who_leave_its_node() -> None:
+    """Somebody more urgent has put another pod out; what is left of its room is free only once it is gone."""
+    leaving = pod("leaving", on="n1", metadata={"deletionTimestamp": NOW})
+    urgent = pod("urgent", 4, priority=10)
+    plan, _ = planned(node("n1"), *queues(), admitted("w"), leaving, urgent, late())
+    assert {bind.pod: bind.after for bind in plan.binds} == {
+        "default/urgent": ("default/leaving",),
+        "default/late": ("default/leaving",),
+    }
+
+
+def test_a_late_pod_starts_at_once_where_room_is_free() -> None:
+    plan, _ = planned(node("n1"), *queues(), admitted("w"), late())
+    assert [(bind.pod, bind.node, bind.after) for bind in plan.binds] == [("default/late", "n1", ())]
