@@ -35,6 +35,8 @@ def decided_in_time(
 ) -> list[Workload]:
     """Those of the lone pods that are decided one by one."""
     waiting = [one for one in alone if one.admission is None]
+    if not waiting:
+        return []
     reservations = snapshot.reservations
     looks = len(waiting) * snapshot.facts.size
     few = bool(settings.depth) and len(waiting) <= MOST_PLANNED and looks <= MOST_LOOKS

@@ -90,9 +90,10 @@ def ahead_of_it(ahead: int) -> str:
 
 
 def _names(keys: Sequence[str]) -> str:
-    keys = [
-        f"Reservation {key.removeprefix(RESERVATION)}" if key.startswith(RESERVATION) else key for key in keys
+    named = [
+        f"Reservation {key.removeprefix(RESERVATION)}" if key.startswith(RESERVATION) else key
+        for key in keys[:MOST_NAMED]
     ]
     if len(keys) > MOST_NAMED:
-        return f"{', '.join(keys[:MOST_NAMED])} and {len(keys) - MOST_NAMED} more"
-    return ", ".join(keys[:-1]) + (" and " if len(keys) > 1 else "") + keys[-1]
+        return f"{', '.join(named)} and {len(keys) - MOST_NAMED} more"
+    return ", ".join(named[:-1]) + (" and " if len(named) > 1 else "") + named[-1]
