@@ -82,13 +82,18 @@ def test_two_ways_that_say_the_same_agree() -> None:
     assert asked({"nvidia.com/gpu": 2}, {COUNT: "2", MILLI: "1000"}) == GpuRequest(2, 1000)
 
 
+def test_several_resources_at_once_are_counted_and_only_whole_gpus_are_chosen() -> None:
+    both = {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.5gb": 1}
+    assert asked(both) == GpuRequest(1, 1000)
+    assert asked({"nvidia.com/mig-1g.5gb": 1, "nvidia.com/mig-2g.10gb": 1}) is None
+
+
 @pytest.mark.parametrize(
     ("requests", "annotations", "named"),
     [
         ({"nvidia.com/gpu": 1}, {"gpu-fraction": "0.5"}, ("nvidia.com/gpu", "gpu-fraction")),
         ({"nvidia.com/gpu": 1}, {MILLI: "500"}, ("nvidia.com/gpu", MILLI)),
-        ({"nvidia.com/gpu": 1, "nvidia.com/mig-1g.5gb": 1}, {}, ("nvidia.com/gpu", "nvidia.com/mig-1g.5gb")),
-        ({"nvidia.com/mig-1g.5gb": 1, "nvidia.com/mig-2g.10gb": 1}, {}, ("mig-1g.5gb", "mig-2g.10gb")),
+        ({"nvidia.com/mig-1g.5gb": 1}, {"gpu-fraction": "0.5"}, ("nvidia.com/mig-1g.5gb", "gpu-fraction")),
         ({}, {"gpu-fraction": "0.5", "gpu-memory": "100"}, ("gpu-fraction", "gpu-memory")),
     ],
 )

@@ -54,8 +54,9 @@ def shape_key(pod: Pod, requests: tuple[tuple[str, int], ...], gpu: GpuRequest |
     )
 
 
-def make_shape(pod: Pod) -> Shape:
-    """The pod's shape, in no book. Raises InputError, naming the field, if the pod can't be read."""
+def read_requests(pod: Pod) -> tuple[tuple[tuple[str, int], ...], GpuRequest | None]:
+    """What the pod asks for: resources sorted by name, and GPUs. Raises InputError, naming the field, if that can't be
+    read; whoever has called this once with success can make a shape of the pod."""
     amounts = pod_requests(pod)
     gpu = gpu_request(pod, amounts)
     requests = tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
@@ -67,6 +68,12 @@ def make_shape(pod: Pod) -> Shape:
             remedy="split the work into several pods",
             code="INVALID_OBJECT",
         )
+    return requests, gpu
+
+
+def make_shape(pod: Pod) -> Shape:
+    """The pod's shape, in no book. Raises InputError, naming the field, if the pod can't be read."""
+    requests, gpu = read_requests(pod)
     # The filters must not take the node that this one pod happens to be on for a wish of the shape.
     loose = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
     strategy = pod.metadata.annotations.get(STRATEGY_ANNOTATION, "")

@@ -8,8 +8,10 @@ ecosystem writes a GPU request in several ways, and they all become one `GpuRequ
 - annotations `gpu-fraction: "0.5"` or `gpu-memory: "8192"` (MiB), with `gpu-fraction-num-devices` (KAI);
 - annotations `alibabacloud.com/gpu-milli`, `gpu-count` and `gpu-card-model` (the 2023 production trace).
 
-One pod may ask in one way only: whole GPUs beside a share, or two MIG profiles at once, are refused by name.
-`nvidia.com/gpu.shared` is a counted resource like any other and no `GpuRequest`. What a node has is in `model.device`.
+A share beside whole GPUs is refused by name. Several resources at once (whole GPUs and MIG instances, or instances of
+two profiles) are placed as kube-scheduler places them: every resource is counted against what the node advertises, and
+only whole GPUs, where there are any, are chosen device by device. `nvidia.com/gpu.shared` is a counted resource like
+any other and no `GpuRequest`. What a node has is in `model.device`.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ def _from_resources(requests: Mapping[str, int]) -> list[tuple[str, GpuRequest]]
             found.append((name, GpuRequest(_count(amount, name), 1000)))
         elif name.startswith(MIG_RESOURCE_PREFIX):
             found.append((name, GpuRequest(_count(amount, name), 1000, profile=profile_of_resource(name))))
-    return found
+    return found if len(found) < 2 else [each for each in found if not each[1].profile]
 
 
 def _from_annotations(annotations: Mapping[str, str]) -> list[tuple[str, GpuRequest]]:

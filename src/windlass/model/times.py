@@ -26,9 +26,13 @@ def seconds_of(timestamp: str) -> int:
         return 0
 
 
+_LAST_TIMESTAMP = 253_402_300_799
+"""The last second of the year 9999: RFC 3339 has no later one."""
+
+
 def timestamp_of(seconds: int) -> str:
     """The RFC 3339 time, in UTC, as Kubernetes writes it."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(min(seconds, _LAST_TIMESTAMP), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def duration_of(seconds: int) -> str:

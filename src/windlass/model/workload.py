@@ -89,6 +89,8 @@ class Workload(msgspec.Struct, frozen=True):
     hold: str = ""
     """Why it can't be looked at: a missing queue, an ungrouped owner, a field that can't be read."""
     hold_code: str = ""
+    unreadable: str = ""
+    """Why nothing of it can be placed: what its pods ask for can't be understood. Set also where it holds quota."""
     minimum: int | None = None
     """Pods (over all sets) with which a gang may start; None: all of them. Members above it are elastic."""
     all_or_nothing: bool = True

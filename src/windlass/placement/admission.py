@@ -220,6 +220,12 @@ class _Admission:
         self._late = {whole_key(piece.key) for piece in late}
         seated = []
         for piece in sorted(late, key=lambda one: (-one.priority, one.queued_at, one.key)):
+            if piece.unreadable:
+                verdict = Verdict(
+                    "INVALID_OBJECT", self._overlay.snapshot.facts.size, detail=piece.unreadable
+                )
+                self._holds[whole_key(piece.key)] = Hold(whole_key(piece.key), verdict)
+                continue
             found = self._site.place(piece, held_choices(piece))
             if found.ok:
                 seated.append((piece, found.after))

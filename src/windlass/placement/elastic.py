@@ -131,9 +131,12 @@ def _piece(workload: Workload, key: str, sets: tuple[PodSet, ...], held: _Held, 
         if parts:
             reserved = workload.admission.reserved_at + later
             admission = Admission(workload.admission.queue, tuple(parts), reserved)
+    held_back = admission is None and bool(workload.unreadable)
     return msgspec.structs.replace(
         workload,
         key=key,
+        hold=workload.unreadable if held_back else workload.hold,
+        hold_code="INVALID_OBJECT" if held_back else workload.hold_code,
         uid=f"{workload.uid}{key.removeprefix(workload.key)}",
         pod_sets=sets,
         minimum=None,

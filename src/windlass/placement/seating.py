@@ -220,7 +220,7 @@ class Seating(Mapping[str, Seats]):
     def _of_assignment(self, workload: Workload) -> Seats:
         """Books what has a place and no pod yet."""
         seats = Seats([], [])
-        if workload.admission is not None:
+        if workload.admission is not None and not workload.unreadable:
             seats.sets = tuple(one.name for one in workload.admission.assignments)
             sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
             for i, assignment in enumerate(workload.admission.assignments):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from windlass.cluster.shape import read_requests
 from windlass.cluster.workloads.facts import (
     Identity,
     checkpoint_of,
@@ -136,8 +137,9 @@ def _from_workload(unit: Unit, members: Members, inputs: Inputs) -> Workload:
         admission = held
     elif held is not None:
         admission = _where_pods_are(admission, sets, pods)
-    hold = (base.hold, base.hold_code)
-    if admission is None and not base.hold:
+    unreadable = _unreadable(sets)
+    hold = (base.hold, base.hold_code) if base.hold else unreadable
+    if admission is None and hold == NO_HOLD:
         hold = _limit_hold(sets, inputs, base.namespace)
     limit, enforced = _run_limit(base, wire.metadata, owner, sets)
     return msgspec.structs.replace(
@@ -152,6 +154,7 @@ def _from_workload(unit: Unit, members: Members, inputs: Inputs) -> Workload:
         evicted=base.evicted or members.evicting,
         hold=hold[0] if admission is None else "",
         hold_code=hold[1] if admission is None else "",
+        unreadable=unreadable[0],
         started_at=base.started_at or _first_start(members),
         checkpoint_at=max(base.checkpoint_at, checkpoint_of(wire.metadata, members.pods)),
         restart_seconds=declared_restart([wire.metadata, *(pod.metadata for pod in members.pods)]),
@@ -294,7 +297,8 @@ def _assembled(parts: Parts, members: Members, inputs: Inputs) -> Workload:
     pods = {pod.key: pod for pod in members.pods}
     cluster_queue = _cluster_queue(identity.namespace, queue, inputs)
     admission = admission_of_pods(parts.sets, pods, cluster_queue, inputs.system, inputs.nodes)
-    hold = parts.hold
+    unreadable = _unreadable(parts.sets)
+    hold = parts.hold if parts.hold != NO_HOLD else unreadable
     if hold == NO_HOLD and queue:
         hold = queue_hold(identity.namespace, queue, inputs.system)
     if hold == NO_HOLD and not members.pods:
@@ -318,6 +322,7 @@ def _assembled(parts: Parts, members: Members, inputs: Inputs) -> Workload:
         evicted=members.evicting,
         hold=hold[0],
         hold_code=hold[1],
+        unreadable=unreadable[0],
         minimum=parts.minimum,
         all_or_nothing=parts.all_or_nothing,
         max_run_seconds=limit,
@@ -334,6 +339,16 @@ def _assembled(parts: Parts, members: Members, inputs: Inputs) -> Workload:
 def _cluster_queue(namespace: str, queue: str, inputs: Inputs) -> ClusterQueue | None:
     local = inputs.system.local_queues.get(f"{namespace}/{queue}")
     return inputs.system.queues.get(local.cluster_queue) if local is not None else None
+
+
+def _unreadable(sets: Sequence[PodSet]) -> Hold:
+    """Deciding can't fail on a workload whose requests were read here: one that can't be read is held, and says why."""
+    for one in sets:
+        try:
+            read_requests(one.pod)
+        except InputError as error:
+            return str(error), error.code or "INVALID_OBJECT"
+    return NO_HOLD
 
 
 def _limit_hold(sets: Sequence[PodSet], inputs: Inputs, namespace: str) -> Hold:

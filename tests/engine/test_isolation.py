@@ -1,0 +1,116 @@
+"""What one pod writes never keeps the others from being decided on: it is held, with its reason, and they start."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.engine.plain_objects import Tree, holds, node, planned, pod
+
+GROUP = {"kueue.x-k8s.io/pod-group-name": "g"}
+ALONE_IN_IT = {"kueue.x-k8s.io/pod-group-total-count": "1"}
+TOO_MANY: Tree = {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "5000000000"}}}]}
+RESOURCES = {f"example.com/r{i}": "1" for i in range(30)}
+ODD: dict[str, Tree] = {
+    "a share of two GPUs": {"metadata": {"annotations": {"gpu-fraction": "2"}}},
+    "five thousand million GPUs": TOO_MANY,
+    "a share and a limit": {
+        "metadata": {
+            "labels": {"kueue.x-k8s.io/max-exec-time-seconds": "60"},
+            "annotations": {"gpu-fraction": "2"},
+        }
+    },
+    "thirty resources": {"containers": [{"name": "c", "resources": {"limits": RESOURCES}}]},
+    "half a GPU": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "500m"}}}]},
+    "no quantity": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "many"}}}]},
+}
+GOOD = [pod(f"good-{i}", 1) for i in range(3)]
+
+
+def in_group(tree: Tree) -> Tree:
+    """The pod as the only one of a group."""
+    metadata = tree.get("metadata", {})
+    labels, notes = {**metadata.get("labels", {}), **GROUP}, metadata.get("annotations", {}) | ALONE_IN_IT
+    return {**tree, "metadata": {**metadata, "labels": labels, "annotations": notes}}
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("name", ODD)
+def test_a_pod_that_cannot_be_read_is_held_and_the_others_start(name: str, grouped: bool):
+    odd = in_group(ODD[name]) if grouped else dict(ODD[name])
+    plan, _ = planned(node("n1"), pod("odd", 1, **odd), *GOOD)
+    assert {bind.pod for bind in plan.binds} == {"default/good-0", "default/good-1", "default/good-2"}
+    held = {hold.workload: hold.verdict for hold in plan.holds}
+    verdict = held["default/g" if grouped else "default/odd"]
+    assert verdict.code in ("INVALID_OBJECT", "FRACTIONAL_GPU_REQUEST")
+    assert verdict.detail, "it says what can't be read"
+
+
+@given(
+    grouped=st.booleans(),
+    which=st.lists(st.sampled_from(sorted(ODD)), min_size=1, max_size=3, unique=True),
+    running=st.booleans(),
+)
+def test_several_of_them_and_some_already_running(grouped: bool, which: list[str], running: bool):
+    odd = [
+        pod(
+            f"odd-{i}",
+            1,
+            on="n2" if running and i == 0 else "",
+            **(in_group(ODD[name]) if grouped else ODD[name]),
+        )
+        for i, name in enumerate(which)
+    ]
+    plan, _ = planned(node("n1"), node("n2"), *odd, *GOOD)
+    bound = {bind.pod: bind.node for bind in plan.binds}
+    assert {"default/good-0", "default/good-1", "default/good-2"} <= bound.keys()
+    if running:
+        assert set(bound.values()) == {"n1"}, "what is free on n2 is not known"
+
+
+MIXED: Tree = {
+    "containers": [
+        {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "1"}}}
+    ]
+}
+
+
+def mixed_node(name: str, gpus: int, instances: int) -> Tree:
+    """A node of the mixed strategy: whole GPUs beside MIG instances."""
+    made = node(name, gpus)
+    room = {**made["status"]["allocatable"], "nvidia.com/mig-1g.10gb": str(instances)}
+    return {**made, "status": {**made["status"], "capacity": room, "allocatable": room}}
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_whole_gpus_and_mig_instances_in_one_pod_go_where_a_node_has_both(grouped: bool):
+    asks = in_group(MIXED) if grouped else MIXED
+    plan, _ = planned(node("n1"), mixed_node("n2", 1, 7), pod("odd", 1, **asks))
+    assert [(bind.pod, bind.node) for bind in plan.binds] == [("default/odd", "n2")]
+
+
+def test_and_where_no_node_has_both_the_hold_says_what_is_lacking():
+    plan, _ = planned(node("n1"), mixed_node("n2", 0, 7), pod("odd", 1, **MIXED), *GOOD)
+    assert len(plan.binds) == 3
+    assert holds(plan)["default/odd"] in ("RESOURCE_NAME_MISMATCH", "GPU_FULL", "REQUEST_EXCEEDS_CLUSTER")
+
+
+def test_two_profiles_at_once_are_counted():
+    asks = {"nvidia.com/mig-1g.10gb": "1", "nvidia.com/mig-3g.40gb": "1"}
+    made = mixed_node("n1", 0, 2)
+    room = {**made["status"]["allocatable"], "nvidia.com/mig-3g.40gb": "1"}
+    made["status"] |= {"capacity": room, "allocatable": room}
+    pods = [pod(f"p-{i}", 1, containers=[{"name": "c", "resources": {"limits": asks}}]) for i in range(2)]
+    plan, _ = planned(made, *pods)
+    assert [bind.pod for bind in plan.binds] == ["default/p-0"]
+
+
+def test_a_limit_beyond_the_year_9999_is_no_reason_to_fail():
+    endless = {"metadata": {"annotations": {"windlass.dev/duration": "2000000h"}}}
+    plan, _ = planned(
+        node("n1"),
+        pod("runs", 8, on="n1", metadata={"annotations": {"windlass.dev/duration": "1000000000s"}}),
+        pod("waits", 8, metadata={"annotations": {"windlass.dev/duration": "9000000000s"}}),
+        pod("behind", 8, **endless),
+    )
+    assert len(list(plan.holds)) == 2
