@@ -1,6 +1,6 @@
 """`decide`: from what is, what to do. The main path, and a pure one.
 
-    snapshot ─► order ─► place ─► plan
+    collect ─► order ─► quota and flavors · place · preempt, round by round ─► plan ahead ─► explain ─► plan
 
 The live scheduler, the embedded cluster, the simulator, `why` and `plan` all call this function, and nothing else
 decides. No clock, no randomness but a seed in the config, no I/O: the same snapshot, config and time give the same
@@ -10,21 +10,21 @@ plan. The memo only saves work; an empty one gives the same plan.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from windlass import jit
-from windlass.cluster.pods import ALONE
 from windlass.cluster.snapshot import Snapshot
+from windlass.cluster.state import Ints
 from windlass.model.configuration import Defragmentation, WorkloadClass
 from windlass.model.decision import Bind, Hold
-from windlass.model.plan import HoldsAsRead, Plan
-from windlass.model.verdict import Verdict
+from windlass.model.plan import Plan
 from windlass.model.workload import Workload
-from windlass.placement.admission import GangSettings, admit_workloads
+from windlass.placement.admission import GangSettings, WorkloadDecisions, admit_workloads
 from windlass.placement.defrag.proactive import with_moves
-from windlass.placement.explain import Advisor, ExplainedHolds, lone_room
+from windlass.placement.explain import Advisor, lone_holds, lone_room
 from windlass.placement.grants import GrantReader
 from windlass.placement.mix import WorkloadMix, mix_arrays, mix_of
 from windlass.placement.overlay import Overlay
@@ -37,9 +37,9 @@ from windlass.placement.recall import Recall
 from windlass.placement.strategy import Strategies
 from windlass.placement.table import ScoreTable
 from windlass.placement.timeplan.alone import decided_in_time, has_ends, note_reserved
-from windlass.placement.timeplan.terms import with_collected
+from windlass.placement.timeplan.terms import TimeSettings, with_collected
 from windlass.queueing.config import QueueConfig
-from windlass.queueing.order import Queue, Turn, before_all, between, order, waiting_turns
+from windlass.queueing.order import Turn, before_all, between, order, waiting_turns
 
 SMALL = 8_000
 """Nodes and cells (nodes times shapes) up to which plain Python is quicker than loading the compiled kernels."""
@@ -55,6 +55,8 @@ class EngineConfig(msgspec.Struct, frozen=True):
     """Workloads that are placed by a rule of their own."""
     defrag: Defragmentation = Defragmentation()
     """Whether running pods may be moved for what waits."""
+    explain: int | None = 0
+    """So many holds, the first in order, are explained. None: no holds are told at all, for whoever reads none."""
 
 
 class Memo:
@@ -90,65 +92,112 @@ class Memo:
 
 
 def decide(snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | None = None) -> Plan:
-    """What to do now: every pending pod is bound to a node or held with a verdict."""
+    """What to do now: every pending pod is bound to a node or held with a verdict, the first holds explained."""
+    plan, advisor = decide_first(snapshot, config, now, memo)
+    return plan if advisor is None else advisor.explain(plan, config.explain or 0)
+
+
+def decide_first(
+    snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | None = None
+) -> tuple[Plan, Advisor | None]:
+    """The same without explanations, and what makes them: for a loop that acts first and explains when there is time,
+    before its next decision. None where nothing is held."""
     memo = memo or Memo()
     if not snapshot.workloads and not snapshot.reservations and not len(snapshot.pods.pending()):
-        return Plan(binds=[], holds=[])  # pods that leave are news, too
+        return Plan(), None  # pods that leave are news, too
+    time = with_collected(config.gangs.time, snapshot.run_times, int(now))
+    waiting = collect(snapshot, time)
+    table = memo.table(snapshot, config, _expected(snapshot, config))
+    rule = make_rule(config.placement, snapshot.state)
+    memo.work += snapshot.facts.size * (1 + waiting.pending + _shapes_to_look_at(snapshot))
+    with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
+        overlay = Overlay(snapshot, table, rule, jit.kernels(memo.work <= SMALL), memo.recall)
+        preemption = Preemption(overlay, config.queues, int(now))
+        first = place_alone(overlay, waiting.urgent, preemption)
+        binds = _binds(memo.reader(snapshot), snapshot, waiting.urgent, first, preemption.leaving)
+        decided = _decide_workloads(overlay, waiting, config, time, int(now), preemption)
+        last = place_alone(overlay, waiting.loose, preemption)
+        note_reserved(overlay, waiting.loose, last, decided.kept)
+        advisor = Advisor(overlay, lambda: decided.after or lone_room(overlay, config.queues, time, int(now)))
+        holds: list[Hold] = []
+        if config.explain is not None:
+            holds += lone_holds(snapshot, waiting.urgent, first, advisor)
+            holds += map(advisor.refined, decided.holds)
+            holds += lone_holds(snapshot, waiting.loose, last, advisor)
+    leaving = _leaving(decided.leaving, preemption.leaving)
+    plan = Plan(
+        binds=(
+            *binds,
+            *decided.binds,
+            *_binds(memo.reader(snapshot), snapshot, waiting.loose, last, leaving),
+        ),
+        holds=tuple(holds),
+        admits=decided.admits,
+        evicts=tuple(merged([*decided.evicts, *preemption.evicts()])),
+        reserves=decided.reserves,
+    )
+    return with_moves(plan, advisor.aftermath, config.defrag), advisor
+
+
+class Waiting(NamedTuple):
+    """What is to be decided, in its order: urgent pods, then workloads, then the other pods."""
+
+    workloads: list[Workload]
+    """Gangs and queued work, those that run among them; and lone pods that are decided one by one."""
+    urgent: Ints
+    """Rows of lone pods that come before all of those."""
+    loose: Ints
+    """Rows of the other lone pods."""
+    pending: int
+    """Workloads that wait."""
+    has_ends: bool
+    """Some lone pod says for how long it runs."""
+
+
+def collect(snapshot: Snapshot, time: TimeSettings) -> Waiting:
     together: list[Workload] = []
     pods: list[Workload] = []
     for workload in snapshot.workloads:
         (pods if is_alone(workload) else together).append(workload)
     turns = waiting_turns(together)
-    time = with_collected(config.gangs.time, snapshot.run_times, int(now))
     timed = decided_in_time(snapshot, together, pods, time)
     one_by_one = list({one.key: one for one in (*timed, *between(turns, pods))}.values())
     urgent, loose = _alone(snapshot, together, one_by_one, turns)
-    table = memo.table(snapshot, config, _expected(snapshot, config))
-    rule = make_rule(config.placement, snapshot.state)
-    reader = memo.reader(snapshot)
-    waiting = sum(1 for one in together if one.admission is None)
-    memo.work += snapshot.facts.size * (1 + waiting + _shapes_to_look_at(snapshot))
-    small = memo.work <= SMALL
-    with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
-        overlay = Overlay(snapshot, table, rule, jit.kernels(small), memo.recall)
-        preemption = Preemption(overlay, config.queues, int(now))
-        if not together and not snapshot.reservations and not has_ends(pods):
-            placed = place_alone(overlay, loose, preemption)
-            advisor = Advisor(lambda: lone_room(overlay, config.queues, time, int(now)))
-            holds = ExplainedHolds([Holds(snapshot, loose, placed)], advisor)
-            binds = _binds(reader, snapshot, loose, placed, preemption.leaving)
-            plan = Plan(binds=binds, holds=holds, evicts=preemption.evicts())
-            return with_moves(plan, advisor.aftermath, config.defrag)
-        first = place_alone(overlay, urgent, preemption)
-        urgent_binds = _binds(reader, snapshot, urgent, first, preemption.leaving)
-        decided = admit_workloads(
-            overlay,
-            snapshot.system,
-            [*together, *one_by_one],
-            config.queues,
-            int(now),
-            msgspec.structs.replace(config.gangs, time=time),
-            preemption,
-        )
-        preemption.note_decided(decided.evicts, decided.admits)
-        last = place_alone(overlay, loose, preemption)
-        note_reserved(overlay, loose, last, decided.kept)
-    leaving = {
-        node: tuple(dict.fromkeys((*decided.leaving.get(node, ()), *preemption.leaving.get(node, ()))))
-        for node in {**decided.leaving, **preemption.leaving}
-    }
-    advisor = Advisor(lambda: decided.after)
-    plan = Plan(
-        binds=[*urgent_binds, *decided.binds, *_binds(reader, snapshot, loose, last, leaving)],
-        holds=ExplainedHolds(
-            [Holds(snapshot, urgent, first), decided.holds, Holds(snapshot, loose, last)],
-            advisor,
-        ),
-        admits=decided.admits,
-        evicts=merged([*decided.evicts, *preemption.evicts()]),
-        reserves=decided.reserves,
+    pending = sum(1 for one in together if one.admission is None)
+    return Waiting([*together, *one_by_one], urgent, loose, pending, has_ends(pods))
+
+
+def _decide_workloads(
+    overlay: Overlay,
+    waiting: Waiting,
+    config: EngineConfig,
+    time: TimeSettings,
+    now: int,
+    preemption: Preemption,
+) -> WorkloadDecisions:
+    """Nothing where there are none: neither gangs nor queued work, and nothing that has to do with time."""
+    snapshot = overlay.snapshot
+    if not waiting.workloads and not snapshot.reservations and not waiting.has_ends:
+        return WorkloadDecisions()
+    decided = admit_workloads(
+        overlay,
+        snapshot.system,
+        waiting.workloads,
+        config.queues,
+        now,
+        msgspec.structs.replace(config.gangs, time=time),
+        preemption,
     )
-    return with_moves(plan, advisor.aftermath, config.defrag)
+    preemption.note_decided(decided.evicts, decided.admits)
+    return decided
+
+
+def _leaving(*by_node: Mapping[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
+    """Node → workloads that have to be gone before anything else is bound there."""
+    nodes = dict.fromkeys(node for each in by_node for node in each)
+    return {
+        node: tuple(dict.fromkeys(key for each in by_node for key in each.get(node, ()))) for node in nodes
+    }
 
 
 def _shapes_to_look_at(snapshot: Snapshot) -> int:
@@ -160,7 +209,7 @@ def _shapes_to_look_at(snapshot: Snapshot) -> int:
 
 def _alone(
     snapshot: Snapshot, together: Sequence[Workload], one_by_one: Sequence[Workload], turns: Sequence[Turn]
-) -> tuple[Queue, Queue]:
+) -> tuple[Ints, Ints]:
     """Pending pods that are on their own: those before all that waits in queues and gangs, and the rest."""
     if not together and not one_by_one and not snapshot.reservations:
         return order(snapshot, np.zeros(len(snapshot.pods.node), dtype=np.bool_)), order(snapshot)
@@ -186,52 +235,17 @@ def _expected(snapshot: Snapshot, config: EngineConfig) -> WorkloadMix:
 def _binds(
     reader: GrantReader,
     snapshot: Snapshot,
-    queue: Queue,
+    queue: Ints,
     placed: Placed,
     leaving: Mapping[int, tuple[str, ...]],
 ) -> list[Bind]:
     """`leaving`: node → workloads that have to be gone before anything else is bound there."""
     names, objects = snapshot.facts.names, snapshot.pods.objects
     at = np.flatnonzero(placed.node >= 0)
-    rows, nodes = queue.rows[at], placed.node[at]
+    rows, nodes = queue[at], placed.node[at]
     return [
         Bind(objects[row].key, names[node], grants, leaving.get(node, ()))
         for row, node, grants in zip(
             rows.tolist(), nodes.tolist(), reader.of_all(rows, nodes, placed.grant[at]), strict=True
         )
     ]
-
-
-class Holds(HoldsAsRead):
-    """What waits, each with its verdict, put into words as it is read."""
-
-    def __init__(self, snapshot: Snapshot, queue: Queue, placed: Placed) -> None:
-        self._snapshot, self._queue, self._placed = snapshot, queue, placed
-        waiting = np.flatnonzero(placed.node < 0)
-        gangs = snapshot.pods.group[queue.rows[waiting]] != ALONE
-        self._waiting = waiting[~gangs | np.isin(waiting, queue.units)]
-        """Queue positions: of a gang, which waits as one, that of its first member."""
-
-    def __len__(self) -> int:
-        return len(self._waiting) + len(self._queue.incomplete)
-
-    def _at(self, index: int) -> Hold:
-        if index >= len(self._waiting):
-            return self._incomplete(*self._queue.incomplete[index - len(self._waiting)])
-        position = int(self._waiting[index])
-        row = int(self._queue.rows[position])
-        pods, gang = self._snapshot.pods, int(self._snapshot.pods.group[row])
-        name = pods.objects[row].key if gang == ALONE else self._snapshot.gangs[gang].key
-        return Hold(name, self._verdict(pods.objects[row].key, position))
-
-    def _verdict(self, key: str, position: int) -> Verdict:
-        held = self._placed.held.get(position)
-        if held is None:
-            return self._placed.refusals[int(self._placed.refusal[position])].verdict()
-        detail = self._snapshot.unreadable.get(key, held.kube)
-        return Verdict(code=held.code, nodes=self._snapshot.facts.size, detail=detail)
-
-    def _incomplete(self, number: int, there: int) -> Hold:
-        gang = self._snapshot.gangs[number]
-        detail = f"waiting for pods of the group: {there} of {gang.total} are there"
-        return Hold(gang.key, Verdict(code="GANG_INCOMPLETE", nodes=self._snapshot.facts.size, detail=detail))

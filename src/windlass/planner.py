@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from windlass.cluster.delta import Put
 from windlass.cluster.store import Store
 from windlass.engine import EngineConfig, decide
@@ -16,6 +18,7 @@ from windlass.model.legible import illegible
 from windlass.model.plan import Plan
 from windlass.model.priority import with_priorities
 from windlass.placement.admission import GangSettings
+from windlass.placement.explain.advisor import MOST_EXPLAINED
 from windlass.placement.policies import PlacementConfig
 from windlass.placement.timeplan.terms import TimeSettings
 from windlass.queueing.config import QueueConfig, UsageHistory
@@ -26,7 +29,8 @@ def engine_plan(objects: Sequence[object], settings: Settings, now: int) -> tupl
     store = Store()
     store.apply(Put(thing) for thing in with_priorities(objects))
     snapshot = store.snapshot(now)
-    return decide(snapshot, engine_config(settings), now), (*snapshot.notes, *illegible(objects))
+    config = msgspec.structs.replace(engine_config(settings), explain=MOST_EXPLAINED)
+    return decide(snapshot, config, now), (*snapshot.notes, *illegible(objects))
 
 
 def engine_config(settings: Settings) -> EngineConfig:

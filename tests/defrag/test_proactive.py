@@ -16,6 +16,7 @@ from windlass.model.configuration import Defragmentation, Settings
 from windlass.model.objects import decode_object
 from windlass.model.times import timestamp_of
 from windlass.placement.defrag.proactive import REASON
+from windlass.placement.explain.advisor import MOST_EXPLAINED
 from windlass.planner import engine_config
 
 ON = Settings(defrag=Defragmentation(proactive=True, max_moves=4))
@@ -33,7 +34,8 @@ class Cluster:
     """Carries plans out: bound pods run, evicted ones are made again and wait."""
 
     def __init__(self, objects, config=ON):
-        self.config, self.now = engine_config(config), NOW
+        self.config = msgspec.structs.replace(engine_config(config), explain=MOST_EXPLAINED)
+        self.now = NOW
         self.nodes = [
             one for one in objects if not hasattr(one, "spec") or not hasattr(one.spec, "node_name")
         ]
@@ -117,7 +119,7 @@ def test_the_smallest_pod_moves_and_the_job_starts_after_it():
 def test_nothing_moves_unless_the_policy_says_so():
     plan = Cluster([*pieces(7, 7, 8), *gang("w", 2, 8)], Settings()).plan()
     assert not plan.evicts
-    (hold,) = plan.explained
+    (hold,) = plan.holds
     assert hold.verdict.moves
 
 

@@ -271,11 +271,8 @@ def test_without_pods_or_nodes_there_is_nothing_to_do():
     assert hold.verdict.kube_message == "no nodes available to schedule pods"
 
 
-def test_holds_can_be_read_in_any_order():
+def test_gangs_are_decided_before_their_equals_and_holds_come_in_that_order():
     desk = Desk(node("n", cpu=1), *[pod(f"p{i}", cpu="2") for i in range(3)], pod("g", group=("g", 2)))
     holds = desk.plan().holds
-    assert [hold.workload for hold in holds] == ["default/p0", "default/p1", "default/p2", "default/g"]
-    assert holds[-1].verdict.code == "GANG_INCOMPLETE"
-    assert [hold.workload for hold in holds[1:3]] == ["default/p1", "default/p2"]
-    with pytest.raises(IndexError):
-        holds[4]
+    assert [hold.workload for hold in holds] == ["default/g", "default/p0", "default/p1", "default/p2"]
+    assert holds[0].verdict.code == "GANG_INCOMPLETE"

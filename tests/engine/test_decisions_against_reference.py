@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reference.alone import reasons_alone
 from reference.cluster import Cluster
 from reference.park import Desk
-from reference.parks import any_pods, parks, queues, running
+from reference.parks import any_pods, in_order, parks, queues, running
 from reference.room import Room, Wish
 from reference.together import reasons_together
 from windlass import jit
@@ -58,21 +58,6 @@ def words(shape, mask):
             else:
                 found.add(reason_of_bit(bit).name)
     return found
-
-
-def in_order(pods):
-    """Units in the order in which the engine must look at them: a gang stands where its first member stands."""
-    pods = sorted(pods, key=lambda pod: -pod.spec.priority)
-    units, seen = [], {}
-    for pod in pods:
-        group = pod.metadata.labels.get("kueue.x-k8s.io/pod-group-name")
-        if group is None:
-            units.append([pod])
-        elif group in seen:
-            seen[group].append(pod)
-        else:
-            units.append(seen.setdefault(group, [pod]))
-    return units
 
 
 def total_of(unit):

@@ -118,5 +118,5 @@ def test_quota_holds_back_what_assumed_binds_leave_no_room_for() -> None:
     assert [bind.pod for bind in first.binds] == ["bench/w1-000000", "bench/w2-000000"]  # its own, and b's
     cluster.carry_out(first)
     second = decide(cluster.store.snapshot(NOW), EngineConfig(), NOW)
-    assert second.binds == []
+    assert second.binds == ()
     assert [hold.verdict.code for hold in second.holds] == ["KUEUE_QUOTA_INSUFFICIENT"]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference.park import Desk, gpu_node, in_bytes, node, pod
-from reference.parks import any_pods, parks, plain_pods, queues, running
+from reference.parks import any_pods, in_order, parks, plain_pods, queues, running
 from windlass import jit
 from windlass.cluster.delta import Gone
 from windlass.engine import EngineConfig, Memo, decide
@@ -154,11 +154,10 @@ def test_another_seed_gives_another_plan():
 def test_pods_get_the_same_places_at_once_or_one_by_one(nodes, pods, policy):
     """Nothing leaves, and what does not fit is dropped, as in a replay: then it can't matter how it is fed."""
     mix = mix_from(*pods)
-    pods = sorted(pods, key=lambda each: -each.spec.priority)
     together = Desk(*nodes, *pods, policy=policy, mix=mix).plan()
     desk = Desk(*nodes, policy=policy, mix=mix)
     found = []
-    for unit in units_of(pods):
+    for unit in in_order(pods):
         desk.put(*unit)
         snapshot = desk.store.snapshot()
         found += desk.plan().binds
@@ -167,21 +166,6 @@ def test_pods_get_the_same_places_at_once_or_one_by_one(nodes, pods, policy):
         placed = {bind.pod for bind in found}
         desk.apply(*[Gone("Pod", each.key) for each in unit if each.key not in placed])
     assert found == list(together.binds)
-
-
-def units_of(pods):
-    units = []
-    for each in pods:
-        group = each.metadata.labels.get("kueue.x-k8s.io/pod-group-name")
-        if group and units and units[-1][0].metadata.labels.get("kueue.x-k8s.io/pod-group-name") == group:
-            units[-1].append(each)
-        else:
-            units.append([each])
-    return [
-        unit
-        for unit in units
-        if len(unit) == int(unit[0].metadata.annotations.get("kueue.x-k8s.io/pod-group-total-count", 1))
-    ]
 
 
 def test_more_shapes_than_the_table_keeps_rows():

@@ -79,7 +79,8 @@ def test_at_most_three_nearest_misses_the_nearest_first_equal_ones_by_rank():
 
 def test_the_verdict_of_a_gang_is_that_of_the_member_that_found_nothing():
     """The first two members have their places by then: what is left for the third is what the sentence says."""
-    desk = Desk(gpu_node("n", 2), *[pod(f"w{i}", 1, group=("job", 3)) for i in range(3)])
+    waiting = [pod(f"w{i}", 1, group=("job", 3)) for i in range(3)]
+    desk = Desk(gpu_node("n", 3), pod("there", 1, on="n"), *waiting)
     verdict = desk.verdict("w0")
     assert verdict.nearest[0].free["GPUs"] == "0"
     assert verdict.nearest[0].lacks == {"nvidia.com/gpu": "1", "GPUs": "1"}

@@ -7,21 +7,18 @@ from collections.abc import Sequence
 import msgspec
 
 from windlass.model.decision import Hold
-from windlass.model.plan import ExplainableHolds, Plan
+from windlass.model.plan import Plan
 from windlass.model.verdict import Verdict
 from windlass.scheduler.told import Explanations
 
 
-class Holds(list[Hold], ExplainableHolds):
-    """Each is explained by its own name."""
-
-    def explained(self, index: int) -> Hold:
-        verdict = msgspec.structs.replace(self[index].verdict, outlook=f"help for {self[index].workload}")
-        return Hold(self[index].workload, verdict)
+def explained(hold: Hold) -> Hold:
+    """By its own name."""
+    return Hold(hold.workload, msgspec.structs.replace(hold.verdict, outlook=f"help for {hold.workload}"))
 
 
 def plan(codes: Sequence[str]) -> Plan:
-    return Plan((), Holds(Hold(f"a/{number}", Verdict(code, 3)) for number, code in enumerate(codes)))
+    return Plan(holds=tuple(Hold(f"a/{number}", Verdict(code, 3)) for number, code in enumerate(codes)))
 
 
 def outlooks(told: Plan) -> list[str]:
@@ -31,12 +28,12 @@ def outlooks(told: Plan) -> list[str]:
 def test_what_was_worked_out_is_told_until_something_else_holds_it() -> None:
     explanations = Explanations(lambda: False)
     assert outlooks(explanations.told(plan(["GPU_FULL"]))) == [""]
-    explanations.work_out(plan(["GPU_FULL", "GPU_FULL"]))
+    explanations.work_out(plan(["GPU_FULL", "GPU_FULL"]), explained)
     assert outlooks(explanations.told(plan(["GPU_FULL", "GPU_FULL"]))) == ["help for a/0", "help for a/1"]
     assert outlooks(explanations.told(plan(["GPU_FULL", "GANG_INCOMPLETE"]))) == ["help for a/0", ""]
 
 
 def test_news_come_before_explanations() -> None:
     explanations = Explanations(lambda: True)
-    explanations.work_out(plan(["GPU_FULL", "GPU_FULL"]))
+    explanations.work_out(plan(["GPU_FULL", "GPU_FULL"]), explained)
     assert outlooks(explanations.told(plan(["GPU_FULL", "GPU_FULL"]))) == ["help for a/0", ""]

@@ -131,9 +131,9 @@ def in_bytes(plan):
 class Desk:
     """A store and the engine: put objects in, `run` decides and assumes the binds."""
 
-    def __init__(self, *objects, policy="windlass", mix=None, seed=0, ranks=None):
+    def __init__(self, *objects, policy="windlass", mix=None, seed=0, ranks=None, explain=0):
         self.store, self.memo = Store(ranks), Memo()
-        self.config = EngineConfig(PlacementConfig(policy, seed), mix)
+        self.config = EngineConfig(PlacementConfig(policy, seed), mix, explain=explain)
         self.put(*objects)
 
     def put(self, *objects):

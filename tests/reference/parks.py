@@ -161,4 +161,15 @@ def running(draw, nodes, most=4):
     return [bound(draw(any_pods(f"r{index}")), draw(names)) for index in range(count)]
 
 
-__all__ = ["GPU", "any_pods", "machines", "parks", "plain_pods", "queues", "running"]
+def in_order(pods):
+    """Units in the order in which the engine must look at them: by priority, gangs before their equals, by name."""
+    units = {}
+    for each in sorted(pods, key=lambda each: each.key):
+        group = each.metadata.labels.get("kueue.x-k8s.io/pod-group-name")
+        key = f"{each.metadata.namespace}/{group}" if group else each.key
+        units.setdefault((group is None, key), []).append(each)
+    ranked = sorted(units.items(), key=lambda item: (-item[1][0].spec.priority, item[0]))
+    return [unit for _, unit in ranked]
+
+
+__all__ = ["GPU", "any_pods", "in_order", "machines", "parks", "plain_pods", "queues", "running"]

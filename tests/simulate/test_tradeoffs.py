@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from windlass.cluster.delta import Assume, Put
-from windlass.cluster.gangs import GROUP_LABEL, TOTAL_ANNOTATION
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.store import Store
+from windlass.cluster.workloads.build import TOTAL_COUNT
+from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.model.decision import DeviceGrant
 from windlass.model.fleet import Fleet, FleetGpus, FleetPool, FleetSpec, expand_fleet
 from windlass.model.meta import ObjectMeta
@@ -29,8 +30,8 @@ def cluster(*placed: tuple[str, str, tuple[DeviceGrant, ...]], gang: tuple[str, 
     for name, node, grants in placed:
         share = grants[0].milli if grants[0].milli < 1000 else 0
         template = template_of(PodSize(gpus=len(grants), gpu_milli=share))
-        labels = {GROUP_LABEL: "gang"} if name in gang else {}
-        annotations = {**template.annotations, **({TOTAL_ANNOTATION: str(len(gang))} if labels else {})}
+        labels = {KUEUE_GROUP: "gang"} if name in gang else {}
+        annotations = {**template.annotations, **({TOTAL_COUNT: str(len(gang))} if labels else {})}
         metadata = ObjectMeta(name=name, labels=labels, annotations=annotations)
         store.apply([Put(Pod(metadata=metadata, spec=template.spec))])
         store.apply([Assume(f"default/{name}", node, grants)])

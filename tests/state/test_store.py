@@ -34,7 +34,7 @@ def test_an_older_state_of_the_pod_does_not_undo_its_bind():
     desk = Desk(gpu_node("n", 2), pod("p", 1))
     desk.run()
     desk.put(pod("p", 1), pod("p", 1, labels={"app": "web"}))
-    assert desk.plan().binds == []
+    assert desk.plan().binds == ()
     assert desk.room("n") == [0, 1000]
 
 
@@ -118,7 +118,7 @@ def test_a_node_that_goes_and_comes_back_still_has_its_pods():
 def test_a_bind_to_a_node_that_is_gone_waits_for_the_answer():
     desk = Desk(gpu_node("n", 1), pod("p", 1))
     desk.apply(Gone("Node", "n"), Assume("default/p", "n", GPU0))
-    assert desk.put(gpu_node("m", 1)).plan().binds == []
+    assert desk.put(gpu_node("m", 1)).plan().binds == ()
     desk.apply(Forget("default/p"))
     assert desk.run() == {"p": "m"}
 

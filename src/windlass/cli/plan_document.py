@@ -27,7 +27,7 @@ def plan_document(plan: Plan, now: int, notes: Iterable[str] = ()) -> dict[str, 
         "apiVersion": "windlass.dev/v1",
         "kind": "Plan",
         "now": timestamp_of(now),
-        "decisions": [decision_document(decision) for decision in plan.explained_decisions],
+        "decisions": [decision_document(decision) for decision in plan.decisions],
         "notes": list(notes),
     }
 
@@ -94,7 +94,7 @@ def plan_table(plan: Plan) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("DECISION", "WORKLOAD OR POD", "WHERE OR WHY"):
         table.add_column(heading, overflow="fold")
-    for decision in plan.explained_decisions:
+    for decision in plan.decisions:
         table.add_row(*map(Text, _cells(decision)))  # as text: names may hold what rich takes for markup
     return table
 

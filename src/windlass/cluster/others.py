@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from windlass.cluster.delta import ClusterObject, Gone
-from windlass.cluster.gangs import asks_to_be_close
 from windlass.cluster.grouped import Cluster, GroupedWorkloads, Name
 from windlass.cluster.likeness import is_same
 from windlass.cluster.objects import ClusterObjects
@@ -50,7 +49,7 @@ class OtherObjects:
         self._changed: dict[Name, None] = {}
         self._workloads = GroupedWorkloads()
         self._telling: set[str] = set()
-        """Pods that say where they belong, for how long they run, or how close together their gang wants to be."""
+        """Pods that say where they belong, or for how long they run."""
         self._reservations: tuple[Reservation, ...] | None = None
         self._budgets: tuple[PodDisruptionBudget, ...] | None = None
         self.run_times: dict[str, RunTimes] = {}
@@ -108,7 +107,7 @@ class OtherObjects:
 
     def pod_came(self, key: str, pod: Pod) -> None:
         self.pod_changed(key)
-        if asks_to_be_close(pod) or says_where_it_belongs(pod) or says_its_limit(pod):
+        if says_where_it_belongs(pod) or says_its_limit(pod):
             self._telling.add(key)
 
     def pod_left(self, key: str) -> None:

@@ -20,10 +20,9 @@ PENDING = -1
 ELSEWHERE = -2
 """Bound to a node that is not known (any more)."""
 UNREADABLE = -1
-ALONE = -1
 
 _NODE, _ALIVE, _DECIDED = range(3)
-_SHAPE, _PLAIN, _PRIORITY, _CREATED, _GROUP = range(5)
+_SHAPE, _PLAIN, _PRIORITY, _CREATED = range(4)
 _COMPACT_ABOVE = 1024
 _WAITING: Ints = np.array([PENDING, 1, 0], dtype=np.int64)
 """The marks of a row that comes in waiting: an array, since rows are written quicker from one."""
@@ -39,8 +38,6 @@ class PodTraits(NamedTuple):
     priority: int
     created: int
     """Seconds since 1970."""
-    group: int
-    """Number of the gang that it belongs to, or ALONE."""
 
 
 class Kept(NamedTuple):
@@ -97,10 +94,6 @@ class PodRows(NamedTuple):
     @property
     def created(self) -> Ints:
         return self.traits[:, _CREATED]
-
-    @property
-    def group(self) -> Ints:
-        return self.traits[:, _GROUP]
 
     def pending(self) -> Ints:
         """Rows that wait, in the order in which they came."""

@@ -5,13 +5,10 @@ Made by the store, never changed. It shares arrays with the store, which copies 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from windlass.cluster.columns import ModelBook
 from windlass.cluster.facts import NodeFacts
-from windlass.cluster.gangs import Gang
 from windlass.cluster.objects import ClusterObjects
 from windlass.cluster.pods import PodRows
 from windlass.cluster.resources import ResourceBook
@@ -34,8 +31,6 @@ class Snapshot(msgspec.Struct, frozen=True):
     shapes: ShapeBook
     resources: ResourceBook
     models: ModelBook
-    gangs: Sequence[Gang]
-    """By the number that `pods.group` gives."""
     objects: ClusterObjects
     seen: Ints
     """[shape] how many pods of the shape have been decided on: the mix as history knows it (`cluster.history`)."""

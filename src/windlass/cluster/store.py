@@ -13,7 +13,6 @@ import numpy as np
 from windlass.cluster.columns import ModelBook, build_state
 from windlass.cluster.delta import Assume, ClusterObject, Delta, Forget, Gone, Put
 from windlass.cluster.facts import NodeFacts
-from windlass.cluster.gangs import GangBook
 from windlass.cluster.history import History
 from windlass.cluster.ledger import ALLOCATED_DEVICES as ALLOCATED_DEVICES
 from windlass.cluster.ledger import WISHED_DEVICES as WISHED_DEVICES
@@ -22,7 +21,6 @@ from windlass.cluster.likeness import same_pod
 from windlass.cluster.nodes import NodeBook
 from windlass.cluster.others import OtherObjects
 from windlass.cluster.pods import (
-    ALONE,
     ELSEWHERE,
     NOTHING_KEPT,
     PENDING,
@@ -54,7 +52,6 @@ class Store:
         self._pods = PodTable()
         self._shapes, self._resources, self._models = ShapeBook(), ResourceBook(), ModelBook()
         self._nodes = NodeBook(ranks or {}, self._resources, self._models)
-        self._gangs = GangBook()
         self._over: dict[str, Pod] = {}
         """Pods that have ended: they hold nothing, but a gang's finished members count."""
         self._others = OtherObjects()
@@ -68,7 +65,7 @@ class Store:
         self._guessed: dict[str, set[str]] = {}
         """Node → bound pods of which nobody has said which devices they have."""
         self._unreadable: dict[str, str] = {}
-        self._traits = TraitsBook(self._shapes, self._resources, self._gangs, self._unreadable)
+        self._traits = TraitsBook(self._shapes, self._resources, self._unreadable)
         self._generation = 0
 
     def apply(self, deltas: Iterable[Delta]) -> None:
@@ -108,7 +105,6 @@ class Store:
             shapes=self._shapes,
             resources=self._resources,
             models=self._models,
-            gangs=self._gangs.share(),
             objects=self._others.looked_up,
             seen=self._history.told,
             decisions=self._history.total,
@@ -181,7 +177,7 @@ class Store:
         self._others.pod_changed(pod.key)
         self._unreadable[pod.key] = str(obj.error)
         node = self._facts.index.get(obj.node_name, ELSEWHERE) if obj.node_name else PENDING
-        traits = PodTraits(UNREADABLE, 0, 0, 0, ALONE)
+        traits = PodTraits(UNREADABLE, 0, 0, 0)
         self._book(self._pods.append(pod.key, pod, traits, node, ()), 1)
 
     def _gone(self, delta: Gone) -> None:

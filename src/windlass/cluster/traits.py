@@ -1,4 +1,4 @@
-"""What a pod's row is born with: its shape, whether it is plain, its priority, age and gang.
+"""What a pod's row is born with: its shape, whether it is plain, its priority and age.
 
 The store asks for every pod that comes in. Pods that share all that counts by identity, as those of a trace do, are
 read once.
@@ -6,7 +6,6 @@ read once.
 
 from __future__ import annotations
 
-from windlass.cluster.gangs import GangBook
 from windlass.cluster.pods import UNREADABLE, PodTraits
 from windlass.cluster.resources import ResourceBook
 from windlass.cluster.shape import ShapeBook
@@ -19,28 +18,28 @@ MOST_KNOWN = 4096
 
 
 class TraitsBook:
-    def __init__(
-        self, shapes: ShapeBook, resources: ResourceBook, gangs: GangBook, unreadable: dict[str, str]
-    ) -> None:
+    def __init__(self, shapes: ShapeBook, resources: ResourceBook, unreadable: dict[str, str]) -> None:
         """`unreadable`: pod → why; what can't be read is written down there."""
-        self._shapes, self._resources, self._gangs = shapes, resources, gangs
+        self._shapes, self._resources = shapes, resources
         self._unreadable = unreadable
-        self._known: dict[tuple[int, int, int, str, str], tuple[Pod, PodTraits]] = {}
+        self._known: dict[tuple[int, int, int, str], tuple[Pod, PodTraits]] = {}
 
     def of(self, key: str, pod: Pod) -> PodTraits:
         meta = pod.metadata
-        alike = (id(pod.spec), id(meta.labels), id(meta.annotations), meta.namespace, meta.creation_timestamp)
+        created = seconds_of(meta.creation_timestamp)
+        alike = (id(pod.spec), id(meta.labels), id(meta.annotations), meta.namespace)
         known = self._known.get(alike)
         if known is not None:
-            return known[1]
-        traits = self._read(key, pod)
+            shape, plain, priority, _ = known[1]
+            return PodTraits(shape, plain, priority, created)
+        traits = self._read(key, pod, created)
         if traits.plain:  # the others may depend on the pod's name
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             self._known[alike] = (pod, traits)  # with the pod, so that no other gets these identities
         return traits
 
-    def _read(self, key: str, pod: Pod) -> PodTraits:
+    def _read(self, key: str, pod: Pod, created: int) -> PodTraits:
         number, plain = UNREADABLE, 0
         known = len(self._shapes)
         try:
@@ -51,5 +50,4 @@ class TraitsBook:
                     self._resources.column(name)
         except InputError as error:
             self._unreadable[key] = str(error)
-        created = seconds_of(pod.metadata.creation_timestamp)
-        return PodTraits(number, plain, pod.spec.priority, created, self._gangs.number_of(pod))
+        return PodTraits(number, plain, pod.spec.priority, created)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import cached_property
 
+import msgspec
+
 from windlass.cluster.snapshot import Snapshot
 from windlass.diagnose.finding import Finding, Outlook
 from windlass.diagnose.vocabulary import CAUSES
@@ -16,11 +18,12 @@ from windlass.engine import decide
 from windlass.model.configuration import Settings
 from windlass.model.decision import Hold
 from windlass.model.errors import InputError
-from windlass.model.plan import ExplainableHolds, Plan
+from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass.model.requests import is_extended, pod_requests
 from windlass.model.times import timestamp_of
 from windlass.model.workload import Workload
+from windlass.placement.explain.advisor import MOST_EXPLAINED
 from windlass.planner import engine_config
 from windlass.queueing.order import order
 
@@ -51,7 +54,8 @@ class EngineView:
 
     @cached_property
     def _plan(self) -> Plan:
-        return decide(self._snapshot, engine_config(Settings()), self._now)
+        config = msgspec.structs.replace(engine_config(Settings()), explain=MOST_EXPLAINED)
+        return decide(self._snapshot, config, self._now)
 
     def knows_ends(self) -> bool:
         """Whether any end of running work is known, so that a start can be estimated at all."""
@@ -64,7 +68,7 @@ class EngineView:
 
     def place_in_line(self, pod: str) -> Outlook | None:
         """Of a pod on its own, where there is no end to wait for: only who comes before it in the engine's order."""
-        rows = order(self._snapshot).rows.tolist()
+        rows = order(self._snapshot).tolist()
         line = [self._snapshot.pods.objects[row].key for row in rows]
         if pod not in line or pod in self._workloads:
             return None
@@ -87,8 +91,7 @@ class EngineView:
         place = next((self._places[key] for key in keys if key in self._places), None)
         if place is None:
             return None
-        holds = self._plan.holds
-        return holds.explained(place) if isinstance(holds, ExplainableHolds) else holds[place]
+        return self._plan.holds[place]
 
     def starts(self, keys: Collection[str]) -> bool:
         """Whether the engine would start one of them now."""

@@ -169,6 +169,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     """Moves of running pods that would make room, the cheapest that were found."""
     remedy: str = ""
     """What would lift it, where neither the end of others nor another request does."""
+    is_explained: bool = False
+    """What binds it and what would help was worked out; otherwise it was behind the first ones, for which it is."""
 
     @property
     def message(self) -> str:

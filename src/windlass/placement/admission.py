@@ -41,7 +41,7 @@ from windlass.queueing.admit import admit
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.node import queue_time
 from windlass.queueing.outcome import PRIORITY, Admitted, Evicted, Held, Outcome
-from windlass.queueing.site import PlaceResult, PodSetChoice, Site
+from windlass.queueing.site import PlaceResult, PodSetChoice, Said, Site, text_of
 
 
 class GangSettings(msgspec.Struct, frozen=True):
@@ -56,8 +56,8 @@ class GangSettings(msgspec.Struct, frozen=True):
 
 
 class WorkloadDecisions(msgspec.Struct, frozen=True):
-    after: Aftermath
-    """What explanations of the holds are worked out on."""
+    after: Aftermath | None = None
+    """What explanations of the holds are worked out on; None where nothing was decided here."""
     admits: tuple[Admit, ...] = ()
     binds: tuple[Bind, ...] = ()
     evicts: tuple[Evict, ...] = ()
@@ -230,7 +230,7 @@ class _Admission:
             if found.ok:
                 seated.append((piece, found.after))
             else:
-                verdict = Verdict(found.code, self._overlay.snapshot.facts.size, detail=found.message)
+                verdict = self._verdict(found.code, found.message)
                 self._holds[whole_key(piece.key)] = Hold(whole_key(piece.key), verdict)
         return seated
 
@@ -337,9 +337,8 @@ class _Admission:
 
     def _held(self, outcome: Held, found: InTime) -> None:
         key = whole_key(outcome.workload)
-        nodes = self._overlay.snapshot.facts.size
         if not is_extra(outcome.workload) or key not in self._holds:
-            verdict = Verdict(code=outcome.code, nodes=nodes, detail=outcome.message)
+            verdict = self._verdict(outcome.code, outcome.message)
             outlook = found.outlooks.get(outcome.workload)
             if outlook is not None:
                 verdict = msgspec.structs.replace(
@@ -347,12 +346,17 @@ class _Admission:
                 )
             self._holds[key] = Hold(key, verdict)
 
+    def _verdict(self, code: str, said: Said) -> Verdict:
+        if isinstance(said, str):
+            return Verdict(code, self._overlay.snapshot.facts.size, detail=said)
+        return said.verdict()
+
     def _extra_holds(self, found: InTime) -> Iterator[Hold]:
         """Members above the minimum that wait while their gang starts, each by its own name."""
         nodes = self._overlay.snapshot.facts.size
         for one in found.outcomes:
             if isinstance(one, Held) and is_extra(one.workload) and whole_key(one.workload) in self._admits:
-                detail = f"its gang starts without it, since it is above the minimum: {one.message}"
+                detail = f"its gang starts without it, since it is above the minimum: {text_of(one.message)}"
                 for part in self._waiting_pods(self._by_key[one.workload]):
                     yield from (Hold(pod, Verdict(one.code, nodes, detail=detail)) for pod in part)
 

@@ -23,6 +23,9 @@ from windlass.placement.topology import DomainTree, TopologyAsk, TopologyFailure
 from windlass.placement.topology.affinity import request_of_affinity
 from windlass.placement.verdicts import Refusal
 
+MANY = 4
+"""From so many pods on, one call of the compiled loop is quicker than a look at the nodes for each of them."""
+
 
 class Part(msgspec.Struct, frozen=True):
     """Equal pods of a workload that are to be placed."""
@@ -86,14 +89,41 @@ def _place_quickly(overlay: Overlay, parts: Sequence[Part], rows: Sequence[int])
         places += [msgspec.structs.replace(place, part=close[place.part]) for place in found]
     # The largest pods first: they have the fewest places to go.
     loose = set(range(len(parts))).difference(*by_tree.values())
-    for i in sorted(loose, key=lambda i: (-_size(parts[i].shape), i)):
-        for member in range(parts[i].count):
-            place = _place_one(overlay, i, parts[i], rows[i], member)
-            if isinstance(place, Failure):
-                overlay.rollback(before)
-                return place
-            places.append(place)
+    in_order = sorted(loose, key=lambda i: (-_size(parts[i].shape), i))
+    members = [(i, member) for i in in_order for member in range(parts[i].count)]
+    found = _place_in_order(overlay, parts, rows, members)
+    if isinstance(found, Failure):
+        overlay.rollback(before)
+        return found
+    return [*places, *found]
+
+
+def _place_in_order(
+    overlay: Overlay, parts: Sequence[Part], rows: Sequence[int], members: Sequence[tuple[int, int]]
+) -> list[Place] | Failure:
+    """Pods (part and number), each on the best node that is left; on failure some may be on the overlay."""
+    if len(members) >= MANY and all(overlay.is_plain(parts[i].member(member)) for i, member in members):
+        return _place_by_kernel(overlay, parts, rows, members)
+    places: list[Place] = []
+    for i, member in members:
+        place = _place_one(overlay, i, parts[i], rows[i], member)
+        if isinstance(place, Failure):
+            return place
+        places.append(place)
     return places
+
+
+def _place_by_kernel(
+    overlay: Overlay, parts: Sequence[Part], rows: Sequence[int], members: Sequence[tuple[int, int]]
+) -> list[Place] | Failure:
+    """The same in one call of the compiled loop, for pods that only a node's own state decides on."""
+    found = overlay.place_whole(
+        [parts[i].member(member) for i, member in members], [rows[i] for i, _ in members]
+    )
+    if isinstance(found, int):
+        part = parts[members[found][0]]
+        return Failure(part.name, refusal=overlay.refused_by_kernel(part.shape))
+    return [Place(i, member, placing) for (i, member), placing in zip(members, found, strict=True)]
 
 
 def _crowds(overlay: Overlay, parts: Sequence[Part], rows: Sequence[int]) -> list[Crowd]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from windlass.model.workload import Workload
 from windlass.placement.elastic import is_extra
 from windlass.queueing.outcome import Admitted, Held, Outcome
-from windlass.queueing.site import PlaceResult, PodSetChoice, Site
+from windlass.queueing.site import PlaceResult, PodSetChoice, Site, text_of
 
 
 class GaveWay(NamedTuple):
@@ -94,6 +94,6 @@ def _again(
         if other.ok:
             found.append(Admitted(one.workload, one.queue, one.choices, other.nodes, other.after, one.turn))
         else:
-            why = f"{other.message}; {piece.key}, of higher priority, has the place that it could have had"
+            why = f"{text_of(other.message)}; {piece.key}, of higher priority, has the place that it could have had"
             found.append(Held(one.workload, other.code, why, one.turn))
     return found

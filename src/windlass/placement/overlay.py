@@ -176,6 +176,42 @@ class Overlay:
             self._neighbours.add(pod, node)
         return placing
 
+    def is_plain(self, pod: Pod) -> bool:
+        """Whether only the nodes' own state decides where the pod goes: no rule between pods, and no preference."""
+        return not self._is_tied and not self._dislikes and is_plain(pod)
+
+    def place_whole(self, pods: Sequence[Pod], rows: Sequence[int]) -> list[Placing] | int:
+        """Plain pods (with their rows of the table), each on the best node that is left, in one call; or, with nothing
+        changed, the number of the first that finds none."""
+        count, table = len(pods), self.table
+        outcome = table.scratch(count)
+        self.reserve_log(2 * count + 1)
+        self.log_end, verdicts = self.kernels.place_queue(
+            self.state,
+            table.shapes,
+            table.cells,
+            table.memo,
+            table.mix,
+            self.rule,
+            np.array(rows, dtype=np.int64),
+            np.array([0, count], dtype=np.int64),
+            self.snapshot.decisions + self.checkpoint(),
+            self.log,
+            self.log_end,
+            HOPELESS,
+            outcome,
+        )
+        if verdicts:
+            return int(outcome.verdict_entry[0])
+        nodes, grants = outcome.node[:count].tolist(), outcome.grant[:count].copy()
+        self.placed(pods, rows, nodes, grants)
+        made = self._steps[-count:]
+        return [step for step in made if isinstance(step, Placing)]
+
+    def refused_by_kernel(self, shape: Shape) -> Refusal:
+        """Why the pod found no node that `place_whole` has just named."""
+        return Refusal(shape, self.snapshot.facts, Accounts.keep(self.table.scratch(1), 1), 0)
+
     def seat(self, pod: Pod, row: int, node: int) -> Placing:
         """Put a pod on the node whether it fits or not: somebody else has decided that it is there."""
         self.refresh(row)

@@ -46,11 +46,12 @@ def with_their_base(outcomes: Sequence[Outcome], pieces: Mapping[str, Workload])
     return kept
 
 
-def turn_of(piece: Workload) -> tuple[bool, int, bool, bool, int, str]:
+def turn_of(piece: Workload) -> tuple[bool, int, bool, bool, int, bool, str]:
     """The order of what is in no queue: extra members last, then by priority and age; before its equals comes for whom
-    others went, then whose gang has begun."""
+    others went, then whose gang has begun; among those of one age gangs go before lone pods (as `queueing.order` has
+    it), and then it goes by name."""
     first = not piece.promised, not piece.begun
-    return is_extra(piece.key), -piece.priority, *first, queue_time(piece), piece.key
+    return is_extra(piece.key), -piece.priority, *first, queue_time(piece), is_alone(piece), piece.key
 
 
 def held_choices(piece: Workload) -> tuple[PodSetChoice, ...]:

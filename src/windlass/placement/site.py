@@ -206,8 +206,7 @@ class OverlaySite:
                 message = f"{failure.message}; {never.message}"
                 return PlaceResult(ok=False, message=message, code=never.code, feasible=False)
             return PlaceResult(ok=False, message=failure.message, code="KUEUE_TOPOLOGY_NOFIT")
-        verdict = failure.refusal.verdict()
-        return PlaceResult(ok=False, message=verdict.kube_message, code=verdict.code)
+        return PlaceResult(ok=False, message=failure.refusal, code=failure.refusal.code)
 
     def _nodes(self, places: Sequence[Place], parts: int) -> tuple[dict[str, int], ...]:
         names = self._overlay.snapshot.facts.names

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from windlass.cluster.facts import NodeFacts
@@ -41,7 +42,7 @@ class Accounts(NamedTuple):
         )
 
 
-class Refusal(NamedTuple):
+class Refusal(msgspec.Struct, frozen=True, eq=False):
     """Why one shape found no node, at the moment of the decision."""
 
     shape: Shape
@@ -51,26 +52,28 @@ class Refusal(NamedTuple):
     """Row of the accounts."""
 
     def verdict(self) -> Verdict:
-        counted = self.accounts.counts[self.v]
-        reasons = [
-            (reason_of(self.shape, bit), int(counted[bit])) for bit in np.flatnonzero(counted).tolist()
-        ]
         merged: dict[str, ReasonCount] = {}
-        for reason, nodes in reasons:
+        for reason, nodes in self._counted():
             merged[reason.kube] = ReasonCount(reason.code, reason.kube, nodes)
         counts = tuple(sorted(merged.values(), key=lambda count: (-count.nodes, count.kube)))
         nearest = tuple(
             self._near_miss(place) for place in range(NEAREST) if self.accounts.near[self.v, place] >= 0
         )
-        return Verdict(code=self._code(counts), nodes=self.facts.size, counts=counts, nearest=nearest)
+        return Verdict(code=self.code, nodes=self.facts.size, counts=counts, nearest=nearest)
 
-    def _code(self, counts: tuple[ReasonCount, ...]) -> str:
+    def _counted(self) -> list[tuple[Reason, int]]:
+        counted = self.accounts.counts[self.v]
+        return [(reason_of(self.shape, bit), int(counted[bit])) for bit in np.flatnonzero(counted).tolist()]
+
+    @property
+    def code(self) -> str:
         """What binds it: a reason of the nearest miss, since the others would not have helped anyway. What its devices
         say comes first: that too few are advertised follows from it."""
         if self.accounts.near[self.v, 0] >= 0:
             bits = bits_of(int(self.accounts.near_why[self.v, 0]))
             return reason_of(self.shape, bits[0]).code if bits else "UNKNOWN"
-        return counts[0].code if counts else "NODE_UNSCHEDULABLE"
+        counts = sorted(self._counted(), key=lambda one: (-one[1], one[0].kube))
+        return counts[0][0].code if counts else "NODE_UNSCHEDULABLE"
 
     def _near_miss(self, place: int) -> NearMiss:
         accounts = self.accounts

@@ -26,7 +26,7 @@ from windlass.queueing.outcome import (
     Outcome,
 )
 from windlass.queueing.pending import Pending
-from windlass.queueing.site import PlaceResult
+from windlass.queueing.site import PlaceResult, Said
 from windlass.queueing.victims import Rules, Target
 
 _WHY = {
@@ -58,7 +58,7 @@ class Book:
     def outcomes(self) -> list[Outcome]:
         return [*self._decided.values(), *(self._held[key] for key in sorted(self._held))]
 
-    def hold(self, key: str, code: str, message: str) -> None:
+    def hold(self, key: str, code: str, message: Said) -> None:
         self._held[key] = Held(key, code, message, self._turn(key))
 
     def _turn(self, key: str) -> int:

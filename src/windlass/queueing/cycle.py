@@ -17,7 +17,7 @@ from windlass.queueing.node import QuotaNode, Usage
 from windlass.queueing.outcome import QUOTA_INSUFFICIENT, TOPOLOGY_NOFIT
 from windlass.queueing.pending import Pending
 from windlass.queueing.planner import Planner, Proposal
-from windlass.queueing.site import PlaceResult, PodSetChoice, Site
+from windlass.queueing.site import PlaceResult, PodSetChoice, Said, Site
 from windlass.queueing.tournament import fair_order
 from windlass.queueing.victims import Target
 
@@ -48,7 +48,7 @@ class Entry:
         self.is_lasting = False
         """Quota refused it; it would refuse any other of the same shape."""
         self.code = self.assignment.code
-        self.message = self.assignment.message
+        self.message: Said = self.assignment.message
 
     @property
     def node(self) -> QuotaNode:

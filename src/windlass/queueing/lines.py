@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 from windlass.queueing.history import Ledger
 from windlass.queueing.node import QuotaNode
 from windlass.queueing.pending import Pending, SortKey
+from windlass.queueing.site import Said
 
 _Heap = list[tuple[SortKey, Pending]]
 
@@ -24,7 +25,7 @@ class Line:
         self._heaps: dict[str, _Heap] = {}
         self.blocked_by: Pending | None = None
         """The head of a strict queue that can't be admitted: nothing behind it is looked at."""
-        self.parked_shapes: dict[int, tuple[str, str]] = {}
+        self.parked_shapes: dict[int, tuple[str, Said]] = {}
         """What quota refused once in this decision it refuses again: code and message by shape."""
 
     @property

@@ -1,19 +1,18 @@
-"""The order in which what waits is looked at, and what stands or falls together.
+"""The order in which pods on their own are looked at, and where they stand among gangs and queued work.
 
-Reads a snapshot's pending pods; feeds `engine.decide`. Higher priority first, then older, then as they came. The
-members of a gang form one unit at the place of its first member. Between lone pods and gangs the same order holds:
-lone pods before all gangs and behind all gangs are placed in one fast loop each, those in between one by one.
+Reads a snapshot's pending pods; feeds `engine.decide`. Higher priority first, then older, then by namespace and name:
+never by the position in a file or a watch. Between lone pods and gangs the same order holds: lone pods before all gangs
+and behind all gangs are placed in one fast loop each, those in between one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from windlass.cluster.facts import Bools
-from windlass.cluster.pods import ALONE, PENDING, PodRows
+from windlass.cluster.pods import PodRows
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import Ints
 from windlass.model.workload import Workload
@@ -25,26 +24,12 @@ Turn = tuple[int, int]
 """Priority, the higher the earlier, and since when it waits."""
 
 
-class Queue(NamedTuple):
-    rows: Ints
-    """Pod rows in order."""
-    units: Ints
-    """Unit u is rows[units[u]:units[u + 1]]: placed whole or not at all."""
-    incomplete: tuple[tuple[int, int], ...]
-    """(gang number, members that are there) of gangs that still lack members; their pods are not in `rows`."""
-
-
-def order(snapshot: Snapshot, wanted: Bools | None = None) -> Queue:
-    """The pending pods, or those of them that the mask wants."""
-    pods = snapshot.pods
-    rows = pods.pending()
+def order(snapshot: Snapshot, wanted: Bools | None = None) -> Ints:
+    """Rows of the pending pods in order, or of those of them that the mask wants."""
+    rows = snapshot.pods.pending()
     if wanted is not None:
         rows = rows[wanted[rows]]
-    rows = rows[_ranking(pods, rows)]
-    groups = pods.group[rows]
-    if not len(rows) or groups.max() == ALONE:
-        return Queue(rows, np.arange(len(rows) + 1, dtype=np.int64), ())
-    return _gangs_together(snapshot, rows, groups)
+    return _ranked(snapshot.pods, rows)
 
 
 def waiting_turns(together: Iterable[Workload]) -> list[Turn]:
@@ -94,32 +79,26 @@ def _turn(workload: Workload) -> Turn:
     return -workload.priority, queue_time(workload)
 
 
-def _ranking(pods: PodRows, rows: Ints) -> Ints:
+def _ranked(pods: PodRows, rows: Ints) -> Ints:
     """Before its equals comes a pod for which others went (`nominatedNodeName`)."""
+    if len(rows) < 2:
+        return rows
     priority, created = pods.priority[rows], pods.created[rows]
-    if len(rows) and (priority == priority[0]).all() and (created == created[0]).all():
-        return np.arange(len(rows), dtype=np.int64)
     unnamed = np.ones(len(rows), dtype=np.bool_)
-    if len(rows) and priority.max() > pods.priority[pods.alive == 1].min():
+    if priority.max() > pods.priority[pods.alive == 1].min():
         unnamed[:] = [not pods.objects[row].status.nominated_node_name for row in rows.tolist()]
-    return np.lexsort((rows, created, unnamed, -priority)).astype(np.int64)
+    keys = (created, unnamed, -priority)
+    ranking = np.lexsort(keys)
+    ordered = rows[ranking]
+    equal = np.logical_and.reduce([np.diff(key[ranking]) == 0 for key in keys])
+    return _by_name(pods, ordered, equal) if equal.any() else ordered
 
 
-def _gangs_together(snapshot: Snapshot, rows: Ints, groups: Ints) -> Queue:
-    """Members side by side, gangs that lack members left out."""
-    pods = snapshot.pods
-    # A lone pod is a unit of its own: give it a number that no gang has.
-    unit = np.where(groups == ALONE, len(snapshot.gangs) + np.arange(len(rows)), groups)
-    _, first, inverse = np.unique(unit, return_index=True, return_inverse=True)
-    by_unit = np.argsort(first[inverse], kind="stable")
-    bound = pods.group[(pods.alive == 1) & (pods.node != PENDING)]
-    there = np.bincount(np.concatenate([groups, bound])[np.concatenate([groups, bound]) >= 0])
-    lacking = tuple(
-        (int(number), int(there[number]))
-        for number in np.unique(groups[groups >= 0])
-        if there[number] < snapshot.gangs[number].total
-    )
-    keep = ~np.isin(groups[by_unit], [number for number, _ in lacking])
-    ordered, ordered_unit = rows[by_unit][keep], unit[by_unit][keep]
-    starts = np.flatnonzero(np.diff(ordered_unit, prepend=-1))
-    return Queue(ordered, np.append(starts, len(ordered)).astype(np.int64), lacking)
+def _by_name(pods: PodRows, rows: Ints, equal: Bools) -> Ints:
+    """Runs of equals (`equal[i]`: row i + 1 is row i's equal) by namespace and name."""
+    ordered = rows.tolist()
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], equal, [False])).astype(np.int8)))
+    for first, last in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        run = ordered[first : last + 1]
+        ordered[first : last + 1] = sorted(run, key=lambda row: pods.objects[row].key)
+    return np.array(ordered, dtype=np.int64)

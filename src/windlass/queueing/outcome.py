@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from windlass.queueing.site import PodSetChoice
+from windlass.queueing.site import PodSetChoice, Said
 
 IN_CLUSTER_QUEUE = "InClusterQueue"
 IN_COHORT_RECLAMATION = "InCohortReclamation"
@@ -75,7 +75,7 @@ class Held(msgspec.Struct, frozen=True):
 
     workload: str
     code: str
-    message: str
+    message: Said
     turn: int = 0
     """The round in which it was first decided: what is further back in its queue comes in a later one."""
 

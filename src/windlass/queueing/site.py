@@ -13,6 +13,7 @@ import msgspec
 
 from windlass.model.queue import ResourceFlavor
 from windlass.model.quota import quota_requests
+from windlass.model.verdict import Verdict
 from windlass.model.workload import PodSet, Workload
 from windlass.queueing.eligibility import refusal
 
@@ -26,13 +27,27 @@ class PodSetChoice(msgspec.Struct, frozen=True):
     """Resource → flavor."""
 
 
-class PlaceResult(msgspec.Struct, frozen=True):
+class Account(Protocol):
+    """Why no node takes a pod, node by node; put into words only where somebody reads it."""
+
+    def verdict(self) -> Verdict: ...
+
+
+Said = str | Account
+"""Why something waits."""
+
+
+def text_of(said: Said) -> str:
+    return said if isinstance(said, str) else said.verdict().kube_message
+
+
+class PlaceResult(msgspec.Struct, frozen=True, eq=False):
     """Whether all pods found a node, and where; otherwise why not."""
 
     ok: bool
     nodes: tuple[dict[str, int], ...] = ()
     """Per pod set, in the order of the choices: node → pods."""
-    message: str = ""
+    message: Said = ""
     code: str = ""
     """From the closed list of reasons, where it isn't ok."""
     feasible: bool = True

@@ -12,15 +12,12 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-import numpy as np
-
 from windlass.apply.binder import BindEnd, Binder, BindOutcome
 from windlass.apply.conditions import ConditionWriter, Waiting
 from windlass.apply.evictor import Evictor, Victim
 from windlass.apply.volumes import Wanted, provide_volumes, unbound_claims
 from windlass.apply.words import GATED, WAITING_FOR_VICTIMS, condition_message, condition_reason
 from windlass.cluster.delta import Assume
-from windlass.cluster.pods import ALONE
 from windlass.cluster.snapshot import Snapshot
 from windlass.kube.backoff import Backoff
 from windlass.kube.client import KubeClient
@@ -223,11 +220,5 @@ class Carrier:
 
 
 def _members(snapshot: Snapshot) -> dict[str, list[str]]:
-    """Workload → its pods; gangs that only their labels make too."""
-    found = {one.key: [key for part in one.pod_sets for key in part.pods] for one in snapshot.workloads}
-    pods = snapshot.pods
-    if not found:
-        for row in np.flatnonzero((pods.group != ALONE) & (pods.alive == 1)).tolist():
-            gang = snapshot.gangs[int(pods.group[row])].key
-            found.setdefault(gang, []).append(pods.objects[row].key)
-    return found
+    """Workload → its pods."""
+    return {one.key: [key for part in one.pod_sets for key in part.pods] for one in snapshot.workloads}

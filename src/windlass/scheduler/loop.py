@@ -16,7 +16,7 @@ from typing import Protocol
 
 from windlass.cluster.delta import Delta
 from windlass.cluster.snapshot import Snapshot
-from windlass.engine import Memo, decide
+from windlass.engine import Memo, decide_first
 from windlass.model.plan import Plan
 from windlass.planner import engine_config
 from windlass.scheduler.metrics import Metrics
@@ -118,10 +118,14 @@ class Loop:
 
     def _decide(self, snapshot: Snapshot, now: int) -> tuple[Plan, Plan]:
         """The plan, and the same as those are told of it who wait: they hear what would help when there is time."""
-        plan = decide(snapshot, self._config, now, self._memo)
+        plan, advisor = decide_first(snapshot, self._config, now, self._memo)
         silent = time.monotonic() - self._explained_at
-        if plan.holds and silent > (EXPLAIN_BUSY_SECONDS if plan.binds else EXPLAIN_SECONDS):
-            self._explanations.work_out(plan)
+        if (
+            advisor is not None
+            and plan.holds
+            and silent > (EXPLAIN_BUSY_SECONDS if plan.binds else EXPLAIN_SECONDS)
+        ):
+            self._explanations.work_out(plan, advisor.explained)
             self._explained_at = time.monotonic()
         return plan, self._explanations.told(plan)
 

@@ -20,9 +20,10 @@ import msgspec
 
 from windlass import jit
 from windlass.cluster.delta import Assume, Gone, Put
-from windlass.cluster.gangs import GROUP_LABEL, TOTAL_ANNOTATION
 from windlass.cluster.shape import ShapeBook
 from windlass.cluster.store import Store
+from windlass.cluster.workloads.build import TOTAL_COUNT
+from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.engine import EngineConfig, Memo, decide
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
@@ -92,7 +93,11 @@ class Run:
         self.trace = trace
         declared = declared_mix(trace)
         told = msgspec.structs.replace(declared, without=without)
-        self.config = EngineConfig(PlacementConfig(policy, seed), told if mix == "declared" else None)
+        self.config = EngineConfig(
+            PlacementConfig(policy, seed),
+            told if mix == "declared" else None,
+            explain=0 if explain else None,
+        )
         ranks = {node.name: rank for node, rank in zip(trace.nodes, trace.ranks, strict=False)}
         self.store = Store(ranks)
         self.store.apply(Put(node) for node in trace.nodes)
@@ -224,8 +229,8 @@ def gang_pods(job: Job) -> tuple[Pod, ...]:
             pod,
             metadata=msgspec.structs.replace(
                 pod.metadata,
-                labels={**pod.metadata.labels, GROUP_LABEL: job.name},
-                annotations={**pod.metadata.annotations, TOTAL_ANNOTATION: total},
+                labels={**pod.metadata.labels, KUEUE_GROUP: job.name},
+                annotations={**pod.metadata.annotations, TOTAL_COUNT: total},
             ),
         )
         for pod in job.pods

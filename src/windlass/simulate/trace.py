@@ -9,6 +9,10 @@ import msgspec
 
 from windlass.model.node import Node
 from windlass.model.pod import Pod
+from windlass.model.times import timestamp_of
+
+FIRST_ARRIVAL = 1_000_000_000
+"""Creation time of the first job's pods, in seconds since 1970."""
 
 
 class Job(msgspec.Struct, frozen=True, gc=False):
@@ -20,6 +24,20 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     """Seconds since the start of the trace."""
     duration: int | None = None
     """Seconds from start to end; None means that it stays."""
+
+
+def dated(jobs: tuple[Job, ...]) -> tuple[Job, ...]:
+    """The jobs with creation times on their pods, a second apart in the order of arrival: as in any cluster, the older
+    goes first among equals."""
+    return tuple(
+        msgspec.structs.replace(job, pods=tuple(_created(pod, number) for pod in job.pods))
+        for number, job in enumerate(jobs)
+    )
+
+
+def _created(pod: Pod, seconds: int) -> Pod:
+    metadata = msgspec.structs.replace(pod.metadata, creation_timestamp=timestamp_of(FIRST_ARRIVAL + seconds))
+    return msgspec.structs.replace(pod, metadata=metadata)
 
 
 class ShapeCount(msgspec.Struct, frozen=True):

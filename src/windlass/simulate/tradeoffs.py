@@ -14,9 +14,9 @@ from statistics import fmean
 import msgspec
 import numpy as np
 
-from windlass.cluster.gangs import GROUP_LABEL
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import DEV_END, DEV_FIRST, FREE
+from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.model.pod import Pod
 from windlass.model.topology import RACK
 from windlass.simulate.interference import MPS, expected_slowdown
@@ -81,7 +81,7 @@ def trade_offs(snapshot: Snapshot, since: Mapping[str, int] | None = None, now: 
 
 
 def _job_of(pod: Pod) -> str:
-    group = pod.metadata.labels.get(GROUP_LABEL, "")
+    group = pod.metadata.labels.get(KUEUE_GROUP, "")
     return f"{pod.metadata.namespace or 'default'}/{group}#gang" if group else pod.key
 
 

@@ -12,7 +12,8 @@ from windlass.bench.claims.parks import rack_park
 from windlass.bench.claims.queues import QUEUE_LABEL, QueueSpec, queue_objects
 from windlass.bench.claims.stage import EVICTED, FAILED, Outage, Settings, Stage
 from windlass.bench.claims.tasks import Record, Task
-from windlass.cluster.gangs import GROUP_LABEL, TOTAL_ANNOTATION
+from windlass.cluster.workloads.build import TOTAL_COUNT
+from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.engine import EngineConfig
 from windlass.model.meta import ObjectMeta
 from windlass.model.pod import Pod
@@ -37,7 +38,7 @@ def task(
     labels = {QUEUE_LABEL: queue} if queue else {}
     annotations = {}
     if pods > 1:
-        labels[GROUP_LABEL], annotations[TOTAL_ANNOTATION] = name, str(pods)
+        labels[KUEUE_GROUP], annotations[TOTAL_COUNT] = name, str(pods)
     made = tuple(
         Pod(
             metadata=ObjectMeta(name=f"{name}-{index}", labels=labels, annotations=annotations),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reference.park import Desk, gpu_node, pod
 from reference.parks import parks, queues, running
+from windlass.model.plan import Plan
 from windlass.placement.explain.advisor import MOST_EXPLAINED
 
 
@@ -14,32 +16,30 @@ from windlass.placement.explain.advisor import MOST_EXPLAINED
 @given(st.data())
 def test_every_hold_can_be_explained(data):
     nodes = data.draw(parks())
-    desk = Desk(*nodes, *data.draw(running(nodes)), *data.draw(queues()))
-    plan = desk.plan()
-    plain, explained = list(plan.holds), list(plan.explained)
-    assert [hold.workload for hold in explained] == [hold.workload for hold in plain]
-    assert all(one.verdict.code == other.verdict.code for one, other in zip(explained, plain, strict=True))
-    for hold in explained:
+    objects = (*nodes, *data.draw(running(nodes)), *data.draw(queues()))
+    plain, plan = Desk(*objects).plan(), Desk(*objects, explain=MOST_EXPLAINED).plan()
+    assert [hold.workload for hold in plan.holds] == [hold.workload for hold in plain.holds]
+    for hold, other in zip(plan.holds, plain.holds, strict=True):
+        assert hold.verdict.is_explained
+        assert not other.verdict.is_explained
+        assert hold.verdict.code == other.verdict.code
         assert hold.verdict.message
         assert hold.verdict.public_message
-    assert list(plan.holds) == plain
-    again = desk.plan()
-    assert (list(again.binds), list(again.holds)) == (list(plan.binds), plain)
-    count = len(again.holds)
-    assert [again.holds.explained(i) for i in reversed(range(count))] == explained[::-1]
+    assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
 
 
 def test_what_is_tried_for_one_is_undone_before_the_next():
     waiting = [pod("a", 8), pod("b", 8, cpu="2")]
-    desk = Desk(gpu_node("n0", 8), pod("p", 1, on="n0"), *waiting)
-    told = [hold.verdict.changes[0].text for hold in desk.plan().explained]
+    desk = Desk(gpu_node("n0", 8), pod("p", 1, on="n0"), *waiting, explain=MOST_EXPLAINED)
+    told = [hold.verdict.changes[0].text for hold in desk.plan().holds]
     assert told == ["with 7 GPUs a pod instead of 8"] * 2
 
 
 def test_only_the_first_holds_are_explained_and_equal_ones_alike():
     waiting = [pod(f"w{i:02}", 8, cpu=f"{100 + i % 2}m") for i in range(MOST_EXPLAINED + 2)]
-    plan = Desk(gpu_node("n0", 8), pod("p", 1, on="n0"), *waiting).plan()
-    explained = [hold.verdict for hold in plan.explained]
+    plan = Desk(gpu_node("n0", 8), pod("p", 1, on="n0"), *waiting, explain=MOST_EXPLAINED).plan()
+    explained = [hold.verdict for hold in plan.holds]
     assert all(verdict.changes == explained[0].changes for verdict in explained[:MOST_EXPLAINED])
     assert not any(verdict.limits or verdict.changes for verdict in explained[MOST_EXPLAINED:])
+    assert [verdict.is_explained for verdict in explained] == [True] * MOST_EXPLAINED + [False] * 2
     assert {verdict.code for verdict in explained} == {"GPU_FULL"}

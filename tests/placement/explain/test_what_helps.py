@@ -17,7 +17,7 @@ QUEUED = {"labels": {"kueue.x-k8s.io/queue-name": "q"}}
 
 def verdict(workload: str, *objects: Tree) -> Verdict:
     plan, _ = planned(*objects)
-    return next(hold.verdict for hold in plan.explained if hold.workload == workload)
+    return next(hold.verdict for hold in plan.holds if hold.workload == workload)
 
 
 def queue(resources: dict[str, int], **spec: Any) -> list[Tree]:
@@ -159,7 +159,7 @@ def test_what_can_not_ever_fit_is_promised_no_time():
 
 def test_pods_that_start_in_the_same_decision_stand_in_the_way_too():
     plan, _ = planned(*TWO_NODES, *[pod(f"p-{i}") for i in range(3)])
-    (hold,) = plan.explained
+    (hold,) = plan.holds
     assert hold.verdict.relief is not None
     assert hold.verdict.relief.names == ("default/p-0",)
     assert hold_document(hold)["estimate"]["basis"]

@@ -27,8 +27,9 @@ from windlass.bench.claims.parks import rack_park
 from windlass.bench.claims.queues import QUEUE_LABEL, QueueSpec, queue_objects
 from windlass.bench.section import Column, Row, Section
 from windlass.cluster.delta import Put
-from windlass.cluster.gangs import GROUP_LABEL, TOTAL_ANNOTATION
 from windlass.cluster.store import Store
+from windlass.cluster.workloads.build import TOTAL_COUNT
+from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.engine import EngineConfig, decide
 from windlass.model.meta import ObjectMeta
 from windlass.model.node import Node
@@ -135,7 +136,7 @@ def place(nodes: Sequence[Node], pods: Sequence[Pod], policy: str, seed: int) ->
     ranks = Draws(seed, 1).permutation(len(nodes)).tolist()
     store = Store({node.name: rank for node, rank in zip(nodes, ranks, strict=True)})
     store.apply(map(Put, nodes))
-    if any(GROUP_LABEL in pod.metadata.labels for pod in pods):
+    if any(KUEUE_GROUP in pod.metadata.labels for pod in pods):
         store.apply(map(Put, queue_objects([QueueSpec("train", 8 * len(nodes))])))
     store.apply(Put(pod) for pod in _others(nodes, seed))
     store.apply(map(Put, pods))
@@ -149,8 +150,8 @@ def place(nodes: Sequence[Node], pods: Sequence[Pod], policy: str, seed: int) ->
 
 
 def _pods(pods: int, gpus: int, rack: bool = False) -> list[Pod]:
-    annotations = {TOTAL_ANNOTATION: str(pods), REQUIRED: RACK} if rack else {}
-    labels = {GROUP_LABEL: "job", QUEUE_LABEL: "train"} if rack else {}
+    annotations = {TOTAL_COUNT: str(pods), REQUIRED: RACK} if rack else {}
+    labels = {KUEUE_GROUP: "job", QUEUE_LABEL: "train"} if rack else {}
     amount = {"nvidia.com/gpu": str(gpus)}
     return [
         Pod(

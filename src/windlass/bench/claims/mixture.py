@@ -14,7 +14,8 @@ from windlass.bench.claims.parks import GPUS_A_NODE
 from windlass.bench.claims.queues import QUEUE_LABEL
 from windlass.bench.claims.stage import Outage
 from windlass.bench.claims.tasks import Task
-from windlass.cluster.gangs import GROUP_LABEL, TOTAL_ANNOTATION
+from windlass.cluster.workloads.build import TOTAL_COUNT
+from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.model.meta import LabelSelector, ObjectMeta
 from windlass.model.node import Node
 from windlass.model.pod import Pod, TopologySpreadConstraint
@@ -132,8 +133,8 @@ def _training(mixture: Mixture, seed: int, near: bool) -> Iterator[Task]:
         labels = {TIER: TRAINING, QUEUE_LABEL: TRAINING}
         annotations = {PREFERRED: RACK} if near else {}
         if pods > 1:
-            labels[GROUP_LABEL] = name
-            annotations[TOTAL_ANNOTATION] = str(pods)
+            labels[KUEUE_GROUP] = name
+            annotations[TOTAL_COUNT] = str(pods)
         members = tuple(_pod(f"{name}-{index}", size, labels, annotations) for index in range(pods))
         duration = int(seconds[number])
         yield Task(name, members, arrivals[number], duration, TRAINING, TRAINING_CHECKPOINT, TRAINING_RESTART)

@@ -20,7 +20,8 @@ from windlass.bench.claims.queues import QUEUE_LABEL, QueueSpec, queue_objects
 from windlass.bench.claims.stage import Settings, Stage
 from windlass.bench.claims.tasks import Record, Task
 from windlass.bench.section import Column, Row, Section
-from windlass.cluster.gangs import GROUP_LABEL, TOTAL_ANNOTATION
+from windlass.cluster.workloads.build import TOTAL_COUNT
+from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.engine import EngineConfig
 from windlass.model.meta import ObjectMeta
 from windlass.model.pod import Pod
@@ -186,8 +187,8 @@ def _task(job: Job, kind: str, queue: str, checkpoint: int, templates: Templates
     labels = {QUEUE_LABEL: queue}
     annotations: dict[str, str] = {}
     if len(parts) > 1:
-        labels[GROUP_LABEL] = job.name
-        annotations = {TOTAL_ANNOTATION: str(len(parts))}
+        labels[KUEUE_GROUP] = job.name
+        annotations = {TOTAL_COUNT: str(len(parts))}
     pods = tuple(
         Pod(
             metadata=ObjectMeta(name=f"{job.name}-{index}", labels=labels, annotations=annotations),

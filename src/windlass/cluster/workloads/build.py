@@ -330,7 +330,7 @@ def _assembled(parts: Parts, members: Members, inputs: Inputs) -> Workload:
         started_at=_first_start(members),
         checkpoint_at=checkpoint_of(identity.metadata, members.pods),
         restart_seconds=declared_restart([identity.metadata, *(pod.metadata for pod in members.pods)]),
-        evictable=is_evictable(identity, members.pods),
+        evictable=is_evictable(identity.metadata, members.pods),
         evictions=evictions_of(identity.metadata, members.pods),
         promised=admission is None and is_promised(members.pods),
     )
@@ -370,7 +370,7 @@ def _incomplete(there: int, wanted: int) -> Hold:
 
 def _shared_metadata(pods: Sequence[Pod]) -> ObjectMeta:
     """What the oldest pod of a group says for all of them; a group without an object has no uid of its own."""
-    oldest = min(pods, key=lambda pod: (pod.metadata.creation_timestamp, len(pod.key), pod.key))
+    oldest = min(pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.key))
     return msgspec.structs.replace(oldest.metadata, owner_references=())
 
 

@@ -130,9 +130,9 @@ def is_promised(pods: Sequence[Pod]) -> bool:
     return any(pod.status.nominated_node_name and not pod.is_bound for pod in pods)
 
 
-def is_evictable(identity: Identity, pods: Sequence[Pod]) -> bool:
+def is_evictable(metadata: ObjectMeta, pods: Sequence[Pod]) -> bool:
     """Volcano's mark for work that is not to be preempted."""
-    marks = [identity.metadata, *(pod.metadata for pod in pods)]
+    marks = [metadata, *(pod.metadata for pod in pods)]
     return not any(
         "false" in (one.annotations.get(PREEMPTABLE), one.labels.get(PREEMPTABLE)) for one in marks
     )

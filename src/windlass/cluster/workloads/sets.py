@@ -26,11 +26,7 @@ _SHAPING = (FRACTION, FRACTION_DEVICES, MEMORY, TRACE_COUNT, TRACE_MILLI, TRACE_
 
 def member_order(pods: Sequence[Pod]) -> tuple[Pod, ...]:
     """Those on nodes first, the rest by age and name."""
-    return tuple(
-        sorted(
-            pods, key=lambda pod: (not pod.is_bound, pod.metadata.creation_timestamp, len(pod.key), pod.key)
-        )
-    )
+    return tuple(sorted(pods, key=lambda pod: (not pod.is_bound, pod.metadata.creation_timestamp, pod.key)))
 
 
 def template_of(pod: Pod) -> Pod:
@@ -47,7 +43,7 @@ def template_of(pod: Pod) -> Pod:
 def sets_of_group(pods: Sequence[Pod], topology: TopologyRequest | None) -> tuple[PodSet, ...]:
     """One set for each shape of pod, in the order in which the pods came."""
     by_shape: dict[bytes, list[Pod]] = {}
-    for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp, len(pod.key), pod.key)):
+    for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.key)):
         by_shape.setdefault(_shape(pod), []).append(pod)
     names = _names([members[0] for members in by_shape.values()])
     made = []

@@ -45,7 +45,8 @@ SINGLE_KINDS = frozenset(
 }
 """Kinds whose pods have nothing to do with one another."""
 MOST_NOTED = 3
-_TELLING_LABELS = (QUEUE_NAME, PREBUILT_WORKLOAD, *COSCHEDULING_GROUPS)
+_TELLING_LABELS = (QUEUE_NAME, PREBUILT_WORKLOAD, KUEUE_GROUP, *COSCHEDULING_GROUPS)
+_TELLING_ANNOTATIONS = (VOLCANO_GROUP, KUEUE_WORKLOAD, KUEUE_GROUP)
 
 
 class UnitKey(msgspec.Struct, frozen=True):
@@ -190,12 +191,11 @@ def notes_of(ungrouped: Mapping[Ungrouped, Collection[str]]) -> list[str]:
 
 
 def says_where_it_belongs(pod: Pod) -> bool:
-    """Whether the pod alone tells that it is in a queue, in a group, or of an owner whose pods may start together; a
-    Kueue group that is nothing but a label and its total is known without a book."""
+    """Whether the pod alone tells that it is in a queue, in a group, or of an owner whose pods may start together."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     if pod.spec.scheduling_group is not None or any(label in labels for label in _TELLING_LABELS):
         return True
-    if VOLCANO_GROUP in annotations or KUEUE_WORKLOAD in annotations:
+    if any(name in annotations for name in _TELLING_ANNOTATIONS):
         return True
     owner = controller_of(pod.metadata)
     if owner is None:

@@ -19,7 +19,6 @@ from windlass.model.configuration import Settings
 from windlass.model.errors import InputError
 from windlass.model.node import Node
 from windlass.model.objects import decode_object
-from windlass.model.plan import ExplainableHolds
 from windlass.model.verdict import Verdict
 from windlass.planner import engine_plan
 
@@ -91,11 +90,7 @@ class Around:
             plan, _ = engine_plan([*self.evidence.objects, *fresh], Settings(), self.now)
         except InputError:
             return {}  # something of the cluster can't be read: nodes are judged one by one then
-        return {
-            hold.workload: plan.holds.explained(place).verdict
-            for place, hold in enumerate(plan.holds)
-            if hold.workload in mine and isinstance(plan.holds, ExplainableHolds)
-        }
+        return {hold.workload: hold.verdict for hold in plan.holds if hold.workload in mine}
 
     @cached_property
     def _by_kind(self) -> dict[str, list[Manifest]]:

@@ -29,7 +29,6 @@ from windlass.placement.defrag.quick import QuickMoves, Rescue
 from windlass.placement.defrag.terms import Limits, Movable, Park
 from windlass.placement.explain.advisor import IN_PIECES
 from windlass.placement.explain.aftermath import Aftermath
-from windlass.placement.explain.holds import ExplainedHolds
 from windlass.placement.explain.trials import Choices, Trials
 from windlass.placement.grants import GrantReader
 from windlass.placement.timeplan.guard import GuardedSite
@@ -66,13 +65,12 @@ def with_moves(plan: Plan, make: Callable[[], Aftermath], policy: Defragmentatio
         found = _Mover(after, list(plan.holds), policy).run()
     if not found.starts:
         return plan
-    assert isinstance(plan.holds, ExplainedHolds)
     return msgspec.structs.replace(
         plan,
-        binds=[*plan.binds, *found.binds],
-        holds=plan.holds.without(found.starts),
-        admits=[*plan.admits, *found.admits],
-        evicts=[*plan.evicts, *found.evicts],
+        binds=(*plan.binds, *found.binds),
+        holds=tuple(hold for hold in plan.holds if hold.workload not in found.starts),
+        admits=(*plan.admits, *found.admits),
+        evicts=(*plan.evicts, *found.evicts),
     )
 
 

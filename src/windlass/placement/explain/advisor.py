@@ -1,7 +1,7 @@
-"""Verdicts with what would help in them, worked out when they are read.
+"""Verdicts with what would help in them.
 
-Made by `engine` with every plan, for `ExplainedHolds`. Two questions: `refined` tells full from fragmented and is
-cheap; `explained` works out everything else, for the first holds of a plan.
+Made by `engine` with every decision. Two questions: `refined` tells full from fragmented and is cheap; `explained`
+works out everything else, for the first holds of a plan.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from windlass.cluster.pods import UNREADABLE
 from windlass.model.decision import Hold
 from windlass.model.errors import InputError
+from windlass.model.plan import Plan
 from windlass.model.reasons import POD_REASONS, RESERVED_FOR_OTHERS
 from windlass.model.verdict import Verdict, in_words
 from windlass.model.workload import Workload
@@ -27,7 +29,9 @@ from windlass.placement.explain.offers import Offers
 from windlass.placement.explain.relief import relief_of
 from windlass.placement.explain.remedies import remedy_of
 from windlass.placement.explain.trials import Budget
+from windlass.placement.gang import Part
 from windlass.placement.neighbours import needs_neighbours
+from windlass.placement.overlay import Overlay
 from windlass.placement.verdicts import reason_of
 from windlass.queueing.outcome import BEHIND_HEAD, QUEUE_MISSING, TOPOLOGY_NOFIT
 from windlass.queueing.site import PodSetChoice
@@ -46,8 +50,9 @@ replace = msgspec.structs.replace
 
 
 class Advisor:
-    def __init__(self, make: Callable[[], Aftermath]) -> None:
-        self._make = make
+    def __init__(self, overlay: Overlay, make: Callable[[], Aftermath]) -> None:
+        """`make` gives the decision as it was left; it is called only if something has to be tried on that."""
+        self._overlay, self._make = overlay, make
         self._made: Aftermath | None = None
         self._offers: Offers | None = None
         self._budget: Budget | None = None
@@ -66,24 +71,27 @@ class Advisor:
             self._budget = Budget(self._made.overlay.snapshot.facts.size)
         return self._made
 
+    # GPUs that are free in pieces are another matter than GPUs that are in use
+
+    def refined_lone(self, verdict: Verdict, row: int) -> Verdict:
+        """Of a pod on its own, by its row; asked once for pods of one shape."""
+        number = int(self._overlay.snapshot.pods.shape[row])
+        if verdict.code != GPU_FULL or number == UNREADABLE:
+            return verdict
+        if number not in self._by_shape:
+            shape, everywhere = self._overlay.snapshot.shapes[number], np.ones(verdict.nodes, dtype=np.bool_)
+            part = Part("main", 1, self._overlay.snapshot.pods.objects[row], shape)
+            self._by_shape[number] = GpuSums(self._overlay, [part], everywhere).are_fragmented
+        return replace(verdict, code=GPU_FRAGMENTED) if self._by_shape[number] else verdict
+
     def refined(self, hold: Hold) -> Hold:
-        """GPUs that are free in pieces are another matter than GPUs that are in use."""
+        """Of a workload; asked once for those that ask for the same."""
         if hold.verdict.code != GPU_FULL:
             return hold
-        if not self._is_fragmented(hold.workload):
+        piece = self._after.piece(hold.workload)
+        if piece is None or not self._is_in_pieces(piece):
             return hold
         return replace(hold, verdict=replace(hold.verdict, code=GPU_FRAGMENTED))
-
-    def _is_fragmented(self, key: str) -> bool:
-        """Asked once for pods of one shape, and for workloads that ask for the same."""
-        shape = self._after.shape_of_pod(key)
-        if shape is not None and shape in self._by_shape:
-            return self._by_shape[shape]
-        piece = self._after.piece(key)
-        found = piece is not None and self._is_in_pieces(piece)
-        if shape is not None:
-            self._by_shape[shape] = found
-        return found
 
     def _is_in_pieces(self, piece: Workload) -> bool:
         plain = tuple(PodSetChoice(one.name, one.count, {}) for one in piece.pod_sets)
@@ -94,17 +102,28 @@ class Advisor:
             self._by_request[asked] = GpuSums(self._after.overlay, parts, among).are_fragmented
         return self._by_request[asked]
 
+    # What would help
+
+    def explain(self, plan: Plan, most: int) -> Plan:
+        """The plan with its first holds explained, so many at the most; to be called before the next decision."""
+        if not most or not plan.holds:
+            return plan
+        first = (self.explained(hold) for hold in plan.holds[:most])
+        return replace(plan, holds=(*first, *plan.holds[most:]))
+
     def explained(self, hold: Hold) -> Hold:
-        """With everything that was asked for in the verdict."""
+        """With everything in its verdict that binds it and would help. Trials are counted over all holds, so that the
+        first ones have to be asked about first."""
         piece = self._after.piece(hold.workload)
-        if piece is None or not self._after.is_current:
-            return hold
+        assert self._after.is_current, "another decision has used the table since"
+        if piece is None:
+            return replace(hold, verdict=replace(hold.verdict, is_explained=True))
         self._after.use_kernels()
         try:
             with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
                 return replace(hold, verdict=self._verdict(piece, hold.verdict))
-        except InputError:
-            return hold  # what it asks for can't be read, and that is what it is held for
+        except InputError:  # what it asks for can't be read, and that is what it is held for
+            return replace(hold, verdict=replace(hold.verdict, is_explained=True))
 
     def _verdict(self, piece: Workload, verdict: Verdict) -> Verdict:
         """Once for all that ask for the same and are held for the same."""
@@ -114,7 +133,7 @@ class Advisor:
             advice = self._advice(Case(self._after, piece, verdict, self._budget))
             if key:
                 self._known[key] = advice
-        return replace(verdict, **advice)
+        return replace(verdict, is_explained=True, **advice)
 
     def _request(self, piece: Workload, verdict: Verdict) -> bytes:
         """Equal for workloads that get the same advice; empty where that can't be said."""

@@ -14,9 +14,8 @@ import numpy as np
 
 from windlass import jit
 from windlass.cluster.facts import Bools
-from windlass.cluster.pods import PENDING, UNREADABLE
+from windlass.cluster.pods import UNREADABLE
 from windlass.cluster.workloads.facts import Identity, run_limit
-from windlass.cluster.workloads.sets import sets_of_group
 from windlass.model.configuration import ResourceRules
 from windlass.model.pod import Pod
 from windlass.model.times import seconds_of
@@ -119,25 +118,10 @@ class Aftermath:
         snapshot = self.overlay.snapshot
         row = self.site.seats.row_of(key)
         if row is None:
-            return self._gang(key)
+            return None
         return (
             None if int(snapshot.pods.shape[row]) == UNREADABLE else lone_workload(snapshot.pods.objects[row])
         )
-
-    def _gang(self, key: str) -> Workload | None:
-        """A gang that is nothing but the label on its pods."""
-        snapshot = self.overlay.snapshot
-        numbers = [number for number, gang in enumerate(snapshot.gangs) if gang.key == key]
-        rows = np.flatnonzero(np.isin(snapshot.pods.group, numbers) & (snapshot.pods.node == PENDING))
-        members = [snapshot.pods.objects[row] for row in rows.tolist() if snapshot.pods.alive[row]]
-        if not members:
-            return None
-        return Workload(key, "PodGroup", sets_of_group(members, None), priority=members[0].spec.priority)
-
-    def shape_of_pod(self, key: str) -> int | None:
-        """The number of its shape, for a pod that is on its own."""
-        row = None if key in self.pieces else self.site.seats.row_of(key)
-        return None if row is None else int(self.overlay.snapshot.pods.shape[row])
 
     def nodes_of_queue(self, piece: Workload) -> Bools:
         """Nodes of the flavors that its queue has; all nodes where it is in none."""

@@ -1,48 +1,35 @@
-"""The holds of a plan, made as they are read, and explained where that is asked for.
+"""The holds of pods on their own, out of what the deciding pass has counted.
 
-`engine` chains here what lone pods and workloads are held for; `Plan.holds` is one of these.
+`engine` calls it once everything is placed. Pods of one shape that were refused at the same moment share a verdict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+import numpy as np
 
+from windlass.cluster.snapshot import Snapshot
+from windlass.cluster.state import Ints
 from windlass.model.decision import Hold
-from windlass.model.plan import ExplainableHolds
-from windlass.placement.explain.advisor import MOST_EXPLAINED, Advisor
+from windlass.model.verdict import Verdict
+from windlass.placement.explain.advisor import Advisor
+from windlass.placement.place import Placed
 
 
-class ExplainedHolds(ExplainableHolds):
-    def __init__(self, parts: Sequence[Sequence[Hold]], advisor: Advisor) -> None:
-        self._parts, self._advisor = parts, advisor
-        self._explained: list[Hold] = []
-
-    def __len__(self) -> int:
-        return sum(map(len, self._parts))
-
-    def _at(self, index: int) -> Hold:
-        return self._advisor.refined(self._plain(index))
-
-    def explained(self, index: int) -> Hold:
-        """Those before it are explained first: what is left of the budget must not depend on who is asked about."""
-        if index >= MOST_EXPLAINED:
-            return self[index]
-        while len(self._explained) <= index:
-            self._explained.append(self._advisor.explained(self[len(self._explained)]))
-        return self._explained[index]
-
-    def without(self, workloads: Container[str]) -> ExplainedHolds:
-        """Those of other workloads."""
-        return ExplainedHolds([[hold for hold in self if hold.workload not in workloads]], self._advisor)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]  # like any other list
-
-    def _plain(self, index: int) -> Hold:
-        for part in self._parts:
-            if index < len(part):
-                return part[index]
-            index -= len(part)
-        raise IndexError(index)
+def lone_holds(snapshot: Snapshot, queue: Ints, placed: Placed, advisor: Advisor) -> list[Hold]:
+    """One for every pod of the queue (rows of the snapshot) that found no node."""
+    objects = snapshot.pods.objects
+    known: dict[int, Verdict] = {}
+    holds = []
+    for position in np.flatnonzero(placed.node < 0).tolist():
+        row = int(queue[position])
+        key = objects[row].key
+        held = placed.held.get(position)
+        if held is not None:
+            detail = snapshot.unreadable.get(key, held.kube)
+            holds.append(Hold(key, Verdict(code=held.code, nodes=snapshot.facts.size, detail=detail)))
+            continue
+        refusal = int(placed.refusal[position])
+        if refusal not in known:
+            known[refusal] = advisor.refined_lone(placed.refusals[refusal].verdict(), row)
+        holds.append(Hold(key, known[refusal]))
+    return holds

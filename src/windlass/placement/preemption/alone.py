@@ -1,6 +1,6 @@
 """Lone pods in order, of which a refused one may take the place of others.
 
-`engine.decide` hands over the queue. Runs of it go through the same fast loop as without preemption. At the first unit
+`engine.decide` hands over the queue. Runs of it go through the same fast loop as without preemption. At the first pod
 that is refused and could have a place if others went, everything behind it is undone, it gets its place, and the loop
 goes on behind it, in short runs at first: so a pod of lower rank never takes what one before it needs.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from windlass.cluster.pods import UNREADABLE
+from windlass.cluster.state import Ints
 from windlass.model.reasons import Reason
 from windlass.placement.overlay import Overlay
 from windlass.placement.place import Placed, Placer, table_rows
@@ -17,25 +18,24 @@ from windlass.placement.preemption.context import Preemption, preemption_policy
 from windlass.placement.preemption.slots import Ask
 from windlass.placement.preemption.units import Unit
 from windlass.placement.verdicts import Refusal
-from windlass.queueing.order import Queue
 
 SHORT_RUN = 16
-"""Units after one that has preempted; doubled for every run without another."""
+"""Pods after one that has preempted; doubled for every run without another."""
 
 
-def place_alone(overlay: Overlay, queue: Queue, preemption: Preemption) -> Placed:
-    """What became of the queue; victims are off the overlay and settled with `preemption`."""
+def place_alone(overlay: Overlay, queue: Ints, preemption: Preemption) -> Placed:
+    """What became of the pods in these rows; victims are off the overlay and settled with `preemption`."""
     pods = overlay.snapshot.pods
-    if not len(queue.rows) or not preemption.possible(int(pods.priority[queue.rows].max()), ""):
+    if not len(queue) or not preemption.possible(int(pods.priority[queue].max()), ""):
         return Placer(overlay, queue).run()
     return _Preempting(overlay, queue, preemption).run()
 
 
 class _Preempting:
-    def __init__(self, overlay: Overlay, queue: Queue, preemption: Preemption) -> None:
+    def __init__(self, overlay: Overlay, queue: Ints, preemption: Preemption) -> None:
         self._overlay, self._queue, self._preemption = overlay, queue, preemption
         self._pods = overlay.snapshot.pods
-        entries = len(queue.rows)
+        entries = len(queue)
         self._node = np.full(entries, -1, dtype=np.int64)
         self._grant = np.zeros(entries, dtype=np.uint64)
         self._refusal = np.full(entries, -1, dtype=np.int64)
@@ -46,18 +46,18 @@ class _Preempting:
         """(table row, priority) for which nobody who could go would help; room only gets less."""
 
     def run(self) -> Placed:
-        first, end = 0, len(self._queue.units) - 1
+        first, end = 0, len(self._queue)
         length = end
         while first < end:
             stop = min(end, first + length)
             before = self._overlay.checkpoint()
-            part = Placer(self._overlay, self._slice(first, stop)).run()
+            part = Placer(self._overlay, self._queue[first:stop]).run()
             turned = self._first_that_may(first, part)
             if turned is None:
                 self._keep(first, stop, part)
                 first, length = stop, 2 * length
                 continue
-            placed = part.node[: self._at(turned) - self._at(first)] >= 0
+            placed = part.node[: turned - first] >= 0
             self._overlay.rollback(before + int(np.count_nonzero(placed)))
             self._keep(first, turned + 1, part)
             first, length = turned + 1, SHORT_RUN
@@ -68,16 +68,8 @@ class _Preempting:
                 first += int(found)
         return Placed(self._node, self._grant, self._refusal, self._refusals, self._held)
 
-    def _at(self, unit: int) -> int:
-        return int(self._queue.units[unit])
-
-    def _slice(self, first: int, stop: int) -> Queue:
-        units = self._queue.units[first : stop + 1]
-        return Queue(self._queue.rows[units[0] : units[-1]], units - units[0], ())
-
-    def _keep(self, first: int, stop: int, part: Placed) -> None:
-        """What became of these units in a run that began with the first of them."""
-        start, end = self._at(first), self._at(stop)
+    def _keep(self, start: int, end: int, part: Placed) -> None:
+        """What became of these pods in a run that began with the first of them."""
         count, known = end - start, len(self._refusals)
         self._node[start:end] = part.node[:count]
         self._grant[start:end] = part.grant[:count]
@@ -87,64 +79,47 @@ class _Preempting:
         self._held.update({start + at: held for at, held in part.held.items() if at < count})
 
     def _first_that_may(self, first: int, part: Placed) -> int | None:
-        """The first unit that was refused by all nodes, and may preempt, and to which it could help."""
-        start = self._at(first)
-        refused = np.flatnonzero((part.node < 0) & (part.refusal >= 0)) + start
-        units = np.unique(np.searchsorted(self._queue.units, refused, side="right") - 1)
-        return next((unit for unit in units.tolist() if self._may(unit)), None)
+        """The first pod that was refused by all nodes, and may preempt, and to which it could help."""
+        refused = np.flatnonzero((part.node < 0) & (part.refusal >= 0)) + first
+        return next((at for at in refused.tolist() if self._may(at)), None)
 
-    def _may(self, unit: int) -> bool:
-        asks = self._asks(unit)
-        if asks is None:
+    def _may(self, at: int) -> bool:
+        ask = self._ask(at)
+        return ask is not None and (ask.row, ask.priority) not in self._hopeless
+
+    def _ask(self, at: int) -> Ask | None:
+        """None where the pod may not preempt, or can't be read."""
+        row = int(self._queue[at])
+        pod, number, priority = (
+            self._pods.objects[row],
+            int(self._pods.shape[row]),
+            int(self._pods.priority[row]),
+        )
+        policy = preemption_policy(pod, self._overlay.snapshot.system.non_preempting)
+        if number == UNREADABLE or not self._preemption.possible(priority, policy):
+            return None
+        return Ask(pod, self._overlay.snapshot.shapes[number], int(self._rows[at]), priority)
+
+    def _is_like(self, at: int, other: int) -> bool:
+        """Two pods of one shape and priority, both of which may preempt."""
+        mine, theirs = self._ask(at), self._ask(other)
+        if mine is None or theirs is None:
             return False
-        kinds = {(ask.row, ask.priority) for ask in asks}
-        return kinds.isdisjoint(self._hopeless)
+        return (mine.row, mine.priority) == (theirs.row, theirs.priority)
 
-    def _asks(self, unit: int) -> list[Ask] | None:
-        """None where somebody of the unit may not preempt, or can't be read."""
-        rows = self._queue.rows[self._at(unit) : self._at(unit + 1)].tolist()
-        never = self._overlay.snapshot.system.non_preempting
-        asks = []
-        for at, row in enumerate(rows, start=self._at(unit)):
-            pod, number = self._pods.objects[row], int(self._pods.shape[row])
-            priority = int(self._pods.priority[row])
-            if number == UNREADABLE or not self._preemption.possible(priority, preemption_policy(pod, never)):
-                return None
-            asks.append(Ask(pod, self._overlay.snapshot.shapes[number], int(self._rows[at]), priority))
-        return asks
-
-    def _is_like(self, unit: int, other: int) -> bool:
-        """Two lone pods of one shape and priority, both of which may preempt."""
-        alone = all(self._at(one + 1) - self._at(one) == 1 for one in (unit, other))
-        mine, theirs = (self._asks(unit), self._asks(other)) if alone else (None, None)
-        if not mine or not theirs:
-            return False
-        return (mine[0].row, mine[0].priority) == (theirs[0].row, theirs[0].priority)
-
-    def _preempt(self, unit: int) -> bool:
-        """A place for every pod of the unit, or none."""
-        asks = self._asks(unit) or []
+    def _preempt(self, at: int) -> bool:
+        """A place at the cost of others, if there is one."""
+        ask = self._ask(at)
+        assert ask is not None, "only pods that may preempt are asked"
         for _ in self._preemption.attempts():
             before = self._overlay.checkpoint()
             units: list[Unit] = []
-            if all(self._place(ask, self._at(unit) + i, units) for i, ask in enumerate(asks)):
-                self._preemption.settle(units, self._name(unit))
+            placing = self._preemption.take_place(ask, self._overlay.snapshot.decisions + at, units)
+            if placing is not None:
+                self._node[at], self._grant[at] = placing.node, placing.grant
+                self._preemption.settle(units, ask.pod.key)
                 return True
             self._overlay.rollback(before)
             self._preemption.comes_back(units)
-            self._node[self._at(unit) : self._at(unit + 1)] = -1
-        if len(asks) == 1:
-            self._hopeless.add((asks[0].row, asks[0].priority))
+        self._hopeless.add((ask.row, ask.priority))
         return False
-
-    def _place(self, ask: Ask, at: int, units: list[Unit]) -> bool:
-        placing = self._preemption.take_place(ask, self._overlay.snapshot.decisions + at, units)
-        if placing is None:
-            return False
-        self._node[at], self._grant[at] = placing.node, placing.grant
-        return True
-
-    def _name(self, unit: int) -> str:
-        row = int(self._queue.rows[self._at(unit)])
-        group = int(self._pods.group[row])
-        return self._overlay.snapshot.gangs[group].key if group >= 0 else self._pods.objects[row].key

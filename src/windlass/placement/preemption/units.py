@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from windlass.cluster.pods import ALONE, UNREADABLE
+from windlass.cluster.pods import UNREADABLE
 from windlass.cluster.snapshot import Snapshot
-from windlass.cluster.workloads.facts import declared_restart
+from windlass.cluster.workloads.facts import declared_restart, is_evictable
 from windlass.cluster.workloads.holding import started
 from windlass.model.kueue.workloads import LAST_CHECKPOINT
 from windlass.model.pod import Pod
@@ -89,16 +89,10 @@ class _Finder:
         self._totals = snapshot.state.total.sum(axis=0).tolist()
 
     def of_pods(self) -> Iterator[Unit]:
-        """Where nothing but labels says which pods belong together."""
-        groups: dict[int, list[int]] = {}
+        """Where nothing says that any pods belong together."""
         for row in self._bound:
-            group = int(self._pods.group[row])
-            if group != ALONE:
-                groups.setdefault(group, []).append(row)
-            elif self._pods.priority[row] < self._below:
+            if self._pods.priority[row] < self._below:
                 yield from self._unit(self._objects([row])[0].key, [row])
-        for group, rows in groups.items():
-            yield from self._unit(self._snapshot.gangs[group].key, rows)
 
     def of_workloads(self) -> Iterator[Unit]:
         known: set[int] = set()
@@ -171,7 +165,7 @@ class _Finder:
         since = since or max((started(pod) for pod in objects), default=0)
         if not rows or priority >= self._below or any(not _may_go(pod) for pod in objects):
             return
-        if not leaving and not self._is_old_enough(workload, since):
+        if not leaving and not (self._is_evictable(workload, objects) and self._is_old_enough(since)):
             return
         if any(int(self._pods.shape[row]) == UNREADABLE for row in rows):
             return
@@ -198,9 +192,11 @@ class _Finder:
     def _objects(self, rows: Sequence[int]) -> list[Pod]:
         return [self._pods.objects[row] for row in rows]
 
-    def _is_old_enough(self, workload: Workload | None, since: int) -> bool:
-        if workload is not None and not workload.evictable:
-            return False
+    @staticmethod
+    def _is_evictable(workload: Workload | None, pods: Sequence[Pod]) -> bool:
+        return workload.evictable if workload is not None else is_evictable(pods[0].metadata, pods)
+
+    def _is_old_enough(self, since: int) -> bool:
         least = self._config.min_run_seconds
         return not least or self._now - since >= least
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from windlass.cluster.snapshot import Snapshot
+from windlass.cluster.state import Ints
 from windlass.model.reasons import RESERVED_FOR_OTHERS
 from windlass.model.workload import Workload
 from windlass.placement.obstacles import Obstacles, try_seat
@@ -20,7 +21,6 @@ from windlass.placement.place import Placed, table_rows
 from windlass.placement.timeplan.room import Room
 from windlass.placement.timeplan.terms import TimeSettings, limit_of
 from windlass.placement.timeplan.walls import Wall
-from windlass.queueing.order import Queue
 
 MOST_PLANNED = 128
 """So many lone pods that wait get planned starts, where anything has a known end; of more, only those with a limit."""
@@ -91,7 +91,7 @@ def keep_free(room: Room, walls: Sequence[Wall]) -> Obstacles:
     return obstacles
 
 
-def note_reserved(overlay: Overlay, queue: Queue, placed: Placed, obstacles: Obstacles) -> None:
+def note_reserved(overlay: Overlay, queue: Ints, placed: Placed, obstacles: Obstacles) -> None:
     """Says of refused pods that would fit if nothing were kept free that this is why."""
     obstacles.take_down(overlay)
     refused = np.flatnonzero((placed.node < 0) & (placed.refusal >= 0))[:MOST_NOTED].tolist()
@@ -99,6 +99,6 @@ def note_reserved(overlay: Overlay, queue: Queue, placed: Placed, obstacles: Obs
         return
     rows = table_rows(overlay, queue)
     for position in refused:
-        pod = overlay.snapshot.pods.objects[int(queue.rows[position])]
+        pod = overlay.snapshot.pods.objects[int(queue[position])]
         if not overlay.reasons(pod, int(rows[position])).all():
             placed.held[position] = RESERVED_FOR_OTHERS

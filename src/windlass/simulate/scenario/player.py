@@ -20,6 +20,7 @@ from windlass.model.plan import Plan
 from windlass.model.requests import format_amount, node_quantities, pod_requests
 from windlass.model.times import duration_seconds
 from windlass.model.workload import Workload
+from windlass.placement.explain.advisor import MOST_EXPLAINED
 from windlass.planner import engine_config
 from windlass.simulate.scenario.carry import WITHOUT_OBJECT, Carrier
 from windlass.simulate.scenario.clock import START, stamp
@@ -52,8 +53,9 @@ class _Play:
         self.outcome = Outcome(scenario.name, scenario.file, document.title, document.story)
         self._world = World()
         self._carrier = Carrier(self._world, scenario.termination)
-        self._config, self._memo = engine_config(scenario.settings), Memo()
-        self._plan = Plan((), ())
+        self._config = msgspec.structs.replace(engine_config(scenario.settings), explain=MOST_EXPLAINED)
+        self._memo = Memo()
+        self._plan = Plan()
         self._notes: tuple[str, ...] = ()
         self._said: dict[str, str] = {}
         """Workload → what was last said about its waiting."""
@@ -243,7 +245,7 @@ class _Play:
         return None
 
     def _note_holds(self, now: int) -> None:
-        for hold in self._plan.explained:
+        for hold in self._plan.holds:
             text = hold_words(hold)
             if self._said.get(hold.workload) != text:
                 self._said[hold.workload] = text
@@ -275,7 +277,7 @@ class _Play:
     def _check(self, step: Step) -> None:
         assert step.expect is not None
         seen = self._seen(step.at)
-        holds = {hold.workload: hold for hold in self._plan.explained}
+        holds = {hold.workload: hold for hold in self._plan.holds}
         self._log(*check(step.expect, msgspec.structs.replace(seen, holds=holds)))
         self._carrier.evictions.clear()
         if step.expect.rest:

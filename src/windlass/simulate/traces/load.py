@@ -8,10 +8,12 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
+import msgspec
+
 from windlass.model.errors import InputError
 from windlass.model.node import Node
 from windlass.simulate.synthetic import make_synthetic
-from windlass.simulate.trace import Trace
+from windlass.simulate.trace import Trace, dated
 from windlass.simulate.traces.catalogue import TraceInfo, list_traces
 from windlass.simulate.traces.openb import load_openb
 from windlass.simulate.traces.recorded import load_helios, load_philly, load_philly_last
@@ -37,6 +39,13 @@ def load_trace(
     """
     if nodes is not None and not nodes:
         raise InputError("the park is empty: no node in it")
+    trace = _load(name, seed, traces_dir, nodes, replay)
+    return msgspec.structs.replace(trace, jobs=dated(trace.jobs))
+
+
+def _load(
+    name: str, seed: int | None, traces_dir: Path | None, nodes: tuple[Node, ...] | None, replay: str
+) -> Trace:
     family = name.partition("/")[0]
     if name.endswith(FILE_SUFFIXES):
         _refuse_replay(name, replay)

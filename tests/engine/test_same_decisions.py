@@ -1,0 +1,113 @@
+"""What may not matter doesn't: what else is in the cluster, in which order it came, and how things are called.
+
+The worlds hold lone pods, gangs in every form, queued work and running pods (`tests/invariants/crowds.py`). A plan is a
+value, so that every one of these is a comparison of plans. `WINDLASS_CROWDS` sets how many worlds; `WINDLASS_SEED`
+where they begin.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from random import Random
+
+import msgspec
+import pytest
+from tests.invariants.crowds import NOW, bystanders, crowd, longer_names, names_in, renamed
+
+from windlass import jit
+from windlass.cluster.delta import Put
+from windlass.cluster.store import Store
+from windlass.engine import Memo, decide
+from windlass.model.configuration import Settings
+from windlass.model.objects import decode_object
+from windlass.model.plan import Plan
+from windlass.model.priority import with_priorities
+from windlass.planner import engine_config, engine_plan
+
+COUNT = int(os.environ.get("WINDLASS_CROWDS", "60"))
+FIRST = int(os.environ.get("WINDLASS_SEED", "1"))
+SEEDS = range(FIRST, FIRST + COUNT)
+
+
+def planned(objects) -> Plan:
+    return engine_plan([decode_object(one) for one in objects], Settings(), NOW)[0]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_objects_that_nothing_refers_to_change_nothing(seed):
+    rng = Random(seed)
+    objects = crowd(rng)
+    expected = planned(objects)
+    others = bystanders(rng)
+    for number, one in enumerate(others):
+        assert planned([*objects, one]) == expected, one["kind"]
+        assert planned([one, *objects]) == expected, one["kind"]
+        if number % 3 == 0:
+            assert planned([*objects, *others]) == expected
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_order_of_the_objects_changes_nothing(seed):
+    rng = Random(seed)
+    objects = crowd(rng)
+    expected = planned(objects)
+    for _ in range(3):
+        rng.shuffle(objects)
+        assert planned(objects) == expected
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_other_names_in_the_same_order_change_nothing(seed):
+    objects = crowd(Random(seed))
+    names = longer_names(names_in(objects))
+    other = json.loads(renamed(json.dumps(objects), names))
+    expected = renamed(msgspec.json.encode(planned(objects)).decode(), names)
+    assert msgspec.json.decode(msgspec.json.encode(planned(other))) == msgspec.json.decode(expected)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_plan_survives_json(seed):
+    plan = planned(crowd(Random(seed)))
+    assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_compiled_and_warm_give_the_same_plan(seed, monkeypatch):
+    objects = [decode_object(one) for one in crowd(Random(seed))]
+    plain = engine_plan(objects, Settings(), NOW)[0]
+    config = msgspec.structs.replace(engine_config(Settings()), explain=32)
+    store, memo = Store(), Memo()
+    store.apply(Put(thing) for thing in with_priorities(objects))
+    snapshot = store.snapshot(NOW)
+    assert decide(snapshot, config, NOW, memo) == plain
+    assert decide(snapshot, config, NOW, memo) == plain, "warm"
+    for kernels in (jit.interpreted(), jit.compiled()):
+        monkeypatch.setattr(jit, "kernels", lambda small, made=kernels: made)
+        assert engine_plan(objects, Settings(), NOW)[0] == plain
+
+
+FRESH = """
+import json, sys, msgspec
+from windlass.model.configuration import Settings
+from windlass.model.objects import decode_object
+from windlass.planner import engine_plan
+for line in sys.stdin:
+    world = json.loads(line)
+    plan, _ = engine_plan([decode_object(one) for one in world["objects"]], Settings(), world["now"])
+    print(msgspec.json.encode(plan).decode())
+"""
+
+
+@pytest.mark.parametrize("hashes", ["1", "2"])
+def test_a_fresh_process_decides_the_same(hashes):
+    """Sets and dicts come in another order there."""
+    worlds = [{"objects": crowd(Random(seed)), "now": NOW} for seed in SEEDS]
+    told = "\n".join(json.dumps(world) for world in worlds)
+    env = {**os.environ, "PYTHONHASHSEED": hashes}
+    found = subprocess.run([sys.executable, "-c", FRESH], input=told, env=env, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    for world, line in zip(worlds, found.stdout.splitlines(), strict=True):
+        assert msgspec.json.decode(line, type=Plan) == planned(world["objects"])
