@@ -1,7 +1,9 @@
-"""The image of the project's own script and the Deployment that `windlass install` prints, on a real kubelet."""
+"""The image of the project's own script on a real kubelet, in the Deployment that `windlass install` prints and in the
+DaemonSet that `windlass install node` prints."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,17 +11,22 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from tests.cluster.api import Api, Object, until
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.images import BUSYBOX
 from tests.cluster.node import RealNode
 from tests.cluster.service_proxy import service_proxy
 from tests.live.scenes import pod
+from tests.node.machines import FLEET
 
+from windlass.cli.install import install
 from windlass.cli.install_manifests import Choices, everything
+from windlass.cli.install_node_manifests import HOST_PATHS
 
 ROOT = Path(__file__).parents[2]
 SYSTEM = "/api/v1/namespaces/windlass-system/pods"
+AGENTS = "/api/v1/namespaces/windlass-node/pods"
 PACKAGE = "opt/windlass/windlass/placement/kernels"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/windlass-system/leases/windlass-scheduler"
 
@@ -35,24 +42,25 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def installed(control_plane: ControlPlane, real_node: RealNode, image: Path) -> Iterator[Api]:
-    """What `windlass install` prints, applied as it is, where pods get tokens and find the API server."""
-    api = control_plane.api
+def field(control_plane: ControlPlane, real_node: RealNode, image: Path) -> Iterator[Api]:
+    """A cluster that knows the image, where pods get tokens and find the API server, and kube-scheduler places them."""
     real_node.import_image(image)
     peer = control_plane.scheduler()
     with control_plane.service_accounts(), service_proxy(control_plane):
         until(real_node.ready, 60, "the node is seen again")
         peer.start()
         try:
-            for one in everything(Choices()):
-                api.create(one)
-            yield api
+            yield control_plane.api
         finally:
             peer.stop()
 
 
+def pods_of(api: Api, path: str, component: str) -> list[Object]:
+    return api.items(path, labelSelector=f"app.kubernetes.io/component={component}")
+
+
 def replicas(api: Api) -> list[Object]:
-    return api.items(SYSTEM, labelSelector="app.kubernetes.io/component=scheduler")
+    return pods_of(api, SYSTEM, "scheduler")
 
 
 def is_ready(one: Object) -> bool:
@@ -61,7 +69,8 @@ def is_ready(one: Object) -> bool:
 
 
 def said(api: Api, one: Object) -> str:
-    return str(api.get(f"{SYSTEM}/{one['metadata']['name']}/log")["text"])
+    path = "/api/v1/namespaces/{namespace}/pods/{name}/log"
+    return str(api.get(path.format_map(one["metadata"]))["text"])
 
 
 def told(api: Api) -> str:
@@ -71,8 +80,10 @@ def told(api: Api) -> str:
     return yaml.safe_dump([one["status"] for one in replicas(api)]) + "\n".join(lines)
 
 
-def test_the_printed_deployment_runs_on_a_real_kubelet(installed: Api, real_node: RealNode) -> None:
-    api = installed
+def test_the_printed_deployment_runs_on_a_real_kubelet(field: Api, real_node: RealNode) -> None:
+    api = field
+    for one in everything(Choices()):
+        api.create(one)
     until(lambda: [is_ready(one) for one in replicas(api)] == [True, True], 180, told(api))
     holder = until(lambda: api.get(LEASE)["spec"].get("holderIdentity"))
     leaders = [one for one in replicas(api) if holder.startswith(one["metadata"]["name"])]
@@ -94,6 +105,58 @@ def test_the_printed_deployment_runs_on_a_real_kubelet(installed: Api, real_node
         shipped, used = kernels(process, f"{PACKAGE}/__pycache__"), kernels(process, "tmp")
         assert shipped
         assert used == shipped, "it compiled nothing: its kernels came with the image"
+
+
+@pytest.fixture
+def lab(real_node: RealNode) -> Iterator[Path]:
+    """A folder that the agent's pod sees, with the Fleet that its GPUs are simulated from."""
+    outside, inside = HOST_PATHS["state"]
+    assert outside == inside
+    folder = Path(outside, "lab")
+    folder.mkdir(parents=True)
+    (folder / "fleet.yaml").write_text(FLEET)
+    yield folder
+    real_node.kubelet.stop()
+    # Every kubelet of the machine keeps its books here: the next one is not to inherit this one's.
+    (real_node.device_plugins / "kubelet_internal_checkpoint").unlink(missing_ok=True)
+    shutil.rmtree(outside)
+
+
+def test_the_printed_daemon_set_advertises_gpus_on_a_real_kubelet(
+    field: Api, real_node: RealNode, lab: Path
+) -> None:
+    """The image's own user may write to no folder of the host, so the pod has to say that it is root."""
+    api, path = field, f"/api/v1/nodes/{real_node.name}"
+    arguments = (f"--arg=--fleet={lab}/fleet.yaml", f"--arg=--root={lab}/machine")
+    done = CliRunner().invoke(install, ["node", *arguments], catch_exceptions=False)
+    for one in yaml.safe_load_all(done.stdout):
+        api.create(one)
+    api.patch(path, {"metadata": {"labels": {"nvidia.com/gpu.present": "true"}}}, "merge")
+
+    def agents() -> list[Object]:
+        return pods_of(api, AGENTS, "node")
+
+    def advertised() -> bool:
+        ended = [said(api, one) for one in agents() for each in statuses(one) if each["restartCount"]]
+        assert not ended, f"the agent has ended: {ended}"
+        return api.get(path)["status"]["allocatable"].get("nvidia.com/gpu") == "8"
+
+    until(advertised, 120, "the kubelet advertises 8 GPUs")
+    (agent,) = agents()
+    (status,) = statuses(agent)
+    process = process_of(real_node, status["containerID"])
+    assert user_of(process) == ("0", "0")
+    labels = until(lambda: labels_of(api, path).get("nvidia.com/gpu.count"), 60, "the node is labelled")
+    assert labels == "8", said(api, agent)
+    assert [each["restartCount"] for each in statuses(agents()[0])] == [0], said(api, agent)
+
+
+def statuses(one: Object) -> list[Object]:
+    return list(one["status"].get("containerStatuses") or ())
+
+
+def labels_of(api: Api, path: str) -> Object:
+    return dict(api.get(path)["metadata"].get("labels") or {})
 
 
 def process_of(real_node: RealNode, container: str) -> Path:

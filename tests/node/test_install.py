@@ -13,6 +13,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_kubelet import node
 
 from windlass.cli.install import install, uninstall
+from windlass.cli.install_manifests import USER, Choices, everything
 from windlass.cli.install_node_manifests import GPU_LABELS, HOST_PATHS, NodeChoices, node_manifests
 from windlass.kube.access import find_access
 from windlass.model.errors import ClusterUnreachable
@@ -41,6 +42,18 @@ class TestManifests:
         assert container["args"][:2] == ["node", "run"]
         names = {variable["name"] for variable in container["env"]}
         assert {"NODE_NAME", "POD_NAME"} <= names
+
+    def test_the_agent_is_root_and_what_mounts_no_folder_of_the_host_is_not(self) -> None:
+        """The image says UID 65532, and the kubelet goes by the image where the pod says nothing."""
+        users: dict[str, set[object]] = {"host": set(), "own": set()}
+        for one in (*printed(), *everything(Choices())):
+            pod = one.get("spec", {}).get("template", {}).get("spec", {})
+            mounts_host = any("hostPath" in volume for volume in pod.get("volumes", ()))
+            for container in pod.get("containers", ()):
+                context = {**pod.get("securityContext", {}), **container.get("securityContext", {})}
+                user = tuple(context.get(key) for key in ("runAsUser", "runAsGroup", "runAsNonRoot"))
+                users["host" if mounts_host else "own"].add(user)
+        assert users == {"host": {(0, 0, False)}, "own": {(USER, USER, True)}}
 
     def test_a_config_comes_along_checked(self, tmp_path: Path) -> None:
         config = tmp_path / "config.yaml"

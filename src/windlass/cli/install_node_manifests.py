@@ -226,6 +226,7 @@ def _container(choices: NodeChoices) -> Tree:
         ],
         "ports": [{"name": "metrics", "containerPort": 9400}],
         "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}},
-        "securityContext": {"privileged": True},
+        # The image's own user may write to none of the host's folders that are mounted here.
+        "securityContext": {"privileged": True, "runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": False},
         "volumeMounts": mounts,
     }

@@ -53,7 +53,8 @@ def _check_state(folder: Path) -> None:
     except OSError as error:
         raise InputError(f"can't be made: {error.strerror}", file=str(folder), path="--state") from None
     if not os.access(folder, os.W_OK):
-        raise InputError("can't be written to", file=str(folder), path="--state", remedy="run as root")
+        remedy = "run as root; in a pod, securityContext.runAsUser: 0"
+        raise InputError("can't be written to", file=str(folder), path="--state", remedy=remedy)
 
 
 def _check_exporter(options: AgentOptions) -> None:
