@@ -135,7 +135,7 @@ def test_a_bind_is_of_one_pod_and_not_of_the_next_of_its_name() -> None:
 
 @pytest.mark.asyncio
 async def test_a_new_leader_lists_again_before_it_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its watch may be behind what the last leader bound."""
+    """Its watch may be behind what the last leader bound and admitted."""
     client: Any = Client()
     scheduler = Scheduler(client, Options())
     done: list[str] = []
@@ -149,7 +149,7 @@ async def test_a_new_leader_lists_again_before_it_decides(monkeypatch: pytest.Mo
     monkeypatch.setattr(scheduler.informers, "refresh", refresh)
     monkeypatch.setattr(scheduler.loop, "run", run)
     await asyncio.wait_for(scheduler._reign(), 60)
-    assert done == ["Pod Node", "decides"]
+    assert done == ["Pod Node Workload", "decides"]
 
 
 WORKLOAD = {

@@ -230,6 +230,7 @@ async def test_an_optional_kind_that_we_may_not_see_holds_nobody_up() -> None:
         task = asyncio.create_task(informers.run())
         await asyncio.wait_for(informers.synced.wait(), 5)
         assert not informers.is_watched("RayJob", "ray.io")
+        await asyncio.wait_for(informers.refresh("Pod", "RayJob"), 15)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     await server.stop()

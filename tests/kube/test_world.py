@@ -270,3 +270,15 @@ async def test_the_pods_of_a_leader_worker_set_wait_for_it_below_their_stateful_
         "spec": {"leaderWorkerTemplate": {"size": 2, "workerTemplate": template}},
     }
     assert told(some, decode_object(served)) == ["llama", "llama-0"]
+
+
+async def test_a_pod_that_has_gone_is_not_brought_back_by_its_rest() -> None:
+    """The watch tells of its end before the bind's refusal does, and the loop has taken neither in."""
+    some = world()
+    assert told(some, node("n"), pod("p")) == ["n", "p"]
+    some.push([Gone("Pod", "a/p")])
+    some.rest("a/p")
+    some.wake("a/p")
+    some.settle(1_001)
+    assert "a/p" not in some.pods
+    assert not some.store.snapshot(1_001).pods.pending().size

@@ -57,3 +57,32 @@ def test_a_promise_is_a_node_that_a_waiting_pod_is_named_for() -> None:
     assert only(pod(nominated="n")).promised
     assert not only(pod()).promised
     assert not only(pod(nominated="n", node="n")).promised, "it has what it was promised"
+
+
+def test_what_was_evicted_goes_until_its_pods_are_gone() -> None:
+    """Its status says so before its pods are told; meanwhile it holds quota, and nobody else has to go in its stead."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
+    template = {"spec": {"containers": [{"name": "m"}]}}
+    meta = {
+        "name": "w",
+        "namespace": "d",
+        "uid": "w",
+        "creationTimestamp": CREATED,
+        "ownerReferences": [owner],
+    }
+    work = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": meta,
+        "spec": {"queueName": "q", "podSets": [{"name": "main", "count": 1, "template": template}]},
+        "status": {"conditions": [{"type": "Evicted", "status": "True", "reason": "Preempted"}]},
+    }
+    runs = pod(node="n")
+    runs["metadata"]["ownerReferences"] = [owner]
+    objects = [decode_object(one) for one in (job(), work, runs)]
+    (found,) = group(inputs_of(objects, 0)).workloads
+    assert found.admission is not None
+    assert found.evicted
+    (waits,) = group(inputs_of(objects[:2], 0)).workloads
+    assert waits.admission is None
+    assert not waits.evicted, "it waits for its next turn"

@@ -107,6 +107,7 @@ class Informer:
                 self.forbidden = isinstance(error, Forbidden)
                 if self.forbidden and not self._required:
                     self.synced.set()  # what we may not see doesn't count, and nobody waits for it
+                    self._fresh.set()
                 pause = self._backoff.next(getattr(error, "retry_after", 0.0))
                 log.warning("%s: %s; trying again in %.1f s", self.resource.plural, error, pause)
             self.restarts += 1
@@ -117,6 +118,7 @@ class Informer:
         kept = heir._known if heir is not None else {}
         self._sink([self._gone(key) for key in self._known if key not in kept])
         self._known, self._version = {}, ""
+        self._fresh.set()
 
     async def refresh(self) -> None:
         """List again, and return when that is through: what the sink knows then is no older than this call."""

@@ -140,8 +140,8 @@ class Scheduler:
     async def _reign(self) -> None:
         keeper = asyncio.create_task(self.lease.keep())
         try:
-            # What the last leader bound must be known before the first decision.
-            await self.informers.refresh("Pod", "Node")
+            # What the last leader bound and admitted must be known before the first decision.
+            await self.informers.refresh("Pod", "Node", "Workload")
             self.metrics.leading.set(1)
             self.run_times.begin()
             await self.loop.run(lambda: self.lease.is_held)

@@ -40,6 +40,7 @@ from windlass.model.volume import (
     StorageClass,
     VolumeAttachment,
 )
+from windlass.scheduler.assumed import AssumedStatus, AssumedStatuses
 from windlass.scheduler.options import Options
 from windlass.scheduler.owner_wait import OwnerWait
 
@@ -80,6 +81,7 @@ class World:
         """API group, kind and key → everything but pods and nodes."""
         self.assumed: dict[str, str] = {}
         """Pod → node of binds that were sent and have not been seen on the watch."""
+        self._assumed_statuses = AssumedStatuses()
         self.on_gone: Callable[[str], None] = lambda key: None
         """Told of pods that are gone."""
         self.witness: AssumeWitness | None = None
@@ -113,13 +115,40 @@ class World:
         if self.witness is not None:
             self.witness.assumed(self._now, assumed)
 
+    def assume_status(self, known: WorkloadObject, shown: WorkloadObject, *, admits: bool) -> AssumedStatus:
+        """A Workload's status is about to be written: the next decision sees it as `shown`."""
+        self.things[name_of(shown)] = shown
+        self._untaken.append(Put(shown))
+        return self._assumed_statuses.assume(known, shown, admits=admits)
+
+    def status_written(self, sent: AssumedStatus, version: str) -> None:
+        """The server has written it, as this version."""
+        self.take_in()
+        self._show(self._assumed_statuses.answered(sent, version))
+
+    def forget_status(self, sent: AssumedStatus) -> None:
+        """The server has refused it."""
+        self.take_in()
+        self._show(self._assumed_statuses.drop(sent))
+
+    def is_unconfirmed(self, sent: AssumedStatus) -> bool:
+        self.take_in()
+        return self._assumed_statuses.is_open(sent)
+
+    def _show(self, seen: WorkloadObject | None) -> None:
+        if seen is not None:
+            self._untaken += self._other(seen)
+            self.changed.set()
+
     def rest(self, key: str) -> None:
         """Leave the pod out of decisions until `wake`."""
+        self.take_in()  # what was pushed before is older than this
         self._resting.add(key)
         pod = self.pods.get(key)
         self.push([Forget(key), *([Put(pod)] if pod is not None else [])])
 
     def wake(self, key: str) -> None:
+        self.take_in()
         self._resting.discard(key)
         pod = self.pods.get(key)
         if pod is not None:
@@ -261,6 +290,8 @@ class World:
 
     def _other(self, thing: Any) -> list[Delta]:
         group, kind, key = name_of(thing)
+        if isinstance(thing, WorkloadObject):
+            thing = self._assumed_statuses.over(thing)
         known = self.things.get((group, kind, key))
         self.things[group, kind, key] = thing
         if isinstance(thing, RunTimeHistoryObject):
@@ -341,9 +372,11 @@ class World:
             self.assumed.pop(gone.key, None)
             return self._untold("Pod", gone.key)
         known = self.things.pop((gone.group, gone.kind, gone.key), None)
-        for uid in _controllers(known) if isinstance(known, WorkloadObject) else ():
-            if self._workload_of.get(uid) == gone.key:
-                del self._workload_of[uid]
+        if isinstance(known, WorkloadObject):
+            self._assumed_statuses.forget(gone.key)
+            for uid in _controllers(known):
+                if self._workload_of.get(uid) == gone.key:
+                    del self._workload_of[uid]
         self._queued.pop((gone.kind, gone.key), None)
         if gone.kind == "Node":
             self.nodes.discard(gone.key)

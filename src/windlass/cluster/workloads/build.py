@@ -137,6 +137,8 @@ def _from_workload(unit: Unit, members: Members, inputs: Inputs) -> Workload:
         admission = held
     elif held is not None:
         admission = _where_pods_are(admission, sets, pods)
+    # Evicted in its status, and its pods have not been told yet: it goes, and holds quota until they are gone.
+    leaving = base.admission is None and held is not None and wire.condition("Evicted") is not None
     unreadable = _unreadable(sets)
     hold = (base.hold, base.hold_code) if base.hold else unreadable
     if admission is None and hold == NO_HOLD:
@@ -151,7 +153,7 @@ def _from_workload(unit: Unit, members: Members, inputs: Inputs) -> Workload:
         queued_at=queued_since(wire.metadata, base.queued_at) or inputs.now,
         promised=admission is None and is_promised(members.pods),
         admission=admission,
-        evicted=base.evicted or members.evicting,
+        evicted=base.evicted or leaving or members.evicting,
         hold=hold[0] if admission is None else "",
         hold_code=hold[1] if admission is None else "",
         unreadable=unreadable[0],
