@@ -172,7 +172,7 @@ async def test_another_schedulers_jobs_are_not_ours_to_admit() -> None:
     assert some.queued_owners() == []
 
 
-async def test_classes_are_kept_back_until_something_is_grouped() -> None:
+async def test_classes_are_told_whatever_else_there_is() -> None:
     some = world()
     high = decode_object(
         {
@@ -182,9 +182,8 @@ async def test_classes_are_kept_back_until_something_is_grouped() -> None:
             "value": 5,
         }
     )
-    assert told(some, high) == []
+    assert told(some, high) == ["high"]
     assert told(some, pod("alone")) == ["alone"]
-    assert told(some, pod("g", labels={"kueue.x-k8s.io/pod-group-name": "g"})) == ["high", "g"]
 
 
 async def test_an_unreadable_pod_blocks_its_node_and_is_reported() -> None:

@@ -222,13 +222,13 @@ def test_what_nobody_has_dated_is_as_old_as_the_moment_of_asking() -> None:
     ]
 
 
-def test_without_any_object_that_groups_pods_there_are_no_workloads_again() -> None:
+def test_lone_pods_are_spelled_out_as_workloads_once_something_else_is_decided_with_them() -> None:
     store = store_with(pod("p0", "alone", "", "", 0))
-    assert len(store.snapshot(NOW).workloads) == 1
-    store.apply(Gone(tree["kind"], name_of(tree)[1]) for tree in QUEUES)
-    assert store.snapshot(NOW).workloads == ()
-    store.apply(Put(decode_object(tree)) for tree in QUEUES)
-    assert [one.key for one in store.snapshot(NOW).workloads] == ["eng/p0"]
+    snapshot = store.snapshot(NOW)
+    assert snapshot.workloads == ()
+    assert snapshot.system.queues, "queues are known all the same"
+    store.apply([Put(decode_object(pod("p1", "queued", "", "", 0)))])
+    assert [one.key for one in store.snapshot(NOW).workloads] == ["eng/p0", "eng/p1"]
 
 
 def test_a_pod_that_says_where_it_belongs_is_a_workload_without_any_other_object() -> None:

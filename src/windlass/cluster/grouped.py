@@ -1,7 +1,7 @@
 """The store's workloads: what changed since the last snapshot goes into the book, and the grouping comes out.
 
 Fed by the store, which says which pods and nodes changed, and by `others`, which has the objects that say what belongs
-together. Where there are none of those, there are no workloads and no book is kept.
+together. Where nothing does, every pod is a workload by itself and no book is kept.
 """
 
 from __future__ import annotations
@@ -40,10 +40,8 @@ class Cluster(Protocol):
 
 class GroupedWorkloads:
     def __init__(self) -> None:
-        self._start_over()
-
-    def _start_over(self) -> None:
         self._book: WorkloadBook | None = None
+        self._system = _NO_QUEUES
         self._pods: set[str] = set()
         self._nodes: set[str] = set()
         self._places: dict[Name, Place] = {}
@@ -63,11 +61,6 @@ class GroupedWorkloads:
         if self._book is not None:
             self._nodes.add(name)
 
-    def none(self) -> tuple[QueueSystem, Grouping]:
-        """Nothing says that there are any."""
-        self._start_over()
-        return _NO_QUEUES, _NO_WORKLOADS
-
     def group(
         self,
         cluster: Cluster,
@@ -75,25 +68,35 @@ class GroupedWorkloads:
         changed: Iterable[Name],
         namespaces: Mapping[str, object],
         now: int,
+        spelled_out: bool,
     ) -> tuple[QueueSystem, Grouping]:
-        """Queues and workloads. `changed` are names of extras."""
-        if self._book is None:
-            self._book = WorkloadBook()
-            changed = extras
-            self._pods, self._nodes = set(cluster.grouped_pods()), set(cluster.grouped_nodes)
+        """Queues and workloads. `changed` are names of extras; `spelled_out` is false where every pod is a workload by
+        itself: then no book is needed, and only what is a rule for all of them is read."""
         if namespaces is not self._namespaces:
             self._namespaces, self._rules_changed = namespaces, True
+        if (
+            self._book is None and spelled_out
+        ):  # from then on it is kept: what was needed once is needed again
+            self._start_book(cluster, extras)
+            changed = extras
         for name in changed:
-            self._enter(self._book, name, extras.get(name))
+            self._enter(name, extras.get(name))
         if self._rules_changed:
-            self._set_rules(self._book)
+            self._set_rules()
+        if self._book is None:
+            return self._system, _NO_WORKLOADS
         self._book.set_quotas(self._quotas.values())
         for node in self._nodes:
             self._book.put_node(node, cluster.grouped_nodes.get(node))
         for key in sorted(self._pods):
             self._book.put_pod(key, cluster.grouped_pod(key))
         self._pods, self._nodes = set(), set()
-        return self._book.system, self._book.grouping(now, cluster.pod_place)
+        return self._system, self._book.grouping(now, cluster.pod_place)
+
+    def _start_book(self, cluster: Cluster, extras: dict[Name, Any]) -> None:
+        self._book, self._rules_changed = WorkloadBook(), True
+        self._places, self._entries, self._rules, self._quotas = {}, {}, {}, {}
+        self._pods, self._nodes = set(cluster.grouped_pods()), set(cluster.grouped_nodes)
 
     def new_templates(self) -> list[Pod]:
         return self._book.new_templates() if self._book is not None else []
@@ -101,7 +104,7 @@ class GroupedWorkloads:
     def take_runs(self) -> list[Run]:
         return self._book.take_runs() if self._book is not None else []
 
-    def _enter(self, book: WorkloadBook, name: Name, thing: Any) -> None:
+    def _enter(self, name: Name, thing: Any) -> None:
         """An object came, changed, or is gone (None)."""
         if isinstance(thing, ResourceQuota):
             self._quotas[name] = thing
@@ -111,7 +114,7 @@ class GroupedWorkloads:
         place, entry = self._entry(thing)
         known = self._places.pop(name, None)
         if known is not None and known != place:
-            self._claim(book, known, name, None)
+            self._claim(known, name, None)
         if place is None:
             gone = self._rules.pop(name, None)
             if thing is not None:
@@ -119,7 +122,7 @@ class GroupedWorkloads:
             self._rules_changed |= gone is not None or thing is not None
             return
         self._places[name] = place
-        self._claim(book, place, name, entry)
+        self._claim(place, name, entry)
 
     def _entry(self, thing: Any) -> tuple[Place | None, Any]:
         match thing:
@@ -134,7 +137,7 @@ class GroupedWorkloads:
             case _:
                 return None, None
 
-    def _claim(self, book: WorkloadBook, place: Place, name: Name, entry: Any) -> None:
+    def _claim(self, place: Place, name: Name, entry: Any) -> None:
         """Objects of one kind and name in several API groups claim one entry."""
         claimants = self._entries.setdefault(place, {})
         before = next(reversed(claimants.values()), None)
@@ -145,7 +148,8 @@ class GroupedWorkloads:
         after = next(reversed(claimants.values()), None)
         if after is None:
             del self._entries[place]
-        if after == before:
+        book = self._book
+        if after == before or book is None:
             return
         kind, key = place
         if kind == WORKLOAD:
@@ -155,11 +159,10 @@ class GroupedWorkloads:
         else:
             book.put_group(key, after)
 
-    def _set_rules(self, book: WorkloadBook) -> None:
+    def _set_rules(self) -> None:
         things = list(self._rules.values())
-        book.set_rules(
-            queue_system([*self._namespaces.values(), *things]),
-            [thing for thing in things if isinstance(thing, LimitRange)],
-            self._quotas.values(),
-        )
+        self._system = queue_system([*self._namespaces.values(), *things])
+        if self._book is not None:
+            limits = [thing for thing in things if isinstance(thing, LimitRange)]
+            self._book.set_rules(self._system, limits, self._quotas.values())
         self._rules_changed = False

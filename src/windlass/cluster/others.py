@@ -17,7 +17,10 @@ from windlass.cluster.resources import ResourceBook
 from windlass.cluster.workloads import Grouping, says_its_limit, says_where_it_belongs
 from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.errors import InputError
+from windlass.model.kueue import WorkloadObject
+from windlass.model.namespace_rules import ResourceQuota
 from windlass.model.objects import name_of
+from windlass.model.owners import OwnerObject
 from windlass.model.pod import Pod
 from windlass.model.queue import QueueSystem
 from windlass.model.requests import pod_requests
@@ -50,6 +53,11 @@ class OtherObjects:
         self._workloads = GroupedWorkloads()
         self._telling: set[str] = set()
         """Pods that say where they belong, or for how long they run."""
+        self._standing: set[Name] = set()
+        """Workloads and owners: they stand for pods that say nothing, or that don't exist yet."""
+        self._quotas: set[Name] = set()
+        self._unsubmitted: set[str] = set()
+        """Pods that the API server has not seen: what their namespace's ResourceQuota says of them is not known."""
         self._reservations: tuple[Reservation, ...] | None = None
         self._budgets: tuple[PodDisruptionBudget, ...] | None = None
         self.run_times: dict[str, RunTimes] = {}
@@ -72,6 +80,10 @@ class OtherObjects:
         if name not in self._extras:
             self._by_kind.setdefault((kind, key), []).append(name)
         self._extras[name] = obj
+        if isinstance(obj, WorkloadObject | OwnerObject):
+            self._standing.add(name)
+        elif isinstance(obj, ResourceQuota):
+            self._quotas.add(name)
         self._change(name)
 
     def drop(self, gone: Gone) -> None:
@@ -87,6 +99,8 @@ class OtherObjects:
         for name in [name for name in named if gone.group in ("", name[0])]:
             named.remove(name)
             del self._extras[name]
+            self._standing.discard(name)
+            self._quotas.discard(name)
             self._change(name)
 
     def _change(self, name: Name) -> None:
@@ -109,21 +123,24 @@ class OtherObjects:
         self.pod_changed(key)
         if says_where_it_belongs(pod) or says_its_limit(pod):
             self._telling.add(key)
+        if not pod.metadata.uid:
+            self._unsubmitted.add(key)
 
     def pod_left(self, key: str) -> None:
         self.pod_changed(key)
         self._telling.discard(key)
+        self._unsubmitted.discard(key)
 
     def node_changed(self, name: str) -> None:
         self._workloads.node_changed(name)
 
     def group(self, cluster: Cluster, now: int) -> tuple[QueueSystem, Grouping]:
-        """Queues and workloads, where any object or pod says that there are some."""
+        """Queues and workloads. Where nothing says that any pods belong together or wait for a reason of their own,
+        every pod is a workload by itself, and none is spelled out."""
         changed, self._changed = self._changed, {}
         namespaces = self.looked_up.namespaces
-        if not self._extras and not self._telling:
-            return self._workloads.none()
-        return self._workloads.group(cluster, self._extras, changed, namespaces, now)
+        spelled_out = self._telling or self._standing or (self._quotas and self._unsubmitted)
+        return self._workloads.group(cluster, self._extras, changed, namespaces, now, bool(spelled_out))
 
     def take_runs(self) -> list[Run]:
         return self._workloads.take_runs()

@@ -1,8 +1,7 @@
 """The cluster as the loop sees it: what the informers say, what of it the engine is told, and what it needs to act.
 
 Informers push deltas in here at any time; the loop takes them over between two decisions. Pods that wait for another
-scheduler are not the engine's business; all that are on nodes are. Kinds that only matter where there are queues or
-gangs are kept back until there are some, so that a plain cluster costs nothing.
+scheduler are not the engine's business; all that are on nodes are.
 """
 
 from __future__ import annotations
@@ -18,43 +17,24 @@ from windlass.cluster.delta import Assume, Delta, Forget, Gone, Put
 from windlass.cluster.likeness import same_node
 from windlass.cluster.store import Store
 from windlass.cluster.workloads.facts import PRIORITY_CLASS
-from windlass.cluster.workloads.units import COSCHEDULING_GROUPS, KUEUE_GROUP, VOLCANO_GROUP
 from windlass.kube.resources import KUEUE
-from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.kueue import WorkloadObject
 from windlass.model.kueue.wire import ClusterQueueObject, LocalQueueObject
-from windlass.model.namespace_rules import ResourceQuota
 from windlass.model.node import Node
 from windlass.model.objects import Unreadable, name_of
 from windlass.model.owners import Owner, OwnerObject, owner_of
 from windlass.model.owners.normalise import QUEUE_NAME
 from windlass.model.pod import Pod
-from windlass.model.priority import PriorityClass
 from windlass.model.run_times import RunTimeHistoryObject
 from windlass.model.times import timestamp_of
 from windlass.model.volume import (
-    CSINode,
-    Namespace,
-    PersistentVolume,
     PersistentVolumeClaim,
-    StorageClass,
-    VolumeAttachment,
 )
 from windlass.scheduler.assumed import AssumedStatus, AssumedStatuses
 from windlass.scheduler.options import Options
 from windlass.scheduler.owner_wait import OwnerWait
 
-_NO_GROUPING = (
-    Namespace,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    CSINode,
-    VolumeAttachment,
-)
 HOLD = "Hold"
-_ASIDE = (PriorityClass, PodDisruptionBudget, ResourceQuota)
-"""Read where workloads are grouped, and no reason to group."""
 
 Key = tuple[str, str]
 """Kind and `namespace/name`."""
@@ -92,7 +72,6 @@ class World:
         """Taken in, and not told to the store."""
         self._told: set[Key] = set()
         """What the store knows of that may have to be taken back."""
-        self._grouping = False
         self._now = self._news = 0
         self._queued: dict[tuple[str, str], OwnerObject] = {}
         self._workload_of: dict[str, str] = {}
@@ -253,8 +232,6 @@ class World:
         waits = not pod.is_bound and not pod.is_over
         if waits and (not self.is_ours(pod) or pod.metadata.deletion_timestamp or pod.key in self._resting):
             return self._untold("Pod", pod.key)
-        if not self._grouping and waits and _names_a_group(pod):
-            return [*self._begin_grouping(), *self._pod(pod)]
         told = ("Pod", pod.key) in self._told
         if waits and not told and self.owner_wait.holds(pod, self._now):
             return []
@@ -312,9 +289,7 @@ class World:
             return [*self._untold(f"{kind}.{group}", key, Gone(kind, key, group)), *self._again(waited)]
         if (f"{kind}.{group}", key) in self._told and known is not None and _same(known, thing):
             return []
-        groups = not self._grouping and not isinstance(thing, _NO_GROUPING)
-        more = self._begin_grouping() if groups else []
-        return [*more, *self._tell(f"{kind}.{group}", key, thing), *self._again(waited)]
+        return [*self._tell(f"{kind}.{group}", key, thing), *self._again(waited)]
 
     def _queue_of(self, local: LocalQueueObject) -> ClusterQueueObject | None:
         found: ClusterQueueObject | None = self.look("ClusterQueue", local.spec.cluster_queue, KUEUE)
@@ -334,15 +309,8 @@ class World:
         locals_ = (self.look("LocalQueue", one, KUEUE) for one in names if "/" in one)
         return name in names or any(one is not None and one.spec.cluster_queue == name for one in locals_)
 
-    def _begin_grouping(self) -> list[Delta]:
-        """From now on the engine puts pods together to workloads, and needs what was kept back."""
-        self._grouping = True
-        return [Put(one) for one in self.things.values() if isinstance(one, _ASIDE)]
-
     def _matters(self, thing: Any) -> bool:
         """Whether the engine has to see it."""
-        if isinstance(thing, _ASIDE):
-            return self._grouping
         if isinstance(thing, WorkloadObject):
             namespace = thing.metadata.namespace or "default"
             if not self.kueue_is_live or self.is_taken_over(namespace, thing.spec.queue_name):
@@ -396,15 +364,6 @@ class World:
 
 def _controllers(workload: WorkloadObject) -> list[str]:
     return [one.uid for one in workload.metadata.owner_references if one.controller]
-
-
-def _names_a_group(pod: Pod) -> bool:
-    labels, annotations = pod.metadata.labels, pod.metadata.annotations
-    return (
-        any(label in labels for label in (KUEUE_GROUP, *COSCHEDULING_GROUPS))
-        or any(name in annotations for name in (KUEUE_GROUP, VOLCANO_GROUP))
-        or pod.spec.scheduling_group is not None
-    )
 
 
 def _same(old: Any, new: Any) -> bool:
