@@ -15,6 +15,7 @@ from windlass.cluster.store import Store
 from windlass.engine import EngineConfig, decide
 from windlass.model.configuration import Settings
 from windlass.model.legible import illegible
+from windlass.model.node import Node
 from windlass.model.plan import Plan
 from windlass.model.priority import with_priorities
 from windlass.placement.admission import GangSettings
@@ -27,10 +28,15 @@ from windlass.queueing.config import QueueConfig, UsageHistory
 def engine_plan(objects: Sequence[object], settings: Settings, now: int) -> tuple[Plan, Sequence[str]]:
     """What would be decided on these objects now, and what has to be said about it."""
     store = Store()
-    store.apply(Put(thing) for thing in with_priorities(objects))
+    store.apply(Put(thing) for thing in with_priorities(seen_objects(objects, settings)))
     snapshot = store.snapshot(now)
     config = msgspec.structs.replace(engine_config(settings), explain=MOST_EXPLAINED)
     return decide(snapshot, config, now), (*snapshot.notes, *illegible(objects))
+
+
+def seen_objects(objects: Sequence[object], settings: Settings) -> Sequence[object]:
+    """Without the nodes that the scheduler is told not to look at."""
+    return [one for one in objects if not isinstance(one, Node) or settings.sees_node(one.labels)]
 
 
 def engine_config(settings: Settings) -> EngineConfig:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from windlass.cli.errors import run_command
 from windlass.cli.main import cli
@@ -183,6 +184,59 @@ class TestEnding:
         assert run_command(cli, ["page", "--kubeconfig", str(up.kubeconfig)], "windlass") == 3
         assert up.stop(number) == code
         assert not [line for line in up.errors if "Traceback" in line]
+
+
+CONFIGURATION = """\
+apiVersion: windlass.dev/v1
+kind: SchedulerConfiguration
+schedulerNames: [windlass, lab]
+nodeSelector: {kubernetes.io/hostname: h100-0}
+minRunTime: 10m
+"""
+
+
+def test_the_configuration_is_used_and_published(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`why` of a running cluster answers for the scheduler that runs there; a dump has it, too."""
+    file = tmp_path / "config.yaml"
+    file.write_text(CONFIGURATION)
+    up = Up(tmp_path, "--no-page", "--config", str(file))
+    try:
+        up.call("POST", "/api/v1/namespaces/default/pods", wide_pod())
+        up.until(lambda: "0/1 nodes" in json.dumps(up.pod("wide")["status"]))
+        path = "/api/v1/namespaces/windlass-system/configmaps/windlass-scheduler-configuration"
+        text = up.call("GET", path)["data"]["config.yaml"]
+        where = ["--kubeconfig", str(up.kubeconfig)]
+        assert run_command(cli, ["why", "pod/wide", "-o", "json", *where], "windlass") == 1
+        answer = json.loads(capsys.readouterr().out)
+        assert (
+            run_command(cli, ["dump", str(tmp_path / "dump"), "--redact", "--rename", *where], "windlass")
+            == 0
+        )
+    finally:
+        up.stop()
+    published = yaml.safe_load(text)
+    assert (published["minRunTime"], published["nodeSelector"]) == (
+        "10m",
+        {"kubernetes.io/hostname": "h100-0"},
+    )
+    assert published["schedulerNames"] == ["windlass", "default-scheduler", "lab"]
+    assert answer["configuration"]["source"] == "published"
+    assert [one["name"] for one in answer["nodes"]] == ["h100-0"]
+    capsys.readouterr()
+    assert (
+        run_command(cli, ["plan", "schedule", "--from", str(tmp_path / "dump"), "-o", "json"], "windlass")
+        == 0
+    )
+    planned = json.loads(capsys.readouterr().out)
+    assert planned["configuration"]["source"] == "published"
+    (hold,) = planned["decisions"]
+    assert "0/1 nodes are available" in hold["message"], "also by the new name of the node"
+
+
+def wide_pod() -> Tree:
+    box = {"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "64"}}}
+    spec = {"containers": [box], "tolerations": [{"operator": "Exists"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "wide"}, "spec": spec}
 
 
 def test_a_kept_cluster_comes_back(tmp_path: Path) -> None:

@@ -42,6 +42,18 @@ async def test_release_lets_the_next_one_begin_at_once(client: KubeClient) -> No
     await asyncio.wait_for(second.acquire(), 5)
 
 
+async def test_the_lease_says_what_its_holder_says(client: KubeClient, server: FakeServer) -> None:
+    """Of the one that leads: the next leader's words replace it, and what others wrote stays."""
+    first = Lease(client, LeaseTerms("sys", "lead", "first", 30.0, {"hash": "1"}))
+    await first.acquire()
+    lease = server.get("leases", "sys/lead")
+    assert lease["metadata"]["annotations"] == {"hash": "1"}
+    lease["metadata"]["annotations"]["note"] = "ours"
+    await first.release()
+    await Lease(client, LeaseTerms("sys", "lead", "second", 30.0, {"hash": "2"})).acquire()
+    assert server.get("leases", "sys/lead")["metadata"]["annotations"] == {"hash": "2", "note": "ours"}
+
+
 async def test_who_wakes_up_late_leads_no_more(client: KubeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that was stopped finds that time has passed, whatever it was doing."""
     lease = candidate(client, "first", 15.0)

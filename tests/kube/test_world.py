@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from windlass.cluster.delta import Assume, Gone, Put
+from windlass.model.configuration import Settings
 from windlass.model.objects import Unreadable, decode_object
 from windlass.scheduler.options import Options
 from windlass.scheduler.world import World
@@ -77,7 +78,7 @@ async def test_a_pod_that_is_being_deleted_is_not_decided_on() -> None:
 
 
 async def test_nodes_without_the_labels_are_not_looked_at() -> None:
-    some = world(node_selector={"pool": "gpu"})
+    some = world(settings=Settings(node_selector={"pool": "gpu"}))
     assert told(some, node("n1", pool="gpu"), node("n2")) == ["n1"]
     assert told(some, node("n1"), node("n2", pool="gpu")) == ["-n1", "n2"]
     assert some.nodes == {"n2"}

@@ -25,6 +25,8 @@ from windlass.kube.informers import Informers
 from windlass.kube.lease import Lease, LeaseTerms
 from windlass.kube.resources import KINDS, Kind
 from windlass.scheduler.kueue_watch import kueue_is_live
+from windlass.scheduler.options import Options
+from windlass.scheduler.publish import Publisher
 
 NATIVE_GROUPS = ("--runtime-config=scheduling.k8s.io/v1alpha2=true", "--feature-gates=GenericWorkload=true")
 """Kubernetes' own PodGroup is off by default, and not there before 1.35."""
@@ -54,7 +56,7 @@ def test_every_right_to_write(roles: Roles, control_plane: ControlPlane, tmp_pat
     writes = [
         right
         for right in rights_there(roles, control_plane)
-        if right[2] in ("create", "patch", "update", "delete") and right[1] != "leases"
+        if right[2] in ("create", "patch", "update", "delete") and right[1] not in ("leases", "configmaps")
     ]
     assert {right for right in SCENES if right in roles.rights} >= set(writes), "a right that nothing needs"
     kubeconfig = control_plane.user(USER)
@@ -247,6 +249,11 @@ def test_every_right_to_get_and_to_lead(roles: Roles, control_plane: ControlPlan
     api.delete(f"{leases}/windlass-scheduler")
     right = ("coordination.k8s.io", "leases", "create")
     assert not without(roles, right, lambda: lead(kubeconfig, "first"))
+    for verb in ("create", "patch"):  # applied where there is none yet, which takes both
+        assert not without(roles, ("", "configmaps", verb), lambda: publish(kubeconfig))
+    assert publish(kubeconfig)
+    assert not without(roles, ("", "configmaps", "patch"), lambda: publish(kubeconfig))
+    assert publish(kubeconfig), "what is there is applied again"
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}}, kueue_lease())
     assert live(kubeconfig)
     assert not without(roles, ("coordination.k8s.io", "leases", "get"), lambda: live(kubeconfig))
@@ -285,6 +292,16 @@ def lead(kubeconfig: Path, identity: str) -> bool:
         async with KubeClient(find_access(str(kubeconfig), "")) as client:
             lease = Lease(client, LeaseTerms("windlass-system", "windlass-scheduler", identity, 60.0))
             return await lease._try()
+
+    return asyncio.run(attempt())
+
+
+def publish(kubeconfig: Path) -> bool:
+    """One attempt to write the configuration."""
+
+    async def attempt() -> bool:
+        async with KubeClient(find_access(str(kubeconfig), "")) as client:
+            return await Publisher(client, Options(), lambda: True).publish()
 
     return asyncio.run(attempt())
 

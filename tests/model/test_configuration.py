@@ -17,6 +17,7 @@ from windlass.model.configuration import (
     Settings,
     Transformation,
     counted,
+    ignored_fields,
     kueue_settings,
     scheduler_settings,
 )
@@ -42,13 +43,13 @@ def test_ours() -> None:
 
 def test_kueues() -> None:
     [wire] = decoded(KUEUE_CONFIGURATION)
-    made = kueue_settings(wire, KUEUE_CONFIGURATION)
+    made = kueue_settings(wire)
     assert made.fair_sharing
     assert made.preemption_strategies == ("LessThanInitialShare",)
     assert (made.usage_half_life_seconds, made.usage_sampling_seconds) == (168 * 3600, 300)
     assert made.resource_weights_milli == {"cpu": 500}
     assert (made.ready_seconds, made.block_admission, made.requeue_at_creation) == (600, True, True)
-    assert made.left_alone == ("integrations",)
+    assert ignored_fields(KUEUE_CONFIGURATION) == ("integrations",)
     assert not made.ignores_undeclared
 
 
@@ -67,6 +68,8 @@ def test_fair_sharing_is_off_unless_it_is_there() -> None:
         (SCHEDULER_CONFIGURATION, "backfill/runTimes/gpu", "x", "backfill.runTimes.gpu"),
         (SCHEDULER_CONFIGURATION, "classes/0/strategy", "stack", "classes[0].strategy"),
         (SCHEDULER_CONFIGURATION, "defrag/maxMoves", -1, "defrag.maxMoves"),
+        (SCHEDULER_CONFIGURATION, "placement", "best", "placement"),
+        (SCHEDULER_CONFIGURATION, "schedulerNames", [], "schedulerNames"),
         (
             SCHEDULER_CONFIGURATION,
             "fairSharing/preemptionStrategies",

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from windlass.cli.defrag_document import defrag_document
 from windlass.cli.plan_document import plan_document
-from windlass.cli.plan_schedule import read_settings
 from windlass.defrag import DefragRequest, defrag_plan
 from windlass.dump.cluster import load_cluster
+from windlass.dump.configuration import file_configuration
 from windlass.model.configuration import Settings
 from windlass.planner import engine_plan
 
@@ -115,7 +115,9 @@ def _answer(words: Sequence[str], **_: object) -> SimpleNamespace:
 def _plan(words: Sequence[str]) -> Json:
     """What the command line would print."""
     loaded = load_cluster(Path(words[words.index("--from") + 1]))
-    settings = read_settings(Path(words[words.index("--config") + 1])) if "--config" in words else Settings()
+    settings = Settings()
+    if "--config" in words:
+        settings = file_configuration(Path(words[words.index("--config") + 1])).settings
     if "defrag" in words:
         moves = defrag_plan(loaded.objects, settings, loaded.newest, DefragRequest())
         return defrag_document(moves, loaded.newest)

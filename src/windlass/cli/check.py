@@ -14,11 +14,15 @@ import click
 
 from windlass import __version__
 from windlass.cli.cluster_option import evidence_from, tell_hidden
+from windlass.cli.config_option import chosen_configuration, config_option, tell_configuration
 from windlass.cli.output import check_writable, note, output_option, print_document, replaced_file
 
 if TYPE_CHECKING:
+    from windlass.diagnose.check.manifest import Manifest
     from windlass.diagnose.check.rule import CheckFinding
     from windlass.diagnose.evidence import Evidence
+    from windlass.dump.configuration import Configuration, UsedConfiguration
+    from windlass.model.configuration import Settings
 
 EXAMPLES = """\b
 Examples:
@@ -53,6 +57,7 @@ COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 @click.option("--live", is_flag=True, help="Check against the live cluster that kubectl would talk to, too.")
 @click.option("--kubeconfig", default="", help="The kubeconfig. [default: as kubectl finds it]")
 @click.option("--context", "kube_context", default="", help="The kubeconfig's context.")
+@config_option
 @click.option("--rule", "rules", multiple=True, metavar="NAME", help="Only this rule; may be given again.")
 @click.option(
     "--fail-on",
@@ -73,6 +78,7 @@ def check(
     live: bool,
     kubeconfig: str,
     kube_context: str,
+    config: Path | None,
     rules: tuple[str, ...],
     fail_on: str,
     mend: bool,
@@ -95,6 +101,8 @@ def check(
     unknown = [name for name in rules if name not in RULES]
     if unknown:
         raise click.BadParameter(f"there is no rule '{unknown[0]}' (see --list)", param_hint="--rule")
+    if config is not None and not live and from_ is None:
+        raise click.UsageError("--config is for checks against a cluster: give --live or --from, too")
     only = frozenset(rules)
     evidence = None
     if live or from_ is not None:
@@ -102,15 +110,28 @@ def check(
         tell_hidden(evidence)
     stdin = sys.stdin.read() if Path("-") in filename else ""
     manifests = read_manifests(list(filename), stdin)
-    findings = check_all(manifests, evidence, int(time.time()), only)
+    configuration = _configuration(config, evidence, manifests)
+    settings = configuration.settings
+    findings = check_all(manifests, evidence, int(time.time()), only, settings)
     if mend:
-        _mend(filename, evidence, only)
-        findings = check_all(read_manifests(list(filename), stdin), evidence, int(time.time()), only)
-    _print(findings, output, len(manifests))
+        _mend(filename, evidence, only, settings)
+        mended = read_manifests(list(filename), stdin)
+        findings = check_all(mended, evidence, int(time.time()), only, settings)
+    _print(findings, output, len(manifests), configuration.used if evidence is not None else None)
     context.exit(1 if fails(findings, fail_on) else 0)
 
 
-def _mend(paths: tuple[Path, ...], evidence: Evidence | None, only: frozenset[str]) -> None:
+def _configuration(path: Path | None, evidence: Evidence | None, manifests: list[Manifest]) -> Configuration:
+    pods = [view.pod for one in manifests for view in one.pods if view.pod is not None]
+    published = evidence.published if evidence is not None else []
+    configuration = chosen_configuration(path, published, [pod.spec.scheduler_name for pod in pods])
+    tell_configuration(configuration.used)
+    return configuration
+
+
+def _mend(
+    paths: tuple[Path, ...], evidence: Evidence | None, only: frozenset[str], settings: Settings
+) -> None:
     from windlass.diagnose.check.fixing import fixed_text
     from windlass.dump.files import files_of
 
@@ -118,7 +139,7 @@ def _mend(paths: tuple[Path, ...], evidence: Evidence | None, only: frozenset[st
         if path == Path("-"):
             raise click.UsageError("what comes from stdin can't be mended in place")
         for file in files_of(path):
-            text, mended = fixed_text(file, evidence, int(time.time()), only)
+            text, mended = fixed_text(file, evidence, int(time.time()), only, settings)
             if mended:
                 check_writable(file)
                 with replaced_file(file) as temporary:
@@ -127,11 +148,13 @@ def _mend(paths: tuple[Path, ...], evidence: Evidence | None, only: frozenset[st
                 note(f"{file}:{finding.line}: mended {finding.rule}: {finding.fix}")
 
 
-def _print(found: list[CheckFinding], output: str, checked: int) -> None:
+def _print(
+    found: list[CheckFinding], output: str, checked: int, configuration: UsedConfiguration | None
+) -> None:
     from windlass.diagnose.check import report
 
     if output in ("json", "yaml"):
-        print_document(report.document(found), output)
+        print_document(report.document(found, configuration), output)
     elif output == "sarif":
         print_document(report.sarif(found, __version__), "json")
     elif output == "github":

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from windlass.cli.plan_document import device_document
+from windlass.dump.configuration import Configuration, UsedConfiguration
 from windlass.model.defrag import DefragPlan, Move, Start
 from windlass.model.times import timestamp_of
 
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 MILLI = 1000
 
 
-def defrag_document(plan: DefragPlan, now: int) -> dict[str, Any]:
+def defrag_document(
+    plan: DefragPlan, now: int, configuration: UsedConfiguration | None = None
+) -> dict[str, Any]:
     """`kind: DefragPlan`."""
     return {
         "apiVersion": "windlass.dev/v1",
@@ -38,6 +41,7 @@ def defrag_document(plan: DefragPlan, now: int) -> dict[str, Any]:
         },
         "waits": [{"workload": wait.workload, "message": wait.message} for wait in plan.waits],
         "notes": list(plan.notes),
+        "configuration": (configuration or Configuration().used).document,
     }
 
 

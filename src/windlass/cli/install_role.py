@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from windlass.apply.owners import written_kinds
+from windlass.dump.configuration import SUFFIX
 from windlass.kube.resources import KINDS, KUEUE
 
 Rule = dict[str, Any]
@@ -56,9 +57,16 @@ def cluster_rules() -> list[Rule]:
 
 
 def lease_rules(lease: str) -> list[Rule]:
-    """Of the Role in its own namespace. A name can't be demanded of what is created."""
+    """Of the Role in its own namespace: to lead, and to publish its configuration.
+
+    A name can't be demanded of what is posted; what is applied is created under the name in its address.
+    """
     group = "coordination.k8s.io"
-    return [_rule(group, ["leases"], ("create",)), _rule(group, ["leases"], ("get", "update"), [lease])]
+    return [
+        _rule(group, ["leases"], ("create",)),
+        _rule(group, ["leases"], ("get", "update"), [lease]),
+        _rule("", ["configmaps"], ("create", "patch"), [f"{lease}{SUFFIX}"]),
+    ]
 
 
 def _rule(group: str, resources: Iterable[str], verbs: Iterable[str], names: Iterable[str] = ()) -> Rule:

@@ -11,11 +11,11 @@ from pathlib import Path
 import click
 import msgspec
 
+from windlass.cli.config_option import chosen_configuration, config_option
 from windlass.cli.defrag_document import defrag_document, defrag_table, summary
 from windlass.cli.output import note, output_option, print_document, print_table
-from windlass.cli.plan_schedule import EXISTING, decision_time, left_alone, read_settings
+from windlass.cli.plan_schedule import EXISTING, decision_time, scheduler_names
 from windlass.dump.cluster import load_cluster
-from windlass.model.configuration import Settings
 
 EXAMPLES = """\b
 Examples:
@@ -55,7 +55,7 @@ class Options:
 @click.option(
     "--exact", is_flag=True, help="Ask the solver for the cheapest moves there are (needs windlass[exact])."
 )
-@click.option("--config", type=EXISTING, help="A SchedulerConfiguration, or Kueue's Configuration as it is.")
+@config_option
 @click.option("--now", default="", help="Decide as of this RFC 3339 time. [default: the dump's newest]")
 @click.option(
     "-n", "--namespace", default="default", show_default=True, help="For names and manifests that name none."
@@ -79,7 +79,8 @@ def run_defrag(options: Options) -> None:
     loaded = load_cluster(
         options.from_, manifests, namespace=options.namespace, keep_going=options.keep_going
     )
-    settings = read_settings(options.config) if options.config is not None else Settings()
+    configuration = chosen_configuration(options.config, loaded.published, scheduler_names(loaded))
+    settings = configuration.settings
     now = decision_time(options.now, loaded)
 
     from windlass.defrag import DefragRequest, defrag_plan
@@ -93,15 +94,16 @@ def run_defrag(options: Options) -> None:
         is_exact=options.exact,
     )
     plan = defrag_plan(loaded.objects, settings, now, request)
-    notes = [*map(str, loaded.problems), *loaded.notes, *left_alone(settings), *plan.notes]
-    for text in notes:
+    notes = [*map(str, loaded.problems), *loaded.notes, *plan.notes]
+    for text in (*configuration.used.lines, *notes):
         note(text)
     if options.output == "table":
         print_table(defrag_table(plan))
         note(summary(plan))
     else:
         print_document(
-            defrag_document(msgspec.structs.replace(plan, notes=tuple(notes)), now), options.output
+            defrag_document(msgspec.structs.replace(plan, notes=tuple(notes)), now, configuration.used),
+            options.output,
         )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from windlass.cli.hold_document import hold_document
+from windlass.dump.configuration import Configuration, UsedConfiguration
 from windlass.model.decision import Admit, Bind, Decision, DeviceGrant, Evict, Hold, Reserve
 from windlass.model.plan import Plan
 from windlass.model.times import timestamp_of
@@ -21,7 +22,9 @@ MOST_NODES = 4
 """Nodes that a line of the table names before it says how many more there are."""
 
 
-def plan_document(plan: Plan, now: int, notes: Iterable[str] = ()) -> dict[str, Any]:
+def plan_document(
+    plan: Plan, now: int, notes: Iterable[str] = (), configuration: UsedConfiguration | None = None
+) -> dict[str, Any]:
     """`kind: Plan`, with the decisions in an order in which they can be carried out."""
     return {
         "apiVersion": "windlass.dev/v1",
@@ -29,6 +32,7 @@ def plan_document(plan: Plan, now: int, notes: Iterable[str] = ()) -> dict[str, 
         "now": timestamp_of(now),
         "decisions": [decision_document(decision) for decision in plan.decisions],
         "notes": list(notes),
+        "configuration": (configuration or Configuration().used).document,
     }
 
 

@@ -13,19 +13,13 @@ from typing import Protocol
 
 import click
 
+from windlass.cli.config_option import chosen_configuration, config_option
 from windlass.cli.output import note, output_option, print_document, print_table
 from windlass.cli.plan_document import plan_document, plan_table, summary
 from windlass.dump.cluster import Loaded, load_cluster
-from windlass.dump.files import read_objects
-from windlass.model.configuration import (
-    KueueConfiguration,
-    SchedulerConfiguration,
-    Settings,
-    kueue_settings,
-    scheduler_settings,
-)
-from windlass.model.errors import InputError
+from windlass.model.configuration import Settings
 from windlass.model.plan import Plan
+from windlass.model.pod import Pod
 from windlass.model.times import seconds_of
 
 EXISTING = click.Path(path_type=Path, exists=True)
@@ -73,9 +67,7 @@ def schedule_command(load_planner: Callable[[], Planner]) -> click.Command:
         multiple=True,
         help="A manifest to add as if it were just submitted.",
     )
-    @click.option(
-        "--config", type=EXISTING, help="A SchedulerConfiguration, or Kueue's Configuration as it is."
-    )
+    @config_option
     @click.option("--now", default="", help="Decide as of this RFC 3339 time. [default: the dump's newest]")
     @click.option(
         "-n", "--namespace", default="default", show_default=True, help="For manifests that name none."
@@ -101,45 +93,23 @@ def run_schedule(options: Options, load_planner: Callable[[], Planner]) -> None:
     loaded = load_cluster(
         options.from_, options.filename, namespace=options.namespace, keep_going=options.keep_going
     )
-    settings = read_settings(options.config) if options.config is not None else Settings()
+    configuration = chosen_configuration(options.config, loaded.published, scheduler_names(loaded))
     now = decision_time(options.now, loaded)
-    plan, said = load_planner()(loaded.objects, settings, now)
-    notes = [*map(str, loaded.problems), *loaded.notes, *left_alone(settings), *said]
-    for text in notes:
+    plan, said = load_planner()(loaded.objects, configuration.settings, now)
+    notes = [*map(str, loaded.problems), *loaded.notes, *said]
+    for text in (*configuration.used.lines, *notes):
         note(text)
     if options.output == "table":
         print_table(plan_table(plan))
         note(summary(plan))
     else:
-        print_document(plan_document(plan, now, notes), options.output)
+        print_document(plan_document(plan, now, notes, configuration.used), options.output)
 
 
-def read_settings(path: Path) -> Settings:
-    """The one configuration in the file, ours or Kueue's."""
-    found: list[Settings] = []
-    for source in read_objects(path):
-        match source.value:
-            case SchedulerConfiguration() as ours:
-                found.append(scheduler_settings(ours))
-            case KueueConfiguration() as kueues:
-                written = source.document.value
-                found.append(kueue_settings(kueues, written if isinstance(written, dict) else {}))
-            case _:
-                wrong = InputError(
-                    f"a {source.kind} is no configuration",
-                    remedy="SchedulerConfiguration (windlass.dev/v1) and Kueue's Configuration are",
-                )
-                raise source.blame(wrong)
-    if len(found) != 1:
-        raise InputError(f"holds {len(found)} configurations", file=str(path), remedy="give one")
-    return found[0]
-
-
-def left_alone(settings: Settings) -> list[str]:
-    """What has to be said about a configuration that was read in part."""
-    if not settings.left_alone:
-        return []
-    return [f"of Kueue's configuration these fields mean nothing here: {', '.join(settings.left_alone)}"]
+def scheduler_names(loaded: Loaded) -> list[str]:
+    """Of every pod that waits."""
+    pods = (one for one in loaded.objects if isinstance(one, Pod))
+    return [pod.spec.scheduler_name for pod in pods if not pod.is_bound and not pod.is_over]
 
 
 def decision_time(text: str, loaded: Loaded) -> int:

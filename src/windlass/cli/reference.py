@@ -24,7 +24,8 @@ from windlass.diagnose.check.rule import CheckFinding
 from windlass.diagnose.doctor.report import Symptom
 from windlass.diagnose.finding import Diagnosis, Holder, Missing, NodeAccount, Outlook, Patch, Target
 from windlass.diagnose.vocabulary import CAUSES
-from windlass.model import decision, fleet_spec, node, verdict
+from windlass.dump.configuration import UsedConfiguration
+from windlass.model import configuration, decision, fleet_spec, node, verdict
 from windlass.simulate import compare, placements, result, tradeoffs
 
 GENERATED = "<!-- Written by `make docs` from the code: change it there. -->\n\n"
@@ -112,6 +113,7 @@ What `windlass plan schedule … -o json` (or `-o yaml`) prints. Fields are only
 | `now` | the time as of which was decided |
 | `decisions` | in an order in which they can be carried out |
 | `notes` | what has to be said about the input |
+| `configuration` | what the engine was configured with: [UsedConfiguration](diagnosis.md#usedconfiguration) |
 
 | decision | fields |
 | --- | --- |
@@ -132,13 +134,64 @@ DIAGNOSIS_INTRODUCTION = """\
 What `windlass why`, `check` and `doctor` print with `-o json` (or `-o yaml`). Every document has `apiVersion:
 windlass.dev/v1` and its `kind`; fields are only ever added. A `Diagnosis` has the fields below and `wait`: whether
 nothing is broken and only time, or other people's work ending, is needed. A `CheckReport` has `findings`, each a
-[CheckFinding](#checkfinding) without `change`. A `DoctorReport` has `fit`, and `findings`, each a
-[Symptom](#symptom).
+[CheckFinding](#checkfinding) without `change`, and `configuration` where a cluster was checked against. A
+`DoctorReport` has `fit`, and `findings`, each a [Symptom](#symptom).
 """
 
-DIAGNOSIS_STRUCTS = (Diagnosis, NodeAccount, Holder, Outlook, Patch, Target, Missing, CheckFinding, Symptom)
+DIAGNOSIS_STRUCTS = (
+    Diagnosis,
+    NodeAccount,
+    Holder,
+    Outlook,
+    Patch,
+    Target,
+    Missing,
+    UsedConfiguration,
+    CheckFinding,
+    Symptom,
+)
 
-LINKED = {struct.__name__ for struct in (*REPORT_STRUCTS, *FLEET_STRUCTS, *PLAN_STRUCTS, *DIAGNOSIS_STRUCTS)}
+CONFIGURATION_INTRODUCTION = """\
+# SchedulerConfiguration
+
+What `--config FILE` takes ([guide](../guide/configuration.md)). A field that is not named here is an error. Every
+field may be left out.
+
+```yaml
+apiVersion: windlass.dev/v1
+kind: SchedulerConfiguration
+schedulerNames: [windlass]
+placement: windlass
+classes:
+- {name: serving, selector: {matchLabels: {tier: serving}}, strategy: spread}
+minRunTime: 10m
+backfill: {depth: 64}
+```
+"""
+
+CONFIGURATION_STRUCTS = (
+    configuration.SchedulerConfiguration,
+    configuration.WorkloadClass,
+    configuration.Defragmentation,
+    configuration.BackfillSettings,
+    configuration.FairSharing,
+    configuration.AdmissionFairSharing,
+    configuration.WaitForPodsReady,
+    configuration.RequeuingStrategy,
+    configuration.ResourceRules,
+    configuration.Transformation,
+)
+
+LINKED = {
+    struct.__name__
+    for struct in (
+        *REPORT_STRUCTS,
+        *FLEET_STRUCTS,
+        *PLAN_STRUCTS,
+        *DIAGNOSIS_STRUCTS,
+        *CONFIGURATION_STRUCTS,
+    )
+}
 
 
 def cli_reference() -> str:
@@ -165,6 +218,11 @@ def plan_reference() -> str:
     return GENERATED + "\n".join([PLAN_INTRODUCTION, *map(_struct_section, PLAN_STRUCTS)])
 
 
+def configuration_reference() -> str:
+    """The fields of a configuration as one page."""
+    return GENERATED + "\n".join([CONFIGURATION_INTRODUCTION, *map(_struct_section, CONFIGURATION_STRUCTS)])
+
+
 def diagnosis_reference() -> str:
     """The documents of diagnosis, the vocabulary of causes and the rules of `check`."""
     causes = "\n".join(
@@ -184,6 +242,7 @@ def diagnosis_reference() -> str:
 
 PAGES = {
     "cli.md": cli_reference,
+    "configuration.md": configuration_reference,
     "diagnosis.md": diagnosis_reference,
     "fleet.md": fleet_reference,
     "plan.md": plan_reference,
@@ -233,8 +292,10 @@ def _fields(struct: type) -> Iterator[tuple[str, str, str]]:
 
 
 def _default(value: object) -> str:
-    """The default where it says something; nothing, empty and zero go without saying."""
-    return f"Default `{value}`." if value and value is not msgspec.NODEFAULT else ""
+    """The default where it says something; nothing, empty and zero go without saying, and so does a struct's."""
+    if not value or value is msgspec.NODEFAULT or isinstance(value, msgspec.Struct):
+        return ""
+    return f"Default `{', '.join(value) if isinstance(value, tuple) else value}`."
 
 
 TYPE_WORDS = {

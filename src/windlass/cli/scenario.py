@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 from click.core import ParameterSource
 
 from windlass.cli.errors import EXIT_DONE, EXIT_FINDINGS
@@ -18,6 +19,7 @@ from windlass.cli.progress import ProgressBar
 from windlass.model.errors import InputError
 
 if TYPE_CHECKING:
+    from windlass.model.configuration import Settings
     from windlass.simulate.scenario import Outcome
 
 ABOUT_TRACES = ("policy", "seed", "nodes", "jobs", "replay", "mix", "plot", "placements", "explain")
@@ -35,12 +37,14 @@ def wants_scenarios(arguments: Sequence[str]) -> bool:
     return any(found)
 
 
-def run_scenarios(arguments: Sequence[str], output: str) -> int:
-    """0 if every expectation holds, 1 if one doesn't."""
+def run_scenarios(arguments: Sequence[str], output: str, settings: Settings | None = None) -> int:
+    """0 if every expectation holds, 1 if one doesn't. Settings that are given replace those of the files."""
     from windlass.simulate.scenario import load_scenarios, play
 
     _refuse_trace_options(output)
     scenarios = [scenario for argument in arguments for scenario in load_scenarios(Path(argument))]
+    if settings is not None:
+        scenarios = [msgspec.structs.replace(scenario, settings=settings) for scenario in scenarios]
     outcomes: list[Outcome] = []
     with ProgressBar(f"{len(scenarios)} scenarios", len(scenarios)) as progress:
         for scenario in scenarios:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
-from windlass.cli.output import note
+from windlass.cli.config_option import chosen_configuration, config_option, tell_configuration
 from windlass.model.configuration import Settings
 
 EXAMPLES = """\b
@@ -78,8 +79,10 @@ def cluster_options(command: Any) -> Any:
     multiple=True,
     help="Take pods that name this scheduler; may be repeated. [default: the configuration's, windlass]",
 )
-@click.option("--node-selector", type=Labels(), default={}, help="Use only nodes with these labels.")
-@click.option("--config", type=click.Path(path_type=Path, exists=True), help="A SchedulerConfiguration.")
+@click.option(
+    "--node-selector", type=Labels(), help="Use only nodes with these labels. [default: the configuration's]"
+)
+@config_option
 @click.option("--shadow", is_flag=True, help="Decide on every pod, write nothing, and log both.")
 @click.option(
     "--record",
@@ -115,12 +118,10 @@ def scheduler(**given: Any) -> None:
 
     if given["lease_seconds"] < 1:
         raise click.BadParameter("must be at least a second", param_hint="--lease-seconds")
+    settings = _settings(given)
     access = find_access(given["kubeconfig"], given["context"])
-    settings = _settings(given["config"])
     options = Options(
         settings=settings,
-        scheduler_names=frozenset(given["scheduler_names"] or settings.scheduler_names),
-        node_selector=given["node_selector"],
         shadow=given["shadow"],
         record=given["record"],
         leader_elect=given["leader_elect"] and not given["shadow"],
@@ -145,12 +146,13 @@ async def _until_stopped(access: Any, options: Any) -> None:
     await run_scheduler(access, options, stop)
 
 
-def _settings(path: Path | None) -> Settings:
-    from windlass.cli.plan_schedule import left_alone, read_settings
-
-    if path is None:
-        return Settings()
-    settings = read_settings(path)
-    for text in left_alone(settings):
-        note(text)
-    return settings
+def _settings(given: dict[str, Any]) -> Settings:
+    """The configuration, with what the command line says instead."""
+    configuration = chosen_configuration(given["config"])
+    tell_configuration(configuration.used)
+    settings = configuration.settings
+    return msgspec.structs.replace(
+        settings,
+        scheduler_names=tuple(given["scheduler_names"]) or settings.scheduler_names,
+        node_selector=settings.node_selector if given["node_selector"] is None else given["node_selector"],
+    )

@@ -18,6 +18,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from windlass import __version__
+from windlass.cli.config_option import chosen_configuration, config_option, tell_configuration
 from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, unknown_name
 from windlass.cli.output import (
     check_writable,
@@ -34,6 +35,7 @@ from windlass.cli.scenario import run_scenarios, wants_scenarios
 from windlass.model.errors import InputError
 
 if TYPE_CHECKING:
+    from windlass.model.configuration import Settings
     from windlass.model.node import Node
     from windlass.simulate.result import RunResult
     from windlass.simulate.runner import BatchSettings, RunSpec
@@ -61,6 +63,7 @@ class Options:
     policy: tuple[str, ...]
     seed: tuple[int | None, ...]
     nodes: Path | None
+    config: Path | None
     jobs: int
     replay: str
     mix: str
@@ -89,6 +92,7 @@ def complete_trace(ctx: click.Context, param: click.Parameter, incomplete: str) 
 @click.option(
     "--nodes", type=FILE, help="Another machine park: Nodes or a Fleet as YAML or JSON, or a CSV table."
 )
+@config_option
 @jobs_option()
 @click.option(
     "--replay",
@@ -122,23 +126,37 @@ def simulate(**given: Any) -> int:
     checked instead; the exit code is 1 if an expectation fails.
     """
     options = Options(**{**given, "seed": given["seed"] or (None,)})
+    configuration = chosen_configuration(options.config)
+    tell_configuration(configuration.used)
+    settings = configuration.settings if options.config is not None else None
     _check_traces_folder(options.traces)
     if options.list_:
         return _print_traces(options)
     if wants_replay(options.trace):
+        if options.config is not None:
+            raise InputError(
+                "a record has the configuration that it was made with", remedy="leave --config out"
+            )
         return run_replay(options.trace)
     if wants_scenarios(options.trace):
-        return run_scenarios(options.trace, options.output)
+        return run_scenarios(options.trace, options.output, settings)
+    options = _with_policy(options, settings)
     _refuse_mistakes(options)
-    return _run(options)
+    return _run(options, settings)
 
 
-def _run(options: Options) -> int:
+def _with_policy(options: Options, settings: Settings | None) -> Options:
+    """The configuration's policy, where the command line names none. Seeds are the trace's."""
+    named = click.get_current_context().get_parameter_source("policy") == ParameterSource.COMMANDLINE
+    return options if settings is None or named else replace(options, policy=(settings.placement,))
+
+
+def _run(options: Options, engine: Settings | None) -> int:
     from windlass.simulate.batch import run_batch
 
     specs = _specs(options)
     with ExitStack() as stack:
-        settings = _settings(options)
+        settings = replace(_settings(options), engine=engine)
         if options.placements is not None:
             folder = tempfile.TemporaryDirectory(
                 prefix=".windlass-", dir=options.placements.absolute().parent

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from windlass.cli.config_option import chosen_configuration, config_option, tell_configuration
 from windlass.cli.output import note
 from windlass.model.errors import InputError
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from windlass.embedded.runtime.fleet_nodes import FleetNode
     from windlass.embedded.up import EmbeddedCluster, UpOptions
     from windlass.embedded.verbs import Verbs
+    from windlass.model.configuration import Settings
 
 EXAMPLES = """\b
 Examples:
@@ -53,6 +55,7 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
     type=click.Path(path_type=Path, exists=True),
     help="A dump: its nodes, queues and workloads as a simulated cluster.",
 )
+@config_option
 @click.option("--state", type=click.Path(path_type=Path, file_okay=False), help="Keep the cluster here.")
 @click.option("--port", type=click.IntRange(0, 65535), help=f"Of the API. [default: {PORT}, or any]")
 @click.option(
@@ -159,8 +162,15 @@ def _options(given: dict[str, Any]) -> tuple[UpOptions, Callable[[Verbs], None] 
         address=given["address"],
         port=PORT if given["port"] is None else given["port"],
         state=given["state"],
+        settings=_settings(given["config"]),
     )
     return options, fill
+
+
+def _settings(path: Path | None) -> Settings:
+    configuration = chosen_configuration(path)
+    tell_configuration(configuration.used)
+    return configuration.settings
 
 
 def _fleet(path: Path | None) -> list[FleetNode]:

@@ -15,6 +15,7 @@ import click
 import msgspec
 
 from windlass.cli.cluster_option import cluster_options, evidence_from, live_evidence
+from windlass.cli.config_option import config_option, given_configuration, tell_configuration
 from windlass.cli.output import note, output_option, print_document
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ Exit codes: 0 nothing is wrong, 1 a cause was found or can't be told, 2 bad inpu
 @click.command("why", epilog=EXAMPLES)
 @click.argument("question", metavar="KIND/NAME")
 @cluster_options
+@config_option
 @click.option("-n", "--namespace", default="", help="Where it is; needed only if several namespaces have it.")
 @click.option("--now", default="", help="Judge as of this RFC 3339 time. [default: the dump's newest]")
 @click.option("--patch", "only_patch", is_flag=True, help="Print only the patch that would help, as YAML.")
@@ -53,6 +55,7 @@ def why_command(
     from_: Path | None,
     kubeconfig: str,
     kube_context: str,
+    config: Path | None,
     namespace: str,
     now: str,
     only_patch: bool,
@@ -68,7 +71,7 @@ def why_command(
 
     if from_ is not None and look_inside:
         raise click.UsageError("--exec asks running containers, and a dump has none")
-    moment = _moment(now)
+    moment, given = _moment(now), given_configuration(config)
     with no_collector():
         if from_ is not None:
             evidence, newest = evidence_from(from_, "", "", namespace, keep_going)
@@ -76,7 +79,7 @@ def why_command(
             evidence, newest = live_evidence(kubeconfig, kube_context, namespace, question, look_inside)
         for problem in evidence.problems[:20]:
             note(str(problem))
-        diagnosis = why(evidence, question, namespace, moment or newest)
+        diagnosis = why(evidence, question, namespace, moment or newest, given)
     if only_patch:
         _print_patch(diagnosis)
     elif output in ("json", "yaml"):
@@ -85,6 +88,9 @@ def why_command(
         from windlass.cli.why_page import page
 
         click.echo(page(diagnosis, wide=output == "wide"))
+    tell_configuration(
+        diagnosis.configuration, "# " if only_patch else ""
+    )  # after the answer, which comes first
     context.exit(0 if diagnosis.code == "NONE" else 1)
 
 

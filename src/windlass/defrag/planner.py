@@ -28,7 +28,7 @@ from windlass.placement.defrag.stage import Stage, Step, weight_of
 from windlass.placement.defrag.terms import LOSS, Found, Item, Limits, Park, Relocation
 from windlass.placement.elastic import whole_key
 from windlass.placement.grants import GrantReader
-from windlass.planner import engine_config
+from windlass.planner import engine_config, seen_objects
 from windlass.queueing.outcome import (
     BEHIND_HEAD,
     FLAVOR_MISMATCH,
@@ -65,7 +65,7 @@ def defrag_plan(
     with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
         # Moves are what is asked for here: the engine is not to make any of its own beside them.
         config = msgspec.structs.replace(engine_config(settings), defrag=Defragmentation())
-        return _Planner(Scene(objects, config, now), now, request).run()
+        return _Planner(Scene(seen_objects(objects, settings), config, now), now, request).run()
 
 
 class _Planner:

@@ -7,6 +7,7 @@ who owns whom and what was said about whom is looked up here. What is not there 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from windlass.diagnose import tree
+from windlass.dump.configuration import Configuration, published_in
 from windlass.dump.files import files_of
 from windlass.dump.raw import Header, RawObject, read_raw
+from windlass.model.configuration import Settings
 from windlass.model.errors import InputError
 from windlass.model.fleet import expand_fleet
 from windlass.model.fleet_spec import Fleet
@@ -200,6 +203,27 @@ class Evidence:
     @cached_property
     def pods(self) -> dict[tuple[str, str], Item]:
         return {(item.namespace, item.name): item for item in self.of_kind("Pod")}
+
+    @cached_property
+    def published(self) -> list[Configuration]:
+        """What the cluster's schedulers have published of their configuration."""
+        return published_in(item.data for kind in ("ConfigMap", "Lease") for item in self.of_kind(kind))
+
+    def seen_by(self, settings: Settings) -> Evidence:
+        """The same, without the nodes that a scheduler with these settings doesn't look at."""
+        if not settings.node_selector:
+            return self
+        seen = copy(self)
+        seen.items = {
+            key: item
+            for key, item in self.items.items()
+            if item.kind != "Node" or settings.sees_node(item.labels)
+        }
+        for name in [
+            name for name in vars(seen) if isinstance(getattr(Evidence, name, None), cached_property)
+        ]:
+            del seen.__dict__[name]
+        return seen
 
     @cached_property
     def objects(self) -> tuple[object, ...]:

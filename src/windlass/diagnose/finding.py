@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from windlass.diagnose.vocabulary import CAUSES
+from windlass.dump.configuration import UsedConfiguration
 
 
 class Target(msgspec.Struct, frozen=True, rename="camel"):
@@ -125,3 +126,5 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """Where it waits for others, and nothing is wrong."""
     patches: tuple[Patch, ...] = ()
     missing_evidence: tuple[Missing, ...] = ()
+    configuration: UsedConfiguration = UsedConfiguration()
+    """What the engine was configured with for this answer."""

@@ -49,12 +49,12 @@ BEFORE_NODES = frozenset(
 class EngineView:
     """One plan for the cluster as it is, and what it says of one workload."""
 
-    def __init__(self, snapshot: Snapshot, now: int) -> None:
-        self._snapshot, self._now = snapshot, now
+    def __init__(self, snapshot: Snapshot, settings: Settings, now: int) -> None:
+        self._snapshot, self._settings, self._now = snapshot, settings, now
 
     @cached_property
     def _plan(self) -> Plan:
-        config = msgspec.structs.replace(engine_config(Settings()), explain=MOST_EXPLAINED)
+        config = msgspec.structs.replace(engine_config(self._settings), explain=MOST_EXPLAINED)
         return decide(self._snapshot, config, self._now)
 
     def knows_ends(self) -> bool:

@@ -14,6 +14,8 @@ from windlass.diagnose.evidence import Evidence, Item
 from windlass.diagnose.fit import Fit
 from windlass.diagnose.outlook import EngineView
 from windlass.diagnose.subject import Subject, group_names, template_pods
+from windlass.dump.configuration import Configuration, choose
+from windlass.model.configuration import Settings
 from windlass.model.decision import Hold
 from windlass.model.errors import InputError
 from windlass.model.node import Node
@@ -22,8 +24,17 @@ from windlass.model.pod import Pod
 
 
 class WhatIf:
-    def __init__(self, evidence: Evidence, subject: Subject, now: int) -> None:
-        self.evidence, self.subject, self.now = evidence, subject, now
+    def __init__(
+        self, evidence: Evidence, subject: Subject, now: int, configuration: Configuration | None = None
+    ) -> None:
+        """Without a configuration, that of the subject's own scheduler is used, as far as it is published."""
+        self.subject, self.now = subject, now
+        self.configuration = configuration or choose(evidence.published, _scheduler_names(subject))
+        self.evidence = evidence.seen_by(self.settings)
+
+    @property
+    def settings(self) -> Settings:
+        return self.configuration.settings
 
     @cached_property
     def fit(self) -> Fit:
@@ -50,7 +61,7 @@ class WhatIf:
         except InputError:
             return False
         objects = [value if one is item.value else one for one in self.evidence.objects]
-        view = EngineView(Fit(objects, self.now).snapshot, self.now)
+        view = EngineView(Fit(objects, self.now).snapshot, self.settings, self.now)
         return view.starts(self._keys)
 
     @cached_property
@@ -61,7 +72,7 @@ class WhatIf:
     @cached_property
     def engine(self) -> EngineView:
         """What the scheduler would decide of everything that waits."""
-        return EngineView(self.fit.snapshot, self.now)
+        return EngineView(self.fit.snapshot, self.settings, self.now)
 
     @cached_property
     def hold(self) -> Hold | None:
@@ -78,3 +89,9 @@ class WhatIf:
         things = (subject.item, *subject.owners, *subject.family, *subject.pods)
         groups = {f"{pod.namespace}/{name}" for pod in subject.pods for name in group_names(pod)}
         return list(dict.fromkeys([*(f"{one.namespace}/{one.name}" for one in things), *sorted(groups)]))
+
+
+def _scheduler_names(subject: Subject) -> list[str]:
+    """Of its pods, or of those that it would make."""
+    pods = [item.value for item in subject.pods if isinstance(item.value, Pod)]
+    return [pod.spec.scheduler_name for pod in pods or template_pods(subject.item)[0]]

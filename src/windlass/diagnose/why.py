@@ -27,6 +27,7 @@ from windlass.diagnose.subject import Subject, find_subject, node_of, phase_of
 from windlass.diagnose.things import thing_finding
 from windlass.diagnose.vocabulary import CAUSES
 from windlass.diagnose.whatif import WhatIf
+from windlass.dump.configuration import Configuration
 from windlass.model.errors import InputError
 from windlass.model.pod import Pod
 
@@ -47,9 +48,14 @@ class Answer(msgspec.Struct, frozen=True):
     patches: tuple[Patch, ...] = ()
 
 
-def why(evidence: Evidence, question: str, namespace: str, now: int) -> Diagnosis:
-    """Raises `InputError` where the question names nothing that the evidence has."""
-    inquiry = Inquiry(evidence, find_subject(evidence, question, namespace), now)
+def why(
+    evidence: Evidence, question: str, namespace: str, now: int, configuration: Configuration | None = None
+) -> Diagnosis:
+    """Raises `InputError` where the question names nothing that the evidence has.
+
+    Without a configuration, what the scheduler of the subject has published is used, else the defaults.
+    """
+    inquiry = Inquiry(evidence, find_subject(evidence, question, namespace), now, configuration)
     return inquiry.diagnosis()
 
 
@@ -76,6 +82,7 @@ class Inquiry(WhatIf):
             outlook=self._outlook(finding),
             patches=answer.patches,
             missing_evidence=(*finding.missing, *self._hidden()),
+            configuration=self.configuration.used,
         )
 
     def _outlook(self, finding: Finding) -> Outlook | None:

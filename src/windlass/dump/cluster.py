@@ -7,12 +7,14 @@ updated, so the dump's stands.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from windlass.dump.configuration import Configuration, published_in
 from windlass.dump.files import SourceObject, newest_time, read_each, read_objects
 from windlass.model.errors import InputError
 from windlass.model.fleet import expand_fleet
@@ -40,6 +42,8 @@ class Loaded:
     notes: tuple[str, ...] = ()
     newest: int = 0
     """The newest moment that the dump tells of, in seconds; 0 where it tells none."""
+    published: tuple[Configuration, ...] = ()
+    """What the cluster's schedulers have published of their configuration."""
 
 
 @dataclass
@@ -70,8 +74,11 @@ def load_cluster(
     An object that can't be read is an error, unless `keep_going`: then it is kept as `Unreadable` and reported.
     """
     book = _Book()
+    published: list[Mapping[str, Any]] = []
     for source in _sources([dump] if dump is not None else [], keep_going):
         book.put(source)
+        if source.kind in ("ConfigMap", "Lease") and isinstance(source.raw, dict):
+            published.append({**source.raw, "kind": source.kind})
     for source in _sources(manifests, keep_going):
         _submit(book, source, namespace)
     return Loaded(
@@ -79,6 +86,7 @@ def load_cluster(
         problems=tuple(book.problems),
         notes=tuple(book.notes),
         newest=newest_time(dump) if dump is not None else 0,
+        published=tuple(published_in(published)),
     )
 
 

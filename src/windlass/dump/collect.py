@@ -12,13 +12,15 @@ from typing import Any
 
 import msgspec
 
+from windlass.dump.configuration import HASH_ANNOTATION, LABEL, SUFFIX
 from windlass.dump.inside import HostLog, PodLog, limits_of, places_of, read_logs
 from windlass.dump.raw import RawObject, objects_of_list
 from windlass.kube.client import KubeClient
 from windlass.kube.discovery import discover
 from windlass.kube.errors import ApiError, Forbidden
 from windlass.kube.request import Request
-from windlass.kube.resources import KINDS, Kind, Resource
+from windlass.kube.resources import CONFIG_MAPS, KINDS, Kind, Resource
+from windlass.model.meta import ObjectMeta
 
 PAGE = "500"
 MOST_LOGGED = 400
@@ -73,6 +75,7 @@ async def collect(
         await _collect_kind(client, resource, namespace or client.access.namespace, found)
     progress("logs", len(resources), len(resources) + 1)
     await _collect_stack(client, found)
+    await _collect_configuration(client, found)
     return found
 
 
@@ -95,11 +98,12 @@ async def _collect_kind(client: KubeClient, resource: Resource, namespace: str, 
         found.hidden.append(f"{resource.plural}: not allowed")
 
 
-async def _pages(client: KubeClient, path: str, resource: Resource) -> list[RawObject]:
+async def _pages(client: KubeClient, path: str, resource: Resource, selector: str = "") -> list[RawObject]:
     found: list[RawObject] = []
     more = ""
+    only = (("labelSelector", selector),) if selector else ()
     while True:
-        query = (("limit", PAGE), *((("continue", more),) if more else ()))
+        query = (("limit", PAGE), *only, *((("continue", more),) if more else ()))
         body = await client.send(Request("GET", path, query))
         objects, more = objects_of_list(body, resource.kind, resource.api_version)
         found += objects
@@ -114,9 +118,8 @@ async def _collect_stack(client: KubeClient, found: Collected) -> None:
     ]
     namespaces = sorted({one.header.metadata.namespace for one in pods})
     for namespace in namespaces:
-        resource = Resource("ConfigMap", "configmaps", "", "v1")
         try:
-            found.objects += await _pages(client, resource.within(namespace), resource)
+            found.objects += await _pages(client, CONFIG_MAPS.within(namespace), CONFIG_MAPS)
         except ApiError as error:
             found.hidden.append(f"configmaps of {namespace}: {error}")
     places = [place for pod in pods[:MOST_LOGGED] for place in places_of(pod.data)]
@@ -125,6 +128,34 @@ async def _collect_stack(client: KubeClient, found: Collected) -> None:
     ]
     places += [place for tree in own[:MOST_LOGGED] for place in places_of(tree)]
     found.logs += await read_logs(client, places)
+
+
+async def _collect_configuration(client: KubeClient, found: Collected) -> None:
+    """What schedulers have published. Who may not list ConfigMaps may still read the one that a Lease tells of."""
+    known = {_key(one.header.metadata) for one in found.objects if one.header.kind == "ConfigMap"}
+    try:
+        published = await _pages(client, CONFIG_MAPS.collection, CONFIG_MAPS, LABEL)
+    except ApiError:
+        published = [one for key in _announced(found) for one in await _config_map(client, key, found)]
+    found.objects += [one for one in published if _key(one.header.metadata) not in known]
+
+
+def _announced(found: Collected) -> list[str]:
+    leases = (one.header.metadata for one in found.objects if one.header.kind == "Lease")
+    return [f"{_key(lease)}{SUFFIX}" for lease in leases if HASH_ANNOTATION in lease.annotations]
+
+
+async def _config_map(client: KubeClient, key: str, found: Collected) -> list[RawObject]:
+    try:
+        body = await client.send(Request("GET", CONFIG_MAPS.path(key)))
+    except ApiError as error:
+        found.hidden.append(f"configmaps {key}, the scheduler's configuration: {error}")
+        return []
+    return objects_of_list(b'{"items":[' + body + b"]}", CONFIG_MAPS.kind, CONFIG_MAPS.api_version)[0]
+
+
+def _key(metadata: ObjectMeta) -> str:
+    return f"{metadata.namespace}/{metadata.name}"
 
 
 def _fails(pod: dict[str, Any]) -> bool:

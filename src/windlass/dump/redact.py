@@ -48,8 +48,16 @@ DROPPED = frozenset(
     }
 )
 """Fields that diagnosis reads nothing from."""
-CONFIGURATION = ("sharing:", "timeSlicing", "mig-configs:", "migStrategy", "autoscalerStatus", "nodeGroups")
-"""Words by which the configuration of the GPU stack and the autoscaler's status are known."""
+CONFIGURATION = (
+    "sharing:",
+    "timeSlicing",
+    "mig-configs:",
+    "migStrategy",
+    "autoscalerStatus",
+    "nodeGroups",
+    "SchedulerConfiguration",
+)
+"""Words by which the configuration of the GPU stack and the scheduler and the autoscaler's status are known."""
 
 
 def redacted(raw: RawObject) -> dict[str, Any]:
@@ -62,7 +70,7 @@ def redacted(raw: RawObject) -> dict[str, Any]:
 
 
 def _clean_data(tree: dict[str, Any]) -> None:
-    """Of a Secret nothing stays, of a ConfigMap only what configures GPUs."""
+    """Of a Secret nothing stays, of a ConfigMap only what configures GPUs and schedulers."""
     data = tree.get("data")
     if tree.get("kind") == "Secret" or not isinstance(data, dict):
         tree.pop("data", None)

@@ -12,6 +12,8 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
+from windlass.dump.configuration import HASH_ANNOTATION
+
 STACK = re.compile(
     r"device-plugin|nvidia|gpu-operator|gpu-feature|nfd-|node-feature-discovery|mig-manager|mps-control|dcgm"
     r"|fabric-?manager|container-toolkit|^kube-|cluster-autoscaler|karpenter|kueue|volcano|coredns|-scheduler"
@@ -22,6 +24,8 @@ WORDS = frozenset(
     {"default", "true", "false", "gpu", "gpus", "node", "pod", "main", "system", "nvidia", "cuda"}
 )
 """Names that say nothing, and stand in messages for something else."""
+DROPPED_FIELDS = frozenset({HASH_ANNOTATION})
+"""A hash of what has other names afterwards."""
 KEPT_FIELDS = frozenset({"kind", "apiVersion", "reason", "type", "phase", "operator", "effect", "uid"})
 TOKENS = re.compile(
     r"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[a-z]{2,}/[A-Za-z0-9._-]+"  # a qualified name: nvidia.com/gpu
@@ -54,6 +58,7 @@ class Renaming:
             return {
                 self.text(key): inner if key in KEPT_FIELDS else self.renamed(inner, key)
                 for key, inner in value.items()
+                if key not in DROPPED_FIELDS
             }
         if isinstance(value, list):
             return [self.renamed(inner, field) for inner in value]

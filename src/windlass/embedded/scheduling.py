@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Collection
+
+import msgspec
 
 from windlass.kube.access import Access
 from windlass.kube.credentials import FixedCredentials
@@ -19,14 +20,20 @@ from windlass.model.configuration import Settings
 log = logging.getLogger(__name__)
 
 NAMES = ("windlass", "default-scheduler")
+"""Pods of these are always placed: there is nobody else who would."""
 STOP_SECONDS = 5.0
 MANY_NODES = 200
 """From so many nodes on it is worth waiting for compiled code: up to a minute, once, where nothing is compiled yet."""
 
 
 class SchedulerThread:
-    def __init__(self, server: str, token: str, authority: str, *, nodes: int = 0) -> None:
+    def __init__(
+        self, server: str, token: str, authority: str, *, nodes: int = 0, settings: Settings | None = None
+    ) -> None:
         """`nodes`: how many there are; few of them don't wait for compiled code before the first decision."""
+        settings = settings or Settings()
+        names = tuple(dict.fromkeys((*NAMES, *settings.scheduler_names)))
+        self._settings = msgspec.structs.replace(settings, scheduler_names=names)
         self._access = Access(
             server=server,
             credentials=FixedCredentials({"Authorization": f"Bearer {token}"}),
@@ -68,7 +75,7 @@ class SchedulerThread:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._schedule(NAMES))
+            asyncio.run(self._schedule())
         except (
             Exception
         ) as error:  # the thread's boundary: the cluster goes on, and says that nobody schedules
@@ -78,7 +85,7 @@ class SchedulerThread:
         finally:
             self._begun.set()
 
-    async def _schedule(self, names: Collection[str]) -> None:
+    async def _schedule(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self._begun.set()
         from windlass.scheduler.options import Options
@@ -87,9 +94,8 @@ class SchedulerThread:
         if self._stop.is_set():
             return
         options = Options(
-            settings=Settings(),
+            settings=self._settings,
             warm=self._warm,
-            scheduler_names=frozenset(names),
             leader_elect=False,
             identity="windlass-up",
         )

@@ -34,6 +34,7 @@ from windlass.embedded.server.server import ApiServer
 from windlass.embedded.store.journal import Journal, open_state
 from windlass.embedded.store.store import Store
 from windlass.embedded.verbs import Verbs
+from windlass.model.configuration import Settings
 from windlass.model.convert import convert
 from windlass.model.node import Node
 
@@ -54,6 +55,8 @@ class UpOptions:
     state: Path | None = None
     delays: Delays = field(default_factory=Delays)
     clock: Callable[[], float] = time.time
+    settings: Settings = field(default_factory=Settings)
+    """What the scheduler is configured with."""
 
 
 class EmbeddedCluster:
@@ -141,6 +144,7 @@ class EmbeddedCluster:
             self.identity.token,
             self.identity.authority,
             nodes=len(self.verbs.list("nodes")),
+            settings=self._options.settings,
         )
         self.scheduler.start()
 

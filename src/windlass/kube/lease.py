@@ -30,6 +30,8 @@ class LeaseTerms(msgspec.Struct, frozen=True):
     name: str
     identity: str
     lease_seconds: float = 15.0
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    """What the Lease says of its holder."""
 
     @property
     def renew_seconds(self) -> float:
@@ -107,7 +109,8 @@ class Lease:
             "leaseTransitions": 0,
         }
         if lease is None:
-            body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": terms.name}}
+            metadata = {"name": terms.name, "annotations": terms.annotations}
+            body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
             await self._client.send(create(LEASES, terms.namespace, {**body, "spec": spec}))
             return True
         known = lease.get("spec") or {}
@@ -138,5 +141,7 @@ class Lease:
         return lease
 
     async def _put(self, lease: dict[str, Any], spec: dict[str, Any]) -> None:
-        body = {**lease, "spec": spec}
+        metadata = lease["metadata"]
+        annotations = {**(metadata.get("annotations") or {}), **self._terms.annotations}
+        body = {**lease, "metadata": {**metadata, "annotations": annotations}, "spec": spec}
         await self._client.send(Request("PUT", LEASES.path(self._terms.key), body=body))

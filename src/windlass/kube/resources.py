@@ -61,6 +61,7 @@ VOLUMES = Resource("PersistentVolume", "persistentvolumes", "", "v1", namespaced
 CLAIMS = Resource("PersistentVolumeClaim", "persistentvolumeclaims", "", "v1")
 EVENTS = Resource("Event", "events", "events.k8s.io", "v1")
 LEASES = Resource("Lease", "leases", "coordination.k8s.io", "v1")
+CONFIG_MAPS = Resource("ConfigMap", "configmaps", "", "v1")
 
 KUEUE = "kueue.x-k8s.io"
 _KUEUE = ("v1beta2", "v1beta1")

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windlass.kube.request import MERGE_PATCH, STRATEGIC_PATCH, Request, dry_run
+from windlass.kube.request import APPLY_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Request, dry_run
 from windlass.kube.resources import CLAIMS, PODS, VOLUMES, Resource
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
+FIELD_MANAGER = "windlass"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 """Says that the volume may be given back when its claim is gone."""
 
@@ -84,6 +85,12 @@ def keep_volume(volume: str, version: str, claim: str, uid: str) -> Request:
 
 def create(resource: Resource, namespace: str, body: Mapping[str, Any]) -> Request:
     return Request("POST", resource.within(namespace), body=dict(body))
+
+
+def apply_object(resource: Resource, key: str, body: Mapping[str, Any]) -> Request:
+    """Server-side apply: the object is made if it isn't there, and has these fields afterwards, whoever wrote them."""
+    query = (("fieldManager", FIELD_MANAGER), ("force", "true"))
+    return Request("PATCH", resource.path(key), query, dict(body), APPLY_PATCH)
 
 
 def patch_object(resource: Resource, key: str, fields: Mapping[str, Any], version: str) -> Request:

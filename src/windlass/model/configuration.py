@@ -1,7 +1,8 @@
 """What `--config` takes: our `SchedulerConfiguration`, or Kueue's `Configuration` as it is, as one `Settings`.
 
 Decoded by `model.objects`. Our own kind is strict: a field that is not known is an error. Of Kueue's, the parts that
-mean something here are read, and the rest is named in `Settings.left_alone`, so that a caller can say so.
+mean something here are read, and `ignored_fields` names the rest, so that a caller can say so. The way back, from
+`Settings` to the document that says the same, is `model.configuration_document`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,19 @@ FINAL_SHARE = "LessThanOrEqualToFinalShare"
 INITIAL_SHARE = "LessThanInitialShare"
 STRATEGY_LISTS = ((FINAL_SHARE, INITIAL_SHARE), (FINAL_SHARE,), (INITIAL_SHARE,))
 PLACEMENTS = ("pack", "spread", "balanced")
+POLICIES = (
+    "windlass",
+    "fgd",
+    "best-fit",
+    "gpu-packing",
+    "gpu-clustering",
+    "dot-product",
+    "random",
+    "first-fit",
+    "pack",
+    "spread",
+)
+"""What `placement` may name; `placement.policies` has the rule of each."""
 BUDGETS_YIELD_TO = ("reclaim", "fairShare", "priority")
 KUEUE_FIELDS_READ = ("fairSharing", "admissionFairSharing", "waitForPodsReady", "resources")
 _IN_THOUSANDTHS = ("cpu", "nvidia.com/gpu")
@@ -115,15 +129,22 @@ class BackfillSettings(StrictStruct, frozen=True):
 
 
 class SchedulerConfiguration(StrictStruct, frozen=True):
-    """`windlass.dev/v1` SchedulerConfiguration."""
+    """How a scheduler decides. `scheduler`, `up`, `plan`, `why`, `check` and `simulate` read it by `--config`."""
 
     api_version: str = ""
+    """`windlass.dev/v1`."""
     kind: str = ""
+    """`SchedulerConfiguration`."""
     metadata: ObjectMeta = ObjectMeta()
+    """Of no consequence."""
     scheduler_names: tuple[str, ...] = ("windlass",)
+    """Pods that name one of these in `schedulerName` are placed."""
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
+    """Nodes without these labels are not looked at."""
     placement: str = "windlass"
-    """The scorer."""
+    """The placement policy, as in docs/policies.md."""
     seed: int = 0
+    """Of the policy `random`."""
     classes: tuple[WorkloadClass, ...] = ()
     """The first whose selector matches a workload's labels places it."""
     budgets_yield_to: tuple[str, ...] = ()
@@ -143,14 +164,20 @@ class SchedulerConfiguration(StrictStruct, frozen=True):
     topology_levels: tuple[str, ...] = ()
     """Node labels from the widest domain to the narrowest; empty: the default list."""
     fair_sharing: FairSharing | None = None
+    """Kueue's: queues are ordered, and victims chosen, by their weighted share."""
     admission_fair_sharing: AdmissionFairSharing | None = None
+    """Kueue's: within a ClusterQueue, LocalQueues are ordered by what they have used."""
+    wait_for_pods_ready: WaitForPodsReady | None = None
+    """Kueue's: how long an admitted workload may take to have its pods ready. Kept; nothing acts on it yet."""
     resources: ResourceRules = ResourceRules()
+    """Kueue's: how requests become what is counted against quota."""
 
 
 class Settings(msgspec.Struct, frozen=True):
     """What was configured, checked, with durations in seconds."""
 
     scheduler_names: tuple[str, ...] = ("windlass",)
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
     placement: str = "windlass"
     seed: int = 0
     classes: tuple[WorkloadClass, ...] = ()
@@ -179,8 +206,10 @@ class Settings(msgspec.Struct, frozen=True):
     """Nothing is admitted while an admitted workload is not ready."""
     requeue_at_creation: bool = False
     """A workload that wasn't ready in time queues as of its creation, not of its eviction."""
-    left_alone: tuple[str, ...] = ()
-    """Fields of the file that mean nothing here, by name."""
+
+    def sees_node(self, labels: Mapping[str, str]) -> bool:
+        """Whether the scheduler looks at a node with these labels at all."""
+        return self.node_selector.items() <= labels.items()
 
     @property
     def ignores_undeclared(self) -> bool:
@@ -189,6 +218,9 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def scheduler_settings(wire: SchedulerConfiguration) -> Settings:
+    if not all(wire.scheduler_names) or not wire.scheduler_names:
+        raise InputError("a name is missing", path="schedulerNames", remedy="name at least one scheduler")
+    _choice(wire.placement, POLICIES, "placement")
     for index, one in enumerate(wire.classes):
         _choice(one.strategy, PLACEMENTS, f"classes[{index}].strategy")
         check_selector(one.selector, f"classes[{index}].selector")
@@ -204,6 +236,7 @@ def scheduler_settings(wire: SchedulerConfiguration) -> Settings:
     _check_rules(wire.resources)
     plain = Settings(
         scheduler_names=wire.scheduler_names,
+        node_selector=wire.node_selector,
         placement=wire.placement,
         seed=wire.seed,
         classes=wire.classes,
@@ -223,27 +256,33 @@ def scheduler_settings(wire: SchedulerConfiguration) -> Settings:
         topology_levels=wire.topology_levels,
         resources=wire.resources,
     )
+    plain = _with_readiness(plain, wire.wait_for_pods_ready)
     return _with_sharing(plain, wire.fair_sharing, wire.admission_fair_sharing)
 
 
-def kueue_settings(wire: KueueConfiguration, fields: Mapping[str, object] | None = None) -> Settings:
-    """`fields` is the file as it was written, for the names of what is left alone."""
+def kueue_settings(wire: KueueConfiguration) -> Settings:
     _check_rules(wire.resources)
-    known = (*KUEUE_FIELDS_READ, "apiVersion", "kind", "metadata")
-    settings = Settings(
-        resources=wire.resources, left_alone=tuple(sorted(name for name in fields or () if name not in known))
-    )
-    ready = wire.wait_for_pods_ready
-    if ready is not None and ready.enable:
-        path = "waitForPodsReady.requeuingStrategy.timestamp"
-        timestamp = _choice(ready.requeuing_strategy.timestamp, ("Eviction", "Creation"), path)
-        settings = msgspec.structs.replace(
-            settings,
-            ready_seconds=_seconds(ready.timeout, "waitForPodsReady.timeout"),
-            block_admission=ready.block_admission,
-            requeue_at_creation=timestamp == "Creation",
-        )
+    settings = _with_readiness(Settings(resources=wire.resources), wire.wait_for_pods_ready)
     return _with_sharing(settings, wire.fair_sharing, wire.admission_fair_sharing)
+
+
+def ignored_fields(written: Mapping[str, object]) -> tuple[str, ...]:
+    """Fields of Kueue's configuration, as it was written, that mean nothing here."""
+    known = (*KUEUE_FIELDS_READ, "apiVersion", "kind", "metadata")
+    return tuple(sorted(name for name in written if name not in known))
+
+
+def _with_readiness(settings: Settings, ready: WaitForPodsReady | None) -> Settings:
+    if ready is None or not ready.enable:
+        return settings
+    path = "waitForPodsReady.requeuingStrategy.timestamp"
+    timestamp = _choice(ready.requeuing_strategy.timestamp, ("Eviction", "Creation"), path)
+    return msgspec.structs.replace(
+        settings,
+        ready_seconds=_seconds(ready.timeout, "waitForPodsReady.timeout"),
+        block_admission=ready.block_admission,
+        requeue_at_creation=timestamp == "Creation",
+    )
 
 
 def counted(requests: Mapping[str, int], rules: ResourceRules) -> dict[str, int]:

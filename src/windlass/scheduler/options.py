@@ -8,15 +8,10 @@ import msgspec
 
 from windlass.model.configuration import Settings
 
-DEFAULT_NAME = "windlass"
-
 
 class Options(msgspec.Struct, frozen=True):
     settings: Settings = Settings()
-    scheduler_names: frozenset[str] = frozenset({DEFAULT_NAME})
-    """Pods that name one of these are ours."""
-    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
-    """Nodes without these labels are not looked at."""
+    """What the engine is configured with, and which pods and nodes are ours; published in the cluster."""
     shadow: bool = False
     record: Path | None = None
     leader_elect: bool = True

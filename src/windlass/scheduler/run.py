@@ -12,11 +12,13 @@ import logging
 import time
 
 from windlass.cluster.snapshot import Snapshot
+from windlass.dump.configuration import HASH_ANNOTATION
 from windlass.kube.access import Access
 from windlass.kube.client import KubeClient
 from windlass.kube.events import Event, Recorder, Regarding
 from windlass.kube.informers import Informers
 from windlass.kube.lease import Lease, LeaseTerms
+from windlass.model.configuration_document import settings_hash
 from windlass.model.objects import Unreadable
 from windlass.model.plan import Plan
 from windlass.planner import engine_config
@@ -26,6 +28,7 @@ from windlass.scheduler.loop import Loop
 from windlass.scheduler.memory import Memory
 from windlass.scheduler.metrics import Metrics
 from windlass.scheduler.options import Options
+from windlass.scheduler.publish import Publisher
 from windlass.scheduler.queue_status import QueueStatusWriter
 from windlass.scheduler.record import Record
 from windlass.scheduler.run_times import RunTimeWriter
@@ -53,7 +56,11 @@ class Scheduler:
         self.informers = Informers(client, self.world.push)
         self.world.owner_wait.is_watched = self.informers.is_watched
         terms = LeaseTerms(
-            options.lease_namespace, options.lease_name, options.identity, options.lease_seconds
+            options.lease_namespace,
+            options.lease_name,
+            options.identity,
+            options.lease_seconds,
+            {HASH_ANNOTATION: settings_hash(options.settings)},
         )
         self.lease = Lease(client, terms)
         self.carrier = Carrier(
@@ -69,6 +76,7 @@ class Scheduler:
         self.memory = Memory(client, self.world, options.settings, self._may_write, self.informers.served)
         self.run_times = RunTimeWriter(client, self.world, self._may_write, self.informers.served)
         self.queue_status = QueueStatusWriter(client, self.world, self._may_write, self.informers.served)
+        self.publisher = Publisher(client, options, self._may_write)
         self.record = Record(options.record, options.settings) if options.record is not None else None
         self.world.witness = self.record
         sink = Shadow(self.world) if options.shadow else self
@@ -87,6 +95,7 @@ class Scheduler:
             self.queue_status.run(),
             self.memory.run(),
             self.run_times.run(),
+            self.publisher.run(),
             watch_kueue(self._client, self.world, self._kueue_known),
             self._lead(),
         ]

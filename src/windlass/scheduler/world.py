@@ -185,11 +185,11 @@ class World:
         return spec.priority
 
     def is_ours(self, pod: Pod) -> bool:
-        return self._options.shadow or pod.spec.scheduler_name in self._options.scheduler_names
+        return self._options.shadow or pod.spec.scheduler_name in self._options.settings.scheduler_names
 
     def makes_our_pods(self, owner: Owner) -> bool:
         names = {one.template.spec.scheduler_name for one in owner.sets}
-        return self._options.shadow or bool(names & self._options.scheduler_names)
+        return self._options.shadow or not names.isdisjoint(self._options.settings.scheduler_names)
 
     def is_taken_over(self, namespace: str, queue: str) -> bool:
         names = self._options.take_over
@@ -246,8 +246,7 @@ class World:
         return [delta for key in pods if key in self.pods for delta in self._pod(self.pods[key])]
 
     def _node(self, node: Node) -> list[Delta]:
-        wanted = self._options.node_selector.items()
-        if not wanted <= node.labels.items():
+        if not self._options.settings.sees_node(node.labels):
             self.nodes.discard(node.name)
             return self._untold("Node", node.name)
         known = self.things.get(("", "Node", node.name))

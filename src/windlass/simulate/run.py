@@ -25,10 +25,12 @@ from windlass.cluster.store import Store
 from windlass.cluster.workloads.build import TOTAL_COUNT
 from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.engine import EngineConfig, Memo, decide
+from windlass.model.configuration import Settings
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass.placement.mix import WorkloadMix, mix_of
 from windlass.placement.policies import POLICIES, PlacementConfig
+from windlass.planner import engine_config
 from windlass.simulate.measures import Recorder
 from windlass.simulate.placements import Explanation, Placement, PlacementWriter
 from windlass.simulate.result import RunResult
@@ -50,12 +52,14 @@ def simulate(
     on_progress: OnProgress | None = None,
     explain: str = "",
     without: tuple[str, ...] = (),
+    settings: Settings | None = None,
 ) -> RunResult:
     """Play the trace with a policy. Ctrl-C ends it early with what there is so far.
 
-    `without` leaves terms of the `windlass` policy out, where the mix is declared.
+    `without` leaves terms of the `windlass` policy out, where the mix is declared. Of the settings, all but the policy
+    and the seed count.
     """
-    run = Run(trace, policy, mix, seed, placements, explain, without)
+    run = Run(trace, policy, mix, seed, placements, explain, without, settings)
     warm_up(trace, run.config)
     started = time.perf_counter()
     interrupted = False
@@ -89,13 +93,15 @@ class Run:
         placements: PlacementWriter | None,
         explain: str,
         without: tuple[str, ...] = (),
+        settings: Settings | None = None,
     ) -> None:
         self.trace = trace
         declared = declared_mix(trace)
         told = msgspec.structs.replace(declared, without=without)
-        self.config = EngineConfig(
-            PlacementConfig(policy, seed),
-            told if mix == "declared" else None,
+        self.config = msgspec.structs.replace(
+            engine_config(settings or Settings()),
+            placement=PlacementConfig(policy, seed),
+            mix=told if mix == "declared" else None,
             explain=0 if explain else None,
         )
         ranks = {node.name: rank for node, rank in zip(trace.nodes, trace.ranks, strict=False)}

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.model.configuration import Settings
 from windlass.model.errors import InputError
 from windlass.model.node import Node
 from windlass.simulate.placements import Placement, PlacementWriter
@@ -42,6 +43,8 @@ class BatchSettings:
     """The pod that the results are to explain."""
     placements: Path | None = None
     """An empty folder: the placements of run `n` go into its file `n`."""
+    engine: Settings | None = None
+    """What the engine is configured with, but for the policy and the seed, which are each run's own."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,7 @@ class Runner:
                 placements=writer,
                 on_progress=on_progress,
                 explain=self._settings.explain,
+                settings=self._settings.engine,
             )
 
 

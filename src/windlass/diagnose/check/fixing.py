@@ -13,6 +13,7 @@ from windlass.diagnose.check.rule import CheckFinding, check_all
 from windlass.diagnose.evidence import Evidence
 from windlass.dump.files import read_text
 from windlass.dump.yamledit import set_field
+from windlass.model.configuration import Settings
 from windlass.model.errors import InputError
 
 MOST_ROUNDS = 50
@@ -20,7 +21,11 @@ MOST_ROUNDS = 50
 
 
 def fixed_text(
-    file: Path, evidence: Evidence | None, now: int, only: frozenset[str]
+    file: Path,
+    evidence: Evidence | None,
+    now: int,
+    only: frozenset[str],
+    settings: Settings | None = None,
 ) -> tuple[str, list[CheckFinding]]:
     """The file's text with every proposed change made, and the findings that were mended."""
     text = read_text(file)
@@ -29,7 +34,7 @@ def fixed_text(
         raise InputError("only YAML can be mended in place", file=str(file))
     for _ in range(MOST_ROUNDS):
         manifests = read_manifests([Path("-")], text)
-        finding, manifest = _next(manifests, check_all(manifests, evidence, now, only), mended)
+        finding, manifest = _next(manifests, check_all(manifests, evidence, now, only, settings), mended)
         if finding is None or manifest is None:
             break
         assert finding.change is not None, finding

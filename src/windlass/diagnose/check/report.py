@@ -11,19 +11,23 @@ from typing import Any
 import msgspec
 
 from windlass.diagnose.check.rule import LEVELS, RULES, CheckFinding
+from windlass.dump.configuration import UsedConfiguration
 
 _SARIF = {"error": "error", "warning": "warning", "info": "note"}
 _GITHUB = {"error": "error", "warning": "warning", "info": "notice"}
 
 
-def document(findings: Sequence[CheckFinding]) -> dict[str, Any]:
-    """`CheckReport`."""
+def document(
+    findings: Sequence[CheckFinding], configuration: UsedConfiguration | None = None
+) -> dict[str, Any]:
+    """`CheckReport`; without a configuration where no cluster was checked against."""
     rows = []
     for finding in findings:
         row = msgspec.to_builtins(finding)
         row.pop("change")
         rows.append(row)
-    return {"apiVersion": "windlass.dev/v1", "kind": "CheckReport", "findings": rows}
+    used = {"configuration": configuration.document} if configuration is not None else {}
+    return {"apiVersion": "windlass.dev/v1", "kind": "CheckReport", "findings": rows, **used}
 
 
 def sarif(findings: Sequence[CheckFinding], version: str) -> dict[str, Any]:

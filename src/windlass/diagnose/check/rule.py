@@ -62,8 +62,10 @@ class Said(msgspec.Struct, frozen=True):
 class Around:
     """What the manifest is checked against: the other manifests, and a cluster where there is one."""
 
-    def __init__(self, manifests: list[Manifest], evidence: Evidence | None, now: int) -> None:
-        self.manifests, self.evidence, self.now = manifests, evidence, now
+    def __init__(
+        self, manifests: list[Manifest], evidence: Evidence | None, now: int, settings: Settings
+    ) -> None:
+        self.manifests, self.evidence, self.now, self.settings = manifests, evidence, now, settings
 
     @cached_property
     def nodes(self) -> list[Node]:
@@ -87,7 +89,7 @@ class Around:
         mine = {f"{one.namespace}/{one.name}" for one in self.manifests}
         fresh = [thing for one in self.manifests if (thing := _submitted(one)) is not None]
         try:
-            plan, _ = engine_plan([*self.evidence.objects, *fresh], Settings(), self.now)
+            plan, _ = engine_plan([*self.evidence.objects, *fresh], self.settings, self.now)
         except InputError:
             return {}  # something of the cluster can't be read: nodes are judged one by one then
         return {hold.workload: hold.verdict for hold in plan.holds if hold.workload in mine}
@@ -147,10 +149,16 @@ def rule(name: str, level: str, summary: str) -> Callable[[RuleFunction], RuleFu
 
 
 def check_all(
-    manifests: list[Manifest], evidence: Evidence | None, now: int, only: frozenset[str] = frozenset()
+    manifests: list[Manifest],
+    evidence: Evidence | None,
+    now: int,
+    only: frozenset[str] = frozenset(),
+    settings: Settings | None = None,
 ) -> list[CheckFinding]:
-    """Every rule on every manifest, in the order of the files."""
-    around = Around(manifests, evidence, now)
+    """Every rule on every manifest, in the order of the files. `settings` are those of the cluster's scheduler."""
+    settings = settings or Settings()
+    seen = evidence.seen_by(settings) if evidence is not None else None
+    around = Around(manifests, seen, now, settings)
     found: list[CheckFinding] = []
     for manifest in manifests:
         for one in RULES.values():

@@ -178,7 +178,7 @@ def _settings(config: Tree) -> Settings:
     if isinstance(found, SchedulerConfiguration):
         return scheduler_settings(found)
     if isinstance(found, KueueConfiguration):
-        return kueue_settings(found, config)
+        return kueue_settings(found)
     raise InputError("is no configuration", path="config.kind", remedy="leave kind out")
 
 

@@ -1,0 +1,174 @@
+"""The configuration that a command decides with: from a file, from what the cluster's scheduler has published, or the
+defaults.
+
+The one loader behind `--config`. `cli.config_option` hands over the file and what was found in the cluster or the dump.
+`scheduler.publish` writes what `published_in` reads: a ConfigMap beside the scheduler's Lease, which has its hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windlass.dump.files import SourceObject, documents_of, raw_objects, read_objects
+from windlass.model.configuration import (
+    KueueConfiguration,
+    SchedulerConfiguration,
+    Settings,
+    ignored_fields,
+    kueue_settings,
+    scheduler_settings,
+)
+from windlass.model.configuration_document import settings_hash
+from windlass.model.errors import InputError
+from windlass.model.objects import decode_object
+
+SUFFIX = "-configuration"
+"""The ConfigMap is called as the Lease, with this at the end."""
+KEY = "config.yaml"
+LABEL = "windlass.dev/published"
+"""On the ConfigMap: `configuration`."""
+HASH_ANNOTATION = "windlass.dev/configuration-hash"
+"""On the Lease."""
+Tree = Mapping[str, Any]
+
+
+class UsedConfiguration(msgspec.Struct, frozen=True):
+    """What the engine was configured with for an answer."""
+
+    source: str = "default"
+    """`default`, `file` (`--config`), or `published` (by the scheduler, in the cluster or the dump)."""
+    hash: str = ""
+    """Equal for equal settings; as in the annotation `windlass.dev/configuration-hash` of the scheduler's Lease."""
+    origin: str = ""
+    """The file, or the ConfigMap as `namespace/name`."""
+    notes: tuple[str, ...] = ()
+    """What has to be said about it, such as that the scheduler has another one by now."""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """As it stands in documents for scripts."""
+        return {"source": self.source, "hash": self.hash, "origin": self.origin, "notes": list(self.notes)}
+
+    @property
+    def lines(self) -> list[str]:
+        """For people: where it comes from, unless it is the defaults, and what has to be said about it."""
+        how = "as published in ConfigMap" if self.source == "published" else "of"
+        title = [] if self.source == "default" else [f"configuration {how} {self.origin} (hash {self.hash})"]
+        return [*title, *self.notes]
+
+
+class Configuration(msgspec.Struct, frozen=True):
+    """Settings, and where they come from."""
+
+    settings: Settings = Settings()
+    source: str = "default"
+    origin: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def used(self) -> UsedConfiguration:
+        return UsedConfiguration(self.source, settings_hash(self.settings), self.origin, self.notes)
+
+
+def file_configuration(path: Path) -> Configuration:
+    """The one configuration in the file, ours or Kueue's."""
+    found: list[Configuration] = []
+    for source in read_objects(path):
+        settings = _settings_of(source.value)
+        if settings is None:
+            wrong = InputError(
+                f"a {source.kind} is no configuration",
+                remedy="SchedulerConfiguration (windlass.dev/v1) and Kueue's Configuration are",
+            )
+            raise source.blame(wrong)
+        found.append(Configuration(settings, "file", str(path), _ignored(source)))
+    if len(found) != 1:
+        raise InputError(f"holds {len(found)} configurations", file=str(path), remedy="give one")
+    return found[0]
+
+
+def published_in(objects: Iterable[Tree]) -> list[Configuration]:
+    """What schedulers have published, by ConfigMap. No command fails for one that can't be read: it counts as the
+    defaults, and its note says so."""
+    maps: list[Tree] = []
+    hashes: dict[str, str] = {}
+    for tree in objects:
+        metadata = tree.get("metadata") or {}
+        if tree.get("kind") == "ConfigMap" and (metadata.get("labels") or {}).get(LABEL):
+            maps.append(tree)
+        if tree.get("kind") == "Lease" and (metadata.get("annotations") or {}).get(HASH_ANNOTATION):
+            hashes[f"{_key(tree)}{SUFFIX}"] = metadata["annotations"][HASH_ANNOTATION]
+    found = [_published(tree, hashes.get(_key(tree), "")) for tree in maps]
+    return sorted(found, key=lambda one: one.origin)
+
+
+def choose(published: Sequence[Configuration], names: Collection[str]) -> Configuration:
+    """The configuration of the scheduler that most of the names (one a pod) mean; if there is only one, that one."""
+    if not published:
+        return Configuration()
+    counts = [sum(name in one.settings.scheduler_names for name in names) for one in published]
+    best = published[counts.index(max(counts))]
+    if len(published) == 1:
+        return best
+    listed = ", ".join(one.origin for one in published)
+    said = f"{len(published)} schedulers publish a configuration ({listed}); --config chooses another"
+    if not max(counts):
+        said = f"{len(published)} schedulers publish a configuration ({listed}), none of them for these pods"
+        return Configuration(notes=(f"{said}: the defaults are used (give --config)",))
+    return msgspec.structs.replace(best, notes=(*best.notes, said))
+
+
+def _published(tree: Tree, promised: str) -> Configuration:
+    """`promised` is the hash on the scheduler's Lease; empty where there is none."""
+    origin = _key(tree)
+    try:
+        settings = _read(str((tree.get("data") or {}).get(KEY, "")), f"ConfigMap {origin}: data.{KEY}")
+    except InputError as error:
+        return Configuration(
+            notes=(f"warning: the published configuration is not used: {error}",), origin=origin
+        )
+    found = Configuration(settings, "published", origin)
+    if promised and promised != found.used.hash:
+        said = (
+            f"warning: ConfigMap {origin} (hash {found.used.hash}) is not what the scheduler decides with: "
+            f"its Lease says hash {promised} (wait for the scheduler to publish it, or give --config)"
+        )
+        return msgspec.structs.replace(found, notes=(said,))
+    return found
+
+
+def _read(text: str, place: str) -> Settings:
+    objects = [tree for document in documents_of(text, place) for _, tree in raw_objects(document, place)]
+    if len(objects) != 1:
+        raise InputError(f"holds {len(objects)} configurations", file=place)
+    settings = _settings_of(decode_object(objects[0], place))
+    if settings is None:
+        raise InputError(f"a {objects[0].get('kind')} is no configuration", file=place)
+    return settings
+
+
+def _settings_of(thing: object) -> Settings | None:
+    match thing:
+        case SchedulerConfiguration():
+            return scheduler_settings(thing)
+        case KueueConfiguration():
+            return kueue_settings(thing)
+    return None
+
+
+def _ignored(source: SourceObject) -> tuple[str, ...]:
+    if not isinstance(source.value, KueueConfiguration) or not isinstance(source.raw, dict):
+        return ()
+    ignored = ignored_fields(source.raw)
+    return (
+        (f"of Kueue's configuration these fields mean nothing here: {', '.join(ignored)}",) if ignored else ()
+    )
+
+
+def _key(tree: Tree) -> str:
+    metadata = tree.get("metadata") or {}
+    return f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"

@@ -1,0 +1,126 @@
+"""A configuration as a document again: what the running scheduler publishes, and the hash that it is known by.
+
+`scheduler.publish` writes the document into the cluster; `dump.configuration` reads it back. `settings_document` and
+`scheduler_settings` are inverse to each other, so that a published configuration means exactly what the scheduler has.
+Fields that have their default value are left out: what stands there is what somebody chose.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from windlass.model.configuration import (
+    AdmissionFairSharing,
+    BackfillSettings,
+    FairSharing,
+    RequeuingStrategy,
+    SchedulerConfiguration,
+    Settings,
+    WaitForPodsReady,
+)
+from windlass.model.pod import RawQuantity
+from windlass.model.times import duration_of
+
+API_VERSION = "windlass.dev/v1"
+HASH_LENGTH = 16
+
+
+def settings_document(settings: Settings) -> dict[str, Any]:
+    """The `SchedulerConfiguration` that has these settings."""
+    return {"apiVersion": API_VERSION, "kind": "SchedulerConfiguration", **_chosen(_wire(settings))}
+
+
+def settings_hash(settings: Settings) -> str:
+    """Equal for equal settings, however they were written."""
+    text = msgspec.json.encode(settings_document(settings), order="deterministic")
+    return hashlib.sha256(text).hexdigest()[:HASH_LENGTH]
+
+
+def _wire(settings: Settings) -> SchedulerConfiguration:
+    return SchedulerConfiguration(
+        scheduler_names=settings.scheduler_names,
+        node_selector=settings.node_selector,
+        placement=settings.placement,
+        seed=settings.seed,
+        classes=settings.classes,
+        budgets_yield_to=settings.budgets_yield_to,
+        min_run_time=duration_of(settings.min_run_seconds),
+        restart_cost=duration_of(settings.restart_seconds),
+        lost_work_cap=duration_of(settings.lost_seconds_cap),
+        lost_work_caps=_durations(settings.lost_seconds_caps),
+        gang_grace=duration_of(settings.gang_grace_seconds),
+        defrag=settings.defrag,
+        backfill=BackfillSettings(
+            depth=settings.backfill_depth,
+            reservation_lead=duration_of(settings.reservation_lead_seconds),
+            run_times=_durations(settings.run_time_seconds),
+            run_time_percentile=settings.run_time_percentile,
+        ),
+        topology_levels=settings.topology_levels,
+        fair_sharing=_fair_sharing(settings),
+        admission_fair_sharing=_usage(settings),
+        wait_for_pods_ready=_readiness(settings),
+        resources=settings.resources,
+    )
+
+
+def _fair_sharing(settings: Settings) -> FairSharing | None:
+    if not settings.fair_sharing:
+        return None
+    return FairSharing(preemption_strategies=settings.preemption_strategies)
+
+
+def _usage(settings: Settings) -> AdmissionFairSharing | None:
+    if settings.usage_half_life_seconds is None:
+        return None
+    weights: dict[str, RawQuantity] = {
+        name: f"{milli}m" for name, milli in settings.resource_weights_milli.items()
+    }
+    half_life = duration_of(settings.usage_half_life_seconds)
+    interval = duration_of(settings.usage_sampling_seconds)
+    return AdmissionFairSharing(
+        usage_half_life_time=half_life, usage_sampling_interval=interval, resource_weights=weights
+    )
+
+
+def _readiness(settings: Settings) -> WaitForPodsReady | None:
+    if settings.ready_seconds is None:
+        return None
+    timestamp = "Creation" if settings.requeue_at_creation else "Eviction"
+    return WaitForPodsReady(
+        timeout=duration_of(settings.ready_seconds),
+        block_admission=settings.block_admission,
+        requeuing_strategy=RequeuingStrategy(timestamp=timestamp),
+    )
+
+
+def _durations(seconds: dict[str, int]) -> dict[str, str]:
+    return {name: duration_of(number) for name, number in seconds.items()}
+
+
+def _chosen(value: Any) -> Any:
+    """As plain data. A field that equals its default is left out; `omit_defaults` leaves out only what is the same
+    object, and then equal settings would have several documents."""
+    if isinstance(value, msgspec.Struct):
+        return {
+            field.encode_name: _chosen(there)
+            for field in msgspec.structs.fields(value)
+            if (there := getattr(value, field.name)) != _default(field)
+        }
+    if isinstance(value, dict):
+        return {key: _chosen(inner) for key, inner in value.items()}
+    if isinstance(value, tuple):
+        return [_chosen(inner) for inner in value]
+    return value
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    return field.default if field.default is not msgspec.NODEFAULT else _made(field)
+
+
+def _made(field: msgspec.structs.FieldInfo) -> Any:
+    factory = field.default_factory
+    return msgspec.NODEFAULT if factory is msgspec.NODEFAULT else factory()
