@@ -43,6 +43,9 @@ class Recorder:
         self._waits: list[int] = []
         self._started_at: dict[int, int] = {}
         """Job number → when it started."""
+        self._evictions = 0
+        self._stopped: set[int] = set()
+        """Jobs that were evicted: they have waited for their first start already."""
         self._fullest: tuple[int, int, Snapshot] | None = None
         """Of a trace with times, the sample with the most allocated: milli-GPU, second, snapshot."""
         self._samples: list[_Sample] = []
@@ -68,9 +71,21 @@ class Recorder:
         if not self._timed:
             return
         self._advance(now)
-        self._waits.append(now - job.arrival)
+        if number not in self._stopped:
+            self._waits.append(now - job.arrival)
         self._started_at[number] = now
         self._hold(int(self._milli[number]))
+
+    def stopped(self, job: Job, number: int, now: int) -> None:
+        """The job was evicted."""
+        self._placed_pods -= len(job.pods)
+        self._evictions += 1
+        if not self._timed:
+            return
+        self._advance(now)
+        self._stopped.add(number)
+        del self._started_at[number]
+        self._hold(-int(self._milli[number]))
 
     def ended(self, number: int, now: int) -> None:
         self._advance(now)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from windlass.bench.claims.parks import rack_park
 from windlass.bench.claims.queues import QUEUE_LABEL, QueueSpec, queue_objects
-from windlass.bench.claims.stage import EVICTED, FAILED, Outage, Settings, Stage
+from windlass.bench.claims.stage import FAILED, Outage, Settings, Stage
 from windlass.bench.claims.tasks import Record, Task
 from windlass.cluster.workloads.build import TOTAL_COUNT
 from windlass.cluster.workloads.units import KUEUE_GROUP
@@ -18,6 +18,7 @@ from windlass.engine import EngineConfig
 from windlass.model.meta import ObjectMeta
 from windlass.model.pod import Pod
 from windlass.queueing.config import QueueConfig
+from windlass.simulate.jobs import EVICTED
 from windlass.simulate.shapes import spec_of
 
 QUEUES = queue_objects([QueueSpec("own", 16, {"reclaimWithinCohort": "Any"}), QueueSpec("spare", 0)])

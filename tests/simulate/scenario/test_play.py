@@ -279,7 +279,7 @@ class TestAgainstAnEngineThatIsWrong:
             rows = snapshot.pods.pending().tolist()
             return Plan([Bind(snapshot.pods.objects[row].key, "n-0") for row in rows], ())
 
-        monkeypatch.setattr("windlass.simulate.scenario.player.decide", everything_on_one_node)
+        monkeypatch.setattr("windlass.simulate.driver.decide", everything_on_one_node)
         outcome = played(tmp_path, "timeline:\n- at: 0s\n  submit: [{pod: a, gpus: 6, count: 2}]\n")
         assert ("n-0 is not given more than it has", "12 nvidia.com/gpu of 8 are given") in failures(outcome)
 
@@ -290,7 +290,7 @@ class TestAgainstAnEngineThatIsWrong:
                 return Plan((), (), evicts=(Evict("default/a", ("default/a",), "", "Whim"),))
             return Plan([Bind("default/a", "n-0")], ())
 
-        monkeypatch.setattr("windlass.simulate.scenario.player.decide", to_and_fro)
+        monkeypatch.setattr("windlass.simulate.driver.decide", to_and_fro)
         outcome = played(tmp_path, "timeline:\n- at: 0s\n  submit: [{pod: a, owner: ReplicaSet/r}]\n")
         (what, seen), *_ = failures(outcome)
         assert what == "it comes to rest within 40 rounds"
@@ -300,7 +300,7 @@ class TestAgainstAnEngineThatIsWrong:
         def late(snapshot: Snapshot, config: object, now: float, memo: object) -> Plan:
             return Plan([Bind("default/a", "n-0")] if now % 60 == 3 else [], ())
 
-        monkeypatch.setattr("windlass.simulate.scenario.player.decide", late)
+        monkeypatch.setattr("windlass.simulate.driver.decide", late)
         outcome = played(tmp_path, "timeline:\n- at: 0s\n  submit: [{pod: a}]\n  expect: {rest: 5}\n")
         ((what, seen),) = failures(outcome)
         assert what == "nothing changes in 5 further rounds"

@@ -1,40 +1,34 @@
-"""A cluster on the virtual clock, whose work is evicted and whose machines fail: the claims' driver.
+"""A cluster on the virtual clock, whose work is evicted and whose machines fail: what the claims are tried on.
 
-    arrivals, ends, failures ─► store ─► snapshot ─► decide ─► plan ─┐
-            ▲                                                        │
-            └───────────────── started, stopped, sent back ◄─────────┘
-
-Fed by the claims with tasks, nodes, queues and a config; feeds them records and, at fixed intervals, a look at the
-cluster. Nothing here decides. Events are taken in at the ticks of a scheduling cycle, as a live loop would see them.
+Fed by the claims with tasks, nodes, queues and a config, and played by `simulate.driver`; feeds the claims records and,
+at fixed intervals, a look at the cluster. Events are taken in at the ticks of a scheduling cycle, as a live loop would
+see them.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from windlass import jit
 from windlass.bench.claims.tasks import Record, Task, gpus_of_tasks
-from windlass.cluster.delta import Assume, Gone, Put
+from windlass.cluster.delta import Gone, Put
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.store import WISHED_DEVICES, Store
-from windlass.engine import EngineConfig, Memo, decide
+from windlass.engine import EngineConfig
 from windlass.model.decision import Bind
 from windlass.model.node import Node
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod, PodStatus
-from windlass.model.times import timestamp_of
+from windlass.simulate.clock import stamp
+from windlass.simulate.driver import Driver, Unrest
+from windlass.simulate.jobs import ENDS_FIRST, Ending, Jobs
 
-START = 1_767_225_600
-"""2026-01-01T00:00:00Z: the instant of second 0."""
 LAST_CHECKPOINT = "windlass.dev/last-checkpoint"
-MOST_ROUNDS = 20
-"""Rounds of decide and carry-out at one tick; a system that comes to rest needs a few."""
-EVICTED, FAILED = "evicted", "failed"
-END, REPAIR, FAIL, LOOK = range(4)
-"""Kinds of events. Of those at one moment ends come first, so that what fails then has already ended."""
+FAILED = "failed"
+REPAIR, FAIL, LOOK = range(ENDS_FIRST + 1, ENDS_FIRST + 4)
+"""Of the events of one moment, in this order after the ends."""
 
 
 class Outage(msgspec.Struct, frozen=True):
@@ -63,176 +57,144 @@ class Settings(msgspec.Struct, frozen=True):
 OnLook = Callable[[int, "Stage"], None]
 
 
-class Ending(msgspec.Struct, frozen=True):
-    """A run that began then is over, unless it was cut short."""
+class Happening(msgspec.Struct, frozen=True):
+    """On the timeline: nodes fail or come back, or somebody looks."""
 
-    record: Record
-    started: int
-
-
-Event = Ending | Outage | None
+    kind: int
+    outage: Outage | None = None
 
 
-class Stage:
+class Stage(Jobs[Record]):
+    """The tasks and outages as a script, and the cluster that they are played on."""
+
     def __init__(self, settings: Settings, tasks: Iterable[Task], on_look: OnLook | None = None) -> None:
         jit.compiled()  # a park this small would be decided by interpreted kernels, thousands of times
+        super().__init__(Store())
         self._settings, self._on_look = settings, on_look
         ordered = tuple(sorted(tasks, key=lambda task: (task.arrival, task.name)))
-        self.records = [
-            Record(task, gpus) for task, gpus in zip(ordered, gpus_of_tasks(ordered), strict=True)
-        ]
-        self.waiting: dict[str, Record] = {}
-        """Task name → its record; likewise `running`."""
-        self.running: dict[str, Record] = {}
-        self.decisions = 0
-        self._store, self._memo = Store(), Memo()
-        self._store.apply([*map(Put, settings.nodes), *map(Put, settings.objects)])
-        self._record_of = {pod.key: record for record in self.records for pod in record.task.pods}
+        gpus = gpus_of_tasks(ordered)
+        self.records = [Record(task, gpus[number], number) for number, task in enumerate(ordered)]
+        self.store.apply([*map(Put, settings.nodes), *map(Put, settings.objects)])
+        self._driver = Driver(self, settings.config)
         self._node = {node.name: node for node in settings.nodes}
-        self._told: dict[str, int] = {}
-        """Task name → the checkpoint that the store knows of."""
-        self._events: list[tuple[int, int, int, Event]] = []
-        self._pushed = 0
+        self._arrived = 0
+        self._looks = False
+        self._told: dict[int, int] = {}
+        """Task → the checkpoint that the store knows of."""
         for outage in settings.outages:
-            self._push(outage.at, FAIL, outage)
-            self._push(outage.until, REPAIR, outage)
+            self._plan_event(outage.at, FAIL, outage)
+            self._plan_event(outage.until, REPAIR, outage)
         for at in range(0, settings.horizon + 1, settings.look_every) if settings.look_every else ():
-            self._push(at, LOOK, None)
+            self._plan_event(at, LOOK)
+
+    def _plan_event(self, at: int, kind: int, outage: Outage | None = None) -> None:
+        self.timeline.push(at, Happening(kind, outage), (kind, 0))
+
+    @property
+    def decisions(self) -> int:
+        return self._driver.decisions
 
     def run(self) -> list[Record]:
         """Play until the horizon; returns the records with their accounts closed."""
-        arriving, horizon = 0, self._settings.horizon
-        while (tick := self._next_tick(arriving)) is not None and tick <= horizon:
-            looks, changed = self._take_events(tick)
-            begin = arriving
-            while arriving < len(self.records) and self.records[arriving].task.arrival <= tick:
-                arriving += 1
-            self._arrive(self.records[begin:arriving])
-            if self.waiting and (changed or begin < arriving):
-                self._settle(tick)
-            if looks and self._on_look is not None:
-                self._on_look(tick, self)
-        for record in self.records[:arriving]:
-            record.close(horizon)
-        return self.records[:arriving]
+        for _ in self._driver.play(self):
+            pass
+        for record in self.records[: self._arrived]:
+            record.close(self._settings.horizon)
+        return self.records[: self._arrived]
 
-    def snapshot(self, now: int) -> Snapshot:
-        return self._store.snapshot(START + now)
+    # The script
 
-    # The clock
+    def next_moment(self) -> int | None:
+        """The next tick at which something has happened."""
+        moments = [] if self.timeline.next_at is None else [self.timeline.next_at]
+        if self._arrived < len(self.records):
+            moments.append(self.records[self._arrived].task.arrival)
+        if not moments:
+            return None
+        tick = -(-min(moments) // self._settings.tick) * self._settings.tick
+        return tick if tick <= self._settings.horizon else None
 
-    def _push(self, at: int, kind: int, event: Event) -> None:
-        self._pushed += 1  # events of one kind and moment come in the order in which they were made
-        heapq.heappush(self._events, (at, kind, self._pushed, event))
+    def happen(self, now: int) -> bool:
+        changed = self._take_events(now)
+        begin = self._arrived
+        while self._arrived < len(self.records) and self.records[self._arrived].task.arrival <= now:
+            self._arrived += 1
+        self.submit(self.records[begin : self._arrived])
+        return bool(self.waiting) and (changed or begin < self._arrived)
 
-    def _next_tick(self, arriving: int) -> int | None:
-        moments = [self._events[0][0]] if self._events else []
-        if arriving < len(self.records):
-            moments.append(self.records[arriving].task.arrival)
-        return -(-min(moments) // self._settings.tick) * self._settings.tick if moments else None
+    def look(self, now: int) -> None:
+        if self._looks and self._on_look is not None:
+            self._on_look(now, self)
+        self._looks = False
 
-    def _take_events(self, until: int) -> tuple[bool, bool]:
-        """Whether a look is due, and whether the cluster is any different."""
-        looks = changed = False
-        while self._events and self._events[0][0] <= until:
-            at, kind, _, event = heapq.heappop(self._events)
+    def note_unrest(self, now: int, plan: Plan) -> None:
+        raise Unrest(now, plan)
+
+    def _take_events(self, until: int) -> bool:
+        """Whether the cluster is any different afterwards."""
+        changed = False
+        for at, event in self.timeline.take(until):
             if isinstance(event, Ending):
-                if event.record.started == event.started:
-                    self._end(event.record, at)
-                    changed = True
-            elif isinstance(event, Outage):
-                self._fail(event, at) if kind == FAIL else self._repair(event)
-                changed = True
-            else:
-                looks = True
-        return looks, changed
+                changed |= self.end(event, at)
+                continue
+            assert isinstance(event, Happening)
+            if event.outage is None:
+                self._looks = True
+                continue
+            self._fail(event.outage, at) if event.kind == FAIL else self._repair(event.outage)
+            changed = True
+        return changed
 
-    # What happens
-
-    def _arrive(self, records: Iterable[Record]) -> None:
-        for record in records:
-            self.waiting[record.task.name] = record
-            self._store.apply(Put(_waiting_pod(pod, record)) for pod in record.task.pods)
-
-    def _end(self, record: Record, now: int) -> None:
-        record.end(now, self._settings.horizon)
-        del self.running[record.task.name]
-        self._store.apply(Gone("Pod", pod.key) for pod in record.task.pods)
-
-    def _stop(self, record: Record, now: int, why: str) -> None:
-        """Its pods go, and come back to wait."""
-        record.stop(now, why, self._settings.horizon)
-        del self.running[record.task.name]
-        self._told.pop(record.task.name, None)
-        self._store.apply(Gone("Pod", pod.key) for pod in record.task.pods)
-        self._arrive([record])
-
-    def _fail(self, outage: Outage, now: int) -> None:
+    def _fail(self, outage: Outage, at: int) -> None:
         lost = set(outage.nodes)
         hit = [one for one in self.running.values() if any(bind.node in lost for bind in one.binds)]
         for record in hit:
-            self._stop(record, now, FAILED)
-        self._store.apply(Gone("Node", name) for name in outage.nodes)
+            self.stop(record, at, FAILED)
+        self.store.apply(Gone("Node", name) for name in outage.nodes)
 
     def _repair(self, outage: Outage) -> None:
-        self._store.apply(Put(self._node[name]) for name in outage.nodes)
+        self.store.apply(Put(self._node[name]) for name in outage.nodes)
 
-    # Deciding, and carrying it out
+    # The account
 
-    def _settle(self, now: int) -> None:
-        """Decide and carry out until nothing changes any more."""
-        for _ in range(MOST_ROUNDS):
-            self._tell_checkpoints(now)
-            snapshot = self.snapshot(now)
-            plan = decide(snapshot, self._settings.config, START + now, self._memo)
-            self._store.learn(snapshot.pods.pending())
-            self.decisions += 1
-            self._carry(plan, now)
-            if not plan.evicts or not self.waiting:
-                return
-        raise AssertionError(f"no rest after {MOST_ROUNDS} rounds at second {now}")
+    def submitted(self, job: Record) -> Iterable[Pod]:
+        return (_waiting_pod(pod, job) for pod in job.pods)
 
-    def _carry(self, plan: Plan, now: int) -> None:
-        for record in {id(one): one for one in map(self._record_of.__getitem__, _evicted(plan))}.values():
-            self._stop(record, now, EVICTED)
-        by_task: dict[str, list[Bind]] = {}
-        for bind in plan.binds:
-            by_task.setdefault(self._record_of[bind.pod].task.name, []).append(bind)
-        for name, binds in by_task.items():
-            self._start(self.waiting.pop(name), binds, now)
-
-    def _start(self, record: Record, binds: Iterable[Bind], now: int) -> None:
+    def started(self, job: Record, binds: Sequence[Bind]) -> int | None:
         by_pod = {bind.pod: bind for bind in binds}
-        placed = tuple(by_pod[pod.key] for pod in record.task.pods)
-        end = record.start(now, placed)
-        self.running[record.task.name] = record
-        if end is not None:
-            self._push(end, END, Ending(record, now))
-        self._store.apply(Assume(bind.pod, bind.node, bind.devices) for bind in placed)
+        placed = tuple(by_pod[pod.key] for pod in job.pods)
         if self._settings.objects:  # workloads are grouped from pods as the API server shows them
-            pairs = zip(record.task.pods, placed, strict=True)
-            self._store.apply(Put(_running_pod(pod, record, bind, now)) for pod, bind in pairs)
+            pairs = zip(job.pods, placed, strict=True)
+            self.store.apply(Put(_running_pod(pod, job, bind, self.now)) for pod, bind in pairs)
+        return job.start(self.now, placed)
+
+    def stopped(self, job: Record, at: int, why: str) -> None:
+        job.stop(at, why, self._settings.horizon)
+        self._told.pop(job.number, None)
+
+    def ended(self, job: Record, at: int) -> None:
+        job.end(at, self._settings.horizon)
+
+    def snapshot(self, now: int) -> Snapshot:
+        self._tell_checkpoints(now)
+        return super().snapshot(now)
 
     def _tell_checkpoints(self, now: int) -> None:
         """Where somebody may need room: what the running tasks would have written on their pods by now."""
         kind = self._settings.evictable
         if not kind or all(record.task.kind == kind for record in self.waiting.values()):
             return
-        for name, record in self.running.items():
+        for number, record in self.running.items():
             written = record.last_checkpoint(now) if record.task.kind == kind else None
-            if written is None or self._told.get(name) == written:
+            if written is None or self._told.get(number) == written:
                 continue
-            self._told[name] = written
-            for pod, bind in zip(record.task.pods, record.binds, strict=True):
-                self._store.apply([Put(_running_pod(pod, record, bind, record.started or 0, written))])
-
-
-def _evicted(plan: Plan) -> list[str]:
-    return [pod for evict in plan.evicts for pod in evict.pods]
+            self._told[number] = written
+            for pod, bind in zip(record.pods, record.binds, strict=True):
+                self.store.apply([Put(_running_pod(pod, record, bind, record.started or 0, written))])
 
 
 def _waiting_pod(pod: Pod, record: Record) -> Pod:
-    created = timestamp_of(START + record.task.arrival)
+    created = stamp(record.task.arrival)
     metadata = msgspec.structs.replace(
         pod.metadata, uid=f"{pod.metadata.name}-{len(record.stops)}", creation_timestamp=created
     )
@@ -245,10 +207,10 @@ def _running_pod(pod: Pod, record: Record, bind: Bind, since: int, checkpoint: i
     if bind.devices:
         annotations[WISHED_DEVICES] = ",".join(str(one.index) for one in bind.devices)
     if checkpoint is not None:
-        annotations[LAST_CHECKPOINT] = timestamp_of(START + checkpoint)
+        annotations[LAST_CHECKPOINT] = stamp(checkpoint)
     return msgspec.structs.replace(
         made,
         metadata=msgspec.structs.replace(made.metadata, annotations=annotations),
         spec=msgspec.structs.replace(pod.spec, node_name=bind.node),
-        status=PodStatus(phase="Running", start_time=timestamp_of(START + since)),
+        status=PodStatus(phase="Running", start_time=stamp(since)),
     )

@@ -31,8 +31,11 @@ class Task(msgspec.Struct, frozen=True):
 class Record:
     """What became of a task so far."""
 
-    def __init__(self, task: Task, gpus: float) -> None:
+    def __init__(self, task: Task, gpus: float, number: int = 0) -> None:
         self.task, self.gpus = task, gpus
+        self.number, self.pods = number, task.pods
+        self.left = self.starts = 0
+        """Kept by the cluster: pods that are not bound, and how often it was started."""
         self.first_start: int | None = None
         self.started: int | None = None
         """Of the run that goes on now."""

@@ -1,6 +1,6 @@
 """Plans carried out on the simulated objects, as the cluster's controllers would: the simulator's sink.
 
-`player` hands over each plan that `decide` makes. Pods that are bound start at once. What is admitted and has no pods
+`simulate.driver` hands over each plan. Pods that are bound start at once. What is admitted and has no pods
 yet gets them, on the nodes that the plan says. Who is evicted goes (at once, or after the scenario's termination
 time); a queued owner is suspended again, and any other pod that a controller made comes back and waits.
 """
@@ -9,24 +9,31 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import msgspec
+
+from windlass.apply.execution import reserved_nodes
+from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.workloads.facts import REQUEUED_AT
-from windlass.model.decision import Admit, Bind, Evict
-from windlass.model.plan import Plan
+from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve
 from windlass.model.queue import QueueSystem
 from windlass.model.topology import HOSTNAME
 from windlass.model.workload import Workload
 from windlass.placement.lifetimes import DURATION_EXCEEDED
 from windlass.queueing.outcome import YIELDS_TO
-from windlass.simulate.scenario.clock import stamp
+from windlass.simulate.clock import stamp
 from windlass.simulate.scenario.members import WORKLOAD, Template, member_pod, started, templates_of
 from windlass.simulate.scenario.objects import admitted, ended, merged, sent_back, suspended, with_eviction
 from windlass.simulate.scenario.outcome import Event
 from windlass.simulate.scenario.spec import Tree
 from windlass.simulate.scenario.wording import admit_words, bind_words, evict_words
 from windlass.simulate.scenario.world import World
+from windlass.simulate.timeline import Timeline
 
+BEFORE_ENDS, ENDS = (0,), 1
+"""Order on the timeline, of terminations that are over and of work that is done."""
 WITHOUT_OBJECT = ("Pod", "PodGroup")
 """Kinds of workloads that are nothing but their pods."""
 
@@ -34,14 +41,28 @@ WITHOUT_OBJECT = ("Pod", "PodGroup")
 class Leaving:
     """A workload of which pods are terminating."""
 
-    def __init__(self, workload: Workload, evict: Evict, whole: bool, due: int) -> None:
+    def __init__(self, workload: Workload, evict: Evict, whole: bool) -> None:
         self.workload, self.pods, self.reason = workload, list(evict.pods), evict.reason
-        self.whole, self.due = whole, due
+        self.whole = whole
+
+
+class Departure(msgspec.Struct, frozen=True):
+    """On the timeline: the termination of a workload's pods is over."""
+
+    workload: str
 
 
 class Carrier:
-    def __init__(self, world: World, termination: int) -> None:
+    def __init__(
+        self, world: World, termination: int, timeline: Timeline[Any], on_round: Callable[[list[Event]], None]
+    ) -> None:
+        """`on_round` hears what each plan has changed; nothing where it changes nothing (any more)."""
         self._world, self._termination = world, termination
+        self._timeline, self._on_round = timeline, on_round
+        self._now = 0
+        self._events: list[Event] = []
+        self._system = QueueSystem()
+        self._workloads: dict[str, Workload] = {}
         self.leaving: dict[str, Leaving] = {}
         self.evictions: list[Evict] = []
         """Since somebody looked."""
@@ -49,36 +70,59 @@ class Carrier:
         """Job → what it asked for before it was admitted with less."""
         self._numbers: Counter[tuple[object, ...]] = Counter()
 
-    def carry(self, plan: Plan, now: int) -> list[Event]:
-        """What was changed; empty where the plan changes nothing (any more)."""
-        system, grouping = self._world.grouping(now)
-        workloads = {workload.key: workload for workload in grouping.workloads}
-        events = [event for one in plan.evicts for event in self._evict(one, workloads, now)]
-        binds = [bind for bind in plan.binds if not self._waits(bind.after)]
-        nodes = {bind.pod: bind.node for bind in binds}
-        for admit in plan.admits:
-            if not self._waits(admit.after):
-                changed = self._admit(admit, workloads.get(admit.workload), nodes, system, now)
-                events += [Event(now, "admit", admit.workload, admit_words(admit))] if changed else []
-        for bind in plan.binds:
-            self._world.nominate(bind.pod, bind.node if self._waits(bind.after) else "")
-        return events + [self._bind(bind, now) for bind in binds]
+    # As the driver sees it
 
-    def _waits(self, after: Iterable[str]) -> bool:
-        """Whether somebody of them, a workload or a pod, is still on its way out."""
-        return any(
-            key in self.leaving or any(key in one.pods for one in self.leaving.values()) for key in after
-        )
+    def snapshot(self, now: int) -> Snapshot:
+        self._now = now
+        return self._world.snapshot(now)
+
+    def learn(self, snapshot: Snapshot) -> None:
+        self._world.learn(snapshot)
+
+    def evict(self, evicts: Sequence[Evict]) -> None:
+        self._system, grouping = self._world.grouping(self._now)
+        self._workloads = {workload.key: workload for workload in grouping.workloads}
+        for evict in evicts:
+            self._evict(evict)
+
+    def is_leaving(self, key: str) -> bool:
+        return key in self.leaving or any(key in one.pods for one in self.leaving.values())
+
+    def start(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:
+        nodes = {bind.pod: bind.node for bind in binds}
+        for admit in admits:
+            if self._admit(admit, self._workloads.get(admit.workload), nodes):
+                self._note("admit", admit.workload, admit_words(admit))
+        for bind in binds:
+            self._world.nominate(bind.pod, "")
+            self._world.bind(bind.pod, bind.node, bind.devices, self._now)
+            self._note("bind", bind.pod, bind_words(bind))
+
+    def nominate(self, binds: Sequence[Bind]) -> None:
+        for bind in binds:
+            self._world.nominate(bind.pod, bind.node)
+
+    def reserve(self, reserves: Sequence[Reserve]) -> None:
+        """Calendar reservations keep their nodes; a planned start is planned again at every decision."""
+        for name, nodes in reserved_nodes(reserves).items():
+            tree = self._world.get("Reservation", name)
+            if tree.get("status", {}).get("nodes", {}) != nodes:
+                self._world.put({**tree, "status": {**tree.get("status", {}), "nodes": nodes}})
+
+    def hold(self, holds: Sequence[Hold]) -> None:
+        """`player` says what holds them once the cluster is at rest."""
+
+    def finish_round(self) -> bool:
+        events, self._events = self._events, []
+        self._on_round(events)
+        return not events
+
+    def _note(self, what: str, subject: str, text: str) -> None:
+        self._events.append(Event(self._now, what, subject, text))
 
     # Who comes
 
-    def _bind(self, bind: Bind, now: int) -> Event:
-        self._world.bind(bind.pod, bind.node, bind.devices, now)
-        return Event(now, "bind", bind.pod, bind_words(bind))
-
-    def _admit(
-        self, admit: Admit, workload: Workload | None, binds: Mapping[str, str], system: QueueSystem, now: int
-    ) -> bool:
+    def _admit(self, admit: Admit, workload: Workload | None, binds: Mapping[str, str]) -> bool:
         """Whether the objects are any different afterwards."""
         members = {key for one in workload.pod_sets for key in one.pods} if workload is not None else set()
         if admit.kind in WITHOUT_OBJECT or workload is None:
@@ -86,7 +130,7 @@ class Carrier:
         tree, gang = self._object(admit.kind, admit.workload)
         made = 0
         for template in templates_of(tree):
-            made += self._start_missing(admit, workload, template, (tree, gang), binds, system, now)
+            made += self._start_missing(admit, workload, template, (tree, gang), binds)
         if admit.kind == "Workload":
             hostnames = {
                 node["metadata"]["name"]: node["metadata"]
@@ -94,7 +138,7 @@ class Carrier:
                 .get(HOSTNAME, node["metadata"]["name"])
                 for node in self._world.of_kind("Node")
             }
-            self._world.put(admitted(tree, admit, workload, hostnames, now))
+            self._world.put(admitted(tree, admit, workload, hostnames, self._now))
             kind, _, owner = workload.owner.partition(" ")
             if owner and self._world.find(kind, owner) is not None:
                 self._world.put(suspended(self._world.get(kind, owner), False))
@@ -118,8 +162,6 @@ class Carrier:
         template: Template,
         owner: tuple[Tree, int | None],
         binds: Mapping[str, str],
-        system: QueueSystem,
-        now: int,
     ) -> int:
         """Makes the pods that were admitted and don't exist yet; those that exist are bound by name."""
         chosen = next((one for one in admit.pod_sets if one.name == template.name), None)
@@ -128,15 +170,14 @@ class Carrier:
         existing = next((one.pods for one in workload.pod_sets if one.name == template.name), ())
         places = Counter(chosen.nodes)
         places.subtract(binds[pod] for pod in existing if pod in binds)
-        flavors = [
-            system.flavors[name] for name in dict.fromkeys(chosen.flavors.values()) if name in system.flavors
-        ]
+        known = self._system.flavors
+        flavors = [known[name] for name in dict.fromkeys(chosen.flavors.values()) if name in known]
         tree, gang = owner
         made = 0
         for node, count in places.items():
             for _ in range(max(0, count)):
                 pod = self._next_pod(tree, template, gang)
-                self._world.create(started(pod, node, now, flavors), now)
+                self._world.create(started(pod, node, self._now, flavors), self._now)
                 made += 1
         return made
 
@@ -171,36 +212,29 @@ class Carrier:
 
     # Who goes
 
-    def _evict(self, evict: Evict, workloads: Mapping[str, Workload], now: int) -> list[Event]:
-        workload = workloads.get(evict.workload)
+    def _evict(self, evict: Evict) -> None:
+        workload = self._workloads.get(evict.workload)
         if workload is None or evict.workload in self.leaving:
-            return []
+            return
         self.evictions.append(evict)
+        self._note("evict", evict.workload, evict_words(evict))
         members = [key for one in workload.pod_sets for key in one.pods]
         bound = {key for key in members if self._world.get("Pod", key)["spec"].get("nodeName")}
-        leaving = Leaving(workload, evict, bound <= set(evict.pods), now + self._termination)
-        event = Event(now, "evict", evict.workload, evict_words(evict))
-        if self._termination and evict.pods:
-            self.leaving[evict.workload] = leaving
-            for key in evict.pods:
-                pod = copy.deepcopy(self._world.get("Pod", key))
-                pod["metadata"]["deletionTimestamp"] = stamp(now)
-                self._world.put(pod)
-        else:
-            self._go(leaving, now)
-        return [event]
+        leaving = Leaving(workload, evict, bound <= set(evict.pods))
+        if not (self._termination and evict.pods):
+            self._go(leaving, self._now)
+            return
+        self.leaving[evict.workload] = leaving
+        self._timeline.push(self._now + self._termination, Departure(evict.workload), BEFORE_ENDS)
+        for key in evict.pods:
+            pod = copy.deepcopy(self._world.get("Pod", key))
+            pod["metadata"]["deletionTimestamp"] = stamp(self._now)
+            self._world.put(pod)
 
-    def next_departure(self) -> int | None:
-        return min((one.due for one in self.leaving.values()), default=None)
-
-    def depart(self, now: int) -> list[Event]:
-        """Those whose termination is over."""
-        due = [key for key, one in self.leaving.items() if one.due <= now]
-        events = []
-        for key in due:
-            self._go(self.leaving.pop(key), now)
-            events.append(Event(now, "gone", key, "its pods have ended"))
-        return events
+    def depart(self, departure: Departure, now: int) -> Event:
+        """The termination is over."""
+        self._go(self.leaving.pop(departure.workload), now)
+        return Event(now, "gone", departure.workload, "its pods have ended")
 
     def _go(self, leaving: Leaving, now: int) -> None:
         workload = leaving.workload

@@ -1,20 +1,9 @@
-"""The scenario's clock: moments as people write them, as seconds since the start, as Kubernetes' timestamps.
-
-Every scenario starts at the same instant, so that the objects of two runs are equal.
-"""
+"""Moments of a scenario as people write them: `5m` after the start, `-5m` before it."""
 
 from __future__ import annotations
 
 from windlass.model.errors import InputError
-from windlass.model.times import duration_seconds, timestamp_of
-
-START = 1_767_225_600
-"""2026-01-01T00:00:00Z."""
-
-
-def stamp(at: int) -> str:
-    """The timestamp of a moment `at` seconds after the start (before it, where negative)."""
-    return timestamp_of(START + at)
+from windlass.model.times import duration_seconds
 
 
 def moment_of(text: str, path: str) -> int:

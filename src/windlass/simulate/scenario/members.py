@@ -17,7 +17,7 @@ from windlass.model.objects import decode_object
 from windlass.model.owners import OwnerObject, owner_of
 from windlass.model.owners.normalise import LWS_GROUP, LWS_WORKER
 from windlass.model.queue import ResourceFlavor
-from windlass.simulate.scenario.clock import stamp
+from windlass.simulate.clock import stamp
 from windlass.simulate.scenario.spec import Tree
 
 PODSET = "kueue.x-k8s.io/podset"

@@ -15,7 +15,7 @@ from windlass.model.kueue.workloads import PREEMPTED
 from windlass.model.quota import format_quota, quota_requests
 from windlass.model.topology import HOSTNAME
 from windlass.model.workload import Workload
-from windlass.simulate.scenario.clock import stamp
+from windlass.simulate.clock import stamp
 from windlass.simulate.scenario.spec import Tree
 
 NOT_READY = "node.kubernetes.io/not-ready"

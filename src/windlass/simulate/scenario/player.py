@@ -7,11 +7,10 @@ rounds is itself an expectation of every scenario, and so is that no node is eve
 
 from __future__ import annotations
 
-import heapq
+from collections import deque
 
 import msgspec
 
-from windlass.engine import Memo, decide
 from windlass.model.decision import Hold
 from windlass.model.errors import InputError
 from windlass.model.owners import OwnerObject, owner_of
@@ -22,8 +21,9 @@ from windlass.model.times import duration_seconds
 from windlass.model.workload import Workload
 from windlass.placement.explain.advisor import MOST_EXPLAINED
 from windlass.planner import engine_config
-from windlass.simulate.scenario.carry import WITHOUT_OBJECT, Carrier
-from windlass.simulate.scenario.clock import START, stamp
+from windlass.simulate.clock import stamp
+from windlass.simulate.driver import MOST_ROUNDS, Driver
+from windlass.simulate.scenario.carry import BEFORE_ENDS, ENDS, WITHOUT_OBJECT, Carrier, Departure
 from windlass.simulate.scenario.expectations import Seen, check
 from windlass.simulate.scenario.objects import lost, merged, repaired
 from windlass.simulate.scenario.outcome import Check, Event, Outcome
@@ -32,9 +32,7 @@ from windlass.simulate.scenario.short_work import LAST_CHECKPOINT, SIMULATED_DUR
 from windlass.simulate.scenario.spec import Scenario, Step, Tree
 from windlass.simulate.scenario.wording import hold_words
 from windlass.simulate.scenario.world import CLUSTER_WIDE, World, full_name
-
-MOST_ROUNDS = 40
-"""Rounds at one moment after which a scenario is said not to come to rest."""
+from windlass.simulate.timeline import Timeline
 
 
 def play(scenario: Scenario) -> Outcome:
@@ -46,21 +44,33 @@ def play(scenario: Scenario) -> Outcome:
         raise error.with_context(file=scenario.file, line=line, column=column) from None
 
 
+class _End(msgspec.Struct, frozen=True):
+    """On the timeline: a workload is done, unless this start of it was cut short."""
+
+    workload: str
+    start: int
+
+
 class _Play:
+    """A scenario as a script of the driver."""
+
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
         document = scenario.document
         self.outcome = Outcome(scenario.name, scenario.file, document.title, document.story)
         self._world = World()
-        self._carrier = Carrier(self._world, scenario.termination)
-        self._config = msgspec.structs.replace(engine_config(scenario.settings), explain=MOST_EXPLAINED)
-        self._memo = Memo()
-        self._plan = Plan()
-        self._notes: tuple[str, ...] = ()
+        self._timeline: Timeline[Departure | _End | None] = Timeline()
+        self._carrier = Carrier(self._world, scenario.termination, self._timeline, self._finish_round)
+        config = msgspec.structs.replace(engine_config(scenario.settings), explain=MOST_EXPLAINED)
+        self._driver = Driver(self._carrier, config)
+        self._steps = deque(enumerate(scenario.steps))
+        self._acted: Step | None = None
+        """What has just happened, where it was written in the time line."""
+        self._now = 0
+        self._last: list[Event] = []
+        """What the last plan changed."""
         self._said: dict[str, str] = {}
         """Workload → what was last said about its waiting."""
-        self._ends: list[tuple[int, str, int]] = []
-        """(time, workload, which start of it): a start that was cut short has no end."""
         self._starts: dict[str, int] = {}
         self._started: set[str] = set()
         self._finished: set[str] = set()
@@ -69,57 +79,59 @@ class _Play:
         with _blame("objects"):
             self._submit(self._scenario.objects, 0, "there is")
         if self._scenario.steps[0].at > 0:
-            self._settle(0)
-        for index, step in enumerate(self._scenario.steps):
-            self._advance(step.at)
-            with _blame(f"timeline[{index}]"):
-                self._act(step)
-            self._settle(step.at)
-            if step.expect is not None:
-                self._check(step)
+            self._timeline.push(0, None, BEFORE_ENDS)  # what is there at the start is decided on, too
+        for _ in self._driver.play(self):
+            pass
         return self.outcome
 
-    # The clock
+    # The script
 
-    def _advance(self, until: int) -> None:
-        """Whatever ends or goes before or at that time."""
-        while (moment := self._next_change()) is not None and moment <= until:
-            self._log(*self._carrier.depart(moment))
-            while self._ends and self._ends[0][0] <= moment:
-                _, key, start = heapq.heappop(self._ends)
-                workload = self._world.workloads(moment).get(key)
-                if self._starts.get(key) == start and key in self._started and workload is not None:
-                    self._end(workload, moment)
-            self._settle(moment)
+    def next_moment(self) -> int | None:
+        """Whatever ends or goes at the time of a step does so before it."""
+        if not self._steps:
+            return None
+        due = self._timeline.next_at
+        at = self._steps[0][1].at
+        return at if due is None else min(at, due)
 
-    def _next_change(self) -> int | None:
-        ends = [self._ends[0][0]] if self._ends else []
-        departure = self._carrier.next_departure()
-        return min([*ends, *([departure] if departure is not None else [])], default=None)
+    def happen(self, now: int) -> bool:
+        self._now, self._acted = now, None
+        if self._timeline.next_at is not None and self._timeline.next_at <= now:
+            for _, event in self._timeline.take(now):
+                if isinstance(event, Departure):
+                    self._log(self._carrier.depart(event, now))
+                elif isinstance(event, _End):
+                    self._end_of_run(event, now)
+            return True
+        index, self._acted = self._steps.popleft()
+        with _blame(f"timeline[{index}]"):
+            self._act(self._acted)
+        return True
 
-    def _settle(self, now: int) -> None:
-        """Decide and carry out until nothing changes."""
-        events: list[Event] = []
-        for _ in range(MOST_ROUNDS):
-            self._plan = self._decide(now)
-            events = self._carrier.carry(self._plan, now)
-            self._log(*events)
-            self._note_starts(now)
-            self._check_room(now)
-            if not events:
-                self._note_holds(now)
-                return
-        last = "; ".join(f"{one.what} {one.subject} {one.text}" for one in events)
+    def look(self, now: int) -> None:
+        if not self._last:
+            self._note_holds(now)
+        if self._acted is not None and self._acted.expect is not None:
+            self._check(self._acted)
+
+    def note_unrest(self, now: int, plan: Plan) -> None:
+        last = "; ".join(f"{one.what} {one.subject} {one.text}" for one in self._last)
         self._log(
             Check(now, f"it comes to rest within {MOST_ROUNDS} rounds", False, f"still going on: {last}")
         )
 
-    def _decide(self, now: int) -> Plan:
-        snapshot = self._world.snapshot(now)
-        plan = decide(snapshot, self._config, START + now, self._memo)
-        self._world.learn(snapshot)
-        self._notes = tuple(snapshot.notes)
-        return plan
+    def _finish_round(self, events: list[Event]) -> None:
+        """A plan has been carried out."""
+        self._last = events
+        self._log(*events)
+        self._note_starts(self._now)
+        self._check_room(self._now)
+
+    def _end_of_run(self, end: _End, now: int) -> None:
+        workload = self._world.workloads(now).get(end.workload)
+        is_current = self._starts.get(end.workload) == end.start and end.workload in self._started
+        if is_current and workload is not None:
+            self._end(workload, now)
 
     # What happens
 
@@ -232,7 +244,8 @@ class _Play:
             self._said.pop(key, None)
             seconds = self._duration(seen.workloads[key])
             if seconds is not None:
-                heapq.heappush(self._ends, (now + seconds, key, self._starts[key]))
+                end = _End(key, self._starts[key])
+                self._timeline.push(now + seconds, end, (ENDS, key, end.start))
         self._started = running
 
     def _duration(self, workload: Workload) -> int | None:
@@ -245,7 +258,7 @@ class _Play:
         return None
 
     def _note_holds(self, now: int) -> None:
-        for hold in self._plan.holds:
+        for hold in self._driver.plan.holds:
             text = hold_words(hold)
             if self._said.get(hold.workload) != text:
                 self._said[hold.workload] = text
@@ -268,16 +281,18 @@ class _Play:
 
     def _seen(self, now: int) -> Seen:
         holds: dict[str, Hold] = {}
-        for hold in self._plan.holds:
+        for hold in self._driver.plan.holds:
             holds[hold.workload] = hold
         workloads = self._world.workloads(now)
         evictions = tuple(self._carrier.evictions)
-        return Seen(self._world, now, workloads, holds, evictions, frozenset(self._finished), self._notes)
+        return Seen(
+            self._world, now, workloads, holds, evictions, frozenset(self._finished), self._world.notes
+        )
 
     def _check(self, step: Step) -> None:
         assert step.expect is not None
         seen = self._seen(step.at)
-        holds = {hold.workload: hold for hold in self._plan.holds}
+        holds = {hold.workload: hold for hold in self._driver.plan.holds}
         self._log(*check(step.expect, msgspec.structs.replace(seen, holds=holds)))
         self._carrier.evictions.clear()
         if step.expect.rest:
@@ -286,7 +301,7 @@ class _Play:
     def _rests(self, now: int, rounds: int) -> Check:
         what = f"nothing changes in {rounds} further rounds"
         for later in range(now + 1, now + rounds + 1):
-            plan = self._decide(later)
+            plan = self._driver.decide(later)
             changes: list[object] = [*plan.evicts]
             changes += [one for one in plan.admits if not one.after]
             changes += [one for one in plan.binds if not one.after]

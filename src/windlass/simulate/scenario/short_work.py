@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from windlass.model.errors import InputError
-from windlass.simulate.scenario.clock import moment_of, seconds_in, stamp
+from windlass.simulate.clock import stamp
+from windlass.simulate.scenario.clock import moment_of, seconds_in
 from windlass.simulate.scenario.members import member_pod, started, templates_of
 from windlass.simulate.scenario.short_park import GPU, KUEUE, level
 from windlass.simulate.scenario.spec import ShortSet, ShortTopology, ShortWork, Tree, Where

@@ -21,7 +21,7 @@ from windlass.model.queue import QueueSystem
 from windlass.model.run_times import Run, RunTimes, periods_of, run_times_of
 from windlass.model.workload import Workload
 from windlass.queueing.run_times import with_runs
-from windlass.simulate.scenario.clock import START, stamp
+from windlass.simulate.clock import START, stamp
 from windlass.simulate.scenario.spec import Tree
 
 HISTORY = "RunTimeHistory"
@@ -50,6 +50,8 @@ class World:
         self._things: dict[Key, Any] = {}
         self._store = Store()
         self._created = 0
+        self.notes: tuple[str, ...] = ()
+        """What the last snapshot says about the cluster as a whole."""
 
     # Reading
 
@@ -59,7 +61,9 @@ class World:
         runs = self._store.take_runs()
         for run in runs:
             self._remember(run)
-        return self._store.snapshot(START + now) if runs else found
+        found = self._store.snapshot(START + now) if runs else found
+        self.notes = tuple(found.notes)
+        return found
 
     def _remember(self, run: Run) -> None:
         namespace, _, name = run.queue.partition("/")

@@ -1,0 +1,170 @@
+"""A virtual cluster whose work is nothing but pods: the jobs of a trace, the tasks of a claim.
+
+Subclasses (`simulate.run`, `bench.claims.stage`) are scripts of `simulate.driver` at the same time: they submit jobs,
+take ends from the timeline, and keep the account. A job starts when its pods are bound; whoever is evicted goes at
+once, whole, loses what it has done and waits again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from windlass.cluster.delta import Assume, Gone, Put
+from windlass.cluster.snapshot import Snapshot
+from windlass.cluster.store import Store
+from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve
+from windlass.model.pod import Pod
+from windlass.simulate.clock import START
+from windlass.simulate.timeline import Timeline
+
+EVICTED = "evicted"
+ENDS_FIRST = 0
+"""Order of ends on the timeline: what fails at the same moment has already ended. Other events have (1, …) and on."""
+
+
+class JobState(Protocol):
+    """What the cluster keeps of a job; whatever else there is belongs to the account."""
+
+    number: int
+    """No two jobs of a cluster have the same."""
+    left: int
+    """Pods that are not bound."""
+    starts: int
+
+    @property
+    def pods(self) -> Sequence[Pod]: ...
+
+
+Job = TypeVar("Job", bound=JobState)
+
+
+class Ending(msgspec.Struct, Generic[Job], frozen=True, gc=False):
+    """The job is done, unless the start that this belongs to was cut short."""
+
+    job: Job
+    start: int
+
+
+class Jobs(ABC, Generic[Job]):
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.now = 0
+        """Of the last decision."""
+        self.timeline: Timeline[object] = Timeline()
+        self.waiting: dict[int, Job] = {}
+        """By number, as is `running`."""
+        self.running: dict[int, Job] = {}
+        self._of_pod: dict[str, Job] = {}
+        """Pod that waits → its job."""
+        self._has_evicted = False
+
+    # The account
+
+    @abstractmethod
+    def submitted(self, job: Job) -> Iterable[Pod]:
+        """The job's pods as they are handed in."""
+
+    @abstractmethod
+    def started(self, job: Job, binds: Sequence[Bind]) -> int | None:
+        """It runs; returns when it will be done, if ever."""
+
+    @abstractmethod
+    def stopped(self, job: Job, at: int, why: str) -> None:
+        """It has lost its place, and will wait again."""
+
+    @abstractmethod
+    def ended(self, job: Job, at: int) -> None:
+        """Its work is done."""
+
+    # What happens
+
+    def submit(self, jobs: Iterable[Job]) -> None:
+        puts = []
+        for job in jobs:
+            job.left = len(job.pods)
+            self.waiting[job.number] = job
+            for pod in self.submitted(job):
+                self._of_pod[pod.key] = job
+                puts.append(Put(pod))
+        self.store.apply(puts)
+
+    def drop_waiting(self) -> None:
+        """What found no place goes for good."""
+        self.store.apply(Gone("Pod", key) for key in self._of_pod)
+        self._of_pod.clear()
+        self.waiting.clear()
+
+    def end(self, ending: Ending[Job], at: int) -> bool:
+        """Whether it has ended: a start that was cut short has no end."""
+        job = ending.job
+        if ending.start != job.starts or job.number not in self.running:
+            return False
+        self._leave(job)
+        self.ended(job, at)
+        return True
+
+    def stop(self, job: Job, at: int, why: str) -> None:
+        """Its pods go, and come back to wait."""
+        self._leave(job)
+        self.stopped(job, at, why)
+        self.submit([job])
+
+    def _leave(self, job: Job) -> None:
+        del self.running[job.number]
+        self.store.apply(Gone("Pod", pod.key) for pod in job.pods)
+
+    # As the driver sees it
+
+    def snapshot(self, now: int) -> Snapshot:
+        self.now = now
+        return self.store.snapshot(START + now)
+
+    def learn(self, snapshot: Snapshot) -> None:
+        self.store.learn(snapshot.pods.pending())
+
+    def finish_round(self) -> bool:
+        return not (self._has_evicted and self.waiting)
+
+    def evict(self, evicts: Sequence[Evict]) -> None:
+        self._has_evicted = bool(evicts)
+        if not evicts:
+            return
+        running = {pod.key: job for job in self.running.values() for pod in job.pods}
+        victims = [running[key] for evict in evicts for key in evict.pods]
+        for job in {job.number: job for job in victims}.values():
+            self.stop(job, self.now, EVICTED)
+
+    def is_leaving(self, key: str) -> bool:
+        return False  # whoever is evicted is gone at once
+
+    def start(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:
+        """An admission changes nothing here: the pods of what is admitted exist, and are bound."""
+        self.store.apply(Assume(bind.pod, bind.node, bind.devices) for bind in binds)
+        by_job: dict[int, list[Bind]] = {}
+        for bind in binds:
+            by_job.setdefault(self._of_pod.pop(bind.pod).number, []).append(bind)
+        for number, own in by_job.items():
+            self._start(self.waiting[number], own)
+
+    def _start(self, job: Job, binds: Sequence[Bind]) -> None:
+        job.left -= len(binds)
+        if job.left:
+            return
+        self.running[job.number] = self.waiting.pop(job.number)
+        job.starts += 1
+        end = self.started(job, binds)
+        if end is not None:
+            self.timeline.push(end, Ending(job, job.starts), (ENDS_FIRST, job.number))
+
+    def nominate(self, binds: Sequence[Bind]) -> None:
+        assert not binds, "nobody is on its way out"
+
+    def reserve(self, reserves: Sequence[Reserve]) -> None:
+        """Room is kept by the next decision as by this one: it finds the same work waiting."""
+
+    def hold(self, holds: Sequence[Hold]) -> None:
+        """What waits is tried again at the next moment."""
