@@ -101,4 +101,4 @@ def test_a_gangs_victims_cost_no_more_than_a_twentieth_above_the_cheapest() -> N
 @pytest.mark.parametrize("seed", range(20))
 def test_nobody_goes_for_a_class_that_never_preempts(seed: int) -> None:
     park = draw(Random(seed))._replace(policy="Never")
-    assert plan_of(park).evicts == []
+    assert plan_of(park).evicts == ()

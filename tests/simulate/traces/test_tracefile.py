@@ -16,7 +16,7 @@ from windlass.model.pod import PodSpec, Toleration
 from windlass.model.requests import node_quantities, pod_requests
 from windlass.simulate.park import NodeSize, Park
 from windlass.simulate.shapes import PodSize, PodTemplate, gang, template_of
-from windlass.simulate.trace import Job, Trace
+from windlass.simulate.trace import Job, Trace, dated
 from windlass.simulate.traces import load_trace, read_nodes_file, write_trace
 
 PARK = """\
@@ -285,7 +285,7 @@ def test_what_is_written_is_read_again(tmp_path: Path, trace: Trace, suffix: str
     path = tmp_path / f"a trace{suffix}"
     write_trace(trace, path)
     again = load(path)
-    assert (again.jobs, again.nodes, again.retry) == (trace.jobs, trace.nodes, trace.retry)
+    assert (again.jobs, again.nodes, again.retry) == (dated(trace.jobs), trace.nodes, trace.retry)
     write_trace(again, tmp_path / f"second{suffix}")
     assert (tmp_path / f"second{suffix}").read_text().replace("second", "a trace") == path.read_text()
 
