@@ -22,10 +22,11 @@ from windlass.model.configuration import Defragmentation, WorkloadClass
 from windlass.model.decision import Bind, Hold
 from windlass.model.plan import Plan
 from windlass.model.workload import Workload
-from windlass.placement.admission import GangSettings, WorkloadDecisions, admit_workloads
+from windlass.placement.decided import WorkloadDecisions, decisions_of
 from windlass.placement.defrag.proactive import with_moves
 from windlass.placement.explain import Advisor, lone_holds, lone_room
 from windlass.placement.grants import GrantReader
+from windlass.placement.late_pods import seat_late_pods
 from windlass.placement.mix import WorkloadMix, mix_arrays, mix_of
 from windlass.placement.overlay import Overlay
 from windlass.placement.pieces import is_alone
@@ -34,15 +35,22 @@ from windlass.placement.policies import SCORERS, USES_MIX, PlacementConfig, make
 from windlass.placement.preemption.alone import place_alone
 from windlass.placement.preemption.context import Preemption, merged
 from windlass.placement.recall import Recall
+from windlass.placement.rounds import decide_once
 from windlass.placement.strategy import Strategies
 from windlass.placement.table import ScoreTable
 from windlass.placement.timeplan.alone import decided_in_time, has_ends, note_reserved
+from windlass.placement.timeplan.planned import InTime, PlannedStarts
 from windlass.placement.timeplan.terms import TimeSettings, with_collected
+from windlass.placement.work import GangSettings, Work
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.order import Turn, before_all, between, order, waiting_turns
 
 SMALL = 8_000
 """Nodes and cells (nodes times shapes) up to which plain Python is quicker than loading the compiled kernels."""
+
+
+PASSES = 4
+"""After so many, what still delays a planned start is held instead of moved."""
 
 
 class EngineConfig(msgspec.Struct, frozen=True):
@@ -179,17 +187,30 @@ def _decide_workloads(
     snapshot = overlay.snapshot
     if not waiting.workloads and not snapshot.reservations and not waiting.has_ends:
         return WorkloadDecisions()
-    decided = admit_workloads(
-        overlay,
-        snapshot.system,
-        waiting.workloads,
-        config.queues,
-        now,
-        msgspec.structs.replace(config.gangs, time=time),
-        preemption,
-    )
+    settings = msgspec.structs.replace(config.gangs, time=time)
+    work = Work(overlay, waiting.workloads, config.queues, now, settings, preemption)
+    late = seat_late_pods(work)
+    decided = decisions_of(work, decide_in_time(work), late)
     preemption.note_decided(decided.evicts, decided.admits)
     return decided
+
+
+def decide_in_time(work: Work) -> InTime:
+    """Quota, place and preemption for everything that waits, until nobody is delayed by one behind it.
+
+    As in Slurm's backfill, who waits gets the earliest start that the known ends of running work allow; one behind it
+    may run now only if that delays none of these. Where nothing has a known end, one pass is the answer.
+    """
+    starts = PlannedStarts(work.room, work.config, [*work.pieces, *work.others], work.snapshot.reservations)
+    mark = work.room.mark()
+    outcomes = decide_once(work, starts.guard())
+    for _ in range(PASSES):
+        if not starts.plan(outcomes):
+            return starts.in_time(outcomes)
+        work.room.rewind(mark)
+        outcomes = decide_once(work, starts.guard(outcomes))
+    starts.plan(outcomes)
+    return starts.in_time(starts.without_offenders(outcomes))
 
 
 def _leaving(*by_node: Mapping[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:

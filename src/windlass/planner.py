@@ -18,10 +18,10 @@ from windlass.model.legible import illegible
 from windlass.model.node import Node
 from windlass.model.plan import Plan
 from windlass.model.priority import with_priorities
-from windlass.placement.admission import GangSettings
 from windlass.placement.explain.advisor import MOST_EXPLAINED
 from windlass.placement.policies import PlacementConfig
 from windlass.placement.timeplan.terms import TimeSettings
+from windlass.placement.work import GangSettings
 from windlass.queueing.config import QueueConfig, UsageHistory
 
 

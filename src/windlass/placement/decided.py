@@ -1,22 +1,168 @@
-"""Outcomes put together as decisions: pieces into their workload, planned starts into reservations.
+"""Outcomes put together as decisions: pieces into their workload, placed pods into binds, planned starts into
+reservations.
 
-`placement.admission` calls it once everything is decided.
+`engine.decide` calls it once everything is decided. What has run for as long as it declared, and gangs that stay
+incomplete, are stopped here, since who was completed just now goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+import msgspec
 from msgspec.structs import replace
 
 from windlass.cluster.facts import NodeFacts
-from windlass.model.decision import Admit, AdmittedPodSet, Hold, Reserve
+from windlass.model.decision import Admit, AdmittedPodSet, Bind, Evict, Hold, Reserve
 from windlass.model.verdict import Verdict
 from windlass.model.workload import Workload
-from windlass.placement.elastic import whole_key
+from windlass.placement.elastic import is_extra, whole_key
+from windlass.placement.explain.aftermath import Aftermath
+from windlass.placement.grants import GrantReader
+from windlass.placement.late_pods import LatePods
+from windlass.placement.lifetimes import Lifetimes
+from windlass.placement.obstacles import Obstacles
+from windlass.placement.pieces import is_alone, with_their_base
+from windlass.placement.timeplan.alone import keep_free
 from windlass.placement.timeplan.calendar import Shortfall
+from windlass.placement.timeplan.planned import InTime
 from windlass.placement.timeplan.walls import Wall, counts_by_node, domain_of
-from windlass.queueing.outcome import Admitted
+from windlass.placement.verdicts import verdict_of
+from windlass.placement.work import Work
+from windlass.queueing.outcome import Admitted, Evicted, Held
+from windlass.queueing.site import text_of
+
+
+class WorkloadDecisions(msgspec.Struct, frozen=True):
+    after: Aftermath | None = None
+    """What explanations of the holds are worked out on; None where nothing was decided here."""
+    admits: tuple[Admit, ...] = ()
+    binds: tuple[Bind, ...] = ()
+    evicts: tuple[Evict, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    reserves: tuple[Reserve, ...] = ()
+    leaving: dict[int, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """Node → workloads that have to be gone before their room there is free."""
+    kept: Obstacles = msgspec.field(default_factory=Obstacles)
+    """Room that is spoken for, put up on the overlay for whatever is placed after this."""
+
+
+def decisions_of(work: Work, found: InTime, late: LatePods) -> WorkloadDecisions:
+    return _Decisions(work, late).put_together(found)
+
+
+class _Decisions:
+    def __init__(self, work: Work, late: LatePods) -> None:
+        self._work, self._late = work, late
+        self._facts, self._pods = work.snapshot.facts, work.snapshot.pods
+        self._whole = dict(work.whole)
+        self._reader = GrantReader(work.snapshot)
+        self._admits: dict[str, list[Admitted]] = {}
+        self._evicted: dict[str, list[tuple[str, Evicted]]] = {}
+        self._holds = {key: Hold(key, verdict) for key, verdict in late.refused.items()}
+        self._binds: list[Bind] = []
+
+    def put_together(self, found: InTime) -> WorkloadDecisions:
+        for outcome in with_their_base(found.outcomes, self._work.by_key):
+            if isinstance(outcome, Admitted):
+                self._admits.setdefault(whole_key(outcome.workload), []).append(outcome)
+                self._bind(self._work.by_key[outcome.workload], wholes(outcome.after))
+            elif isinstance(outcome, Evicted):
+                whole = whole_key(outcome.workload)
+                self._evicted.setdefault(whole, []).append((outcome.workload, outcome))
+            else:
+                self._hold(outcome, found)
+        self._stop()
+        for piece, after in self._late.seated:
+            if whole_key(piece.key) not in self._evicted:
+                self._bind(piece, wholes(after))
+        return WorkloadDecisions(
+            Aftermath(self._work.room, self._work.config, self._work.by_key, found),
+            tuple(
+                admit_of(self._whole[key], parts)
+                for key, parts in self._admits.items()
+                if not is_alone(self._whole[key])
+            ),
+            tuple(self._binds),
+            tuple(self._evict(key, parts) for key, parts in self._evicted.items()),
+            (
+                *(hold for key, hold in self._holds.items() if key not in self._admits),
+                *self._extra_holds(found),
+                *short_of_room(found.short, self._facts.size),
+            ),
+            tuple(reserve_of(wall, self._facts) for wall in found.walls if wall.seats),
+            {node: wholes(keys) for node, keys in self._work.site.seats.leaving().items()},
+            keep_free(self._work.room, found.walls),
+        )
+
+    def _bind(self, piece: Workload, after: tuple[str, ...]) -> None:
+        for part, existing in enumerate(self._work.waiting_pods(piece)):
+            for place in self._work.site.seats[piece.key].placed:
+                if place.part == part and place.member < len(existing):
+                    key, placing = existing[place.member], place.placing
+                    grants = self._reader.grants(self._work.pod_row[key], placing.node, placing.grant)
+                    self._binds.append(Bind(key, self._facts.names[placing.node], grants, after))
+
+    def _stop(self) -> None:
+        """Gangs that can't be completed within their grace, and whatever has run for as long as it declared.
+
+        Nobody who is just getting members: what comes and goes in one decision would never end.
+        """
+        work = self._work
+        lifetimes = Lifetimes(
+            work.snapshot, work.pod_row, work.now, work.settings.grace_seconds, work.settings.time
+        )
+        busy = {*self._evicted, *self._admits, *(whole_key(piece.key) for piece, _ in self._late.seated)}
+        timed = [one for one in work.others if one.max_run_seconds is not None]
+        for workload in (*work.whole.values(), *timed):
+            key = workload.key
+            is_plain_pod = workload.kind == "Pod" and workload.max_run_seconds is None
+            if is_plain_pod or workload.admission is None or key in busy:
+                continue
+            reason = lifetimes.why_over(workload)
+            if not reason and key in work.whole:
+                reason = lifetimes.why_broken(workload, key in self._late.workloads)
+            if reason:
+                self._evicted[key] = [(key, Evicted(key, "", reason))]
+                self._whole.setdefault(key, workload)
+
+    def _hold(self, outcome: Held, found: InTime) -> None:
+        key = whole_key(outcome.workload)
+        if is_extra(outcome.workload) and key in self._holds:
+            return
+        verdict = verdict_of(outcome.code, outcome.message, self._facts.size)
+        outlook = found.outlooks.get(outcome.workload)
+        if outlook is not None:
+            verdict = replace(verdict, planned_start=outlook.start, ahead=outlook.ahead, outlook=outlook.text)
+        self._holds[key] = Hold(key, verdict)
+
+    def _extra_holds(self, found: InTime) -> Iterator[Hold]:
+        """Members above the minimum that wait while their gang starts, each by its own name."""
+        for one in found.outcomes:
+            if isinstance(one, Held) and is_extra(one.workload) and whole_key(one.workload) in self._admits:
+                said = text_of(one.message)
+                detail = f"its gang starts without it, since it is above the minimum: {said}"
+                for part in self._work.waiting_pods(self._work.by_key[one.workload]):
+                    yield from (Hold(pod, Verdict(one.code, self._facts.size, detail=detail)) for pod in part)
+
+    def _evict(self, key: str, parts: Sequence[tuple[str, Evicted]]) -> Evict:
+        pieces = [self._running(piece) for piece, _ in parts]
+        if any(piece == key for piece, _ in parts):
+            pieces = [self._whole.get(key) or self._running(key)]  # without its minimum nothing of it stays
+        pods = [
+            name
+            for piece in pieces
+            for pod_set in piece.pod_sets
+            for name in pod_set.pods
+            if name in self._work.pod_row and self._pods.node[self._work.pod_row[name]] >= 0
+        ]
+        first = parts[0][1]
+        return Evict(key, tuple(pods), whole_key(first.for_), first.reason)
+
+    def _running(self, key: str) -> Workload:
+        """Also one that nobody decides on here: a lone pod, or a pod that is alone in leaving."""
+        known = self._work.by_key.get(key) or self._whole.get(key)
+        return known or self._work.preemption.workload(key)
 
 
 def wholes(keys: Iterable[str]) -> tuple[str, ...]:

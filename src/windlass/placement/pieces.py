@@ -1,6 +1,6 @@
 """Workloads in pieces, as they are decided: who comes before whom, what stands with what, what is implied.
 
-`placement.admission` decides on the pieces that this makes of workloads (see `elastic`), with the topology that their
+`placement.work` decides on the pieces that this makes of workloads (see `elastic`), with the topology that their
 queue implies, and drops what can't stay without the rest of its gang.
 """
 

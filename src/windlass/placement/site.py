@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from windlass.cluster.state import MEMORY_MIB
 from windlass.model.configuration import ResourceRules, counted
@@ -40,6 +40,14 @@ class _Refused(NamedTuple):
     why: PlaceResult
 
 
+class Guard(Protocol):
+    """Sees to it that nothing is placed at the cost of what is planned (`timeplan.guard`)."""
+
+    def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlaceResult: ...
+
+    def somebody_left(self) -> None: ...
+
+
 class OverlaySite:
     def __init__(
         self,
@@ -62,6 +70,8 @@ class OverlaySite:
         running = (workload for workload in workloads if workload.admission is not None)
         self.seats = Seating(overlay, self._members, running, gone or {})
         self._refused: _Refused | None = None
+        self.guard: Guard | None = None
+        """Set while workloads are decided on that must leave room for planned starts."""
 
     def twin(self, overlay: Overlay) -> OverlaySite:
         """A site on a copy of the overlay, on which nobody can be removed."""
@@ -118,6 +128,8 @@ class OverlaySite:
         self.seats.rollback(to)
 
     def remove(self, workload: Workload) -> None:
+        if self.guard is not None:
+            self.guard.somebody_left()
         self.seats.remove(workload)
 
     def put_back(self, workload: Workload) -> None:
@@ -136,6 +148,12 @@ class OverlaySite:
         return could_have_room(self._overlay, parts, (self.seats.of(one.key) for one in without))
 
     def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlaceResult:
+        if self.guard is not None:
+            return self.guard.place(workload, choices)
+        return self.place_freely(workload, choices)
+
+    def place_freely(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlaceResult:
+        """Whatever others are promised."""
         version, known = self._overlay.version, self._refused
         if known is not None and known[:3] == (version, workload, choices):
             return known.why

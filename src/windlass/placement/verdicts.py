@@ -19,6 +19,7 @@ from windlass.model.reasons import FIRST_RESOURCE_BIT, Reason, insufficient, rea
 from windlass.model.requests import format_amount
 from windlass.model.verdict import NearMiss, ReasonCount, Verdict
 from windlass.placement.arrays import MAX_REQUESTS, NEAREST, Outcome
+from windlass.queueing.site import Said
 
 
 class Accounts(NamedTuple):
@@ -97,6 +98,11 @@ class Refusal(msgspec.Struct, frozen=True, eq=False):
             if short[MAX_REQUESTS]:
                 lacks[what] = str(short[MAX_REQUESTS])
         return NearMiss(self.facts.names[int(accounts.near[self.v, place])], reasons, lacks, free)
+
+
+def verdict_of(code: str, said: Said, nodes: int) -> Verdict:
+    """Of what waits: in the words of the stage that held it, or counted node by node."""
+    return Verdict(code, nodes, detail=said) if isinstance(said, str) else said.verdict()
 
 
 def reason_of(shape: Shape, bit: int) -> Reason:

@@ -36,9 +36,9 @@ from windlass.engine import EngineConfig
 from windlass.model.configuration import WorkloadClass
 from windlass.model.meta import LabelSelector
 from windlass.model.topology import RACK
-from windlass.placement.admission import GangSettings
 from windlass.placement.policies import PlacementConfig
 from windlass.placement.timeplan.terms import TimeSettings
+from windlass.placement.work import GangSettings
 from windlass.queueing.config import QueueConfig
 from windlass.simulate.interference import MPS, expected_slowdown
 

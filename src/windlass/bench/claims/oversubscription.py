@@ -25,8 +25,8 @@ from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.engine import EngineConfig
 from windlass.model.meta import ObjectMeta
 from windlass.model.pod import Pod
-from windlass.placement.admission import GangSettings
 from windlass.placement.timeplan.terms import TimeSettings
+from windlass.placement.work import GangSettings
 from windlass.queueing.config import QueueConfig
 from windlass.simulate.draws import Draws
 from windlass.simulate.shapes import PodSize, Templates, cut_gpus

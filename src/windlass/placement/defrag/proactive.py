@@ -31,7 +31,7 @@ from windlass.placement.explain.advisor import IN_PIECES
 from windlass.placement.explain.aftermath import Aftermath
 from windlass.placement.explain.trials import Choices, Trials
 from windlass.placement.grants import GrantReader
-from windlass.placement.timeplan.guard import GuardedSite
+from windlass.placement.timeplan.guard import PlanGuard
 from windlass.queueing.site import PlaceResult, PodSetChoice
 
 REASON = "Defragmentation"
@@ -168,7 +168,7 @@ class _Mover:
         ahead, behind = self._others(piece)
         placed = PlaceResult(ok=False)
         if not self._is_wanted_by(ahead):
-            placed = GuardedSite(after.room, after.walls, after.turns).place(piece, choices)
+            placed = PlanGuard(after.room, after.walls, after.turns).place(piece, choices)
         if not placed.ok or self._is_wanted_by(behind) or not self._find_places_again(moved):
             after.room.rewind(mark)
             return None

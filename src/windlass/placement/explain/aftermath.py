@@ -1,6 +1,6 @@
 """A decision as it was left: what explanations are worked out on.
 
-`placement.admission` makes one at the end of its decision, `engine` one for lone pods where there are no workloads. It
+`placement.decided` makes one at the end of its decision, `engine` one for lone pods where there are no workloads. It
 lives as long as the plan. The score table is the memo's, and the next decision uses it: from then on `is_current` is
 false, and nothing may be tried here any more.
 """
@@ -24,7 +24,7 @@ from windlass.placement.elastic import is_extra, whole_key
 from windlass.placement.gang import Place
 from windlass.placement.overlay import Overlay
 from windlass.placement.site import OverlaySite
-from windlass.placement.timeplan.passes import InTime
+from windlass.placement.timeplan.planned import InTime
 from windlass.placement.timeplan.room import Occupant, Room
 from windlass.placement.timeplan.terms import TimeSettings
 from windlass.queueing.config import QueueConfig

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from windlass.model.errors import InputError
 from windlass.model.workload import Workload
 from windlass.placement.explain.aftermath import FEW_NODES, Aftermath
-from windlass.placement.timeplan.guard import GuardedSite
+from windlass.placement.timeplan.guard import PlanGuard
 from windlass.queueing.assignment import Assignment, Mode
 from windlass.queueing.pending import Pending
 from windlass.queueing.planner import Planner
@@ -87,7 +87,7 @@ class Trials:
         self._pods += sum(choice.count for choice in choices)
         if whoever_is_ahead:
             return self.after.site.place(piece, choices)
-        guard = GuardedSite(self.after.room, self.after.walls, self.after.turns)
+        guard = PlanGuard(self.after.room, self.after.walls, self.after.turns)
         return guard.place_beside_plans(piece, choices)
 
     @contextmanager

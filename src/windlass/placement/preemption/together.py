@@ -1,6 +1,6 @@
 """A gang, and those who have to go for it by priority.
 
-`placement.admission` asks where a gang that is in no queue found no room, or a workload that has its quota. Member by
+`placement.rounds` asks where a gang that is in no queue found no room, or a workload that has its quota. Member by
 member, the largest first, places are found on the overlay (`slots`), in each domain that the gang may be in; that gives
 sets of victims. The cheapest is then tried for real: the victims off the site, the whole gang placed by every rule.
 Whoever turns out not to be needed stays.
@@ -9,36 +9,24 @@ Whoever turns out not to be needed stays.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from windlass.cluster.facts import Bools
 from windlass.cluster.state import Ints
 from windlass.model.workload import Workload
-from windlass.placement.gang import Part
 from windlass.placement.preemption.choice import Cost, cost_of
 from windlass.placement.preemption.context import Preemption
 from windlass.placement.preemption.slots import Ask
 from windlass.placement.preemption.units import Unit
-from windlass.placement.seating import Seating
-from windlass.placement.topology import DomainTree
-from windlass.queueing.site import PlaceResult, PodSetChoice, Site
+from windlass.placement.site import OverlaySite
+from windlass.queueing.site import PlaceResult, PodSetChoice
 
 MOST_DOMAINS = 16
 """So many domains are compared, those first that have the most room already."""
 MOST_WEIGHED = 16
 """Up to so many victims, each is asked whether it could stay; of more, those who aren't where the gang goes."""
-
-
-class Seated(Protocol):
-    """What this needs of the site itself: what a workload's pods are, and who is on it."""
-
-    seats: Seating
-
-    def parts(
-        self, workload: Workload, choices: Sequence[PodSetChoice]
-    ) -> tuple[list[Part], DomainTree | None, str]: ...
 
 
 class Way(NamedTuple):
@@ -49,7 +37,7 @@ class Way(NamedTuple):
 
 
 def preempt_together(
-    piece: Workload, choices: tuple[PodSetChoice, ...], site: Site, seated: Seated, preemption: Preemption
+    piece: Workload, choices: tuple[PodSetChoice, ...], site: OverlaySite, preemption: Preemption
 ) -> Way | None:
     """The gang is placed, its victims are off the site; None, and nothing changed, where there is no way.
 
@@ -57,7 +45,7 @@ def preempt_together(
     """
     if not preemption.possible(preemption.priority_of(piece), piece.preemption_policy):
         return None
-    search = _Search(piece, choices, site, seated, preemption)
+    search = _Search(piece, choices, site, preemption)
     for _ in preemption.attempts():
         found = search.run()
         if found is not None:
@@ -70,14 +58,13 @@ class _Search:
         self,
         piece: Workload,
         choices: tuple[PodSetChoice, ...],
-        site: Site,
-        seated: Seated,
+        site: OverlaySite,
         preemption: Preemption,
     ) -> None:
         self._piece, self._choices = piece, choices
-        self._site, self._seated, self._preemption = site, seated, preemption
+        self._site, self._preemption = site, preemption
         self._overlay = preemption.overlay
-        self._parts, self._tree, _ = seated.parts(piece, choices)
+        self._parts, self._tree, _ = site.parts(piece, choices)
         table, snapshot = self._overlay.table, self._overlay.snapshot
         self._rows = [table.row(part.shape, snapshot, part.pod) for part in self._parts]
         self._priority = preemption.priority_of(piece)
@@ -85,10 +72,10 @@ class _Search:
     def run(self) -> Way | None:
         units = self._preemption.ground.units
         gone = self._preemption.gone
-        self._seated.seats.watch(
+        self._site.seats.watch(
             unit.workload for unit in units if unit.workload is not None and unit.key not in gone
         )
-        seats = self._seated.seats
+        seats = self._site.seats
         queued = bool(self._piece.queue)
         there = [
             unit.key not in self._preemption.gone and unit.key in seats and not (queued and unit.is_queued)

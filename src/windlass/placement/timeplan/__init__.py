@@ -2,7 +2,7 @@
 
     admit ─► holds ─► Starts (earliest start of each, in order) ─► walls ─► admit again, around the walls
 
-`placement.admission` comes in through `passes.decide_in_time`. As in Slurm's backfill, every workload that waits, in
+`engine.decide_in_time` asks for plans (`planned`). As in Slurm's backfill, every workload that waits, in
 the order in which it was decided, gets the earliest start that the known ends of running work allow; one behind it may
 run now only if that delays none of these. A plan rests only on bounded run times: where no work that runs has a known
 end and nothing is reserved, the first pass is the answer and nothing here has any effect.
@@ -18,7 +18,7 @@ end and nothing is reserved, the first pass is the answer and nothing here has a
 | `room.py` | the site as it will be at a moment: who has left, which walls stand, what fits |
 | `starts.py` | the earliest start of a workload that waits |
 | `calendar.py` | room for reservations |
-| `guard.py` | the site that `queueing.admit` sees: it refuses what would run into a wall |
-| `passes.py` | admit, plan, and admit again until nobody is delayed |
+| `guard.py` | refuses what would run into a wall; the site asks it before it places anything |
+| `planned.py` | the start of everybody who waits, and who is delayed by one behind it |
 | `words.py` | what a hold says about it |
 """

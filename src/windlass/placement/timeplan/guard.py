@@ -1,4 +1,4 @@
-"""The site that `queueing.admit` sees: the real one, and no workload may run into a wall that binds it.
+"""Nobody runs into a wall that binds it: what the site asks, where starts are planned, before it places anything.
 
 Bound is whoever was decided after the workload that the wall is for, and everybody by a reservation but its holders.
 Two exceptions: a workload for which others are evicted takes what is its right, and a start that needs borrowed quota
@@ -7,11 +7,10 @@ doesn't hold up work of another queue that stays within its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from windlass.model.queue import ResourceFlavor
 from windlass.model.reasons import RESERVED_FOR_OTHERS
-from windlass.model.workload import PodSet, Workload
+from windlass.model.workload import Workload
 from windlass.placement.timeplan.clock import usage_of
 from windlass.placement.timeplan.room import Room
 from windlass.placement.timeplan.terms import limit_of
@@ -23,8 +22,8 @@ LAST = 1 << 60
 Kind = tuple[object, ...]
 
 
-class GuardedSite:
-    """Implements `queueing.site.Site`."""
+class PlanGuard:
+    """Implements `placement.site.Guard`."""
 
     def __init__(self, room: Room, walls: Sequence[Wall], turns: Mapping[str, int]) -> None:
         self._room, self._site = room, room.site
@@ -32,40 +31,19 @@ class GuardedSite:
         self._refused: dict[Kind, PlaceResult] = {}
         """What was refused once is refused again while nobody has gone: room only gets less."""
 
-    def requests(self, workload: Workload, pod_set: PodSet) -> dict[str, int]:
-        return self._site.requests(workload, pod_set)
-
-    def eligible(self, pod_set: PodSet, flavor: ResourceFlavor) -> str:
-        return self._site.eligible(pod_set, flavor)
-
-    def checkpoint(self) -> int:
-        return self._site.checkpoint()
-
-    def rollback(self, to: int) -> None:
-        self._site.rollback(to)
-
-    def remove(self, workload: Workload) -> None:
+    def somebody_left(self) -> None:
         self._refused.clear()
-        self._site.remove(workload)
-
-    def put_back(self, workload: Workload) -> None:
-        self._site.put_back(workload)
-
-    def could_place(
-        self, workload: Workload, choices: tuple[PodSetChoice, ...], without: Iterable[Workload]
-    ) -> bool:
-        return self._site.could_place(workload, choices, without)
 
     def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlaceResult:
         if self._site.seats.after_removal:
-            return self._noted(workload, choices, self._site.place(workload, choices))
+            return self._noted(workload, choices, self._site.place_freely(workload, choices))
         return self.place_beside_plans(workload, choices)
 
     def place_beside_plans(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlaceResult:
         """Also where others have just gone: those who come first would have their room."""
         walls = self._binding(workload, choices)
         if not walls:
-            return self._noted(workload, choices, self._site.place(workload, choices))
+            return self._noted(workload, choices, self._site.place_freely(workload, choices))
         kind = self._kind(workload, choices)
         if kind in self._refused:
             return self._refused[kind]
@@ -73,7 +51,7 @@ class GuardedSite:
         if found.ok:
             return self._noted(workload, choices, found)
         before = self._site.checkpoint()
-        plain = self._site.place(workload, choices)
+        plain = self._site.place_freely(workload, choices)
         self._site.rollback(before)
         if not plain.ok:
             return plain

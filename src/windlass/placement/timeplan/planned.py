@@ -1,13 +1,13 @@
-"""Admit, plan, and admit again around the plans, until nobody who waits is delayed by one behind.
+"""Planned starts: when everybody who waits is to start, who is delayed by one behind it, and what holds say about it.
 
-`placement.admission` hands over one way to decide everything on a given site; what comes back are the outcomes of the
-last pass, the walls (for `Reserve`), and what each hold says about time.
+`engine.decide` decides once, asks here for a plan, and decides again around the plans until nobody is delayed. What
+comes out are the outcomes of the last pass, the walls (for `Reserve`), and what each hold says about time.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -17,7 +17,7 @@ from windlass.model.workload import Workload
 from windlass.placement.elastic import is_extra, whole_key
 from windlass.placement.timeplan import words
 from windlass.placement.timeplan.calendar import Shortfall, reservation_walls
-from windlass.placement.timeplan.guard import GuardedSite
+from windlass.placement.timeplan.guard import PlanGuard
 from windlass.placement.timeplan.room import Room
 from windlass.placement.timeplan.starts import Starts
 from windlass.placement.timeplan.terms import end_of, estimate_of, limit_of
@@ -32,17 +32,11 @@ from windlass.queueing.outcome import (
     Outcome,
 )
 from windlass.queueing.run_times import Estimate
-from windlass.queueing.site import Site
 
-PASSES = 4
-"""After so many, what still delays a plan is held instead of moved."""
 NEVER = frozenset(
     {FLAVOR_MISMATCH, QUEUE_MISSING, QUOTA_MISCONFIGURED, "INVALID_OBJECT", "REQUEST_EXCEEDS_CLUSTER"}
 )
 """Time doesn't cure these."""
-
-Decide = Callable[[Site], list[Outcome]]
-"""Decides on everything, on that site."""
 
 
 class Outlook(msgspec.Struct, frozen=True):
@@ -63,19 +57,6 @@ class InTime(msgspec.Struct, frozen=True):
     short: list[Shortfall]
 
 
-def decide_in_time(
-    room: Room,
-    config: QueueConfig,
-    workloads: Sequence[Workload],
-    reservations: Iterable[Reservation],
-    decide: Decide,
-) -> InTime:
-    """`workloads` are all there are, running and waiting, in the pieces that are decided for themselves."""
-    room.add_running(workloads)
-    walls, short = reservation_walls(room, reservations, workloads)
-    return _Passes(room, config, workloads, walls, decide).run(short)
-
-
 class _Leaving(msgspec.Struct):
     """Who has a known end: by node, and by the moment of it."""
 
@@ -86,43 +67,43 @@ class _Leaving(msgspec.Struct):
     ends: list[int] = msgspec.field(default_factory=list)
 
 
-class _Passes:
+class PlannedStarts:
     def __init__(
         self,
         room: Room,
         config: QueueConfig,
         workloads: Sequence[Workload],
-        reserved: list[Wall],
-        decide: Decide,
+        reservations: Iterable[Reservation],
     ) -> None:
-        self._room, self._decide, self._reserved = room, decide, reserved
+        """`workloads` are all there are, running and waiting, in the pieces that are decided for themselves."""
+        room.add_running(workloads)
+        self._room = room
+        self._reserved, self._short = reservation_walls(room, reservations, workloads)
         self._starts = Starts(room, config)
         self._by_key = {workload.key: workload for workload in workloads}
         self._plans: dict[str, Wall] = {}
         self._basis: dict[str, list[str]] = {}
         self._delayed: dict[str, Wall] = {}
         self._known_leaving: _Leaving | None = None
+        self._is_possible = self._can_plan()
 
-    def run(self, short: list[Shortfall]) -> InTime:
-        base = self._room.mark()
-        if not self._can_plan():
-            outcomes = self._decide(self._room.site)
-        else:
-            outcomes = self._decide(GuardedSite(self._room, self._reserved, {}))
-            outcomes = self._around_plans(base, outcomes)
-        return InTime(outcomes, [*self._reserved, *self._plans.values()], self._outlooks(outcomes), short)
+    def guard(self, outcomes: Iterable[Outcome] = ()) -> PlanGuard | None:
+        """Keeps those who come later, by the outcomes of the last pass, out of what is planned and reserved; None
+        where nothing ends that is known, so that nothing can be planned."""
+        if not self._is_possible:
+            return None
+        turns = {one.workload: one.turn for one in outcomes if isinstance(one, Admitted | Held)}
+        return PlanGuard(self._room, [*self._reserved, *self._plans.values()], turns)
 
-    def _around_plans(self, base: tuple[int, int], outcomes: list[Outcome]) -> list[Outcome]:
-        for _ in range(PASSES):
+    def plan(self, outcomes: Sequence[Outcome]) -> bool:
+        """Plan a start for everybody who waits, in order; true if somebody behind holds one of them up."""
+        if self._is_possible:
             self._plan(outcomes)
-            if not self._delayed:
-                return outcomes
-            self._room.rewind(base)
-            turns = {one.workload: one.turn for one in outcomes if isinstance(one, Admitted | Held)}
-            walls = [*self._reserved, *self._plans.values()]
-            outcomes = self._decide(GuardedSite(self._room, walls, turns))
-        self._plan(outcomes)
-        return self._without_offenders(outcomes)
+        return bool(self._delayed)
+
+    def in_time(self, outcomes: list[Outcome]) -> InTime:
+        walls = [*self._reserved, *self._plans.values()]
+        return InTime(outcomes, walls, self._outlooks(outcomes), self._short)
 
     def _can_plan(self) -> bool:
         settings = self._room.settings
@@ -233,7 +214,7 @@ class _Passes:
             self._known_leaving = found
         return self._known_leaving
 
-    def _without_offenders(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    def without_offenders(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
         """The last resort: whoever may still delay a plan doesn't start now."""
         kept: list[Outcome] = []
         for one in outcomes:

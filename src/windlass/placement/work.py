@@ -1,0 +1,69 @@
+"""The workloads of one decision and the state that is decided on: what every stage behind `collect` shares.
+
+Made by `engine.decide` where there are gangs, queued work or anything that has to do with time. The stages read the
+pieces from here and try things on the site; `timeplan` sees the same site through the room, as it will be later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from windlass.cluster.pods import PENDING
+from windlass.model.configuration import ResourceRules
+from windlass.model.workload import Workload
+from windlass.placement.overlay import Overlay
+from windlass.placement.pieces import pieces_to_decide
+from windlass.placement.preemption.context import Preemption
+from windlass.placement.site import OverlaySite
+from windlass.placement.timeplan.room import Room
+from windlass.placement.timeplan.terms import TimeSettings
+from windlass.queueing.config import QueueConfig
+
+
+class GangSettings(msgspec.Struct, frozen=True):
+    grace_seconds: int = 300
+    """How long a gang may run below its minimum before it is stopped whole."""
+    resources: ResourceRules = ResourceRules()
+    """How requests become what is counted against quota."""
+    time: TimeSettings = TimeSettings()
+    """Planned starts and reservations."""
+    levels: tuple[str, ...] = ()
+    """Topology levels (node labels) where no Topology object names them; empty: the default list."""
+
+
+class Work:
+    def __init__(
+        self,
+        overlay: Overlay,
+        workloads: Iterable[Workload],
+        config: QueueConfig,
+        now: int,
+        settings: GangSettings,
+        preemption: Preemption,
+    ) -> None:
+        """`workloads` are those to decide on; `preemption` knows who goes already, for lone pods."""
+        self.overlay, self.snapshot, self.system = overlay, overlay.snapshot, overlay.snapshot.system
+        self.config, self.now, self.settings, self.preemption = config, now, settings, preemption
+        self.whole = {workload.key: workload for workload in workloads}
+        self.pieces = [
+            msgspec.structs.replace(piece, evicted=True) if piece.key in preemption.gone else piece
+            for piece in pieces_to_decide(self.system, self.whole.values(), overlay.recall)
+        ]
+        self.by_key = {piece.key: piece for piece in self.pieces}
+        self.others = [one for one in self.snapshot.workloads if one.key not in self.whole and one.admission]
+        """Those that run and that nothing is decided on: lone pods."""
+        self.site = OverlaySite(
+            overlay, self.system, self.pieces, settings.resources, preemption.nodes_of_gone(), settings.levels
+        )
+        self.room = Room(overlay, self.site, self.system, now, settings.time)
+        self.pod_row = overlay.pod_rows()
+
+    def waiting_pods(self, piece: Workload) -> list[list[str]]:
+        """Per pod set, the pods that exist and have no node."""
+        node = self.snapshot.pods.node
+        return [
+            [key for key in pod_set.pods if key in self.pod_row and node[self.pod_row[key]] == PENDING]
+            for pod_set in piece.pod_sets
+        ]
