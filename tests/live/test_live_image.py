@@ -68,9 +68,9 @@ def is_ready(one: Object) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in found)
 
 
-def said(api: Api, one: Object) -> str:
+def said(api: Api, one: Object, **query: object) -> str:
     path = "/api/v1/namespaces/{namespace}/pods/{name}/log"
-    return str(api.get(path.format_map(one["metadata"]))["text"])
+    return str(api.get(path.format_map(one["metadata"]), **query)["text"])
 
 
 def told(api: Api) -> str:
@@ -112,6 +112,7 @@ def lab(real_node: RealNode) -> Iterator[Path]:
     """A folder that the agent's pod sees, with the Fleet that its GPUs are simulated from."""
     outside, inside = HOST_PATHS["state"]
     assert outside == inside
+    new = [Path(path) for path, _ in HOST_PATHS.values() if not Path(path).exists()]
     folder = Path(outside, "lab")
     folder.mkdir(parents=True)
     (folder / "fleet.yaml").write_text(FLEET)
@@ -119,7 +120,9 @@ def lab(real_node: RealNode) -> Iterator[Path]:
     real_node.kubelet.stop()
     # Every kubelet of the machine keeps its books here: the next one is not to inherit this one's.
     (real_node.device_plugins / "kubelet_internal_checkpoint").unlink(missing_ok=True)
-    shutil.rmtree(outside)
+    shutil.rmtree(folder)
+    for path in new:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def test_the_printed_daemon_set_advertises_gpus_on_a_real_kubelet(
@@ -137,7 +140,8 @@ def test_the_printed_daemon_set_advertises_gpus_on_a_real_kubelet(
         return pods_of(api, AGENTS, "node")
 
     def advertised() -> bool:
-        ended = [said(api, one) for one in agents() for each in statuses(one) if each["restartCount"]]
+        restarted = [one for one in agents() for each in statuses(one) if each["restartCount"]]
+        ended = [said(api, one, previous=True) for one in restarted]
         assert not ended, f"the agent has ended: {ended}"
         return api.get(path)["status"]["allocatable"].get("nvidia.com/gpu") == "8"
 
