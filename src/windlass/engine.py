@@ -66,6 +66,10 @@ class EngineConfig(msgspec.Struct, frozen=True):
     explain: int | None = 0
     """So many holds, the first in order, are explained. None: no holds are told at all, for whoever reads none."""
 
+    @property
+    def tells_holds(self) -> bool:
+        return self.explain is not None or self.defrag.proactive  # pods are moved for what is held
+
 
 class Memo:
     """Work kept from one decision to the next. It belongs to one stream of snapshots of one store."""
@@ -128,7 +132,7 @@ def decide_first(
         note_reserved(overlay, waiting.loose, last, decided.kept)
         advisor = Advisor(overlay, lambda: decided.after or lone_room(overlay, config.queues, time, int(now)))
         holds: list[Hold] = []
-        if config.explain is not None:
+        if config.tells_holds:
             holds += lone_holds(snapshot, waiting.urgent, first, advisor)
             holds += map(advisor.refined, decided.holds)
             holds += lone_holds(snapshot, waiting.loose, last, advisor)
@@ -190,7 +194,7 @@ def _decide_workloads(
     settings = msgspec.structs.replace(config.gangs, time=time)
     work = Work(overlay, waiting.workloads, config.queues, now, settings, preemption)
     late = seat_late_pods(work)
-    decided = decisions_of(work, decide_in_time(work), late)
+    decided = decisions_of(work, decide_in_time(work), late, config.tells_holds)
     preemption.note_decided(decided.evicts, decided.admits)
     return decided
 

@@ -54,7 +54,8 @@ class OtherObjects:
         self._telling: set[str] = set()
         """Pods that say where they belong, or for how long they run."""
         self._standing: set[Name] = set()
-        """Workloads and owners: they stand for pods that say nothing, or that don't exist yet."""
+        """Workloads and owners, which stand for pods that say nothing or don't exist yet; and reservations, which lone
+        pods have to mind."""
         self._quotas: set[Name] = set()
         self._unsubmitted: set[str] = set()
         """Pods that the API server has not seen: what their namespace's ResourceQuota says of them is not known."""
@@ -80,7 +81,7 @@ class OtherObjects:
         if name not in self._extras:
             self._by_kind.setdefault((kind, key), []).append(name)
         self._extras[name] = obj
-        if isinstance(obj, WorkloadObject | OwnerObject):
+        if isinstance(obj, WorkloadObject | OwnerObject | ReservationObject):
             self._standing.add(name)
         elif isinstance(obj, ResourceQuota):
             self._quotas.add(name)

@@ -47,13 +47,13 @@ class WorkloadDecisions(msgspec.Struct, frozen=True):
     """Room that is spoken for, put up on the overlay for whatever is placed after this."""
 
 
-def decisions_of(work: Work, found: InTime, late: LatePods) -> WorkloadDecisions:
-    return _Decisions(work, late).put_together(found)
+def decisions_of(work: Work, found: InTime, late: LatePods, tells_holds: bool = True) -> WorkloadDecisions:
+    return _Decisions(work, late, tells_holds).put_together(found)
 
 
 class _Decisions:
-    def __init__(self, work: Work, late: LatePods) -> None:
-        self._work, self._late = work, late
+    def __init__(self, work: Work, late: LatePods, tells_holds: bool) -> None:
+        self._work, self._late, self._tells_holds = work, late, tells_holds
         self._facts, self._pods = work.snapshot.facts, work.snapshot.pods
         self._whole = dict(work.whole)
         self._reader = GrantReader(work.snapshot)
@@ -70,7 +70,7 @@ class _Decisions:
             elif isinstance(outcome, Evicted):
                 whole = whole_key(outcome.workload)
                 self._evicted.setdefault(whole, []).append((outcome.workload, outcome))
-            else:
+            elif self._tells_holds:
                 self._hold(outcome, found)
         self._stop()
         for piece, after in self._late.seated:
@@ -87,7 +87,7 @@ class _Decisions:
             tuple(self._evict(key, parts) for key, parts in self._evicted.items()),
             (
                 *(hold for key, hold in self._holds.items() if key not in self._admits),
-                *self._extra_holds(found),
+                *(self._extra_holds(found) if self._tells_holds else ()),
                 *short_of_room(found.short, self._facts.size),
             ),
             tuple(reserve_of(wall, self._facts) for wall in found.walls if wall.seats),

@@ -11,7 +11,7 @@ from windlass.model.configuration import Settings
 from windlass.model.objects import decode_object
 from windlass.model.times import seconds_of
 from windlass.planner import engine_plan
-from windlass.simulate.scenario.clock import stamp
+from windlass.simulate.clock import stamp
 
 HOUR = 3600
 

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from windlass.model.times import seconds_of
+from windlass.simulate.clock import START
 from windlass.simulate.scenario import Event, Outcome, play
-from windlass.simulate.scenario.clock import START
 from windlass.simulate.scenario.load import read_scenario
 
 PLANNED = re.compile(r"planned to start at (\S+Z)")
