@@ -97,3 +97,57 @@ async def test_of_two_that_compete_at_once_one_wins(client: KubeClient) -> None:
     assert sum(one.is_held for one in lucky) == 1
     for task in waiting:
         task.cancel()
+
+
+def without_namespace(server: FakeServer, request: web.Request) -> web.Response | None:
+    """As the API server answers for a lease in a namespace that doesn't exist."""
+    if request.method == "POST" and request.path.endswith("/leases") and "sys" not in names(server):
+        return refusal(404, 'namespaces "sys" not found', "NotFound")
+    return None
+
+
+def names(server: FakeServer) -> set[str]:
+    return set(server.objects.get("namespaces", {}))
+
+
+async def test_the_namespace_is_made_where_it_is_missing(client: KubeClient, server: FakeServer) -> None:
+    server.faults.append(lambda request: without_namespace(server, request))
+    await asyncio.wait_for(candidate(client, "first").acquire(), 10)
+    assert names(server) == {"sys"}
+
+
+@pytest.mark.parametrize("right_is_gone_too", [False, True])
+async def test_without_a_namespace_and_the_right_to_make_it_one_message_ends_it(
+    client: KubeClient, server: FakeServer, right_is_gone_too: bool
+) -> None:
+    def fault(request: web.Request) -> web.Response | None:
+        if request.method == "POST" and request.path == "/api/v1/namespaces":
+            return refusal(403, "user may not create namespaces", "Forbidden")
+        if right_is_gone_too and "/leases" in request.path:
+            return refusal(403, "user may not get leases", "Forbidden")
+        return without_namespace(server, request)
+
+    server.faults.append(fault)
+    with pytest.raises(module.NamespaceMissing, match="kubectl create namespace sys") as caught:
+        await asyncio.wait_for(candidate(client, "first").acquire(), 10)
+    assert caught.value.exit_code == 3
+    assert "user may not create namespaces" in str(caught.value)
+
+
+async def test_a_right_that_is_missing_in_a_namespace_that_is_there_is_waited_for(
+    client: KubeClient, server: FakeServer
+) -> None:
+    """Roles are often created after the program that they are for."""
+    await server.put("namespaces", {"metadata": {"name": "sys"}})
+    refused = 0
+
+    def fault(request: web.Request) -> web.Response | None:
+        nonlocal refused
+        if "/leases" in request.path and refused < 2:
+            refused += 1
+            return refusal(403, "user may not get leases", "Forbidden")
+        return None
+
+    server.faults.append(fault)
+    await asyncio.wait_for(candidate(client, "first").acquire(), 10)
+    assert refused == 2

@@ -16,13 +16,18 @@ from typing import Any
 import msgspec
 
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, Conflict, NotFound, ServerAway
+from windlass.kube.errors import ApiError, Conflict, Forbidden, NotFound, ServerAway
 from windlass.kube.events import micro_time
 from windlass.kube.request import Request
-from windlass.kube.resources import LEASES
-from windlass.kube.writes import create
+from windlass.kube.resources import LEASES, NAMESPACES
+from windlass.kube.writes import create, create_namespace
+from windlass.model.errors import ClusterUnreachable
 
 log = logging.getLogger(__name__)
+
+
+class NamespaceMissing(ClusterUnreachable):
+    """The lease has no place to be, and we may not make one: nobody could ever lead."""
 
 
 class LeaseTerms(msgspec.Struct, frozen=True):
@@ -94,6 +99,8 @@ class Lease:
         except (ApiError, ServerAway, TimeoutError) as error:
             if not isinstance(error, Conflict):
                 log.warning("lease %s: %s", self._terms.key, error or "no answer in time")
+            if isinstance(error, NotFound | Forbidden) and not self.is_held:
+                await self._need_namespace(error)
             return self.is_held
         self._held_until = began + self._terms.renew_seconds if won else 0.0
         return won
@@ -123,6 +130,34 @@ class Lease:
             spec["leaseTransitions"] = int(known.get("leaseTransitions") or 0) + 1
         await self._put(lease, spec)
         return True
+
+    async def _need_namespace(self, refusal: ApiError) -> None:
+        """Makes the namespace of the lease, if it is missing; or says once and for all that it is."""
+        name = self._terms.namespace
+        try:
+            if not await self._lacks_namespace(refusal):
+                return
+            await self._client.send(create_namespace(name))
+            log.info("namespace %s was not there, and has been created for the lease", name)
+        except Conflict:
+            return
+        except Forbidden as error:
+            raise NamespaceMissing(
+                f"namespace {name} doesn't exist, and the lease of the scheduler belongs there; creating it was "
+                f"refused: {error.status.message or error} (kubectl create namespace {name}; or name another one "
+                "with --lease-namespace; or, for a single replica, --no-leader-elect)"
+            ) from None
+        except (ApiError, ServerAway) as error:
+            log.warning("namespace %s: %s", name, error)
+
+    async def _lacks_namespace(self, refusal: ApiError) -> bool:
+        """A right that was given in a namespace is gone with it, so that 403 can mean the same as 404."""
+        only = (("fieldSelector", f"metadata.name={self._terms.namespace}"),)
+        try:
+            found = await self._client.send(Request("GET", NAMESPACES.collection, only))
+        except Forbidden:
+            return isinstance(refusal, NotFound)
+        return not msgspec.json.decode(found)["items"]
 
     def _is_over(self, spec: dict[str, Any]) -> bool:
         """Whether its holder has let it lapse, by our own clock: others' clocks may be wrong."""

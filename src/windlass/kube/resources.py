@@ -55,6 +55,7 @@ class Resource(msgspec.Struct, frozen=True):
         return f"{self.root}/namespaces/{namespace}/{self.plural}" if self.namespaced else self.collection
 
 
+NAMESPACES = Resource("Namespace", "namespaces", "", "v1", namespaced=False)
 PODS = Resource("Pod", "pods", "", "v1")
 NODES = Resource("Node", "nodes", "", "v1", namespaced=False)
 VOLUMES = Resource("PersistentVolume", "persistentvolumes", "", "v1", namespaced=False)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windlass.kube.request import APPLY_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Request, dry_run
-from windlass.kube.resources import CLAIMS, PODS, VOLUMES, Resource
+from windlass.kube.resources import CLAIMS, NAMESPACES, PODS, VOLUMES, Resource
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 FIELD_MANAGER = "windlass"
@@ -91,6 +91,12 @@ def apply_object(resource: Resource, key: str, body: Mapping[str, Any]) -> Reque
     """Server-side apply: the object is made if it isn't there, and has these fields afterwards, whoever wrote them."""
     query = (("fieldManager", FIELD_MANAGER), ("force", "true"))
     return Request("PATCH", resource.path(key), query, dict(body), APPLY_PATCH)
+
+
+def create_namespace(name: str) -> Request:
+    """The one write that the installed role doesn't allow: there the namespace is the scheduler's own."""
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    return Request("POST", NAMESPACES.collection, body=body)
 
 
 def patch_object(resource: Resource, key: str, fields: Mapping[str, Any], version: str) -> Request:
