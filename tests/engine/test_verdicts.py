@@ -65,9 +65,12 @@ def test_instances_in_use_are_not_less_than_none_free():
     assert miss.free["nvidia.com/mig-3g.40gb"] == "0"
 
 
-def test_what_binds_is_the_reason_of_the_nearest_miss():
-    desk = Desk(*[node(f"t{i}", taints=[taint("x")]) for i in range(5)], node("n", cpu=1), pod("p", cpu="2"))
+def test_what_binds_is_what_the_nodes_that_it_may_use_lack():
+    tainted = [node(f"t{i}", taints=[taint("x")]) for i in range(5)]
+    desk = Desk(*tainted, node("n", cpu=2), pod("q", cpu="1", on="n"), pod("p", cpu="2"))
     assert desk.verdict("p").code == "CPU_MEM_INSUFFICIENT"
+    small = Desk(*tainted, node("n", cpu=1), pod("p", cpu="2"))
+    assert small.verdict("p").code == "TAINT_NOT_TOLERATED", "that node can't ever take it"
     assert Desk(node("t", taints=[taint("x")]), pod("p")).verdict("p").code == "TAINT_NOT_TOLERATED"
 
 

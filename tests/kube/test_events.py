@@ -11,7 +11,7 @@ from tests.kube.fake_server import FakeServer
 
 from windlass.apply import conditions as module
 from windlass.apply.conditions import ConditionWriter, Waiting
-from windlass.apply.words import condition_message, condition_reason
+from windlass.apply.words import code_in, condition_message, condition_reason
 from windlass.kube import events
 from windlass.kube.client import KubeClient
 from windlass.kube.events import Event, Recorder, Regarding
@@ -158,8 +158,10 @@ def test_the_message_has_kube_schedulers_form() -> None:
     )
     said = condition_message(explained)
     assert said == (
-        "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. 2 GPUs are free, and it asks for 8"
-    ), "kube-scheduler's form, then our own sentence"
+        "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. 2 GPUs are free, and it asks for 8 (GPU_FULL)"
+    ), "kube-scheduler's form, then our own sentence, then the code"
+    long = Verdict("GPU_FULL", 3, limits=(Limit("gpus", "x" * 9000),))
+    assert (len(condition_message(long)), code_in(condition_message(long))) == (4096, "GPU_FULL")
     full_disks = Verdict("STORAGE_INSUFFICIENT", 3, (ReasonCount("x", "node(s) exceed max volume count", 3),))
     assert condition_reason(full_disks) == "Unschedulable", "another node could bring that"
     secret = Verdict("KUEUE_QUOTA_INSUFFICIENT", 3, detail="team-b/secret-model holds all of it")

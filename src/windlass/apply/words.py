@@ -6,6 +6,8 @@ cluster lacks something that a node could bring; every other wait has a reason o
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from windlass.model.verdict import Verdict
@@ -42,6 +44,7 @@ STORAGE = "STORAGE_INSUFFICIENT"
 GATED = "SCHEDULING_GATED"
 """The API server itself says of a gated pod that it is gated."""
 LONGEST_MESSAGE = 4096
+_CODE = re.compile(r" \(([A-Z][A-Z0-9_]+)\)$")
 FORM, NO_NODES = "nodes are available", "no nodes available"
 
 
@@ -52,11 +55,23 @@ def condition_reason(verdict: Verdict) -> str:
 
 
 def condition_message(verdict: Verdict) -> str:
-    """kube-scheduler's form first, since people and programs look for it, then our own sentence."""
+    """kube-scheduler's form first, since people and programs look for it, then our own sentence, then the cause's
+    code, by which the plan and `why` know the hold, too."""
+    code = f" ({verdict.code})"
+    return _sentence(verdict)[: LONGEST_MESSAGE - len(code)] + code
+
+
+def code_in(message: str) -> str:
+    """The code that a message of ours ends with; empty where it isn't one of ours."""
+    found = _CODE.search(message)
+    return found[1] if found else ""
+
+
+def _sentence(verdict: Verdict) -> str:
     said = verdict.public_message
     if FORM in said or NO_NODES in said:
-        return said[:LONGEST_MESSAGE]
+        return said
     if verdict.counts:
         counted = msgspec.structs.replace(verdict, detail="").kube_message
-        return f"{counted} {said}"[:LONGEST_MESSAGE]
-    return f"0/{verdict.nodes} {FORM}: {said}"[:LONGEST_MESSAGE]
+        return f"{counted} {said}"
+    return f"0/{verdict.nodes} {FORM}: {said}"

@@ -19,6 +19,23 @@ HARD_EFFECTS = ("NoSchedule", "NoExecute")
 EFFECTS = (*HARD_EFFECTS, "PreferNoSchedule")
 OPERATORS = ("Equal", "Exists", "Lt", "Gt")
 
+DISK_PRESSURE = "node.kubernetes.io/disk-pressure"
+LIFECYCLE_TAINTS = frozenset(
+    {
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+        "node.kubernetes.io/unschedulable",
+        "node.kubernetes.io/network-unavailable",
+        "node.kubernetes.io/out-of-service",
+        "node.kubernetes.io/memory-pressure",
+        "node.kubernetes.io/pid-pressure",
+        "node.cloudprovider.kubernetes.io/uninitialized",
+        "node.cloudprovider.kubernetes.io/shutdown",
+        "ToBeDeletedByClusterAutoscaler",
+    }
+)
+"""Taints that say that the node is not well or is going, not who may use it."""
+
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
@@ -35,6 +52,13 @@ def untolerated(
         if taint.effect in effects and not tolerates(tolerations, taint):
             return taint
     return None
+
+
+def taint_code(key: str) -> str:
+    """The root-cause code of a node that is refused for a taint with this key."""
+    if key == DISK_PRESSURE:
+        return "EPHEMERAL_STORAGE"
+    return "NODE_UNSCHEDULABLE" if key in LIFECYCLE_TAINTS else "TAINT_NOT_TOLERATED"
 
 
 def _covers(toleration: Toleration, taint: Taint) -> bool:

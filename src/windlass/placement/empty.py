@@ -98,6 +98,10 @@ class EmptyCluster:
             known = self._counts[part.shape.key] = self._count(part, allowed)
         return known
 
+    def sizes(self, part: Part) -> Ints:
+        """The same, as if no rule kept the part off any node."""
+        return self._count(part, np.ones(self._overlay.snapshot.facts.size, dtype=np.bool_))
+
     def _may_come(self, static: Words) -> Bools:
         """Nodes that allow the pod, or would again once they are well and uncordoned."""
         if self._away is None:

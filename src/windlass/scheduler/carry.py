@@ -10,6 +10,7 @@ import asyncio
 import functools
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from windlass.apply.binder import BindEnd, Binder, BindOutcome
@@ -59,6 +60,7 @@ class Carrier:
         self.conditions = ConditionWriter(client, recorder, may_write)
         self.admissions = Admissions(client, world, may_write, served)
         self._rests: dict[str, Backoff] = {}
+        self._codes_seen: set[str] = set()
         self._latest: tuple[Plan, Snapshot, dict[str, str]] | None = None
         self._to_tell = asyncio.Event()
         world.on_gone = self.forget
@@ -191,17 +193,26 @@ class Carrier:
     # Words
 
     async def _tell_waiting(self, holds: Sequence[Hold], by_workload: Mapping[str, Sequence[str]]) -> None:
+        codes: Counter[str] = Counter()
         for index in range(len(holds)):
             if index % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
             hold = holds[index]
             self.admissions.tell(hold)
             verdict = hold.verdict
+            codes[verdict.code] += 1
             if verdict.code == GATED:
                 continue
             reason, message = condition_reason(verdict), condition_message(verdict)
             for key in by_workload.get(hold.workload, (hold.workload,)):
                 self._tell(key, reason, message)
+        self._count_held(codes)
+
+    def _count_held(self, codes: Mapping[str, int]) -> None:
+        """A code that holds nothing any more is shown as 0, not forgotten: graphs need an end."""
+        self._codes_seen |= codes.keys()
+        for code in self._codes_seen:
+            self._metrics.held.labels(code).set(codes.get(code, 0))
 
     def _tell_nominated(self, nominated: Mapping[str, str], snapshot: Snapshot) -> None:
         total = snapshot.facts.size

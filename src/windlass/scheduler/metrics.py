@@ -49,6 +49,12 @@ class Metrics:
             registry=registry,
         )
         self.in_flight = Gauge("windlass_binds_in_flight", "Binds without an answer yet.", registry=registry)
+        self.held = Gauge(
+            "windlass_held_workloads",
+            "Workloads (pods on their own, gangs, queued work) that wait, by the code of the cause.",
+            ("code",),
+            registry=registry,
+        )
         self.cycles = Counter("windlass_cycles_total", "Decisions made.", registry=registry)
         self.failures = Counter(
             "windlass_failed_decisions_total",

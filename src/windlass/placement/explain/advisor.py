@@ -1,31 +1,34 @@
 """Verdicts with what would help in them.
 
-Made by `engine` with every decision. Two questions: `refined` tells full from fragmented and is cheap; `explained`
-works out everything else, for the first holds of a plan.
+Made by `engine` with every decision. Two questions: `refined` finds the cause and is cheap; `explained` works out
+everything else, for the first holds of a plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from windlass.cluster.facts import Bools
 from windlass.cluster.pods import UNREADABLE
 from windlass.model.decision import Hold
 from windlass.model.errors import InputError
 from windlass.model.plan import Plan
-from windlass.model.reasons import POD_REASONS, RESERVED_FOR_OTHERS
+from windlass.model.reasons import NODE_REASONS, POD_REASONS, RESERVED_FOR_OTHERS, insufficient
 from windlass.model.verdict import Verdict, in_words
 from windlass.model.workload import Workload
 from windlass.placement.empty import TOO_LARGE, EmptyCluster
 from windlass.placement.explain.aftermath import Aftermath
 from windlass.placement.explain.case import Case
+from windlass.placement.explain.cause import cause_of
 from windlass.placement.explain.changes import changes_of
 from windlass.placement.explain.codes import GPU_FRAGMENTED, GPU_FULL, GpuSums
 from windlass.placement.explain.limits import exceeds_quota, limits_of
 from windlass.placement.explain.offers import Offers
+from windlass.placement.explain.refusals import is_unknown, node_groups, tightest
 from windlass.placement.explain.relief import relief_of
 from windlass.placement.explain.remedies import remedy_of
 from windlass.placement.explain.trials import Budget
@@ -43,6 +46,17 @@ NOT_ITS_REQUEST = frozenset(
     | {reason.code for reason in POD_REASONS if reason is not RESERVED_FOR_OTHERS}
 )
 """Codes of holds that no other request and nobody's end lifts."""
+NO_SUCH_RESOURCE = "RESOURCE_NAME_MISMATCH"
+STORAGE = "STORAGE_INSUFFICIENT"
+ABOUT_NODES = frozenset(
+    {reason.code for reason in NODE_REASONS}
+    | {
+        insufficient(name).code
+        for name in ("cpu", "ephemeral-storage", "pods", "nvidia.com/gpu", "other.com/x")
+    }
+    | {TOO_LARGE}
+)
+"""Codes of holds for which the nodes are asked what binds."""
 IN_PIECES = frozenset({GPU_FRAGMENTED, GPU_FULL, TOPOLOGY_NOFIT, "CPU_MEM_INSUFFICIENT"})
 """Codes of holds that moves may lift."""
 
@@ -57,8 +71,10 @@ class Advisor:
         self._offers: Offers | None = None
         self._budget: Budget | None = None
         self._known: dict[bytes, dict[str, Any]] = {}
-        self._by_shape: dict[int, bool] = {}
-        self._by_request: dict[tuple[object, ...], bool] = {}
+        self._empty = EmptyCluster(overlay)
+        self._by_shape: dict[tuple[int, str], str] = {}
+        """Shape of lone pods and the code that the decision came to → the cause."""
+        self._by_request: dict[tuple[object, ...], str] = {}
 
     def aftermath(self) -> Aftermath:
         return self._after
@@ -71,36 +87,57 @@ class Advisor:
             self._budget = Budget(self._made.overlay.snapshot.facts.size)
         return self._made
 
-    # GPUs that are free in pieces are another matter than GPUs that are in use
+    # The cause as the code: what binds it, of all that nodes say (`cause`)
 
     def refined_lone(self, verdict: Verdict, row: int) -> Verdict:
-        """Of a pod on its own, by its row; asked once for pods of one shape."""
+        """Of a pod on its own, by its row; asked once for pods of one shape that nothing ties to others."""
         number = int(self._overlay.snapshot.pods.shape[row])
-        if verdict.code != GPU_FULL or number == UNREADABLE:
+        if number == UNREADABLE or not _is_about_nodes(verdict):
             return verdict
-        if number not in self._by_shape:
-            shape, everywhere = self._overlay.snapshot.shapes[number], np.ones(verdict.nodes, dtype=np.bool_)
-            part = Part("main", 1, self._overlay.snapshot.pods.objects[row], shape)
-            self._by_shape[number] = GpuSums(self._overlay, [part], everywhere).are_fragmented
-        return replace(verdict, code=GPU_FRAGMENTED) if self._by_shape[number] else verdict
+        known = self._by_shape.get((number, verdict.code))
+        if known is None:
+            pod = self._overlay.snapshot.pods.objects[row]
+            part = Part("main", 1, pod, self._overlay.snapshot.shapes[number])
+            everywhere = np.ones(verdict.nodes, dtype=np.bool_)
+            known = self._cause([part], everywhere, verdict.code)
+            if not needs_neighbours(pod):
+                self._by_shape[number, verdict.code] = known
+        return replace(verdict, code=known)
 
     def refined(self, hold: Hold) -> Hold:
         """Of a workload; asked once for those that ask for the same."""
-        if hold.verdict.code != GPU_FULL:
+        verdict = hold.verdict
+        piece = self._after.piece(hold.workload) if _is_about_nodes(verdict) else None
+        if piece is None:
             return hold
-        piece = self._after.piece(hold.workload)
-        if piece is None or not self._is_in_pieces(piece):
-            return hold
-        return replace(hold, verdict=replace(hold.verdict, code=GPU_FRAGMENTED))
+        try:
+            return replace(hold, verdict=replace(verdict, code=self._cause_of_piece(piece, verdict.code)))
+        except InputError:
+            return hold  # what it asks for can't be read, and that is what it is held for
 
-    def _is_in_pieces(self, piece: Workload) -> bool:
+    def _cause_of_piece(self, piece: Workload, literal: str) -> str:
         plain = tuple(PodSetChoice(one.name, one.count, {}) for one in piece.pod_sets)
         parts, _, _ = self._after.site.parts(piece, plain)
-        asked = (piece.namespace, piece.queue, *((part.shape.key, part.count) for part in parts))
-        if asked not in self._by_request:
-            among = self._after.nodes_of_queue(piece)
-            self._by_request[asked] = GpuSums(self._after.overlay, parts, among).are_fragmented
-        return self._by_request[asked]
+        if literal == TOO_LARGE and any(part.topology is not None for part in parts):
+            return literal  # too large for one domain, whatever the nodes say
+        asked = (literal, piece.namespace, piece.queue, *((part.shape.key, part.count) for part in parts))
+        known = self._by_request.get(asked)
+        if known is None or any(needs_neighbours(part.pod) for part in parts):
+            known = self._cause(parts, self._after.nodes_of_queue(piece), literal)
+            self._by_request[asked] = known
+        return known
+
+    def _cause(self, parts: Sequence[Part], among: Bools, literal: str) -> str:
+        overlay = self._overlay
+        part = tightest(overlay, [part for part in parts if part.count])
+        found = literal
+        if part is not None and is_unknown(overlay, part):
+            found = NO_SUCH_RESOURCE
+        elif part is not None:
+            found = cause_of(literal, part.count, node_groups(overlay, part, among, self._empty))
+        if found == GPU_FULL and GpuSums(overlay, parts, among).are_fragmented:
+            found = GPU_FRAGMENTED
+        return found
 
     # What would help
 
@@ -171,6 +208,13 @@ class Advisor:
         if empty.never_fits(case.parts) is not None:
             return True
         return empty.never_fits_close(case.parts) is not None
+
+
+def _is_about_nodes(verdict: Verdict) -> bool:
+    """A claim that is missing, or that has no volume, holds a pod before any node is looked at."""
+    if verdict.code == STORAGE and not verdict.counts:
+        return False
+    return verdict.code in ABOUT_NODES and verdict.nodes > 0
 
 
 def _counted_before(case: Case) -> str:

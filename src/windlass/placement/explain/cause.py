@@ -1,0 +1,109 @@
+"""The cause of a hold that is about nodes: one code of the closed list, worked out from what each node says.
+
+`advisor` asks for it wherever a hold is read, so that the plan, the pod's condition, the event, the metric and the
+first link of `why`'s chain name the same. The count of nodes by reason is the literal answer (`Verdict.counts`); the
+cause is what would have to change:
+
+1. Only nodes that could ever be the place count: those that have the devices it asks for.
+2. Where the nodes that it may use would hold all of it if they were emptier, it waits for room, whatever keeps it off
+   further nodes: rules there are meant. What room lacks is read off the node that lacks the least; a node that has the
+   GPUs and lacks CPU tells more than one without free GPUs. Where some pods of a gang find a node, what the next one
+   lacks is what the decision itself came to.
+3. Where they would not, a rule binds: the smallest set of rules without which it would fit; of several, the set that
+   would let it start now. A selector is meant to exclude, so it is named last.
+4. Where it would not fit without any rule either, the nodes are too small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import msgspec
+
+ORDER = (
+    "NODE_UNSCHEDULABLE",
+    "TAINT_NOT_TOLERATED",
+    "POD_AFFINITY_CONFLICT",
+    "POD_SPREAD_CONFLICT",
+    "STORAGE_INSUFFICIENT",
+    "HOST_PORT_CONFLICT",
+    "DEVICE_UNHEALTHY",
+    "POD_COUNT_LIMIT",
+    "EPHEMERAL_STORAGE",
+    "CPU_MEM_INSUFFICIENT",
+    "REQUEST_EXCEEDS_CLUSTER",
+    "GPU_FULL",
+    "GPU_FRAGMENTED",
+    "NODE_NOT_UNDERSTOOD",
+    "SELECTOR_MISMATCH",
+)
+"""Among causes that would each do, the one to name first."""
+OF_GPUS = frozenset({"GPU_FULL", "GPU_FRAGMENTED", "DEVICE_UNHEALTHY"})
+TOO_LARGE = "REQUEST_EXCEEDS_CLUSTER"
+MOST_RULES = 3
+"""So many rules at the most are taken away together."""
+
+
+class NodeGroup(msgspec.Struct, frozen=True):
+    """Nodes that have the devices, and that refuse a pod for the same reasons."""
+
+    fixed: tuple[str, ...]
+    """Codes of what no freed room would cure: rules, and what even the empty node has too little of."""
+    lacks: tuple[str, ...]
+    """Codes of what freed room would cure."""
+    holds: int = 1
+    """Pods of this kind that the nodes would hold if they were empty and no rule kept the pods off."""
+
+
+def cause_of(literal: str, wanted: int, groups: Sequence[NodeGroup]) -> str:
+    """`literal` is the code that the decision came to, and stays where the nodes tell nothing more."""
+    if not groups:
+        return literal
+    allowed = [one for one in groups if not one.fixed]
+    if _held(allowed) >= wanted:
+        return _of_room(literal, allowed)
+    return _rule_that_binds(wanted, groups) or _nearest(groups)
+
+
+def _of_room(literal: str, allowed: Sequence[NodeGroup]) -> str:
+    """Of the node that lacks the least."""
+    if any(one.holds and not one.lacks for one in allowed):
+        return literal
+    short = [one.lacks for one in allowed]
+    near = [lacks for lacks in short if not OF_GPUS.intersection(lacks)]
+    near = near or [tuple(code for code in lacks if code in OF_GPUS) for lacks in short]
+    return min(near, key=lambda lacks: (len(lacks), rank(lacks[0])))[0]
+
+
+def _rule_that_binds(wanted: int, groups: Sequence[NodeGroup]) -> str:
+    """Of the smallest sets of rules without which it would fit, the one to name first; empty where none is enough."""
+    rules = sorted({code for one in groups if one.holds for code in one.fixed}, key=rank)
+    for size in range(1, MOST_RULES + 1):
+        enough = [
+            (lifted, inside)
+            for lifted in combinations(rules, size)
+            if _held(inside := [one for one in groups if one.holds and set(one.fixed) <= set(lifted)])
+            >= wanted
+        ]
+        starts = [lifted for lifted, inside in enough if _held([one for one in inside if not one.lacks])]
+        for lifted in starts or [lifted for lifted, _ in enough]:
+            return lifted[0]
+    return ""
+
+
+def _nearest(groups: Sequence[NodeGroup]) -> str:
+    """It is too large, or too much stands against it: by the node with the fewest reasons."""
+    fixed = [one.fixed for one in groups if one.fixed]
+    fewest = min(map(len, fixed), default=0)
+    return min(
+        (code for codes in fixed if len(codes) == fewest for code in codes), key=rank, default=TOO_LARGE
+    )
+
+
+def rank(code: str) -> int:
+    return ORDER.index(code) if code in ORDER else len(ORDER)
+
+
+def _held(groups: Sequence[NodeGroup]) -> int:
+    return sum(one.holds for one in groups)

@@ -1,0 +1,115 @@
+"""The cause of a hold: what would have to change, of all that nodes say, whatever was counted most often."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reference.builders import taint
+from reference.park import Desk, gpu_node, node, pod
+from windlass.placement.explain.advisor import ABOUT_NODES
+from windlass.placement.explain.cause import ORDER, TOO_LARGE, NodeGroup, cause_of
+
+TAINT, SELECTOR, CORDON = "TAINT_NOT_TOLERATED", "SELECTOR_MISMATCH", "NODE_UNSCHEDULABLE"
+FULL, CPU = "GPU_FULL", "CPU_MEM_INSUFFICIENT"
+
+
+def group(*fixed: str, lacks: tuple[str, ...] = (), holds: int = 1) -> NodeGroup:
+    return NodeGroup(fixed, lacks, holds)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "groups", "cause"),
+    [
+        # A node that it may use is full: it waits for room, though a tainted one is free.
+        (1, [group(lacks=(FULL,)), group(TAINT)], FULL),
+        # No node that it may use would ever do.
+        (1, [group(TAINT)], TAINT),
+        (1, [group(TAINT, lacks=(FULL,))], TAINT),
+        (1, [group(TOO_LARGE, holds=0), group(TAINT)], TAINT),
+        # Of several rules that would each do, the one without which it would start now; a selector last.
+        (1, [group(CORDON, lacks=(FULL,)), group(TAINT)], TAINT),
+        (1, [group(SELECTOR), group(TAINT)], TAINT),
+        (1, [group(CORDON, SELECTOR), group(SELECTOR)], SELECTOR),
+        # Two rules together.
+        (1, [group(TAINT, SELECTOR)], TAINT),
+        # A gang: one node that it may use, and two that are tainted.
+        (3, [group(lacks=(FULL,)), group(TAINT, holds=2)], TAINT),
+        (2, [group(holds=2), group(TAINT, holds=2)], "literal"),
+        (3, [group(holds=2)], TOO_LARGE),
+        # GPUs are free where CPU lacks: that is nearer than a node without free GPUs.
+        (1, [group(lacks=(FULL,)), group(lacks=(CPU,))], CPU),
+        (1, [group(lacks=(CPU, FULL))], FULL),
+        (1, [group(lacks=("DEVICE_UNHEALTHY",)), group(lacks=(FULL,))], "DEVICE_UNHEALTHY"),
+        # Too small, all of them.
+        (1, [group(TOO_LARGE, holds=0), group(TAINT, TOO_LARGE, holds=0)], TOO_LARGE),
+        (1, [group(CPU, holds=0)], CPU),
+        # Nothing that could be the place.
+        (1, [], "literal"),
+    ],
+)
+def test_what_would_have_to_change(wanted: int, groups: list[NodeGroup], cause: str) -> None:
+    assert cause_of("literal", wanted, groups) == cause
+
+
+GROUPS = st.lists(
+    st.builds(
+        NodeGroup,
+        fixed=st.sets(st.sampled_from([TAINT, SELECTOR, CORDON]), max_size=2).map(tuple),
+        lacks=st.sets(st.sampled_from([FULL, CPU]), max_size=2).map(tuple),
+        holds=st.integers(1, 3),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(GROUPS, st.integers(1, 4), st.randoms())
+def test_the_order_of_nodes_decides_nothing(groups: list[NodeGroup], wanted: int, random: object) -> None:
+    mixed = list(groups)
+    random.shuffle(mixed)  # type: ignore[attr-defined]
+    assert cause_of(FULL, wanted, groups) == cause_of(FULL, wanted, mixed)
+
+
+@given(GROUPS, st.integers(1, 4))
+def test_a_named_rule_keeps_it_off_some_node(groups: list[NodeGroup], wanted: int) -> None:
+    cause = cause_of(FULL, wanted, groups)
+    there = {code for one in groups for code in (*one.fixed, *one.lacks)}
+    assert cause in there | {FULL, TOO_LARGE}
+
+
+def test_every_cause_has_its_rank() -> None:
+    assert set(ORDER) <= ABOUT_NODES | {"GPU_FRAGMENTED"}
+
+
+class TestInThePlan:
+    def test_a_tainted_node_is_the_only_one_with_gpus(self) -> None:
+        """The count says that one node lacks GPUs and one is tainted; the first has none and never will."""
+        desk = Desk(gpu_node("g", 8, taints=[taint("gpu")]), node("c"), pod("p", 2))
+        verdict = desk.verdict("p")
+        assert verdict.code == TAINT
+        assert {one.code for one in verdict.counts} == {TAINT, FULL}, "the literal answer stays"
+
+    def test_a_node_that_is_not_well_is_no_matter_of_tolerations(self) -> None:
+        ill = gpu_node("g", 8, taints=[taint("node.kubernetes.io/not-ready")])
+        assert Desk(ill, pod("p", 2)).verdict("p").code == CORDON
+
+    def test_a_resource_that_no_node_has(self) -> None:
+        assert Desk(node("n"), pod("p", 1)).verdict("p").code == "RESOURCE_NAME_MISMATCH"
+
+    def test_more_gpus_than_any_node_has(self) -> None:
+        assert Desk(gpu_node("n", 4), pod("p", 8)).verdict("p").code == TOO_LARGE
+
+    def test_a_selector_that_no_node_with_gpus_matches(self) -> None:
+        desk = Desk(gpu_node("g", 8), node("c", labels={"a": "b"}), pod("p", 2, node_selector={"a": "b"}))
+        assert desk.verdict("p").code == SELECTOR
+
+    def test_plan_and_explanation_name_the_same(self) -> None:
+        desk = Desk(gpu_node("g", 8, taints=[taint("gpu")]), node("c"), pod("p", 2))
+        plan = desk.plan()
+        assert (
+            [one.verdict.code for one in plan.holds]
+            == [one.verdict.code for one in plan.explained]
+            == [TAINT]
+        )
