@@ -106,10 +106,7 @@ class TestInThePlan:
         assert desk.verdict("p").code == SELECTOR
 
     def test_plan_and_explanation_name_the_same(self) -> None:
-        desk = Desk(gpu_node("g", 8, taints=[taint("gpu")]), node("c"), pod("p", 2))
-        plan = desk.plan()
-        assert (
-            [one.verdict.code for one in plan.holds]
-            == [one.verdict.code for one in plan.explained]
-            == [TAINT]
-        )
+        objects = (gpu_node("g", 8, taints=[taint("gpu")]), node("c"), pod("p", 2))
+        for explain in (0, 32):
+            (hold,) = Desk(*objects, explain=explain).plan().holds
+            assert hold.verdict.code == TAINT
