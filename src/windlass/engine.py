@@ -19,7 +19,7 @@ from windlass import jit
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import Ints
 from windlass.model.configuration import Defragmentation, WorkloadClass
-from windlass.model.decision import Bind, Hold
+from windlass.model.decision import Bind, Evict, Hold
 from windlass.model.plan import Plan
 from windlass.model.workload import Workload
 from windlass.placement.decided import WorkloadDecisions, decisions_of
@@ -27,6 +27,7 @@ from windlass.placement.defrag.proactive import with_moves
 from windlass.placement.explain import Advisor, lone_holds, lone_room
 from windlass.placement.grants import GrantReader
 from windlass.placement.late_pods import seat_late_pods
+from windlass.placement.lifetimes import Lifetimes
 from windlass.placement.mix import WorkloadMix, mix_arrays, mix_of
 from windlass.placement.overlay import Overlay
 from windlass.placement.pieces import is_alone
@@ -162,6 +163,8 @@ class Waiting(NamedTuple):
     """Rows of the other lone pods."""
     pending: int
     """Workloads that wait."""
+    needs_rounds: bool
+    """Not all that is to be decided on is complete, runs, and is in no queue."""
     has_ends: bool
     """Some lone pod says for how long it runs."""
 
@@ -176,7 +179,9 @@ def collect(snapshot: Snapshot, time: TimeSettings) -> Waiting:
     one_by_one = list({one.key: one for one in (*timed, *between(turns, pods))}.values())
     urgent, loose = _alone(snapshot, together, one_by_one, turns)
     pending = sum(1 for one in together if one.admission is None)
-    return Waiting([*together, *one_by_one], urgent, loose, pending, has_ends(pods))
+    is_late = len(urgent) + len(loose) + len(one_by_one) < len(snapshot.pods.pending())
+    needs_rounds = bool(pending or one_by_one or is_late or any(one.queue for one in together))
+    return Waiting([*together, *one_by_one], urgent, loose, pending, needs_rounds, has_ends(pods))
 
 
 def _decide_workloads(
@@ -192,11 +197,29 @@ def _decide_workloads(
     if not waiting.workloads and not snapshot.reservations and not waiting.has_ends:
         return WorkloadDecisions()
     settings = msgspec.structs.replace(config.gangs, time=time)
+    if not waiting.needs_rounds and not snapshot.reservations and not waiting.has_ends:
+        return _stopped(overlay, waiting, settings, now, preemption)
     work = Work(overlay, waiting.workloads, config.queues, now, settings, preemption)
     late = seat_late_pods(work)
     decided = decisions_of(work, decide_in_time(work), late, config.tells_holds)
     preemption.note_decided(decided.evicts, decided.admits)
     return decided
+
+
+def _stopped(
+    overlay: Overlay, waiting: Waiting, settings: GangSettings, now: int, preemption: Preemption
+) -> WorkloadDecisions:
+    """Where nothing waits but lone pods, all that is left to decide is whether a gang that runs has to stop."""
+    rows, snapshot = overlay.pod_rows(), overlay.snapshot
+    lifetimes = Lifetimes(snapshot, rows, now, settings.grace_seconds, settings.time)
+    whole = {one.key: one for one in waiting.workloads if one.key not in preemption.gone}
+    evicts = []
+    for workload, reason in lifetimes.over(whole, ()):
+        names = [name for one in workload.pod_sets for name in one.pods if name in rows]
+        pods = tuple(name for name in names if snapshot.pods.node[rows[name]] >= 0)
+        evicts.append(Evict(workload.key, pods, "", reason))
+    preemption.note_decided(evicts, ())
+    return WorkloadDecisions(evicts=tuple(evicts))
 
 
 def decide_in_time(work: Work) -> InTime:

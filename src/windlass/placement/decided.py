@@ -108,23 +108,14 @@ class _Decisions:
 
         Nobody who is just getting members: what comes and goes in one decision would never end.
         """
-        work = self._work
+        work, late = self._work, self._late
         lifetimes = Lifetimes(
             work.snapshot, work.pod_row, work.now, work.settings.grace_seconds, work.settings.time
         )
-        busy = {*self._evicted, *self._admits, *(whole_key(piece.key) for piece, _ in self._late.seated)}
-        timed = [one for one in work.others if one.max_run_seconds is not None]
-        for workload in (*work.whole.values(), *timed):
-            key = workload.key
-            is_plain_pod = workload.kind == "Pod" and workload.max_run_seconds is None
-            if is_plain_pod or workload.admission is None or key in busy:
-                continue
-            reason = lifetimes.why_over(workload)
-            if not reason and key in work.whole:
-                reason = lifetimes.why_broken(workload, key in self._late.workloads)
-            if reason:
-                self._evicted[key] = [(key, Evicted(key, "", reason))]
-                self._whole.setdefault(key, workload)
+        busy = {*self._evicted, *self._admits, *(whole_key(piece.key) for piece, _ in late.seated)}
+        for workload, reason in lifetimes.over(work.whole, work.others, busy, late.workloads):
+            self._evicted[workload.key] = [(workload.key, Evicted(workload.key, "", reason))]
+            self._whole.setdefault(workload.key, workload)
 
     def _hold(self, outcome: Held, found: InTime) -> None:
         key = whole_key(outcome.workload)

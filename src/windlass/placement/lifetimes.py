@@ -8,7 +8,7 @@ grace has not begun; where nobody will, the gang can't ever be complete and is s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from windlass.cluster.pods import PENDING
 from windlass.cluster.snapshot import Snapshot
@@ -26,6 +26,26 @@ class Lifetimes:
     ) -> None:
         self._pods, self._pod_row = snapshot.pods, pod_row
         self._now, self._grace, self._time = now, grace, time
+
+    def over(
+        self,
+        whole: Mapping[str, Workload],
+        others: Iterable[Workload],
+        busy: Container[str] = (),
+        late: Container[str] = (),
+    ) -> Iterator[tuple[Workload, str]]:
+        """What has to stop, and why. `whole` are decided on; `others` are lone pods that run; `busy` just get members;
+        of `late` some pods have no node."""
+        timed = [one for one in others if one.max_run_seconds is not None]
+        for workload in (*whole.values(), *timed):
+            is_plain_pod = workload.kind == "Pod" and workload.max_run_seconds is None
+            if is_plain_pod or workload.admission is None or workload.key in busy:
+                continue
+            reason = self.why_over(workload)
+            if not reason and workload.key in whole:
+                reason = self.why_broken(workload, workload.key in late)
+            if reason:
+                yield workload, reason
 
     def why_over(self, workload: Workload) -> str:
         """The reason why its time is over; empty while it isn't.
