@@ -36,7 +36,9 @@ class JobState(Protocol):
     starts: int
 
     @property
-    def pods(self) -> Sequence[Pod]: ...
+    def pods(self) -> Sequence[Pod]:
+        """As they are handed in."""
+        ...
 
 
 Job = TypeVar("Job", bound=JobState)
@@ -65,12 +67,8 @@ class Jobs(ABC, Generic[Job]):
     # The account
 
     @abstractmethod
-    def submitted(self, job: Job) -> Iterable[Pod]:
-        """The job's pods as they are handed in."""
-
-    @abstractmethod
-    def started(self, job: Job, binds: Sequence[Bind]) -> int | None:
-        """It runs; returns when it will be done, if ever."""
+    def started(self, job: Job) -> int | None:
+        """All its pods are bound; returns when it will be done, if ever."""
 
     @abstractmethod
     def stopped(self, job: Job, at: int, why: str) -> None:
@@ -85,9 +83,10 @@ class Jobs(ABC, Generic[Job]):
     def submit(self, jobs: Iterable[Job]) -> None:
         puts = []
         for job in jobs:
-            job.left = len(job.pods)
+            pods = job.pods
+            job.left = len(pods)
             self.waiting[job.number] = job
-            for pod in self.submitted(job):
+            for pod in pods:
                 self._of_pod[pod.key] = job
                 puts.append(Put(pod))
         self.store.apply(puts)
@@ -144,19 +143,16 @@ class Jobs(ABC, Generic[Job]):
     def start(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:
         """An admission changes nothing here: the pods of what is admitted exist, and are bound."""
         self.store.apply(Assume(bind.pod, bind.node, bind.devices) for bind in binds)
-        by_job: dict[int, list[Bind]] = {}
         for bind in binds:
-            by_job.setdefault(self._of_pod.pop(bind.pod).number, []).append(bind)
-        for number, own in by_job.items():
-            self._start(self.waiting[number], own)
+            job = self._of_pod.pop(bind.pod)
+            job.left -= 1
+            if not job.left:
+                self._start(job)
 
-    def _start(self, job: Job, binds: Sequence[Bind]) -> None:
-        job.left -= len(binds)
-        if job.left:
-            return
+    def _start(self, job: Job) -> None:
         self.running[job.number] = self.waiting.pop(job.number)
         job.starts += 1
-        end = self.started(job, binds)
+        end = self.started(job)
         if end is not None:
             self.timeline.push(end, Ending(job, job.starts), (ENDS_FIRST, job.number))
 

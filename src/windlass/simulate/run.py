@@ -98,12 +98,9 @@ class TraceJob(msgspec.Struct, gc=False):
 
     job: Job
     number: int
+    pods: tuple[Pod, ...]
     left: int = 0
     starts: int = 0
-
-    @property
-    def pods(self) -> tuple[Pod, ...]:
-        return self.job.pods
 
 
 class TraceRun(Jobs[TraceJob]):
@@ -143,7 +140,7 @@ class TraceRun(Jobs[TraceJob]):
             self.end(event, at)
         begin, self.done = self.done, self._arrived_by(now)
         arriving = self._trace.jobs[begin : self.done]
-        self.submit([TraceJob(job, self._recorder.arrived(job, now)) for job in arriving])
+        self.submit([TraceJob(job, self._recorder.arrived(job, now), gang_pods(job)) for job in arriving])
         return bool(self.waiting)
 
     def _arrived_by(self, now: int) -> int:
@@ -166,10 +163,7 @@ class TraceRun(Jobs[TraceJob]):
 
     # The account
 
-    def submitted(self, job: TraceJob) -> tuple[Pod, ...]:
-        return gang_pods(job.job)
-
-    def started(self, job: TraceJob, binds: Sequence[Bind]) -> int | None:
+    def started(self, job: TraceJob) -> int | None:
         self._recorder.started(job.job, job.number, self.now)
         return None if job.job.duration is None else self.now + job.job.duration
 

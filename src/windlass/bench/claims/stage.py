@@ -17,7 +17,7 @@ from windlass.cluster.delta import Gone, Put
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.store import WISHED_DEVICES, Store
 from windlass.engine import EngineConfig
-from windlass.model.decision import Bind
+from windlass.model.decision import Admit, Bind
 from windlass.model.node import Node
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod, PodStatus
@@ -74,9 +74,13 @@ class Stage(Jobs[Record]):
         ordered = tuple(sorted(tasks, key=lambda task: (task.arrival, task.name)))
         gpus = gpus_of_tasks(ordered)
         self.records = [Record(task, gpus[number], number) for number, task in enumerate(ordered)]
+        for record in self.records:
+            record.pods = _waiting_pods(record)
         self.store.apply([*map(Put, settings.nodes), *map(Put, settings.objects)])
         self._driver = Driver(self, settings.config)
         self._node = {node.name: node for node in settings.nodes}
+        self._binds: dict[str, Bind] = {}
+        """Pod → where it goes, of the plan that is being carried out."""
         self._arrived = 0
         self._looks = False
         self._told: dict[int, int] = {}
@@ -157,19 +161,20 @@ class Stage(Jobs[Record]):
 
     # The account
 
-    def submitted(self, job: Record) -> Iterable[Pod]:
-        return (_waiting_pod(pod, job) for pod in job.pods)
+    def start(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:
+        self._binds = {bind.pod: bind for bind in binds}
+        super().start(admits, binds)
 
-    def started(self, job: Record, binds: Sequence[Bind]) -> int | None:
-        by_pod = {bind.pod: bind for bind in binds}
-        placed = tuple(by_pod[pod.key] for pod in job.pods)
+    def started(self, job: Record) -> int | None:
+        placed = tuple(self._binds[pod.key] for pod in job.pods)
         if self._settings.objects:  # workloads are grouped from pods as the API server shows them
             pairs = zip(job.pods, placed, strict=True)
-            self.store.apply(Put(_running_pod(pod, job, bind, self.now)) for pod, bind in pairs)
+            self.store.apply(Put(_running_pod(pod, bind, self.now)) for pod, bind in pairs)
         return job.start(self.now, placed)
 
     def stopped(self, job: Record, at: int, why: str) -> None:
         job.stop(at, why, self._settings.horizon)
+        job.pods = _waiting_pods(job)
         self._told.pop(job.number, None)
 
     def ended(self, job: Record, at: int) -> None:
@@ -190,27 +195,32 @@ class Stage(Jobs[Record]):
                 continue
             self._told[number] = written
             for pod, bind in zip(record.pods, record.binds, strict=True):
-                self.store.apply([Put(_running_pod(pod, record, bind, record.started or 0, written))])
+                self.store.apply([Put(_running_pod(pod, bind, record.started or 0, written))])
 
 
-def _waiting_pod(pod: Pod, record: Record) -> Pod:
+def _waiting_pods(record: Record) -> tuple[Pod, ...]:
+    """The task's pods as their controller makes them: every time others, as old as the task."""
     created = stamp(record.task.arrival)
-    metadata = msgspec.structs.replace(
-        pod.metadata, uid=f"{pod.metadata.name}-{len(record.stops)}", creation_timestamp=created
+    return tuple(
+        msgspec.structs.replace(
+            pod,
+            metadata=msgspec.structs.replace(
+                pod.metadata, uid=f"{pod.metadata.name}-{len(record.stops)}", creation_timestamp=created
+            ),
+        )
+        for pod in record.task.pods
     )
-    return msgspec.structs.replace(pod, metadata=metadata)
 
 
-def _running_pod(pod: Pod, record: Record, bind: Bind, since: int, checkpoint: int | None = None) -> Pod:
-    made = _waiting_pod(pod, record)
+def _running_pod(pod: Pod, bind: Bind, since: int, checkpoint: int | None = None) -> Pod:
     annotations = {**pod.metadata.annotations}
     if bind.devices:
         annotations[WISHED_DEVICES] = ",".join(str(one.index) for one in bind.devices)
     if checkpoint is not None:
         annotations[LAST_CHECKPOINT] = stamp(checkpoint)
     return msgspec.structs.replace(
-        made,
-        metadata=msgspec.structs.replace(made.metadata, annotations=annotations),
+        pod,
+        metadata=msgspec.structs.replace(pod.metadata, annotations=annotations),
         spec=msgspec.structs.replace(pod.spec, node_name=bind.node),
         status=PodStatus(phase="Running", start_time=stamp(since)),
     )
