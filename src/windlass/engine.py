@@ -127,7 +127,7 @@ def decide_first(
         overlay = Overlay(snapshot, table, rule, jit.kernels(memo.work <= SMALL), memo.recall)
         preemption = Preemption(overlay, config.queues, int(now))
         first = place_alone(overlay, waiting.urgent, preemption)
-        binds = _binds(memo.reader(snapshot), snapshot, waiting.urgent, first, preemption.leaving)
+        binds = _binds(memo.reader(snapshot), snapshot, waiting.urgent, first, _leaving(preemption.leaving))
         decided = _decide_workloads(overlay, waiting, config, time, int(now), preemption)
         last = place_alone(overlay, waiting.loose, preemption)
         note_reserved(overlay, waiting.loose, last, decided.kept)
@@ -243,9 +243,7 @@ def decide_in_time(work: Work) -> InTime:
 def _leaving(*by_node: Mapping[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
     """Node → workloads that have to be gone before anything else is bound there."""
     nodes = dict.fromkeys(node for each in by_node for node in each)
-    return {
-        node: tuple(dict.fromkeys(key for each in by_node for key in each.get(node, ()))) for node in nodes
-    }
+    return {node: tuple(sorted({key for each in by_node for key in each.get(node, ())})) for node in nodes}
 
 
 def _shapes_to_look_at(snapshot: Snapshot) -> int:
@@ -290,10 +288,19 @@ def _binds(
     """`leaving`: node → workloads that have to be gone before anything else is bound there."""
     names, objects = snapshot.facts.names, snapshot.pods.objects
     at = np.flatnonzero(placed.node >= 0)
+
+    def waits_for(position: int, node: int) -> tuple[str, ...]:
+        later = [keys for at, keys in placed.cleared.get(node, ()) if at > position]
+        return tuple(key for key in leaving.get(node, ()) if not any(key in keys for keys in later))
+
     rows, nodes = queue[at], placed.node[at]
     return [
-        Bind(objects[row].key, names[node], grants, leaving.get(node, ()))
-        for row, node, grants in zip(
-            rows.tolist(), nodes.tolist(), reader.of_all(rows, nodes, placed.grant[at]), strict=True
+        Bind(objects[row].key, names[node], grants, waits_for(position, node))
+        for position, row, node, grants in zip(
+            at.tolist(),
+            rows.tolist(),
+            nodes.tolist(),
+            reader.of_all(rows, nodes, placed.grant[at]),
+            strict=True,
         )
     ]

@@ -15,9 +15,10 @@ from random import Random
 
 import msgspec
 import pytest
-from tests.invariants.crowds import NOW, bystanders, crowd, longer_names, names_in, renamed
+from tests.engine.plain_objects import node, pod
+from tests.invariants.crowds import NOW, bystanders, crowd, lone_crowd, longer_names, names_in, renamed
 
-from windlass import jit
+from windlass import engine, jit
 from windlass.cluster.delta import Put
 from windlass.cluster.store import Store
 from windlass.engine import Memo, decide
@@ -27,6 +28,12 @@ from windlass.model.plan import Plan
 from windlass.model.priority import with_priorities
 from windlass.planner import engine_config, engine_plan
 
+UNUSED_CLASS = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "unused"},
+    "value": 1,
+}
 COUNT = int(os.environ.get("WINDLASS_CROWDS", "60"))
 FIRST = int(os.environ.get("WINDLASS_SEED", "1"))
 SEEDS = range(FIRST, FIRST + COUNT)
@@ -89,6 +96,39 @@ def test_compiled_and_warm_give_the_same_plan(seed, monkeypatch):
         assert engine_plan(objects, Settings(), NOW)[0] == plain
 
 
+HELD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {
+        "name": "held",
+        "namespace": "elsewhere",
+        "uid": "held",
+        "labels": {"kueue.x-k8s.io/queue-name": "none"},
+    },
+    "spec": {"containers": [{"name": "c"}]},
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_lone_pods_are_placed_the_same_at_once_and_one_by_one(seed, monkeypatch):
+    """The compiled loop, and every pod as a workload that goes through the rounds."""
+    objects = [*lone_crowd(Random(seed)), HELD]
+    at_once = planned(objects)
+    monkeypatch.setattr(
+        engine, "between", lambda turns, alone: [one for one in alone if one.admission is None]
+    )
+    one_by_one = planned(objects)
+    assert sorted(one_by_one.binds, key=lambda bind: bind.pod) == sorted(
+        at_once.binds, key=lambda bind: bind.pod
+    )
+    assert {(one.workload, one.pods) for one in one_by_one.evicts} == {
+        (one.workload, one.pods) for one in at_once.evicts
+    }
+    assert {hold.workload: hold.verdict.code for hold in one_by_one.holds} == {
+        hold.workload: hold.verdict.code for hold in at_once.holds
+    }
+
+
 FRESH = """
 import json, sys, msgspec
 from windlass.model.configuration import Settings
@@ -111,3 +151,14 @@ def test_a_fresh_process_decides_the_same(hashes):
     assert found.returncode == 0, found.stderr
     for world, line in zip(worlds, found.stdout.splitlines(), strict=True):
         assert msgspec.json.decode(line, type=Plan) == planned(world["objects"])
+
+
+def test_a_gang_of_two_sizes_fits_whatever_else_there_is():
+    """The largest member first: a greedy loop in the order of names gave the large node to the small pod."""
+    group = {"labels": {"kueue.x-k8s.io/pod-group-name": "g"}}
+    total = {"annotations": {"kueue.x-k8s.io/pod-group-total-count": "2"}}
+    gang = [pod(f"w-{i}", gpus, metadata={**group, **total}) for i, gpus in enumerate((1, 8))]
+    objects = [node("n1", 8), node("n2", 1), *gang]
+    for other in ([], [UNUSED_CLASS]):
+        plan = planned([*objects, *other])
+        assert {bind.pod: bind.node for bind in plan.binds} == {"default/w-0": "n2", "default/w-1": "n1"}

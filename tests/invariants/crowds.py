@@ -218,6 +218,19 @@ def crowd(rng: Random) -> list[Tree]:
     return made.objects
 
 
+def lone_crowd(rng: Random) -> list[Tree]:
+    """Nothing but nodes and pods on their own, without limits of their run time."""
+    made = Crowd(rng)
+    made.add_nodes()
+    for _ in range(rng.randint(0, 8)):
+        made.add_lone(on=rng.choice(made.nodes))
+    for _ in range(rng.randint(1, 8)):
+        made.add_lone()
+    for one in made.objects:
+        one["spec"].pop("activeDeadlineSeconds", None)
+    return made.objects
+
+
 def bystanders(rng: Random) -> list[Tree]:
     """Objects that nothing in a crowd refers to, one of each kind."""
     elsewhere = {"namespace": "elsewhere"}

@@ -35,6 +35,8 @@ class Placed(NamedTuple):
     refusals: list[Refusal]
     held: dict[int, Reason]
     """Queue position → why no node was looked at."""
+    cleared: dict[int, list[tuple[int, frozenset[str]]]] = {}
+    """Node → queue positions for which others leave it, and who: what was placed there before doesn't wait for them."""
 
 
 def table_rows(overlay: Overlay, rows: Ints) -> Ints:

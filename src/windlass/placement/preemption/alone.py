@@ -42,6 +42,7 @@ class _Preempting:
         self._refusals: list[Refusal] = []
         self._rows = table_rows(overlay, queue)
         self._held: dict[int, Reason] = {}
+        self._cleared: dict[int, list[tuple[int, frozenset[str]]]] = {}
         self._hopeless: set[tuple[int, int]] = set()
         """(table row, priority) for which nobody who could go would help; room only gets less."""
 
@@ -66,7 +67,7 @@ class _Preempting:
             while found and first < end and self._is_like(first, turned):
                 found = self._preempt(first)
                 first += int(found)
-        return Placed(self._node, self._grant, self._refusal, self._refusals, self._held)
+        return Placed(self._node, self._grant, self._refusal, self._refusals, self._held, self._cleared)
 
     def _keep(self, start: int, end: int, part: Placed) -> None:
         """What became of these pods in a run that began with the first of them."""
@@ -117,7 +118,11 @@ class _Preempting:
             placing = self._preemption.take_place(ask, self._overlay.snapshot.decisions + at, units)
             if placing is not None:
                 self._node[at], self._grant[at] = placing.node, placing.grant
+                known = dict(self._preemption.leaving)
                 self._preemption.settle(units, ask.pod.key)
+                for node, keys in self._preemption.leaving.items():
+                    if fresh := frozenset(keys).difference(known.get(node, ())):
+                        self._cleared.setdefault(node, []).append((at, fresh))
                 return True
             self._overlay.rollback(before)
             self._preemption.comes_back(units)
