@@ -260,9 +260,9 @@ def _alone(
     if not together and not one_by_one and not snapshot.reservations:
         return order(snapshot, np.zeros(len(snapshot.pods.node), dtype=np.bool_)), order(snapshot)
     members = {key for one in (*together, *one_by_one) for pod_set in one.pod_sets for key in pod_set.pods}
-    pending, objects = snapshot.pods.pending(), snapshot.pods.objects
+    pending, keys = snapshot.pods.pending(), snapshot.pods.keys
     alone = np.zeros(len(snapshot.pods.node), dtype=np.bool_)
-    alone[pending] = [objects[row].key not in members for row in pending.tolist()]
+    alone[pending] = [keys[row] not in members for row in pending.tolist()]
     urgent = before_all(snapshot, turns)
     if snapshot.reservations:
         urgent &= False  # they are decided in time, with the gangs
@@ -286,21 +286,16 @@ def _binds(
     leaving: Mapping[int, tuple[str, ...]],
 ) -> list[Bind]:
     """`leaving`: node → workloads that have to be gone before anything else is bound there."""
-    names, objects = snapshot.facts.names, snapshot.pods.objects
+    names, keys = snapshot.facts.names, snapshot.pods.keys
     at = np.flatnonzero(placed.node >= 0)
-
-    def waits_for(position: int, node: int) -> tuple[str, ...]:
-        later = [keys for at, keys in placed.cleared.get(node, ()) if at > position]
-        return tuple(key for key in leaving.get(node, ()) if not any(key in keys for keys in later))
-
     rows, nodes = queue[at], placed.node[at]
-    return [
-        Bind(objects[row].key, names[node], grants, waits_for(position, node))
-        for position, row, node, grants in zip(
-            at.tolist(),
-            rows.tolist(),
-            nodes.tolist(),
-            reader.of_all(rows, nodes, placed.grant[at]),
-            strict=True,
-        )
+    grants = reader.of_all(rows, nodes, placed.grant[at])
+    binds = [
+        Bind(keys[row], names[node], granted)
+        for row, node, granted in zip(rows.tolist(), nodes.tolist(), grants, strict=True)
     ]
+    for index in np.flatnonzero(np.isin(nodes, list(leaving))).tolist() if leaving else ():
+        later = [gone for since, gone in placed.cleared.get(int(nodes[index]), ()) if since > at[index]]
+        after = [key for key in leaving[int(nodes[index])] if not any(key in gone for gone in later)]
+        binds[index] = msgspec.structs.replace(binds[index], after=tuple(after))
+    return binds

@@ -27,7 +27,7 @@ class LatePods(NamedTuple):
 def seat_late_pods(work: Work) -> LatePods:
     held = [piece for piece in work.pieces if piece.admission is not None and not piece.evicted]
     pods, nodes = work.snapshot.pods, work.snapshot.facts.size
-    pending = {pods.objects[row].key for row in pods.pending().tolist()}
+    pending = {pods.keys[row] for row in pods.pending().tolist()}
     late = [piece for piece in held if any(not pending.isdisjoint(part.pods) for part in piece.pod_sets)]
     seated: list[tuple[Workload, tuple[str, ...]]] = []
     refused: dict[str, Verdict] = {}

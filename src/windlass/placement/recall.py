@@ -107,15 +107,10 @@ class PodIndex:
             self._row_of, known = {}, 0
         else:
             for row in np.flatnonzero(alive[:known] < self._alive).tolist():
-                key = _key(pods, row)
+                key = pods.keys[row]
                 if self._row_of.get(key) == row:
                     del self._row_of[key]
         for row in (known + np.flatnonzero(alive[known:])).tolist():
-            self._row_of[_key(pods, row)] = row
+            self._row_of[pods.keys[row]] = row
         self._objects, self._alive = pods.objects, alive.copy()
         return self._row_of
-
-
-def _key(pods: PodRows, row: int) -> str:
-    pod: Pod = pods.objects[row]
-    return pod.key

@@ -100,5 +100,5 @@ def _by_name(pods: PodRows, rows: Ints, equal: Bools) -> Ints:
     edges = np.flatnonzero(np.diff(np.concatenate(([False], equal, [False])).astype(np.int8)))
     for first, last in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
         run = ordered[first : last + 1]
-        ordered[first : last + 1] = sorted(run, key=lambda row: pods.objects[row].key)
+        ordered[first : last + 1] = sorted(run, key=pods.keys.__getitem__)
     return np.array(ordered, dtype=np.int64)

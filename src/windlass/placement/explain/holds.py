@@ -17,12 +17,12 @@ from windlass.placement.place import Placed
 
 def lone_holds(snapshot: Snapshot, queue: Ints, placed: Placed, advisor: Advisor) -> list[Hold]:
     """One for every pod of the queue (rows of the snapshot) that found no node."""
-    objects = snapshot.pods.objects
+    keys = snapshot.pods.keys
     known: dict[int, Verdict] = {}
     holds = []
     for position in np.flatnonzero(placed.node < 0).tolist():
         row = int(queue[position])
-        key = objects[row].key
+        key = keys[row]
         held = placed.held.get(position)
         if held is not None:
             detail = snapshot.unreadable.get(key, held.kube)
