@@ -12,9 +12,9 @@ from windlass.cluster.shape import make_shape
 from windlass.defrag.scene import Scene
 from windlass.engine import EngineConfig
 from windlass.model.configuration import Settings
-from windlass.model.disruption import BudgetSpec, BudgetStatus, PodDisruptionBudget
+from windlass.model.disruption import BudgetMeta, BudgetSpec, BudgetStatus, PodDisruptionBudget
 from windlass.model.errors import InputError
-from windlass.model.meta import LabelSelector, ObjectMeta
+from windlass.model.meta import LabelSelector
 from windlass.model.pod import Affinity, PodAffinity, PodAffinityTerm
 from windlass.model.queue import QueueSystem, ResourceFlavor, Topology
 from windlass.model.times import timestamp_of
@@ -87,7 +87,7 @@ def test_a_pod_on_its_way_out_is_left_alone():
 
 def budget(name, allowed, **labels):
     return PodDisruptionBudget(
-        metadata=ObjectMeta(name=name, namespace="default"),
+        metadata=BudgetMeta(name=name, namespace="default"),
         spec=BudgetSpec(min_available=1, selector=LabelSelector(match_labels=labels)),
         status=BudgetStatus(disruptions_allowed=allowed),
     )

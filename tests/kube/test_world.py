@@ -282,3 +282,35 @@ async def test_a_pod_that_has_gone_is_not_brought_back_by_its_rest() -> None:
     some.settle(1_001)
     assert "a/p" not in some.pods
     assert not some.store.snapshot(1_001).pods.pending().size
+
+
+def web(name: str, phase: str, is_ready: bool) -> Any:
+    ready = [{"type": "Ready", "status": str(is_ready)}]
+    status = {"phase": phase, "startTime": "2026-01-01T00:00:00Z", "conditions": ready}
+    meta = {"name": name, "namespace": "a", "uid": name, "labels": {"app": "web"}}
+    spec = {"nodeName": "n", "containers": [{"name": "c"}]}
+    return decode_object(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status}
+    )
+
+
+async def test_how_pods_are_is_told_where_a_budget_reads_it_and_is_no_news() -> None:
+    some = world()
+    told(some, node("n"), web("p", "Pending", False))
+    assert told(some, web("p", "Running", False)) == [], "no budget, no interest"
+    selector = {"matchLabels": {"app": "web"}}
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "b", "namespace": "a"},
+        "spec": {"minAvailable": 1, "selector": selector},
+    }
+    assert told(some, decode_object(budget)) == ["b", "p"], "with what was not told before"
+    before = some.store.snapshot(1_000)
+    some.push([Put(web("p", "Running", True))])
+    settled = some.settle(1_000)
+    assert [delta.object.is_ready for delta in settled.told if isinstance(delta, Put)] == [True]
+    assert not settled.is_news
+    (now,) = some.store.snapshot(1_000).pods.objects
+    assert now.is_ready
+    assert not before.pods.objects[0].is_ready, "an earlier snapshot stays as it was"

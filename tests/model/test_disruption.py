@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from windlass.model.disruption import Budgets, Disruptions, PodDisruptionBudget, disruptions_allowed
@@ -117,3 +118,78 @@ def test_extra_members_that_go_along_count() -> None:
     budgets = Budgets([budget(minAvailable=1)], pods(3))
     disruptions = Disruptions(budgets, {"team/w": ["team/p1", "team/p2"]})
     assert disruptions.of(workload("p0")) == {0: 3}
+
+
+def ready(name: str, status: str = "True", phase: str = "Running") -> Pod:
+    tree = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "team", "labels": {"app": "web"}},
+        "spec": {"nodeName": "n"},
+        "status": {
+            "phase": phase,
+            "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": status}],
+        },
+    }
+    made = decode_object(tree)
+    assert isinstance(made, Pod)
+    return made
+
+
+COUNTED: dict[str, Any] = {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1}
+"""One of two is ready, and one has to be."""
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "pod_is", "goes"),
+    [
+        pytest.param({}, COUNTED, ready("p"), False, id="ready"),
+        pytest.param({}, COUNTED, ready("p", "False"), True, id="those that are ready suffice"),
+        pytest.param({}, {**COUNTED, "currentHealthy": 0}, ready("p", "False"), False, id="none is ready"),
+        pytest.param({}, {**COUNTED, "desiredHealthy": 0}, ready("p", "False"), False, id="none has to be"),
+        pytest.param(
+            {"unhealthyPodEvictionPolicy": "AlwaysAllow"},
+            {**COUNTED, "currentHealthy": 0},
+            ready("p", "False"),
+            True,
+            id="AlwaysAllow",
+        ),
+        pytest.param(
+            {"unhealthyPodEvictionPolicy": "AlwaysAllow"}, COUNTED, ready("p"), False, id="AlwaysAllow, ready"
+        ),
+        pytest.param({}, COUNTED, ready("p", "False", "Pending"), True, id="has not started"),
+        pytest.param({}, {**COUNTED, "disruptionsAllowed": 1}, ready("p"), True, id="allowed"),
+    ],
+)
+def test_one_pod_goes_where_the_api_server_would_let_it(
+    spec: dict[str, Any], status: dict[str, Any], pod_is: Pod, goes: bool
+) -> None:
+    one = budget(minAvailable=1, status=status, **spec)
+    assert may_go([one], pod_is) is goes
+
+
+def may_go(budgets: list[PodDisruptionBudget], *there: Pod) -> bool:
+    """Whether the first of the pods may."""
+    counted = Budgets(budgets, there)
+    return Disruptions(counted).allow(counted.covering([there[0].key]), {})
+
+
+def test_a_budget_that_was_changed_allows_nothing_until_it_is_counted_anew() -> None:
+    one = budget(minAvailable=1, status={"disruptionsAllowed": 3, "observedGeneration": 1})
+    assert may_go([one], ready("p"))
+    newer = msgspec.structs.replace(one.metadata, generation=2)
+    assert not may_go([msgspec.structs.replace(one, metadata=newer)], ready("p"))
+
+
+def test_a_pod_that_two_budgets_cover_is_never_evicted() -> None:
+    """The API server refuses it whatever they allow, unless it has not started."""
+    both = [budget(name, status={"disruptionsAllowed": 5}) for name in ("b1", "b2")]
+    assert not may_go(both, ready("p"))
+    assert may_go(both, ready("p", "False", "Pending"))
+
+
+def test_only_readiness_is_kept_of_a_pods_conditions() -> None:
+    kept = [(one.type, one.status) for one in ready("p", "False").status.conditions]
+    assert kept == [("Ready", "False")]
+    assert not ready("p", "False").is_ready
+    assert pod("p").is_ready, "nobody says anything else"

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.queueing.builders import NOW, cell, evicted, queue, running, system, waiting
 
-from windlass.model.disruption import Budgets, BudgetSpec, Disruptions, PodDisruptionBudget
+from windlass.model.disruption import BudgetMeta, Budgets, BudgetSpec, Disruptions, PodDisruptionBudget
 from windlass.model.meta import LabelSelector, ObjectMeta
 from windlass.model.pod import Pod, PodSpec
 from windlass.model.queue import PreemptionPolicy
@@ -37,7 +37,7 @@ def pods(*names: str) -> list[Pod]:
 def budget(minimum: int) -> PodDisruptionBudget:
     selector = LabelSelector(match_labels={"app": "kept"})
     spec = BudgetSpec(min_available=minimum, selector=selector)
-    return PodDisruptionBudget(ObjectMeta(name="b", namespace="team"), spec)
+    return PodDisruptionBudget(BudgetMeta(name="b", namespace="team"), spec)
 
 
 def decide(

@@ -41,3 +41,8 @@ def same_pod(old: Pod, new: Pod) -> bool:
         return pod.spec, meta.uid, meta.labels, meta.annotations, times, status.nominated_node_name
 
     return part(old) == part(new)
+
+
+def same_health(old: Pod, new: Pod) -> bool:
+    """As far as disruption budgets read it."""
+    return (old.status.phase, old.is_ready) == (new.status.phase, new.is_ready)

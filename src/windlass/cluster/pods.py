@@ -112,7 +112,7 @@ class PodTable:
         self._grants: list[tuple[DeviceGrant, ...]] = []
         self._marks: Ints = np.zeros((64, 3), dtype=np.int64)
         self._traits: Ints = np.zeros((64, len(PodTraits._fields)), dtype=np.int64)
-        self._shared = self._grants_shared = False
+        self._shared = self._grants_shared = self._objects_shared = False
 
     @property
     def rows(self) -> PodRows:
@@ -125,7 +125,7 @@ class PodTable:
         view = self.rows
         view.marks.setflags(write=False)
         view.traits.setflags(write=False)
-        self._shared = self._grants_shared = True
+        self._shared = self._grants_shared = self._objects_shared = True
         return view
 
     def object(self, row: int) -> Pod:
@@ -170,6 +170,13 @@ class PodTable:
         self._own_grants()
         for row, granted in zip(rows, grants, strict=True):
             self._grants[row] = granted
+
+    def replace(self, row: int, pod: Pod) -> None:
+        """The same pod, changed in nothing that its row was born with."""
+        if self._objects_shared:
+            self._objects = list(self._objects)
+            self._objects_shared = False
+        self._objects[row] = pod
 
     def shapes_of(self, rows: Sequence[int]) -> list[int]:
         found: list[int] = self._traits[rows, _SHAPE].tolist()
@@ -219,4 +226,4 @@ class PodTable:
         self._traits = np.concatenate(
             [self._traits[rows], np.broadcast_to(spare, (len(spare), self._traits.shape[1]))]
         )
-        self._shared = self._grants_shared = False
+        self._shared = self._grants_shared = self._objects_shared = False

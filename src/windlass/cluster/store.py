@@ -17,7 +17,7 @@ from windlass.cluster.history import History
 from windlass.cluster.ledger import ALLOCATED_DEVICES as ALLOCATED_DEVICES
 from windlass.cluster.ledger import WISHED_DEVICES as WISHED_DEVICES
 from windlass.cluster.ledger import book, book_many, grants_of
-from windlass.cluster.likeness import same_pod
+from windlass.cluster.likeness import same_health, same_pod
 from windlass.cluster.nodes import NodeBook
 from windlass.cluster.others import OtherObjects
 from windlass.cluster.pods import (
@@ -271,6 +271,8 @@ class Store:
         if row is not None:
             old = self._pods.object(row)
             if same_pod(old, pod):
+                if not same_health(old, pod):
+                    self._pods.replace(row, pod)
                 return
             if self._pods.node(row) != PENDING and not pod.is_bound and old.metadata.uid == pod.metadata.uid:
                 return  # an older state of a pod whose bind is under way

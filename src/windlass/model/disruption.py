@@ -1,7 +1,8 @@
 """PodDisruptionBudgets: how many pods of a selection may be gone at once.
 
 Decoded by `model.objects`; preemption and defragmentation honour them. `Budgets` says of all budgets at once which pods
-they cover and how many of those may go; `Disruptions` counts who goes in one decision.
+they cover and how many of those may go; `Disruptions` counts who goes in one decision. All of it as the API server's
+eviction subresource counts: whom that would refuse is not chosen.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,22 +20,33 @@ from windlass.model.meta import KubeStruct, LabelSelector, ObjectMeta
 from windlass.model.pod import Pod
 from windlass.model.workload import Workload
 
+ALWAYS_ALLOW = "AlwaysAllow"
+
+
+class BudgetMeta(ObjectMeta, frozen=True):
+    generation: int = 0
+
 
 class BudgetSpec(KubeStruct, frozen=True):
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
     selector: LabelSelector | None = None
+    unhealthy_pod_eviction_policy: str = "IfHealthyBudget"
 
 
 class BudgetStatus(KubeStruct, frozen=True):
     disruptions_allowed: int | None = None
+    """None where no controller has looked at it: then the pods are counted."""
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    observed_generation: int = 0
     expected_pods: int = 0
     disrupted_pods: dict[str, str] = msgspec.field(default_factory=dict)
     """Pods whose eviction the API server has granted, by name: their going is counted already."""
 
 
 class PodDisruptionBudget(KubeStruct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: BudgetMeta = BudgetMeta()
     spec: BudgetSpec = BudgetSpec()
     status: BudgetStatus = BudgetStatus()
 
@@ -70,18 +83,31 @@ class Budgets:
         return found
 
     @cached_property
+    def _healthy(self) -> tuple[Healthy, ...]:
+        return tuple(map(healthy_pods, self._budgets, self._covered))
+
+    @cached_property
     def allowed(self) -> tuple[int, ...]:
-        """Per budget, how many of its pods may go now."""
-        return tuple(map(disruptions_allowed, self._budgets, self._covered))
+        """Per budget, how many of its pods may go now. After the last, none: for pods that several cover."""
+        return (*map(_allowed, self._budgets, self._healthy), 0)
 
     @cached_property
     def _by_pod(self) -> dict[str, tuple[int, ...]]:
+        """Pod → the budget that its going takes from. Of a pod that several cover the API server evicts none."""
         found: dict[str, tuple[int, ...]] = {}
         for number, (budget, pods) in enumerate(zip(self._budgets, self._covered, strict=True)):
             for pod in pods:
                 if _counts(budget, pod):
                     found[pod.key] = (*found.get(pod.key, ()), number)
-        return found
+        several = (len(self._budgets),)
+        one = {key: numbers for key, numbers in found.items() if len(numbers) == 1}
+        free = {
+            pod.key
+            for number, pods in enumerate(self._covered)
+            for pod in pods
+            if one.get(pod.key) == (number,) and is_free(self._budgets[number], pod, self._healthy[number])
+        }
+        return {key: numbers if key in one else several for key, numbers in found.items() if key not in free}
 
     def covering(self, pods: Iterable[str]) -> Counter[int]:
         """Budget → how many of the pods it covers."""
@@ -139,30 +165,59 @@ def check_budget(budget: PodDisruptionBudget) -> None:
             _check_amount(value, f"spec.{field}")
 
 
-def disruptions_allowed(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> int:
-    """How many of the pods it covers may go now: as its status says, or counted where the status is empty.
+class Healthy(NamedTuple):
+    """Pods of a budget that are fit, and how many have to be."""
 
-    A budget that names neither a minimum nor a maximum allows none, as the disruption controller has it.
+    current: int
+    desired: int
+
+
+def healthy_pods(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> Healthy:
+    """As its status says, or counted where there is none.
+
+    A budget that names neither a minimum nor a maximum allows nobody to go, as the disruption controller has it.
     """
     if budget.status.disruptions_allowed is not None:
-        return max(0, budget.status.disruptions_allowed)
+        return Healthy(budget.status.current_healthy, budget.status.desired_healthy)
     covered = [pod for pod in pods if budget.covers(pod) and not pod.is_over]
-    healthy = sum(1 for pod in covered if pod.is_bound and not pod.metadata.deletion_timestamp)
+    fit = [pod for pod in covered if pod.is_bound and pod.is_ready and not pod.metadata.deletion_timestamp]
     expected = max(len(covered), budget.status.expected_pods)
     spec = budget.spec
     if spec.max_unavailable is not None:
-        desired = expected - _resolve(spec.max_unavailable, expected)
-    elif spec.min_available is not None:
-        desired = _resolve(spec.min_available, expected)
-    else:
-        return 0
-    return max(0, healthy - max(0, desired))
+        return Healthy(len(fit), max(0, expected - _resolve(spec.max_unavailable, expected)))
+    if spec.min_available is not None:
+        return Healthy(len(fit), max(0, _resolve(spec.min_available, expected)))
+    return Healthy(len(fit), len(covered) + 1)
+
+
+def disruptions_allowed(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> int:
+    """How many of the pods it covers may go now."""
+    return _allowed(budget, healthy_pods(budget, pods))
+
+
+def _allowed(budget: PodDisruptionBudget, healthy: Healthy) -> int:
+    status = budget.status
+    if status.disruptions_allowed is None:
+        return max(0, healthy.current - healthy.desired)
+    if status.observed_generation < budget.metadata.generation:
+        return 0  # the budget was changed, and nobody has counted by the new one
+    return max(0, status.disruptions_allowed)
+
+
+def is_free(budget: PodDisruptionBudget, pod: Pod, healthy: Healthy) -> bool:
+    """Whether it may go without taking from the budget: it is not ready, and those that are ready suffice."""
+    if pod.is_ready:
+        return False
+    if budget.spec.unhealthy_pod_eviction_policy == ALWAYS_ALLOW:
+        return True
+    return healthy.current >= healthy.desired > 0
 
 
 def _counts(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    """Whether the pod's going would take from what the budget allows: it runs, and its going isn't counted yet."""
+    """Whether the budget has a say: the pod runs (no budget keeps one that has not started), and its going isn't
+    counted yet."""
     leaves = pod.metadata.deletion_timestamp or pod.metadata.name in budget.status.disrupted_pods
-    return pod.is_bound and not pod.is_over and not leaves
+    return pod.is_bound and not pod.is_over and pod.status.phase != "Pending" and not leaves
 
 
 def _resolve(value: int | str, total: int) -> int:

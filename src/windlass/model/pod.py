@@ -168,10 +168,26 @@ class PodSpec(KubeStruct, frozen=True):
     scheduling_group: SchedulingGroup | None = None
 
 
+class PodCondition(KubeStruct, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+READY = "Ready"
+_READINESS = {status: (PodCondition(type=READY, status=status),) for status in ("True", "False", "Unknown")}
+
+
 class PodStatus(KubeStruct, frozen=True):
     phase: str = ""
     start_time: str = ""
     nominated_node_name: str = ""
+    conditions: tuple[PodCondition, ...] = ()
+    """`Ready` alone: no other is read, and pods are many."""
+
+    def __post_init__(self) -> None:
+        if self.conditions:
+            said = next((one.status for one in self.conditions if one.type == READY), "")
+            msgspec.structs.force_setattr(self, "conditions", _READINESS.get(said, ()))
 
 
 class Pod(KubeStruct, frozen=True):
@@ -187,6 +203,11 @@ class Pod(KubeStruct, frozen=True):
     @property
     def is_bound(self) -> bool:
         return bool(self.spec.node_name)
+
+    @property
+    def is_ready(self) -> bool:
+        """Not said to be otherwise: what has no kubelet (a trace, a manifest) says nothing."""
+        return all(one.status == "True" for one in self.status.conditions)
 
     @property
     def is_over(self) -> bool:

@@ -7,6 +7,7 @@ scheduler are not the engine's business; all that are on nodes are.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -14,10 +15,11 @@ import msgspec
 
 from windlass.apply.owners import SUSPEND
 from windlass.cluster.delta import Assume, Delta, Forget, Gone, Put
-from windlass.cluster.likeness import same_node
+from windlass.cluster.likeness import same_health, same_node
 from windlass.cluster.store import Store
 from windlass.cluster.workloads.facts import PRIORITY_CLASS
 from windlass.kube.resources import KUEUE
+from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.kueue import WorkloadObject
 from windlass.model.kueue.wire import ClusterQueueObject, LocalQueueObject
 from windlass.model.node import Node
@@ -73,6 +75,8 @@ class World:
         self._told: set[Key] = set()
         """What the store knows of that may have to be taken back."""
         self._now = self._news = 0
+        self._budgets: Counter[str] = Counter()
+        """Namespace → its disruption budgets."""
         self._queued: dict[tuple[str, str], OwnerObject] = {}
         self._workload_of: dict[str, str] = {}
         """Uid of an owner → the Workload that stands for it, whoever made that."""
@@ -236,10 +240,25 @@ class World:
         if waits and not told and self.owner_wait.holds(pod, self._now):
             return []
         if told and known is not None and _same(known, pod):
-            return []
+            is_watched = self._budgets[pod.metadata.namespace or "default"] and not same_health(known, pod)
+            return self._health_of([pod]) if is_watched else []
         if pod.is_bound and self.assumed.pop(pod.key, None) == pod.spec.node_name and not pod.is_over:
             return [Put(_dated(pod, self._now))]
         return self._tell("Pod", pod.key, _dated(pod, self._now))
+
+    def _health_of(self, pods: Iterable[Pod]) -> list[Delta]:
+        """What disruption budgets read of pods: no news, since a budget's own status says what follows from it."""
+        told = [pod for pod in pods if pod.is_bound and ("Pod", pod.key) in self._told]
+        return [Put(_dated(pod, self._now)) for pod in told]
+
+    def _note_budget(self, namespace: str) -> list[Delta]:
+        """The first budget of a namespace: how its pods are has not been told before."""
+        self._budgets[namespace] += 1
+        if self._budgets[namespace] > 1:
+            return []
+        return self._health_of(
+            [pod for pod in self.pods.values() if (pod.metadata.namespace or "default") == namespace]
+        )
 
     def _again(self, pods: Iterable[str]) -> list[Delta]:
         """What the engine is to be told of pods that it was not told of before."""
@@ -288,7 +307,9 @@ class World:
             return [*self._untold(f"{kind}.{group}", key, Gone(kind, key, group)), *self._again(waited)]
         if (f"{kind}.{group}", key) in self._told and known is not None and _same(known, thing):
             return []
-        return [*self._tell(f"{kind}.{group}", key, thing), *self._again(waited)]
+        is_new_budget = isinstance(thing, PodDisruptionBudget) and known is None
+        more = self._note_budget(thing.namespace) if is_new_budget else []
+        return [*self._tell(f"{kind}.{group}", key, thing), *self._again(waited), *more]
 
     def _queue_of(self, local: LocalQueueObject) -> ClusterQueueObject | None:
         found: ClusterQueueObject | None = self.look("ClusterQueue", local.spec.cluster_queue, KUEUE)
@@ -344,6 +365,8 @@ class World:
             for uid in _controllers(known):
                 if self._workload_of.get(uid) == gone.key:
                     del self._workload_of[uid]
+        elif isinstance(known, PodDisruptionBudget):
+            self._budgets[known.namespace] -= 1
         self._queued.pop((gone.kind, gone.key), None)
         if gone.kind == "Node":
             self.nodes.discard(gone.key)

@@ -54,8 +54,9 @@ class Park(NamedTuple):
     """App and how many of its pods may go."""
 
     def permits(self, gone: Sequence[Running]) -> bool:
-        """Whether no budget is broken if these go."""
-        return all(
+        """Whether the API server lets these go: none that two budgets cover, and no more than each allows."""
+        apps = [app for app, _ in self.budgets]
+        return all(apps.count(unit.app) < 2 for unit in gone) and all(
             sum(len(unit.nodes) for unit in gone if unit.app == app) <= allowed
             for app, allowed in self.budgets
         )
