@@ -110,6 +110,52 @@ def test_without_retry_what_does_not_fit_is_dropped():
     assert found.makespan_hours == 210 / 3600
 
 
+def urgent(name, gpus, at, lasts):
+    return Job(name=name, pods=(pod(name, gpus, priority=1),), arrival=at, duration=lasts)
+
+
+def test_who_is_evicted_loses_its_place_and_its_work_and_waits_again():
+    """Two GPUs. a and b run from 0; at 40 c takes both for 20 seconds, and both start from nothing at 60."""
+    placements = []
+    jobs = (
+        job("a", 1, lasts=100),
+        job("b", 1, lasts=90),
+        urgent("c", 2, 40, 20),
+        job("d", 1, at=500, lasts=1),
+    )
+    found = simulate(trace(*jobs), "windlass", placements=placements.append)
+    assert [(p.pod, p.time) for p in placements] == [
+        ("default/a", 0),
+        ("default/b", 0),
+        ("default/c", 40),
+        ("default/a", 60),
+        ("default/b", 60),
+        ("default/d", 500),
+    ]
+    assert (found.gpu_milli_allocated, found.allocated_pct, max(found.curve.allocated_pct)) == (
+        2000,
+        100,
+        100,
+    )
+    assert (found.pods_arrived, found.pods_placed, found.jobs_evicted) == (4, 4, 2)
+    assert found.waiting.max == 0, "until the first start"
+    assert found.gpu_time_pct == 100 * (2 * 40 + 2 * 20 + 100 + 90) / (2 * 500)
+    assert at_hours(found, 40) == (2, 2, 0)
+
+
+def test_a_gang_is_evicted_whole():
+    jobs = (job("a", 1, 1, lasts=100), urgent("b", 1, 10, 20), job("c", 1, at=50, lasts=1))
+    found = simulate(trace(*jobs), "windlass")
+    assert (found.jobs_evicted, found.pods_placed) == (1, 4)
+    assert found.makespan_hours == 131 / 3600, "b until 30, then a for 100 seconds; c waits for it"
+
+
+def test_without_retry_who_is_evicted_is_dropped():
+    found = simulate(trace(job("a", 2, lasts=100), urgent("b", 2, 10, 20), retry=False), "windlass")
+    assert (found.pods_arrived, found.pods_placed, found.pods_refused, found.jobs_evicted) == (2, 1, 1, 1)
+    assert found.makespan_hours == 30 / 3600
+
+
 def test_what_can_never_start_ends_no_run():
     found = simulate(trace(job("a", 8, at=5), job("b", 1, at=6, lasts=1)), "pack")
     assert (found.pods_placed, found.pods_refused) == (1, 1)

@@ -154,6 +154,7 @@ class Recorder:
             pods_arrived=self._pods_arrived,
             pods_placed=self._placed_pods,
             pods_refused=self._pods_arrived - self._placed_pods,
+            jobs_evicted=self._evictions,
             seconds=round(seconds, 4),
             peak_rss_mib=round(peak_rss, 1),
             allocated_pct=self._percent(allocated),

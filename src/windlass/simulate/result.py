@@ -54,6 +54,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     pods_placed: int
     pods_refused: int
     """Dropped (traces without retry), or still waiting at the end."""
+    jobs_evicted: int = 0
+    """How often a job had to go for one of higher priority. It lost its work, and waited again or was dropped."""
     seconds: float
     peak_rss_mib: float
     allocated_pct: float
