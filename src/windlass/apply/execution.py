@@ -14,9 +14,8 @@ from typing import Protocol, TypeVar
 
 from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve
 from windlass.model.plan import Plan
+from windlass.placement.timeplan.words import RESERVATION
 
-RESERVATION = "reservation/"
-"""How the workload of a calendar reservation begins, in `Reserve`."""
 Start = TypeVar("Start", Admit, Bind)
 
 

@@ -12,7 +12,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -37,7 +37,6 @@ from windlass.model.kueue.workload_wire import Condition, WorkloadStatus
 from windlass.model.objects import decode_object, name_of
 from windlass.model.owners import Owner, OwnerObject, owner_of
 from windlass.model.owners.normalise import QUEUE_NAME
-from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass.model.times import timestamp_of
 from windlass.model.topology import HOSTNAME
@@ -91,13 +90,13 @@ class Admissions:
         self._versions: dict[str, str] = {}
         """Workload → the version that our last write made; the watch may be behind it."""
 
-    def carry_out(self, plan: Plan, snapshot: Snapshot) -> None:
-        """Starts what the plan means for queued work."""
+    def carry_out(self, admits: Sequence[Admit], snapshot: Snapshot) -> None:
+        """Starts what was admitted and waits for nothing, and brings Workloads in step with their owners."""
         if self._served("Workload", KUEUE) is None:
             return
         self._world.take_in()
         self._meet_owners()
-        now = [one for one in plan.admits if one.kind == "Workload" and not one.after]
+        now = [admit for admit in admits if admit.kind == "Workload"]
         workloads = {one.key: one for one in snapshot.workloads} if now else {}
         hosts = self._hostnames() if now else {}
         for admit in now:

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from windlass.apply.binder import BindEnd, Binder, BindOutcome
 from windlass.apply.conditions import ConditionWriter, Waiting
 from windlass.apply.evictor import Evictor, Victim
+from windlass.apply.execution import carry_out
 from windlass.apply.volumes import Wanted, provide_volumes, unbound_claims
 from windlass.apply.words import GATED, WAITING_FOR_VICTIMS, condition_message, condition_reason
 from windlass.cluster.delta import Assume
@@ -24,7 +25,7 @@ from windlass.kube.backoff import Backoff
 from windlass.kube.client import KubeClient
 from windlass.kube.events import Event, Recorder, Regarding
 from windlass.kube.resources import Resource
-from windlass.model.decision import Bind, Evict, Hold
+from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass.model.times import seconds_of
@@ -67,10 +68,9 @@ class Carrier:
 
     def carry_out(self, plan: Plan, snapshot: Snapshot) -> None:
         """Starts everything that the plan says; returns at once."""
-        self._evict(plan.evicts, snapshot)
-        self.admissions.carry_out(plan, snapshot)
-        nominated = self._bind(plan.binds, snapshot)
-        self._latest = plan, snapshot, nominated
+        sink = _LiveSink(self, snapshot, self._overtaken(plan.binds, snapshot))
+        carry_out(plan, sink)
+        self._latest = plan, snapshot, sink.nominated
         self._to_tell.set()
 
     async def tell(self) -> None:
@@ -96,25 +96,18 @@ class Carrier:
 
     # Binds
 
-    def _bind(self, binds: Sequence[Bind], snapshot: Snapshot) -> dict[str, str]:
-        """Sends those that can be sent; returns pod → node of those that wait for others to leave."""
-        nominated: dict[str, str] = {}
+    def bind(self, binds: Sequence[Bind], snapshot: Snapshot) -> None:
+        """Sends those that can be sent; a pod behind a gate is let through, and bound at a later decision."""
         ready: list[tuple[Bind, Pod]] = []
-        overtaken = self._overtaken(binds, snapshot)
         for bind in binds:
-            if bind.pod in overtaken:
-                continue
             pod = self._world.pods[bind.pod]
-            if bind.after:
-                nominated[bind.pod] = bind.node
-            elif pod.spec.scheduling_gates:
+            if pod.spec.scheduling_gates:
                 self.admissions.lift(pod)
             else:
                 ready.append((bind, pod))
         self._world.assume([Assume(bind.pod, bind.node, bind.devices) for bind, _ in ready])
         for bind, pod in ready:
             self.binder.send(bind, pod.metadata.uid, self._volumes(pod, bind.node, snapshot))
-        return nominated
 
     def _overtaken(self, binds: Sequence[Bind], snapshot: Snapshot) -> set[str]:
         """Pods that can't be bound as decided, since the world moved on meanwhile, each with the whole of its gang."""
@@ -172,7 +165,7 @@ class Carrier:
 
     # Evictions
 
-    def _evict(self, evicts: Sequence[Evict], snapshot: Snapshot) -> None:
+    def evict(self, evicts: Sequence[Evict], snapshot: Snapshot) -> None:
         causes: dict[str, list[Victim]] = {}
         workloads = {one.key: one for one in snapshot.workloads} if evicts else {}
         for evict in evicts:
@@ -228,6 +221,34 @@ class Carrier:
             node = ""
         self._metrics.attempts.labels("unschedulable", pod.spec.scheduler_name).inc()
         self.conditions.want(Waiting(key, pod.metadata.uid, reason, message, node))
+
+
+class _LiveSink:
+    """One plan on the API server. What is overtaken by what happened meanwhile is left to the next decision."""
+
+    def __init__(self, carrier: Carrier, snapshot: Snapshot, overtaken: set[str]) -> None:
+        self._carrier, self._snapshot, self._overtaken = carrier, snapshot, overtaken
+        self.nominated: dict[str, str] = {}
+        """Pod → node that it waits for."""
+
+    def evict(self, evicts: Sequence[Evict]) -> None:
+        self._carrier.evict(evicts, self._snapshot)
+
+    def is_leaving(self, key: str) -> bool:
+        return True  # once the watch shows that it has left, no plan names it any more
+
+    def start(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:
+        self._carrier.admissions.carry_out(admits, self._snapshot)
+        self._carrier.bind([bind for bind in binds if bind.pod not in self._overtaken], self._snapshot)
+
+    def nominate(self, binds: Sequence[Bind]) -> None:
+        self.nominated = {bind.pod: bind.node for bind in binds if bind.pod not in self._overtaken}
+
+    def reserve(self, reserves: Sequence[Reserve]) -> None:
+        """`scheduler.memory` writes where they are."""
+
+    def hold(self, holds: Sequence[Hold]) -> None:
+        """They are told now and then, by `tell`."""
 
 
 def _members(snapshot: Snapshot) -> dict[str, list[str]]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from windlass.apply.execution import reserved_nodes
 from windlass.cluster.snapshot import Snapshot
 from windlass.kube.client import KubeClient
 from windlass.kube.errors import ApiError, Fenced, NotFound, ServerAway
@@ -30,7 +31,6 @@ from windlass.scheduler.world import World
 log = logging.getLogger(__name__)
 
 WINDLASS = "windlass.dev"
-RESERVATION = "reservation/"
 
 
 def consumed(queue: LocalQueue, usage: Mapping[str, int], half_life: int, now: int) -> dict[str, int]:
@@ -69,13 +69,11 @@ class Memory:
 
     def see(self, plan: Plan, snapshot: Snapshot) -> None:
         self._latest = snapshot
-        for reserve in plan.reserves:
-            if reserve.workload.startswith(RESERVATION):
-                name = reserve.workload.removeprefix(RESERVATION)
-                known = self._world.look("Reservation", name, WINDLASS)
-                if known is not None and known.status.nodes != reserve.nodes:
-                    self._places[name] = reserve.nodes
-                    self._work.set()
+        for name, nodes in reserved_nodes(plan.reserves).items():
+            known = self._world.look("Reservation", name, WINDLASS)
+            if known is not None and known.status.nodes != nodes:
+                self._places[name] = nodes
+                self._work.set()
 
     async def run(self) -> None:
         """Until cancelled."""
