@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from windlass.cluster.delta import Put
+from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.store import Store
 from windlass.engine import EngineConfig, decide
 from windlass.model.configuration import Settings
@@ -27,11 +28,16 @@ from windlass.queueing.config import QueueConfig, UsageHistory
 
 def engine_plan(objects: Sequence[object], settings: Settings, now: int) -> tuple[Plan, Sequence[str]]:
     """What would be decided on these objects now, and what has to be said about it."""
-    store = Store()
-    store.apply(Put(thing) for thing in with_priorities(seen_objects(objects, settings)))
-    snapshot = store.snapshot(now)
+    snapshot = engine_snapshot(objects, settings, now)
     config = msgspec.structs.replace(engine_config(settings), explain=MOST_EXPLAINED)
     return decide(snapshot, config, now), (*snapshot.notes, *illegible(objects))
+
+
+def engine_snapshot(objects: Sequence[object], settings: Settings, now: int) -> Snapshot:
+    """What a scheduler with these settings sees of the objects."""
+    store = Store()
+    store.apply(Put(thing) for thing in with_priorities(seen_objects(objects, settings)))
+    return store.snapshot(now)
 
 
 def seen_objects(objects: Sequence[object], settings: Settings) -> Sequence[object]:

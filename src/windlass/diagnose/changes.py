@@ -19,6 +19,7 @@ from windlass.model.errors import InputError
 from windlass.model.node import Taint
 from windlass.model.quantity import parse_quantity
 from windlass.model.requests import format_amount, is_extended
+from windlass.model.taints import LIFECYCLE_TAINTS
 
 Proposal = tuple[str, Change]
 """In words, and as a change."""
@@ -71,7 +72,7 @@ def _for_node(one: Candidate, seen: Scheduling) -> Proposal | None:
     change: Change = {}
     words: list[str] = []
     if "TAINT_NOT_TOLERATED" in one.fixed:
-        taints = [t for t in nodes.blocking_taints(one.node, seen.pod) if t.key not in nodes.LIFECYCLE_TAINTS]
+        taints = [t for t in nodes.blocking_taints(one.node, seen.pod) if t.key not in LIFECYCLE_TAINTS]
         change["tolerations"] = tolerations_for(seen.pod, taints)
         words.append("tolerate " + ", ".join(nodes.taint_words(taint) for taint in taints))
     if "SELECTOR_MISMATCH" in one.fixed:

@@ -111,11 +111,20 @@ class Outlook(msgspec.Struct, frozen=True):
     """What the estimate rests on, or why there is none."""
 
 
+class Link(msgspec.Struct, frozen=True):
+    """One cause of a chain, and the next one stands behind it."""
+
+    code: str
+    message: str
+    evidence: tuple[str, ...] = ()
+
+
 class Diagnosis(msgspec.Struct, frozen=True):
     """The answer."""
 
     subject: str
     code: str
+    """The deepest cause that the evidence carries: the code of the chain's last link."""
     contributing: tuple[str, ...]
     headline: str
     is_wait: bool = False
@@ -126,5 +135,10 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """Where it waits for others, and nothing is wrong."""
     patches: tuple[Patch, ...] = ()
     missing_evidence: tuple[Missing, ...] = ()
+    chain: tuple[Link, ...] = ()
+    """From what the scheduler says to what stands behind it. Where the engine holds the subject, the first link is that
+    hold: its code is the one of `windlass plan`, of the pod's condition, of the event and of the metric."""
+    confidence: str = "high"
+    """`low` where evidence is missing that could show another cause."""
     configuration: UsedConfiguration = UsedConfiguration()
     """What the engine was configured with for this answer."""

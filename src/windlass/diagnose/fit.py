@@ -6,25 +6,28 @@ one that a patch would make, is asked about on the same snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
 
 from windlass import jit
-from windlass.cluster.delta import Put
-from windlass.cluster.store import Store
 from windlass.engine import EngineConfig, Memo
+from windlass.model.configuration import Settings
 from windlass.model.errors import InputError
 from windlass.model.node import Node
 from windlass.model.pod import Pod
-from windlass.model.priority import with_priorities
 from windlass.model.reasons import FIRST_RESOURCE_BIT, Reason, insufficient, reason_of_bit
 from windlass.model.requests import node_quantities
+from windlass.placement.empty import EmptyCluster
+from windlass.placement.explain.codes import GPU_FULL
+from windlass.placement.explain.refusals import cause_on_nodes
 from windlass.placement.filters import pod_holds
+from windlass.placement.gang import Part
 from windlass.placement.mix import WorkloadMix
 from windlass.placement.overlay import Overlay
 from windlass.placement.policies import PlacementConfig, make_rule
+from windlass.planner import engine_snapshot
 
 SMALL = 300
 """Nodes up to which plain Python is quicker than loading the compiled kernels."""
@@ -47,12 +50,8 @@ class NodeFit(msgspec.Struct, frozen=True):
 class Fit:
     """A cluster to try pods on."""
 
-    def __init__(self, objects: Iterable[object], now: int) -> None:
-        store = Store()
-        # Nodes last: devices are then worked out once for all pods of a node.
-        things = with_priorities(objects)
-        store.apply(Put(thing) for thing in sorted(things, key=lambda thing: isinstance(thing, Node)))
-        self.snapshot = store.snapshot(now)
+    def __init__(self, objects: Sequence[object], now: int, settings: Settings | None = None) -> None:
+        self.snapshot = engine_snapshot(objects, settings or Settings(), now)
         table = Memo().table(self.snapshot, CONFIG, WorkloadMix())
         rule = make_rule(CONFIG.placement, self.snapshot.state)
         with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
@@ -74,6 +73,15 @@ class Fit:
         why, _ = self._why(pod)
         names = self.snapshot.facts.names
         return [names[row] for row in np.flatnonzero(why == 0).tolist()]
+
+    def cause(self, pod: Pod, count: int = 1) -> str:
+        """The engine's cause for so many pods of this kind that find no node together; by the engine's own rule."""
+        self._row(pod)  # refuses what no node of the cluster knows
+        part = Part("main", count, pod, self.snapshot.shapes.of(pod)[0])
+        everywhere = np.ones(self.snapshot.facts.size, dtype=np.bool_)
+        with np.errstate(over="ignore"):
+            empty = EmptyCluster(self._overlay)
+            return cause_on_nodes(self._overlay, [part], everywhere, GPU_FULL, empty)
 
     def place_all(self, pods: Iterable[Pod]) -> int:
         """How many of the pods, in order, find a place together; nothing is left behind."""

@@ -13,7 +13,7 @@ from windlass.diagnose.fit import Fit, NodeFit, quantities
 from windlass.model.node import Node, Taint
 from windlass.model.pod import Pod
 from windlass.model.requests import format_amount, is_extended, pod_requests
-from windlass.model.taints import HARD_EFFECTS, tolerates
+from windlass.model.taints import HARD_EFFECTS, LIFECYCLE_TAINTS, tolerates
 
 GPU_LABELS = (
     "nvidia.com/gpu.present",
@@ -36,20 +36,6 @@ GPU_MACHINES = re.compile(
 )
 """Machine types with GPUs, as the clouds name them."""
 MACHINE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
-DISK_PRESSURE = "node.kubernetes.io/disk-pressure"
-LIFECYCLE_TAINTS = (
-    "node.kubernetes.io/not-ready",
-    "node.kubernetes.io/unreachable",
-    "node.kubernetes.io/unschedulable",
-    "node.kubernetes.io/network-unavailable",
-    "node.kubernetes.io/out-of-service",
-    "node.kubernetes.io/memory-pressure",
-    "node.kubernetes.io/pid-pressure",
-    "node.cloudprovider.kubernetes.io/uninitialized",
-    "node.cloudprovider.kubernetes.io/shutdown",
-    "ToBeDeletedByClusterAutoscaler",
-)
-"""Taints that say that the node is not well or is going, not who may use it."""
 
 
 def accelerators(requests: Mapping[str, int]) -> dict[str, int]:

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import cached_property
 
-import msgspec
-
 from windlass.cluster.snapshot import Snapshot
 from windlass.diagnose.finding import Finding, Outlook
 from windlass.diagnose.vocabulary import CAUSES
-from windlass.engine import decide
+from windlass.engine import decide_first
 from windlass.model.configuration import Settings
 from windlass.model.decision import Hold
 from windlass.model.errors import InputError
@@ -23,7 +21,7 @@ from windlass.model.pod import Pod
 from windlass.model.requests import is_extended, pod_requests
 from windlass.model.times import timestamp_of
 from windlass.model.workload import Workload
-from windlass.placement.explain.advisor import MOST_EXPLAINED
+from windlass.placement.explain.advisor import MOST_EXPLAINED, Advisor
 from windlass.planner import engine_config
 from windlass.queueing.order import order
 
@@ -53,9 +51,18 @@ class EngineView:
         self._snapshot, self._settings, self._now = snapshot, settings, now
 
     @cached_property
+    def _decided(self) -> tuple[Plan, Advisor | None]:
+        return decide_first(self._snapshot, engine_config(self._settings), self._now)
+
+    @property
     def _plan(self) -> Plan:
-        config = msgspec.structs.replace(engine_config(self._settings), explain=MOST_EXPLAINED)
-        return decide(self._snapshot, config, self._now)
+        return self._decided[0]
+
+    @cached_property
+    def _explained(self) -> Plan:
+        """The same plan with its first holds explained: only where somebody asks, since that takes longer."""
+        plan, advisor = self._decided
+        return plan if advisor is None else advisor.explain(plan, MOST_EXPLAINED)
 
     def knows_ends(self) -> bool:
         """Whether any end of running work is known, so that a start can be estimated at all."""
@@ -89,9 +96,12 @@ class EngineView:
     def hold_of(self, keys: Collection[str]) -> Hold | None:
         """The hold of the first of these workloads that is held, with what would help."""
         place = next((self._places[key] for key in keys if key in self._places), None)
-        if place is None:
-            return None
-        return self._plan.holds[place]
+        return None if place is None else self._explained.holds[place]
+
+    def code_of(self, keys: Collection[str]) -> Hold | None:
+        """The same, as it was decided: its code, and no more worked out."""
+        place = next((self._places[key] for key in keys if key in self._places), None)
+        return None if place is None else self._plan.holds[place]
 
     def starts(self, keys: Collection[str]) -> bool:
         """Whether the engine would start one of them now."""

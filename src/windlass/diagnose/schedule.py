@@ -1,12 +1,11 @@
-"""Why no node takes a pod: the engine's reasons for every node, weighed into one cause.
+"""Why no node takes a pod: the engine's cause, with the nodes that show it, and what is known beside it.
 
-Fed by `why` with the pods that wait and the `Fit` of the cluster. A node that has no such device at all was never a
-candidate; of the candidates those count most that lack the least.
+Fed by `why` with the pods that wait and the `Fit` of the cluster. Which cause it is says the engine's own rule
+(`placement.explain.cause`); here it is put into words with names and numbers, and looked behind where nodes show more
+than the engine counts: devices that are ill, CPU that pods without GPUs use.
 """
 
 from __future__ import annotations
-
-from collections import Counter
 
 import msgspec
 
@@ -17,25 +16,13 @@ from windlass.diagnose.fit import Fit, NodeFit, quantities
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.requests import format_amount, pod_requests
+from windlass.model.taints import DISK_PRESSURE, taint_code
+from windlass.placement.explain.cause import ORDER, rank
+from windlass.placement.explain.refusals import TOO_SMALL
 
-ORDER = (
-    "NODE_UNSCHEDULABLE",
-    "TAINT_NOT_TOLERATED",
-    "POD_AFFINITY_CONFLICT",
-    "POD_SPREAD_CONFLICT",
-    "STORAGE_INSUFFICIENT",
-    "HOST_PORT_CONFLICT",
-    "DEVICE_UNHEALTHY",
-    "POD_COUNT_LIMIT",
-    "EPHEMERAL_STORAGE",
-    "CPU_MEM_INSUFFICIENT",
-    "REQUEST_EXCEEDS_CLUSTER",
-    "GPU_FULL",
-    "GPU_FRAGMENTED",
-    "NODE_NOT_UNDERSTOOD",
-    "SELECTOR_MISMATCH",
-)
-"""Among causes that stand alone on a node each, the one to name first. A selector means to exclude: it is last."""
+OF_GPUS = ("GPU_FULL", "GPU_FRAGMENTED")
+OF_DEVICES = (*OF_GPUS, "REQUEST_EXCEEDS_CLUSTER", "RESOURCE_NAME_MISMATCH", "DEVICE_UNHEALTHY")
+"""Causes behind which devices may stand that are ill."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -99,13 +86,17 @@ def _causes(node: Node, found: NodeFit, pod: Pod) -> tuple[tuple[str, ...], tupl
     room: list[str] = []
     for reason in found.reasons:
         if reason.name == "TAINT":
-            fixed += [_taint_code(taint.key) for taint in nodes.blocking_taints(node, pod)]
+            fixed += [taint_code(taint.key) for taint in nodes.blocking_taints(node, pod)]
         elif reason.kube.startswith(("Insufficient ", "Too many pods")) or reason.name in _INSIDE_A_GPU:
             room.append(reason.code)
         else:
             fixed.append(reason.code)
     for name, lacking in found.too_small.items():
-        fixed.append("DEVICE_UNHEALTHY" if nodes.unhealthy(node, name) >= lacking else _too_small_code(name))
+        fixed.append(
+            "DEVICE_UNHEALTHY"
+            if nodes.unhealthy(node, name) >= lacking
+            else TOO_SMALL.get(name, "REQUEST_EXCEEDS_CLUSTER")
+        )
     if (
         fixed
         and "SELECTOR_MISMATCH" not in fixed
@@ -119,60 +110,58 @@ def _causes(node: Node, found: NodeFit, pod: Pod) -> tuple[tuple[str, ...], tupl
 _INSIDE_A_GPU = ("GPU_DEVICE_ROOM", "MIG_NO_ROOM", "GPU_ISLAND", "GPU_UNHEALTHY")
 
 
-def _taint_code(key: str) -> str:
-    if key == nodes.DISK_PRESSURE:
-        return "EPHEMERAL_STORAGE"
-    return "NODE_UNSCHEDULABLE" if key in nodes.LIFECYCLE_TAINTS else "TAINT_NOT_TOLERATED"
-
-
-def _too_small_code(resource: str) -> str:
-    if resource in ("cpu", "memory"):
-        return "CPU_MEM_INSUFFICIENT"
-    if resource == "pods":
-        return "POD_COUNT_LIMIT"
-    return "EPHEMERAL_STORAGE" if resource == "ephemeral-storage" else "REQUEST_EXCEEDS_CLUSTER"
-
-
 def weigh(evidence: Evidence, fit: Fit, seen: Scheduling) -> Finding | None:
-    """The cause, or None where a node would take the pod, or where no node could be a candidate."""
+    """The engine's cause with what its nodes show beside it, or what stands behind it; None where a node would take
+    the pod, or where no node could be a candidate."""
     if seen.feasible or not seen.candidates:
         return None
-    hopeful = [one for one in seen.candidates if not one.fixed]
     variant = _product_variant(seen)
     if variant is not None:
         return variant
+    code = fit.cause(seen.pod, seen.count)
+    sick = _sick(fit, seen)
+    if sick and code in OF_DEVICES:
+        return _unhealthy(sick, _device(seen)[0], _others(seen))
+    if code in OF_GPUS:
+        return _full(fit, seen, code)
+    hopeful = [one for one in seen.candidates if not one.fixed and code in one.room]
     if hopeful:
-        return _full(evidence, fit, seen, hopeful)
-    return _refused(seen)
+        return _taken_by_others(evidence, seen, hopeful, code)
+    return _refused(seen, code)
 
 
 # Nodes that would do if they were emptier
 
 
-def _full(evidence: Evidence, fit: Fit, seen: Scheduling, hopeful: list[Candidate]) -> Finding:
-    with_devices = [one for one in hopeful if not any(name in one.fit.short for name in seen.devices)]
-    with_devices = [one for one in with_devices if not set(one.room) & {"GPU_FULL", "GPU_FRAGMENTED"}]
-    others = _others(seen)
-    if with_devices:
-        return _taken_by_others(evidence, seen, with_devices, others)
-    name, need = max(seen.devices.items(), key=lambda pair: pair[1], default=("", 0))
-    if not name:
-        return _taken_by_others(evidence, seen, hopeful, others)
+def _device(seen: Scheduling) -> tuple[str, int]:
+    return max(seen.devices.items(), key=lambda pair: pair[1], default=("", 0))
+
+
+def _sick(fit: Fit, seen: Scheduling) -> list[Candidate]:
+    """Nodes that would have enough if all their devices were well, by their capacity: the engine counts only what is
+    allocatable."""
+    name, need = _device(seen)
+    return [
+        one
+        for one in seen.candidates
+        if set(one.fixed) <= {"DEVICE_UNHEALTHY"}
+        and nodes.unhealthy(one.node, name)
+        and fit.free(one.node.name, name) + nodes.unhealthy(one.node, name) >= need
+    ]
+
+
+def _full(fit: Fit, seen: Scheduling, code: str) -> Finding:
+    name, need = _device(seen)
+    hopeful = [one for one in seen.candidates if not one.fixed]
     free = {one.node.name: max(0, fit.free(one.node.name, name)) for one in hopeful}
-    sick = [one for one in hopeful if fit.free(one.node.name, name) + nodes.unhealthy(one.node, name) >= need]
-    sick = [one for one in sick if nodes.unhealthy(one.node, name)]
-    if sick:
-        return _unhealthy(sick, name, others)
-    total, most = sum(free.values()), max(free.values(), default=0)
-    wanted = need * seen.count
-    codes = Counter(code for one in hopeful for code in one.room)
-    if total >= wanted and (most < need or seen.count > 1):
+    total, most, wanted = sum(free.values()), max(free.values(), default=0), need * seen.count
+    if code == "GPU_FULL":
+        said = f"all {name} that would do are in use: {total} free on {len(hopeful)} node(s), {wanted} needed"
+    elif total >= wanted:
         said = f"{total} {name} are free, but at most {most} on one node, and each of {seen.count} pod(s) needs {need}"
-        return Finding("GPU_FRAGMENTED", said, _free_words(free, name), others)
-    if codes["GPU_FRAGMENTED"] and not codes["GPU_FULL"]:
-        return Finding("GPU_FRAGMENTED", "no GPU has room for the MIG profile where it may start", (), others)
-    said = f"all {name} that would do are in use: {total} free on {len(hopeful)} node(s), {wanted} needed"
-    return Finding("GPU_FULL", said, _free_words(free, name), others)
+    else:
+        said = "no GPU has room for the MIG profile where it may start"
+    return Finding(code, said, _free_words(free, name), _others(seen))
 
 
 def _free_words(free: dict[str, int], name: str) -> tuple[str, ...]:
@@ -197,18 +186,15 @@ def _unhealthy(sick: list[Candidate], name: str, others: tuple[str, ...]) -> Fin
     return Finding("DEVICE_UNHEALTHY", said, (), others, remedy)
 
 
-def _taken_by_others(
-    evidence: Evidence, seen: Scheduling, near: list[Candidate], others: tuple[str, ...]
-) -> Finding:
-    """The devices would do; something else of the node is used up."""
+def _taken_by_others(evidence: Evidence, seen: Scheduling, near: list[Candidate], code: str) -> Finding:
+    """Something of the nodes other than devices is used up."""
     best = min(near, key=lambda one: (len(one.fit.short), sum(one.fit.short.values()), one.node.name))
     short = {name: amount for name, amount in best.fit.short.items() if name not in seen.devices}
+    others = _others(seen)
     if not short:
-        code = min(best.room, key=_rank, default="GPU_FULL")
         return Finding(code, contributing=others)
     name = next(iter(short))
     what = ", ".join(f"{format_amount(one, amount)} {one}" for one, amount in short.items())
-    code = _too_small_code(name) if name in ("pods", "ephemeral-storage") else "CPU_MEM_INSUFFICIENT"
     if code == "CPU_MEM_INSUFFICIENT" and seen.devices and _by_strangers(evidence, best, name) >= short[name]:
         said = f"GPUs are free on {best.node.name}, but pods without GPUs use its {name}; {what} more needed"
         return Finding("GPU_STRANDED", said, contributing=others)
@@ -236,26 +222,21 @@ def _others(seen: Scheduling) -> tuple[str, ...]:
     with_room = [one for one in seen.candidates if one.fixed and not one.fit.short]
     downs = [one for one in seen.candidates if "NODE_UNSCHEDULABLE" in one.fixed]
     codes = [code for one in [*with_room, *downs] for code in one.fixed if code in ORDER]
-    return tuple(sorted(set(codes), key=_rank))
+    return tuple(sorted(set(codes), key=rank))
 
 
 # Nodes that would not do however empty they were
 
 
-def _refused(seen: Scheduling) -> Finding:
-    fewest = min(len(set(one.fixed)) for one in seen.candidates)
-    nearest = [one for one in seen.candidates if len(set(one.fixed)) == fewest]
-    with_room = [one for one in nearest if not one.fit.short or set(one.fit.short) <= set(one.fit.too_small)]
-    near = with_room or nearest
-    code = min((code for one in near for code in one.fixed), key=_rank)
-    example = next(one for one in near if code in one.fixed)
+def _refused(seen: Scheduling, code: str) -> Finding:
+    def distance(one: Candidate) -> tuple[bool, int, bool]:
+        has_room = not one.fit.short or set(one.fit.short) <= set(one.fit.too_small)
+        return code not in (*one.fixed, *one.room), len(set(one.fixed)), not has_room
+
+    example = min(seen.candidates, key=distance)
     elsewhere = {code for one in seen.candidates for code in (*one.fixed, *one.room)} - {"GPU_FULL"}
-    others = tuple(sorted({*example.fixed, *example.room, *elsewhere} - {code}, key=_rank))
+    others = tuple(sorted({*example.fixed, *example.room, *elsewhere} - {code}, key=rank))
     return Finding(code, _words(code, example, seen), (), others, _remedy(code, example, seen))
-
-
-def _rank(code: str) -> int:
-    return ORDER.index(code) if code in ORDER else len(ORDER)
 
 
 def _words(code: str, example: Candidate, seen: Scheduling) -> str:
@@ -271,9 +252,7 @@ def _words(code: str, example: Candidate, seen: Scheduling) -> str:
     if code == "DEVICE_UNHEALTHY":
         sick = {name: nodes.unhealthy(example.node, name) for name in seen.devices}
         return f"node {node} has {', '.join(f'{count} unhealthy {name}' for name, count in sick.items())}"
-    if code == "EPHEMERAL_STORAGE" and any(
-        one.key == nodes.DISK_PRESSURE for one in example.node.spec.taints
-    ):
+    if code == "EPHEMERAL_STORAGE" and any(one.key == DISK_PRESSURE for one in example.node.spec.taints):
         return f"node {node} is short of disk and takes no new pods"
     if code in ("REQUEST_EXCEEDS_CLUSTER", "CPU_MEM_INSUFFICIENT"):
         what = ", ".join(

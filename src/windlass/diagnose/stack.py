@@ -16,6 +16,7 @@ from windlass.diagnose.smi import with_sentences
 from windlass.diagnose.subject import template_pods
 from windlass.model.node import Node
 from windlass.model.pod import Pod
+from windlass.model.taints import LIFECYCLE_TAINTS
 from windlass.model.times import seconds_of
 
 YOUNG = 600
@@ -218,7 +219,7 @@ def kept_off(daemon: Item, node: Node) -> str:
     misses = nodes.selector_misses(node, pod)
     if misses:
         return f"label {misses[0]}"
-    taints = [one for one in nodes.blocking_taints(node, pod) if one.key not in nodes.LIFECYCLE_TAINTS]
+    taints = [one for one in nodes.blocking_taints(node, pod) if one.key not in LIFECYCLE_TAINTS]
     return f"taint {nodes.taint_words(taints[0])} is not tolerated" if taints else ""
 
 

@@ -39,20 +39,20 @@ class WhatIf:
     @cached_property
     def fit(self) -> Fit:
         """The cluster as it is, to try pods on."""
-        return Fit(self.evidence.objects, self.now)
+        return Fit(self.evidence.objects, self.now, self.settings)
 
     @cached_property
     def fit_without_own(self) -> Fit:
         """The cluster without the subject's own pods: where they would go if they were made anew."""
         own = {id(pod.value) for pod in self.subject.pods}
-        return Fit([one for one in self.evidence.objects if id(one) not in own], self.now)
+        return Fit([one for one in self.evidence.objects if id(one) not in own], self.now, self.settings)
 
     def fit_with(self, nodes: Mapping[str, Node]) -> Fit:
         """The cluster with some nodes as they might be."""
         objects = [
             nodes.get(one.name, one) if isinstance(one, Node) else one for one in self.evidence.objects
         ]
-        return Fit(objects, self.now)
+        return Fit(objects, self.now, self.settings)
 
     def starts_with(self, item: Item, data: dict[str, Any]) -> bool:
         """Whether the engine would start the subject if the object were written so."""
@@ -61,7 +61,7 @@ class WhatIf:
         except InputError:
             return False
         objects = [value if one is item.value else one for one in self.evidence.objects]
-        view = EngineView(Fit(objects, self.now).snapshot, self.settings, self.now)
+        view = EngineView(Fit(objects, self.now, self.settings).snapshot, self.settings, self.now)
         return view.starts(self._keys)
 
     @cached_property
@@ -81,6 +81,16 @@ class WhatIf:
             return self.engine.hold_of(self._keys) if self.evidence.nodes else None
         except InputError:
             return None  # something else that waits can't be read; what is asked about has been judged
+
+    @cached_property
+    def held(self) -> Hold | None:
+        """The same hold as it was decided, where anything of the subject waits: the first link of every chain."""
+        if not self.evidence.nodes or (self.subject.pods and not self.subject.pending):
+            return None
+        try:
+            return self.engine.code_of(self._keys)
+        except InputError:
+            return None
 
     @cached_property
     def _keys(self) -> list[str]:

@@ -15,7 +15,7 @@ import msgspec
 from windlass.diagnose import autoscale, behind, gang, queue, refusal, schedule, start, tree
 from windlass.diagnose.claims import claim_finding
 from windlass.diagnose.evidence import Evidence, Item
-from windlass.diagnose.finding import Diagnosis, Finding, Missing, NodeAccount, Outlook, Patch
+from windlass.diagnose.finding import Diagnosis, Finding, Link, Missing, NodeAccount, Outlook, Patch
 from windlass.diagnose.holders import gpu_holders
 from windlass.diagnose.nodes import is_lost
 from windlass.diagnose.outlook import engine_finding, held_finding
@@ -64,7 +64,7 @@ class Inquiry(WhatIf):
 
     def diagnosis(self) -> Diagnosis:
         answer = self._answer()
-        finding, seen = answer.finding, answer.seen
+        finding, seen = self._not_less_than_the_engine(answer.finding), answer.seen
         accounts: tuple[NodeAccount, ...] = (
             schedule.accounts(self.fit, seen, finding.code) if seen is not None else ()
         )
@@ -82,8 +82,32 @@ class Inquiry(WhatIf):
             outlook=self._outlook(finding),
             patches=answer.patches,
             missing_evidence=(*finding.missing, *self._hidden()),
+            chain=self._chain(finding),
+            confidence=self._confidence(finding),
             configuration=self.configuration.used,
         )
+
+    def _not_less_than_the_engine(self, finding: Finding) -> Finding:
+        """Where the engine holds it, there is a cause, even if nothing was found that stands behind it; unless all
+        that the engine says is that it can't judge."""
+        if finding.code not in ("NONE", "UNKNOWN") or self.held is None:
+            return finding
+        if self.held.verdict.code not in CAUSES or self.held.verdict.code == "NOT_IMPLEMENTED":
+            return finding
+        return held_finding(self.held) or engine_finding(self.held)
+
+    def _chain(self, finding: Finding) -> tuple[Link, ...]:
+        deepest = Link(finding.code, finding.said, finding.evidence)
+        hold = self.held
+        if hold is None:
+            return (deepest,)
+        said = hold.verdict.message
+        if hold.verdict.code == finding.code:
+            return (Link(finding.code, said, finding.evidence),)
+        return (Link(hold.verdict.code, said), deepest)
+
+    def _confidence(self, finding: Finding) -> str:
+        return "low" if finding.code == "UNKNOWN" or finding.missing or self._hidden() else "high"
 
     def _outlook(self, finding: Finding) -> Outlook | None:
         """When it may start, where it waits for others to end and nothing is wrong."""

@@ -27,7 +27,7 @@ def group(*fixed: str, lacks: tuple[str, ...] = (), holds: int = 1) -> NodeGroup
         # No node that it may use would ever do.
         (1, [group(TAINT)], TAINT),
         (1, [group(TAINT, lacks=(FULL,))], TAINT),
-        (1, [group(TOO_LARGE, holds=0), group(TAINT)], TAINT),
+        (1, [group(TOO_LARGE), group(TAINT)], TAINT),
         # Of several rules that would each do, the one without which it would start now; a selector last.
         (1, [group(CORDON, lacks=(FULL,)), group(TAINT)], TAINT),
         (1, [group(SELECTOR), group(TAINT)], TAINT),
@@ -42,9 +42,11 @@ def group(*fixed: str, lacks: tuple[str, ...] = (), holds: int = 1) -> NodeGroup
         (1, [group(lacks=(FULL,)), group(lacks=(CPU,))], CPU),
         (1, [group(lacks=(CPU, FULL))], FULL),
         (1, [group(lacks=("DEVICE_UNHEALTHY",)), group(lacks=(FULL,))], "DEVICE_UNHEALTHY"),
+        # A selector that means nodes which are too small.
+        (1, [group(CPU), group(SELECTOR)], CPU),
         # Too small, all of them.
-        (1, [group(TOO_LARGE, holds=0), group(TAINT, TOO_LARGE, holds=0)], TOO_LARGE),
-        (1, [group(CPU, holds=0)], CPU),
+        (1, [group(TOO_LARGE), group(TAINT, TOO_LARGE)], TOO_LARGE),
+        (1, [group(CPU)], CPU),
         # Nothing that could be the place.
         (1, [], "literal"),
     ],

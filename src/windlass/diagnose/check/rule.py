@@ -73,7 +73,11 @@ class Around:
 
     @cached_property
     def fit(self) -> Fit | None:
-        return Fit(self.evidence.objects, self.now) if self.evidence is not None and self.nodes else None
+        return (
+            Fit(self.evidence.objects, self.now, self.settings)
+            if self.evidence is not None and self.nodes
+            else None
+        )
 
     @cached_property
     def images(self) -> dict[str, dict[str, int]]:

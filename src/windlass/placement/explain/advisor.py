@@ -6,13 +6,12 @@ everything else, for the first holds of a plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from windlass.cluster.facts import Bools
 from windlass.cluster.pods import UNREADABLE
 from windlass.model.decision import Hold
 from windlass.model.errors import InputError
@@ -23,12 +22,11 @@ from windlass.model.workload import Workload
 from windlass.placement.empty import TOO_LARGE, EmptyCluster
 from windlass.placement.explain.aftermath import Aftermath
 from windlass.placement.explain.case import Case
-from windlass.placement.explain.cause import cause_of
 from windlass.placement.explain.changes import changes_of
-from windlass.placement.explain.codes import GPU_FRAGMENTED, GPU_FULL, GpuSums
+from windlass.placement.explain.codes import GPU_FRAGMENTED, GPU_FULL
 from windlass.placement.explain.limits import exceeds_quota, limits_of
 from windlass.placement.explain.offers import Offers
-from windlass.placement.explain.refusals import is_unknown, node_groups, tightest
+from windlass.placement.explain.refusals import cause_on_nodes
 from windlass.placement.explain.relief import relief_of
 from windlass.placement.explain.remedies import remedy_of
 from windlass.placement.explain.trials import Budget
@@ -46,7 +44,6 @@ NOT_ITS_REQUEST = frozenset(
     | {reason.code for reason in POD_REASONS if reason is not RESERVED_FOR_OTHERS}
 )
 """Codes of holds that no other request and nobody's end lifts."""
-NO_SUCH_RESOURCE = "RESOURCE_NAME_MISMATCH"
 STORAGE = "STORAGE_INSUFFICIENT"
 ABOUT_NODES = frozenset(
     {reason.code for reason in NODE_REASONS}
@@ -99,7 +96,7 @@ class Advisor:
             pod = self._overlay.snapshot.pods.objects[row]
             part = Part("main", 1, pod, self._overlay.snapshot.shapes[number])
             everywhere = np.ones(verdict.nodes, dtype=np.bool_)
-            known = self._cause([part], everywhere, verdict.code)
+            known = cause_on_nodes(self._overlay, [part], everywhere, verdict.code, self._empty)
             if not needs_neighbours(pod):
                 self._by_shape[number, verdict.code] = known
         return replace(verdict, code=known)
@@ -123,21 +120,10 @@ class Advisor:
         asked = (literal, piece.namespace, piece.queue, *((part.shape.key, part.count) for part in parts))
         known = self._by_request.get(asked)
         if known is None or any(needs_neighbours(part.pod) for part in parts):
-            known = self._cause(parts, self._after.nodes_of_queue(piece), literal)
+            among = self._after.nodes_of_queue(piece)
+            known = cause_on_nodes(self._overlay, parts, among, literal, self._empty)
             self._by_request[asked] = known
         return known
-
-    def _cause(self, parts: Sequence[Part], among: Bools, literal: str) -> str:
-        overlay = self._overlay
-        part = tightest(overlay, [part for part in parts if part.count])
-        found = literal
-        if part is not None and is_unknown(overlay, part):
-            found = NO_SUCH_RESOURCE
-        elif part is not None:
-            found = cause_of(literal, part.count, node_groups(overlay, part, among, self._empty))
-        if found == GPU_FULL and GpuSums(overlay, parts, among).are_fragmented:
-            found = GPU_FRAGMENTED
-        return found
 
     # What would help
 

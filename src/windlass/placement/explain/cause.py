@@ -9,9 +9,8 @@ cause is what would have to change:
    further nodes: rules there are meant. What room lacks is read off the node that lacks the least; a node that has the
    GPUs and lacks CPU tells more than one without free GPUs. Where some pods of a gang find a node, what the next one
    lacks is what the decision itself came to.
-3. Where they would not, a rule binds: the smallest set of rules without which it would fit; of several, the set that
-   would let it start now. A selector is meant to exclude, so it is named last.
-4. Where it would not fit without any rule either, the nodes are too small.
+3. Where they would not, a rule binds, or the size of the request: the smallest set of those without which it would
+   fit; of several, one without which it would start now. A selector is meant to exclude, so it is named last.
 """
 
 from __future__ import annotations
@@ -53,7 +52,8 @@ class NodeGroup(msgspec.Struct, frozen=True):
     lacks: tuple[str, ...]
     """Codes of what freed room would cure."""
     holds: int = 1
-    """Pods of this kind that the nodes would hold if they were empty and no rule kept the pods off."""
+    """Pods of this kind that the nodes would hold if they were empty and no rule kept the pods off; of nodes that are
+    too small, at least one if the request were smaller."""
 
 
 def cause_of(literal: str, wanted: int, groups: Sequence[NodeGroup]) -> str:
@@ -63,7 +63,7 @@ def cause_of(literal: str, wanted: int, groups: Sequence[NodeGroup]) -> str:
     allowed = [one for one in groups if not one.fixed]
     if _held(allowed) >= wanted:
         return _of_room(literal, allowed)
-    return _rule_that_binds(wanted, groups) or _nearest(groups)
+    return _rule_that_binds(wanted, groups)
 
 
 def _of_room(literal: str, allowed: Sequence[NodeGroup]) -> str:
@@ -77,28 +77,18 @@ def _of_room(literal: str, allowed: Sequence[NodeGroup]) -> str:
 
 
 def _rule_that_binds(wanted: int, groups: Sequence[NodeGroup]) -> str:
-    """Of the smallest sets of rules without which it would fit, the one to name first; empty where none is enough."""
-    rules = sorted({code for one in groups if one.holds for code in one.fixed}, key=rank)
+    """Of the smallest sets of rules and sizes without which it would fit, the one to name first."""
+    rules = sorted({code for one in groups for code in one.fixed}, key=rank)
     for size in range(1, MOST_RULES + 1):
         enough = [
             (lifted, inside)
             for lifted in combinations(rules, size)
-            if _held(inside := [one for one in groups if one.holds and set(one.fixed) <= set(lifted)])
-            >= wanted
+            if _held(inside := [one for one in groups if set(one.fixed) <= set(lifted)]) >= wanted
         ]
-        starts = [lifted for lifted, inside in enough if _held([one for one in inside if not one.lacks])]
+        starts = [lifted for lifted, inside in enough if any(one.fixed and not one.lacks for one in inside)]
         for lifted in starts or [lifted for lifted, _ in enough]:
             return lifted[0]
-    return ""
-
-
-def _nearest(groups: Sequence[NodeGroup]) -> str:
-    """It is too large, or too much stands against it: by the node with the fewest reasons."""
-    fixed = [one.fixed for one in groups if one.fixed]
-    fewest = min(map(len, fixed), default=0)
-    return min(
-        (code for codes in fixed if len(codes) == fewest for code in codes), key=rank, default=TOO_LARGE
-    )
+    return TOO_LARGE
 
 
 def rank(code: str) -> int:

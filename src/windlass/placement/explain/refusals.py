@@ -1,7 +1,7 @@
 """What all nodes say to one kind of pod, as the groups that `cause` weighs: who refuses for what, who could hold it.
 
-Read from the decision's own overlay by `advisor`. Nothing is tried and nothing placed: a few passes over the columns,
-once for all pods of one shape.
+`advisor` asks on the decision's own overlay, `diagnose` about pods that don't exist yet on one of its own. Nothing is
+tried and nothing placed: a few passes over the columns, once for all pods of one shape.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from windlass.model.reasons import (
 from windlass.model.requests import is_extended
 from windlass.model.taints import HARD_EFFECTS, taint_code, tolerates
 from windlass.placement.empty import EmptyCluster
-from windlass.placement.explain.cause import NodeGroup, rank
+from windlass.placement.explain.cause import OF_GPUS, TOO_LARGE, NodeGroup, cause_of, rank
+from windlass.placement.explain.codes import GPU_FRAGMENTED, GPU_FULL, GpuSums
 from windlass.placement.explain.space import Space
 from windlass.placement.gang import Part
 from windlass.placement.overlay import Overlay
 from windlass.placement.verdicts import bits_of, reason_of
 
+NO_SUCH_RESOURCE = "RESOURCE_NAME_MISMATCH"
 OF_ROOM = WHY_GPU_DEVICE_ROOM | WHY_MIG_NO_ROOM | WHY_GPU_ISLAND
 TOO_SMALL = {
     "cpu": "CPU_MEM_INSUFFICIENT",
@@ -39,7 +41,21 @@ TOO_SMALL = {
 """Resource of which a node has too little even when it is empty → code; of devices, the request is too large."""
 
 
-def tightest(overlay: Overlay, parts: Sequence[Part]) -> Part | None:
+def cause_on_nodes(
+    overlay: Overlay, parts: Sequence[Part], among: Bools, literal: str, empty: EmptyCluster
+) -> str:
+    """The cause of a hold of these pods, on the nodes as they are; `literal` is what the decision came to."""
+    part = _tightest(overlay, [part for part in parts if part.count])
+    if part is None:
+        return literal
+    if _is_unknown(overlay, part):
+        return NO_SUCH_RESOURCE
+    found = cause_of(literal, part.count, node_groups(overlay, part, among, empty))
+    is_in_pieces = found == GPU_FULL and GpuSums(overlay, parts, among).are_fragmented
+    return GPU_FRAGMENTED if is_in_pieces else found
+
+
+def _tightest(overlay: Overlay, parts: Sequence[Part]) -> Part | None:
     """The part that lacks most places now; of equals the first."""
     if len(parts) < 2:
         return parts[0] if parts else None
@@ -51,7 +67,7 @@ def node_groups(overlay: Overlay, part: Part, among: Bools, empty: EmptyCluster)
     row = overlay.table.row(part.shape, overlay.snapshot, part.pod)
     why, holds, small = overlay.reasons(part.pod, row), empty.sizes(part), _too_small(overlay, part)
     taints = np.where(why & np.uint64(WHY_TAINT), overlay.snapshot.facts.taint_set_codes, -1)
-    candidates = np.flatnonzero(among & has_devices(overlay, part))
+    candidates = np.flatnonzero(among & _has_devices(overlay, part))
     columns = np.stack([why.view(np.int64), taints.astype(np.int64), small], axis=1)[candidates]
     if not len(columns):
         return []
@@ -79,11 +95,12 @@ def _group(overlay: Overlay, part: Part, key: tuple[int, int, int], holds: int) 
             fixed |= _taint_codes(overlay, part, taints)
         else:
             fixed.add(reason_of(part.shape, bit).code)
-    for place in bits_of(small):
-        fixed.add(TOO_SMALL.get(part.shape.requests[place][0], "REQUEST_EXCEEDS_CLUSTER"))
+    sizes = {TOO_SMALL.get(part.shape.requests[place][0], TOO_LARGE) for place in bits_of(small)}
     if not holds and not small:
-        fixed.add("REQUEST_EXCEEDS_CLUSTER")  # its GPUs are too few, or of another kind
-    return NodeGroup(tuple(sorted(fixed, key=rank)), tuple(sorted(lacks, key=rank)), holds)
+        sizes.add(TOO_LARGE)  # its GPUs are too few, or of another kind
+    lacks -= sizes | (OF_GPUS if TOO_LARGE in sizes else set())  # that follows from it
+    fixed |= sizes
+    return NodeGroup(tuple(sorted(fixed, key=rank)), tuple(sorted(lacks, key=rank)), max(1, holds))
 
 
 def _taint_codes(overlay: Overlay, part: Part, taints: int) -> set[str]:
@@ -103,7 +120,7 @@ def _too_small(overlay: Overlay, part: Part) -> Ints:
     return found
 
 
-def has_devices(overlay: Overlay, part: Part) -> Bools:
+def _has_devices(overlay: Overlay, part: Part) -> Bools:
     """By node, whether it has some of every device that the part asks for."""
     state, resources = overlay.state, overlay.snapshot.resources
     found: Bools = np.ones(overlay.snapshot.facts.size, dtype=np.bool_)
@@ -117,7 +134,7 @@ def has_devices(overlay: Overlay, part: Part) -> Bools:
     return found
 
 
-def is_unknown(overlay: Overlay, part: Part) -> bool:
+def _is_unknown(overlay: Overlay, part: Part) -> bool:
     """Whether no node advertises a resource that the part asks for."""
     total, resources = overlay.state.total, overlay.snapshot.resources
     names = [name for name, amount in part.shape.requests if amount > 0 and is_extended(name)]
