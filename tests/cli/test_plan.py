@@ -55,8 +55,13 @@ NOT_EXPLAINED = {
     "relief": None,
     "changes": [],
     "moves": [],
-    "estimate": {"start": None, "ahead": 0, "basis": ""},
+    "estimate": {"start": None, "ahead": 0, "basis": "", "outlook": ""},
     "remedy": "",
+    "explained": False,
+    "nodes": 0,
+    "counts": [],
+    "nearest": [],
+    "detail": "",
 }
 DUMP = """\
 apiVersion: v1
@@ -135,7 +140,11 @@ def test_the_document_for_scripts() -> None:
             "decision": "bind",
             "pod": "eng/p",
             "node": "n1",
-            "devices": [{"index": 0}, {"index": 1, "milli": 500}, {"index": 2, "profile": "1g.10gb"}],
+            "devices": [
+                {"index": 0},
+                {"index": 1, "milli": 500},
+                {"index": 2, "profile": "1g.10gb", "start": 3},
+            ],
             "after": ["eng/low"],
         },
         {
@@ -145,6 +154,7 @@ def test_the_document_for_scripts() -> None:
             "message": QUOTA,
             "publicMessage": "the quota of its queue doesn't suffice now",
             **NOT_EXPLAINED,
+            "detail": QUOTA,
         },
         {
             "decision": "hold",
@@ -153,6 +163,8 @@ def test_the_document_for_scripts() -> None:
             "message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
             "publicMessage": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
             **NOT_EXPLAINED,
+            "nodes": 3,
+            "counts": [{"code": "GPU_FULL", "kube": "Insufficient nvidia.com/gpu", "nodes": 3}],
         },
     ]
     assert hold_message(PLAN.holds[0]) == QUOTA
@@ -202,10 +214,16 @@ def test_a_hold_with_everything_that_is_known_of_it() -> None:
             "before": "8",
             "after": "7",
             "loss": 125,
+            "publicText": "",
         }
     ]
     assert document["moves"] == [{"pod": "eng/small", "from": "n1", "to": "n2", "lostMilliSeconds": 5000}]
-    assert document["estimate"] == {"start": "2026-01-01T01:00:00Z", "ahead": 2, "basis": "planned"}
+    assert document["estimate"] == {
+        "start": "2026-01-01T01:00:00Z",
+        "ahead": 2,
+        "basis": "planned",
+        "outlook": "planned",
+    }
 
 
 @pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])

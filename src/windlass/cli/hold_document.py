@@ -1,6 +1,7 @@
 """A hold as scripts read it: the fields of the `Plan` document that say why something waits and what would help.
 
-`cli.plan_document` writes them, `cli.reference` documents them from these structs. Fields are only ever added.
+`cli.plan_document` writes and reads them, `cli.reference` documents them from these structs. Fields are only added.
+Everything that a verdict holds is in them, so that a plan can be read back; messages are made of the rest.
 """
 
 from __future__ import annotations
@@ -10,12 +11,32 @@ from typing import Any
 import msgspec
 
 from windlass.model.decision import Hold
-from windlass.model.times import timestamp_of
-from windlass.model.verdict import Change, Limit, MoveOffer, Relief, Verdict
+from windlass.model.times import seconds_of, timestamp_of
+from windlass.model.verdict import Change, Limit, MoveOffer, NearMiss, ReasonCount, Relief, Verdict
 
 
 class Document(msgspec.Struct, frozen=True, rename="camel"):
     """Base of the parts."""
+
+
+class HoldCount(Document, frozen=True):
+    """So many nodes refuse for this reason."""
+
+    code: str
+    kube: str
+    """kube-scheduler's wording."""
+    nodes: int
+
+
+class HoldNearMiss(Document, frozen=True):
+    """A node that almost fits."""
+
+    node: str
+    reasons: tuple[str, ...]
+    """kube-scheduler's wordings."""
+    lacks: dict[str, str]
+    """Resource → what it lacks, in the resource's own unit."""
+    free: dict[str, str]
 
 
 class HoldLimit(Document, frozen=True):
@@ -63,6 +84,8 @@ class HoldChange(Document, frozen=True):
     after: str
     loss: int
     """How much of the request is given up, in thousandths: the list is in this order."""
+    public_text: str = ""
+    """For the workload's owner, where the text says more than that one may read."""
 
 
 class HoldMove(Document, frozen=True):
@@ -84,6 +107,8 @@ class HoldEstimate(Document, frozen=True):
     """How many wait before it in its queue."""
     basis: str
     """What the start rests on, or why there is none."""
+    outlook: str = ""
+    """The same as far as it was planned; empty where nothing was."""
 
 
 class HoldDocument(Document, frozen=True):
@@ -109,9 +134,28 @@ class HoldDocument(Document, frozen=True):
     estimate: HoldEstimate
     remedy: str
     """What would lift it where neither the end of others nor another request does; else empty."""
+    explained: bool = False
+    """What binds it and what would help was worked out: for the first holds of a plan."""
+    nodes: int = 0
+    """Nodes that were looked at."""
+    counts: tuple[HoldCount, ...] = ()
+    """By reason, how many of them refuse."""
+    nearest: tuple[HoldNearMiss, ...] = ()
+    """Those that come nearest."""
+    detail: str = ""
+    """What holds it where no node was looked at: a gate, a claim, an object that can't be read."""
 
 
-STRUCTS = (HoldDocument, HoldLimit, HoldRelief, HoldChange, HoldMove, HoldEstimate)
+STRUCTS = (
+    HoldDocument,
+    HoldLimit,
+    HoldRelief,
+    HoldChange,
+    HoldMove,
+    HoldEstimate,
+    HoldCount,
+    HoldNearMiss,
+)
 
 
 def hold_document(hold: Hold) -> dict[str, Any]:
@@ -128,11 +172,45 @@ def hold_document(hold: Hold) -> dict[str, Any]:
         relief=None if verdict.relief is None else _relief(verdict.relief),
         changes=tuple(map(_change, verdict.changes)),
         moves=tuple(map(_move, verdict.moves)),
-        estimate=HoldEstimate(start, verdict.ahead, _basis(verdict)),
+        estimate=HoldEstimate(start, verdict.ahead, _basis(verdict), verdict.outlook),
         remedy=verdict.remedy,
+        explained=verdict.is_explained,
+        nodes=verdict.nodes,
+        counts=tuple(HoldCount(one.code, one.kube, one.nodes) for one in verdict.counts),
+        nearest=tuple(HoldNearMiss(**msgspec.structs.asdict(one)) for one in verdict.nearest),
+        detail=verdict.detail,
     )
     document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(made))
     return document
+
+
+def hold_of(document: dict[str, Any]) -> Hold:
+    """The hold that was written."""
+    read = msgspec.convert(document, HoldDocument)
+    estimate, relief = read.estimate, read.relief
+    verdict = Verdict(
+        code=read.code,
+        nodes=read.nodes,
+        counts=tuple(ReasonCount(one.code, one.kube, one.nodes) for one in read.counts),
+        nearest=tuple(NearMiss(**msgspec.structs.asdict(one)) for one in read.nearest),
+        detail=read.detail,
+        planned_start=None if estimate.start is None else seconds_of(estimate.start),
+        ahead=estimate.ahead,
+        outlook=estimate.outlook,
+        is_infeasible=read.infeasible,
+        limits=tuple(Limit(**msgspec.structs.asdict(one)) for one in read.limits),
+        relief=None if relief is None else _relief_of(relief),
+        changes=tuple(Change(**msgspec.structs.asdict(one)) for one in read.changes),
+        moves=tuple(MoveOffer(one.pod, one.from_, one.to, one.lost_milli_seconds) for one in read.moves),
+        remedy=read.remedy,
+        is_explained=read.explained,
+    )
+    return Hold(read.workload, verdict)
+
+
+def _relief_of(read: HoldRelief) -> Relief:
+    at = None if read.at is None else seconds_of(read.at)
+    return Relief(read.workloads, read.of, read.names, at, read.basis)
 
 
 def _basis(verdict: Verdict) -> str:
@@ -156,7 +234,7 @@ def _relief(one: Relief) -> HoldRelief:
 
 
 def _change(one: Change) -> HoldChange:
-    return HoldChange(one.kind, one.text, one.pod_set, one.before, one.after, one.loss)
+    return HoldChange(**msgspec.structs.asdict(one))
 
 
 def _move(one: MoveOffer) -> HoldMove:

@@ -1,18 +1,22 @@
 """A plan as people and scripts read it: the `Plan` document, and a table.
 
-`cli.plan_schedule` prints what comes out of here. Fields of the document are only ever added to.
+`cli.plan_schedule` prints what comes out of here. Fields of the document are only ever added to. `plan_of` reads a
+document back: it holds everything that the plan does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from windlass.cli.hold_document import hold_document
+import msgspec
+
+from windlass.cli.hold_document import hold_document, hold_of
 from windlass.dump.configuration import Configuration, UsedConfiguration
-from windlass.model.decision import Admit, Bind, Decision, DeviceGrant, Evict, Hold, Reserve
+from windlass.model.decision import Admit, AdmittedPodSet, Bind, Decision, DeviceGrant, Evict, Hold, Reserve
+from windlass.model.errors import InputError
 from windlass.model.plan import Plan
-from windlass.model.times import timestamp_of
+from windlass.model.times import seconds_of, timestamp_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -83,6 +87,40 @@ def decision_document(decision: Decision) -> dict[str, Any]:
             }
         case Hold():
             return hold_document(decision)
+
+
+def plan_of(document: Mapping[str, Any]) -> Plan:
+    """The plan that was written."""
+    kinds: dict[str, list[Any]] = {"evict": [], "admit": [], "bind": [], "reserve": [], "hold": []}
+    for one in document["decisions"]:
+        kinds[one["decision"]].append(decision_of(one))
+    return Plan(
+        binds=tuple(kinds["bind"]),
+        holds=tuple(kinds["hold"]),
+        admits=tuple(kinds["admit"]),
+        evicts=tuple(kinds["evict"]),
+        reserves=tuple(kinds["reserve"]),
+    )
+
+
+def decision_of(document: dict[str, Any]) -> Decision:
+    """The decision that `decision_document` wrote."""
+    match document:
+        case {"decision": "admit", "workload": workload, "kind": kind, "queue": queue, "after": after}:
+            pod_sets = msgspec.convert(document["podSets"], tuple[AdmittedPodSet, ...])
+            return Admit(workload, kind, queue, pod_sets, tuple(after))
+        case {"decision": "bind", "pod": pod, "node": node, "after": after}:
+            return Bind(
+                pod, node, msgspec.convert(document["devices"], tuple[DeviceGrant, ...]), tuple(after)
+            )
+        case {"decision": "evict", "workload": workload, "pods": pods, "reason": reason}:
+            return Evict(workload, tuple(pods), document["for"], reason)
+        case {"decision": "reserve", "workload": workload, "domain": domain, "until": until, "nodes": nodes}:
+            end = None if until is None else seconds_of(until)
+            return Reserve(workload, domain, seconds_of(document["from"]), end, nodes)
+        case {"decision": "hold"}:
+            return hold_of(document)
+    raise InputError(f"{document.get('decision')!r} is no decision", path="decisions")
 
 
 def hold_message(hold: Hold) -> str:
@@ -170,10 +208,12 @@ def _after_text(after: tuple[str, ...]) -> str:
 
 def device_document(grant: DeviceGrant) -> dict[str, Any]:
     document: dict[str, Any] = {"index": grant.index}
-    if grant.milli != WHOLE_DEVICE and not grant.profile:
+    if grant.milli != WHOLE_DEVICE:
         document["milli"] = grant.milli
     if grant.profile:
         document["profile"] = grant.profile
+    if grant.start >= 0:
+        document["start"] = grant.start
     return document
 
 

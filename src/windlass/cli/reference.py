@@ -119,7 +119,7 @@ What `windlass plan schedule … -o json` (or `-o yaml`) prints. Fields are only
 | --- | --- |
 | `evict` | `workload`, `pods`, `for` (the workload that needs the room), `reason` |
 | `admit` | `workload`, `kind`, `queue`, `podSets` (`name`, `count`, `wanted`, `flavors`, `nodes`), `after` |
-| `bind` | `pod`, `node`, `devices` (`index`, `milli` of a share, `profile` of a MIG instance), `after` |
+| `bind` | `pod`, `node`, `devices` (`index`, `milli` of a share, `profile` and `start` of a MIG instance), `after` |
 | `reserve` | `workload`, `domain`, `from`, `until`, `nodes`: room that is kept for a planned start or a reservation |
 | `hold` | see [HoldDocument](#holddocument) |
 
