@@ -110,15 +110,12 @@ def _causes(node: Node, found: NodeFit, pod: Pod) -> tuple[tuple[str, ...], tupl
 _INSIDE_A_GPU = ("GPU_DEVICE_ROOM", "MIG_NO_ROOM", "GPU_ISLAND", "GPU_UNHEALTHY")
 
 
-def weigh(evidence: Evidence, fit: Fit, seen: Scheduling) -> Finding | None:
-    """The engine's cause with what its nodes show beside it, or what stands behind it; None where a node would take
-    the pod, or where no node could be a candidate."""
-    if seen.feasible or not seen.candidates:
-        return None
+def weigh(evidence: Evidence, fit: Fit, seen: Scheduling, code: str) -> Finding:
+    """The engine's cause, `code`, with what the nodes show of it, or what stands behind it; where there are candidates
+    and none of them takes the pod."""
     variant = _product_variant(seen)
     if variant is not None:
         return variant
-    code = fit.cause(seen.pod, seen.count)
     sick = _sick(fit, seen)
     if sick and code in OF_DEVICES:
         return _unhealthy(sick, _device(seen)[0], _others(seen))
@@ -152,16 +149,32 @@ def _sick(fit: Fit, seen: Scheduling) -> list[Candidate]:
 
 def _full(fit: Fit, seen: Scheduling, code: str) -> Finding:
     name, need = _device(seen)
-    hopeful = [one for one in seen.candidates if not one.fixed]
-    free = {one.node.name: max(0, fit.free(one.node.name, name)) for one in hopeful}
-    total, most, wanted = sum(free.values()), max(free.values(), default=0), need * seen.count
+    free = _free(fit, seen)
+    total, wanted = sum(free.values()), need * seen.count
     if code == "GPU_FULL":
-        said = f"all {name} that would do are in use: {total} free on {len(hopeful)} node(s), {wanted} needed"
+        said = f"all {name} that would do are in use: {total} free on {len(free)} node(s), {wanted} needed"
     elif total >= wanted:
-        said = f"{total} {name} are free, but at most {most} on one node, and each of {seen.count} pod(s) needs {need}"
+        said = pieces(fit, seen)
     else:
         said = "no GPU has room for the MIG profile where it may start"
     return Finding(code, said, _free_words(free, name), _others(seen))
+
+
+def pieces(fit: Fit, seen: Scheduling) -> str:
+    """What is free, in words, where there is enough in all and it is spread."""
+    (name, need), free = _device(seen), _free(fit, seen)
+    most = max(free.values(), default=0)
+    return (
+        f"{sum(free.values())} {name} are free, but at most {most} on one node, and each of {seen.count} pod(s) "
+        f"needs {need}"
+    )
+
+
+def _free(fit: Fit, seen: Scheduling) -> dict[str, int]:
+    """By node that only room keeps it off."""
+    name = _device(seen)[0]
+    hopeful = [one.node.name for one in seen.candidates if not one.fixed]
+    return {node: max(0, fit.free(node, name)) for node in hopeful}
 
 
 def _free_words(free: dict[str, int], name: str) -> tuple[str, ...]:

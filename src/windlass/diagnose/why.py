@@ -30,12 +30,15 @@ from windlass.diagnose.whatif import WhatIf
 from windlass.dump.configuration import Configuration
 from windlass.model.errors import InputError
 from windlass.model.pod import Pod
+from windlass.placement.explain.advisor import ABOUT_NODES
 
 DEFAULT_SCHEDULERS = ("default-scheduler", "windlass")
 MANY_NODES = 1_000
 """Nodes from which on nobody's end is looked for where none is known."""
 OF_ROOM = ("GPU_FULL", "GPU_FRAGMENTED", "CPU_MEM_INSUFFICIENT", "POD_COUNT_LIMIT", "EPHEMERAL_STORAGE")
 """What the engine holds a pod for where nodes are too full."""
+NODE_CODES = ABOUT_NODES | {"GPU_FRAGMENTED"}
+"""What the engine holds something for where nodes refuse it."""
 OWN_PACE = ("IMAGE_PULL_SLOW", "GPU_NOT_YET_ADVERTISED", "SCHEDULING_GATED")
 """Waits that are over when they are over: nobody's end brings them about."""
 
@@ -289,20 +292,19 @@ class Inquiry(WhatIf):
     def _together(self, pods: Sequence[Pod], placed: int) -> Answer:
         pod = pods[placed]
         seen = schedule.look(self.evidence, self.fit, pod, len(pods))
-        name, need = next(iter(seen.devices.items()), ("", 0))
-        free = (
-            sum(max(0, self.fit.free(one.node.name, name)) for one in seen.candidates if not one.fixed)
-            if name
-            else 0
-        )
         said = f"{placed} of its {len(pods)} waiting pods would find a node, all of them together don't"
-        if name and free >= need * len(pods):
-            most = max(self.fit.free(one.node.name, name) for one in seen.candidates)
-            said += f": {free} {name} are free, but at most {most} on one node, and each pod needs {need}"
-            finding = Finding("GPU_FRAGMENTED", said)
-        else:
-            finding = Finding("GPU_FULL", said)
+        code = self._cause_on_nodes(pod, len(pods))
+        if code == "GPU_FULL" and self.fit.cause(pod, len(pods)) == "GPU_FRAGMENTED":
+            code = "GPU_FRAGMENTED"  # for the whole there is too little; for those that wait, only in pieces
+        if code == "GPU_FRAGMENTED":
+            said += f": {schedule.pieces(self.fit, seen)}"
+        finding = Finding(code, said)
         return Answer(finding, seen, patches_for(self, finding, seen))
+
+    def _cause_on_nodes(self, pod: Pod, count: int) -> str:
+        """What the engine holds the subject for where that is about nodes; else, by its rule, what these pods lack."""
+        code = self.held.verdict.code if self.held is not None else ""
+        return code if code in NODE_CODES else self.fit.cause(pod, count)
 
     def _unplaced(self, pod: Pod, item: Item | None, count: int) -> Answer:
         try:
@@ -317,11 +319,22 @@ class Inquiry(WhatIf):
             return Answer(Finding(hold.code, hold.kube, remedy=hold.remedy), seen)
         if seen.feasible:
             return self._feasible(seen, item)
-        finding = schedule.weigh(self.evidence, self.fit, seen) or behind.no_candidate(
-            self.evidence, seen, self.now
-        )
+        finding = self._weighed(seen)
         finding = behind.overruled(self.evidence, self.subject, finding, seen, item, self.now)
         return Answer(finding, seen, patches_for(self, finding, seen))
+
+    def _weighed(self, seen: Scheduling) -> Finding:
+        """What the nodes show; where they show nothing of what the engine holds it for, the engine's own words."""
+        code = self._cause_on_nodes(seen.pod, seen.count)
+        if seen.candidates:
+            found = schedule.weigh(self.evidence, self.fit, seen, code)
+            is_shown = any(code in (*one.fixed, *one.room) for one in seen.candidates) or found.code != code
+        else:
+            found = behind.no_candidate(self.evidence, seen, self.now)
+            is_shown = found.code != "RESOURCE_NAME_MISMATCH" or code == found.code
+        if is_shown or self.held is None or self.held.verdict.code != code:
+            return found
+        return engine_finding(self.held)
 
     def _feasible(self, seen: Scheduling, item: Item | None) -> Answer:
         """A node would take it now."""
