@@ -74,11 +74,7 @@ def _jobs(world: World, rng: Random) -> Iterator[Tree]:
 
 def holds_of(trees: Sequence[Tree], now: int) -> list[Hold]:
     plan, _ = engine_plan([decode_object(tree) for tree in trees], Settings(), now)
-    explained = list(plan.explained)
-    assert [(one.workload, one.verdict.code) for one in plan.holds] == [
-        (one.workload, one.verdict.code) for one in explained
-    ], "explaining changes no code"
-    return explained
+    return list(plan.holds)
 
 
 def question(trees: Sequence[Tree], hold: Hold) -> str:
