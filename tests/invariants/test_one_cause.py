@@ -10,10 +10,12 @@ import copy
 from collections.abc import Iterator, Sequence
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.diagnose.objects import evidence
 from tests.invariants import draws
+from tests.invariants.crowds import NOW, crowd
 from tests.invariants.objects import NAMESPACE, QUEUE, Tree, pod, pod_spec, stamp
 from tests.invariants.steps import step
 from tests.invariants.world import World
@@ -108,3 +110,30 @@ def test_whoever_is_asked_names_the_same_cause(rng: Random) -> None:
         assert codes[0] == code, f"{hold}\n{diagnosis}"
         assert codes[-1] == diagnosis.code
         assert code in CAUSES
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_so_it_is_for_gangs_in_every_form(seed: int) -> None:
+    """Asked by the object that stands for it, or by a pod that waits: also of an owner that is not at hand."""
+    trees = crowd(Random(seed))
+    plan, _ = engine_plan([decode_object(tree) for tree in trees], Settings(), NOW)
+    for hold in plan.holds:
+        name = hold.workload.partition("/")[2]
+        there = {tree["kind"] for tree in trees if tree["metadata"]["name"] == name}
+        asked = [f"{kind.lower()}/{name}" for kind in KINDS if kind in there]
+        for subject in asked or [f"pod/{pod_name}" for pod_name in waiting_members(trees, name)[:1]]:
+            diagnosis = why(evidence(trees), subject, NAMESPACE, NOW)
+            assert diagnosis.chain[0].code == hold.verdict.code, f"{subject}: {hold}\n{diagnosis}"
+            assert diagnosis.chain[-1].code == diagnosis.code
+
+
+def waiting_members(trees: Sequence[Tree], group: str) -> list[str]:
+    """Pods without a node that name the group, or an owner of that name."""
+    pods = [tree for tree in trees if tree["kind"] == "Pod" and not tree["spec"].get("nodeName")]
+    metas = [tree["metadata"] for tree in pods]
+    return [
+        meta["name"]
+        for meta in metas
+        if group in meta["labels"].values()
+        or any(owner["name"] == group for owner in meta.get("ownerReferences", ()))
+    ]

@@ -6,7 +6,7 @@ snapshot that nodes are judged on, so that `why` and the scheduler can't disagre
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import cached_property
 
 from windlass.cluster.snapshot import Snapshot
@@ -92,6 +92,15 @@ class EngineView:
     @cached_property
     def _workloads(self) -> dict[str, Workload]:
         return {one.key: one for one in self._snapshot.workloads}
+
+    def workloads_with(self, pods: Iterable[str]) -> list[str]:
+        """What the engine decides on that these pods are part of, also where its object is not at hand."""
+        wanted = set(pods)
+        return [
+            one.key
+            for one in self._snapshot.workloads
+            if any(not wanted.isdisjoint(pod_set.pods) for pod_set in one.pod_sets)
+        ]
 
     def hold_of(self, keys: Collection[str]) -> Hold | None:
         """The hold of the first of these workloads that is held, with what would help."""

@@ -98,7 +98,9 @@ class WhatIf:
         subject = self.subject
         things = (subject.item, *subject.owners, *subject.family, *subject.pods)
         groups = {f"{pod.namespace}/{name}" for pod in subject.pods for name in group_names(pod)}
-        return list(dict.fromkeys([*(f"{one.namespace}/{one.name}" for one in things), *sorted(groups)]))
+        gangs = self.engine.workloads_with(f"{pod.namespace}/{pod.name}" for pod in subject.pods)
+        own = [f"{one.namespace}/{one.name}" for one in things]
+        return list(dict.fromkeys([*own, *sorted(groups), *gangs]))
 
 
 def _scheduler_names(subject: Subject) -> list[str]:
