@@ -24,7 +24,7 @@ from windlass.model.plan import Plan
 from windlass.model.workload import Workload
 from windlass.placement.decided import WorkloadDecisions, decisions_of
 from windlass.placement.defrag.proactive import with_moves
-from windlass.placement.explain import Advisor, lone_holds, lone_room
+from windlass.placement.explain import Advisor, lone_holds, lone_room, with_refusals
 from windlass.placement.grants import GrantReader
 from windlass.placement.late_pods import seat_late_pods
 from windlass.placement.lifetimes import Lifetimes
@@ -137,6 +137,7 @@ def decide_first(
             holds += lone_holds(snapshot, waiting.urgent, first, advisor)
             holds += map(advisor.refined, decided.holds)
             holds += lone_holds(snapshot, waiting.loose, last, advisor)
+            holds = with_refusals(holds, snapshot)
     leaving = _leaving(decided.leaving, preemption.leaving)
     plan = Plan(
         binds=(

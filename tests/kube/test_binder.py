@@ -61,6 +61,7 @@ async def test_a_refusal_is_one(server: FakeServer, client: KubeClient) -> None:
     outcome = await bind(server, client, "p")
     assert outcome.end is BindEnd.REFUSED
     assert "403" in outcome.error
+    assert outcome.refusal == "no"
 
 
 async def test_nothing_is_sent_without_the_lease(server: FakeServer, client: KubeClient) -> None:

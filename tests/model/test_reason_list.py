@@ -11,7 +11,7 @@ CODES = {
     "NODE_UNSCHEDULABLE SELECTOR_MISMATCH TAINT_NOT_TOLERATED HOST_PORT_CONFLICT POD_AFFINITY_CONFLICT",
     "POD_SPREAD_CONFLICT STORAGE_INSUFFICIENT GPU_FULL GPU_FRAGMENTED DEVICE_UNHEALTHY REQUEST_EXCEEDS_CLUSTER",
     "SCHEDULING_GATED POD_COUNT_LIMIT CPU_MEM_INSUFFICIENT EPHEMERAL_STORAGE RESOURCE_NAME_MISMATCH",
-    "RESERVED_FOR_OTHERS",
+    "RESERVED_FOR_OTHERS POLICY_DENIED",
 }
 KNOWN_CODES = {code for line in CODES for code in line.split()} | reasons.ADDED_CODES
 
@@ -24,7 +24,7 @@ def test_every_constant_has_its_entry_and_every_entry_its_constant() -> None:
 
 
 def test_the_layout_of_the_mask_is_fixed() -> None:
-    assert [reason.bit for reason in NODE_REASONS] == [*range(22)]
+    assert [reason.bit for reason in NODE_REASONS] == [*range(23)]
     assert reason_of_bit(2).name == "TAINT"
     assert why_insufficient(0) == 1 << 32
     assert why_insufficient(31) == 1 << 63

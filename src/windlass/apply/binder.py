@@ -42,6 +42,8 @@ class BindOutcome(msgspec.Struct, frozen=True):
     uid: str
     end: BindEnd
     error: str = ""
+    refusal: str = ""
+    """The server's words where it refused this node, or why the pod's volumes can't be had there."""
 
 
 class Binder:
@@ -87,7 +89,7 @@ class Binder:
         try:
             await before()
         except (ApiError, ServerAway, Fenced) as failure:
-            self._tell(BindOutcome(bind, uid, _end_of(failure), str(failure)))
+            self._tell(_failed(bind, uid, failure))
         else:
             self.send(bind, uid)
 
@@ -101,13 +103,13 @@ class Binder:
             bind, uid = self._waiting.popleft()
 
     async def _run(self, bind: Bind, uid: str) -> None:
-        end, error = BindEnd.REFUSED, ""
+        outcome = BindOutcome(bind, uid, BindEnd.REFUSED)
         try:
-            end = await self._bind(bind, uid)
+            outcome = BindOutcome(bind, uid, await self._bind(bind, uid))
         except (ApiError, ServerAway, Fenced) as failure:
-            end, error = _end_of(failure), str(failure)
+            outcome = _failed(bind, uid, failure)
         finally:
-            self._tell(BindOutcome(bind, uid, end, error))
+            self._tell(outcome)
 
     async def _bind(self, bind: Bind, uid: str) -> BindEnd:
         request = bind_pod(bind.pod, uid, bind.node, annotations_of(bind))
@@ -142,9 +144,13 @@ class Binder:
             return BindEnd.BOUND if node == bind.node else BindEnd.GONE
 
 
-def _end_of(failure: Exception) -> BindEnd:
-    is_gone = isinstance(failure, ApiError) and failure.code in (404, 409)
-    return BindEnd.GONE if is_gone else BindEnd.REFUSED
+def _failed(bind: Bind, uid: str, failure: Exception) -> BindOutcome:
+    if not isinstance(failure, ApiError):
+        return BindOutcome(bind, uid, BindEnd.REFUSED, str(failure))
+    if failure.code in (404, 409):
+        return BindOutcome(bind, uid, BindEnd.GONE, str(failure))
+    said = failure.status.message or str(failure)
+    return BindOutcome(bind, uid, BindEnd.REFUSED, str(failure), refusal=said)
 
 
 def annotations_of(bind: Bind) -> dict[str, str]:

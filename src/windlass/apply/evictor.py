@@ -1,8 +1,8 @@
 """Evictions carried out, all of one cause or none: every victim is asked for with dry-run before the first one goes.
 
-The scheduler hands over the victims that one workload needs gone. A budget that refuses one of them keeps all of them;
-one that refuses halfway, after the question was answered with yes, is asked again until it agrees, since what is left
-of a gang is of no use to anybody.
+The scheduler hands over the victims that one workload needs gone. A budget that refuses one of them keeps all of them,
+and the scheduler hears of it, so that the next decision names others. One that refuses halfway, after the question was
+answered with yes, is asked again until it agrees, since what is left of a gang is of no use to anybody.
 """
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ from windlass.kube.writes import evict_pod
 log = logging.getLogger(__name__)
 
 TRY_AGAIN_SECONDS = 15.0
-"""After a refusal the same cause is left alone for so long."""
+"""After a refusal or an error the same victims of the same cause are left alone for so long."""
 LEAVING_SECONDS = 10.0
 """A victim that was stopped is not stopped again within this time: its pods take a moment to go."""
 
 Stop = Callable[[], Awaitable[None]]
+Refused = Callable[[str, str, str], None]
+"""Told of an eviction that the server refuses: the cause, the pod, and the server's words."""
+SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
+"""The server's words where it can't evict at all; its code for that is 500."""
 
 
 class Victim(msgspec.Struct, frozen=True):
@@ -51,21 +55,24 @@ class Evictor:
         recorder: Recorder,
         may_write: Callable[[], bool],
         done: Callable[[int], None],
+        refused: Refused = lambda cause, pod, message: None,
     ) -> None:
         self._client, self._recorder, self._may_write, self._done = client, recorder, may_write, done
+        self._refused = refused
         self._busy: dict[str, asyncio.Task[None]] = {}
         """Cause → its evictions under way."""
         self._leaving: dict[str, str] = {}
         """Victim → the cause that it goes for just now: two causes may name the same one."""
-        self._not_before: dict[str, float] = {}
+        self._not_before: dict[tuple[str, ...], float] = {}
+        """Cause and victims → until when they are left alone."""
         self._stopped: dict[str, float] = {}
         """Victim → when it was stopped."""
         self.refusals = 0
 
     def send(self, cause: str, victims: Sequence[Victim]) -> None:
-        """Start on the victims of one cause, unless that is under way or was just refused."""
+        """Start on the victims of one cause, unless that is under way or the same was just refused."""
         now = time.monotonic()
-        if cause in self._busy or now < self._not_before.get(cause, 0.0):
+        if cause in self._busy or now < self._not_before.get(_name(cause, victims), 0.0):
             return
         self._not_before = {name: at for name, at in self._not_before.items() if at > now}
         self._stopped = {name: at for name, at in self._stopped.items() if at + LEAVING_SECONDS > now}
@@ -88,32 +95,35 @@ class Evictor:
 
     async def _run(self, cause: str, victims: Sequence[Victim]) -> None:
         try:
-            refusal = await self._ask(victims)
-            if refusal:
+            refusals = await self._ask(victims)
+            if refusals:
                 self.refusals += 1
-                self._not_before[cause] = time.monotonic() + TRY_AGAIN_SECONDS
-                log.info("nobody is evicted for %s: %s", cause, refusal)
+                self._not_before[_name(cause, victims)] = time.monotonic() + TRY_AGAIN_SECONDS
+                for pod, message in refusals.items():
+                    log.info("nobody is evicted for %s: pod %s: %s", cause, pod, message)
+                    self._refused(cause, pod, message)
                 return
             for victim in victims:
                 await self._stop(victim)
         except (ApiError, ServerAway, Fenced) as error:
-            self._not_before[cause] = time.monotonic() + TRY_AGAIN_SECONDS
+            self._not_before[_name(cause, victims)] = time.monotonic() + TRY_AGAIN_SECONDS
             log.warning("evictions for %s stopped halfway and will be decided again: %s", cause, error)
 
-    async def _ask(self, victims: Sequence[Victim]) -> str:
-        """Why one of the victims may not go; empty where all may."""
-        pods = [pod for victim in victims for pod in victim.pods]
-        questions = (self._client.send(evict_pod(key, uid, asks_only=True)) for key, uid in pods)
-        for (key, _), answer in zip(
-            pods, await asyncio.gather(*questions, return_exceptions=True), strict=True
-        ):
+    async def _ask(self, victims: Sequence[Victim]) -> dict[str, str]:
+        """Pods of the victims that may not go → why."""
+        pods = [key for victim in victims for key, _ in victim.pods]
+        questions = (
+            self._client.send(evict_pod(key, uid, asks_only=True)) for one in victims for key, uid in one.pods
+        )
+        found: dict[str, str] = {}
+        for key, answer in zip(pods, await asyncio.gather(*questions, return_exceptions=True), strict=True):
             if isinstance(answer, NotFound | Conflict):
                 continue  # gone already
-            if isinstance(answer, TooMany):
-                return f"pod {key}: {answer.status.message or answer}"
-            if isinstance(answer, BaseException):
+            if isinstance(answer, ApiError) and _is_refusal(answer):
+                found[key] = answer.status.message or str(answer)
+            elif isinstance(answer, BaseException):
                 raise answer
-        return ""
+        return found
 
     async def _stop(self, victim: Victim) -> None:
         if victim.stop is not None:
@@ -150,3 +160,12 @@ class Evictor:
             except (TooMany, ServerAway) as error:
                 log.warning("eviction of %s: %s; asking again", key, error)
                 await asyncio.sleep(backoff.next(getattr(error, "retry_after", 0.0)))
+
+
+def _name(cause: str, victims: Sequence[Victim]) -> tuple[str, ...]:
+    return cause, *sorted(one.workload for one in victims)
+
+
+def _is_refusal(error: ApiError) -> bool:
+    """A budget's no is 429; a webhook's or a policy's is any other that asking again won't change."""
+    return isinstance(error, TooMany) or error.is_final or SEVERAL_BUDGETS in error.status.message

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from windlass.model.decision import DeviceGrant
+from windlass.model.refusal import Refusal
 
 ClusterObject = Any
 """Any decoded object with metadata: nodes, pods, volumes, queues, pod groups, owners; the store knows its own."""
@@ -44,4 +45,10 @@ class Forget(msgspec.Struct, frozen=True, gc=False):
     pod: str
 
 
-Delta = Put | Gone | Assume | Forget
+class Refused(msgspec.Struct, frozen=True, gc=False):
+    """The API server said no, and will for a while."""
+
+    refusal: Refusal
+
+
+Delta = Put | Gone | Assume | Forget | Refused

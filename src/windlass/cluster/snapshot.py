@@ -16,6 +16,7 @@ from windlass.cluster.shape import ShapeBook
 from windlass.cluster.state import Ints, NodeState
 from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.queue import QueueSystem
+from windlass.model.refusal import NO_REFUSALS, Refusals
 from windlass.model.reservation import Reservation
 from windlass.model.run_times import RunTimes
 from windlass.model.workload import Workload
@@ -52,3 +53,5 @@ class Snapshot(msgspec.Struct, frozen=True):
     """By namespace and name."""
     run_times: dict[str, RunTimes] = {}
     """LocalQueue (`namespace/name`) → how long its work has run, as its history object tells."""
+    refusals: Refusals = NO_REFUSALS
+    """What the API server has just refused."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from windlass.cluster.columns import ModelBook, build_state
-from windlass.cluster.delta import Assume, ClusterObject, Delta, Forget, Gone, Put
+from windlass.cluster.delta import Assume, ClusterObject, Delta, Forget, Gone, Put, Refused
 from windlass.cluster.facts import NodeFacts
 from windlass.cluster.history import History
 from windlass.cluster.ledger import ALLOCATED_DEVICES as ALLOCATED_DEVICES
@@ -30,12 +30,14 @@ from windlass.cluster.pods import (
     PodTraits,
     on_node,
 )
+from windlass.cluster.refused import RefusalBook
 from windlass.cluster.resources import ResourceBook
 from windlass.cluster.shape import ShapeBook, bears_on_others
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import BLOCKED, Ints, NodeState
 from windlass.cluster.traits import TraitsBook
 from windlass.model.decision import DeviceGrant
+from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.meta import ObjectMeta
 from windlass.model.node import Node
 from windlass.model.objects import Unreadable
@@ -55,6 +57,7 @@ class Store:
         self._over: dict[str, Pod] = {}
         """Pods that have ended: they hold nothing, but a gang's finished members count."""
         self._others = OtherObjects()
+        self._refused = RefusalBook()
         self._facts = NodeFacts(())
         self._state: NodeState = build_state((), self._resources, self._models)
         self._state_shared = False
@@ -83,6 +86,8 @@ class Store:
                 self._put(delta.object)
             elif isinstance(delta, Forget):
                 self._forget(delta.pod)
+            elif isinstance(delta, Refused):
+                self._refused.put(delta.refusal)
             else:
                 self._gone(delta)
         if binds:
@@ -116,6 +121,7 @@ class Store:
             reservations=self._others.reservations(),
             budgets=self._others.budgets(),
             run_times=self._others.run_times,
+            refusals=self._refused.at(now),
         )
 
     def learn(self, rows: Ints) -> None:
@@ -163,6 +169,8 @@ class Store:
         elif isinstance(obj, Unreadable):
             self._put_unreadable(obj)
         else:
+            if isinstance(obj, PodDisruptionBudget):
+                self._refused.budget_changed(f"{obj.namespace}/{obj.metadata.name}")
             self._others.put(obj)
 
     def _put_unreadable(self, obj: Unreadable) -> None:
@@ -259,6 +267,7 @@ class Store:
 
     def _put_pod(self, pod: Pod) -> None:
         key = pod.key
+        self._refused.pod_came(key, pod.metadata.uid)
         if self._over.pop(key, None) is not None:
             self._others.pod_changed(key)
         if pod.is_over:

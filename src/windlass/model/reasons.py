@@ -35,6 +35,7 @@ WHY_GPU_UNHEALTHY = 1 << 18
 WHY_MIG_NO_ROOM = 1 << 19
 WHY_GPU_ISLAND = 1 << 20
 WHY_GPU_MEMORY = 1 << 21
+WHY_BIND_REFUSED = 1 << 22
 
 FIRST_RESOURCE_BIT = 32
 MAX_RESOURCES = 32
@@ -241,6 +242,14 @@ NODE_REASONS = (
         "the node's GPUs have less memory than the pod asks for",
         "ask for less GPU memory, or for a larger model",
         21,
+    ),
+    Reason(
+        "BIND_REFUSED",
+        "POLICY_DENIED",
+        "node(s) to which the pod's binding was just refused",
+        "the API server has just refused to bind the pod to this node: a webhook or a policy forbids it",
+        "read the refusal in the pod's events; it is tried again by itself",
+        22,
     ),
 )
 """Reasons of one (pod, node) pair, by bit."""

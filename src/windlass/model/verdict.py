@@ -17,6 +17,7 @@ import msgspec
 
 from windlass.model.gpu import WHOLE_GPU
 from windlass.model.reasons import WHY_GPU_DEVICE_ROOM, insufficient, reason_of_bit
+from windlass.model.refusal import Refusal
 from windlass.model.times import timestamp_of
 
 MOST_NAMED = 3
@@ -167,6 +168,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     """What of its own request would have to change for it to start now, the smallest change first."""
     moves: tuple[MoveOffer, ...] = ()
     """Moves of running pods that would make room, the cheapest that were found."""
+    refusals: tuple[Refusal, ...] = ()
+    """What the API server has just refused: its bind to a node, or an eviction that would have made room for it."""
     remedy: str = ""
     """What would lift it, where neither the end of others nor another request does."""
     is_explained: bool = False
@@ -220,6 +223,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         return f"{start}, {waits}" if waits else start
 
     def _help(self, *, is_public: bool) -> Iterator[str]:
+        said = dict.fromkeys(one.public_text if is_public else one.text for one in self.refusals)
+        yield from list(said)[:MOST_NAMED]
         if self.is_infeasible:
             yield "it is infeasible: it would not fit even if nothing else ran"
         # What a plan rests on is said with the plan.

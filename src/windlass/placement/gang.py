@@ -216,6 +216,8 @@ class OverlayRoom:
     def _between_pods(self, ask: int, counts: Ints) -> Ints:
         """Rules between pods masked in: a node that they refuse takes none; one more pod may refuse the next."""
         pod = self._parts[ask].pod
+        # Members of a part change places freely, so a node that one of them is refused on takes none.
+        counts[self._overlay.refused_nodes(self._parts[ask].existing)] = 0
         if not self._overlay.constrains(pod):
             return counts
         neighbours = self._overlay.neighbours()

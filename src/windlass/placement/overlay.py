@@ -19,7 +19,13 @@ from windlass.cluster.shape import Shape, bears_on_others, is_plain
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import BLOCKED, Ints, NodeState, Words
 from windlass.model.pod import Pod
-from windlass.model.reasons import WHY_GPU_DEVICE_ROOM, WHY_GPU_UNHEALTHY, WHY_MIG_NO_ROOM, why_insufficient
+from windlass.model.reasons import (
+    WHY_BIND_REFUSED,
+    WHY_GPU_DEVICE_ROOM,
+    WHY_GPU_UNHEALTHY,
+    WHY_MIG_NO_ROOM,
+    why_insufficient,
+)
 from windlass.placement.arrays import IMPOSSIBLE, MAX_REQUESTS, SCORER, Rule
 from windlass.placement.kernels.scores import RANDOM, WINDLASS
 from windlass.placement.neighbours import Neighbours, needs_neighbours
@@ -178,7 +184,8 @@ class Overlay:
 
     def is_plain(self, pod: Pod) -> bool:
         """Whether only the nodes' own state decides where the pod goes: no rule between pods, and no preference."""
-        return not self._is_tied and not self._dislikes and is_plain(pod)
+        is_refused = pod.key in self.snapshot.refusals.binds
+        return not self._is_tied and not self._dislikes and not is_refused and is_plain(pod)
 
     def place_whole(self, pods: Sequence[Pod], rows: Sequence[int]) -> list[Placing] | int:
         """Plain pods (with their rows of the table), each on the best node that is left, in one call; or, with nothing
@@ -331,9 +338,24 @@ class Overlay:
         cells = self.table.cells
         if not self.constrains(pod):
             alone: Words = cells.why[row].copy()
-            return alone
+            return self._without_refused(pod, alone)
         why: Words = cells.why[row] | self.neighbours().reasons(pod, cells.static[row])
+        return self._without_refused(pod, why)
+
+    def _without_refused(self, pod: Pod, why: Words) -> Words:
+        """With the nodes to which the API server has just refused to bind this very pod; changes `why` itself."""
+        for node in self.refused_nodes((pod,)):
+            why[node] |= np.uint64(WHY_BIND_REFUSED)
         return why
+
+    def refused_nodes(self, pods: Iterable[Pod]) -> list[int]:
+        """Nodes to which one of the pods may not be bound."""
+        refused = self.snapshot.refusals.binds
+        if not refused:
+            return []
+        index = self.snapshot.facts.index
+        names = (one.node for pod in pods for one in refused.get(pod.key, ()))
+        return [index[name] for name in names if name in index]
 
     def constrains(self, pod: Pod) -> bool:
         """Whether rules between pods could keep this one off a node."""

@@ -110,6 +110,10 @@ class Placer:
         if self.snapshot.tied or any(taint.effect == "PreferNoSchedule" for taint in taints):
             return np.zeros(len(self.queue), dtype=np.bool_)
         plain: Bools = (self.snapshot.pods.plain[self.queue] == 1) & (self._rows >= 0)
+        refused = self.snapshot.refusals.binds
+        if refused:
+            for i in range(len(self.queue)):
+                plain[i] &= self._pod(i).key not in refused
         # Once a pod is placed that minds others, no pod behind it is plain any more.
         if any(bears_on_others(self._pod(i)) for i in np.flatnonzero(~plain).tolist()):
             return np.zeros(len(self.queue), dtype=np.bool_)

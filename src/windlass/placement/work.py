@@ -48,7 +48,7 @@ class Work:
         self.config, self.now, self.settings, self.preemption = config, now, settings, preemption
         self.whole = {workload.key: workload for workload in workloads}
         self.pieces = [
-            msgspec.structs.replace(piece, evicted=True) if piece.key in preemption.gone else piece
+            self._as_it_goes(piece)
             for piece in pieces_to_decide(self.system, self.whole.values(), overlay.recall)
         ]
         self.by_key = {piece.key: piece for piece in self.pieces}
@@ -59,6 +59,13 @@ class Work:
         )
         self.room = Room(overlay, self.site, self.system, now, settings.time)
         self.pod_row = overlay.pod_rows()
+
+    def _as_it_goes(self, piece: Workload) -> Workload:
+        """Marked if it goes already, or may not go since the API server has just refused it."""
+        if piece.key in self.preemption.gone:
+            return msgspec.structs.replace(piece, evicted=True)
+        refused = self.snapshot.refusals.keep(key for one in piece.pod_sets for key in one.pods)
+        return msgspec.structs.replace(piece, evictable=False) if refused else piece
 
     def waiting_pods(self, piece: Workload) -> list[list[str]]:
         """Per pod set, the pods that exist and have no node."""

@@ -19,7 +19,7 @@ from windlass.apply.evictor import Evictor, Victim
 from windlass.apply.execution import carry_out
 from windlass.apply.volumes import Wanted, provide_volumes, unbound_claims
 from windlass.apply.words import GATED, WAITING_FOR_VICTIMS, condition_message, condition_reason
-from windlass.cluster.delta import Assume
+from windlass.cluster.delta import Assume, Refused
 from windlass.cluster.snapshot import Snapshot
 from windlass.kube.backoff import Backoff
 from windlass.kube.client import KubeClient
@@ -28,6 +28,7 @@ from windlass.kube.resources import Resource
 from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
+from windlass.model.refusal import BIND, EVICTION, Refusal
 from windlass.model.times import seconds_of
 from windlass.placement.filters.volumes import volumes_there
 from windlass.scheduler.admission import Admissions
@@ -40,6 +41,8 @@ FIRST_REST, LONGEST_REST = 1.0, 10.0
 """Seconds that a pod is left alone after its bind was refused; as kube-scheduler's back-off."""
 TELL_EVERY = 0.5
 """Seconds between two rounds of telling: verdicts are put into words only when they are read, and that costs time."""
+BIND_REFUSED_SECONDS, EVICTION_REFUSED_SECONDS = 30, 60
+"""So long decisions reckon with a refusal of the API server, unless what it was about changes before."""
 AT_ONCE = 100
 """Holds that are read before others get their turn on the loop."""
 
@@ -57,7 +60,7 @@ class Carrier:
         self._client, self._world, self._recorder, self._metrics = client, world, recorder, metrics
         self._may_write = may_write
         self.binder = Binder(client, may_write, self._ended)
-        self.evictor = Evictor(client, recorder, may_write, self._metrics.victims.inc)
+        self.evictor = Evictor(client, recorder, may_write, self._metrics.victims.inc, self._eviction_refused)
         self.conditions = ConditionWriter(client, recorder, may_write)
         self.admissions = Admissions(client, world, may_write, served)
         self._rests: dict[str, Backoff] = {}
@@ -143,6 +146,9 @@ class Carrier:
             self._note_bound(key, outcome.uid, node, pod)
             return
         log.info("bind of %s to %s: %s", key, node, outcome.error or outcome.end.value)
+        if outcome.refusal:
+            until = int(time.time()) + BIND_REFUSED_SECONDS
+            self._learn(Refusal(BIND, key, until, outcome.uid, node=node, message=outcome.refusal))
         pause = self._rests.setdefault(key, Backoff(FIRST_REST, LONGEST_REST)).next()
         self._world.rest(key)
         asyncio.get_running_loop().call_later(pause, self._world.wake, key)
@@ -154,6 +160,19 @@ class Carrier:
             self._recorder.record(
                 Event(about, "FailedScheduling", note, "Binding", "Warning"), droppable=True
             )
+
+    def _eviction_refused(self, cause: str, key: str, message: str) -> None:
+        until, pod = int(time.time()) + EVICTION_REFUSED_SECONDS, self._world.pods.get(key)
+        if pod is not None:
+            uid, budget = pod.metadata.uid, self._world.budget_of(pod)
+            self._learn(
+                Refusal(EVICTION, key, until, uid, for_workload=cause, budget=budget, message=message)
+            )
+
+    def _learn(self, refusal: Refusal) -> None:
+        """The next decision reckons with it."""
+        self._metrics.refusals.labels(refusal.kind).inc()
+        self._world.push([Refused(refusal)])
 
     def _note_bound(self, key: str, uid: str, node: str, pod: Pod | None) -> None:
         note = f"Successfully assigned {key} to {node}"

@@ -48,6 +48,12 @@ class Metrics:
             ("end",),
             registry=registry,
         )
+        self.refusals = Counter(
+            "windlass_refusals_total",
+            "Binds and evictions that the API server refused, and the next decision reckons with.",
+            ("kind",),
+            registry=registry,
+        )
         self.in_flight = Gauge("windlass_binds_in_flight", "Binds without an answer yet.", registry=registry)
         self.held = Gauge(
             "windlass_held_workloads",

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.cluster.delta import Assume, Delta, Forget, Gone, Put
+from windlass.cluster.delta import Assume, Delta, Forget, Gone, Put, Refused
 from windlass.cluster.store import Store
 from windlass.engine import Memo, decide
 from windlass.model.configuration import Settings
@@ -24,6 +24,7 @@ from windlass.model.errors import InputError
 from windlass.model.kueue.wire import QueueKind
 from windlass.model.objects import Unreadable, decode_known, to_tree
 from windlass.model.plan import Plan
+from windlass.model.refusal import Refusal
 from windlass.model.times import timestamp_of
 from windlass.planner import engine_config
 
@@ -57,6 +58,7 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     gone: Gone | None = None
     assume: Assume | None = None
     forget: str = ""
+    refused: Refusal | None = None
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -170,6 +172,8 @@ def _change(delta: Delta) -> Change:
             return Change(assume=delta)
         case Forget():
             return Change(forget=delta.pod)
+        case Refused():
+            return Change(refused=delta.refusal)
 
 
 def _delta(change: Change) -> Delta:
@@ -179,6 +183,8 @@ def _delta(change: Change) -> Delta:
         odd = change.odd
         error = InputError(odd.error)
         return Put(Unreadable(error, odd.kind, odd.namespace, odd.name, odd.node_name))
+    if change.refused is not None:
+        return Refused(change.refused)
     return change.gone or change.assume or Forget(change.forget)
 
 

@@ -158,6 +158,13 @@ class World:
     def look(self, kind: str, key: str, group: str = "") -> Any:
         return self.things.get((group, kind, key))
 
+    def budget_of(self, pod: Pod) -> str:
+        """The first disruption budget that covers the pod; empty where none does."""
+        if not self._budgets[pod.metadata.namespace or "default"]:
+            return ""
+        budgets = (thing for thing in self.things.values() if isinstance(thing, PodDisruptionBudget))
+        return min((f"{one.namespace}/{one.metadata.name}" for one in budgets if one.covers(pod)), default="")
+
     def claim(self, key: str) -> PersistentVolumeClaim | None:
         found: PersistentVolumeClaim | None = self.look("PersistentVolumeClaim", key)
         return found

@@ -10,6 +10,6 @@ pods placed for them at the most. The README beside this file says what is tried
 
 from windlass.placement.explain.advisor import Advisor
 from windlass.placement.explain.aftermath import Aftermath, lone_room
-from windlass.placement.explain.holds import lone_holds
+from windlass.placement.explain.holds import lone_holds, with_refusals
 
-__all__ = ["Advisor", "Aftermath", "lone_holds", "lone_room"]
+__all__ = ["Advisor", "Aftermath", "lone_holds", "lone_room", "with_refusals"]

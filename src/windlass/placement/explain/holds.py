@@ -1,10 +1,11 @@
-"""The holds of pods on their own, out of what the deciding pass has counted.
+"""The holds of pods on their own, out of what the deciding pass has counted; and what the API server has refused.
 
 `engine` calls it once everything is placed. Pods of one shape that were refused at the same moment share a verdict.
 """
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 
 from windlass.cluster.snapshot import Snapshot
@@ -33,3 +34,19 @@ def lone_holds(snapshot: Snapshot, queue: Ints, placed: Placed, advisor: Advisor
             known[refusal] = advisor.refined_lone(placed.refusals[refusal].verdict(), row)
         holds.append(Hold(key, known[refusal]))
     return holds
+
+
+def with_refusals(holds: list[Hold], snapshot: Snapshot) -> list[Hold]:
+    """With what the API server has just refused to each of them, or to others for its sake."""
+    if not snapshot.refusals:
+        return holds
+    pods = {one.key: [key for part in one.pod_sets for key in part.pods] for one in snapshot.workloads}
+    found = []
+    for hold in holds:
+        refusals = snapshot.refusals.of(hold.workload, pods.get(hold.workload, (hold.workload,)))
+        if refusals:
+            hold = msgspec.structs.replace(
+                hold, verdict=msgspec.structs.replace(hold.verdict, refusals=refusals)
+            )
+        found.append(hold)
+    return found

@@ -126,5 +126,6 @@ class _Preempting:
                 return True
             self._overlay.rollback(before)
             self._preemption.comes_back(units)
-        self._hopeless.add((ask.row, ask.priority))
+        if ask.pod.key not in self._overlay.snapshot.refusals.binds:  # nodes refuse it that take its like
+            self._hopeless.add((ask.row, ask.priority))
         return False

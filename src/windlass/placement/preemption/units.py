@@ -171,6 +171,8 @@ class _Finder:
             return
         own = [pod.key for pod in objects]
         dragged = [name for one in drags for part in one.pod_sets for name in part.pods]
+        if not leaving and self._snapshot.refusals.keep((*own, *dragged)):
+            return
         uid = workload.uid if workload is not None else objects[0].metadata.uid
         lost = [*rows, *(row for one in drags for row in self._rows_of(one))]
         loss = (0, 0) if leaving else self._loss(lost, workload)
