@@ -22,7 +22,7 @@ from windlass.cli.main import cli
 from windlass.diagnose.check.all_rules import RULES
 from windlass.diagnose.check.rule import CheckFinding
 from windlass.diagnose.doctor.report import Symptom
-from windlass.diagnose.finding import Diagnosis, Holder, Missing, NodeAccount, Outlook, Patch, Target
+from windlass.diagnose.finding import Diagnosis, Holder, Link, Missing, NodeAccount, Outlook, Patch, Target
 from windlass.diagnose.vocabulary import CAUSES
 from windlass.dump.configuration import UsedConfiguration
 from windlass.model import configuration, decision, fleet_spec, node, verdict
@@ -140,6 +140,7 @@ nothing is broken and only time, or other people's work ending, is needed. A `Ch
 
 DIAGNOSIS_STRUCTS = (
     Diagnosis,
+    Link,
     NodeAccount,
     Holder,
     Outlook,

@@ -1,4 +1,4 @@
-"""Groups that start together: incomplete ones, and those that hold each other up.
+"""Groups that start together and hold each other up; that members are missing says the engine.
 
 Fed by `why` with the subject's pods. A pod of a gang that could be placed by itself waits for its siblings, and the
 sibling that can't be placed is the one to explain.
@@ -90,8 +90,8 @@ def _groups_of(evidence: Evidence, pod: Item) -> list[tuple[str, str]]:
     return kinds[:1]
 
 
-def gang_finding(evidence: Evidence, subject: Subject) -> Finding | None:
-    """The subject's gang, where the gang itself is what holds it."""
+def deadlock_finding(evidence: Evidence, subject: Subject) -> Finding | None:
+    """The subject's gang holds a part and waits for the rest, and so do others."""
     names = {key for pod in subject.pods for key in _groups_of(evidence, pod)}
     if not names and not any(item.kind in TRAINING for item in subject.family):
         return None
@@ -104,11 +104,6 @@ def gang_finding(evidence: Evidence, subject: Subject) -> Finding | None:
         listed = "; ".join(f"{one.name} has {one.running} of {one.minimum}" for one in partial[:4])
         said = f"{len(partial)} gangs each hold a part and wait for the rest: {listed}"
         return Finding("GANG_DEADLOCK", said)
-    for group in mine:
-        there = group.running + group.waiting
-        if group.minimum > there > 0:
-            said = f"gang {group.name} has {there} of {group.minimum} members"
-            return Finding("GANG_INCOMPLETE", said)
     return None
 
 

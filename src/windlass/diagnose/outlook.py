@@ -191,7 +191,7 @@ def held_finding(hold: Hold) -> Finding | None:
     verdict = hold.verdict
     if verdict.code not in BEFORE_NODES or verdict.code not in CAUSES:
         return None
-    limits = [limit.text for limit in verdict.limits]
+    limits = [limit.text for limit in verdict.limits if limit.kind != "object"]
     said = limits[0] if limits else verdict.detail or verdict.message
     proof = (verdict.detail,) if verdict.detail and verdict.detail != said else ()
     return Finding(verdict.code, said.rstrip("."), proof)

@@ -1,16 +1,18 @@
 """What a pod's scheduler has published of it: the PodScheduled condition, in words meant for the pod's owner.
 
-`why` falls back on it where the caller may not see the nodes, or not all of the pods on them. Windlass writes a reason
-of its own for every wait that is not for capacity; of another scheduler's text no cause is made, it is only repeated.
+`why` falls back on it where the caller may not see the nodes, or not all of the pods on them. Windlass ends its message
+with the code of the cause; of another scheduler's text no cause is made, it is only repeated.
 """
 
 from __future__ import annotations
 
 import re
 
+from windlass.apply.words import code_in
 from windlass.diagnose import tree
 from windlass.diagnose.evidence import Evidence, Item
 from windlass.diagnose.finding import Finding, Missing
+from windlass.diagnose.vocabulary import CAUSES
 
 REASONS = {
     "WaitingForQuota": "KUEUE_QUOTA_INSUFFICIENT",
@@ -36,8 +38,9 @@ def published_finding(
     """A cause only where the scheduler named one; else what it said, and what would have to be seen."""
     condition = tree.condition(pod.data, "PodScheduled")
     message, reason = tree.text(condition, "message"), tree.text(condition, "reason")
-    if tree.text(condition, "status") == "False" and reason in REASONS:
-        return Finding(REASONS[reason], message.rstrip("."), (f"{pod.title}: {reason}: {message}",))
+    code = code_in(message) or REASONS.get(reason, "")
+    if tree.text(condition, "status") == "False" and code in CAUSES:
+        return Finding(code, message.rstrip("."), (f"{pod.title}: {reason}: {message}",))
     events = [event.message for event in evidence.events_of(pod) if event.reason == "FailedScheduling"]
     words = [message] if message else events[-1:]
     proof = tuple(f"its scheduler says: {one}" for one in words if one)

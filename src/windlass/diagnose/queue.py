@@ -76,11 +76,7 @@ def queue_finding(evidence: Evidence, subject: Subject) -> Finding | None:
         found = _of_workload(workload)
         if found is not None:
             return found
-    if not queue:
-        return _suspended(subject)
-    if workload is not None and _admitted(workload):
-        return None
-    return _queue_fault(evidence, subject.item.namespace, queue)
+    return None if queue else _suspended(subject)
 
 
 def is_admitted(subject: Subject) -> bool:
@@ -165,24 +161,6 @@ def _of_workload(workload: Item) -> Finding | None:
         said = f"admission check {tree.text(checks[0], 'name')} is {tree.text(checks[0], 'state')}"
         return Finding("CLOUD_CAPACITY", f"{said}: {tree.text(checks[0], 'message')}")
     return None
-
-
-def _queue_fault(evidence: Evidence, namespace: str, queue: str) -> Finding | None:
-    if not evidence.knows("LocalQueue"):
-        return None
-    local = evidence.get("LocalQueue", namespace, queue)
-    if local is None:
-        return Finding("KUEUE_QUEUE_MISSING", f"there is no LocalQueue {queue} in namespace {namespace}")
-    name = tree.text(local.data, "spec", "clusterQueue")
-    closed = stopped(local)
-    if closed:
-        return closed
-    parent = evidence.get("ClusterQueue", "", name)
-    if parent is None and evidence.knows("ClusterQueue"):
-        return Finding(
-            "KUEUE_QUEUE_MISSING", f"LocalQueue {queue} points at ClusterQueue {name}, which doesn't exist"
-        )
-    return stopped(parent) if parent is not None else None
 
 
 def stopped(queue: Item) -> Finding | None:

@@ -6,13 +6,13 @@ that is most of the cost of an answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Any
 
 from windlass.diagnose.evidence import Evidence, Item
 from windlass.diagnose.fit import Fit
-from windlass.diagnose.outlook import EngineView
+from windlass.diagnose.outlook import BEFORE_NODES, EngineView
 from windlass.diagnose.subject import Subject, group_names, template_pods
 from windlass.dump.configuration import Configuration, choose
 from windlass.model.configuration import Settings
@@ -76,21 +76,24 @@ class WhatIf:
 
     @cached_property
     def hold(self) -> Hold | None:
-        """The engine's hold of the subject, where it would wait."""
-        try:
-            return self.engine.hold_of(self._keys) if self.evidence.nodes else None
-        except InputError:
-            return None  # something else that waits can't be read; what is asked about has been judged
+        """The engine's hold of the subject with what would help, where it would wait."""
+        return self._if_told(self.engine.hold_of)
 
     @cached_property
     def held(self) -> Hold | None:
         """The same hold as it was decided, where anything of the subject waits: the first link of every chain."""
-        if not self.evidence.nodes or (self.subject.pods and not self.subject.pending):
+        if self.subject.pods and not self.subject.pending:
             return None
+        return self._if_told(self.engine.code_of)
+
+    def _if_told(self, ask: Callable[[Collection[str]], Hold | None]) -> Hold | None:
+        """Without nodes in the evidence, only what the engine holds for before it looks at any."""
         try:
-            return self.engine.code_of(self._keys)
+            found = ask(self._keys)
         except InputError:
-            return None
+            return None  # something else that waits can't be read; what is asked about has been judged
+        is_told = bool(self.evidence.nodes) or (found is not None and found.verdict.code in BEFORE_NODES)
+        return found if is_told else None
 
     @cached_property
     def _keys(self) -> list[str]:

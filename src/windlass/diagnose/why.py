@@ -97,6 +97,8 @@ class Inquiry(WhatIf):
             return finding
         if self.held.verdict.code not in CAUSES or self.held.verdict.code == "NOT_IMPLEMENTED":
             return finding
+        if self.held.verdict.code == "KUEUE_QUEUE_MISSING" and not self._knows_queues:
+            return finding
         return held_finding(self.held) or engine_finding(self.held)
 
     def _chain(self, finding: Finding) -> tuple[Link, ...]:
@@ -152,7 +154,7 @@ class Inquiry(WhatIf):
         for finding in (
             refusal.said_refusal(self.evidence, self.subject),
             queue.queue_finding(self.evidence, self.subject),
-            gang.gang_finding(self.evidence, self.subject),
+            gang.deadlock_finding(self.evidence, self.subject),
             quota_finding(self.evidence, self.subject),
             self._held(),
         ):
@@ -213,7 +215,8 @@ class Inquiry(WhatIf):
             queue.queue_finding(self.evidence, self.subject),
             self._held(),
             _gated(item),
-            gang.gang_finding(self.evidence, self.subject),
+            gang.deadlock_finding(self.evidence, self.subject),
+            self._incomplete(),
             claim_finding(self.evidence, item),
             self._making_room(item),
         ):
@@ -225,9 +228,19 @@ class Inquiry(WhatIf):
 
     def _held(self) -> Finding | None:
         """What the engine holds queued work for, where the queue's controller has said nothing."""
-        if not queue.is_queued(self.subject) or not self.evidence.knows("LocalQueue") or self.hold is None:
+        if not queue.is_queued(self.subject) or not self._knows_queues or self.hold is None:
             return None
         return held_finding(self.hold)
+
+    def _incomplete(self) -> Finding | None:
+        """The engine waits for members of its gang."""
+        is_incomplete = self.held is not None and self.held.verdict.code == "GANG_INCOMPLETE"
+        return held_finding(self.hold) if is_incomplete and self.hold is not None else None
+
+    @property
+    def _knows_queues(self) -> bool:
+        """Else a queue that is missing may only be missing in the evidence."""
+        return self.evidence.knows("LocalQueue") and self.evidence.knows("ClusterQueue")
 
     def _first_that_fails(self, waiting: Sequence[Item]) -> Answer:
         """Of the pods that wait, the one that can't be placed; together they may lack room where each would fit."""
