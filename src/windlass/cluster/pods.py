@@ -15,6 +15,7 @@ import numpy as np
 from windlass.cluster.state import Ints
 from windlass.model.decision import DeviceGrant
 from windlass.model.pod import Pod
+from windlass.model.times import seconds_of
 
 PENDING = -1
 ELSEWHERE = -2
@@ -29,15 +30,13 @@ _WAITING: Ints = np.array([PENDING, 1, 0], dtype=np.int64)
 
 
 class PodTraits(NamedTuple):
-    """What a row is born with."""
+    """What a row is born with, beside its age."""
 
     shape: int
     """Shape number, or UNREADABLE."""
     plain: int
     """1 if only a node's own state decides where the pod can go."""
     priority: int
-    created: int
-    """Seconds since 1970."""
 
 
 class Kept(NamedTuple):
@@ -111,7 +110,7 @@ class PodTable:
         self._keys: list[str] = []
         self._grants: list[tuple[DeviceGrant, ...]] = []
         self._marks: Ints = np.zeros((64, 3), dtype=np.int64)
-        self._traits: Ints = np.zeros((64, len(PodTraits._fields)), dtype=np.int64)
+        self._traits: Ints = np.zeros((64, len(PodTraits._fields) + 1), dtype=np.int64)
         self._shared = self._grants_shared = self._objects_shared = False
 
     @property
@@ -152,7 +151,7 @@ class PodTable:
         self._grants.append(grants)
         self.row_of[key] = row
         self._marks[row] = _WAITING if node == PENDING else (node, 1, 0)
-        self._traits[row] = traits
+        self._traits[row] = (*traits, seconds_of(pod.metadata.creation_timestamp))
         return row
 
     def bind(self, row: int, node: int, grants: tuple[DeviceGrant, ...]) -> None:

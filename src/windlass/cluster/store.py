@@ -185,7 +185,7 @@ class Store:
         self._others.pod_changed(pod.key)
         self._unreadable[pod.key] = str(obj.error)
         node = self._facts.index.get(obj.node_name, ELSEWHERE) if obj.node_name else PENDING
-        traits = PodTraits(UNREADABLE, 0, 0, 0)
+        traits = PodTraits(UNREADABLE, 0, 0)
         self._book(self._pods.append(pod.key, pod, traits, node, ()), 1)
 
     def _gone(self, delta: Gone) -> None:

@@ -1,4 +1,4 @@
-"""What a pod's row is born with: its shape, whether it is plain, its priority and age.
+"""What a pod's row is born with: its shape, whether it is plain, and its priority.
 
 The store asks for every pod that comes in. Pods that share all that counts by identity, as those of a trace do, are
 read once.
@@ -11,7 +11,6 @@ from windlass.cluster.resources import ResourceBook
 from windlass.cluster.shape import ShapeBook
 from windlass.model.errors import InputError
 from windlass.model.pod import Pod
-from windlass.model.times import seconds_of
 
 MOST_KNOWN = 4096
 """Pods of whose like the traits are kept."""
@@ -26,20 +25,18 @@ class TraitsBook:
 
     def of(self, key: str, pod: Pod) -> PodTraits:
         meta = pod.metadata
-        created = seconds_of(meta.creation_timestamp)
         alike = (id(pod.spec), id(meta.labels), id(meta.annotations), meta.namespace)
         known = self._known.get(alike)
         if known is not None:
-            shape, plain, priority, _ = known[1]
-            return PodTraits(shape, plain, priority, created)
-        traits = self._read(key, pod, created)
+            return known[1]
+        traits = self._read(key, pod)
         if traits.plain:  # the others may depend on the pod's name
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             self._known[alike] = (pod, traits)  # with the pod, so that no other gets these identities
         return traits
 
-    def _read(self, key: str, pod: Pod, created: int) -> PodTraits:
+    def _read(self, key: str, pod: Pod) -> PodTraits:
         number, plain = UNREADABLE, 0
         known = len(self._shapes)
         try:
@@ -50,4 +47,4 @@ class TraitsBook:
                     self._resources.column(name)
         except InputError as error:
             self._unreadable[key] = str(error)
-        return PodTraits(number, plain, pod.spec.priority, created)
+        return PodTraits(number, plain, pod.spec.priority)

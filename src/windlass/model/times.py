@@ -15,7 +15,7 @@ _UNITS = {"h": Fraction(3600), "m": Fraction(60), "s": Fraction(1), "ms": Fracti
 _LONGEST_DURATION = 10**10
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 15)
 def seconds_of(timestamp: str) -> int:
     """Seconds since 1970 of an RFC 3339 time; 0 for an empty or unreadable one."""
     if not timestamp:

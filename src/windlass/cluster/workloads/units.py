@@ -45,8 +45,8 @@ SINGLE_KINDS = frozenset(
 }
 """Kinds whose pods have nothing to do with one another."""
 MOST_NOTED = 3
-_TELLING_LABELS = (QUEUE_NAME, PREBUILT_WORKLOAD, KUEUE_GROUP, *COSCHEDULING_GROUPS)
-_TELLING_ANNOTATIONS = (VOLCANO_GROUP, KUEUE_WORKLOAD, KUEUE_GROUP)
+_TELLING_LABELS = frozenset({QUEUE_NAME, PREBUILT_WORKLOAD, KUEUE_GROUP, *COSCHEDULING_GROUPS})
+_TELLING_ANNOTATIONS = frozenset({VOLCANO_GROUP, KUEUE_WORKLOAD, KUEUE_GROUP})
 
 
 class UnitKey(msgspec.Struct, frozen=True):
@@ -192,10 +192,9 @@ def notes_of(ungrouped: Mapping[Ungrouped, Collection[str]]) -> list[str]:
 
 def says_where_it_belongs(pod: Pod) -> bool:
     """Whether the pod alone tells that it is in a queue, in a group, or of an owner whose pods may start together."""
-    labels, annotations = pod.metadata.labels, pod.metadata.annotations
-    if pod.spec.scheduling_group is not None or any(label in labels for label in _TELLING_LABELS):
+    if pod.spec.scheduling_group is not None or not _TELLING_LABELS.isdisjoint(pod.metadata.labels):
         return True
-    if any(name in annotations for name in _TELLING_ANNOTATIONS):
+    if not _TELLING_ANNOTATIONS.isdisjoint(pod.metadata.annotations):
         return True
     owner = controller_of(pod.metadata)
     if owner is None:
