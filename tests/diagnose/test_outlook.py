@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 from tests.diagnose.objects import GPU, NOW, Tree, ask, evidence, node, pod, thing
 
 from windlass.cli.why_page import page
+from windlass.diagnose.evidence import load_evidence
 from windlass.diagnose.why import why
+from windlass.dump.cluster import load_cluster
 from windlass.model.configuration import Settings
 from windlass.planner import engine_plan
 
@@ -233,3 +236,29 @@ def test_why_and_the_scheduler_do_not_disagree_about_queued_work(
         if found.outlook is not None and found.outlook.queue:
             assert found.outlook.position == verdict.ahead + 1
             assert len(found.outlook.ahead) == verdict.ahead
+
+
+def test_plan_and_why_name_the_same_cause_of_the_example() -> None:
+    """The only node with GPUs is tainted. The other one lacks GPUs, has none and never will."""
+    file = Path(__file__).parents[2] / "examples" / "stuck.yaml"
+    plan, _ = engine_plan(load_cluster(file).objects, Settings(), NOW)
+    (hold,) = plan.holds
+    diagnosis = why(load_evidence(file), "pod/train-0", "", NOW)
+    assert hold.verdict.code == diagnosis.code == diagnosis.chain[0].code == "TAINT_NOT_TOLERATED"
+    assert diagnosis.confidence == "high"
+    assert hold.verdict.message.startswith(diagnosis.chain[0].message)
+
+
+def test_the_chain_goes_from_what_the_engine_says_to_what_stands_behind_it() -> None:
+    """The engine sees that a node's CPU is used up; whose pods use it is no matter to it."""
+    objects = [node("g1", 8, cpu="8"), pod("web", on="g1", cpu="7"), pod("asked", 1, cpu="4")]
+    diagnosis = ask("pod/asked", *objects)
+    assert [link.code for link in diagnosis.chain] == ["CPU_MEM_INSUFFICIENT", "GPU_STRANDED"]
+    assert diagnosis.code == "GPU_STRANDED"
+
+
+def test_what_may_not_be_seen_lowers_the_confidence() -> None:
+    found = evidence([node("g1", 1), pod("runs", 1, on="g1"), pod("asked", 1)])
+    assert why(found, "pod/asked", "", NOW).confidence == "high"
+    found.hidden.append("events: not allowed")
+    assert why(found, "pod/asked", "", NOW).confidence == "low"

@@ -13,9 +13,10 @@ from windlass.cluster.snapshot import Snapshot
 from windlass.kube.events import Recorder
 from windlass.kube.request import Request
 from windlass.kube.writes import bind_pod
-from windlass.model.decision import Bind, Evict
+from windlass.model.decision import Bind, Evict, Hold
 from windlass.model.objects import Unreadable, decode_object
 from windlass.model.plan import Plan
+from windlass.model.verdict import Verdict
 from windlass.scheduler.carry import Carrier
 from windlass.scheduler.metrics import Metrics
 from windlass.scheduler.options import Options
@@ -75,9 +76,9 @@ class Scene:
         self.world.push([Put(node("n0")), Put(node("n1")), *(Put(one) for one in pods)])
         self.world.settle(1_767_226_000)
         self.snapshot: Snapshot = self.world.store.snapshot(1_767_226_000)
-        recorder = Recorder(self.client, "test")
+        recorder, self.metrics = Recorder(self.client, "test"), Metrics()
         self.carrier = Carrier(
-            self.client, self.world, recorder, Metrics(), lambda: True, lambda kind, group: None
+            self.client, self.world, recorder, self.metrics, lambda: True, lambda kind, group: None
         )
 
     async def carry_out(self, *binds: Bind) -> None:
@@ -104,6 +105,22 @@ async def test_pods_that_changed_meanwhile_are_decided_on_again(change: str) -> 
         scene.world.push([Put(decode_object({**tree, "spec": {"nodeName": "n1", "containers": []}}))])
     await scene.carry_out(Bind("a/p", "n0"), Bind("a/q", "n0"))
     assert scene.client.bound == {"q"}
+
+
+@pytest.mark.asyncio
+async def test_what_waits_is_counted_by_its_cause() -> None:
+    """A cause that holds nothing any more is shown as 0, so that a graph has an end."""
+    scene = Scene(pod("a"), pod("b"))
+    full, gone = Verdict("GPU_FULL", 1, detail="x"), Verdict("KUEUE_QUEUE_MISSING", 1, detail="y")
+    held = {"GPU_FULL": 2.0, "KUEUE_QUEUE_MISSING": 0.0}
+    await scene.carrier._tell_waiting([Hold("a/a", full), Hold("a/b", gone)], {})
+    await scene.carrier._tell_waiting([Hold("a/a", full), Hold("a/b", full)], {})
+    told = {
+        sample.labels["code"]: sample.value
+        for family in scene.metrics.held.collect()
+        for sample in family.samples
+    }
+    assert told == held
 
 
 @pytest.mark.asyncio

@@ -41,6 +41,10 @@ def asked(log: str) -> Iterator[tuple[Right, int]]:
         resource = "/".join([rest[0], *rest[2:]])
         verb = VERBS.get(method) or ("watch" if "'watch'" in query else "get" if len(rest) > 1 else "list")
         yield (group, resource, verb), int(code)
+        if (
+            method == "PATCH" and code == "201"
+        ):  # what is applied and isn't there yet is created, which is a right, too
+            yield (group, resource, "create"), int(code)
 
 
 class Roles:
