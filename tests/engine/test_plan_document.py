@@ -29,6 +29,7 @@ from windlass.model.decision import Admit, AdmittedPodSet, Bind, DeviceGrant, Ev
 from windlass.model.errors import InputError
 from windlass.model.objects import decode_object
 from windlass.model.plan import Plan
+from windlass.model.refusal import Refusal
 from windlass.model.verdict import (
     Change,
     Limit,
@@ -113,6 +114,7 @@ FULL = Verdict(
     moves=(MoveOffer("default/c", "n-0", "n-1", 42),),
     remedy="add nodes",
     is_explained=True,
+    refusals=(Refusal("eviction", "ns/p", 1_800_000_060, "u", "n-0", "ns/w", "ns/budget", "not now"),),
 )
 
 
@@ -147,6 +149,7 @@ def test_the_full_verdict_above_leaves_no_field_at_its_default() -> None:
         FULL.relief,
         FULL.changes[0],
         FULL.moves[0],
+        FULL.refusals[0],
     )
     for part in parts:
         assert part is not None

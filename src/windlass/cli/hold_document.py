@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from windlass.model.decision import Hold
+from windlass.model.refusal import Refusal
 from windlass.model.times import seconds_of, timestamp_of
 from windlass.model.verdict import Change, Limit, MoveOffer, NearMiss, ReasonCount, Relief, Verdict
 
@@ -111,6 +112,26 @@ class HoldEstimate(Document, frozen=True):
     """The same as far as it was planned; empty where nothing was."""
 
 
+class HoldRefusal(Document, frozen=True):
+    """Something that the API server refused, and that is not tried again for a while."""
+
+    kind: str
+    """`eviction` or `bind`."""
+    pod: str
+    until: str
+    """When it may be tried again."""
+    uid: str
+    """Of the pod."""
+    node: str
+    """Of a bind."""
+    for_workload: str
+    """Of an eviction: what would have had the room."""
+    budget: str
+    """`namespace/name` of the PodDisruptionBudget that covers the pod, where one does."""
+    message: str
+    """The API server's own words."""
+
+
 class HoldDocument(Document, frozen=True):
     """A decision to let something wait."""
 
@@ -144,6 +165,8 @@ class HoldDocument(Document, frozen=True):
     """Those that come nearest."""
     detail: str = ""
     """What holds it where no node was looked at: a gate, a claim, an object that can't be read."""
+    refusals: tuple[HoldRefusal, ...] = ()
+    """What the API server has just refused: its bind to a node, or an eviction that would have made room for it."""
 
 
 STRUCTS = (
@@ -155,6 +178,7 @@ STRUCTS = (
     HoldEstimate,
     HoldCount,
     HoldNearMiss,
+    HoldRefusal,
 )
 
 
@@ -179,6 +203,7 @@ def hold_document(hold: Hold) -> dict[str, Any]:
         counts=tuple(HoldCount(one.code, one.kube, one.nodes) for one in verdict.counts),
         nearest=tuple(HoldNearMiss(**msgspec.structs.asdict(one)) for one in verdict.nearest),
         detail=verdict.detail,
+        refusals=tuple(_refusal(one) for one in verdict.refusals),
     )
     document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(made))
     return document
@@ -204,8 +229,19 @@ def hold_of(document: dict[str, Any]) -> Hold:
         moves=tuple(MoveOffer(one.pod, one.from_, one.to, one.lost_milli_seconds) for one in read.moves),
         remedy=read.remedy,
         is_explained=read.explained,
+        refusals=tuple(_refusal_of(one) for one in read.refusals),
     )
     return Hold(read.workload, verdict)
+
+
+def _refusal(one: Refusal) -> HoldRefusal:
+    fields = msgspec.structs.asdict(one)
+    return HoldRefusal(**{**fields, "until": timestamp_of(one.until)})
+
+
+def _refusal_of(read: HoldRefusal) -> Refusal:
+    fields = msgspec.structs.asdict(read)
+    return Refusal(**{**fields, "until": seconds_of(read.until)})
 
 
 def _relief_of(read: HoldRelief) -> Relief:
