@@ -62,6 +62,7 @@ NOT_EXPLAINED = {
     "counts": [],
     "nearest": [],
     "detail": "",
+    "refusals": [],
 }
 DUMP = """\
 apiVersion: v1
