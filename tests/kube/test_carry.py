@@ -14,7 +14,7 @@ from windlass.kube.events import Recorder
 from windlass.kube.request import Request
 from windlass.kube.writes import bind_pod
 from windlass.model.decision import Bind, Evict, Hold
-from windlass.model.objects import Unreadable, decode_object
+from windlass.model.objects import decode_object
 from windlass.model.plan import Plan
 from windlass.model.verdict import Verdict
 from windlass.scheduler.carry import Carrier
@@ -63,16 +63,12 @@ def pod(name: str, gang: str = "", gates: Sequence[str] = ()) -> Any:
     return decode_object({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
 
-def no_report(odd: Unreadable) -> None:
-    raise AssertionError(odd)
-
-
 class Scene:
     """Two nodes, and the pods that are handed in."""
 
     def __init__(self, *pods: Any) -> None:
         self.client: Any = Client()
-        self.world = World(Options(), no_report)
+        self.world = World(Options())
         self.world.push([Put(node("n0")), Put(node("n1")), *(Put(one) for one in pods)])
         self.world.settle(1_767_226_000)
         self.snapshot: Snapshot = self.world.store.snapshot(1_767_226_000)

@@ -23,7 +23,7 @@ class NoSink:
 @pytest.mark.parametrize("turns", range(8))
 async def test_news_at_the_moment_of_the_call_is_no_reason_to_go_on_following(turns: int) -> None:
     options = Options(pause=0.0)
-    world = World(options, lambda odd: None)
+    world = World(options)
     follower = asyncio.create_task(Loop(options, world, NoSink(), Metrics()).follow())
     for _ in range(8):
         await asyncio.sleep(0)  # until it waits for news

@@ -56,7 +56,7 @@ def queue() -> Any:
 
 def recorded(folder: Path) -> None:
     """Three decisions with everything in between that can be told to a store."""
-    world, memo = World(Options(), lambda odd: None), Memo()
+    world, memo = World(Options()), Memo()
     record = world.witness = Record(folder, Settings(seed=3))
     odd = Unreadable(InputError("is odd", path="spec.x"), "Pod", "a", "odd", "n2")
     for now, deltas in (

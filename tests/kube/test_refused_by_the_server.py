@@ -64,7 +64,7 @@ class Scene:
     def __init__(self, *objects: Any) -> None:
         self.api = Client()
         client: Any = self.api
-        self.world = World(Options(), lambda odd: None)
+        self.world = World(Options())
         self.world.push([Put(one) for one in objects])
         self.metrics = Metrics()
         self.carrier = Carrier(

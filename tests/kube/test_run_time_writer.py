@@ -48,7 +48,7 @@ class Server:
 
 class Scene:
     def __init__(self) -> None:
-        self.world = World(Options(), lambda odd: None)
+        self.world = World(Options())
         self.server = Server()
         self.writer = RunTimeWriter(self.server, self.world, lambda: True, served)  # type: ignore[arg-type]
         spec = {"clusterQueue": "team"}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from windlass.cluster.delta import Assume, Gone, Put
 from windlass.model.configuration import Settings
+from windlass.model.errors import InputError
 from windlass.model.objects import Unreadable, decode_object
 from windlass.scheduler.options import Options
 from windlass.scheduler.world import World
@@ -18,7 +18,7 @@ QUEUE = {"kueue.x-k8s.io/queue-name": "main"}
 
 
 def world(**options: Any) -> World:
-    return World(Options(**options), lambda odd: None)
+    return World(Options(**options))
 
 
 def pod(name: str, scheduler: str = "windlass", node: str = "", **meta: Any) -> Any:
@@ -187,18 +187,25 @@ async def test_classes_are_told_whatever_else_there_is() -> None:
     assert told(some, pod("alone")) == ["alone"]
 
 
-async def test_an_unreadable_pod_blocks_its_node_and_is_reported() -> None:
-    reported: list[Unreadable] = []
-    some = World(Options(), reported.append)
-    await asyncio.sleep(0)
-    from windlass.model.errors import InputError
-
+async def test_an_unreadable_pod_blocks_its_node_and_is_kept_to_be_told_of() -> None:
+    some = world()
     odd = Unreadable(InputError("no", path="spec.priority"), "Pod", "a", "odd", "n1")
     waits = Unreadable(InputError("no"), "Pod", "a", "waits", "")
     some.push([Put(node("n1")), Put(odd), Put(waits)])
-    told_ = some.settle(1_000).told
-    assert [one.object.name for one in told_] == ["n1", "odd"]
-    assert reported == [odd, waits]
+    settled = some.settle(1_000)
+    assert [one.object.name for one in settled.told if isinstance(one, Put)] == ["n1", "odd"]
+    assert some.odd == {("Pod", "a/odd"): odd, ("Pod", "a/waits"): waits}
+    told(some, pod("odd", node="n1"), Gone("Pod", "a/waits"))
+    assert not some.odd, "one can be read now, and the other is gone"
+
+
+async def test_a_pod_that_can_no_longer_be_read_is_not_decided_on_as_it_was() -> None:
+    some = world()
+    told(some, node("n1"), pod("p"))
+    some.push([Put(Unreadable(InputError("no"), "Pod", "a", "p", "", "windlass"))])
+    settled = some.settle(1_000)
+    assert settled.told == [Gone("Pod", "a/p")]
+    assert settled.is_news, "its owner hears of it soon"
 
 
 async def test_what_comes_while_it_is_decided_is_known_and_not_told() -> None:

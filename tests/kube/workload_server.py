@@ -137,7 +137,7 @@ class Scheduling:
     def __init__(self, server: WorkloadServer, *objects: Tree) -> None:
         self.server, self._memo = server, Memo()
         client: Any = server
-        self.world = World(Options(), _no_report)
+        self.world = World(Options())
         self.world.push([Put(decode_object(one)) for one in objects])
         self.carrier = Carrier(client, self.world, Recorder(client, "test"), Metrics(), lambda: True, _served)
         self.now = NOW
@@ -241,7 +241,3 @@ def _holds(tree: Tree) -> bool:
 
 def _served(kind: str, group: str) -> Resource | None:
     return {"Workload": WORKLOADS, "Job": JOBS}.get(kind)
-
-
-def _no_report(odd: Any) -> None:
-    raise AssertionError(odd)

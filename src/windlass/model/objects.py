@@ -80,6 +80,7 @@ class Unreadable(msgspec.Struct, frozen=True):
     namespace: str = ""
     name: str = ""
     node_name: str = ""
+    scheduler_name: str = ""
     uid: str = ""
     api_version: str = ""
     """Both where a server said so."""
@@ -383,4 +384,5 @@ def unreadable(tree: object, error: InputError) -> Unreadable:
         namespace=_text(tree, "metadata", "namespace"),
         name=_text(tree, "metadata", "name"),
         node_name=_text(tree, "spec", "nodeName"),
+        scheduler_name=_text(tree, "spec", "schedulerName"),
     )

@@ -55,6 +55,8 @@ class Loop:
         self._memo = Memo()
         self.alive_at = time.monotonic()
         """When the loop last got round."""
+        self.failed_in_a_row = 0
+        self.last_failure = ""
         self._explanations = Explanations(world.changed.is_set)
         self._explained_at = 0.0
         self._is_quick = False
@@ -66,7 +68,10 @@ class Loop:
         while may_decide():
             try:
                 await self._cycle(must)
-            except Exception:  # a task boundary: one bad decision must not take the next one with it
+                self.failed_in_a_row = 0
+            except Exception as error:  # a task boundary: one bad decision must not take the next one with it
+                self.failed_in_a_row += 1
+                self.last_failure = f"{type(error).__name__}: {error}"
                 log.exception("a decision failed; deciding again in %.0f s", FAILED_SECONDS)
                 self._metrics.failures.inc()
                 self._memo = Memo()

@@ -80,7 +80,10 @@ class Metrics:
         )
         self.leading = Gauge("windlass_leading", "1 if this replica decides.", registry=registry)
         self.unreadable = Counter(
-            "windlass_unreadable_objects_total", "Objects that could not be read.", registry=registry
+            "windlass_unreadable_objects_total",
+            "Objects that could not be read, by kind.",
+            ("kind",),
+            registry=registry,
         )
         self.dropped_events = Gauge(
             "windlass_dropped_events",

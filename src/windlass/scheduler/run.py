@@ -15,11 +15,10 @@ from windlass.cluster.snapshot import Snapshot
 from windlass.dump.configuration import HASH_ANNOTATION
 from windlass.kube.access import Access
 from windlass.kube.client import KubeClient
-from windlass.kube.events import Event, Recorder, Regarding
+from windlass.kube.events import Recorder
 from windlass.kube.informers import Informers
 from windlass.kube.lease import Lease, LeaseTerms
 from windlass.model.configuration_document import settings_hash
-from windlass.model.objects import Unreadable
 from windlass.model.plan import Plan
 from windlass.planner import engine_config
 from windlass.scheduler.carry import Carrier
@@ -34,6 +33,7 @@ from windlass.scheduler.record import Record
 from windlass.scheduler.run_times import RunTimeWriter
 from windlass.scheduler.server import StatusServer
 from windlass.scheduler.shadow import Shadow
+from windlass.scheduler.unreadable import UnreadableReports
 from windlass.scheduler.warm import warm_up
 from windlass.scheduler.world import World
 
@@ -42,17 +42,16 @@ log = logging.getLogger(__name__)
 STUCK_SECONDS = 120.0
 """A loop that has not got round for so long is restarted by its kubelet."""
 SETTLE_SECONDS = 10.0
-MOST_REPORTED = 10_000
+FAILURES_IN_A_ROW = 3
+"""So many decisions that failed one after the other are no accident: the replica says that it isn't ready."""
 
 
 class Scheduler:
     def __init__(self, client: KubeClient, options: Options) -> None:
         self._client, self._options = client, options
         self.metrics = Metrics()
-        self._reported: dict[tuple[str, str], str] = {}
-        """Kind and key of what can't be read → why, as it was reported."""
         self.recorder = Recorder(client, options.identity)
-        self.world = World(options, self._report)
+        self.world = World(options)
         self.informers = Informers(client, self.world.push)
         self.world.owner_wait.is_watched = self.informers.is_watched
         terms = LeaseTerms(
@@ -71,6 +70,7 @@ class Scheduler:
             self._may_write,
             self.informers.served,
         )
+        self.unreadable = UnreadableReports(self.world, self.recorder, self.carrier.conditions, self.metrics)
         self.recorder.gives_way = lambda: self.carrier.binder.is_behind
         self._kueue_known, self._warm = asyncio.Event(), asyncio.Event()
         self.memory = Memory(client, self.world, options.settings, self._may_write, self.informers.served)
@@ -79,9 +79,9 @@ class Scheduler:
         self.publisher = Publisher(client, options, self._may_write)
         self.record = Record(options.record, options.settings) if options.record is not None else None
         self.world.witness = self.record
-        sink = Shadow(self.world) if options.shadow else self
-        self.loop = Loop(options, self.world, sink, self.metrics, self.record)
-        self.server = StatusServer(self._sick, self._not_ready, self._metrics_text)
+        self._shadow = Shadow(self.world) if options.shadow else None
+        self.loop = Loop(options, self.world, self, self.metrics, self.record)
+        self.server = StatusServer(self._sick, self.not_ready, self._metrics_text)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set; then everything that was begun is brought to its end."""
@@ -119,7 +119,10 @@ class Scheduler:
 
     def carry_out(self, plan: Plan, snapshot: Snapshot) -> None:
         """The loop's sink."""
-        self._report_odd(snapshot)
+        self.unreadable.tell(snapshot, self._may_tell)
+        if self._shadow is not None:
+            self._shadow.carry_out(plan, snapshot)
+            return
         self.carrier.carry_out(plan, snapshot)
         self.queue_status.see(snapshot)
         self.memory.see(plan, snapshot)
@@ -172,37 +175,17 @@ class Scheduler:
     def _may_write(self) -> bool:
         return not self._options.leader_elect or self.lease.is_held
 
-    def _report(self, odd: Unreadable) -> None:
-        """An object that could not be decoded."""
-        key = f"{odd.namespace}/{odd.name}" if odd.namespace else odd.name
-        self._report_once(Regarding(odd.kind, key, odd.uid, odd.api_version or "v1"), str(odd.error))
-
-    def _report_odd(self, snapshot: Snapshot) -> None:
-        """Pods and nodes that were decoded, and of which the engine can't read something."""
-        for name, why in snapshot.unreadable.items():
-            kind, _, key = name.partition(" ") if " " in name else ("Pod", "", name)
-            found = self.world.pods.get(key) if kind == "Pod" else self.world.look(kind, key)
-            self._report_once(Regarding(kind, key, found.metadata.uid if found is not None else ""), why)
-
-    def _report_once(self, about: Regarding, why: str) -> None:
-        """Once for each object and what is wrong with it. By its uid it is found where people look at the object."""
-        kind, key = about.kind, about.key
-        if self._reported.get((kind, key)) == why:
-            return
-        if len(self._reported) >= MOST_REPORTED:
-            self._reported.clear()
-        self._reported[kind, key] = why
-        self.metrics.unreadable.inc()
-        log.warning("%s %s can't be read: %s", kind, key, why)
-        if self._may_write() and not self._options.shadow:
-            self.recorder.record(Event(about, "Unreadable", why, "Reading", "Warning"), droppable=True)
+    def _may_tell(self) -> bool:
+        return self._shadow is None and self._may_write()
 
     def _sick(self) -> str:
         silent = time.monotonic() - self.loop.alive_at
         leads = self._may_write() and self.informers.synced.is_set()
         return f"no decision for {silent:.0f} s" if leads and silent > STUCK_SECONDS else ""
 
-    def _not_ready(self) -> str:
+    def not_ready(self) -> str:
+        if self.loop.failed_in_a_row >= FAILURES_IN_A_ROW:
+            return f"{self.loop.failed_in_a_row} decisions in a row have failed: {self.loop.last_failure}"
         if self.informers.synced.is_set():
             return "" if self._warm.is_set() else "the kernels are being compiled"
         waiting = [one.resource.plural for one in self.informers.informers if not one.synced.is_set()]

@@ -54,8 +54,8 @@ class AssumeWitness(Protocol):
 
 
 class World:
-    def __init__(self, options: Options, report: Callable[[Unreadable], None]) -> None:
-        self._options, self._report = options, report
+    def __init__(self, options: Options) -> None:
+        self._options = options
         self.store = Store()
         self.pods: dict[str, Pod] = {}
         self.nodes: set[str] = set()
@@ -64,6 +64,8 @@ class World:
         self.assumed: dict[str, str] = {}
         """Pod → node of binds that were sent and have not been seen on the watch."""
         self._assumed_statuses = AssumedStatuses()
+        self.odd: dict[Key, Unreadable] = {}
+        """What could not be decoded."""
         self.on_gone: Callable[[str], None] = lambda key: None
         """Told of pods that are gone."""
         self.witness: AssumeWitness | None = None
@@ -198,6 +200,11 @@ class World:
     def is_ours(self, pod: Pod) -> bool:
         return self._options.shadow or pod.spec.scheduler_name in self._options.settings.scheduler_names
 
+    def is_ours_by_name(self, odd: Unreadable) -> bool:
+        """Whether a pod that can't be read is for us."""
+        names = self._options.settings.scheduler_names
+        return self._options.shadow or (odd.scheduler_name or "default-scheduler") in names
+
     def makes_our_pods(self, owner: Owner) -> bool:
         names = {one.template.spec.scheduler_name for one in owner.sets}
         return self._options.shadow or not names.isdisjoint(self._options.settings.scheduler_names)
@@ -216,6 +223,8 @@ class World:
         )
 
     def _taken(self, delta: Delta) -> list[Delta]:
+        if self.odd and isinstance(delta, Put | Gone):
+            self._not_odd(delta)
         match delta:
             case Put(object=Pod() as pod):
                 return self._pod(pod)
@@ -232,6 +241,14 @@ class World:
                 return self._news_of([delta])
             case _:
                 return self._news_of([delta])
+
+    def _not_odd(self, delta: Put | Gone) -> None:
+        """It can be read now, or is gone."""
+        if isinstance(delta, Gone):
+            self.odd.pop((delta.kind, delta.key), None)
+        elif not isinstance(delta.object, Unreadable):
+            _, kind, key = name_of(delta.object)
+            self.odd.pop((kind, key), None)
 
     def _news_of(self, deltas: list[Delta]) -> list[Delta]:
         self._news += len(deltas)
@@ -283,12 +300,16 @@ class World:
         return self._tell("Node", node.name, node)
 
     def _odd(self, odd: Unreadable) -> list[Delta]:
-        self._report(odd)
-        if odd.kind != "Pod" or not odd.node_name:
+        """What it was before counts no more. On a node it blocks that; one that waits is held, and said to be."""
+        key = f"{odd.namespace}/{odd.name}" if odd.namespace else odd.name
+        self.odd[odd.kind, key] = odd
+        if odd.kind != "Pod":
             return []
-        key = f"{odd.namespace or 'default'}/{odd.name}"
         self.pods.pop(key, None)
-        return self._tell("Pod", key, odd)
+        if odd.node_name:
+            return self._tell("Pod", key, odd)
+        self._news += 1
+        return self._untold("Pod", key)
 
     def _other(self, thing: Any) -> list[Delta]:
         group, kind, key = name_of(thing)
