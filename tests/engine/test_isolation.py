@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engine.plain_objects import Tree, holds, node, planned, pod
+from tests.engine.plain_objects import NOW, START, Tree, holds, node, planned, pod
+
+from windlass.model.configuration import Settings
+from windlass.model.errors import InputError
+from windlass.model.objects import decode_object
+from windlass.model.times import seconds_of
+from windlass.planner import engine_plan
 
 GROUP = {"kueue.x-k8s.io/pod-group-name": "g"}
 ALONE_IN_IT = {"kueue.x-k8s.io/pod-group-total-count": "1"}
@@ -114,3 +120,61 @@ def test_a_limit_beyond_the_year_9999_is_no_reason_to_fail():
         pod("behind", 8, **endless),
     )
     assert len(list(plan.holds)) == 2
+
+
+def reservation(resources: dict[str, str]) -> Tree:
+    until = "2026-01-02T00:00:00Z"
+    spec = {"from": START, "until": until, "who": {"namespaces": ["x"]}, "resources": resources}
+    meta = {"name": "r"}
+    return {"apiVersion": "windlass.dev/v1", "kind": "Reservation", "metadata": meta, "spec": spec}
+
+
+@pytest.mark.parametrize("resource", ["example.com/foo", "nvidia.com/mig-1g.10gb"])
+def test_a_reservation_of_what_nobody_has_stops_nobody(resource: str):
+    """The arrays had no column for it: the compiled kernel read past their end."""
+    plan, _ = planned(node("n1"), reservation({resource: "1"}), *GOOD)
+    assert len(plan.binds) == len(GOOD)
+    assert "reservation/r" in holds(plan)
+
+
+def test_a_reservation_of_absurdly_many_gpus_is_refused_when_it_is_read():
+    with pytest.raises(InputError, match="absurd"):
+        decode_object(reservation({"nvidia.com/gpu": "5000"}))
+
+
+def test_a_limit_of_more_than_a_lifetime_is_no_date():
+    busy = pod("busy", 8, on="n1", activeDeadlineSeconds=2**63 - 1)
+    plan, _ = planned(node("n1"), busy, pod("waits", 1))
+    assert holds(plan) == {"default/waits": "GPU_FULL"}
+
+
+def test_a_leader_without_workers_whose_workers_would_ask_for_a_rack():
+    """LeaderWorkerSet of size 1 and several levels of topology: a set of no pods below no domain."""
+    levels = ("topology.kubernetes.io/zone", "topology.kubernetes.io/rack", "kubernetes.io/hostname")
+    labels = {**dict.fromkeys(levels[:2], "a"), levels[2]: "n1"}
+    asks = {"kueue.x-k8s.io/podset-required-topology": levels[1]}
+    templates = {
+        "size": 1,
+        "leaderTemplate": {"spec": pod("leader", 1)["spec"]},
+        "workerTemplate": {"metadata": {"annotations": asks}, "spec": pod("worker", 1)["spec"]},
+    }
+    lws = {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": "lws"},
+        "spec": {"leaderWorkerTemplate": templates},
+    }
+    where = node("n1")
+    where["metadata"]["labels"] = labels
+    objects = [decode_object(one) for one in (where, pod("busy", 8, on="n1"), lws)]
+    plan, _ = engine_plan(objects, Settings(topology_levels=levels), seconds_of(NOW))
+    assert holds(plan) == {"default/lws-0": "GPU_FULL"}
+
+
+def test_a_group_of_resources_without_flavors_is_refused_when_it_is_read():
+    """As Kueue's CRD refuses it; explaining a hold of such a queue failed."""
+    spec = {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": []}]}
+    meta = {"name": "q"}
+    queue = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": meta, "spec": spec}
+    with pytest.raises(InputError, match="flavors"):
+        decode_object(queue)

@@ -147,8 +147,9 @@ class OtherObjects:
         return self._workloads.take_runs()
 
     def meet_templates(self, resources: ResourceBook) -> None:
-        """Resources that only pods ask for which don't exist yet have columns, too."""
-        for pod in self._workloads.new_templates():
+        """Resources that only pods ask for which don't exist yet, or that are only reserved, have columns, too."""
+        reserved = (one.pod for one in self.reservations())
+        for pod in (*self._workloads.new_templates(), *reserved):
             try:
                 for name in pod_requests(pod):
                     resources.column(name)

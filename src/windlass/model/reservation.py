@@ -27,7 +27,7 @@ import msgspec
 from windlass.model.errors import InputError
 from windlass.model.meta import KubeStruct, ObjectMeta
 from windlass.model.pod import Container, Pod, PodSpec, RawQuantity, ResourceRequirements, Toleration
-from windlass.model.requests import pod_requests
+from windlass.model.quota import quota_requests
 from windlass.model.times import seconds_of
 
 GPU = "nvidia.com/gpu"
@@ -163,7 +163,7 @@ def _unit(name: str, spec: ReservationSpec, resources: dict[str, RawQuantity]) -
         ),
     )
     try:
-        pod_requests(pod)
+        quota_requests(pod)
     except InputError as error:
         resource = error.path.rpartition("limits.")[2].rpartition("requests.")[2]
         raise InputError(

@@ -183,6 +183,8 @@ def resource_groups(groups: tuple[ResourceGroupSpec, ...]) -> tuple[ResourceGrou
     made = []
     for index, group in enumerate(groups):
         where = f"spec.resourceGroups[{index}]"
+        if not group.flavors:
+            raise InputError("a group has flavors", path=f"{where}.flavors", remedy="name at least one")
         _once(group.covered_resources, resources, f"{where}.coveredResources", "resource")
         _once((flavor.name for flavor in group.flavors), flavors, f"{where}.flavors", "flavor")
         quotas = tuple(

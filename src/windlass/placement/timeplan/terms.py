@@ -40,6 +40,10 @@ def with_collected(settings: TimeSettings, run_times: Mapping[str, RunTimes], no
     return msgspec.structs.replace(settings, collected=Estimates(run_times, settings.percentile, now))
 
 
+LONGEST = 10**10
+"""Seconds; a limit beyond it bounds nothing, and would not fit beside a date."""
+
+
 def limit_of(workload: Workload, settings: TimeSettings) -> int | None:
     """Seconds that it runs at most; None where nothing bounds it."""
     estimate = estimate_of(workload, settings)
@@ -48,8 +52,8 @@ def limit_of(workload: Workload, settings: TimeSettings) -> int | None:
     declared = workload.max_run_seconds
     known = settings.history.get(f"{workload.namespace}/{workload.queue}") if workload.queue else None
     if declared is None or (known is not None and not workload.limit_enforced):
-        return max(known or 0, declared or 0) or None
-    return max(1, declared)
+        return min(max(known or 0, declared or 0), LONGEST) or None
+    return min(max(1, declared), LONGEST)
 
 
 def estimate_of(workload: Workload, settings: TimeSettings) -> Estimate | None:

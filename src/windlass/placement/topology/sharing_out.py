@@ -81,6 +81,8 @@ def _ranked(pool: Pool, order: Order) -> Ints:
 
 
 def _fill(parent: Ints, units: Ints, ranked: Ints, needs: Ints, order: Order) -> Ints:
+    if not len(ranked):
+        return np.zeros(0, dtype=np.int64)  # below no domain: a set of no pods needs none
     offer, owner = units[ranked], parent[ranked]
     begins = np.searchsorted(owner, np.arange(len(needs)))
     upto = np.cumsum(offer)
