@@ -162,3 +162,51 @@ def test_a_gang_of_two_sizes_fits_whatever_else_there_is():
     for other in ([], [UNUSED_CLASS]):
         plan = planned([*objects, *other])
         assert {bind.pod: bind.node for bind in plan.binds} == {"default/w-0": "n2", "default/w-1": "n1"}
+
+
+PAST = {
+    "apiVersion": "windlass.dev/v1",
+    "kind": "Reservation",
+    "metadata": {"name": "past"},
+    "spec": {
+        "gpus": 4,
+        "from": "2020-01-01T00:00:00Z",
+        "until": "2020-01-02T00:00:00Z",
+        "who": {"namespaces": ["elsewhere"]},
+    },
+}
+
+
+def placed(objects) -> dict[str, str]:
+    return {bind.pod: bind.node for bind in planned(objects).binds}
+
+
+def test_a_pod_without_a_date_comes_behind_those_that_have_one_also_where_lone_pods_go_one_by_one():
+    """`plan` reads manifests, which have no creationTimestamp; a reservation that is over changes nothing."""
+    dated = pod("z-dated", 8)
+    undated = pod("a-undated", 8)
+    del undated["metadata"]["creationTimestamp"]
+    objects = [node("n1", 8), undated, dated]
+    assert placed(objects) == {"default/z-dated": "n1"} == placed([*objects, PAST])
+
+
+@pytest.mark.parametrize("note", ["podset-required-topology", "podset-slice-size"])
+def test_what_a_lone_pod_says_of_topology_is_read_in_both_ways_or_in_none(note):
+    lone = pod("lone", 1, metadata={"annotations": {f"kueue.x-k8s.io/{note}": "nowhere"}})
+    objects = [node("n1", 8), lone]
+    assert placed(objects) == placed([*objects, PAST]) == {"default/lone": "n1"}
+
+
+def test_a_pod_that_is_deleted_before_it_began_takes_nobodys_place():
+    gone = pod("a", 8, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    objects = [node("n1", 8), gone, pod("b", 8)]
+    assert placed(objects) == placed([*objects, PAST]) == {"default/b": "n1"}
+    assert not planned(objects).holds
+
+
+def test_the_oldest_pod_of_an_owner_speaks_for_the_others_whatever_the_order_of_the_file():
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "ray", "uid": "ray", "controller": True}
+    ray = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "ray"}}
+    pods = [pod(f"w-{gpus}", gpus, metadata={"ownerReferences": [owner]}) for gpus in (0, 4)]
+    objects = [node("n1", 2), ray, *pods]
+    assert planned(objects) == planned(objects[::-1])

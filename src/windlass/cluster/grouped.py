@@ -33,7 +33,6 @@ class Cluster(Protocol):
 
     def grouped_pod(self, key: str) -> Pod | None: ...
     def grouped_pods(self) -> Iterable[str]: ...
-    def pod_place(self, key: str) -> int: ...
     @property
     def grouped_nodes(self) -> Mapping[str, Node]: ...
 
@@ -91,7 +90,7 @@ class GroupedWorkloads:
         for key in sorted(self._pods):
             self._book.put_pod(key, cluster.grouped_pod(key))
         self._pods, self._nodes = set(), set()
-        return self._system, self._book.grouping(now, cluster.pod_place)
+        return self._system, self._book.grouping(now)
 
     def _start_book(self, cluster: Cluster, extras: dict[Name, Any]) -> None:
         self._book, self._rules_changed = WorkloadBook(), True

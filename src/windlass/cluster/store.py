@@ -55,7 +55,8 @@ class Store:
         self._shapes, self._resources, self._models = ShapeBook(), ResourceBook(), ModelBook()
         self._nodes = NodeBook(ranks or {}, self._resources, self._models)
         self._over: dict[str, Pod] = {}
-        """Pods that have ended: they hold nothing, but a gang's finished members count."""
+        """Pods that have ended, or are being deleted before they began: they hold nothing and wait for nothing, but a
+        gang's finished members count."""
         self._others = OtherObjects()
         self._refused = RefusalBook()
         self._facts = NodeFacts(())
@@ -146,10 +147,6 @@ class Store:
 
     def grouped_pods(self) -> Iterable[str]:
         return (*self._over, *self._pods.row_of)
-
-    def pod_place(self, key: str) -> int:
-        """Those that have ended first, the others in the order of their rows."""
-        return self._pods.row_of.get(key, -1)
 
     @property
     def grouped_nodes(self) -> Mapping[str, Node]:
@@ -270,7 +267,8 @@ class Store:
         self._refused.pod_came(key, pod.metadata.uid)
         if self._over.pop(key, None) is not None:
             self._others.pod_changed(key)
-        if pod.is_over:
+        never_starts = bool(pod.metadata.deletion_timestamp) and not pod.is_bound and key not in self._assumed
+        if pod.is_over or never_starts:
             self._others.pod_changed(key)
             self._drop_pod(key)
             self._over[key] = pod

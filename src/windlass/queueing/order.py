@@ -52,7 +52,7 @@ def before_all(snapshot: Snapshot, turns: Sequence[Turn]) -> Bools:
     Pods for which others went have, too, with what is more urgent than they are: a queue has its turn all at once, and
     its lesser work would take the room that it had to leave, over and over.
     """
-    priority, created = snapshot.pods.priority, snapshot.pods.created
+    priority, created = snapshot.pods.priority, _since(snapshot.pods.created)
     first, since = turns[0] if turns else (0, 0)
     before: Bools = (-priority < first) | ((-priority == first) & (created < since))
     named = [
@@ -79,11 +79,16 @@ def _turn(workload: Workload) -> Turn:
     return -workload.priority, queue_time(workload)
 
 
+def _since(created: Ints) -> Ints:
+    """A pod without a date has only just been handed in: it comes behind all that have one, as its workload does."""
+    return np.where(created > 0, created, np.iinfo(np.int64).max)
+
+
 def _ranked(pods: PodRows, rows: Ints) -> Ints:
     """Before its equals comes a pod for which others went (`nominatedNodeName`)."""
     if len(rows) < 2:
         return rows
-    priority, created = pods.priority[rows], pods.created[rows]
+    priority, created = pods.priority[rows], _since(pods.created[rows])
     unnamed = np.ones(len(rows), dtype=np.bool_)
     if priority.max() > pods.priority[pods.alive == 1].min():
         unnamed[:] = [not pods.objects[row].status.nominated_node_name for row in rows.tolist()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -170,8 +170,8 @@ class WorkloadBook:
 
     # What follows from it
 
-    def grouping(self, now: int, place: Callable[[str], int]) -> Grouping:
-        """All workloads there are: waiting, running, and not submitted yet. `place` orders the pods of a unit."""
+    def grouping(self, now: int) -> Grouping:
+        """All workloads there are: waiting, running, and not submitted yet."""
         if now != self._inputs.now:
             self._inputs = msgspec.structs.replace(self._inputs, now=now)
             self._dirty.update(dict.fromkeys((UNIT, unit) for unit in self._undated))
@@ -182,7 +182,7 @@ class WorkloadBook:
         few = 8 * len(units) < len(self._sorted)
         try:
             for unit in units:
-                self._make(unit, place, few)
+                self._make(unit, few)
         except BaseException:
             self._dirty.update(dict.fromkeys((UNIT, unit) for unit in self._made))
             self._ranks, self._sorted = [], []  # half done: all of it is worked out again
@@ -271,7 +271,7 @@ class WorkloadBook:
                 count = dict.get(self._parents, parent, 0) + change
                 self._replace(self._parents, PARENT, parent, count or None)
 
-    def _make(self, unit: UnitKey, place: Callable[[str], int], insert: bool) -> None:
+    def _make(self, unit: UnitKey, insert: bool) -> None:
         """The workload of a unit, or the two where a part of it is leaving."""
         if insert:
             for rank, _ in self._made[unit]:
@@ -289,7 +289,7 @@ class WorkloadBook:
             del self._made[unit]
             return
         with self._reads.by((UNIT, unit)):
-            pods = _unit(unit, [self._pods[key] for key in sorted(members, key=place)])
+            pods = _unit(unit, sorted((self._pods[key] for key in members), key=_age))
             found = (build(pods, self._inputs), build_leaving(pods, self._inputs))
         if before is not None and (found[0] is None or found[0].admission is None):
             self._note_end(before, unit, [self._pods[key] for key in members])
@@ -324,10 +324,9 @@ def group(inputs: Inputs) -> Grouping:
         book.put_group(api, pod_group)
     for named, owner in inputs.owners.items():
         book.put_owner(named, owner)
-    places = {pod.key: number for number, pod in enumerate(inputs.pods)}
     for pod in inputs.pods:
         book.put_pod(pod.key, pod)
-    return book.grouping(inputs.now, places.__getitem__)
+    return book.grouping(inputs.now)
 
 
 def _unit(key: UnitKey, pods: Iterable[Pod]) -> Unit:
@@ -338,6 +337,11 @@ def _unit(key: UnitKey, pods: Iterable[Pod]) -> Unit:
         elif pod.status.phase == "Succeeded":
             unit.succeeded += 1
     return unit
+
+
+def _age(pod: Pod) -> tuple[str, str]:
+    """The oldest pod of a unit speaks for all of it where they differ, whichever came first."""
+    return pod.metadata.creation_timestamp, pod.key
 
 
 def _rank(workload: Workload, unit: UnitKey, part: int) -> Rank:

@@ -35,6 +35,7 @@ from windlass.model.kueue import kueue_workload, queue_hold
 from windlass.model.meta import ObjectMeta
 from windlass.model.namespace_rules import outside_limits
 from windlass.model.owners import Owner, template_pod
+from windlass.model.owners.normalise import QUEUE_NAME
 from windlass.model.pod import Pod
 from windlass.model.podgroup import NOT_IMPLEMENTED
 from windlass.model.queue import ClusterQueue
@@ -188,7 +189,8 @@ def _where_pods_are(admission: Admission, sets: Sequence[PodSet], pods: dict[str
 
 
 def _pod_parts(pod: Pod) -> Parts:
-    topology = topology_of_annotations(pod.metadata.annotations)
+    queued = QUEUE_NAME in pod.metadata.labels  # where lone pods are decided at once, nobody reads it either
+    topology = topology_of_annotations(pod.metadata.annotations) if queued else None
     one = PodSet("main", 1, template_of(pod), pods=(pod.key,), topology=topology)
     return Parts(Identity(pod.key, "Pod", pod.metadata), (one,))
 

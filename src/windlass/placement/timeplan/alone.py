@@ -44,7 +44,7 @@ def decided_in_time(
         return waiting
     if not reservations and not any(one.admission is None for one in together):
         return []
-    urgent = max((one.priority for one in together if one.admission is None), default=0)
+    urgent = max((one.priority for one in together if one.admission is None and not one.hold), default=0)
     return [
         one
         for one in waiting
