@@ -119,7 +119,7 @@ class Store:
             workloads=grouping.workloads,
             notes=(*grouping.notes, *self._nodes.problems().values()),
             unreadable={**self._unreadable, **self._nodes.problems()},
-            reservations=self._others.reservations(),
+            reservations=tuple(one for one in self._others.reservations() if one.until > now),
             budgets=self._others.budgets(),
             run_times=self._others.run_times,
             refusals=self._refused.at(now),

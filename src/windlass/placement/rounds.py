@@ -12,7 +12,8 @@ from functools import partial
 
 import msgspec
 
-from windlass.model.reasons import Reason
+from windlass.cluster.workloads.sets import KUEUE_GATES
+from windlass.model.reasons import SCHEDULING_GATED, Reason
 from windlass.model.workload import Workload
 from windlass.placement.elastic import is_extra, whole_key
 from windlass.placement.filters import pod_holds
@@ -42,7 +43,11 @@ def _decide(work: Work) -> list[Outcome]:
     outcomes: list[Outcome] = []
     for turn, piece in enumerate(before):
         outcomes = _place_unqueued(work, piece, turn, outcomes)
-    queued = [piece for piece in work.pieces if piece.queue]
+    waiting = {piece.key: _gate(work, piece) for piece in work.pieces if piece.queue}
+    outcomes += [
+        Held(key, gate.code, gate.kube, len(before)) for key, gate in waiting.items() if gate is not None
+    ]
+    queued = [piece for piece in work.pieces if piece.queue and waiting[piece.key] is None]
     gone: list[Outcome] = []
     found = admit(
         work.system,
@@ -135,6 +140,19 @@ def _place_by_priority(
     gone += [Evicted(unit.key, piece.key, PRIORITY) for unit in way.victims if not unit.leaving]
     after = {*way.result.after, *(unit.key for unit in way.victims)}
     return msgspec.structs.replace(way.result, after=tuple(sorted(after)))
+
+
+def _gate(work: Work, piece: Workload) -> Reason | None:
+    """A scheduling gate of somebody else on a member of queued work that waits: admission lifts none but Kueue's."""
+    if piece.admission is not None or piece.hold:
+        return None
+    objects = work.snapshot.pods.objects
+    for part in work.waiting_pods(piece):
+        for key in part:
+            gates = objects[work.pod_row[key]].spec.scheduling_gates
+            if any(gate.name not in KUEUE_GATES for gate in gates):
+                return SCHEDULING_GATED
+    return None
 
 
 def _member_hold(work: Work, piece: Workload) -> Reason | None:

@@ -36,6 +36,7 @@ PARENT, OWNED, NODE, HOST, GROUP = "parent", "owned", "node", "host", "group"
 """Beside WORKLOAD and OWNER, what can be looked up."""
 MOST_RUNS = 10_000
 """Finished runs that are kept for whoever asks for them; the oldest go first."""
+_KEEPS_NAME = {"Workload": 0, "Pod": 1}
 Rank = tuple[int, str, str, str, int, int]
 """Oldest first, then by key, kind, source, gang and part."""
 
@@ -190,7 +191,8 @@ class WorkloadBook:
         if units and not few:
             entries = sorted(entry for made in self._made.values() for entry in made)
             self._ranks, self._sorted = [rank for rank, _ in entries], [one for _, one in entries]
-        return Grouping(with_quota_holds(self._sorted, self._quotas), tuple(notes_of(self._ungrouped)))
+        workloads = with_quota_holds(_of_different_names(self._sorted), self._quotas)
+        return Grouping(workloads, tuple(notes_of(self._ungrouped)))
 
     def new_templates(self) -> list[Pod]:
         """Templates of pods that don't exist yet, of the workloads that were worked out since the last time."""
@@ -342,6 +344,22 @@ def _unit(key: UnitKey, pods: Iterable[Pod]) -> Unit:
 def _age(pod: Pod) -> tuple[str, str]:
     """The oldest pod of a unit speaks for all of it where they differ, whichever came first."""
     return pod.metadata.creation_timestamp, pod.key
+
+
+def _of_different_names(workloads: list[Workload]) -> Sequence[Workload]:
+    """Decisions are told by `namespace/name`. Where several kinds have one name, the Workload object or the pod keeps
+    it, since it is looked up by that; the others have their kind behind it."""
+    named: dict[str, Workload] = {}
+    doubles = [one for one in workloads if named.setdefault(one.key, one) is not one]
+    if not doubles:
+        return workloads
+    for one in doubles:
+        if _KEEPS_NAME.get(one.kind, 2) < _KEEPS_NAME.get(named[one.key].kind, 2):
+            named[one.key] = one
+    return [
+        one if named[one.key] is one else msgspec.structs.replace(one, key=f"{one.key}.{one.kind.lower()}")
+        for one in workloads
+    ]
 
 
 def _rank(workload: Workload, unit: UnitKey, part: int) -> Rank:

@@ -63,8 +63,8 @@ def priority_of(identity: Identity, template: Pod, system: QueueSystem) -> int:
     if group is not None and group.priority_class in system.priority_classes:
         return system.priority_classes[group.priority_class]
     spec = template.spec
-    if spec.priority:
-        return spec.priority
+    if spec.priority or (template.metadata.uid and not spec.priority_class_name):
+        return spec.priority  # the API server has seen it
     return system.priority_classes.get(spec.priority_class_name or system.default_priority_class, 0)
 
 

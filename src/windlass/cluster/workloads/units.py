@@ -156,8 +156,14 @@ class Finder:
             return ()
         if not owner.together and (is_submitted(owner.metadata) or named in self._parents):
             return ()
+        if not owner.suspended and self._has_pod_group(named[1]):
+            return ()
         indices = range(owner.groups) if owner.kind == "LeaderWorkerSet" else (None,)
         return tuple(UnitKey("owner", named[1], named[0], index) for index in indices)
+
+    def _has_pod_group(self, key: str) -> bool:
+        """Whether its controller has made a PodGroup for it, which has its name: then that stands for the pods."""
+        return any((api, key) in self._inputs.pod_groups for api in (COSCHEDULING, VOLCANO, NATIVE))
 
     def parents_of(self, owner: Owner) -> tuple[Named, ...]:
         return tuple(
