@@ -57,6 +57,7 @@ NOT_EXPLAINED = {
     "moves": [],
     "estimate": {"start": None, "ahead": 0, "basis": "", "outlook": ""},
     "remedy": "",
+    "refusals": [],
     "explained": False,
     "nodes": 0,
     "counts": [],

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from windlass.apply.carry import Carrier
 from windlass.cluster.delta import Gone, Put
 from windlass.cluster.snapshot import Snapshot
 from windlass.kube.events import Recorder
@@ -17,7 +18,6 @@ from windlass.model.decision import Bind, Evict, Hold
 from windlass.model.objects import decode_object
 from windlass.model.plan import Plan
 from windlass.model.verdict import Verdict
-from windlass.scheduler.carry import Carrier
 from windlass.scheduler.metrics import Metrics
 from windlass.scheduler.options import Options
 from windlass.scheduler.run import Scheduler

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from windlass.apply.carry import Carrier
 from windlass.cluster.delta import Put
 from windlass.engine import Memo, decide
 from windlass.kube.errors import ApiError, Status, TooMany, api_error
@@ -15,7 +16,6 @@ from windlass.kube.request import Request
 from windlass.model.configuration import Settings
 from windlass.model.objects import decode_object
 from windlass.planner import engine_config
-from windlass.scheduler.carry import Carrier
 from windlass.scheduler.metrics import Metrics
 from windlass.scheduler.options import Options
 from windlass.scheduler.world import World

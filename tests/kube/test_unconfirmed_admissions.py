@@ -7,9 +7,9 @@ import random
 import pytest
 from tests.kube.workload_server import Scheduling, Waiting, WorkloadServer, cohort, job, turn, workload
 
+from windlass.apply import admission, owner_workloads
 from windlass.kube.backoff import Backoff
 from windlass.kube.errors import ApiError, ServerAway, Status
-from windlass.scheduler import admission
 
 pytestmark = pytest.mark.asyncio
 PREEMPTS = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
@@ -227,7 +227,7 @@ async def test_an_eviction_waits_for_the_admission_that_it_undoes() -> None:
 
 async def test_an_evicted_job_that_goes_on_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a leader leaves it that is killed between the two writes of an eviction."""
-    monkeypatch.setattr(admission, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(owner_workloads, "AGAIN_SECONDS", 0.0)
     server = WorkloadServer()
     evicted = {"conditions": [{"type": "Evicted", "status": "True", "reason": "Preempted"}]}
     server.put(workload("w", 8, owner="train", status=evicted))

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from windlass.apply.carry import Carrier
 from windlass.cluster.delta import Delta, Gone, Put
 from windlass.engine import Memo, decide
 from windlass.kube.errors import Conflict, NotFound, ServerAway, Status
@@ -21,7 +22,6 @@ from windlass.model.configuration import Settings
 from windlass.model.objects import decode_object
 from windlass.model.plan import Plan
 from windlass.planner import engine_config
-from windlass.scheduler.carry import Carrier
 from windlass.scheduler.metrics import Metrics
 from windlass.scheduler.options import Options
 from windlass.scheduler.world import World

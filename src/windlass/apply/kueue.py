@@ -1,6 +1,6 @@
 """Kueue's objects as Windlass writes them: Workloads of Jobs and the like, what they hold, what their conditions say.
 
-Used by `scheduler.admission`; everything here is data in, data out. Names, reasons and fields are Kueue's interface
+Used by `apply.admission`; everything here is data in, data out. Names, reasons and fields are Kueue's interface
 (Apache-2.0), so that whoever knows Kueue finds what he looks for.
 """
 

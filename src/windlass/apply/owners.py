@@ -1,6 +1,6 @@
 """Owners of pods that a queue can stop and start: where each kind says that it is suspended, and what it is made of.
 
-Used by `scheduler.admission` and, for the rights that this takes, by `cli.install_role`; data in, data out. Pod sets
+Used by `apply.admission` and, for the rights that this takes, by `cli.install_role`; data in, data out. Pod sets
 are named as `model.owners` names them, so that a Workload and the pods that come of it fit together.
 """
 

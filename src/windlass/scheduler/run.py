@@ -11,6 +11,7 @@ import gc
 import logging
 import time
 
+from windlass.apply.carry import Carrier
 from windlass.cluster.snapshot import Snapshot
 from windlass.dump.configuration import HASH_ANNOTATION
 from windlass.kube.access import Access
@@ -21,7 +22,6 @@ from windlass.kube.lease import Lease, LeaseTerms
 from windlass.model.configuration_document import settings_hash
 from windlass.model.plan import Plan
 from windlass.planner import engine_config
-from windlass.scheduler.carry import Carrier
 from windlass.scheduler.kueue_watch import watch_kueue
 from windlass.scheduler.loop import Loop
 from windlass.scheduler.memory import Memory

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from windlass.apply.assumed import AssumedStatus, AssumedStatuses
 from windlass.apply.owners import SUSPEND
 from windlass.cluster.delta import Assume, Delta, Forget, Gone, Put
 from windlass.cluster.likeness import same_health, same_node
@@ -32,7 +33,6 @@ from windlass.model.times import timestamp_of
 from windlass.model.volume import (
     PersistentVolumeClaim,
 )
-from windlass.scheduler.assumed import AssumedStatus, AssumedStatuses
 from windlass.scheduler.options import Options
 from windlass.scheduler.owner_wait import OwnerWait
 
@@ -156,6 +156,11 @@ class World:
         inbox, self._inbox = self._inbox, []
         self._untaken += [delta for one in inbox for delta in self._taken(one)]
         self._untaken += self._again(self.owner_wait.overdue(self._now))
+
+    @property
+    def known_objects(self) -> int:
+        """How many there are beside pods."""
+        return len(self.things)
 
     def look(self, kind: str, key: str, group: str = "") -> Any:
         return self.things.get((group, kind, key))

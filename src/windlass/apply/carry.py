@@ -12,8 +12,13 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
 
+import prometheus_client
+
+from windlass.apply.admission import Admissions
 from windlass.apply.binder import BindEnd, Binder, BindOutcome
+from windlass.apply.cache import Cache
 from windlass.apply.conditions import ConditionWriter, Waiting
 from windlass.apply.evictor import Evictor, Victim
 from windlass.apply.execution import carry_out
@@ -31,9 +36,6 @@ from windlass.model.pod import Pod
 from windlass.model.refusal import BIND, EVICTION, Refusal
 from windlass.model.times import seconds_of
 from windlass.placement.filters.volumes import volumes_there
-from windlass.scheduler.admission import Admissions
-from windlass.scheduler.metrics import Metrics
-from windlass.scheduler.world import World
 
 log = logging.getLogger(__name__)
 
@@ -47,27 +49,38 @@ AT_ONCE = 100
 """Holds that are read before others get their turn on the loop."""
 
 
+class CarrierMetrics(Protocol):
+    """What is counted of what was sent; `scheduler.metrics` has these."""
+
+    attempts: prometheus_client.Counter
+    binds: prometheus_client.Counter
+    refusals: prometheus_client.Counter
+    victims: prometheus_client.Counter
+    held: prometheus_client.Gauge
+    sli: prometheus_client.Histogram
+
+
 class Carrier:
     def __init__(
         self,
         client: KubeClient,
-        world: World,
+        cache: Cache,
         recorder: Recorder,
-        metrics: Metrics,
+        metrics: CarrierMetrics,
         may_write: Callable[[], bool],
         served: Callable[[str, str], Resource | None],
     ) -> None:
-        self._client, self._world, self._recorder, self._metrics = client, world, recorder, metrics
+        self._client, self._cache, self._recorder, self._metrics = client, cache, recorder, metrics
         self._may_write = may_write
         self.binder = Binder(client, may_write, self._ended)
         self.evictor = Evictor(client, recorder, may_write, self._metrics.victims.inc, self._eviction_refused)
         self.conditions = ConditionWriter(client, recorder, may_write)
-        self.admissions = Admissions(client, world, may_write, served)
+        self.admissions = Admissions(client, cache, may_write, served)
         self._rests: dict[str, Backoff] = {}
         self._codes_seen: set[str] = set()
         self._latest: tuple[Plan, Snapshot, dict[str, str]] | None = None
         self._to_tell = asyncio.Event()
-        world.on_gone = self.forget
+        cache.on_gone = self.forget
 
     def carry_out(self, plan: Plan, snapshot: Snapshot) -> None:
         """Starts everything that the plan says; returns at once."""
@@ -103,18 +116,18 @@ class Carrier:
         """Sends those that can be sent; a pod behind a gate is let through, and bound at a later decision."""
         ready: list[tuple[Bind, Pod]] = []
         for bind in binds:
-            pod = self._world.pods[bind.pod]
+            pod = self._cache.pods[bind.pod]
             if pod.spec.scheduling_gates:
                 self.admissions.lift(pod)
             else:
                 ready.append((bind, pod))
-        self._world.assume([Assume(bind.pod, bind.node, bind.devices) for bind, _ in ready])
+        self._cache.assume([Assume(bind.pod, bind.node, bind.devices) for bind, _ in ready])
         for bind, pod in ready:
             self.binder.send(bind, pod.metadata.uid, self._volumes(pod, bind.node, snapshot))
 
     def _overtaken(self, binds: Sequence[Bind], snapshot: Snapshot) -> set[str]:
         """Pods that can't be bound as decided, since the world moved on meanwhile, each with the whole of its gang."""
-        self._world.take_in()
+        self._cache.take_in()
         stale = {bind.pod for bind in binds if self._is_stale(bind)}
         if not stale:
             return stale
@@ -122,24 +135,24 @@ class Carrier:
         return stale.union(*(keys for keys in gangs if keys & stale))
 
     def _is_stale(self, bind: Bind) -> bool:
-        pod = self._world.pods.get(bind.pod)
+        pod = self._cache.pods.get(bind.pod)
         gone = pod is None or pod.is_bound or bool(pod.metadata.deletion_timestamp)
-        return gone or bind.node not in self._world.nodes
+        return gone or bind.node not in self._cache.nodes
 
     def _volumes(self, pod: Pod, node: str, snapshot: Snapshot) -> Callable[[], Awaitable[None]] | None:
-        claims = unbound_claims(pod, self._world.claim) if pod.spec.volumes else []
+        claims = unbound_claims(pod, self._cache.claim) if pod.spec.volumes else []
         if not claims:
             return None
         there = volumes_there(pod, node, snapshot.facts, snapshot.objects)
         volumes = {claim: snapshot.objects.volumes[name] for claim, name in there.items()}
         wanted = Wanted(node, claims, volumes)
-        return functools.partial(provide_volumes, self._client, wanted, self._world.claim, self._may_write)
+        return functools.partial(provide_volumes, self._client, wanted, self._cache.claim, self._may_write)
 
     def _ended(self, outcome: BindOutcome) -> None:
         """What became of a bind."""
         key, node = outcome.bind.pod, outcome.bind.node
         self._metrics.binds.labels(outcome.end.value).inc()
-        pod = self._world.pods.get(key)
+        pod = self._cache.pods.get(key)
         if outcome.end is BindEnd.BOUND:
             self._rests.pop(key, None)
             self.conditions.forget(key)
@@ -150,8 +163,8 @@ class Carrier:
             until = int(time.time()) + BIND_REFUSED_SECONDS
             self._learn(Refusal(BIND, key, until, outcome.uid, node=node, message=outcome.refusal))
         pause = self._rests.setdefault(key, Backoff(FIRST_REST, LONGEST_REST)).next()
-        self._world.rest(key)
-        asyncio.get_running_loop().call_later(pause, self._world.wake, key)
+        self._cache.rest(key)
+        asyncio.get_running_loop().call_later(pause, self._cache.wake, key)
         if pod is not None and outcome.end is BindEnd.REFUSED:
             profile = pod.spec.scheduler_name
             self._metrics.attempts.labels("error", profile).inc()
@@ -162,9 +175,9 @@ class Carrier:
             )
 
     def _eviction_refused(self, cause: str, key: str, message: str) -> None:
-        until, pod = int(time.time()) + EVICTION_REFUSED_SECONDS, self._world.pods.get(key)
+        until, pod = int(time.time()) + EVICTION_REFUSED_SECONDS, self._cache.pods.get(key)
         if pod is not None:
-            uid, budget = pod.metadata.uid, self._world.budget_of(pod)
+            uid, budget = pod.metadata.uid, self._cache.budget_of(pod)
             self._learn(
                 Refusal(EVICTION, key, until, uid, for_workload=cause, budget=budget, message=message)
             )
@@ -172,7 +185,7 @@ class Carrier:
     def _learn(self, refusal: Refusal) -> None:
         """The next decision reckons with it."""
         self._metrics.refusals.labels(refusal.kind).inc()
-        self._world.push([Refused(refusal)])
+        self._cache.push([Refused(refusal)])
 
     def _note_bound(self, key: str, uid: str, node: str, pod: Pod | None) -> None:
         note = f"Successfully assigned {key} to {node}"
@@ -190,7 +203,7 @@ class Carrier:
         for evict in evicts:
             if self.admissions.is_kueues(evict):
                 continue
-            pods = [(key, self._world.pods[key]) for key in evict.pods if key in self._world.pods]
+            pods = [(key, self._cache.pods[key]) for key in evict.pods if key in self._cache.pods]
             leaving = tuple(
                 (key, pod.metadata.uid) for key, pod in pods if not pod.metadata.deletion_timestamp
             )
@@ -233,8 +246,8 @@ class Carrier:
             self._tell(key, WAITING_FOR_VICTIMS, message, node)
 
     def _tell(self, key: str, reason: str, message: str, node: str | None = None) -> None:
-        pod = self._world.pods.get(key)
-        if pod is None or pod.is_bound or key in self._world.assumed or not self._world.is_ours(pod):
+        pod = self._cache.pods.get(key)
+        if pod is None or pod.is_bound or key in self._cache.assumed or not self._cache.is_ours(pod):
             return
         if node is None and pod.status.nominated_node_name:
             node = ""
