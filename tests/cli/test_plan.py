@@ -63,7 +63,6 @@ NOT_EXPLAINED = {
     "counts": [],
     "nearest": [],
     "detail": "",
-    "refusals": [],
 }
 DUMP = """\
 apiVersion: v1

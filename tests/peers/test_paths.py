@@ -49,7 +49,7 @@ def of_dump(objects: list[object], settings: Settings, now: int) -> Snapshot:
 
 def of_cache(objects: list[object], settings: Settings, now: int) -> Snapshot:
     """As the informers would bring them: kind after kind in any order, and a settling in between."""
-    cache = SchedulerCache(Options(settings=settings, shadow=True), lambda odd: None)
+    cache = SchedulerCache(Options(settings=settings, shadow=True))
     mixed = list(objects)
     Random(len(mixed)).shuffle(mixed)
     half = len(mixed) // 2

@@ -36,5 +36,5 @@ def test_the_order_is_the_same_however_they_came(data, wanted):
     pods = [pod(f"p{i:02}", priority=priority, created=day) for i, (priority, day) in enumerate(wanted)]
     found = names(Desk(*pods))
     assert found == names(Desk(*data.draw(st.permutations(pods))))
-    ranks = [(-priority, day, f"p{i:02}") for i, (priority, day) in enumerate(wanted)]
+    ranks = [(-priority, day or "later", f"p{i:02}") for i, (priority, day) in enumerate(wanted)]
     assert found == [name for *_, name in sorted(ranks)]

@@ -8,7 +8,7 @@ from reference.park import Desk, gpu_node, mig_node, node, pod
 from windlass.model.decision import DeviceGrant
 from windlass.simulate.placements import Placement
 from windlass.simulate.run import declared_mix, gang_pods, simulate
-from windlass.simulate.trace import Job, ShapeCount, Trace
+from windlass.simulate.trace import Job, ShapeCount, Trace, dated
 
 
 def job(name, *asks, at=0, lasts=None):
@@ -18,7 +18,7 @@ def job(name, *asks, at=0, lasts=None):
 
 
 def trace(*jobs, nodes=None, retry=True, **options):
-    return Trace(name="tiny", nodes=nodes or (gpu_node("n", 2),), jobs=jobs, retry=retry, **options)
+    return Trace(name="tiny", nodes=nodes or (gpu_node("n", 2),), jobs=dated(jobs), retry=retry, **options)
 
 
 # Two GPUs. a runs 0 to 100; b waits for it and runs 100 to 150; c needs both GPUs and runs 150 to 180; d waits for

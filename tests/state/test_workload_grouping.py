@@ -376,7 +376,10 @@ def test_work_that_is_not_to_be_preempted() -> None:
     assert not only(pod("a", annotations={"volcano.sh/preemptable": "false"})).evictable
 
 
-@pytest.mark.parametrize("tree", [pod("a"), changed(JOB, "spec/suspend", False)], ids=["Pod", "Job"])
+QUEUED_POD = pod("a", labels={"kueue.x-k8s.io/queue-name": "main"})
+
+
+@pytest.mark.parametrize("tree", [QUEUED_POD, changed(JOB, "spec/suspend", False)], ids=["Pod", "Job"])
 def test_a_topology_that_cannot_be_read_holds_it(tree: Tree) -> None:
     marks = {"kueue.x-k8s.io/podset-slice-required-topology": "rack"}
     workload = only(changed(tree, "metadata/annotations", marks), *QUEUES)

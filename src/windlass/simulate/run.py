@@ -190,8 +190,9 @@ class TraceRun(Jobs[TraceJob]):
         if waiting is not None:
             namespace = self._explain.partition("/")[0]
             names = {self._explain, f"{namespace}/{waiting.job.name}"}
-            hold = next(hold for hold in holds if hold.workload in names)  # a gang waits as one
-            self.explanation = Explanation(self._explain, self.now, verdict=hold.verdict)
+            hold = next((hold for hold in holds if hold.workload in names), None)  # a gang waits as one
+            if hold is not None:  # one that was evicted just now is held by the next decision
+                self.explanation = Explanation(self._explain, self.now, verdict=hold.verdict)
 
 
 def declared_mix(trace: Trace) -> WorkloadMix:
