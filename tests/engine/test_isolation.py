@@ -178,3 +178,12 @@ def test_a_group_of_resources_without_flavors_is_refused_when_it_is_read():
     queue = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": meta, "spec": spec}
     with pytest.raises(InputError, match="flavors"):
         decode_object(queue)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_alone_or_in_a_group_it_is_held_for_the_same(name: str):
+    codes = {
+        holds(planned(node("n1"), pod("odd", 1, **asks))[0]).popitem()[1]
+        for asks in (ODD[name], in_group(ODD[name]))
+    }
+    assert len(codes) == 1

@@ -35,7 +35,8 @@ SCALABLE = (
 
 def no_candidate(evidence: Evidence, seen: Scheduling, now: int) -> Finding:
     """No node has the devices that are asked for: are there GPUs that nobody advertises?"""
-    name = next(iter(seen.devices), "")
+    advertised = sorted({key for node in evidence.nodes.values() for key in nodes.gpu_resources(node)})
+    name = next((one for one in seen.devices if one not in advertised), next(iter(seen.devices), ""))
     for node in gpu_nodes(evidence):
         found = stack.node_findings(evidence, node, now, name)
         if found:
@@ -43,7 +44,6 @@ def no_candidate(evidence: Evidence, seen: Scheduling, now: int) -> Finding:
             more = [one.code for one in found[1:]]
             more += _besides(seen, node.name)
             return msgspec.structs.replace(first, contributing=(*first.contributing, *more))
-    advertised = sorted({key for node in evidence.nodes.values() for key in nodes.gpu_resources(node)})
     said = f"; the cluster has {', '.join(advertised)}" if advertised else ", and none looks like a GPU node"
     besides = min((_besides(seen, one.node.name) for one in seen.others), key=len, default=[])
     return Finding("RESOURCE_NAME_MISMATCH", f"no node advertises {name}{said}", contributing=tuple(besides))

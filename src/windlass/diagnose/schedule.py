@@ -153,6 +153,7 @@ def _full(fit: Fit, seen: Scheduling, code: str) -> Finding:
     total, wanted = sum(free.values()), need * seen.count
     if code == "GPU_FULL":
         said = f"all {name} that would do are in use: {total} free on {len(free)} node(s), {wanted} needed"
+        said = said if name else "no GPU that would do has room for the share that it asks for"
     elif total >= wanted:
         said = pieces(fit, seen)
     else:

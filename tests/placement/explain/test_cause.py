@@ -100,6 +100,10 @@ class TestInThePlan:
     def test_a_resource_that_no_node_has(self) -> None:
         assert Desk(node("n"), pod("p", 1)).verdict("p").code == "RESOURCE_NAME_MISMATCH"
 
+    def test_an_instance_of_a_gpu_that_no_node_has_or_makes(self) -> None:
+        asks = pod("p", asks={"nvidia.com/mig-1g.10gb": 1})
+        assert Desk(gpu_node("n", 4), asks).verdict("p").code == "RESOURCE_NAME_MISMATCH"
+
     def test_more_gpus_than_any_node_has(self) -> None:
         assert Desk(gpu_node("n", 4), pod("p", 8)).verdict("p").code == TOO_LARGE
 

@@ -8,9 +8,13 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from windlass.cluster.shape import read_requests
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.state import Ints
 from windlass.model.decision import Hold
+from windlass.model.errors import InputError
+from windlass.model.pod import Pod
+from windlass.model.reasons import INVALID_OBJECT
 from windlass.model.verdict import Verdict
 from windlass.placement.explain.advisor import Advisor
 from windlass.placement.place import Placed
@@ -26,14 +30,24 @@ def lone_holds(snapshot: Snapshot, queue: Ints, placed: Placed, advisor: Advisor
         key = keys[row]
         held = placed.held.get(position)
         if held is not None:
+            code = _code_of_unreadable(snapshot.pods.objects[row]) if held is INVALID_OBJECT else held.code
             detail = snapshot.unreadable.get(key, held.kube)
-            holds.append(Hold(key, Verdict(code=held.code, nodes=snapshot.facts.size, detail=detail)))
+            holds.append(Hold(key, Verdict(code=code, nodes=snapshot.facts.size, detail=detail)))
             continue
         refusal = int(placed.refusal[position])
         if refusal not in known:
             known[refusal] = advisor.refined_lone(placed.refusals[refusal].verdict(), row)
         holds.append(Hold(key, known[refusal]))
     return holds
+
+
+def _code_of_unreadable(pod: Pod) -> str:
+    """What can't be read of it has a code of its own, such as a GPU that is asked for by halves."""
+    try:
+        read_requests(pod)
+    except InputError as error:
+        return error.code or INVALID_OBJECT.code
+    return INVALID_OBJECT.code
 
 
 def with_refusals(holds: list[Hold], snapshot: Snapshot) -> list[Hold]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from windlass.cluster.facts import Bools
-from windlass.cluster.state import DEV_END, DEV_FIRST, Ints
+from windlass.cluster.state import DEV_END, DEV_FIRST, GEOMETRY, Ints
 from windlass.model.reasons import (
     FIRST_RESOURCE_BIT,
     WHY_GPU_DEVICE_ROOM,
@@ -138,11 +138,12 @@ def _is_unknown(overlay: Overlay, part: Part) -> bool:
     """Whether no node advertises a resource that the part asks for."""
     total, resources = overlay.state.total, overlay.snapshot.resources
     names = [name for name, amount in part.shape.requests if amount > 0 and is_extended(name)]
-    columns = [resources.column(name) for name in names if not _is_made(part, name)]
+    can_make = bool((overlay.state.device[:, GEOMETRY] >= 0).any())
+    columns = [resources.column(name) for name in names if not (can_make and _is_made(part, name))]
     return any(column >= total.shape[1] or not total[:, column].any() for column in columns)
 
 
 def _is_made(part: Part, resource: str) -> bool:
-    """MIG instances are made as they are needed, and are not advertised before."""
+    """MIG instances are made as they are needed on some nodes, and are not advertised there before."""
     gpu = part.shape.gpu
     return gpu is not None and bool(gpu.profile) and resource.startswith("nvidia.com/mig-")
