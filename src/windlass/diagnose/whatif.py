@@ -82,7 +82,8 @@ class WhatIf:
     @cached_property
     def held(self) -> Hold | None:
         """The same hold as it was decided, where anything of the subject waits: the first link of every chain."""
-        if self.subject.pods and not self.subject.pending:
+        # A pod that has its node waits for nothing; of anything larger, more may be still to come.
+        if self.subject.item.kind == "Pod" and not self.subject.pending:
             return None
         return self._if_told(self.engine.code_of)
 
