@@ -12,7 +12,6 @@ from functools import partial
 
 import msgspec
 
-from windlass.cluster.workloads.sets import KUEUE_GATES
 from windlass.model.reasons import SCHEDULING_GATED, Reason
 from windlass.model.workload import Workload
 from windlass.placement.elastic import is_extra, whole_key
@@ -43,11 +42,10 @@ def _decide(work: Work) -> list[Outcome]:
     outcomes: list[Outcome] = []
     for turn, piece in enumerate(before):
         outcomes = _place_unqueued(work, piece, turn, outcomes)
-    waiting = {piece.key: _gate(work, piece) for piece in work.pieces if piece.queue}
-    outcomes += [
-        Held(key, gate.code, gate.kube, len(before)) for key, gate in waiting.items() if gate is not None
-    ]
-    queued = [piece for piece in work.pieces if piece.queue and waiting[piece.key] is None]
+    queued = [piece for piece in work.pieces if piece.queue]
+    gated = [piece.key for piece in queued if _is_gated(work, piece)]
+    outcomes += [Held(key, SCHEDULING_GATED.code, SCHEDULING_GATED.kube, len(before)) for key in gated]
+    queued = [piece for piece in queued if piece.key not in gated] if gated else queued
     gone: list[Outcome] = []
     found = admit(
         work.system,
@@ -142,17 +140,11 @@ def _place_by_priority(
     return msgspec.structs.replace(way.result, after=tuple(sorted(after)))
 
 
-def _gate(work: Work, piece: Workload) -> Reason | None:
-    """A scheduling gate of somebody else on a member of queued work that waits: admission lifts none but Kueue's."""
-    if piece.admission is not None or piece.hold:
-        return None
-    objects = work.snapshot.pods.objects
-    for part in work.waiting_pods(piece):
-        for key in part:
-            gates = objects[work.pod_row[key]].spec.scheduling_gates
-            if any(gate.name not in KUEUE_GATES for gate in gates):
-                return SCHEDULING_GATED
-    return None
+def _is_gated(work: Work, piece: Workload) -> bool:
+    """Whether a member of queued work that waits has somebody else's gate: admission lifts none but Kueue's."""
+    if not work.gated or piece.admission is not None or piece.hold:
+        return False
+    return any(not work.gated.isdisjoint(pod_set.pods) for pod_set in piece.pod_sets)
 
 
 def _member_hold(work: Work, piece: Workload) -> Reason | None:

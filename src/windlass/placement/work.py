@@ -7,10 +7,12 @@ pieces from here and try things on the site; `timeplan` sees the same site throu
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 
 import msgspec
 
 from windlass.cluster.pods import PENDING
+from windlass.cluster.workloads.sets import KUEUE_GATES
 from windlass.model.configuration import ResourceRules
 from windlass.model.workload import Workload
 from windlass.placement.overlay import Overlay
@@ -66,6 +68,17 @@ class Work:
             return msgspec.structs.replace(piece, evicted=True)
         refused = self.snapshot.refusals.keep(key for one in piece.pod_sets for key in one.pods)
         return msgspec.structs.replace(piece, evictable=False) if refused else piece
+
+    @cached_property
+    def gated(self) -> frozenset[str]:
+        """Pods that wait with a scheduling gate that is not Kueue's own."""
+        pods = self.snapshot.pods
+        rows = pods.pending()
+        return frozenset(
+            pods.keys[row]
+            for row in rows[pods.plain[rows] == 0].tolist()
+            if any(gate.name not in KUEUE_GATES for gate in pods.objects[row].spec.scheduling_gates)
+        )
 
     def waiting_pods(self, piece: Workload) -> list[list[str]]:
         """Per pod set, the pods that exist and have no node."""
