@@ -247,7 +247,7 @@ def test_a_pod_that_cant_be_read_is_held_with_the_field_and_holds_nobody_up(brok
     desk = Desk(gpu_node("n", 1), broken, pod("q"))
     assert desk.run() == {"q": "n"}
     verdict = desk.verdict("p")
-    assert verdict.code == "INVALID_OBJECT"
+    assert verdict.code == ("FRACTIONAL_GPU_REQUEST" if words.endswith(GPU) else "INVALID_OBJECT")
     assert "Pod default/p" in verdict.detail
     assert words in verdict.detail
 
