@@ -114,7 +114,7 @@ def decide_first(
     snapshot: Snapshot, config: EngineConfig, now: float, memo: Memo | None = None
 ) -> tuple[Plan, Advisor | None]:
     """The same without explanations, and what makes them: for a loop that acts first and explains when there is time,
-    before its next decision. None where nothing is held."""
+    before its next decision. None where nothing waits."""
     memo = memo or Memo()
     if not snapshot.workloads and not snapshot.reservations and not len(snapshot.pods.pending()):
         return Plan(), None  # pods that leave are news, too

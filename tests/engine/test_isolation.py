@@ -98,7 +98,8 @@ def test_whole_gpus_and_mig_instances_in_one_pod_go_where_a_node_has_both(groupe
 def test_and_where_no_node_has_both_the_hold_says_what_is_lacking():
     plan, _ = planned(node("n1"), mixed_node("n2", 0, 7), pod("odd", 1, **MIXED), *GOOD)
     assert len(plan.binds) == 3
-    assert holds(plan)["default/odd"] in ("RESOURCE_NAME_MISMATCH", "GPU_FULL", "REQUEST_EXCEEDS_CLUSTER")
+    assert holds(plan) == {"default/odd": "GPU_FULL"}
+    assert "nvidia.com/mig-1g.10gb" in plan.holds[0].verdict.message
 
 
 def test_two_profiles_at_once_are_counted():

@@ -26,6 +26,7 @@ from windlass.model.configuration import Settings
 from windlass.model.objects import decode_object
 from windlass.model.plan import Plan
 from windlass.model.priority import with_priorities
+from windlass.placement import gang
 from windlass.planner import engine_config, engine_plan
 
 UNUSED_CLASS = {
@@ -127,6 +128,15 @@ def test_lone_pods_are_placed_the_same_at_once_and_one_by_one(seed, monkeypatch)
     assert {hold.workload: hold.verdict.code for hold in one_by_one.holds} == {
         hold.workload: hold.verdict.code for hold in at_once.holds
     }
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_members_of_gangs_are_placed_the_same_by_the_compiled_loop_and_one_by_one(seed, monkeypatch):
+    objects = crowd(Random(seed))
+    monkeypatch.setattr(gang, "MANY", 10**9)
+    one_by_one = planned(objects)
+    monkeypatch.setattr(gang, "MANY", 1)
+    assert planned(objects) == one_by_one
 
 
 FRESH = """
