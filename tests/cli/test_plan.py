@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from windlass.cli.errors import run_command
-from windlass.cli.hold_document import hold_document
 from windlass.cli.plan_document import hold_message, plan_document
 from windlass.cli.plan_schedule import schedule_command
 from windlass.model.configuration import Settings
 from windlass.model.decision import Admit, AdmittedPodSet, Bind, DeviceGrant, Evict, Hold
+from windlass.model.hold_document import hold_document
 from windlass.model.node import Node
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,16 @@ def test_a_pod_that_is_there_stays_as_it_is(dump: Path, tmp_path: Path) -> None:
     [pod] = [thing for thing in loaded.objects if isinstance(thing, Pod)]
     assert pod.is_bound
     assert "Pod eng/a" in loaded.notes[0]
+
+
+def test_each_manifest_with_a_generate_name_is_an_object_of_its_own(tmp_path: Path) -> None:
+    pods = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "run-"}, "spec": {}}] * 2
+    (tmp_path / "pods.yaml").write_text("\n---\n".join(map(json.dumps, pods)))
+    loaded = load_cluster(None, [tmp_path / "pods.yaml"])
+    assert [thing.key for thing in loaded.objects if isinstance(thing, Pod)] == [
+        "default/run-new",
+        "default/run-new-2",
+    ]
 
 
 def test_a_fleet_stands_for_its_nodes(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_whole_gpus_and_mig_instances_in_one_pod_go_where_a_node_has_both(groupe
 def test_and_where_no_node_has_both_the_hold_says_what_is_lacking():
     plan, _ = planned(node("n1"), mixed_node("n2", 0, 7), pod("odd", 1, **MIXED), *GOOD)
     assert len(plan.binds) == 3
-    assert holds(plan) == {"default/odd": "GPU_FULL"}
+    assert holds(plan) == {"default/odd": "REQUEST_EXCEEDS_CLUSTER"}
     assert "nvidia.com/mig-1g.10gb" in plan.holds[0].verdict.message
 
 
@@ -141,6 +141,15 @@ def test_a_reservation_of_what_nobody_has_stops_nobody(resource: str):
 def test_a_reservation_of_absurdly_many_gpus_is_refused_when_it_is_read():
     with pytest.raises(InputError, match="absurd"):
         decode_object(reservation({"nvidia.com/gpu": "5000"}))
+
+
+def test_requests_of_exbibytes_do_not_add_up_to_a_free_node():
+    """Two of them are more than 64 bits hold."""
+    huge = {"containers": [{"name": "c", "resources": {"requests": {"memory": "5Ei"}}}]}
+    running = [pod(f"huge-{i}", 0, on="n1", **huge) for i in range(2)]
+    small = {"containers": [{"name": "c", "resources": {"requests": {"memory": "1Gi"}}}]}
+    plan, _ = planned(node("n1"), *running, pod("waits", 0, **small))
+    assert holds(plan) == {"default/waits": "CPU_MEM_INSUFFICIENT"}
 
 
 def test_a_limit_of_more_than_a_lifetime_is_no_date():

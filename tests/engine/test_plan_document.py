@@ -22,10 +22,11 @@ from tests.invariants.crowds import NOW, crowd
 from tests.invariants.world import World
 
 from windlass.cli.main import cli
-from windlass.cli.plan_document import decision_document, decision_of, plan_document, plan_of
+from windlass.cli.plan_document import plan_document
 from windlass.engine import decide
 from windlass.model.configuration import Settings
 from windlass.model.decision import Admit, AdmittedPodSet, Bind, DeviceGrant, Evict, Hold, Reserve
+from windlass.model.decision_document import decision_document, decision_of, plan_of
 from windlass.model.errors import InputError
 from windlass.model.objects import decode_object
 from windlass.model.plan import Plan

@@ -115,7 +115,8 @@ class Admissions:
 
     def _object_of(self, workload: Workload) -> tuple[Resource, str] | None:
         """The group or owner that stands for a workload."""
-        keys = (workload.key, workload.key.rpartition("-")[0])  # a LeaderWorkerSet makes several, by number
+        key = workload.key.removesuffix(f".{workload.kind.lower()}")  # where two kinds have one name
+        keys = (key, key.rpartition("-")[0])  # a LeaderWorkerSet makes several, by number
         for kind in (one for one in KINDS if one.kind == workload.kind):
             resource = self._writer.served(kind.kind, kind.group)
             for key in keys if resource is not None else ():

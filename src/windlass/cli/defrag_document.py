@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from windlass.cli.plan_document import device_document
 from windlass.dump.configuration import Configuration, UsedConfiguration
+from windlass.model.decision_document import device_document
 from windlass.model.defrag import DefragPlan, Move, Start
 from windlass.model.times import timestamp_of
 

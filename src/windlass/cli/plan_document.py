@@ -1,27 +1,23 @@
 """A plan as people and scripts read it: the `Plan` document, and a table.
 
-`cli.plan_schedule` prints what comes out of here. Fields of the document are only ever added to. `plan_of` reads a
-document back: it holds everything that the plan does.
+`cli.plan_schedule` prints what comes out of here. Fields of the document are only ever added to; its decisions are
+those of `model.decision_document`, which reads them back too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from windlass.cli.hold_document import hold_document, hold_of
 from windlass.dump.configuration import Configuration, UsedConfiguration
-from windlass.model.decision import Admit, AdmittedPodSet, Bind, Decision, DeviceGrant, Evict, Hold, Reserve
-from windlass.model.errors import InputError
+from windlass.model.decision import Admit, Bind, Decision, DeviceGrant, Evict, Hold, Reserve
+from windlass.model.decision_document import WHOLE_DEVICE, decision_document
 from windlass.model.plan import Plan
-from windlass.model.times import seconds_of, timestamp_of
+from windlass.model.times import timestamp_of
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-WHOLE_DEVICE = 1000
 MOST_NODES = 4
 """Nodes that a line of the table names before it says how many more there are."""
 
@@ -38,89 +34,6 @@ def plan_document(
         "notes": list(notes),
         "configuration": (configuration or Configuration().used).document,
     }
-
-
-def decision_document(decision: Decision) -> dict[str, Any]:
-    match decision:
-        case Admit():
-            return {
-                "decision": "admit",
-                "workload": decision.workload,
-                "kind": decision.kind,
-                "queue": decision.queue,
-                "podSets": [
-                    {
-                        "name": one.name,
-                        "count": one.count,
-                        "flavors": one.flavors,
-                        "nodes": one.nodes,
-                        **({"wanted": one.wanted} if one.wanted else {}),
-                    }
-                    for one in decision.pod_sets
-                ],
-                "after": list(decision.after),
-            }
-        case Bind():
-            return {
-                "decision": "bind",
-                "pod": decision.pod,
-                "node": decision.node,
-                "devices": [device_document(one) for one in decision.devices],
-                "after": list(decision.after),
-            }
-        case Evict():
-            return {
-                "decision": "evict",
-                "workload": decision.workload,
-                "pods": list(decision.pods),
-                "for": decision.for_workload,
-                "reason": decision.reason,
-            }
-        case Reserve():
-            return {
-                "decision": "reserve",
-                "workload": decision.workload,
-                "domain": decision.domain,
-                "from": timestamp_of(decision.start),
-                "until": None if decision.until is None else timestamp_of(decision.until),
-                "nodes": decision.nodes,
-            }
-        case Hold():
-            return hold_document(decision)
-
-
-def plan_of(document: Mapping[str, Any]) -> Plan:
-    """The plan that was written."""
-    kinds: dict[str, list[Any]] = {"evict": [], "admit": [], "bind": [], "reserve": [], "hold": []}
-    for one in document["decisions"]:
-        kinds[one["decision"]].append(decision_of(one))
-    return Plan(
-        binds=tuple(kinds["bind"]),
-        holds=tuple(kinds["hold"]),
-        admits=tuple(kinds["admit"]),
-        evicts=tuple(kinds["evict"]),
-        reserves=tuple(kinds["reserve"]),
-    )
-
-
-def decision_of(document: dict[str, Any]) -> Decision:
-    """The decision that `decision_document` wrote."""
-    match document:
-        case {"decision": "admit", "workload": workload, "kind": kind, "queue": queue, "after": after}:
-            pod_sets = msgspec.convert(document["podSets"], tuple[AdmittedPodSet, ...])
-            return Admit(workload, kind, queue, pod_sets, tuple(after))
-        case {"decision": "bind", "pod": pod, "node": node, "after": after}:
-            return Bind(
-                pod, node, msgspec.convert(document["devices"], tuple[DeviceGrant, ...]), tuple(after)
-            )
-        case {"decision": "evict", "workload": workload, "pods": pods, "reason": reason}:
-            return Evict(workload, tuple(pods), document["for"], reason)
-        case {"decision": "reserve", "workload": workload, "domain": domain, "until": until, "nodes": nodes}:
-            end = None if until is None else seconds_of(until)
-            return Reserve(workload, domain, seconds_of(document["from"]), end, nodes)
-        case {"decision": "hold"}:
-            return hold_of(document)
-    raise InputError(f"{document.get('decision')!r} is no decision", path="decisions")
 
 
 def hold_message(hold: Hold) -> str:
@@ -204,17 +117,6 @@ def _pods_text(count: int) -> str:
 
 def _after_text(after: tuple[str, ...]) -> str:
     return f", after {', '.join(after)}" if after else ""
-
-
-def device_document(grant: DeviceGrant) -> dict[str, Any]:
-    document: dict[str, Any] = {"index": grant.index}
-    if grant.milli != WHOLE_DEVICE:
-        document["milli"] = grant.milli
-    if grant.profile:
-        document["profile"] = grant.profile
-    if grant.start >= 0:
-        document["start"] = grant.start
-    return document
 
 
 def _device_text(grant: DeviceGrant) -> str:

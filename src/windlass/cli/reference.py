@@ -17,7 +17,6 @@ from pathlib import Path
 import click
 import msgspec
 
-from windlass.cli.hold_document import STRUCTS as PLAN_STRUCTS
 from windlass.cli.main import cli
 from windlass.diagnose.check.all_rules import RULES
 from windlass.diagnose.check.rule import CheckFinding
@@ -26,6 +25,7 @@ from windlass.diagnose.finding import Diagnosis, Holder, Link, Missing, NodeAcco
 from windlass.diagnose.vocabulary import CAUSES
 from windlass.dump.configuration import UsedConfiguration
 from windlass.model import configuration, decision, fleet_spec, node, verdict
+from windlass.model.hold_document import STRUCTS as PLAN_STRUCTS
 from windlass.simulate import compare, placements, result, tradeoffs
 
 GENERATED = "<!-- Written by `make docs` from the code: change it there. -->\n\n"

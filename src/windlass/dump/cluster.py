@@ -7,6 +7,7 @@ updated, so the dump's stands.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,6 +106,15 @@ def _expanded(source: SourceObject) -> list[object]:
         raise source.blame(error) from error
 
 
+def _generated_name(book: _Book, kind: str, namespace: str, prefix: str) -> str:
+    """Like the API server: each object with a `generateName` gets a name of its own."""
+    numbers = itertools.count(2)
+    name = f"{prefix}new"
+    while (kind, namespace, name) in book.things:
+        name = f"{prefix}new-{next(numbers)}"
+    return name
+
+
 def _submit(book: _Book, source: SourceObject, namespace: str) -> None:
     thing = source.value
     if isinstance(thing, OtherObject) and _makes_pods(source.raw):
@@ -117,10 +127,11 @@ def _submit(book: _Book, source: SourceObject, namespace: str) -> None:
         book.put(source)
         return
     metadata = thing.metadata
-    name = metadata.name or f"{metadata.generate_name}new"
+    namespace = metadata.namespace or namespace
+    name = metadata.name or _generated_name(book, source.kind, namespace, metadata.generate_name)
     fresh = ObjectMeta(
         name=name,
-        namespace=metadata.namespace or namespace,
+        namespace=namespace,
         labels=metadata.labels,
         annotations=metadata.annotations,
         owner_references=metadata.owner_references,

@@ -16,6 +16,9 @@ from windlass.model.node import Node
 from windlass.model.pod import Container, Pod, PodSpec, RawQuantity
 from windlass.model.quantity import INT64_MAX, format_quantity, milli_value, parse_quantity, whole_value
 
+MOST_OF_A_POD = 2**50
+"""More than any node has (1 PiB of memory). Larger requests count as this much, so that the sum over thousands of pods
+stays within 64 bits."""
 Amounts = dict[str, int]
 
 _POD_LEVEL_NAMES = ("cpu", "memory")
@@ -80,7 +83,7 @@ def _spec_requests(spec: PodSpec) -> Amounts:
     for name, amount in total.items():
         if amount > INT64_MAX:
             raise InputError(f"the pod's containers ask for an absurd sum of {name}", path="spec.containers")
-    return {name: amount for name, amount in total.items() if amount}
+    return {name: min(amount, MOST_OF_A_POD) for name, amount in total.items() if amount}
 
 
 def _count_init_containers(spec: PodSpec, total: Amounts) -> None:

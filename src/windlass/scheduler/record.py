@@ -19,7 +19,7 @@ from windlass.cluster.delta import Assume, Delta, Forget, Gone, Put, Refused
 from windlass.cluster.store import Store
 from windlass.engine import Memo, decide
 from windlass.model.configuration import Settings
-from windlass.model.decision import Decision
+from windlass.model.decision_document import decision_document
 from windlass.model.errors import InputError
 from windlass.model.kueue.wire import QueueKind
 from windlass.model.objects import Unreadable, decode_known, to_tree
@@ -31,7 +31,7 @@ from windlass.planner import engine_config
 log = logging.getLogger(__name__)
 
 FILE = "record.jsonl"
-API_VERSION, KIND = "windlass.dev/v1", "SchedulerRecord"
+API_VERSION, KIND = "windlass.dev/v2", "SchedulerRecord"
 
 
 class Header(msgspec.Struct, frozen=True, rename="camel"):
@@ -65,7 +65,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     now: int
     changes: tuple[Change, ...] = ()
     decisions: tuple[dict[str, Any], ...] | None = None
-    """None where nothing was decided."""
+    """As in `plan -o json`; None where nothing was decided."""
 
 
 class Record:
@@ -84,7 +84,7 @@ class Record:
 
     def cycle(self, now: int, told: Sequence[Delta], plan: Plan | None) -> None:
         if told or plan is not None:
-            decisions = None if plan is None else tuple(map(decision_tree, plan.decisions))
+            decisions = None if plan is None else tuple(map(decision_document, plan.decisions))
             self._write(Line(now, tuple(map(_change, told)), decisions))
 
     def assumed(self, now: int, binds: Sequence[Assume]) -> None:
@@ -133,6 +133,11 @@ def replay(folder: Path) -> Replayed:
     header: Header = _decode(next(lines, b""), Header, path, 1)
     if header.kind != KIND:
         raise InputError(f"holds a {header.kind or 'file'} and no {KIND}", file=str(path))
+    if header.api_version != API_VERSION:
+        remedy = "replay it with the release that wrote it"
+        raise InputError(
+            f"is a record of {header.api_version}, not {API_VERSION}", file=str(path), remedy=remedy
+        )
     config = engine_config(header.settings)
     number, decided = 1, 0
     for number, raw in enumerate(lines, start=2):
@@ -144,16 +149,11 @@ def replay(folder: Path) -> Replayed:
         plan = decide(snapshot, config, line.now, memo)
         store.learn(snapshot.pods.pending())
         decided += 1
-        found = msgspec.json.encode(tuple(map(decision_tree, plan.decisions)))
+        found = msgspec.json.encode(tuple(map(decision_document, plan.decisions)))
         expected = msgspec.json.encode(line.decisions)
         if found != expected:
             return Replayed(number, decided, _difference(line.decisions, found, f"{path}:{number}"))
     return Replayed(number, decided)
-
-
-def decision_tree(decision: Decision) -> dict[str, Any]:
-    """A decision as plain data, with its kind."""
-    return {"decision": type(decision).__name__.lower(), **msgspec.to_builtins(decision)}
 
 
 def is_record(path: Path) -> bool:

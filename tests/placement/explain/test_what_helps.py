@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.engine.plain_objects import TWO_NODES, Tree, node, planned, pod
 
-from windlass.cli.hold_document import hold_document
+from windlass.model.hold_document import hold_document
 from windlass.model.verdict import Verdict
 
 KUEUE = "kueue.x-k8s.io/v1beta2"

@@ -50,6 +50,8 @@ def cause_on_nodes(
         return literal
     if _is_unknown(overlay, part):
         return NO_SUCH_RESOURCE
+    if not _has_devices(overlay, part).any():
+        return TOO_LARGE  # each of its devices is somewhere, and no node has all of them
     found = cause_of(literal, part.count, node_groups(overlay, part, among, empty))
     is_in_pieces = found == GPU_FULL and GpuSums(overlay, parts, among).are_fragmented
     return GPU_FRAGMENTED if is_in_pieces else found

@@ -1,6 +1,7 @@
 """A hold as scripts read it: the fields of the `Plan` document that say why something waits and what would help.
 
-`cli.plan_document` writes and reads them, `cli.reference` documents them from these structs. Fields are only added.
+`model.decision_document` writes and reads them, `cli.reference` documents them from these structs. Fields are only ever
+added.
 Everything that a verdict holds is in them, so that a plan can be read back; messages are made of the rest.
 """
 

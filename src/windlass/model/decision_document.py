@@ -1,0 +1,114 @@
+"""A decision as plain data, and read back: the same in `plan -o json`, in the scheduler's record and over the wire.
+
+`cli.plan_document` puts decisions into the `Plan` document, `scheduler.record` into its lines. The document of a
+decision holds everything that the decision does. Fields are only added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from windlass.model.decision import Admit, AdmittedPodSet, Bind, Decision, DeviceGrant, Evict, Hold, Reserve
+from windlass.model.errors import InputError
+from windlass.model.hold_document import hold_document, hold_of
+from windlass.model.plan import Plan
+from windlass.model.times import seconds_of, timestamp_of
+
+WHOLE_DEVICE = 1000
+
+
+def decision_document(decision: Decision) -> dict[str, Any]:
+    match decision:
+        case Admit():
+            return {
+                "decision": "admit",
+                "workload": decision.workload,
+                "kind": decision.kind,
+                "queue": decision.queue,
+                "podSets": [
+                    {
+                        "name": one.name,
+                        "count": one.count,
+                        "flavors": one.flavors,
+                        "nodes": one.nodes,
+                        **({"wanted": one.wanted} if one.wanted else {}),
+                    }
+                    for one in decision.pod_sets
+                ],
+                "after": list(decision.after),
+            }
+        case Bind():
+            return {
+                "decision": "bind",
+                "pod": decision.pod,
+                "node": decision.node,
+                "devices": [device_document(one) for one in decision.devices],
+                "after": list(decision.after),
+            }
+        case Evict():
+            return {
+                "decision": "evict",
+                "workload": decision.workload,
+                "pods": list(decision.pods),
+                "for": decision.for_workload,
+                "reason": decision.reason,
+            }
+        case Reserve():
+            return {
+                "decision": "reserve",
+                "workload": decision.workload,
+                "domain": decision.domain,
+                "from": timestamp_of(decision.start),
+                "until": None if decision.until is None else timestamp_of(decision.until),
+                "nodes": decision.nodes,
+            }
+        case Hold():
+            return hold_document(decision)
+
+
+def plan_of(document: Mapping[str, Any]) -> Plan:
+    """The plan that was written."""
+    kinds: dict[str, list[Any]] = {"evict": [], "admit": [], "bind": [], "reserve": [], "hold": []}
+    for one in document["decisions"]:
+        kinds[one["decision"]].append(decision_of(one))
+    return Plan(
+        binds=tuple(kinds["bind"]),
+        holds=tuple(kinds["hold"]),
+        admits=tuple(kinds["admit"]),
+        evicts=tuple(kinds["evict"]),
+        reserves=tuple(kinds["reserve"]),
+    )
+
+
+def decision_of(document: dict[str, Any]) -> Decision:
+    """The decision that `decision_document` wrote."""
+    match document:
+        case {"decision": "admit", "workload": workload, "kind": kind, "queue": queue, "after": after}:
+            pod_sets = msgspec.convert(document["podSets"], tuple[AdmittedPodSet, ...])
+            return Admit(workload, kind, queue, pod_sets, tuple(after))
+        case {"decision": "bind", "pod": pod, "node": node, "after": after}:
+            return Bind(
+                pod, node, msgspec.convert(document["devices"], tuple[DeviceGrant, ...]), tuple(after)
+            )
+        case {"decision": "evict", "workload": workload, "pods": pods, "reason": reason}:
+            return Evict(workload, tuple(pods), document["for"], reason)
+        case {"decision": "reserve", "workload": workload, "domain": domain, "until": until, "nodes": nodes}:
+            end = None if until is None else seconds_of(until)
+            return Reserve(workload, domain, seconds_of(document["from"]), end, nodes)
+        case {"decision": "hold"}:
+            return hold_of(document)
+    raise InputError(f"{document.get('decision')!r} is no decision", path="decisions")
+
+
+def device_document(grant: DeviceGrant) -> dict[str, Any]:
+    document: dict[str, Any] = {"index": grant.index}
+    if grant.milli != WHOLE_DEVICE:
+        document["milli"] = grant.milli
+    if grant.profile:
+        document["profile"] = grant.profile
+    if grant.start >= 0:
+        document["start"] = grant.start
+    return document
