@@ -10,6 +10,7 @@ from tests.diagnose.objects import ask, evidence, node, pod
 
 from windlass.cli.errors import run_command
 from windlass.cli.main import cli
+from windlass.cli.up import _settings as up_settings
 from windlass.diagnose.why import why
 from windlass.dump.cluster import load_cluster
 from windlass.dump.configuration import (
@@ -19,6 +20,7 @@ from windlass.dump.configuration import (
     file_configuration,
     published_in,
 )
+from windlass.embedded.scheduling import with_default_scheduler
 from windlass.model.configuration import Settings
 from windlass.model.configuration_document import settings_hash
 from windlass.model.errors import InputError
@@ -125,7 +127,14 @@ class TestChoice:
         assert choose([self.LAB, self.WEB], ["web", "lab", "lab"]).settings == self.LAB.settings
 
     def test_the_only_one_counts_for_everybody(self) -> None:
-        assert choose([self.LAB], ["default-scheduler"]) == self.LAB
+        assert choose([self.LAB], ["lab", "default-scheduler"]) == choose([self.LAB], []) == self.LAB
+
+    def test_the_only_one_for_pods_of_another_scheduler_is_said(self) -> None:
+        chosen = choose([Configuration(named("windlass"), "published", "ops/one")], ["other"])
+        assert chosen.settings == named("windlass")
+        assert chosen.notes[-1].startswith(
+            "ConfigMap ops/one is not of the scheduler that these pods name (other)"
+        )
 
     def test_none_of_several_is_no_guess(self) -> None:
         chosen = choose([self.LAB, self.WEB], ["default-scheduler"])
@@ -168,3 +177,12 @@ def test_an_unreadable_file_is_an_input_error(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("kind: [")
     with pytest.raises(InputError):
         file_configuration(tmp_path / "c.yaml")
+
+
+def test_up_names_the_hash_that_its_scheduler_publishes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"{HEADER}minRunTime: 1m\n")
+    settings = up_settings(path)
+    assert f"(hash {settings_hash(with_default_scheduler(settings))})" in capsys.readouterr().err

@@ -168,9 +168,15 @@ def _options(given: dict[str, Any]) -> tuple[UpOptions, Callable[[Verbs], None] 
 
 
 def _settings(path: Path | None) -> Settings:
+    """What the scheduler of this cluster decides with; its hash is the one that it publishes."""
+    import msgspec
+
+    from windlass.embedded.scheduling import with_default_scheduler
+
     configuration = chosen_configuration(path)
-    tell_configuration(configuration.used)
-    return configuration.settings
+    settings = with_default_scheduler(configuration.settings)
+    tell_configuration(msgspec.structs.replace(configuration, settings=settings).used)
+    return settings
 
 
 def _fleet(path: Path | None) -> list[FleetNode]:

@@ -112,8 +112,13 @@ def choose(published: Sequence[Configuration], names: Collection[str]) -> Config
         return Configuration()
     counts = [sum(name in one.settings.scheduler_names for name in names) for one in published]
     best = published[counts.index(max(counts))]
-    if len(published) == 1:
+    if len(published) == 1 and (max(counts) or not names):
         return best
+    if len(published) == 1:
+        named = ", ".join(sorted(set(names)))
+        said = f"ConfigMap {best.origin} is not of the scheduler that these pods name ({named}); "
+        said += "--config chooses another"
+        return msgspec.structs.replace(best, notes=(*best.notes, said))
     listed = ", ".join(one.origin for one in published)
     said = f"{len(published)} schedulers publish a configuration ({listed}); --config chooses another"
     if not max(counts):

@@ -26,14 +26,18 @@ MANY_NODES = 200
 """From so many nodes on it is worth waiting for compiled code: up to a minute, once, where nothing is compiled yet."""
 
 
+def with_default_scheduler(settings: Settings) -> Settings:
+    """No other scheduler runs here, so ours also takes the pods that name kube-scheduler."""
+    names = tuple(dict.fromkeys((*NAMES, *settings.scheduler_names)))
+    return msgspec.structs.replace(settings, scheduler_names=names)
+
+
 class SchedulerThread:
     def __init__(
         self, server: str, token: str, authority: str, *, nodes: int = 0, settings: Settings | None = None
     ) -> None:
         """`nodes`: how many there are; few of them don't wait for compiled code before the first decision."""
-        settings = settings or Settings()
-        names = tuple(dict.fromkeys((*NAMES, *settings.scheduler_names)))
-        self._settings = msgspec.structs.replace(settings, scheduler_names=names)
+        self._settings = with_default_scheduler(settings or Settings())
         self._access = Access(
             server=server,
             credentials=FixedCredentials({"Authorization": f"Bearer {token}"}),
