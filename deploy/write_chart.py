@@ -13,11 +13,11 @@ from pathlib import Path
 
 from windlass.cli.install import to_yaml
 from windlass.cli.install_crds import crds
-from windlass.cli.install_manifests import Choices, manifests
-from windlass.cli.install_node_manifests import NodeChoices, node_manifests
+from windlass.cli.install_manifests import InstallOptions, manifests
+from windlass.cli.install_node_manifests import NodeInstallOptions, node_manifests
 
 CHART = Path(__file__).parent / "chart" / "windlass"
-MARKED = Choices(
+MARKED = InstallOptions(
     namespace="MARK-namespace",
     image="MARK-image",
     pull_policy="MARK-pull-policy",
@@ -26,7 +26,7 @@ MARKED = Choices(
     node_selector="MARK-node-selector",
     take_over=("MARK-queue",),
 )
-NODE_MARKED = NodeChoices(
+NODE_MARKED = NodeInstallOptions(
     namespace="MARK-namespace",
     image="MARK-image",
     pull_policy="MARK-pull-policy",

@@ -23,7 +23,7 @@ from tests.cluster.api import Api
 from tests.cluster.binaries import Binaries
 from tests.cluster.control_plane import ControlPlane
 
-from windlass.embedded.api.kinds import BUILT_IN
+from windlass.embedded.api.kinds import BUILT_IN_KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "src" / "windlass" / "embedded" / "api" / "schemas" / "kubernetes.json"
@@ -88,10 +88,10 @@ def text(document: dict[str, Any]) -> str:
 def made(api: Api, facts: GoFacts | None) -> dict[str, Any]:
     """The document, from a running API server and, unless there are none, the facts of its types."""
     everything: dict[str, Schema] = {}
-    for api_version in sorted({kind.api_version for kind in BUILT_IN} | {"autoscaling/v1"}):
+    for api_version in sorted({kind.api_version for kind in BUILT_IN_KINDS} | {"autoscaling/v1"}):
         path = f"/openapi/v3/apis/{api_version}" if "/" in api_version else f"/openapi/v3/api/{api_version}"
         everything |= api.get(path)["components"]["schemas"]
-    wanted = {(kind.group, kind.version, kind.kind) for kind in BUILT_IN}
+    wanted = {(kind.group, kind.version, kind.kind) for kind in BUILT_IN_KINDS}
     roots = [*_ALSO, *(name for name, schema in everything.items() if _gvks(schema) & wanted)]
     reached = _closure(everything, roots)
     return {

@@ -14,7 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-from windlass.embedded.api.kinds import BUILT_IN
+from windlass.embedded.api.kinds import BUILT_IN_KINDS
 from windlass.embedded.api.schema import definition_name, definitions
 
 VERSION = "v0.36.3"
@@ -86,7 +86,7 @@ def main(folder: Path) -> None:
         for file in sorted((folder / f"{module}@{VERSION}").rglob("generated.proto")):
             messages |= parse(file.read_text())
     roots = []
-    for kind in BUILT_IN:
+    for kind in BUILT_IN_KINDS:
         try:
             roots.append(definition_name(kind))
         except KeyError:

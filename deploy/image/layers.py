@@ -27,7 +27,7 @@ KERNELS = f"{SITE}/windlass/placement/kernels/__pycache__"
 WARM_UP = """
 from windlass.model.configuration import Settings
 from windlass.planner import engine_config
-from windlass.scheduler.warm import warm_up
+from windlass.scheduler.jit_warmup import warm_up
 warm_up(engine_config(Settings()))
 import numba
 print(numba.config.CACHE_DIR)

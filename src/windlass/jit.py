@@ -30,7 +30,7 @@ ENTRY_POINTS = frozenset(
         "write_verdict",
         "cluster_fragments",
         "count_fits",
-        "count_beside",
+        "count_beside_leader",
     }
 )
 """What Python calls with heavy work; everything else is inlined into these, since passing arrays on costs more than
@@ -38,23 +38,23 @@ most of the functions do."""
 
 KERNEL_MODULES = (
     "windlass.placement.kernels.devices",
-    "windlass.placement.kernels.worth",
+    "windlass.placement.kernels.windlass_scorer",
     "windlass.placement.kernels.scores",
-    "windlass.placement.kernels.queue",
-    "windlass.placement.kernels.count",
-    "windlass.placement.kernels.measures",
+    "windlass.placement.kernels.placement_loop",
+    "windlass.placement.kernels.fit_counts",
+    "windlass.placement.kernels.fragmentation",
 )
 
 
 CONSTANT_MODULES = (
-    "windlass.cluster.resources",
-    "windlass.cluster.state",
+    "windlass.cluster.resource_columns",
+    "windlass.cluster.node_state",
     "windlass.model.reasons",
-    "windlass.placement.arrays",
+    "windlass.placement.kernel_arrays",
 )
 """Whose constants are compiled into the kernels."""
 
-OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True}
+NUMBA_OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True}
 """Others go on while a kernel runs: the live scheduler decides in a thread, and renews its lease meanwhile."""
 
 
@@ -87,7 +87,7 @@ def compiled() -> Kernels:
             twin = types.FunctionType(function.__code__, namespace, name, function.__defaults__)
             twin.__module__, twin.__qualname__ = module.__name__, name
             kernels[name] = namespace[name] = numba.njit(
-                **OPTIONS, cache=cached, forceinline=name not in ENTRY_POINTS
+                **NUMBA_OPTIONS, cache=cached, forceinline=name not in ENTRY_POINTS
             )(twin)
     return Kernels(**kernels)
 
@@ -108,7 +108,7 @@ def _functions(module: types.ModuleType) -> dict[str, types.FunctionType]:
 def _use_cache_directory(numba: Any, modules: list[types.ModuleType]) -> bool:
     """Point numba's cache at a folder of these very sources; False if there is no place to write one."""
     sources = [inspect.getsource(m) for m in (*modules, *map(importlib.import_module, CONSTANT_MODULES))]
-    digest = hashlib.sha256("".join((*sources, repr(OPTIONS))).encode()).hexdigest()[:16]
+    digest = hashlib.sha256("".join((*sources, repr(NUMBA_OPTIONS))).encode()).hexdigest()[:16]
     beside = Path(inspect.getfile(modules[0])).parent / "__pycache__"
     aside = Path(tempfile.gettempdir()) / f"windlass-kernels-{os.getuid()}"
     for folder in (beside / digest, aside / digest):

@@ -14,41 +14,41 @@ from windlass.cluster.delta import Put
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.store import Store
 from windlass.engine import EngineConfig, decide
+from windlass.model.annotation_checks import invalid_annotations
 from windlass.model.configuration import Settings
-from windlass.model.legible import illegible
 from windlass.model.node import Node
 from windlass.model.plan import Plan
-from windlass.model.priority import with_priorities
-from windlass.placement.explain.advisor import MOST_EXPLAINED
+from windlass.model.priority import resolve_priorities
+from windlass.placement.decision_context import GangSettings
+from windlass.placement.explain.advisor import MAX_EXPLAINED_HOLDS
 from windlass.placement.policies import PlacementConfig
-from windlass.placement.timeplan.terms import TimeSettings
-from windlass.placement.work import GangSettings
-from windlass.queueing.config import QueueConfig, UsageHistory
+from windlass.placement.timeplan.run_limits import PlannedStartSettings
+from windlass.queueing.config import QueueConfig, UsageHistoryConfig
 
 
-def engine_plan(objects: Sequence[object], settings: Settings, now: int) -> tuple[Plan, Sequence[str]]:
+def plan_objects(objects: Sequence[object], settings: Settings, now: int) -> tuple[Plan, Sequence[str]]:
     """What would be decided on these objects now, and what has to be said about it."""
-    snapshot = engine_snapshot(objects, settings, now)
-    config = msgspec.structs.replace(engine_config(settings), explain=MOST_EXPLAINED)
-    return decide(snapshot, config, now), (*snapshot.notes, *illegible(objects))
+    snapshot = snapshot_objects(objects, settings, now)
+    config = msgspec.structs.replace(engine_config(settings), max_explained_holds=MAX_EXPLAINED_HOLDS)
+    return decide(snapshot, config, now), (*snapshot.notes, *invalid_annotations(objects))
 
 
-def engine_snapshot(objects: Sequence[object], settings: Settings, now: int) -> Snapshot:
+def snapshot_objects(objects: Sequence[object], settings: Settings, now: int) -> Snapshot:
     """What a scheduler with these settings sees of the objects."""
     store = Store()
-    store.apply(Put(thing) for thing in with_priorities(seen_objects(objects, settings)))
+    store.apply(Put(thing) for thing in resolve_priorities(visible_objects(objects, settings)))
     return store.snapshot(now)
 
 
-def seen_objects(objects: Sequence[object], settings: Settings) -> Sequence[object]:
+def visible_objects(objects: Sequence[object], settings: Settings) -> Sequence[object]:
     """Without the nodes that the scheduler is told not to look at."""
-    return [one for one in objects if not isinstance(one, Node) or settings.sees_node(one.labels)]
+    return [one for one in objects if not isinstance(one, Node) or settings.selects_node(one.labels)]
 
 
 def engine_config(settings: Settings) -> EngineConfig:
     history = None
     if settings.usage_half_life_seconds is not None:
-        history = UsageHistory(
+        history = UsageHistoryConfig(
             settings.usage_half_life_seconds, settings.usage_sampling_seconds, settings.resource_weights_milli
         )
     queues = QueueConfig(
@@ -63,7 +63,7 @@ def engine_config(settings: Settings) -> EngineConfig:
         lost_seconds_caps=settings.lost_seconds_caps,
     )
     placement = PlacementConfig(settings.placement, settings.seed)
-    time = TimeSettings(
+    time = PlannedStartSettings(
         settings.backfill_depth,
         settings.reservation_lead_seconds,
         settings.run_time_seconds,

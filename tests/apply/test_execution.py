@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windlass.apply.execution import carry_out, reserved_nodes
+from windlass.apply.decision_sink import execute_plan, reserved_nodes
 from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve
 from windlass.model.plan import Plan
 from windlass.model.verdict import Verdict
@@ -52,7 +52,7 @@ class Told:
 
 def told(plan: Plan, *, quick: bool = False) -> list[tuple[str, list[str]]]:
     sink = Told(quick=quick)
-    carry_out(plan, sink)
+    execute_plan(plan, sink)
     return sink.said
 
 

@@ -13,8 +13,8 @@ import pytest
 from windlass.bench import ablation, churn, equality, quality, report, scale, speed
 from windlass.bench import bounds as bounds_module
 from windlass.bench.bounds import bounds
-from windlass.bench.parks import read_park
-from windlass.bench.play import Case, Outcome, Player, Run
+from windlass.bench.fleets import read_fleet
+from windlass.bench.play import Case, Run, RunOutcome, RunPlayer
 from windlass.bench.published import (
     OTHER_POLICIES,
     PUBLISHED_COST,
@@ -28,7 +28,7 @@ from windlass.bench.section import Column
 from windlass.cli.errors import run_command
 from windlass.cli.main import cli
 from windlass.model.errors import InputError
-from windlass.simulate.park import gpus_of
+from windlass.simulate.fleet import count_gpus
 from windlass.simulate.result import RunResult
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,23 +85,23 @@ class TestParks:
         }.items():
             (tmp_path / name).parent.mkdir()
             (tmp_path / name).write_text(text)
-        assert gpus_of(read_park("pai-v2020", tmp_path)) == 2
-        (spot,) = read_park("spot-v2026", tmp_path)
+        assert count_gpus(read_fleet("pai-v2020", tmp_path)) == 2
+        (spot,) = read_fleet("spot-v2026", tmp_path)
         assert (spot.name, spot.status.allocatable["cpu"]) == ("spot-7", "128")
 
     def test_one_park_several_times(self, tmp_path: Path) -> None:
         (tmp_path / "openb").mkdir()
         nodes = "sn,cpu_milli,memory_mib,gpu,model\na,8000,1024,2,T4\nb,8000,1024,1,T4\n"
         (tmp_path / "openb/openb_node_list_gpu_node.csv").write_text(nodes)
-        park = read_park("openb*3", tmp_path)
-        assert gpus_of(park) == 9
+        park = read_fleet("openb*3", tmp_path)
+        assert count_gpus(park) == 9
         assert len({node.name for node in park}) == 6
 
     def test_a_broken_list_of_machines(self, tmp_path: Path) -> None:
         (tmp_path / "alibaba-pai-v2020").mkdir()
         (tmp_path / "alibaba-pai-v2020/pai_machine_spec.csv").write_text("m1,T4,many\n")
         with pytest.raises(InputError, match=r"pai_machine_spec\.csv.*list of machines"):
-            read_park("pai-v2020", tmp_path)
+            read_fleet("pai-v2020", tmp_path)
 
 
 class TestPlaying:
@@ -119,20 +119,20 @@ class TestPlaying:
         assert max(played) == len(SMALL)
 
     def test_speed_is_measured_in_a_process_of_its_own(self) -> None:
-        run = Run(Case("synthetic/small", 1), "first-fit", apart=1)
+        run = Run(Case("synthetic/small", 1), "first-fit", isolated_repetition=1)
         outcome = play_all([run], None, 1, quiet).by_run[run]
         assert outcome.cpu_s > 0
         assert outcome.published_pct is None  # collecting placements would cost time
 
     def test_nothing_is_published_of_traces_with_times(self) -> None:
-        outcome = Player(None).play(Run(Case("synthetic/training", 1), "first-fit"))
+        outcome = RunPlayer(None).play(Run(Case("synthetic/training", 1), "first-fit"))
         assert outcome.result.gpu_time_pct is not None
         assert outcome.published_pct is None
 
     def test_dropping_what_would_have_waited(self) -> None:
         case = Case("synthetic/training", 42)
         waited, dropped = (
-            Player(None).play(Run(each, "spread")).result
+            RunPlayer(None).play(Run(each, "spread")).result
             for each in (case, msgspec.structs.replace(case, drop=True))
         )
         assert waited.pods_refused == 0
@@ -156,7 +156,7 @@ class TestPlaying:
         assert 0 < len(outcomes.by_run) < len(SMALL)
 
 
-def fake_outcome(run: Run, percent: float) -> Outcome:
+def fake_outcome(run: Run, percent: float) -> RunOutcome:
     result = RunResult(
         trace=run.case.trace,
         policy=run.policy,
@@ -174,13 +174,13 @@ def fake_outcome(run: Run, percent: float) -> Outcome:
         fragmentation_causes={},
         stranded_milli={},
     )
-    return Outcome(run, result, 1.0, published_pct=percent)
+    return RunOutcome(run, result, 1.0, published_pct=percent)
 
 
 class TestEquality:
     def section(self, wrong: float) -> dict[str, dict[str, object]]:
         """The table when every run but those of `random` on the default list is exactly as published."""
-        part = equality.equality(scale.whole())
+        part = equality.equality(scale.full_scale())
         outcomes = Outcomes()
         for run in part.runs:
             name, seed = run.case.trace.partition("/")[2], run.case.seed
@@ -205,13 +205,15 @@ class TestEquality:
 
 class TestAblation:
     def test_what_is_lost_without_a_term_is_paired_with_the_whole_policy(self) -> None:
-        part = ablation.ablation(scale.whole(), None)
+        part = ablation.ablation(scale.full_scale(), None)
         seeds = {run.case.seed for run in part.runs if run.case.trace == "synthetic/openb-like"}
         assert seeds == {42, 43, 44, 45, 46}, "the rule was tuned on these, and this is about the rule"
         lost = {(): 0.0, ("price",): 0.5}
         outcomes = Outcomes(
             {
-                run: fake_outcome(run, 90.0 if run.policy == "fgd" else 95.0 - lost.get(run.without, 0.25))
+                run: fake_outcome(
+                    run, 90.0 if run.policy == "fgd" else 95.0 - lost.get(run.without_terms, 0.25)
+                )
                 for run in part.runs
             }
         )
@@ -221,14 +223,14 @@ class TestAblation:
         assert (row["without_price"], row["without_usable"]) == (-0.5, -0.25)
 
     def test_half_a_case_is_no_row(self) -> None:
-        part = ablation.ablation(scale.quick(), None)
-        runs = [run for run in part.runs if run.without != ("models",)]
+        part = ablation.ablation(scale.quick_scale(), None)
+        runs = [run for run in part.runs if run.without_terms != ("models",)]
         (section,) = part.sections(Outcomes({run: fake_outcome(run, 95.0) for run in runs}))
         assert section.rows == []
 
     def test_a_term_that_is_left_out_is_left_out(self) -> None:
         case = Case("synthetic/small", 42)
-        runs = [Run(case, "windlass", without=without) for without in ((), ("price",), ("stranded",))]
+        runs = [Run(case, "windlass", without_terms=without) for without in ((), ("price",), ("stranded",))]
         outcomes = play_all(runs, None, 1, quiet).of(runs)
         assert len({outcome.result.gpu_milli_allocated for outcome in outcomes}) == 3
 
@@ -255,7 +257,7 @@ class TestCommand:
 
 class TestTables:
     def test_people_and_pages_get_the_same_cells(self, capsys: pytest.CaptureFixture[str]) -> None:
-        part = equality.equality(scale.quick())
+        part = equality.equality(scale.quick_scale())
         outcomes = Outcomes({run: fake_outcome(run, 95.0) for run in part.runs})
         sections = report.sections_of([part], outcomes)
         assert [section.detail for section in sections] == [False, True, True]
@@ -264,12 +266,12 @@ class TestTables:
         assert "| default | fgd | 42 | 950 | 95.000 | 95.00 | 95.29 | no |" in markdown
 
     def test_parts_that_need_the_traces_are_left_out_without_them(self) -> None:
-        everything = report.parts_of(report.PARTS, scale.whole(), None)
+        everything = report.parts_of(report.PARTS, scale.full_scale(), None)
         traces = {run.case.trace for part in everything for run in part.runs}
         assert all(trace.startswith("synthetic/") for trace in traces)
 
     def test_the_whole_benchmark_has_every_published_run(self, tmp_path: Path) -> None:
-        parts = report.parts_of(["equality", "quality"], scale.whole(), tmp_path)
+        parts = report.parts_of(["equality", "quality"], scale.full_scale(), tmp_path)
         assert report.number_of_runs(parts) == 17 * 10 * (6 + 2)
         assert len(published_lists()) == 17
 

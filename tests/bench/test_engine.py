@@ -7,10 +7,10 @@ import json
 import pytest
 
 from windlass.bench.engine import report
-from windlass.bench.engine.kueue_runs import LARGE_SCALE, Configuration, play
-from windlass.bench.engine.measure import Measurements, measure_all
-from windlass.bench.engine.measured import Measured
+from windlass.bench.engine.kueue_performance import LARGE_SCALE, PerformanceConfiguration, run_configuration
+from windlass.bench.engine.measurement import Measurement
 from windlass.bench.engine.peers import PEERS
+from windlass.bench.engine.task_runner import Measurements, measure_all
 from windlass.bench.engine.tasks import TASKS
 from windlass.bench.section import Row
 from windlass.cli.errors import run_command
@@ -21,12 +21,12 @@ def bench(*arguments: str) -> int:
     return run_command(cli, ["bench", "engine", *arguments], "windlass")
 
 
-def measured(task: str, **more: object) -> Measured:
+def measured(task: str, **more: object) -> Measurement:
     facts = {"task": task, "nodes": 10, "units": 100, "unit": "pods", "decide_s": 0.1, "placed": 100}
-    return Measured(**{**facts, **more})  # type: ignore[arg-type]
+    return Measurement(**{**facts, **more})  # type: ignore[arg-type]
 
 
-def rows_of(*found: Measured) -> dict[str, Row]:
+def rows_of(*found: Measurement) -> dict[str, Row]:
     measurements = Measurements({one.task: one for one in found})
     sections = report.sections_of(tuple(report.PARTS), False, measurements)
     return {row["task"]: row for section in sections for row in section.rows}
@@ -36,7 +36,7 @@ def test_every_part_measures_tasks_that_exist_and_says_what_they_are() -> None:
     for part in report.PARTS.values():
         for task in (*part.tasks, *part.quick):
             assert task in TASKS
-            assert task in report.WHAT or "@" in task
+            assert task in report.CASE_TITLES or "@" in task
 
 
 def test_what_peers_publish_stands_beside_tasks_that_exist() -> None:
@@ -111,7 +111,7 @@ def test_the_fastest_repetition_counts() -> None:
 
 def test_every_workload_of_a_kueue_configuration_runs() -> None:
     """Small ones wait while larger ones of higher priority run; whoever was evicted runs again."""
-    played = play(Configuration(1, 2, LARGE_SCALE, 2, 8))
+    played = run_configuration(PerformanceConfiguration(1, 2, LARGE_SCALE, 2, 8))
     assert played.workloads == 100
     started = {kind: len(waited) for kind, waited in played.waited_ms.items()}
     assert sum(started.values()) == 100 + played.evictions

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from rich.table import Table
 
-from windlass.cli.output import check_writable, note, print_document, print_table, replaced_file
+from windlass.cli.output import atomic_output_file, check_writable, print_document, print_note, print_table
 from windlass.model.errors import InputError
 
 DOCUMENT = {
@@ -31,7 +31,7 @@ def test_json_and_yaml_carry_the_same(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_notes_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    note("by the way")
+    print_note("by the way")
     assert capsys.readouterr() == ("", "by the way\n")
 
 
@@ -48,10 +48,10 @@ def test_a_table_in_a_pipe_is_not_cut_and_has_no_colours(capsys: pytest.CaptureF
 def test_a_file_takes_its_place_only_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "out.txt"
     path.write_text("before")
-    with pytest.raises(ZeroDivisionError), replaced_file(path) as temporary:
+    with pytest.raises(ZeroDivisionError), atomic_output_file(path) as temporary:
         temporary.write_text("half" * (1 // 0))
     assert path.read_text() == "before"
-    with replaced_file(path) as temporary:
+    with atomic_output_file(path) as temporary:
         assert temporary.suffix == ".txt"
         temporary.write_text("whole")
         assert path.read_text() == "before"
@@ -61,7 +61,7 @@ def test_a_file_takes_its_place_only_when_it_is_whole(tmp_path: Path) -> None:
 
 def test_a_new_file_has_the_usual_permissions(tmp_path: Path) -> None:
     (tmp_path / "usual").touch()
-    with replaced_file(tmp_path / "ours"):
+    with atomic_output_file(tmp_path / "ours"):
         pass
     assert (tmp_path / "ours").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
@@ -78,6 +78,6 @@ def test_a_relative_path_is_written_where_the_user_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with replaced_file(check_writable(Path("here.txt"))) as temporary:
+    with atomic_output_file(check_writable(Path("here.txt"))) as temporary:
         temporary.write_text("x")
     assert os.listdir(tmp_path) == ["here.txt"]

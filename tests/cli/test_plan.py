@@ -19,7 +19,7 @@ from windlass.model.hold_document import hold_document
 from windlass.model.node import Node
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
-from windlass.model.times import seconds_of
+from windlass.model.times import parse_timestamp
 from windlass.model.verdict import Change, Limit, MoveOffer, ReasonCount, Relief, Verdict
 
 QUOTA = "insufficient unused quota for nvidia.com/gpu in flavor h100, 4 more needed"
@@ -112,7 +112,7 @@ def dump(tmp_path: Path) -> Path:
 
 
 def test_the_document_for_scripts() -> None:
-    document = plan_document(PLAN, seconds_of("2026-01-01T00:00:00Z"))
+    document = plan_document(PLAN, parse_timestamp("2026-01-01T00:00:00Z"))
     assert (document["apiVersion"], document["kind"]) == ("windlass.dev/v1", "Plan")
     assert document["decisions"] == [
         {
@@ -175,13 +175,15 @@ def test_a_hold_with_everything_that_is_known_of_it() -> None:
     verdict = Verdict(
         "GPU_FRAGMENTED",
         detail="1 of 2 pods finds a node",
-        planned_start=seconds_of("2026-01-01T01:00:00Z"),
+        planned_start=parse_timestamp("2026-01-01T01:00:00Z"),
         ahead=2,
         outlook="planned",
         limits=(
             Limit("quota", "too little", queue="q", flavor="f", resource="cpu", needed="2", available="1"),
         ),
-        relief=Relief(1, {"q": 1}, ("eng/other",), seconds_of("2026-01-01T02:00:00Z"), "by run-time limits"),
+        relief=Relief(
+            1, {"q": 1}, ("eng/other",), parse_timestamp("2026-01-01T02:00:00Z"), "by run-time limits"
+        ),
         changes=(Change("gpus", "with 7 GPUs a pod", "main", "8", "7", 125),),
         moves=(MoveOffer("eng/small", "n1", "n2", 5000),),
     )
@@ -230,7 +232,7 @@ def test_a_hold_with_everything_that_is_known_of_it() -> None:
 @pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
 def test_json_and_yaml_say_the_same(shell: Shell, dump: Path, output: str, read: Any) -> None:
     assert shell("--from", dump, "-o", output) == 0
-    expected = plan_document(PLAN, seconds_of("2026-01-02T03:04:05Z"), ["Sweep eng/s is ungrouped"])
+    expected = plan_document(PLAN, parse_timestamp("2026-01-02T03:04:05Z"), ["Sweep eng/s is ungrouped"])
     assert read(shell.out) == expected
     assert shell.err == "Sweep eng/s is ungrouped\n"
 
@@ -258,13 +260,13 @@ def test_what_the_engine_is_asked(shell: Shell, dump: Path, tmp_path: Path) -> N
     assert isinstance(shell.engine.objects[1], Pod)
     assert shell.engine.objects[1].key == "lab/new"
     assert shell.engine.settings.fair_sharing
-    assert shell.engine.now == seconds_of("2026-01-02T03:04:05Z")
+    assert shell.engine.now == parse_timestamp("2026-01-02T03:04:05Z")
     assert "webhook" in shell.err
 
 
 def test_now_can_be_said(shell: Shell, dump: Path) -> None:
     assert shell("--from", dump, "--now", "2026-05-01T00:00:00Z", "-o", "json") == 0
-    assert shell.engine.now == seconds_of("2026-05-01T00:00:00Z")
+    assert shell.engine.now == parse_timestamp("2026-05-01T00:00:00Z")
     assert json.loads(shell.out)["now"] == "2026-05-01T00:00:00Z"
 
 
@@ -272,7 +274,7 @@ def test_without_any_time_it_is_the_clocks(shell: Shell, tmp_path: Path) -> None
     manifest = tmp_path / "pod.yaml"
     manifest.write_text(POD)
     assert shell("-f", manifest, "-o", "json") == 0
-    assert shell.engine.now > seconds_of("2025-01-01T00:00:00Z")
+    assert shell.engine.now > parse_timestamp("2025-01-01T00:00:00Z")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from windlass.cli.defrag_document import defrag_document, summary
 from windlass.cli.errors import run_command
 from windlass.cli.plan_defrag import defrag
 from windlass.model.decision import DeviceGrant
-from windlass.model.defrag import DefragPlan, Move, Start, Unmoved
+from windlass.model.defrag import DefragPlan, Move, NoMovesFound, Start
 
 NOW = "2026-01-01T12:00:00Z"
 
@@ -151,7 +151,7 @@ def test_the_document_says_how_good_it_is() -> None:
         Move("ns/a", "n2", "n1", (DeviceGrant(0, 500),), 500, "ns/w"),
     )
     start = Start("ns/w", 2, 4000, 2, 2000, 1000, 1, steps=17)
-    plan = DefragPlan(moves, (start,), (Unmoved("ns/x", "no room"),), ("a note",))
+    plan = DefragPlan(moves, (start,), (NoMovesFound("ns/x", "no room"),), ("a note",))
     document = defrag_document(plan, 0)
     assert [(move["stop"], move["devices"]) for move in document["moves"]] == [
         (True, [{"index": 1, "milli": 500}]),

@@ -17,7 +17,7 @@ class Terminal(io.StringIO):
 
 
 def test_shows_how_far_it_is_once_patience_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "SHOW_AFTER_SECONDS", 0.0)
     monkeypatch.setenv("TERM", "xterm")
     with redirect_stderr(Terminal()) as screen, ProgressBar("20 runs", 20) as bar:
         bar(5.0)
@@ -37,7 +37,7 @@ def test_shows_nothing_for_what_is_quick() -> None:
 def test_shows_nothing_where_nobody_watches(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "SHOW_AFTER_SECONDS", 0.0)
     with ProgressBar("1 run", 1) as bar:
         bar(1.0)
         assert not bar._timer.is_alive()

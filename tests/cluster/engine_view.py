@@ -15,31 +15,31 @@ from windlass import jit
 from windlass.cluster.delta import Put
 from windlass.cluster.store import Store
 from windlass.engine import EngineConfig, decide
-from windlass.model.objects import decode_known
+from windlass.model.codec import decode_kind
 from windlass.model.reasons import FIRST_RESOURCE_BIT, reason_of_bit
-from windlass.placement.filters import pod_holds
-from windlass.placement.mix import WorkloadMix, mix_arrays
+from windlass.placement.filters import prefilter_pod
 from windlass.placement.overlay import Overlay
-from windlass.placement.policies import SCORERS, PlacementConfig, make_rule
+from windlass.placement.policies import SCORERS, PlacementConfig, make_scoring_rule
 from windlass.placement.preferences import preference_scores
-from windlass.placement.strategy import Strategies
-from windlass.placement.table import ScoreTable
+from windlass.placement.score_table import ScoreTable
+from windlass.placement.scorer_selector import ScorerSelector
+from windlass.placement.workload_mix import WorkloadMix, mix_arrays
 
 
 class EngineView:
     def __init__(self, documents: Iterable[tuple[Object, str, str]]) -> None:
         self.store = Store()
         self.store.apply(
-            Put(decode_known(msgspec.json.encode(raw), kind, version)) for raw, kind, version in documents
+            Put(decode_kind(msgspec.json.encode(raw), kind, version)) for raw, kind, version in documents
         )
         self.snapshot = snapshot = self.store.snapshot()
-        self.names = snapshot.facts.names
+        self.names = snapshot.nodes.names
         table = ScoreTable(
             snapshot,
-            mix_arrays(WorkloadMix(), snapshot.models, snapshot.state),
-            Strategies(SCORERS["first-fit"]),
+            mix_arrays(WorkloadMix(), snapshot.gpu_models, snapshot.node_state),
+            ScorerSelector(SCORERS["first-fit"]),
         )
-        rule = make_rule(PlacementConfig("first-fit"), snapshot.state)
+        rule = make_scoring_rule(PlacementConfig("first-fit"), snapshot.node_state)
         with np.errstate(over="ignore"):
             self._overlay = Overlay(snapshot, table, rule, jit.kernels(small=True))
         self._rows = self._overlay.pod_rows()
@@ -53,7 +53,7 @@ class EngineView:
         row = self._rows[key]
         if key in self.snapshot.unreadable:
             return self.snapshot.unreadable[key]
-        held = pod_holds(self.snapshot.pods.objects[row], self.snapshot.objects)
+        held = prefilter_pod(self.snapshot.pods.objects[row], self.snapshot.listers)
         return held.kube if held else ""
 
     def reasons(self, key: str) -> dict[str, list[str]]:
@@ -76,7 +76,7 @@ class EngineView:
     def preferences(self, key: str) -> dict[str, int] | None:
         """What the pod's and its neighbours' wishes come to on every node that could take it; None without any."""
         pod, why = self._look(key)
-        scores = preference_scores(pod, self.snapshot.facts, self._overlay.neighbours(), why == 0)
+        scores = preference_scores(pod, self.snapshot.nodes, self._overlay.inter_pod_rules(), why == 0)
         if scores is None:
             return None
         return {self.names[row]: int(scores[row]) for row in np.flatnonzero(why == 0)}

@@ -12,8 +12,8 @@ from windlass.defrag import DefragRequest, defrag_plan
 from windlass.model.configuration import Settings
 from windlass.model.meta import OwnerReference
 from windlass.model.pod import PodStatus
-from windlass.model.times import timestamp_of
-from windlass.placement.defrag.terms import Limits
+from windlass.model.times import format_timestamp
+from windlass.placement.defrag.types import SearchLimits
 
 NOW = 1_800_000_000
 AGES = (60, 600, 3600, 7200)
@@ -21,10 +21,10 @@ AGES = (60, 600, 3600, 7200)
 
 def running(name, gpus=0, *, on, age=600, kind="ReplicaSet", notes=None, **options):
     """A pod that runs; `kind` of its controller, empty for a bare one."""
-    made = pod(name, gpus, on=on, annotations=notes or {}, created=timestamp_of(NOW - age), **options)
+    made = pod(name, gpus, on=on, annotations=notes or {}, created=format_timestamp(NOW - age), **options)
     owners = (OwnerReference(kind=kind, api_version="apps/v1", name="r", controller=True),) if kind else ()
     meta = msgspec.structs.replace(made.metadata, owner_references=owners)
-    status = PodStatus(phase="Running", start_time=timestamp_of(NOW - age))
+    status = PodStatus(phase="Running", start_time=format_timestamp(NOW - age))
     return msgspec.structs.replace(made, metadata=meta, status=status)
 
 
@@ -34,7 +34,7 @@ def waiting(size, count=1, name="w", **options):
 
 
 def plan_for(objects, *, workload="default/w", settings=None, is_exact=False, only_new=False, **limits):
-    request = DefragRequest(workload, only_new, Limits(**limits), is_exact)
+    request = DefragRequest(workload, only_new, SearchLimits(**limits), is_exact)
     return defrag_plan(objects, settings or Settings(), NOW, request)
 
 
@@ -125,8 +125,10 @@ class Account:
         store = Store()
         store.apply(Put(each) for each in objects)
         snapshot = store.snapshot(NOW)
-        self._cpu = {node.name: 1000 * int(node.status.allocatable["cpu"]) for node in snapshot.facts.nodes}
-        self._devices = {node.name: int(node.labels["nvidia.com/gpu.count"]) for node in snapshot.facts.nodes}
+        self._cpu = {node.name: 1000 * int(node.status.allocatable["cpu"]) for node in snapshot.nodes.objects}
+        self._devices = {
+            node.name: int(node.labels["nvidia.com/gpu.count"]) for node in snapshot.nodes.objects
+        }
         self.where, self._grants, self._asks = {}, {}, {}
         for row in range(len(snapshot.pods.node)):
             each = snapshot.pods.objects[row]

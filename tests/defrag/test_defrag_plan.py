@@ -9,7 +9,7 @@ from moving import NOW, moves_of, plan_for, running, waiting
 
 from reference.park import GPU, gpu_node, pod
 from windlass.cluster.shape import make_shape
-from windlass.defrag.scene import Scene
+from windlass.defrag.baseline import DefragBaseline
 from windlass.engine import EngineConfig
 from windlass.model.configuration import Settings
 from windlass.model.disruption import BudgetMeta, BudgetSpec, BudgetStatus, PodDisruptionBudget
@@ -17,12 +17,12 @@ from windlass.model.errors import InputError
 from windlass.model.meta import LabelSelector
 from windlass.model.pod import Affinity, PodAffinity, PodAffinityTerm
 from windlass.model.queue import QueueSystem, ResourceFlavor, Topology
-from windlass.model.times import timestamp_of
+from windlass.model.times import format_timestamp
 from windlass.model.workload import Admission, PodSet, PodSetAssignment, TopologyRequest, Workload
-from windlass.placement.defrag.bound import lower_bound
-from windlass.placement.defrag.movable import Costs, find_movable, is_movable
-from windlass.placement.defrag.stage import Stage
-from windlass.placement.defrag.terms import LOSS, Item, Relocation
+from windlass.placement.defrag.movable import MoveCosts, find_movable_pods, is_movable
+from windlass.placement.defrag.move_sequence import MoveSequencer
+from windlass.placement.defrag.types import LOSS_WEIGHT, PodToPlace, Relocation
+from windlass.placement.defrag.weight_bound import lower_bound
 from windlass.queueing.config import QueueConfig
 
 SAFE, KEEP = "cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt"
@@ -54,7 +54,7 @@ def test_what_starts_anyway_keeps_its_place():
     """The small one starts now, on a node that then can't be the target of a move."""
     nodes = [gpu_node("n0", 2), gpu_node("n1", 2)]
     runs = [running("a", 1, on="n0"), running("b", 1, on="n1")]
-    small = pod("small", 1, created=timestamp_of(NOW - 9999))
+    small = pod("small", 1, created=format_timestamp(NOW - 9999))
     assert not plan_for([*nodes, *runs, small, *waiting(2)]).moves
     assert plan_for([*nodes, *runs, *waiting(2)]).moves
 
@@ -81,7 +81,7 @@ def test_who_may_be_moved(kind, notes, expected):
 
 def test_a_pod_on_its_way_out_is_left_alone():
     leaving = running("a", 1, on="n0")
-    meta = msgspec.structs.replace(leaving.metadata, deletion_timestamp=timestamp_of(NOW))
+    meta = msgspec.structs.replace(leaving.metadata, deletion_timestamp=format_timestamp(NOW))
     assert not is_movable(msgspec.structs.replace(leaving, metadata=meta))
 
 
@@ -121,7 +121,7 @@ def test_less_lost_work_goes_before_fewer_pods():
     assert {name for name, _, _ in moves_of(plan)} == {"y0", "y1"}
     # A checkpoint a moment ago makes the old one cheaper than both.
     meta = msgspec.structs.replace(
-        old.metadata, annotations={"windlass.dev/last-checkpoint": timestamp_of(NOW - 10)}
+        old.metadata, annotations={"windlass.dev/last-checkpoint": format_timestamp(NOW - 10)}
     )
     saved = msgspec.structs.replace(old, metadata=meta)
     plan = plan_for([*nodes, saved, *young, rest, *waiting(4)])
@@ -192,17 +192,17 @@ def test_the_bound_holds_where_pods_are_many():
     snapshot, park, overlay = staged(objects)
     member = next(pod for pod in snapshot.pods.objects if pod.key == "default/w0")
     shape = make_shape(member)
-    bound = lower_bound(overlay, park, [Item(member, shape, overlay.table.row(shape, snapshot))])
-    assert bound // LOSS == 50_000
+    bound = lower_bound(overlay, park, [PodToPlace(member, shape, overlay.table.row(shape, snapshot))])
+    assert bound // LOSS_WEIGHT == 50_000
     plan = plan_for(objects)
     assert moves_of(plan) == [("single", "n0", "n1")]
     assert plan.bound_milli_seconds <= 60_000
 
 
 def staged(objects, restart_seconds=0):
-    scene = Scene(objects, EngineConfig(), NOW)
-    park = find_movable(
-        scene.snapshot, scene.workloads, [], Costs(NOW, QueueConfig(restart_seconds=restart_seconds))
+    scene = DefragBaseline(objects, EngineConfig(), NOW)
+    park = find_movable_pods(
+        scene.snapshot, scene.workloads, [], MoveCosts(NOW, QueueConfig(restart_seconds=restart_seconds))
     )
     with np.errstate(over="ignore"):
         overlay, _ = scene.overlay()
@@ -233,18 +233,18 @@ def test_a_gang_stays_in_its_domain_and_its_flavor(mode, free):
         labelled("n4", 2, zone="a", rack="r1", pool="y"),
     ]
     member = running("g0", 1, on="n0")
-    scene = Scene([*nodes, member], EngineConfig(), NOW)
+    scene = DefragBaseline([*nodes, member], EngineConfig(), NOW)
     system = QueueSystem(
         flavors={"x": ResourceFlavor("x", {"pool": "x"}, topology="t")},
         topologies={"t": Topology("t", ("zone", "rack"))},
     )
     request = TopologyRequest(mode, "rack")
-    pod_set = PodSet("main", 1, member, pods=(member.key,), topology=request)
+    pod_set = PodSet("main", 1, member, pod_keys=(member.key,), topology=request)
     held = PodSetAssignment("main", 1, {GPU: "x"}, {GPU: 1000}, {"n0": 1})
     workload = Workload("default/g", "Job", (pod_set,), admission=Admission("q", (held,)))
-    snapshot = msgspec.structs.replace(scene.snapshot, system=system)
-    (one,) = find_movable(snapshot, [workload], [], Costs(NOW)).movables
-    assert {name for name, allowed in zip(snapshot.facts.names, one.allowed, strict=True) if allowed} == free
+    snapshot = msgspec.structs.replace(scene.snapshot, queue_system=system)
+    (one,) = find_movable_pods(snapshot, [workload], [], MoveCosts(NOW)).pods
+    assert {name for name, allowed in zip(snapshot.nodes.names, one.allowed, strict=True) if allowed} == free
 
 
 def swapped(spare):
@@ -252,13 +252,13 @@ def swapped(spare):
     nodes = [gpu_node("n0", 1), gpu_node("n1", 1), *([gpu_node("n2", 1)] if spare else [])]
     _, park, overlay = staged([*nodes, running("a", 1, on="n0"), running("b", 1, on="n1")], 7)
     with np.errstate(over="ignore"):
-        return overlay, Stage(overlay, park).carry_out((Relocation(0, 1), Relocation(1, 0)))
+        return overlay, MoveSequencer(overlay, park).execute((Relocation(0, 1), Relocation(1, 0)))
 
 
 def test_pods_in_each_others_way_step_aside():
     _, steps = swapped(spare=True)
     assert steps is not None
-    assert [(step.movable, step.from_node, step.placing.node) for step in steps] == [
+    assert [(step.pod_number, step.from_node, step.assumed.node) for step in steps] == [
         (0, 0, 2),
         (1, 1, 0),
         (0, 2, 1),

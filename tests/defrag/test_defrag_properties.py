@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moving import NOW, Account, clusters, plan_for
 
-from windlass.defrag.scene import moved_objects
+from windlass.defrag.baseline import objects_after_moves
 from windlass.model.configuration import Settings
 from windlass.model.pod import Pod
-from windlass.model.times import seconds_of
-from windlass.planner import engine_plan
+from windlass.model.times import parse_timestamp
+from windlass.planner import plan_objects
 
 
 def binds_of(objects):
-    plan, _ = engine_plan(objects, Settings(), NOW)
+    plan, _ = plan_objects(objects, Settings(), NOW)
     assert not plan.evicts
     return {bind.pod: bind for bind in plan.binds}
 
@@ -29,12 +29,12 @@ def test_the_moves_can_be_made_and_help(objects, most):
     for move in plan.moves:
         assert pods[move.pod].metadata.owner_references, "a bare pod is nobody's to make anew"
         if not move.is_stop:
-            age = NOW - seconds_of(pods[move.pod].status.start_time)
+            age = NOW - parse_timestamp(pods[move.pod].status.start_time)
             lost += account.gpu_milli(move.pod) * age
         account.move(move)
     assert len(plan.moves) <= most
     assert plan.lost_milli_seconds == lost
-    before, after = binds_of(objects), binds_of(moved_objects(objects, plan.moves))
+    before, after = binds_of(objects), binds_of(objects_after_moves(objects, plan.moves))
     assert before.keys() <= after.keys()
     members = {key for key in pods if key.startswith("default/w")}
     if not plan.starts:

@@ -12,11 +12,11 @@ from reference.park import gpu_node, pod
 from windlass.cluster.delta import Put
 from windlass.cluster.store import Store
 from windlass.engine import decide
+from windlass.model.codec import decode_object
 from windlass.model.configuration import Defragmentation, Settings
-from windlass.model.objects import decode_object
-from windlass.model.times import timestamp_of
-from windlass.placement.defrag.proactive import REASON
-from windlass.placement.explain.advisor import MOST_EXPLAINED
+from windlass.model.times import format_timestamp
+from windlass.placement.defrag.proactive import EVICTION_REASON
+from windlass.placement.explain.advisor import MAX_EXPLAINED_HOLDS
 from windlass.planner import engine_config
 
 ON = Settings(defrag=Defragmentation(proactive=True, max_moves=4))
@@ -34,7 +34,7 @@ class Cluster:
     """Carries plans out: bound pods run, evicted ones are made again and wait."""
 
     def __init__(self, objects, config=ON):
-        self.config = msgspec.structs.replace(engine_config(config), explain=MOST_EXPLAINED)
+        self.config = msgspec.structs.replace(engine_config(config), max_explained_holds=MAX_EXPLAINED_HOLDS)
         self.now = NOW
         self.nodes = [
             one for one in objects if not hasattr(one, "spec") or not hasattr(one.spec, "node_name")
@@ -51,7 +51,7 @@ class Cluster:
         self.now += 1
         for evict in plan.evicts:
             for key in evict.pods:
-                self._change(key, "", timestamp_of(self.now))
+                self._change(key, "", format_timestamp(self.now))
         for bind in plan.binds:
             if not bind.after:
                 self._change(bind.pod, bind.node, None)
@@ -79,7 +79,7 @@ def gpus(one):
 
 
 def gang(name, count, size, priority=0):
-    created = timestamp_of(NOW - 60)
+    created = format_timestamp(NOW - 60)
     return [
         pod(f"{name}{i}", size, group=(name, count), created=created, priority=priority) for i in range(count)
     ]
@@ -103,7 +103,7 @@ def test_the_smallest_pod_moves_and_the_job_starts_after_it():
         "default/p0",
         ("default/p0",),
         "default/w",
-        REASON,
+        EVICTION_REASON,
     )
     assert {bind.pod: (bind.node, bind.after) for bind in plan.binds} == {
         "default/w0": ("n0", ("default/p0",)),
@@ -146,7 +146,7 @@ def test_who_stays(case, objects):
 
 
 def test_a_checkpoint_makes_dear_work_cheap():
-    notes = {"windlass.dev/last-checkpoint": timestamp_of(NOW - 60)}
+    notes = {"windlass.dev/last-checkpoint": format_timestamp(NOW - 60)}
     nodes = [CLASS, *(gpu_node(f"n{i}", 8, cpu=64) for i in range(2))]
     old = [running("p0", 1, on="n0", age=200_000), running("p1", 1, on="n1", age=200_000, notes=notes)]
     (evict,) = Cluster([*nodes, *old, *gang("w", 1, 8)]).plan().evicts
@@ -166,7 +166,7 @@ def test_no_more_moves_than_allowed():
 def test_while_a_pod_leaves_nothing_moves():
     objects = [*pieces(7, 7, 8), *gang("w", 2, 8)]
     leaving = running("gone", 1, on="n2")
-    meta = msgspec.structs.replace(leaving.metadata, deletion_timestamp=timestamp_of(NOW))
+    meta = msgspec.structs.replace(leaving.metadata, deletion_timestamp=format_timestamp(NOW))
     objects.append(msgspec.structs.replace(leaving, metadata=meta))
     assert not Cluster(objects).plan().evicts
 
@@ -184,7 +184,8 @@ def test_no_move_where_somebody_before_it_would_take_both_places():
     objects = [CLASS, gpu_node("n0", 8, cpu=64), gpu_node("n1", 8, cpu=64), running("p0", 1, on="n0"), full]
     assert Cluster([*objects, *gang("b", 1, 8)]).plan().evicts
     older = [
-        pod(f"a{i}", size, group=("a", 2), created=timestamp_of(NOW - 90)) for i, size in enumerate((8, 1))
+        pod(f"a{i}", size, group=("a", 2), created=format_timestamp(NOW - 90))
+        for i, size in enumerate((8, 1))
     ]
     assert not Cluster([*objects, *older, *gang("b", 1, 8)]).plan().evicts
 
@@ -217,7 +218,7 @@ def test_every_set_of_moves_starts_somebody_larger_and_it_comes_to_rest(objects)
     sets = 0
     for _ in range(30):
         plan = cluster.plan()
-        moved = [evict for evict in plan.evicts if evict.reason == REASON]
+        moved = [evict for evict in plan.evicts if evict.reason == EVICTION_REASON]
         if promised:
             assert any(bind.pod.startswith(promised) and not bind.after for bind in plan.binds)
         if moved:

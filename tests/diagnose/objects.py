@@ -10,7 +10,7 @@ import msgspec
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.finding import Diagnosis
 from windlass.diagnose.why import why
-from windlass.dump.raw import Header, RawObject
+from windlass.dump.raw_objects import ObjectHeader, RawObject
 from windlass.model.meta import ObjectMeta
 
 Tree = dict[str, Any]
@@ -127,7 +127,9 @@ def evidence(
     for tree in objects:
         metadata = msgspec.convert(tree["metadata"], ObjectMeta)
         found.add(
-            RawObject(Header(api_version=tree["apiVersion"], kind=tree["kind"], metadata=metadata), "", tree)
+            RawObject(
+                ObjectHeader(api_version=tree["apiVersion"], kind=tree["kind"], metadata=metadata), "", tree
+            )
         )
     for key, line in (logs or {}).items():
         namespace, name = key.split("/")

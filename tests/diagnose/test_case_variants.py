@@ -15,7 +15,7 @@ from tests.diagnose.test_cases import told
 
 from windlass.diagnose.evidence import load_evidence
 from windlass.diagnose.why import why
-from windlass.dump.files import newest_time
+from windlass.dump.files import newest_timestamp
 
 
 def code_of(case: Case, objects: list[Tree], logs: dict[str, str] | None = None) -> str:
@@ -72,7 +72,7 @@ def test_real_cases_in_another_order_and_in_a_crowd(case: Path) -> None:
     random.Random(case.name).shuffle(objects)
     variant = evidence(objects)
     variant._pod_logs, variant._host_logs = known._pod_logs, known._host_logs
-    found = why(variant, asked["question"], asked.get("namespace", ""), newest_time(case))
+    found = why(variant, asked["question"], asked.get("namespace", ""), newest_timestamp(case))
     assert found.code == asked["code"], found.headline
 
 

@@ -12,7 +12,7 @@ from tests.diagnose.objects import ask, node, pod
 from windlass.diagnose.evidence import load_evidence
 from windlass.diagnose.finding import Diagnosis
 from windlass.diagnose.why import why
-from windlass.dump.files import newest_time
+from windlass.dump.files import newest_timestamp
 from windlass.model.errors import InputError
 
 CASES = sorted(path for path in (Path(__file__).parent / "cases").iterdir() if path.is_dir())
@@ -27,7 +27,7 @@ def told(case: Path) -> dict[str, Any]:
 
 def answer(case: Path) -> Diagnosis:
     asked = told(case)
-    return why(load_evidence(case), asked["question"], asked.get("namespace", ""), newest_time(case))
+    return why(load_evidence(case), asked["question"], asked.get("namespace", ""), newest_timestamp(case))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -54,7 +54,7 @@ def test_events_are_not_needed_where_objects_show_the_cause(case: Path, tmp_path
     without = load_evidence(copy)
     without._pod_logs, without._host_logs = evidence._pod_logs, evidence._host_logs
     asked = told(case)
-    found = why(without, asked["question"], asked.get("namespace", ""), newest_time(case))
+    found = why(without, asked["question"], asked.get("namespace", ""), newest_timestamp(case))
     assert found.code == asked["code"]
 
 

@@ -9,8 +9,8 @@ import yaml
 from tests.diagnose.test_check import MANIFESTS
 from tests.diagnose.test_check_guides import of, said
 
-from windlass.diagnose.check.counts import pod_count
 from windlass.diagnose.check.manifest import STDIN, read_manifests
+from windlass.diagnose.check.pod_counts import pod_count
 from windlass.diagnose.check.rule import CheckFinding, check_all
 from windlass.diagnose.evidence import load_evidence
 

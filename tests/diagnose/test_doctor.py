@@ -11,7 +11,7 @@ from tests.diagnose.objects import GPU, GPU_TAINT, NOW, Tree, evidence, node, po
 
 from windlass.cli.doctor import doctor
 from windlass.diagnose.doctor.cluster import examine_cluster
-from windlass.diagnose.doctor.here import Host, examine_here
+from windlass.diagnose.doctor.local_host import Host, examine_here
 from windlass.diagnose.doctor.report import Symptom
 
 T4 = {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.count": "4"}

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.diagnose.test_patches import applied
 
 from windlass.diagnose.evidence import Evidence
-from windlass.diagnose.fit import Fit
+from windlass.diagnose.fit import FitChecker
 from windlass.diagnose.why import why
-from windlass.dump.raw import Header, RawObject
+from windlass.dump.raw_objects import ObjectHeader, RawObject
 from windlass.model.meta import ObjectMeta
 from windlass.model.pod import Pod
 
@@ -90,7 +90,7 @@ def evidence_of(objects: list[Tree]) -> Evidence:
     evidence = Evidence()
     for tree in objects:
         meta = tree["metadata"]
-        header = Header(
+        header = ObjectHeader(
             api_version="v1",
             kind=tree["kind"],
             metadata=ObjectMeta(
@@ -103,9 +103,9 @@ def evidence_of(objects: list[Tree]) -> Evidence:
 
 def feasible(objects: list[Tree]) -> bool:
     evidence = evidence_of(objects)
-    asked = evidence.pods["x", "asked"].value
+    asked = evidence.pods["x", "asked"].decoded
     assert isinstance(asked, Pod)
-    return bool(Fit(evidence.objects, 0).feasible(asked))
+    return bool(FitChecker(evidence.objects, 0).feasible_nodes(asked))
 
 
 def without(objects: list[Tree], codes: set[str]) -> list[Tree]:

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.diagnose.objects import GPU, NOW, Tree, ask, evidence, node, pod, thing
 
-from windlass.cli.why_page import page
+from windlass.cli.why_text import diagnosis_text
 from windlass.diagnose.evidence import load_evidence
 from windlass.diagnose.why import why
-from windlass.dump.cluster import load_cluster
+from windlass.dump.cluster_loader import load_cluster
 from windlass.model.configuration import Settings
-from windlass.planner import engine_plan
+from windlass.planner import plan_objects
 
 QUEUE = {"kueue.x-k8s.io/queue-name": "q"}
 FULL = "2026-03-01T11:00:00Z"
@@ -87,7 +87,7 @@ def test_place_in_the_queue_who_is_ahead_and_when() -> None:
     outlook = found.outlook
     assert outlook is not None
     assert (outlook.position, outlook.queue, outlook.ahead) == (2, "cq", ("team/second",))
-    said = page(found, wide=False)
+    said = diagnosis_text(found, wide=False)
     assert "position 2 in queue cq, behind team/second" in said
     assert max(len(line) for line in said.splitlines()) <= 80
 
@@ -116,7 +116,7 @@ def test_an_estimate_from_earlier_runs_says_what_it_rests_on() -> None:
     assert found.outlook.start == "2026-03-01T12:29:44Z"
     basis = "95 % of 42 earlier runs of queue team/q ended within 59m44s"
     assert f"when team/busy has ended as usual ({basis})" in found.outlook.basis
-    assert "42 earlier runs" in " ".join(page(found, wide=False).split())
+    assert "42 earlier runs" in " ".join(diagnosis_text(found, wide=False).split())
 
 
 def test_behind_the_head_of_a_strict_queue() -> None:
@@ -191,7 +191,7 @@ def test_in_a_large_cluster_without_known_ends_only_the_order_is_asked_for(
     second["metadata"]["creationTimestamp"] = "2026-03-01T10:30:00Z"
     objects = [node("g1", 1), running(1, ends=False), first, second, pod("no-gpu")]
     planned = ask("pod/second", *objects).outlook
-    monkeypatch.setattr("windlass.diagnose.why.MANY_NODES", 0)
+    monkeypatch.setattr("windlass.diagnose.why.MIN_NODES_TO_WAIT_FOR_JIT", 0)
     quick = ask("pod/second", *objects).outlook
     assert planned is not None
     assert quick is not None
@@ -223,7 +223,7 @@ def test_why_and_the_scheduler_do_not_disagree_about_queued_work(
     for number, (gpus, _) in enumerate(wishes):
         objects.append(job(names[number], gpus, f"2026-03-01T09:{number:02}:00Z"))
     known = evidence(objects)
-    plan, _ = engine_plan(known.objects, Settings(), NOW)
+    plan, _ = plan_objects(known.objects, Settings(), NOW)
     holds = {hold.workload: hold.verdict for hold in plan.holds}
     for name in names:
         found = why(known, f"job/{name}", "", NOW)
@@ -241,7 +241,7 @@ def test_why_and_the_scheduler_do_not_disagree_about_queued_work(
 def test_plan_and_why_name_the_same_cause_of_the_example() -> None:
     """The only node with GPUs is tainted. The other one lacks GPUs, has none and never will."""
     file = Path(__file__).parents[2] / "examples" / "stuck.yaml"
-    plan, _ = engine_plan(load_cluster(file).objects, Settings(), NOW)
+    plan, _ = plan_objects(load_cluster(file).objects, Settings(), NOW)
     (hold,) = plan.holds
     diagnosis = why(load_evidence(file), "pod/train-0", "", NOW)
     assert hold.verdict.code == diagnosis.code == diagnosis.chain[0].code == "TAINT_NOT_TOLERATED"

@@ -11,11 +11,11 @@ from tests.diagnose.holdout import cluster_queue, flavor, job, local_queue
 from tests.diagnose.objects import GPU, GPU_TAINT, NOW, Tree, ended, evidence, node, pod, thing
 
 from windlass.diagnose.finding import Diagnosis, Patch
-from windlass.diagnose.merge import merged
-from windlass.diagnose.patches import PATCHED
+from windlass.diagnose.patches import PATCHABLE_CODES
+from windlass.diagnose.strategic_merge import strategic_merge
 from windlass.diagnose.why import why
 from windlass.model.configuration import Settings
-from windlass.planner import engine_plan
+from windlass.planner import plan_objects
 
 T4, A100 = ({"nvidia.com/gpu.product": one} for one in ("Tesla-T4", "A100"))
 PORT = {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
@@ -189,7 +189,9 @@ def applied(objects: Sequence[Tree], patch: Patch) -> list[Tree]:
     for place, tree in enumerate(made):
         if (tree["kind"], tree["metadata"]["name"]) == (target.kind, target.name):
             made[place] = (
-                merged(tree, patch.patch) if patch.type == "strategic" else merge_patch(tree, patch.patch)
+                strategic_merge(tree, patch.patch)
+                if patch.type == "strategic"
+                else merge_patch(tree, patch.patch)
             )
     return made
 
@@ -220,7 +222,7 @@ def anew(objects: Sequence[Tree]) -> list[Tree]:
 def starts(objects: Sequence[Tree]) -> bool:
     """Whether the engine starts what was asked about: by a bind, or by admitting it; a plain Job by its template."""
     known = evidence(objects)
-    plan, _ = engine_plan(known.objects, Settings(), NOW)
+    plan, _ = plan_objects(known.objects, Settings(), NOW)
     if any(one.pod == "team/asked" for one in plan.binds) or any(
         one.workload == "team/asked" for one in plan.admits
     ):
@@ -231,7 +233,7 @@ def starts(objects: Sequence[Tree]) -> bool:
 
 
 def test_every_cause_with_a_patch_has_a_scene() -> None:
-    assert set(SCENES) == set(PATCHED)
+    assert set(SCENES) == set(PATCHABLE_CODES)
 
 
 @pytest.mark.parametrize("code", SCENES)

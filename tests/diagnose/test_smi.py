@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.diagnose.objects import ended, evidence, node, pod
 
-from windlass.diagnose.smi import sentences
+from windlass.diagnose.nvidia_smi import describe_problems
 from windlass.diagnose.why import why
 
 TABLE = """\
@@ -55,10 +55,10 @@ def table(ecc: str = "0", mode: str = "Disabled") -> list[str]:
 
 
 def test_where_nothing_is_wrong_nothing_is_said() -> None:
-    assert sentences(table()) == []
-    assert sentences(table(ecc="N/A")) == []
-    assert sentences(report()) == []
-    assert sentences(["", "garbage | ", "Failed to initialize NVML"]) == []
+    assert describe_problems(table()) == []
+    assert describe_problems(table(ecc="N/A")) == []
+    assert describe_problems(report()) == []
+    assert describe_problems(["", "garbage | ", "Failed to initialize NVML"]) == []
 
 
 @pytest.mark.parametrize(

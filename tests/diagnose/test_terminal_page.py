@@ -10,13 +10,13 @@ from tests.diagnose.holdout import CASES as HOLDOUT
 from tests.diagnose.objects import ask, node, pod
 from tests.diagnose.test_cases import CASES, answer
 
-from windlass.cli import why_page
+from windlass.cli import why_text
 from windlass.diagnose.finding import Diagnosis
 
 
 def page(found: Diagnosis, wide: bool) -> str:
     """Without its colours, as on anything but a terminal."""
-    return click.unstyle(why_page.page(found, wide))
+    return click.unstyle(why_text.diagnosis_text(found, wide))
 
 
 def held_out(name: str) -> Diagnosis:

@@ -12,19 +12,19 @@ from windlass.cli.errors import run_command
 from windlass.cli.main import cli
 from windlass.cli.up import _settings as up_settings
 from windlass.diagnose.why import why
-from windlass.dump.cluster import load_cluster
+from windlass.dump.cluster_loader import load_cluster
 from windlass.dump.configuration import (
     HASH_ANNOTATION,
     Configuration,
-    choose,
-    file_configuration,
-    published_in,
+    choose_configuration,
+    load_configuration_file,
+    published_configurations,
 )
-from windlass.embedded.scheduling import with_default_scheduler
+from windlass.embedded.scheduler_thread import with_default_scheduler
 from windlass.model.configuration import Settings
 from windlass.model.configuration_document import settings_hash
 from windlass.model.errors import InputError
-from windlass.scheduler.publish import publish_request
+from windlass.scheduler.configuration_publisher import config_map_request
 
 Tree = dict[str, Any]
 HEADER = "apiVersion: windlass.dev/v1\nkind: SchedulerConfiguration\n"
@@ -32,7 +32,7 @@ HEADER = "apiVersion: windlass.dev/v1\nkind: SchedulerConfiguration\n"
 
 def config_map(settings: Settings, key: str = "windlass-system/windlass-scheduler") -> Tree:
     """As the scheduler writes it."""
-    body: Tree = publish_request(f"{key}-configuration", settings).body
+    body: Tree = config_map_request(f"{key}-configuration", settings).body
     return body
 
 
@@ -82,20 +82,20 @@ class TestFile:
     def test_kueues_fields_that_mean_nothing_are_named(self, tmp_path: Path) -> None:
         file = tmp_path / "kueue.yaml"
         file.write_text("apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\nintegrations: {}\n")
-        (said,) = file_configuration(file).notes
+        (said,) = load_configuration_file(file).notes
         assert "integrations" in said
 
 
 class TestPublished:
     def test_it_is_what_the_scheduler_has(self) -> None:
         settings = named("windlass", "lab", min_run_seconds=90)
-        (found,) = published_in([config_map(settings), lease(settings_hash(settings))])
+        (found,) = published_configurations([config_map(settings), lease(settings_hash(settings))])
         assert (found.settings, found.source, found.notes) == (settings, "published", ())
         assert found.origin == "windlass-system/windlass-scheduler-configuration"
 
     def test_a_hash_that_differs_is_said(self) -> None:
         """Such as while a new leader has the Lease and has not written its ConfigMap yet."""
-        (found,) = published_in([config_map(Settings()), lease(settings_hash(Settings(seed=1)))])
+        (found,) = published_configurations([config_map(Settings()), lease(settings_hash(Settings(seed=1)))])
         (said,) = found.notes
         assert said.startswith("warning:")
         assert settings_hash(Settings(seed=1)) in said
@@ -105,7 +105,7 @@ class TestPublished:
     def test_what_cannot_be_read_counts_as_the_defaults_and_is_said(self, text: str) -> None:
         broken = config_map(Settings())
         broken["data"]["config.yaml"] = text
-        chosen = choose(published_in([broken]), ["windlass"])
+        chosen = choose_configuration(published_configurations([broken]), ["windlass"])
         assert (chosen.settings, chosen.source) == (Settings(), "default")
         (said,) = chosen.notes
         assert "windlass-system/windlass-scheduler-configuration" in said
@@ -113,7 +113,7 @@ class TestPublished:
     def test_other_config_maps_are_none(self) -> None:
         other = config_map(Settings())
         del other["metadata"]["labels"]
-        assert published_in([other]) == []
+        assert published_configurations([other]) == []
 
 
 class TestChoice:
@@ -121,23 +121,27 @@ class TestChoice:
     WEB = Configuration(named("web", seed=2), "published", "b/web")
 
     def test_the_one_that_the_pods_name(self) -> None:
-        chosen = choose([self.LAB, self.WEB], ["web"])
+        chosen = choose_configuration([self.LAB, self.WEB], ["web"])
         assert chosen.settings == self.WEB.settings
         assert "2 schedulers" in chosen.notes[0]
-        assert choose([self.LAB, self.WEB], ["web", "lab", "lab"]).settings == self.LAB.settings
+        assert choose_configuration([self.LAB, self.WEB], ["web", "lab", "lab"]).settings == self.LAB.settings
 
     def test_the_only_one_counts_for_everybody(self) -> None:
-        assert choose([self.LAB], ["lab", "default-scheduler"]) == choose([self.LAB], []) == self.LAB
+        assert (
+            choose_configuration([self.LAB], ["lab", "default-scheduler"])
+            == choose_configuration([self.LAB], [])
+            == self.LAB
+        )
 
     def test_the_only_one_for_pods_of_another_scheduler_is_said(self) -> None:
-        chosen = choose([Configuration(named("windlass"), "published", "ops/one")], ["other"])
+        chosen = choose_configuration([Configuration(named("windlass"), "published", "ops/one")], ["other"])
         assert chosen.settings == named("windlass")
         assert chosen.notes[-1].startswith(
             "ConfigMap ops/one is not of the scheduler that these pods name (other)"
         )
 
     def test_none_of_several_is_no_guess(self) -> None:
-        chosen = choose([self.LAB, self.WEB], ["default-scheduler"])
+        chosen = choose_configuration([self.LAB, self.WEB], ["default-scheduler"])
         assert chosen.source == "default"
         assert "--config" in chosen.notes[0]
 
@@ -146,7 +150,7 @@ class TestChoice:
         file.write_text(f"{HEADER}nodeSelector: {{pool: b}}\n")
         objects = cluster(Settings(node_selector={"pool": "a"}))
         assert [one.name for one in ask("pod/asked", *objects).nodes] == ["a"]
-        given = why(evidence(objects), "pod/asked", "", 0, file_configuration(file))
+        given = why(evidence(objects), "pod/asked", "", 0, load_configuration_file(file))
         assert [one.name for one in given.nodes] == ["b"]
         assert given.configuration.source == "file"
 
@@ -169,14 +173,14 @@ def test_a_dump_brings_its_configuration(tmp_path: Path) -> None:
     import yaml
 
     (tmp_path / "dump.yaml").write_text(yaml.dump_all([node("a"), config_map(settings)]))
-    (found,) = load_cluster(tmp_path / "dump.yaml").published
+    (found,) = load_cluster(tmp_path / "dump.yaml").published_configurations
     assert found.settings == settings
 
 
 def test_an_unreadable_file_is_an_input_error(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("kind: [")
     with pytest.raises(InputError):
-        file_configuration(tmp_path / "c.yaml")
+        load_configuration_file(tmp_path / "c.yaml")
 
 
 def test_up_names_the_hash_that_its_scheduler_publishes(

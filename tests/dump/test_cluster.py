@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from windlass.dump.cluster import load_cluster
+from windlass.dump.cluster_loader import load_cluster
+from windlass.model.codec import Unreadable
 from windlass.model.errors import InputError
 from windlass.model.node import Node
-from windlass.model.objects import Unreadable
 from windlass.model.owners.wire import JobObject
 from windlass.model.pod import Pod
-from windlass.model.times import seconds_of
+from windlass.model.times import parse_timestamp
 
 DUMP = """\
 apiVersion: v1
@@ -67,7 +67,7 @@ def manifest(tmp_path: Path) -> Path:
 def test_the_dump_as_it_is(dump: Path) -> None:
     loaded = load_cluster(dump)
     assert [type(thing) for thing in loaded.objects] == [Node, Pod, JobObject]
-    assert loaded.newest == seconds_of("2026-01-04T00:00:00Z")
+    assert loaded.newest_timestamp == parse_timestamp("2026-01-04T00:00:00Z")
     assert loaded.problems == loaded.notes == ()
 
 
@@ -77,7 +77,7 @@ def test_a_manifest_has_no_age_and_no_status_yet(dump: Path, manifest: Path) -> 
     assert set(pods) == {"eng/a", "lab/b", "eng/run-new"}
     fresh = pods["lab/b"]
     assert (fresh.metadata.uid, fresh.metadata.creation_timestamp, fresh.status.phase) == ("", "", "")
-    assert loaded.newest == seconds_of("2026-01-04T00:00:00Z")
+    assert loaded.newest_timestamp == parse_timestamp("2026-01-04T00:00:00Z")
 
 
 def test_an_update_keeps_its_age(dump: Path, manifest: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_fleet_stands_for_its_nodes(tmp_path: Path) -> None:
     loaded = load_cluster(None, [file])
     assert len(loaded.objects) == 3
     assert all(isinstance(thing, Node) for thing in loaded.objects)
-    assert loaded.newest == 0
+    assert loaded.newest_timestamp == 0
 
 
 def test_what_cannot_be_read_is_an_error_unless_told_to_go_on(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_the_newest_time_of_a_folder_of_json(tmp_path: Path) -> None:
         '{"apiVersion":"v1","kind":"Node","metadata":{"name":"b","annotations":{"until":"2030-01-01T00:00:00Z"}},'
         '"status":{"conditions":[{"type":"Ready","status":"True","lastHeartbeatTime":"2026-01-05T00:00:00+01:00"}]}}'
     )
-    assert load_cluster(tmp_path).newest == seconds_of("2026-01-04T23:00:00Z")
+    assert load_cluster(tmp_path).newest_timestamp == parse_timestamp("2026-01-04T23:00:00Z")
 
 
 def test_a_manifest_of_an_unknown_kind_that_makes_pods_is_not_passed_over(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.dump import yamltext
+from windlass.dump import yaml_documents
 from windlass.dump.files import read_nodes, read_objects
 from windlass.model.errors import InputError
 from windlass.model.pod import Pod
@@ -189,8 +189,8 @@ class TestWhatIsRefused:
 @given(st.text(max_size=200))
 def test_any_text_is_read_or_refused_with_an_input_error(text: str) -> None:
     with contextlib.suppress(InputError):
-        for document in yamltext.read_documents(text, "x.yaml"):
-            line, column = document.place_of(None, "spec.containers[0].name")
+        for document in yaml_documents.read_documents(text, "x.yaml"):
+            line, column = document.position_of(None, "spec.containers[0].name")
             assert line >= 1
             assert column >= 1
 
@@ -204,5 +204,5 @@ values = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=5), values, min_size=1, max_size=4))
 def test_what_was_written_is_what_is_read(value: dict[str, Any]) -> None:
-    (document,) = yamltext.read_documents(yaml.dump(value), "x.yaml")
+    (document,) = yaml_documents.read_documents(yaml.dump(value), "x.yaml")
     assert document.value == value

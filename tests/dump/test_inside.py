@@ -10,12 +10,18 @@ from typing import Any, TypeVar
 import pytest
 from aiohttp import web
 
-from windlass.dump.inside import Place, look_at_hosts, look_inside, places_of, read_logs
-from windlass.kube.access import Access
+from windlass.dump.container_logs import (
+    ContainerRef,
+    collect_host_logs,
+    containers_of,
+    read_logs,
+    run_nvidia_smi,
+)
 from windlass.kube.client import KubeClient
-from windlass.kube.credentials import FixedCredentials
-from windlass.kube.errors import Forbidden, ServerAway
-from windlass.kube.exec import PROTOCOLS, ExecResult, run_inside
+from windlass.kube.client_config import ClientConfig
+from windlass.kube.credentials import StaticCredentials
+from windlass.kube.errors import Forbidden, ServerUnavailable
+from windlass.kube.pod_exec import PROTOCOLS, ExecResult, exec_in_container
 
 Answer = TypeVar("Answer")
 OK = {"status": "Success"}
@@ -69,7 +75,7 @@ def asked(server: Exec, question: Callable[[KubeClient], Awaitable[Answer]]) -> 
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         try:
             port = runner.addresses[0][1]
-            async with KubeClient(Access(f"http://127.0.0.1:{port}", FixedCredentials())) as client:
+            async with KubeClient(ClientConfig(f"http://127.0.0.1:{port}", StaticCredentials())) as client:
                 return await question(client)
         finally:
             await runner.cleanup()
@@ -78,7 +84,7 @@ def asked(server: Exec, question: Callable[[KubeClient], Awaitable[Answer]]) -> 
 
 
 def smi(client: KubeClient) -> Awaitable[ExecResult]:
-    return run_inside(client, "x", "p", "main", ("nvidia-smi", "-L"))
+    return exec_in_container(client, "x", "p", "main", ("nvidia-smi", "-L"))
 
 
 def test_both_streams_and_the_ending_come_back() -> None:
@@ -97,14 +103,14 @@ def test_a_refusal_is_the_servers_answer() -> None:
 
 def test_a_server_that_is_away_is_no_traceback() -> None:
     async def run() -> ExecResult:
-        async with KubeClient(Access("http://127.0.0.1:1", FixedCredentials())) as client:
+        async with KubeClient(ClientConfig("http://127.0.0.1:1", StaticCredentials())) as client:
             return await smi(client)
 
-    with pytest.raises(ServerAway):
+    with pytest.raises(ServerUnavailable):
         asyncio.run(run())
 
 
-PLACE = Place("x", "p", "main", restarted=True, running=True, node="g1")
+PLACE = ContainerRef("x", "p", "main", restarted=True, running=True, node="g1")
 
 
 def test_logs_of_this_run_and_of_the_one_before() -> None:
@@ -116,13 +122,13 @@ def test_logs_of_this_run_and_of_the_one_before() -> None:
 
 
 def test_nvidia_smi_inside_running_containers_only() -> None:
-    idle = Place("x", "p", "idle")
+    idle = ContainerRef("x", "p", "idle")
     logs, problems = asked(
-        Exec({"nvidia-smi": SMI}, EXIT_9), lambda client: look_inside(client, [PLACE, idle])
+        Exec({"nvidia-smi": SMI}, EXIT_9), lambda client: run_nvidia_smi(client, [PLACE, idle])
     )
     assert problems == []
     assert [(log.container, SMI in log.text) for log in logs] == [("main.nvidia-smi", True)]
-    none, refused = asked(Exec({}, OK, refuse=True), lambda client: look_inside(client, [PLACE]))
+    none, refused = asked(Exec({}, OK, refuse=True), lambda client: run_nvidia_smi(client, [PLACE]))
     assert none == []
     assert "403" in refused[0][0]
     assert refused[0][1].startswith("kubectl exec -n x p -c main")
@@ -130,7 +136,7 @@ def test_nvidia_smi_inside_running_containers_only() -> None:
 
 def test_hosts_are_asked_through_the_stacks_pods() -> None:
     server = Exec({"nvidia-smi": "all well", "dmesg": "Xid 79"}, OK)
-    found = asked(server, lambda client: look_at_hosts(client, [PLACE, PLACE]))
+    found = asked(server, lambda client: collect_host_logs(client, [PLACE, PLACE]))
     assert {(one.node, one.source, one.text) for one in found} == {
         ("g1", "nvidia-smi", "all well"),
         ("g1", "dmesg", "Xid 79"),
@@ -144,6 +150,6 @@ def test_containers_of_a_pod_with_holes_in_it() -> None:
         "spec": {"nodeName": "g1", "containers": [{"name": "main"}]},
         "status": {"containerStatuses": [{"name": "main", "restartCount": 2, "state": {"running": {}}}]},
     }
-    assert places_of(whole) == [PLACE]
+    assert containers_of(whole) == [PLACE]
     for broken in ({}, {"spec": None}, {"spec": {"containers": "x"}}, {"spec": {"containers": [1, {}]}}):
-        assert places_of(broken) == []
+        assert containers_of(broken) == []

@@ -13,26 +13,26 @@ from tests.diagnose.objects import NOW, evidence, node, pod, thing
 from tests.diagnose.test_cases import CASES, told
 
 from windlass.diagnose.evidence import Evidence, load_evidence
-from windlass.diagnose.signs import is_known
+from windlass.diagnose.log_patterns import matches_any_pattern
 from windlass.diagnose.subject import ALIASES
 from windlass.diagnose.why import why
-from windlass.dump.collect import Collected
-from windlass.dump.files import newest_time
-from windlass.dump.inside import HostLog, PodLog
-from windlass.dump.raw import Header, RawObject
-from windlass.dump.rename import STACK, Renaming
-from windlass.dump.save import Privacy, save
+from windlass.dump.anonymize import KEPT_NAMES, NameAnonymizer
+from windlass.dump.collect import CollectedCluster
+from windlass.dump.container_logs import HostLog, PodLog
+from windlass.dump.files import newest_timestamp
+from windlass.dump.raw_objects import ObjectHeader, RawObject
+from windlass.dump.save import Privacy, save_dump
 
 SECRET = "hunter2"
-BOTH = Privacy(redact=True, rename=True, says_something=is_known)
-ONLY_REDACTED = Privacy(redact=True, says_something=is_known)
+BOTH = Privacy(redact=True, rename=True, keep_line=matches_any_pattern)
+ONLY_REDACTED = Privacy(redact=True, keep_line=matches_any_pattern)
 
 
 def raw(tree: dict[str, Any]) -> RawObject:
-    return RawObject(Header(api_version=tree["apiVersion"], kind=tree["kind"]), "", tree)
+    return RawObject(ObjectHeader(api_version=tree["apiVersion"], kind=tree["kind"]), "", tree)
 
 
-def collected(known: Evidence, events: list[dict[str, Any]]) -> Collected:
+def collected(known: Evidence, events: list[dict[str, Any]]) -> CollectedCluster:
     """What a live cluster with this evidence would have given."""
     objects = [raw(item.data) for item in known.items.values()] + [raw(one) for one in events]
     logs = [
@@ -45,7 +45,7 @@ def collected(known: Evidence, events: list[dict[str, Any]]) -> Collected:
         for name, several in known._host_logs.items()
         for source, log in several.items()
     ]
-    return Collected(objects, set(known.lists), logs, hosts)
+    return CollectedCluster(objects, set(known.complete_kinds), logs, hosts)
 
 
 def leaky() -> dict[str, Any]:
@@ -87,7 +87,7 @@ def test_no_secret_survives(privacy: Privacy, tmp_path: Path) -> None:
     trees = [leaky(), deployment, secret, config, node("g1", 1)]
     log = PodLog("acme", "train", "main", f"token {SECRET}\nRuntimeError: CUDA out of memory.\n")
     target = tmp_path / "dump"
-    save(Collected([raw(tree) for tree in trees], set(), [log], []), target, privacy)
+    save_dump(CollectedCluster([raw(tree) for tree in trees], set(), [log], []), target, privacy)
     text = written(target)
     assert SECRET not in text
     assert "10.1.2.3" not in text
@@ -120,7 +120,9 @@ def test_names_are_replaced_everywhere_and_the_same_way(tmp_path: Path) -> None:
     }
     target = tmp_path / "dump"
     log = PodLog("acme", "train", "main", "pod acme/train asks for nvidia.com/gpu: CUDA out of memory")
-    save(Collected([raw(leaky()), raw(node("g1", 1)), raw(event)], set(), [log], []), target, BOTH)
+    save_dump(
+        CollectedCluster([raw(leaky()), raw(node("g1", 1)), raw(event)], set(), [log], []), target, BOTH
+    )
     text = written(target)
     for name in ("acme", "train", "skunkworks", "g1"):
         assert not re.search(rf"\b{name}\b", text), name
@@ -140,8 +142,10 @@ def test_names_are_replaced_everywhere_and_the_same_way(tmp_path: Path) -> None:
 
 def test_each_dump_has_names_of_its_own() -> None:
     trees = [leaky()]
-    assert Renaming(trees).text("acme") != Renaming(trees).text("acme")
-    assert Renaming(trees, b"1").text("acme") == Renaming(trees, b"1").text("acme")
+    assert NameAnonymizer(trees).anonymize_text("acme") != NameAnonymizer(trees).anonymize_text("acme")
+    assert NameAnonymizer(trees, b"1").anonymize_text("acme") == NameAnonymizer(trees, b"1").anonymize_text(
+        "acme"
+    )
 
 
 @pytest.mark.parametrize("name", HOLDOUT)
@@ -166,7 +170,9 @@ def test_the_answer_to_a_real_case_survives(case: Path, tmp_path: Path) -> None:
         one for one in yaml.safe_load_all((case / "cluster.yaml").read_text()) if one["kind"] == "Event"
     ]
     asked = told(case)
-    _same_code(load_evidence(case), events, asked["question"], asked["code"], tmp_path, newest_time(case))
+    _same_code(
+        load_evidence(case), events, asked["question"], asked["code"], tmp_path, newest_timestamp(case)
+    )
 
 
 def _same_code(
@@ -174,7 +180,7 @@ def _same_code(
 ) -> None:
     target = tmp_path / "dump"
     everything = collected(known, events)
-    save(everything, target, BOTH)
+    save_dump(everything, target, BOTH)
     kind, _, name = question.rpartition("/")
     before = [raw_object.data for raw_object in everything.objects]
     after = [item for file in sorted(target.glob("*.json")) for item in json.loads(file.read_text())["items"]]
@@ -202,7 +208,7 @@ def _is_kind(kind: str, asked: str) -> bool:
 
 def test_parts_of_the_stack_keep_their_names() -> None:
     """Diagnosis knows them by these."""
-    assert STACK.search("nvidia-device-plugin-daemonset-x")
-    assert Renaming([pod("nvidia-device-plugin-x", namespace="gpu-operator")]).text(
+    assert KEPT_NAMES.search("nvidia-device-plugin-daemonset-x")
+    assert NameAnonymizer([pod("nvidia-device-plugin-x", namespace="gpu-operator")]).anonymize_text(
         "nvidia-device-plugin-x"
     ) == ("nvidia-device-plugin-x")

@@ -43,11 +43,11 @@ class Bare:
 
 
 async def serve(kubeconfig: Path) -> None:
-    from windlass.embedded.up import EmbeddedCluster, UpOptions
+    from windlass.embedded.embedded_cluster import EmbeddedCluster, EmbeddedClusterOptions
 
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    cluster = EmbeddedCluster(UpOptions())
+    cluster = EmbeddedCluster(EmbeddedClusterOptions())
     await cluster.start()
     cluster.write_kubeconfig(kubeconfig)
     print("ready", flush=True)

@@ -12,10 +12,10 @@ from tests.embedded.world import START, Tree, World
 
 from windlass.cli.install_crds import crds
 from windlass.embedded.bootstrap import bootstrap
-from windlass.embedded.copied import Copy, read_copy
-from windlass.embedded.runtime.nodes import SimulatedNodes
-from windlass.embedded.runtime.simulated import Delays
-from windlass.embedded.up import EmbeddedCluster, UpOptions
+from windlass.embedded.dump_import import DumpImport, read_dump_import
+from windlass.embedded.embedded_cluster import EmbeddedCluster, EmbeddedClusterOptions
+from windlass.embedded.runtime.simulated_containers import Delays
+from windlass.embedded.runtime.simulated_nodes import SimulatedNodes
 from windlass.model.errors import InputError
 
 GPU = "nvidia.com/gpu"
@@ -89,20 +89,20 @@ def node(name: str, ready: str = "True") -> Tree:
     return thing("Node", name, metadata={"labels": labels}, status=status)
 
 
-def take(tmp_path: Path, *objects: Tree) -> tuple[World, list[str], Copy]:
+def take(tmp_path: Path, *objects: Tree) -> tuple[World, list[str], DumpImport]:
     file = tmp_path / "dump.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
-    copy = read_copy(file, START)
+    copy = read_dump_import(file, START)
     world = World()
     bootstrap(world.verbs, crds())
     nodes = SimulatedNodes(
         world.verbs, world.cache, copy.nodes, delays=Delays(0, 0, 0), clock=lambda: world.now
     )
     nodes.register(world.now)
-    lines = copy.put_into(world.verbs)
-    world.run(*nodes.workers)
+    lines = copy.create_all(world.verbs)
+    world.run(*nodes.controllers)
     assert world.controllers is not None
-    nodes.join(world.controllers.loop)
+    nodes.attach_loop(world.controllers.loop)
     return world, lines, copy
 
 
@@ -273,7 +273,7 @@ def test_a_kept_cluster_is_not_filled_again(tmp_path: Path) -> None:
     filled: list[str] = []
 
     async def run() -> None:
-        cluster = EmbeddedCluster(UpOptions(state=tmp_path / "state"))
+        cluster = EmbeddedCluster(EmbeddedClusterOptions(state_dir=tmp_path / "state"))
         try:
             await cluster.start(lambda verbs: filled.append("once"))
         finally:

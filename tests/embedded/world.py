@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.embedded.controllers.all import Controllers
 from windlass.embedded.controllers.cache import Cache
-from windlass.embedded.controllers.loop import Worker
+from windlass.embedded.controllers.controller_loop import Controller
+from windlass.embedded.controllers.controller_manager import ControllerManager
+from windlass.embedded.in_process_client import InProcessClient
 from windlass.embedded.registry.registry import Registry
 from windlass.embedded.store.store import Store
-from windlass.embedded.verbs import Verbs
 
 Tree = dict[str, Any]
 START = 1_800_000_000.0
@@ -21,20 +21,22 @@ class World:
 
     def __init__(self) -> None:
         self.now = START
-        self.verbs = Verbs(Registry(Store(), clock=lambda: self.now))
+        self.verbs = InProcessClient(Registry(Store(), clock=lambda: self.now))
         for name in ("default", "kube-system", "kube-node-lease"):
             self.verbs.create("namespaces", "", {"metadata": {"name": name}})
         self.cache = Cache(self.verbs)
-        self.controllers: Controllers | None = None
+        self.controllers: ControllerManager | None = None
 
-    def run(self, *further: Worker) -> World:
-        self.controllers = Controllers(self.verbs, self.cache, further=further, clock=lambda: self.now)
+    def run(self, *further: Controller) -> World:
+        self.controllers = ControllerManager(
+            self.verbs, self.cache, extra_controllers=further, clock=lambda: self.now
+        )
         self.controllers.start()
         return self.step()
 
     def step(self) -> World:
         assert self.controllers is not None
-        self.controllers.loop.settle(self.now)
+        self.controllers.loop.sync_due(self.now)
         return self
 
     def pass_time(self, seconds: float) -> World:

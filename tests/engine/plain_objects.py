@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
-from windlass.model.objects import decode_object
 from windlass.model.plan import Plan
-from windlass.model.times import seconds_of
-from windlass.planner import engine_plan
+from windlass.model.times import parse_timestamp
+from windlass.planner import plan_objects
 
 Tree = dict[str, Any]
 START, NOW = "2026-01-01T00:00:00Z", "2026-01-01T12:00:00Z"
@@ -43,7 +43,7 @@ def owned(api: str, kind: str) -> Tree:
 
 
 def planned(*objects: Tree) -> tuple[Plan, tuple[str, ...]]:
-    plan, notes = engine_plan([decode_object(one) for one in objects], Settings(), seconds_of(NOW))
+    plan, notes = plan_objects([decode_object(one) for one in objects], Settings(), parse_timestamp(NOW))
     return plan, tuple(notes)
 
 

@@ -19,7 +19,7 @@ from reference.builders import (
     taint,
 )
 from reference.park import A100, GPU, H100, Desk, bound, gpu_node, node, pod
-from windlass.cluster.delta import Gone
+from windlass.cluster.delta import Deleted
 from windlass.model.pod import Container, ResourceRequirements, SchedulingGate, Toleration, Volume
 
 
@@ -174,7 +174,7 @@ def test_what_left_is_counted_no_more():
     desk = Desk(node("a"), bound(pod("old", labels={"app": "w"}, affinity=apart), "a"))
     desk.put(pod("new", labels={"app": "w"}, affinity=apart))
     assert desk.run() == {}
-    desk.apply(Gone("Pod", "default/old"))
+    desk.apply(Deleted("Pod", "default/old"))
     assert desk.run() == {"new": "a"}
 
 
@@ -258,7 +258,7 @@ def test_a_pod_with_ordinary_volumes_is_like_one_without():
     )
     assert desk.run() == {"p": "n"}
     snapshot = desk.store.snapshot()
-    assert snapshot.pods.plain.tolist() == [1], "it goes through the compiled loop"
+    assert snapshot.pods.node_local.tolist() == [1], "it goes through the compiled loop"
 
 
 # Nothing to decide

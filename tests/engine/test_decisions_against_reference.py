@@ -16,12 +16,12 @@ from reference.together import reasons_together
 from windlass import jit
 from windlass.cluster.delta import Assume
 from windlass.model.decision import DeviceGrant
-from windlass.model.reasons import FIRST_RESOURCE_BIT, insufficient, reason_of_bit
-from windlass.placement.mix import WorkloadMix, mix_arrays
+from windlass.model.reasons import FIRST_RESOURCE_BIT, insufficient_reason, reason_of_bit
 from windlass.placement.overlay import Overlay
-from windlass.placement.policies import POLICIES, SCORERS, PlacementConfig, make_rule
-from windlass.placement.strategy import Strategies
-from windlass.placement.table import ScoreTable
+from windlass.placement.policies import POLICIES, SCORERS, PlacementConfig, make_scoring_rule
+from windlass.placement.score_table import ScoreTable
+from windlass.placement.scorer_selector import ScorerSelector
+from windlass.placement.workload_mix import WorkloadMix, mix_arrays
 
 
 class Replay:
@@ -54,7 +54,7 @@ def words(shape, mask):
     for bit in range(64):
         if mask >> bit & 1:
             if bit >= FIRST_RESOURCE_BIT:
-                found.add(insufficient(shape.requests[bit - FIRST_RESOURCE_BIT][0]).name)
+                found.add(insufficient_reason(shape.requests[bit - FIRST_RESOURCE_BIT][0]).name)
             else:
                 found.add(reason_of_bit(bit).name)
     return found
@@ -146,15 +146,17 @@ def test_the_reasons_of_every_node_equal_the_reference(nodes, pod, data):
     snapshot = Desk(*nodes, *others, pod).store.snapshot()
     replay = Replay(nodes)
     for row, each in enumerate(others):
-        index = snapshot.facts.index[each.spec.node_name]
+        index = snapshot.nodes.index[each.spec.node_name]
         replay.rooms[index].charge(each, snapshot.pods.grants[row])
         replay.cluster.placed.append((each, index))
     shape = snapshot.shapes[int(snapshot.pods.shape[len(others)])]
     table = ScoreTable(
-        snapshot, mix_arrays(WorkloadMix(), snapshot.models, snapshot.state), Strategies(SCORERS["windlass"])
+        snapshot,
+        mix_arrays(WorkloadMix(), snapshot.gpu_models, snapshot.node_state),
+        ScorerSelector(SCORERS["windlass"]),
     )
     with np.errstate(over="ignore"):
-        rule = make_rule(PlacementConfig("first-fit"), snapshot.state)
+        rule = make_scoring_rule(PlacementConfig("first-fit"), snapshot.node_state)
         overlay = Overlay(snapshot, table, rule, jit.kernels(small=True))
         mask = overlay.reasons(pod, table.row(shape, snapshot))
     assert [words(shape, int(cell)) for cell in mask] == replay.reasons(pod)

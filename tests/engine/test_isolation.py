@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.plain_objects import NOW, START, Tree, holds, node, planned, pod
 
+from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
 from windlass.model.errors import InputError
-from windlass.model.objects import decode_object
-from windlass.model.times import seconds_of
-from windlass.planner import engine_plan
+from windlass.model.times import parse_timestamp
+from windlass.planner import plan_objects
 
 GROUP = {"kueue.x-k8s.io/pod-group-name": "g"}
 ALONE_IN_IT = {"kueue.x-k8s.io/pod-group-total-count": "1"}
@@ -177,7 +177,7 @@ def test_a_leader_without_workers_whose_workers_would_ask_for_a_rack():
     where = node("n1")
     where["metadata"]["labels"] = labels
     objects = [decode_object(one) for one in (where, pod("busy", 8, on="n1"), lws)]
-    plan, _ = engine_plan(objects, Settings(topology_levels=levels), seconds_of(NOW))
+    plan, _ = plan_objects(objects, Settings(topology_levels=levels), parse_timestamp(NOW))
     assert holds(plan) == {"default/lws-0": "GPU_FULL"}
 
 

@@ -8,35 +8,42 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference.park import in_bytes
-from windlass.bench.engine import scenes
-from windlass.cluster.delta import Assume, Delta, Gone, Put
+from windlass.bench.engine import synthetic_objects
+from windlass.cluster.delta import Assume, Deleted, Delta, Put
 from windlass.cluster.store import Store
-from windlass.engine import EngineConfig, Memo, decide
+from windlass.engine import EngineCache, EngineConfig, decide
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 
 NOW = 1_767_229_200
 few = settings(max_examples=settings.default.max_examples // 4)
-LEVELS = (scenes.BLOCK, scenes.RACK, scenes.HOST)
+LEVELS = (synthetic_objects.BLOCK, synthetic_objects.RACK, synthetic_objects.HOST)
 POLICY = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
 
 
 def queues(gpus: int) -> list[object]:
-    quota = {"cpu": "100", scenes.GPU: str(gpus)}
-    made = [scenes.cluster_queue(name, quota, cohortName="all", preemption=POLICY) for name in ("a", "b")]
-    return scenes.queue_objects(made, topology=LEVELS)
+    quota = {"cpu": "100", synthetic_objects.GPU: str(gpus)}
+    made = [
+        synthetic_objects.cluster_queue(name, quota, cohortName="all", preemption=POLICY)
+        for name in ("a", "b")
+    ]
+    return synthetic_objects.queue_objects(made, topology=LEVELS)
 
 
 def work(number: int, queue: str, size: int, gpus: int, priority: int, close: bool) -> list[Pod]:
     """A lone pod where the queue is empty, else a pod or a gang in it."""
-    labels = {scenes.QUEUE_LABEL: queue} if queue else {}
+    labels = {synthetic_objects.QUEUE_LABEL: queue} if queue else {}
     annotations = {}
     if queue and size > 1:
-        labels[scenes.GROUP_LABEL] = f"g{number}"
-        annotations = {scenes.TOTAL: str(size)} | ({scenes.REQUIRED: scenes.RACK} if close else {})
-    requests = {"cpu": "1", scenes.GPU: str(gpus)}
-    template = scenes.pod(requests, labels=labels, annotations=annotations, priority=priority)
-    return scenes.pods_like(template, size if queue else 1, f"w{number}")
+        labels[synthetic_objects.GROUP_LABEL] = f"g{number}"
+        annotations = {synthetic_objects.GROUP_TOTAL_COUNT: str(size)} | (
+            {synthetic_objects.REQUIRED_TOPOLOGY: synthetic_objects.RACK} if close else {}
+        )
+    requests = {"cpu": "1", synthetic_objects.GPU: str(gpus)}
+    template = synthetic_objects.pod_template(
+        requests, labels=labels, annotations=annotations, priority=priority
+    )
+    return synthetic_objects.make_pods(template, size if queue else 1, f"w{number}")
 
 
 arrivals = st.tuples(
@@ -58,7 +65,7 @@ steps = st.one_of(
 class Cluster:
     def __init__(self) -> None:
         self.store, self.pods, self.sent = Store(), dict[str, Pod](), dict[str, str]()
-        self.nodes = scenes.gpu_nodes(4, nodes_a_rack=2)
+        self.nodes = synthetic_objects.gpu_nodes(4, nodes_per_rack=2)
         self.store.apply(map(Put, [*self.nodes, *queues(16)]))
         self._number = 0
 
@@ -75,10 +82,12 @@ class Cluster:
             deltas = [Put(thing) for thing in queues(detail)]
         elif what == "node":
             node = self.nodes[detail]
-            known = node.name in self.store.grouped_nodes
-            deltas = [Gone("Node", node.name) if known else Put(node)]
+            known = node.name in self.store.nodes_for_grouping
+            deltas = [Deleted("Node", node.name) if known else Put(node)]
         elif what == "confirm":
-            deltas = [Put(scenes.on_node(self.pods[key], node)) for key, node in self.sent.items()]
+            deltas = [
+                Put(synthetic_objects.bound_pod(self.pods[key], node)) for key, node in self.sent.items()
+            ]
             self.sent = {}
         self.store.apply(deltas)
 
@@ -88,16 +97,16 @@ class Cluster:
         self.sent |= {bind.pod: bind.node for bind in binds}
         self.store.apply([*deltas, *(Assume(bind.pod, bind.node, bind.devices) for bind in binds)])
 
-    def _gone(self, key: str) -> Gone:
+    def _gone(self, key: str) -> Deleted:
         self.pods.pop(key, None)
         self.sent.pop(key, None)
-        return Gone("Pod", key)
+        return Deleted("Pod", key)
 
 
 @few
 @given(st.lists(steps, min_size=2, max_size=14))
 def test_a_memo_changes_no_plan(sequence: list[tuple[str, Any]]) -> None:
-    cluster, memo = Cluster(), Memo()
+    cluster, memo = Cluster(), EngineCache()
     for number, (what, detail) in enumerate(sequence):
         cluster.step(what, detail)
         snapshot, now = cluster.store.snapshot(NOW + number), NOW + number

@@ -24,11 +24,11 @@ from tests.invariants.world import World
 from windlass.cli.main import cli
 from windlass.cli.plan_document import plan_document
 from windlass.engine import decide
+from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
 from windlass.model.decision import Admit, AdmittedPodSet, Bind, DeviceGrant, Evict, Hold, Reserve
-from windlass.model.decision_document import decision_document, decision_of, plan_of
+from windlass.model.decision_document import decision_document, parse_decision, parse_plan
 from windlass.model.errors import InputError
-from windlass.model.objects import decode_object
 from windlass.model.plan import Plan
 from windlass.model.refusal import Refusal
 from windlass.model.verdict import (
@@ -40,7 +40,7 @@ from windlass.model.verdict import (
     Relief,
     Verdict,
 )
-from windlass.planner import engine_plan
+from windlass.planner import plan_objects
 from windlass.simulate import driver
 from windlass.simulate.scenario import load_scenarios, play
 
@@ -50,7 +50,7 @@ ORDER = ("evict", "admit", "bind", "reserve", "hold")
 
 
 def round_trip(plan: Plan) -> Plan:
-    return plan_of(json.loads(json.dumps(plan_document(plan, NOW))))
+    return parse_plan(json.loads(json.dumps(plan_document(plan, NOW))))
 
 
 def check(plan: Plan) -> None:
@@ -95,7 +95,7 @@ def test_plans_of_living_worlds() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_plans_of_crowds(seed: int) -> None:
-    plan, _ = engine_plan([decode_object(one) for one in crowd(Random(seed))], Settings(), NOW)
+    plan, _ = plan_objects([decode_object(one) for one in crowd(Random(seed))], Settings(), NOW)
     check(plan)
 
 
@@ -137,7 +137,7 @@ FULL = Verdict(
 def test_every_field_of_a_decision_is_in_its_document(
     decision: Admit | Bind | Evict | Hold | Reserve,
 ) -> None:
-    assert decision_of(json.loads(json.dumps(decision_document(decision)))) == decision
+    assert parse_decision(json.loads(json.dumps(decision_document(decision)))) == decision
 
 
 def test_the_full_verdict_above_leaves_no_field_at_its_default() -> None:
@@ -167,8 +167,8 @@ def test_what_the_command_prints_is_the_plan(tmp_path: Path, form: str) -> None:
         cli, ["plan", "schedule", "--from", str(file), "-o", form], catch_exceptions=False
     )
     document = yaml.safe_load(done.stdout)
-    expected, _ = engine_plan([decode_object(one) for one in objects], Settings(), 0)
-    found = plan_of(document)
+    expected, _ = plan_objects([decode_object(one) for one in objects], Settings(), 0)
+    found = parse_plan(document)
     assert found.binds == expected.binds
     assert [(hold.workload, hold.verdict.code) for hold in found.holds] == [
         (hold.workload, hold.verdict.code) for hold in expected.holds
@@ -178,4 +178,4 @@ def test_what_the_command_prints_is_the_plan(tmp_path: Path, form: str) -> None:
 
 def test_what_is_no_decision_is_refused() -> None:
     with pytest.raises(InputError, match="'guess' is no decision"):
-        decision_of({"decision": "guess"})
+        parse_decision({"decision": "guess"})

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.plain_objects import TWO_NODES, Tree, holds, node, owned, planned, pod
 
-from windlass.model.times import seconds_of
+from windlass.model.times import parse_timestamp
 
 BYSTANDER = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "other"}}
 
@@ -60,7 +60,7 @@ def test_lone_pods_are_planned_and_backfilled():
     assert [bind.pod for bind in plan.binds] == ["default/quick"]
     assert holds(plan) == {"default/whole": "GPU_FULL", "default/endless": "RESERVED_FOR_OTHERS"}
     whole = next(hold.verdict for hold in plan.holds if hold.workload == "default/whole")
-    assert whole.planned_start == seconds_of("2026-01-01T13:53:20Z")
+    assert whole.planned_start == parse_timestamp("2026-01-01T13:53:20Z")
 
 
 def test_a_declared_duration_of_a_lone_pod_ends_it():

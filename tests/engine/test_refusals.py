@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from windlass.cluster.delta import Gone, Put, Refused
+from windlass.cluster.delta import Deleted, Put, Refused
 from windlass.cluster.store import Store
 from windlass.engine import EngineConfig, decide
-from windlass.model.objects import decode_object
+from windlass.model.codec import decode_object
 from windlass.model.plan import Plan
 from windlass.model.refusal import BIND, EVICTION, Refusal
 
@@ -106,7 +106,7 @@ def test_the_next_pod_of_the_name_is_another_one() -> None:
     some = preempting()
     again = pod("young", "n0")
     metadata = msgspec.structs.replace(again.metadata, uid="another")
-    some.apply([kept("a/young"), Gone("Pod", "a/young")])
+    some.apply([kept("a/young"), Deleted("Pod", "a/young")])
     some.apply([Put(msgspec.structs.replace(again, metadata=metadata))])
     assert victims(some) == ["a/young"]
 

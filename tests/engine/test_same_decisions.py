@@ -21,13 +21,13 @@ from tests.invariants.crowds import NOW, bystanders, crowd, lone_crowd, longer_n
 from windlass import engine, jit
 from windlass.cluster.delta import Put
 from windlass.cluster.store import Store
-from windlass.engine import Memo, decide
+from windlass.engine import EngineCache, decide
+from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
-from windlass.model.objects import decode_object
 from windlass.model.plan import Plan
-from windlass.model.priority import with_priorities
+from windlass.model.priority import resolve_priorities
 from windlass.placement import gang
-from windlass.planner import engine_config, engine_plan
+from windlass.planner import engine_config, plan_objects
 
 UNUSED_CLASS = {
     "apiVersion": "scheduling.k8s.io/v1",
@@ -41,7 +41,7 @@ SEEDS = range(FIRST, FIRST + COUNT)
 
 
 def planned(objects) -> Plan:
-    return engine_plan([decode_object(one) for one in objects], Settings(), NOW)[0]
+    return plan_objects([decode_object(one) for one in objects], Settings(), NOW)[0]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -85,16 +85,16 @@ def test_a_plan_survives_json(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_compiled_and_warm_give_the_same_plan(seed, monkeypatch):
     objects = [decode_object(one) for one in crowd(Random(seed))]
-    plain = engine_plan(objects, Settings(), NOW)[0]
-    config = msgspec.structs.replace(engine_config(Settings()), explain=32)
-    store, memo = Store(), Memo()
-    store.apply(Put(thing) for thing in with_priorities(objects))
+    plain = plan_objects(objects, Settings(), NOW)[0]
+    config = msgspec.structs.replace(engine_config(Settings()), max_explained_holds=32)
+    store, memo = Store(), EngineCache()
+    store.apply(Put(thing) for thing in resolve_priorities(objects))
     snapshot = store.snapshot(NOW)
     assert decide(snapshot, config, NOW, memo) == plain
     assert decide(snapshot, config, NOW, memo) == plain, "warm"
     for kernels in (jit.interpreted(), jit.compiled()):
         monkeypatch.setattr(jit, "kernels", lambda small, made=kernels: made)
-        assert engine_plan(objects, Settings(), NOW)[0] == plain
+        assert plan_objects(objects, Settings(), NOW)[0] == plain
 
 
 HELD = {
@@ -116,7 +116,7 @@ def test_lone_pods_are_placed_the_same_at_once_and_one_by_one(seed, monkeypatch)
     objects = [*lone_crowd(Random(seed)), HELD]
     at_once = planned(objects)
     monkeypatch.setattr(
-        engine, "between", lambda turns, alone: [one for one in alone if one.admission is None]
+        engine, "single_pods_between", lambda turns, alone: [one for one in alone if one.admission is None]
     )
     one_by_one = planned(objects)
     assert sorted(one_by_one.binds, key=lambda bind: bind.pod) == sorted(
@@ -133,16 +133,16 @@ def test_lone_pods_are_placed_the_same_at_once_and_one_by_one(seed, monkeypatch)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_members_of_gangs_are_placed_the_same_by_the_compiled_loop_and_one_by_one(seed, monkeypatch):
     objects = crowd(Random(seed))
-    monkeypatch.setattr(gang, "MANY", 10**9)
+    monkeypatch.setattr(gang, "MIN_PODS_FOR_KERNEL", 10**9)
     one_by_one = planned(objects)
-    monkeypatch.setattr(gang, "MANY", 1)
+    monkeypatch.setattr(gang, "MIN_PODS_FOR_KERNEL", 1)
     assert planned(objects) == one_by_one
 
 
 FRESH = """
 import json, sys, msgspec
 from windlass.model.configuration import Settings
-from windlass.model.objects import decode_object
+from windlass.model.codec import decode_object
 from windlass.planner import engine_plan
 for line in sys.stdin:
     world = json.loads(line)

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from reference.park import Desk, gpu_node, in_bytes, node, pod
 from reference.parks import any_pods, in_order, parks, plain_pods, queues, running
 from windlass import jit
-from windlass.cluster.delta import Gone
-from windlass.engine import EngineConfig, Memo, decide
-from windlass.placement.mix import mix_arrays, mix_of
+from windlass.cluster.delta import Deleted
+from windlass.engine import EngineCache, EngineConfig, decide
 from windlass.placement.overlay import Overlay
-from windlass.placement.place import Placer
-from windlass.placement.policies import POLICIES, SCORERS, PlacementConfig, make_rule
-from windlass.placement.strategy import Strategies
-from windlass.placement.table import ScoreTable
-from windlass.queueing.order import order
+from windlass.placement.policies import POLICIES, SCORERS, PlacementConfig, make_scoring_rule
+from windlass.placement.score_table import ScoreTable
+from windlass.placement.scorer_selector import ScorerSelector
+from windlass.placement.single_pod_placer import SinglePodPlacer
+from windlass.placement.workload_mix import mix_arrays, mix_of
+from windlass.queueing.queue_sort import sort_pending_pods
 
 policies = st.sampled_from(POLICIES)
 few = settings(max_examples=settings.default.max_examples // 4)
@@ -34,11 +34,13 @@ def mix_from(*pods):
 def place(snapshot, policy, mix, kernels):
     """The whole table and the outcome of one pass, by these kernels."""
     table = ScoreTable(
-        snapshot, mix_arrays(mix, snapshot.models, snapshot.state), Strategies(SCORERS[policy])
+        snapshot, mix_arrays(mix, snapshot.models, snapshot.state), ScorerSelector(SCORERS[policy])
     )
     with np.errstate(over="ignore"):
-        overlay = Overlay(snapshot, table, make_rule(PlacementConfig(policy), snapshot.state), kernels)
-        placed = Placer(overlay, order(snapshot)).run()
+        overlay = Overlay(
+            snapshot, table, make_scoring_rule(PlacementConfig(policy), snapshot.state), kernels
+        )
+        placed = SinglePodPlacer(overlay, sort_pending_pods(snapshot)).run()
     verdicts = [refusal.verdict() for refusal in placed.refusals]
     arrays = [each.tobytes() for each in (*table.cells, *table.memo, *overlay.state, placed.refusal)]
     taken = placed.node >= 0
@@ -83,11 +85,11 @@ def test_a_memo_changes_no_plan(nodes, batches, policy, data):
         desk.put(*pods)
         there += pods
         if there and data.draw(st.booleans()):
-            desk.apply(Gone("Pod", there.pop(data.draw(st.integers(0, len(there) - 1))).key))
+            desk.apply(Deleted("Pod", there.pop(data.draw(st.integers(0, len(there) - 1))).key))
         snapshot = desk.store.snapshot()
         assert in_bytes(desk.plan()) == in_bytes(decide(snapshot, desk.config, 0))
         desk.run()
-        desk.store.learn(snapshot.pods.pending())
+        desk.store.mark_decided(snapshot.pods.pending())
 
 
 def renamed(made, name):
@@ -162,9 +164,9 @@ def test_pods_get_the_same_places_at_once_or_one_by_one(nodes, pods, policy):
         snapshot = desk.store.snapshot()
         found += desk.plan().binds
         desk.run()
-        desk.store.learn(snapshot.pods.pending())
+        desk.store.mark_decided(snapshot.pods.pending())
         placed = {bind.pod for bind in found}
-        desk.apply(*[Gone("Pod", each.key) for each in unit if each.key not in placed])
+        desk.apply(*[Deleted("Pod", each.key) for each in unit if each.key not in placed])
     assert found == list(together.binds)
 
 
@@ -183,7 +185,7 @@ def test_more_shapes_than_the_table_keeps_rows():
 
 def test_a_memo_serves_several_configurations_in_turn():
     desk = Desk(gpu_node("big", 8), gpu_node("small", 1), node("cpu"), pod("p", 1), pod("q", share="0.5"))
-    memo, snapshot = Memo(), desk.store.snapshot()
+    memo, snapshot = EngineCache(), desk.store.snapshot()
     for policy in ("pack", "spread", "random", "pack", "fgd", "windlass"):
         config = EngineConfig(PlacementConfig(policy))
         assert in_bytes(decide(snapshot, config, 0, memo)) == in_bytes(decide(snapshot, config, 0))

@@ -12,11 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from reference.park import bound, in_bytes, pod
 from reference.parks import any_pods, machines
 from reference.room import Room, Wish
-from windlass.cluster.delta import Assume, Forget, Gone, Put
-from windlass.cluster.pods import ELSEWHERE, PENDING
-from windlass.cluster.state import BLOCKED, FREE, SLICES
+from windlass.cluster.delta import Assume, Deleted, Forget, Put
+from windlass.cluster.node_state import BLOCKED, FREE_MILLI, USED_SLICES
+from windlass.cluster.pod_table import PENDING, UNKNOWN_NODE
 from windlass.cluster.store import Store
-from windlass.engine import EngineConfig, Memo, decide
+from windlass.engine import EngineCache, EngineConfig, decide
 from windlass.placement.policies import POLICIES, PlacementConfig
 
 NODES = ("n0", "n1", "n2")
@@ -38,7 +38,7 @@ class Known:
 class Books(RuleBasedStateMachine):
     @initialize(policy=st.sampled_from(POLICIES), first=machines("n0"), second=machines("n1"))
     def start(self, policy, first, second):
-        self.store, self.memo = Store(), Memo()
+        self.store, self.memo = Store(), EngineCache()
         self.config = EngineConfig(PlacementConfig(policy))
         self.nodes, self.pods, self.snapshots = {}, {}, []
         self.count = self.unseen = 0
@@ -54,7 +54,7 @@ class Books(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NODES))
     def a_node_goes(self, name):
         self.nodes.pop(name, None)
-        self.tell([Gone("Node", name)])
+        self.tell([Deleted("Node", name)])
 
     def put_node(self, made):
         self.nodes[made.name] = made
@@ -87,7 +87,7 @@ class Books(RuleBasedStateMachine):
     def a_pod_ends(self, data):
         known = self.pods.pop(data.draw(st.sampled_from(sorted(self.pods))))
         if data.draw(st.booleans()):
-            self.tell([Gone("Pod", known.pod.key)])
+            self.tell([Deleted("Pod", known.pod.key)])
         else:
             status = msgspec.structs.replace(known.pod.status, phase="Succeeded")
             self.tell([Put(msgspec.structs.replace(known.pod, status=status))])
@@ -117,16 +117,16 @@ class Books(RuleBasedStateMachine):
         snapshot = self.store.snapshot()
         plan = decide(snapshot, self.config, 0, self.memo)
         assert in_bytes(plan) == in_bytes(decide(snapshot, self.config, 0))
-        self.store.learn(snapshot.pods.pending())
+        self.store.mark_decided(snapshot.pods.pending())
         self.store.apply([Assume(b.pod, b.node, b.devices) for b in plan.binds[:most]])
         for bind in plan.binds[:most]:
             self.pods[bind.pod].at, self.pods[bind.pod].assumed = bind.node, True
-        after = self.store.snapshot().state
-        names = [snapshot.resources.name(column) for column in range(snapshot.state.free.shape[1])]
+        after = self.store.snapshot().node_state
+        names = [snapshot.resources.name(column) for column in range(snapshot.node_state.free.shape[1])]
         # Instances that are made on demand are not advertised; what there is of them is in `room`.
         counted = [at for at, name in enumerate(names) if not name.startswith("nvidia.com/mig-")]
-        before, now = snapshot.state.free[:, counted], after.free[:, counted]
-        for old, new in ((before, now), (snapshot.state.room, after.room)):
+        before, now = snapshot.node_state.free[:, counted], after.free[:, counted]
+        for old, new in ((before, now), (snapshot.node_state.device_occupancy, after.device_occupancy)):
             # What was overdrawn by others stays so; nothing of ours is.
             assert (new >= old.clip(max=0)).all()
 
@@ -166,24 +166,25 @@ class Books(RuleBasedStateMachine):
     @precondition(lambda self: not self.unseen)
     def everybody_is_where_they_are(self):
         snapshot = self.store.snapshot()
-        assert snapshot.facts.names == tuple(sorted(self.nodes))
-        index = {name: row for row, name in enumerate(snapshot.facts.names)}
+        assert snapshot.nodes.names == tuple(sorted(self.nodes))
+        index = {name: row for row, name in enumerate(snapshot.nodes.names)}
         expected = {
-            key: index.get(known.at, ELSEWHERE) if known.at else PENDING for key, known in self.pods.items()
+            key: index.get(known.at, UNKNOWN_NODE) if known.at else PENDING
+            for key, known in self.pods.items()
         }
         assert {key: int(snapshot.pods.node[row]) for key, row in rows_of(snapshot).items()} == expected
         assert snapshot.unreadable.keys() == {key for key, known in self.pods.items() if known.is_broken}
         affine = [
             known for known in self.pods.values() if known.at in self.nodes and has_pod_affinity(known.pod)
         ]
-        assert snapshot.tied == len(affine)
+        assert snapshot.pods_with_affinity == len(affine)
 
     @invariant()
     @precondition(lambda self: not self.unseen)
     def the_books_are_what_the_objects_say(self):
         snapshot = self.store.snapshot()
         rows = rows_of(snapshot)
-        for index, name in enumerate(snapshot.facts.names):
+        for index, name in enumerate(snapshot.nodes.names):
             book = Room(self.nodes[name])
             kinds, blocked = {}, 0
             for key, known in self.pods.items():
@@ -195,9 +196,9 @@ class Books(RuleBasedStateMachine):
                 book.charge(known.pod, snapshot.pods.grants[rows[key]])
                 kinds[kind_of(known.pod)] = kinds.get(kind_of(known.pod), 0) + 1
             check_node(snapshot, index, book)
-            assert snapshot.state.node[index, BLOCKED] == blocked
+            assert snapshot.node_state.node_info[index, BLOCKED] == blocked
             kinds.pop(None, None)
-            found = snapshot.state.kinds[index].tolist()
+            found = snapshot.node_state.gpu_pod_counts[index].tolist()
             assert {kind: many for kind, many in enumerate(found) if many} == kinds
 
     @invariant()
@@ -229,9 +230,9 @@ def check_node(snapshot, index, book):
     for column in range(state.free.shape[1]):
         assert state.free[index, column] == book.free.get(snapshot.resources.name(column), 0)
     devices = state.devices(index)
-    assert state.room[devices.start : devices.stop, FREE].tolist() == [d.free for d in book.devices]
+    assert state.room[devices.start : devices.stop, FREE_MILLI].tolist() == [d.free for d in book.devices]
     used = [sum(1 << each for each in device.used) for device in book.devices]
-    assert state.room[devices.start : devices.stop, SLICES].tolist() == used
+    assert state.room[devices.start : devices.stop, USED_SLICES].tolist() == used
 
 
 def fingerprint(snapshot, config):

@@ -31,7 +31,7 @@ from tests.invariants.objects import (
 from tests.invariants.world import World
 
 from windlass.engine import EngineConfig
-from windlass.placement.work import GangSettings
+from windlass.placement.decision_context import GangSettings
 from windlass.queueing.config import FINAL_SHARE, INITIAL_SHARE, QueueConfig
 
 GRACE = 60

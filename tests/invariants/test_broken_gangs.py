@@ -23,7 +23,7 @@ from tests.invariants.steps import come_to_rest, step
 from tests.invariants.world import World
 
 from windlass.engine import EngineConfig
-from windlass.placement.work import GangSettings
+from windlass.placement.decision_context import GangSettings
 
 QUOTA = {"cpu": {"nominalQuota": "64"}, "nvidia.com/gpu": {"nominalQuota": "8"}}
 

@@ -20,13 +20,13 @@ from tests.invariants.objects import NAMESPACE, QUEUE, Tree, pod, pod_spec, stam
 from tests.invariants.steps import step
 from tests.invariants.world import World
 
-from windlass.apply.words import code_in, condition_message
-from windlass.diagnose.vocabulary import CAUSES
+from windlass.apply.messages import code_of_message, condition_message
+from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.why import why
+from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
 from windlass.model.decision import Hold
-from windlass.model.objects import decode_object
-from windlass.planner import engine_plan
+from windlass.planner import plan_objects
 
 TAINTS = (
     {"key": "nvidia.com/gpu", "effect": "NoSchedule"},
@@ -75,7 +75,7 @@ def _jobs(world: World, rng: Random) -> Iterator[Tree]:
 
 
 def holds_of(trees: Sequence[Tree], now: int) -> list[Hold]:
-    plan, _ = engine_plan([decode_object(tree) for tree in trees], Settings(), now)
+    plan, _ = plan_objects([decode_object(tree) for tree in trees], Settings(), now)
     return list(plan.holds)
 
 
@@ -102,7 +102,7 @@ def test_whoever_is_asked_names_the_same_cause(rng: Random) -> None:
     holds = holds_of(trees, world.now)
     for hold in holds:
         code = hold.verdict.code
-        assert code_in(condition_message(hold.verdict)) == code, (
+        assert code_of_message(condition_message(hold.verdict)) == code, (
             "the condition, and the event with its message"
         )
         diagnosis = why(evidence(trees), question(trees, hold), NAMESPACE, world.now)
@@ -116,7 +116,7 @@ def test_whoever_is_asked_names_the_same_cause(rng: Random) -> None:
 def test_so_it_is_for_gangs_in_every_form(seed: int) -> None:
     """Asked by the object that stands for it, or by a pod that waits: also of an owner that is not at hand."""
     trees = crowd(Random(seed))
-    plan, _ = engine_plan([decode_object(tree) for tree in trees], Settings(), NOW)
+    plan, _ = plan_objects([decode_object(tree) for tree in trees], Settings(), NOW)
     for hold in plan.holds:
         name = hold.workload.partition("/")[2]
         there = {tree["kind"] for tree in trees if tree["metadata"]["name"] == name}

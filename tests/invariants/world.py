@@ -28,12 +28,12 @@ from tests.invariants.objects import (
     stamp,
 )
 
-from windlass.cluster.delta import Gone, Put
+from windlass.cluster.delta import Deleted, Put
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.store import Store
-from windlass.engine import EngineConfig, Memo, decide
+from windlass.engine import EngineCache, EngineConfig, decide
+from windlass.model.codec import decode_object
 from windlass.model.decision import Admit, Bind, Evict
-from windlass.model.objects import decode_object
 from windlass.model.plan import Plan
 
 
@@ -57,7 +57,7 @@ class World:
         """Terminating pod → when it is gone."""
         self._serial = 0
         self.store = Store()
-        self.memo = Memo()
+        self.memo = EngineCache()
 
     # Objects
 
@@ -82,7 +82,7 @@ class World:
 
     def drop_pod(self, key: str) -> Tree:
         self._leaving.pop(key, None)
-        self.store.apply([Gone("Pod", key)])
+        self.store.apply([Deleted("Pod", key)])
         return self.pods.pop(key)
 
     @property
@@ -310,19 +310,19 @@ class World:
             for member in self.members(key):
                 self.drop_pod(f"{NAMESPACE}/{member['metadata']['name']}")
             self.groups.pop(key)
-            self.store.apply([Gone("PodGroup", key)])
+            self.store.apply([Deleted("PodGroup", key)])
         elif key in self.workloads:
             for member in self.members_of_workload(key):
                 self.drop_pod(f"{NAMESPACE}/{member['metadata']['name']}")
             self.workloads.pop(key)
-            self.store.apply([Gone("Workload", key)])
+            self.store.apply([Deleted("Workload", key)])
         else:
             self.drop_pod(key)
         self.below_since.pop(key, None)
 
     def lose_node(self, name: str) -> None:
         self.away[name] = self.nodes.pop(name)
-        self.store.apply([Gone("Node", name)])
+        self.store.apply([Deleted("Node", name)])
         for key in [key for key, one in self.pods.items() if one["spec"].get("nodeName") == name]:
             if key in self.pods:
                 self._gone(key)

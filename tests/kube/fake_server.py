@@ -14,8 +14,8 @@ from typing import Any
 
 from aiohttp import web
 
-from windlass.kube.access import Access
-from windlass.kube.credentials import FixedCredentials
+from windlass.kube.client_config import ClientConfig
+from windlass.kube.credentials import StaticCredentials
 
 Tree = dict[str, Any]
 CORE = ("pods", "nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims", "events")
@@ -66,8 +66,8 @@ class FakeServer:
         await self._runner.cleanup()
 
     @property
-    def access(self) -> Access:
-        return Access(f"http://127.0.0.1:{self.port}", FixedCredentials())
+    def access(self) -> ClientConfig:
+        return ClientConfig(f"http://127.0.0.1:{self.port}", StaticCredentials())
 
     # What tests do
 

@@ -20,10 +20,10 @@ from kubernetes.client import Configuration
 from kubernetes.config import kube_config
 from tests.kube.fake_server import FakeServer
 
-from windlass.kube.access import Access, find_access, in_cluster
-from windlass.kube.client import PROBES, KubeClient, lively_socket
-from windlass.kube.credentials import FixedCredentials, TokenFile
-from windlass.kube.errors import ApiError, ServerAway
+from windlass.kube.client import KEEPALIVE_OPTIONS, KubeClient, keepalive_socket
+from windlass.kube.client_config import ClientConfig, in_cluster_config, load_client_config
+from windlass.kube.credentials import StaticCredentials, TokenFileCredentials
+from windlass.kube.errors import ApiError, ServerUnavailable
 from windlass.kube.exec_plugin import ExecCredentials
 from windlass.kube.kubeconfig import ExecSpec
 from windlass.model.errors import ClusterUnreachable, InputError
@@ -123,9 +123,9 @@ def theirs(files: str, context: str) -> dict[str, Any]:
     }
 
 
-def ours(access: Access) -> dict[str, Any]:
+def ours(access: ClientConfig) -> dict[str, Any]:
     async def ask() -> dict[str, Any]:
-        identity = await access.credentials.identity()
+        identity = await access.credentials.client_certificate()
         headers = await access.credentials.headers()
         return {
             "server": access.server,
@@ -145,7 +145,7 @@ def ours(access: Access) -> dict[str, Any]:
 def test_one_file(folder: Path, user: str, cluster: str) -> None:
     contexts = {"c": {"cluster": cluster, "user": user, "namespace": "team"}}
     path = write(folder / "config", CLUSTERS, USERS, contexts, "c")
-    access = find_access(str(path), environment={})
+    access = load_client_config(str(path), environment={})
     expected = theirs(str(path), "")
     if user == "basic":
         expected["authorization"] = "Basic " + b64(b"ada:pass:word")
@@ -173,7 +173,7 @@ def test_several_files_are_merged_and_the_first_word_counts(folder: Path) -> Non
     files = os.pathsep.join([str(first), str(folder / "absent"), str(second)])
     merged = os.pathsep.join([str(first), str(second)])
     for context in ("", "one", "two", "mixed"):
-        access = find_access(context=context, environment={"KUBECONFIG": files})
+        access = load_client_config(context=context, environment={"KUBECONFIG": files})
         assert ours(access) == theirs(merged, context), context
 
 
@@ -187,7 +187,7 @@ def test_exec_plugin(folder: Path, status: dict[str, str], version: str) -> None
     users = {"u": {"exec": plugin(folder, status, version)}}
     clusters = {"a": {"server": "https://one", "certificate-authority-data": b64(CA)}}
     path = write(folder / "config", clusters, users, {"c": {"cluster": "a", "user": "u"}}, "c")
-    access = find_access(str(path), environment={})
+    access = load_client_config(str(path), environment={})
     expected = theirs(str(path), "")
     assert ours(access) == expected
     assert expected["authorization"] or expected["certificate"]
@@ -210,7 +210,7 @@ def test_exec_answers_are_kept_until_they_expire_or_are_refused(folder: Path) ->
                 now[0] += 3600
             if step == "refused":
                 now[0] -= 3600
-                assert credentials.refused()
+                assert credentials.invalidate()
             await credentials.headers()
             counts.append(len((folder / "runs").read_text().splitlines()))
         return counts
@@ -228,7 +228,7 @@ def test_many_requests_refused_at_once_ask_the_plugin_once(folder: Path) -> None
         await credentials.headers()
         now[0] += 3600
         for _ in range(20):
-            assert credentials.refused(), "each may try again"
+            assert credentials.invalidate(), "each may try again"
             await credentials.headers()
         return len((folder / "runs").read_text().splitlines())
 
@@ -268,7 +268,7 @@ def test_a_missing_plugin_is_named_with_its_hint() -> None:
 
 def test_token_files_rotate(folder: Path) -> None:
     now = [0.0]
-    credentials = TokenFile(folder / "token", clock=lambda: now[0])
+    credentials = TokenFileCredentials(folder / "token", clock=lambda: now[0])
 
     async def token() -> str:
         return (await credentials.headers())["Authorization"]
@@ -279,9 +279,9 @@ def test_token_files_rotate(folder: Path) -> None:
     now[0] += 61
     assert asyncio.run(token()) == "Bearer next"
     (folder / "token").write_text("third")
-    assert credentials.refused(), "a refusal reads it at once"
+    assert credentials.invalidate(), "a refusal reads it at once"
     assert asyncio.run(token()) == "Bearer third"
-    assert not credentials.refused(), "the same token again can't help"
+    assert not credentials.invalidate(), "the same token again can't help"
     (folder / "token").unlink()
     now[0] += 61
     assert asyncio.run(token()) == "Bearer third", "while the file is away the last token is the best guess"
@@ -290,14 +290,16 @@ def test_token_files_rotate(folder: Path) -> None:
         now[0] += 61
         assert asyncio.run(token()) == "Bearer third"
     with pytest.raises(ClusterUnreachable, match="can't be read: it is no text"):
-        asyncio.run(TokenFile(folder / "token").headers())
+        asyncio.run(TokenFileCredentials(folder / "token").headers())
 
 
 def test_in_cluster(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_bytes(CA)
     (tmp_path / "token").write_text("pod-token")
     (tmp_path / "namespace").write_text("windlass-system")
-    access = in_cluster({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}, tmp_path)
+    access = in_cluster_config(
+        {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}, tmp_path
+    )
     found = ours(access)
     assert found["server"] == "https://[fd00::1]:443"
     assert found["authorization"] == "Bearer pod-token"
@@ -307,7 +309,7 @@ def test_in_cluster(tmp_path: Path) -> None:
 def test_impersonation_goes_along(folder: Path) -> None:
     user = {"token": "t", "as": "ada", "as-groups": ["dev", "ops"], "as-user-extra": {"team": ["x"]}}
     path = write(folder / "config", CLUSTERS, {"u": user}, {"c": {"cluster": "ca file", "user": "u"}}, "c")
-    assert find_access(str(path), environment={}).headers == (
+    assert load_client_config(str(path), environment={}).headers == (
         ("Impersonate-User", "ada"),
         ("Impersonate-Group", "dev"),
         ("Impersonate-Group", "ops"),
@@ -331,7 +333,7 @@ def test_impersonation_goes_along(folder: Path) -> None:
 def test_mistakes_are_named(folder: Path, user: dict[str, Any], context: str, said: str) -> None:
     path = write(folder / "config", CLUSTERS, {"u": user}, {"c": {"cluster": "ca file", "user": "u"}}, "c")
     with pytest.raises(InputError, match=said):
-        find_access(str(path), context, environment={})
+        load_client_config(str(path), context, environment={})
 
 
 @pytest.mark.parametrize(
@@ -348,7 +350,7 @@ def test_mistakes_are_named(folder: Path, user: dict[str, Any], context: str, sa
 def test_files_that_are_no_kubeconfig(tmp_path: Path, content: str, said: str) -> None:
     (tmp_path / "config").write_text(content)
     with pytest.raises(InputError, match=said) as raised:
-        find_access(str(tmp_path / "config"), environment={})
+        load_client_config(str(tmp_path / "config"), environment={})
     assert "config" in str(raised.value)
 
 
@@ -366,17 +368,17 @@ def test_addresses_that_cannot_be_used(folder: Path, cluster: dict[str, Any], sa
         folder / "config", {"c": cluster}, {"u": {"token": "t"}}, {"c": {"cluster": "c", "user": "u"}}, "c"
     )
     with pytest.raises(InputError, match=f"{said}: .*can't be used"):
-        find_access(str(path), environment={})
+        load_client_config(str(path), environment={})
 
 
 @pytest.mark.parametrize(("more", "scheme"), [({}, "http"), ({"insecure-skip-tls-verify": True}, "https")])
 def test_an_address_without_a_scheme(folder: Path, more: dict[str, Any], scheme: str) -> None:
     clusters = {"c": {"server": "localhost:8080", **more}}
     path = write(folder / "config", clusters, {}, {"c": {"cluster": "c"}}, "c")
-    assert find_access(str(path), environment={}).server == f"{scheme}://localhost:8080"
+    assert load_client_config(str(path), environment={}).server == f"{scheme}://localhost:8080"
 
 
-class FailingLater(FixedCredentials):
+class FailingLater(StaticCredentials):
     """Of a login that works once, and then has a bad day."""
 
     def __init__(self) -> None:
@@ -397,18 +399,18 @@ async def test_a_login_that_fails_later_is_waited_for_like_the_server(server: Fa
     async with KubeClient(access) as client:
         with pytest.raises(ClusterUnreachable) as first:
             await client.get("/version")
-        assert not isinstance(first.value, ServerAway), "at the start it ends the program"
+        assert not isinstance(first.value, ServerUnavailable), "at the start it ends the program"
         login.fails = False
         with contextlib.suppress(ApiError):
             await client.get("/version")
         login.fails = True
-        with pytest.raises(ServerAway, match="login"):
+        with pytest.raises(ServerUnavailable, match="login"):
             await client.get("/version")
 
 
 def test_nothing_at_all() -> None:
     with pytest.raises(ClusterUnreachable, match="no kubeconfig"):
-        find_access(environment={"HOME": "/nonexistent"})
+        load_client_config(environment={"HOME": "/nonexistent"})
 
 
 @pytest.mark.asyncio
@@ -416,14 +418,17 @@ async def test_connections_notice_that_the_network_has_lost_them(server: FakeSer
     made: list[socket.socket] = []
 
     def kept(address: Any) -> socket.socket:
-        made.append(lively_socket(address))
+        made.append(keepalive_socket(address))
         return made[-1]
 
-    with mock.patch("windlass.kube.client.lively_socket", kept):
+    with mock.patch("windlass.kube.client.keepalive_socket", kept):
         async with KubeClient(server.access) as client:
             with contextlib.suppress(ApiError):
                 await client.get("/version")
             assert made, "requests go through such a connection"
             assert made[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
             if hasattr(socket, "TCP_KEEPIDLE"):
-                assert made[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == PROBES["TCP_KEEPIDLE"]
+                assert (
+                    made[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+                    == KEEPALIVE_OPTIONS["TCP_KEEPIDLE"]
+                )

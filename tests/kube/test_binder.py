@@ -8,10 +8,10 @@ import pytest
 from aiohttp import web
 from tests.kube.fake_server import FakeServer, Tree, refusal
 
-from windlass.apply.binder import BindEnd, Binder, BindOutcome
+from windlass.apply.binder import Binder, BindOutcome, BindResult
 from windlass.apply.evictor import Evictor, Victim
 from windlass.kube.client import KubeClient
-from windlass.kube.events import Recorder
+from windlass.kube.events import EventRecorder
 from windlass.model.decision import Bind, DeviceGrant
 
 pytestmark = pytest.mark.asyncio
@@ -29,15 +29,15 @@ async def bind(server: FakeServer, client: KubeClient, name: str, leads: bool = 
         if f"a/{name}" in server.objects["pods"]
         else "gone"
     )
-    binder.send(Bind(f"a/{name}", "n1", (DeviceGrant(0), DeviceGrant(3))), uid)
-    await asyncio.wait_for(binder.settle(), 20)
+    binder.bind(Bind(f"a/{name}", "n1", (DeviceGrant(0), DeviceGrant(3))), uid)
+    await asyncio.wait_for(binder.drain(), 20)
     return outcomes[0]
 
 
 async def test_a_bind_says_which_devices(server: FakeServer, client: KubeClient) -> None:
     await server.put("pods", pod("p"))
     outcome = await bind(server, client, "p")
-    assert outcome.end is BindEnd.BOUND
+    assert outcome.result is BindResult.BOUND
     bound = server.get("pods", "a/p")
     assert bound["spec"]["nodeName"] == "n1"
     assert bound["metadata"]["annotations"] == {"windlass.dev/devices": "0,3"}
@@ -47,26 +47,26 @@ async def test_somebody_else_was_quicker(server: FakeServer, client: KubeClient)
     taken = pod("p")
     taken["spec"]["nodeName"] = "n2"
     await server.put("pods", taken)
-    assert (await bind(server, client, "p")).end is BindEnd.GONE
+    assert (await bind(server, client, "p")).result is BindResult.GONE
 
 
 async def test_the_pod_is_gone(server: FakeServer, client: KubeClient) -> None:
     server.objects["pods"] = {}
-    assert (await bind(server, client, "p")).end is BindEnd.GONE
+    assert (await bind(server, client, "p")).result is BindResult.GONE
 
 
 async def test_a_refusal_is_one(server: FakeServer, client: KubeClient) -> None:
     await server.put("pods", pod("p"))
     server.faults.append(lambda request: refusal(403, "no") if request.path.endswith("binding") else None)
     outcome = await bind(server, client, "p")
-    assert outcome.end is BindEnd.REFUSED
+    assert outcome.result is BindResult.REFUSED
     assert "403" in outcome.error
     assert outcome.refusal == "no"
 
 
 async def test_nothing_is_sent_without_the_lease(server: FakeServer, client: KubeClient) -> None:
     await server.put("pods", pod("p"))
-    assert (await bind(server, client, "p", leads=False)).end is BindEnd.REFUSED
+    assert (await bind(server, client, "p", leads=False)).result is BindResult.REFUSED
     assert not server.requests
 
 
@@ -89,7 +89,7 @@ async def test_without_an_answer_the_pod_itself_is_asked(
 
     server.faults.append(lost)
     outcome = await bind(server, client, "p")
-    assert outcome.end is (BindEnd.BOUND if happened else BindEnd.REFUSED)
+    assert outcome.result is (BindResult.BOUND if happened else BindResult.REFUSED)
     assert count[0] == 1, "it is not sent twice"
 
 
@@ -105,10 +105,10 @@ async def test_a_budget_that_refuses_one_victim_keeps_all(server: FakeServer, cl
         )
 
     server.faults.append(budget)
-    evictor = Evictor(client, Recorder(client, "me"), lambda: True, lambda count: None)
+    evictor = Evictor(client, EventRecorder(client, "me"), lambda: True, lambda count: None)
     names = tuple((f"a/{one['metadata']['name']}", one["metadata"]["uid"]) for one in victims)
-    evictor.send("a/urgent", [Victim("a/gang", names, "Priority")])
-    await asyncio.wait_for(evictor.settle(), 10)
+    evictor.evict("a/urgent", [Victim("a/gang", names, "Priority")])
+    await asyncio.wait_for(evictor.drain(), 10)
     assert evictor.refusals == 1
     assert all("deletionTimestamp" not in one["metadata"] for one in server.objects["pods"].values())
     assert {query.get("dryRun") for method, _, query in server.requests if method == "POST"} == {"All"}
@@ -128,11 +128,11 @@ async def test_a_budget_that_refuses_halfway_is_asked_until_it_agrees(
 
     server.faults.append(budget)
     gone: list[int] = []
-    evictor = Evictor(client, Recorder(client, "me"), lambda: True, gone.append)
+    evictor = Evictor(client, EventRecorder(client, "me"), lambda: True, gone.append)
     names = tuple((f"a/{one['metadata']['name']}", one["metadata"]["uid"]) for one in victims)
-    evictor.send("a/urgent", [Victim("a/gang", names, "Priority")])
-    evictor.send("a/urgent", [Victim("a/gang", names, "Priority")])
-    await asyncio.wait_for(evictor.settle(), 10)
+    evictor.evict("a/urgent", [Victim("a/gang", names, "Priority")])
+    evictor.evict("a/urgent", [Victim("a/gang", names, "Priority")])
+    await asyncio.wait_for(evictor.drain(), 10)
     assert refused
     assert gone == [3], "once, though it was asked for twice"
     assert all("deletionTimestamp" in one["metadata"] for one in server.objects["pods"].values())

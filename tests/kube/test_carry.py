@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from windlass.apply.carry import Carrier
-from windlass.cluster.delta import Gone, Put
+from windlass.apply.executor import PlanExecutor
+from windlass.cluster.delta import Deleted, Put
 from windlass.cluster.snapshot import Snapshot
-from windlass.kube.events import Recorder
+from windlass.kube.events import EventRecorder
 from windlass.kube.request import Request
-from windlass.kube.writes import bind_pod
+from windlass.kube.write_requests import bind_pod
+from windlass.model.codec import decode_object
 from windlass.model.decision import Bind, Evict, Hold
-from windlass.model.objects import decode_object
 from windlass.model.plan import Plan
 from windlass.model.verdict import Verdict
+from windlass.scheduler.cache import SchedulerCache
 from windlass.scheduler.metrics import Metrics
-from windlass.scheduler.options import Options
-from windlass.scheduler.run import Scheduler
-from windlass.scheduler.world import World
+from windlass.scheduler.options import SchedulerOptions
+from windlass.scheduler.scheduler import Scheduler
 
 GROUP = "kueue.x-k8s.io/pod-group-name"
 GATE = "kueue.x-k8s.io/admission"
@@ -68,24 +68,24 @@ class Scene:
 
     def __init__(self, *pods: Any) -> None:
         self.client: Any = Client()
-        self.world = World(Options())
+        self.world = SchedulerCache(SchedulerOptions())
         self.world.push([Put(node("n0")), Put(node("n1")), *(Put(one) for one in pods)])
-        self.world.settle(1_767_226_000)
+        self.world.flush(1_767_226_000)
         self.snapshot: Snapshot = self.world.store.snapshot(1_767_226_000)
-        recorder, self.metrics = Recorder(self.client, "test"), Metrics()
-        self.carrier = Carrier(
+        recorder, self.metrics = EventRecorder(self.client, "test"), Metrics()
+        self.carrier = PlanExecutor(
             self.client, self.world, recorder, self.metrics, lambda: True, lambda kind, group: None
         )
 
     async def carry_out(self, *binds: Bind) -> None:
-        self.carrier.carry_out(Plan(binds, ()), self.snapshot)
-        await self.carrier.settle()
+        self.carrier.execute(Plan(binds, ()), self.snapshot)
+        await self.carrier.drain()
 
 
 @pytest.mark.asyncio
 async def test_a_gang_is_bound_whole_or_not_at_all() -> None:
     scene = Scene(pod("g-0", "g"), pod("g-1", "g"), pod("p"))
-    scene.world.push([Gone("Node", "n1")])
+    scene.world.push([Deleted("Node", "n1")])
     await scene.carry_out(Bind("a/g-0", "n0"), Bind("a/g-1", "n1"), Bind("a/p", "n0"))
     assert scene.client.bound == {"p"}, "the node of one member went away meanwhile"
     assert scene.world.assumed == {"a/p": "n0"}
@@ -95,7 +95,7 @@ async def test_a_gang_is_bound_whole_or_not_at_all() -> None:
 @pytest.mark.asyncio
 async def test_pods_that_changed_meanwhile_are_decided_on_again(change: str) -> None:
     scene = Scene(pod("p"), pod("q"))
-    scene.world.push([Gone("Pod", "a/p")])
+    scene.world.push([Deleted("Pod", "a/p")])
     if change == "bound":
         tree = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "a"}}
         scene.world.push([Put(decode_object({**tree, "spec": {"nodeName": "n1", "containers": []}}))])
@@ -150,7 +150,7 @@ def test_a_bind_is_of_one_pod_and_not_of_the_next_of_its_name() -> None:
 async def test_a_new_leader_lists_again_before_it_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its watch may be behind what the last leader bound and admitted."""
     client: Any = Client()
-    scheduler = Scheduler(client, Options())
+    scheduler = Scheduler(client, SchedulerOptions())
     done: list[str] = []
 
     async def refresh(*kinds: str) -> None:
@@ -159,7 +159,7 @@ async def test_a_new_leader_lists_again_before_it_decides(monkeypatch: pytest.Mo
     async def run(may_decide: Any) -> None:
         done.append("decides")
 
-    monkeypatch.setattr(scheduler.informers, "refresh", refresh)
+    monkeypatch.setattr(scheduler.informers, "relist", refresh)
     monkeypatch.setattr(scheduler.loop, "run", run)
     await asyncio.wait_for(scheduler._reign(), 60)
     assert done == ["Pod Node Workload", "decides"]
@@ -182,9 +182,9 @@ async def test_a_live_kueue_empties_its_queues_itself(reason: str, goes: bool) -
     scene = Scene(pod("p"))
     scene.world.kueue_is_live = True
     scene.world.push([Put(decode_object(WORKLOAD))])
-    scene.world.take_in()
+    scene.world.drain_inbox()
     evict = Evict("a/w", ("a/p",), "", reason)
-    scene.carrier.carry_out(Plan((), (), evicts=(evict,)), scene.snapshot)
-    await scene.carrier.settle()
+    scene.carrier.execute(Plan((), (), evicts=(evict,)), scene.snapshot)
+    await scene.carrier.drain()
     asked = [one for one in scene.client.sent if one.path.endswith("/p/eviction")]
     assert bool(asked) == goes

@@ -10,19 +10,21 @@ import pytest
 from tests.kube.fake_server import FakeServer
 
 from windlass.apply import conditions as module
-from windlass.apply.conditions import ConditionWriter, Waiting
-from windlass.apply.words import code_in, condition_message, condition_reason
+from windlass.apply.conditions import PendingCondition, PodConditionWriter
+from windlass.apply.messages import code_of_message, condition_message, condition_reason
 from windlass.kube import events
 from windlass.kube.client import KubeClient
-from windlass.kube.events import Event, Recorder, Regarding
+from windlass.kube.events import Event, EventRecorder, EventRegarding
 from windlass.model.verdict import Limit, ReasonCount, Verdict
 
 
 def waits(note: str = "no room", name: str = "p") -> Event:
-    return Event(Regarding("Pod", f"a/{name}", "uid-1"), "FailedScheduling", note, "Scheduling", "Warning")
+    return Event(
+        EventRegarding("Pod", f"a/{name}", "uid-1"), "FailedScheduling", note, "Scheduling", "Warning"
+    )
 
 
-async def sent(recorder: Recorder) -> None:
+async def sent(recorder: EventRecorder) -> None:
     task = asyncio.create_task(recorder.run())
     await recorder.drain(5)
     task.cancel()
@@ -31,7 +33,7 @@ async def sent(recorder: Recorder) -> None:
 
 @pytest.mark.asyncio
 async def test_repeats_are_counted(server: FakeServer, client: KubeClient) -> None:
-    recorder = Recorder(client, "me")
+    recorder = EventRecorder(client, "me")
     for _ in range(50):
         recorder.record(waits())
     recorder.record(waits("another note"))
@@ -69,8 +71,8 @@ class Counting:
 @pytest.mark.parametrize(("urgent", "queued", "most"), [(False, 100, 16), (True, 100, 4), (True, 11_000, 16)])
 async def test_events_give_way_to_binds_until_they_pile_up(urgent: bool, queued: int, most: int) -> None:
     server = Counting()
-    recorder = Recorder(cast(KubeClient, server), "me")
-    recorder.gives_way = lambda: urgent
+    recorder = EventRecorder(cast(KubeClient, server), "me")
+    recorder.should_yield = lambda: urgent
     for number in range(queued):
         recorder.record(waits(name=f"p{number}"))
     await sent(recorder)
@@ -82,11 +84,11 @@ async def test_a_flood_of_waits_is_cut_and_binds_are_not(
     server: FakeServer, client: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "BURST", 10.0)
-    recorder = Recorder(client, "me")
+    recorder = EventRecorder(client, "me")
     recorder._tokens = 10.0
     for number in range(200):
         recorder.record(waits(name=f"p{number}"), droppable=True)
-        about = Regarding("Pod", f"a/q{number}", "u")
+        about = EventRegarding("Pod", f"a/q{number}", "u")
         recorder.record(Event(about, "Scheduled", "Successfully assigned", "Binding"))
     await sent(recorder)
     reasons = [one["reason"] for one in server.objects["events"].values()]
@@ -100,7 +102,7 @@ async def test_a_condition_is_written_when_it_changes(
     server: FakeServer, client: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await server.put("pods", {"metadata": {"name": "p", "namespace": "a", "uid": "u"}, "spec": {}})
-    writer = ConditionWriter(client, Recorder(client, "me"), lambda: True)
+    writer = PodConditionWriter(client, EventRecorder(client, "me"), lambda: True)
     task = asyncio.create_task(writer.run())
 
     def patches() -> int:
@@ -111,19 +113,19 @@ async def test_a_condition_is_written_when_it_changes(
             while patches() < count:
                 await asyncio.sleep(0.01)
 
-    writer.want(Waiting("a/p", "u", "Unschedulable", "0/3 nodes", None))
+    writer.enqueue(PendingCondition("a/p", "u", "Unschedulable", "0/3 nodes", None))
     await settled(1)
-    writer.want(Waiting("a/p", "u", "Unschedulable", "0/3 nodes", None))
-    writer.want(Waiting("a/p", "u", "Unschedulable", "0/4 nodes", None))
+    writer.enqueue(PendingCondition("a/p", "u", "Unschedulable", "0/3 nodes", None))
+    writer.enqueue(PendingCondition("a/p", "u", "Unschedulable", "0/4 nodes", None))
     await asyncio.sleep(0.1)
     assert patches() == 1, "other words alone can wait"
-    writer.want(Waiting("a/p", "u", "WaitingForQuota", "0/4 nodes", "n1"))
+    writer.enqueue(PendingCondition("a/p", "u", "WaitingForQuota", "0/4 nodes", "n1"))
     await settled(2)
     status = server.get("pods", "a/p")["status"]
     assert status["conditions"][0]["reason"] == "WaitingForQuota"
     assert status["nominatedNodeName"] == "n1"
-    monkeypatch.setattr(module, "AT_MOST_EVERY", 0.0)
-    writer.want(Waiting("a/p", "u", "WaitingForQuota", "0/5 nodes", "n1"))
+    monkeypatch.setattr(module, "MESSAGE_UPDATE_SECONDS", 0.0)
+    writer.enqueue(PendingCondition("a/p", "u", "WaitingForQuota", "0/5 nodes", "n1"))
     await settled(3)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -161,7 +163,7 @@ def test_the_message_has_kube_schedulers_form() -> None:
         "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. 2 GPUs are free, and it asks for 8 (GPU_FULL)"
     ), "kube-scheduler's form, then our own sentence, then the code"
     long = Verdict("GPU_FULL", 3, limits=(Limit("gpus", "x" * 9000),))
-    assert (len(condition_message(long)), code_in(condition_message(long))) == (4096, "GPU_FULL")
+    assert (len(condition_message(long)), code_of_message(condition_message(long))) == (4096, "GPU_FULL")
     full_disks = Verdict("STORAGE_INSUFFICIENT", 3, (ReasonCount("x", "node(s) exceed max volume count", 3),))
     assert condition_reason(full_disks) == "Unschedulable", "another node could bring that"
     secret = Verdict("KUEUE_QUOTA_INSUFFICIENT", 3, detail="team-b/secret-model holds all of it")

@@ -10,12 +10,12 @@ import pytest
 from aiohttp import web
 from tests.kube.fake_server import FakeServer, Tree, refusal
 
-from windlass.cluster.delta import Delta, Gone, Put
+from windlass.cluster.delta import Deleted, Delta, Put
 from windlass.kube.client import KubeClient
 from windlass.kube.informer import Informer
 from windlass.kube.informers import Informers
-from windlass.kube.resources import KINDS, PODS
-from windlass.model.objects import Unreadable, name_of
+from windlass.kube.resources import PODS, WATCHED_KINDS
+from windlass.model.codec import Unreadable, object_id
 
 pytestmark = pytest.mark.asyncio
 
@@ -35,11 +35,11 @@ class Told:
                 if isinstance(thing, Unreadable):
                     kind, key = thing.kind, f"{thing.namespace}/{thing.name}"
                 else:
-                    _, kind, key = name_of(thing)
+                    _, kind, key = object_id(thing)
                 self.there[kind, key] = thing
                 self.puts.append(key)
             else:
-                assert isinstance(delta, Gone)
+                assert isinstance(delta, Deleted)
                 self.there.pop((delta.kind, delta.key), None)
                 self.gone.append(delta.key)
 
@@ -176,17 +176,19 @@ async def test_kinds_come_and_go() -> None:
     server = await FakeServer().start()
     told = Told()
     async with KubeClient(server.access) as client:
-        informers = Informers(client, told, KINDS, look_again=0.05)
+        informers = Informers(client, told, WATCHED_KINDS, rediscovery_seconds=0.05)
         task = asyncio.create_task(informers.run())
         await asyncio.wait_for(informers.synced.wait(), 5)
-        assert informers.served("LocalQueue", "kueue.x-k8s.io") is None
+        assert informers.resource_for("LocalQueue", "kueue.x-k8s.io") is None
         server.groups["kueue.x-k8s.io/v1beta1"] = ("localqueues",)
         queue = {"metadata": {"name": "q", "namespace": "a"}, "spec": {"clusterQueue": "c"}}
         await server.put("localqueues", queue)
         await until(lambda: told.names("LocalQueue") == {"a/q"})
         server.groups["kueue.x-k8s.io/v1beta2"] = ("localqueues",)
         await until(
-            lambda: getattr(informers.served("LocalQueue", "kueue.x-k8s.io"), "version", "") == "v1beta2"
+            lambda: (
+                getattr(informers.resource_for("LocalQueue", "kueue.x-k8s.io"), "version", "") == "v1beta2"
+            )
         )
         await until(lambda: told.names("LocalQueue") == {"a/q"})
         assert told.gone == [], "the change of version took nothing away, not even for a moment"
@@ -206,7 +208,7 @@ async def test_a_kind_that_is_missed_once_is_not_gone() -> None:
     )
     told = Told()
     async with KubeClient(server.access) as client:
-        informers = Informers(client, told, KINDS, look_again=0.3)
+        informers = Informers(client, told, WATCHED_KINDS, rediscovery_seconds=0.3)
         task = asyncio.create_task(informers.run())
         await asyncio.wait_for(informers.synced.wait(), 5)
         looks = sum(path == "/apis" for _, path, _ in server.requests)
@@ -230,7 +232,7 @@ async def test_an_optional_kind_that_we_may_not_see_holds_nobody_up() -> None:
         task = asyncio.create_task(informers.run())
         await asyncio.wait_for(informers.synced.wait(), 5)
         assert not informers.is_watched("RayJob", "ray.io")
-        await asyncio.wait_for(informers.refresh("Pod", "RayJob"), 15)
+        await asyncio.wait_for(informers.relist("Pod", "RayJob"), 15)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     await server.stop()
@@ -240,12 +242,12 @@ async def test_a_kind_that_somebody_needs_is_looked_for_at_once() -> None:
     server = await FakeServer().start()
     told = Told()
     async with KubeClient(server.access) as client:
-        informers = Informers(client, told, KINDS, look_again=3600)
+        informers = Informers(client, told, WATCHED_KINDS, rediscovery_seconds=3600)
         task = asyncio.create_task(informers.run())
         await asyncio.wait_for(informers.synced.wait(), 5)
         server.groups["ray.io/v1"] = ("rayjobs",)
         assert informers.is_watched("RayJob", "ray.io"), "nobody knows yet that it isn't"
-        await until(lambda: informers.served("RayJob", "ray.io") is not None)
+        await until(lambda: informers.resource_for("RayJob", "ray.io") is not None)
         assert informers.is_watched("RayJob", "ray.io")
         assert informers.is_watched("MPIJob", "kubeflow.org")
         await until(lambda: not informers.is_watched("MPIJob", "kubeflow.org"))

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from windlass.apply import kueue
-from windlass.apply.owners import templates_of
+from windlass.apply.owners import pod_templates_of
+from windlass.model.codec import decode_object
 from windlass.model.decision import Admit, AdmittedPodSet
-from windlass.model.kueue import WorkloadObject, kueue_workload
-from windlass.model.objects import decode_object
-from windlass.model.owners import OwnerObject, owner_of
+from windlass.model.kueue import WorkloadObject, workload_from_object
+from windlass.model.owners import OwnerObject, owner_from_object
 from windlass.model.queue import QueueSystem
 from windlass.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from windlass.scheduler.queue_status import queue_statuses
@@ -33,7 +33,7 @@ def tree(version: str = "v1beta2", owner: dict[str, Any] = JOB) -> dict[str, Any
     wire = decode_object(owner)
     assert isinstance(wire, OwnerObject)
     queue = kueue.WorkloadQueue("main", 7, version)
-    return kueue.workload_of(owner, owner_of(wire), templates_of(owner), queue)
+    return kueue.build_workload(owner, owner_from_object(wire), pod_templates_of(owner), queue)
 
 
 def workload() -> WorkloadObject:
@@ -62,13 +62,13 @@ def test_what_is_written_as_admitted_is_read_as_admitted(version: str) -> None:
     wire = workload()
     nodes = {"n1": 2, "n2": 1}
     admit = Admit(wire.key, "Workload", "team", (AdmittedPodSet("main", 3, {GPU: "h100"}, nodes),))
-    read = kueue_workload(wire, QueueSystem())
+    read = workload_from_object(wire, QueueSystem())
     status = kueue.admission_status(wire, admit, read, {"n1": "host-1", "n2": "host-2"}, version, 1_000)
     again = decode_object({**tree(version), "status": status})
     assert isinstance(again, WorkloadObject)
-    held = kueue_workload(again, QueueSystem(), {"host-1": "n1", "host-2": "n2"}).admission
+    held = workload_from_object(again, QueueSystem(), {"host-1": "n1", "host-2": "n2"}).admission
     assert held is not None
-    assert held.queue == "team"
+    assert held.cluster_queue == "team"
     assert held.assignments[0].nodes == nodes
     assert held.assignments[0].usage == {GPU: 6_000}
     assert held.reserved_at == 1_000
@@ -84,10 +84,10 @@ def test_an_evicted_one_holds_nothing_and_counts_its_evictions() -> None:
     assert kinds["QuotaReserved"] == ("False", "Pending")
     again = decode_object({**tree(), "status": status})
     assert isinstance(again, WorkloadObject)
-    assert kueue_workload(again, QueueSystem()).evictions == 1
+    assert workload_from_object(again, QueueSystem()).evictions == 1
 
 
-@pytest.mark.parametrize("reason", kueue.FOR_NOBODY)
+@pytest.mark.parametrize("reason", kueue.NON_PREEMPTION_MESSAGES)
 def test_one_that_went_for_nobodys_sake_was_not_preempted(reason: str) -> None:
     status = kueue.eviction_status(workload(), reason, 2_000)
     kinds = {one["type"]: one["reason"] for one in status["conditions"]}
@@ -108,19 +108,19 @@ def test_one_that_went_for_nobodys_sake_was_not_preempted(reason: str) -> None:
 def test_whether_a_workload_still_says_what_its_job_does(change: dict[str, Any], fits: bool) -> None:
     wire = decode_object({**JOB, "spec": {**JOB["spec"], **change}})
     assert isinstance(wire, OwnerObject)
-    assert kueue.fits_owner(workload(), owner_of(wire), "main") is fits
-    assert not kueue.fits_owner(workload(), owner_of(wire), "another")
+    assert kueue.matches_owner(workload(), owner_from_object(wire), "main") is fits
+    assert not kueue.matches_owner(workload(), owner_from_object(wire), "another")
 
 
 def test_a_condition_keeps_the_time_since_when_it_holds() -> None:
     wire = workload()
-    first = kueue.waiting_status(wire, "Pending", "no quota", 1_000)
+    first = kueue.pending_status(wire, "Pending", "no quota", 1_000)
     again = decode_object({**tree(), "status": first})
     assert isinstance(again, WorkloadObject)
-    second = kueue.waiting_status(again, "Pending", "other words", 5_000)["conditions"][0]
+    second = kueue.pending_status(again, "Pending", "other words", 5_000)["conditions"][0]
     assert second["message"] == "other words"
     assert second["lastTransitionTime"] == "1970-01-01T00:16:40Z"
-    assert kueue.says(again, "QuotaReserved", "False", "Pending", "no quota")
+    assert kueue.has_condition(again, "QuotaReserved", "False", "Pending", "no quota")
 
 
 def test_queue_status_counts_and_borrows() -> None:
@@ -147,11 +147,11 @@ def test_queue_status_counts_and_borrows() -> None:
             kind("LocalQueue", "lost", clusterQueue="nowhere"),
         ]
     )
-    template = kueue_workload(workload(), QueueSystem()).pod_sets[0]
+    template = workload_from_object(workload(), QueueSystem()).pod_sets[0]
     held = Admission("team", (PodSetAssignment("main", 3, {GPU: "h100"}, {GPU: 6_000}),))
-    sets = (PodSet("main", 3, template.pod),)
-    runs = Workload("a/runs", "Workload", sets, queue="main", admission=held)
-    waits = Workload("a/waits", "Workload", sets, queue="main")
+    sets = (PodSet("main", 3, template.template),)
+    runs = Workload("a/runs", "Workload", sets, queue_name="main", admission=held)
+    waits = Workload("a/waits", "Workload", sets, queue_name="main")
     found = queue_statuses(system, [runs, waits])
     team = found["ClusterQueue", "team"]
     assert (team["pendingWorkloads"], team["admittedWorkloads"]) == (1, 1)

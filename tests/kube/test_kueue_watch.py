@@ -11,9 +11,9 @@ import pytest
 from tests.kube.fake_server import FakeServer
 
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ServerAway
+from windlass.kube.errors import ServerUnavailable
 from windlass.kube.events import micro_time
-from windlass.scheduler.kueue_watch import LOOK_EVERY, kueue_is_live, watch_kueue
+from windlass.scheduler.kueue_watch import POLL_SECONDS, kueue_is_live, watch_kueue
 
 pytestmark = pytest.mark.asyncio
 
@@ -49,7 +49,7 @@ class Away:
     """A server that gives no answer."""
 
     async def send(self, request: Any) -> bytes:
-        raise ServerAway("away")
+        raise ServerUnavailable("away")
 
 
 async def test_a_server_that_is_away_is_asked_less_and_less_often() -> None:
@@ -67,5 +67,5 @@ async def test_a_server_that_is_away_is_asked_less_and_less_often() -> None:
     ):
         await watch_kueue(away, mock.Mock(), asyncio.Event())
     assert pauses[0] <= 0.5
-    assert LOOK_EVERY / 2 <= pauses[-1] <= LOOK_EVERY
+    assert POLL_SECONDS / 2 <= pauses[-1] <= POLL_SECONDS
     assert len(set(pauses)) == len(pauses), "with jitter"

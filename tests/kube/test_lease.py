@@ -9,48 +9,48 @@ import pytest
 from aiohttp import web
 from tests.kube.fake_server import FakeServer, refusal
 
-from windlass.kube import lease as module
+from windlass.kube import leader_election as module
 from windlass.kube.client import KubeClient
-from windlass.kube.lease import Lease, LeaseTerms
+from windlass.kube.leader_election import LeaderElectionConfig, LeaderElector
 
 pytestmark = pytest.mark.asyncio
 
 
-def candidate(client: KubeClient, name: str, seconds: float = 1.0) -> Lease:
-    return Lease(client, LeaseTerms("sys", "lead", name, seconds))
+def candidate(client: KubeClient, name: str, seconds: float = 1.0) -> LeaderElector:
+    return LeaderElector(client, LeaderElectionConfig("sys", "lead", name, seconds))
 
 
 async def test_the_second_waits_and_follows_a_silent_leader(client: KubeClient) -> None:
     first, second = candidate(client, "first"), candidate(client, "second")
     await first.acquire()
     waiting = asyncio.create_task(second.acquire())
-    keeping = asyncio.create_task(first.keep())
+    keeping = asyncio.create_task(first.renew())
     await asyncio.sleep(1.5)
-    assert first.is_held, "it renews"
+    assert first.is_leader, "it renews"
     assert not waiting.done()
     keeping.cancel()
     await asyncio.wait_for(waiting, 5)
-    assert second.is_held
-    assert not first.is_held, "a silent leader knows before anybody else takes over"
+    assert second.is_leader
+    assert not first.is_leader, "a silent leader knows before anybody else takes over"
 
 
 async def test_release_lets_the_next_one_begin_at_once(client: KubeClient) -> None:
     first, second = candidate(client, "first", 30.0), candidate(client, "second", 30.0)
     await first.acquire()
     await first.release()
-    assert not first.is_held
+    assert not first.is_leader
     await asyncio.wait_for(second.acquire(), 5)
 
 
 async def test_the_lease_says_what_its_holder_says(client: KubeClient, server: FakeServer) -> None:
     """Of the one that leads: the next leader's words replace it, and what others wrote stays."""
-    first = Lease(client, LeaseTerms("sys", "lead", "first", 30.0, {"hash": "1"}))
+    first = LeaderElector(client, LeaderElectionConfig("sys", "lead", "first", 30.0, {"hash": "1"}))
     await first.acquire()
     lease = server.get("leases", "sys/lead")
     assert lease["metadata"]["annotations"] == {"hash": "1"}
     lease["metadata"]["annotations"]["note"] = "ours"
     await first.release()
-    await Lease(client, LeaseTerms("sys", "lead", "second", 30.0, {"hash": "2"})).acquire()
+    await LeaderElector(client, LeaderElectionConfig("sys", "lead", "second", 30.0, {"hash": "2"})).acquire()
     assert server.get("leases", "sys/lead")["metadata"]["annotations"] == {"hash": "2", "note": "ours"}
 
 
@@ -58,10 +58,10 @@ async def test_who_wakes_up_late_leads_no_more(client: KubeClient, monkeypatch: 
     """A process that was stopped finds that time has passed, whatever it was doing."""
     lease = candidate(client, "first", 15.0)
     await lease.acquire()
-    assert lease.is_held
+    assert lease.is_leader
     real = time.monotonic
     monkeypatch.setattr(module.time, "monotonic", lambda: real() + 10.5)
-    assert not lease.is_held
+    assert not lease.is_leader
 
 
 async def test_a_leader_that_cannot_renew_gives_up_in_time(client: KubeClient, server: FakeServer) -> None:
@@ -73,8 +73,8 @@ async def test_a_leader_that_cannot_renew_gives_up_in_time(client: KubeClient, s
 
     server.faults.append(broken)
     began = time.monotonic()
-    await asyncio.wait_for(lease.keep(), 5)
-    assert not lease.is_held
+    await asyncio.wait_for(lease.renew(), 5)
+    assert not lease.is_leader
     assert time.monotonic() - began < 1.0, "before the lease itself is over"
 
 
@@ -86,15 +86,15 @@ async def test_whose_lease_was_taken_knows_it_at_the_next_renewal(
     taken = dict(server.get("leases", "sys/lead"))
     taken["spec"] = {**taken["spec"], "holderIdentity": "second"}
     await server.put("leases", taken)
-    await asyncio.wait_for(lease.keep(), 10)
-    assert not lease.is_held
+    await asyncio.wait_for(lease.renew(), 10)
+    assert not lease.is_leader
 
 
 async def test_of_two_that_compete_at_once_one_wins(client: KubeClient) -> None:
     lucky = [candidate(client, f"c{number}", 30.0) for number in range(5)]
     done, waiting = await asyncio.wait([asyncio.create_task(one.acquire()) for one in lucky], timeout=1.0)
     assert len(done) == 1
-    assert sum(one.is_held for one in lucky) == 1
+    assert sum(one.is_leader for one in lucky) == 1
     for task in waiting:
         task.cancel()
 

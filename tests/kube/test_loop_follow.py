@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from windlass.model.plan import Plan
-from windlass.scheduler.loop import Loop
+from windlass.scheduler.cache import SchedulerCache
+from windlass.scheduler.loop import SchedulingLoop
 from windlass.scheduler.metrics import Metrics
-from windlass.scheduler.options import Options
-from windlass.scheduler.world import World
+from windlass.scheduler.options import SchedulerOptions
 
 pytestmark = pytest.mark.asyncio
 
@@ -22,9 +22,9 @@ class NoSink:
 
 @pytest.mark.parametrize("turns", range(8))
 async def test_news_at_the_moment_of_the_call_is_no_reason_to_go_on_following(turns: int) -> None:
-    options = Options(pause=0.0)
-    world = World(options)
-    follower = asyncio.create_task(Loop(options, world, NoSink(), Metrics()).follow())
+    options = SchedulerOptions(batch_seconds=0.0)
+    world = SchedulerCache(options)
+    follower = asyncio.create_task(SchedulingLoop(options, world, NoSink(), Metrics()).run_standby())
     for _ in range(8):
         await asyncio.sleep(0)  # until it waits for news
     world.changed.set()

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from windlass.kube.errors import ApiError, Fenced, ServerAway, Status
+from windlass.kube.errors import ApiError, LeaseLost, ServerUnavailable, Status
 from windlass.kube.request import Request
 from windlass.model.configuration import Settings
-from windlass.scheduler import publish
-from windlass.scheduler.options import Options
-from windlass.scheduler.publish import Publisher
+from windlass.scheduler import configuration_publisher
+from windlass.scheduler.configuration_publisher import ConfigurationPublisher
+from windlass.scheduler.options import SchedulerOptions
 
 pytestmark = pytest.mark.asyncio
 
@@ -32,8 +32,10 @@ class Server:
         return b"{}"
 
 
-def publisher(server: Server, may_write: bool = True, **options: Any) -> Publisher:
-    return Publisher(server, Options(settings=Settings(seed=3), **options), lambda: may_write)  # type: ignore[arg-type]
+def publisher(server: Server, may_write: bool = True, **options: Any) -> ConfigurationPublisher:
+    return ConfigurationPublisher(
+        server, SchedulerOptions(settings=Settings(seed=3), **options), lambda: may_write
+    )  # type: ignore[arg-type]
 
 
 async def test_it_is_applied_beside_the_lease() -> None:
@@ -48,9 +50,9 @@ async def test_it_is_applied_beside_the_lease() -> None:
 async def test_what_fails_is_tried_again_and_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(publish, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(configuration_publisher, "RETRY_SECONDS", 0.0)
     missing = ApiError(404, Status(message='namespaces "windlass-system" not found'))
-    server = Server(missing, missing, ServerAway("away"), Fenced("lost"))
+    server = Server(missing, missing, ServerUnavailable("away"), LeaseLost("lost"))
     task = asyncio.create_task(publisher(server).run())
     await asyncio.wait_for(server.written.wait(), 10)
     task.cancel()
@@ -62,7 +64,7 @@ async def test_what_fails_is_tried_again_and_said_once(
 async def test_a_follower_and_a_shadow_write_nothing(
     monkeypatch: pytest.MonkeyPatch, may_write: bool, shadow: bool
 ) -> None:
-    monkeypatch.setattr(publish, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(configuration_publisher, "RETRY_SECONDS", 0.0)
     server = Server()
     task = asyncio.create_task(publisher(server, may_write, shadow=shadow).run())
     for _ in range(50):

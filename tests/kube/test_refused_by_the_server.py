@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from windlass.apply.carry import Carrier
+from windlass.apply.executor import PlanExecutor
 from windlass.cluster.delta import Put
-from windlass.engine import Memo, decide
-from windlass.kube.errors import ApiError, Status, TooMany, api_error
-from windlass.kube.events import Recorder
+from windlass.engine import EngineCache, decide
+from windlass.kube.errors import ApiError, Status, TooManyRequests, api_error
+from windlass.kube.events import EventRecorder
 from windlass.kube.request import Request
+from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
-from windlass.model.objects import decode_object
 from windlass.planner import engine_config
+from windlass.scheduler.cache import SchedulerCache
 from windlass.scheduler.metrics import Metrics
-from windlass.scheduler.options import Options
-from windlass.scheduler.world import World
+from windlass.scheduler.options import SchedulerOptions
 
 pytestmark = pytest.mark.asyncio
 GPU = "nvidia.com/gpu"
@@ -64,21 +64,26 @@ class Scene:
     def __init__(self, *objects: Any) -> None:
         self.api = Client()
         client: Any = self.api
-        self.world = World(Options())
+        self.world = SchedulerCache(SchedulerOptions())
         self.world.push([Put(one) for one in objects])
         self.metrics = Metrics()
-        self.carrier = Carrier(
-            client, self.world, Recorder(client, "t"), self.metrics, lambda: True, lambda kind, group: None
+        self.carrier = PlanExecutor(
+            client,
+            self.world,
+            EventRecorder(client, "t"),
+            self.metrics,
+            lambda: True,
+            lambda kind, group: None,
         )
-        self._now, self._memo = 1_767_226_000, Memo()
+        self._now, self._memo = 1_767_226_000, EngineCache()
 
     async def decide(self, seconds: int = 0) -> Any:
         self._now += seconds
-        settled = self.world.settle(self._now)
+        settled = self.world.flush(self._now)
         snapshot = self.world.store.snapshot(self._now)
         plan = decide(snapshot, engine_config(Settings()), self._now, self._memo)
-        self.carrier.carry_out(plan, snapshot)
-        await asyncio.wait_for(self.carrier.settle(), 10)
+        self.carrier.execute(plan, snapshot)
+        await asyncio.wait_for(self.carrier.drain(), 10)
         return settled, plan
 
 
@@ -93,7 +98,9 @@ BUDGET = {
 @pytest.mark.parametrize(
     "error",
     [
-        TooMany(429, Status(message="Cannot evict pod as it would violate the pod's disruption budget.")),
+        TooManyRequests(
+            429, Status(message="Cannot evict pod as it would violate the pod's disruption budget.")
+        ),
         api_error(403, b'{"message": "admission webhook denied the request"}'),
         api_error(500, b'{"message": "This pod has more than one PodDisruptionBudget, which ..."}'),
     ],
@@ -121,7 +128,7 @@ async def test_a_refused_bind_leads_to_another_node() -> None:
     (sent,) = [one for one in scene.api.sent if one.path.endswith("/binding")]
     assert sent.body["target"]["name"] == "n0"
     scene.api.refused.clear()
-    scene.world.wake("a/p")
+    scene.world.end_backoff("a/p")
     await scene.decide()
     assert [one.body["target"]["name"] for one in scene.api.sent if one.path.endswith("/binding")] == [
         "n0",
@@ -140,6 +147,6 @@ async def test_no_answer_is_no_refusal() -> None:
 
 
 async def not_bound(*_: Any) -> Any:
-    from windlass.apply.binder import BindEnd
+    from windlass.apply.binder import BindResult
 
-    return BindEnd.REFUSED
+    return BindResult.REFUSED

@@ -6,15 +6,15 @@ import asyncio
 import time
 from typing import Any
 
-from windlass.cluster.delta import Gone, Put
-from windlass.kube.errors import ServerAway
+from windlass.cluster.delta import Deleted, Put
+from windlass.kube.errors import ServerUnavailable
 from windlass.kube.request import Request
 from windlass.kube.resources import Resource
-from windlass.model.objects import decode_object
-from windlass.model.times import timestamp_of
-from windlass.scheduler.options import Options
-from windlass.scheduler.run_times import RunTimeWriter
-from windlass.scheduler.world import World
+from windlass.model.codec import decode_object
+from windlass.model.times import format_timestamp
+from windlass.scheduler.cache import SchedulerCache
+from windlass.scheduler.options import SchedulerOptions
+from windlass.scheduler.run_time_writer import RunTimeWriter
 
 NOW = int(time.time())
 QUEUE = {"kueue.x-k8s.io/queue-name": "gpu"}
@@ -36,7 +36,7 @@ class Server:
 
     async def send(self, request: Request, allowed: Any = None) -> bytes:
         if self.is_away:
-            raise ServerAway("away")
+            raise ServerUnavailable("away")
         self.sent.append(request)
         return b"{}"
 
@@ -48,7 +48,7 @@ class Server:
 
 class Scene:
     def __init__(self) -> None:
-        self.world = World(Options())
+        self.world = SchedulerCache(SchedulerOptions())
         self.server = Server()
         self.writer = RunTimeWriter(self.server, self.world, lambda: True, served)  # type: ignore[arg-type]
         spec = {"clusterQueue": "team"}
@@ -60,7 +60,7 @@ class Scene:
     def tell(self, *trees: dict[str, Any]) -> bool:
         """The cluster changes; whether that is a reason to decide."""
         self.world.push([Put(decode_object(tree)) for tree in trees])
-        news = self.world.settle(NOW).is_news
+        news = self.world.flush(NOW).needs_decision
         self.world.store.snapshot(NOW)
         return news
 
@@ -72,12 +72,12 @@ class Scene:
 
     def _pod(self, at: int, phase: str) -> dict[str, Any]:
         meta = {"name": f"p{at}", "namespace": "a", "uid": f"p{at}", "labels": QUEUE}
-        status = {"phase": phase, "startTime": timestamp_of(NOW - 1800)}
+        status = {"phase": phase, "startTime": format_timestamp(NOW - 1800)}
         spec = {"containers": [{"name": "c"}], "nodeName": "n"}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status}
 
     def flush(self) -> None:
-        self.writer.see()
+        self.writer.observe()
         asyncio.run(self.writer.flush())
 
     def come_back(self) -> bool:
@@ -126,7 +126,7 @@ def test_what_could_not_be_written_is_kept() -> None:
 def test_what_ended_before_it_led_is_not_its_to_count() -> None:
     scene = Scene()
     scene.finish(2)
-    scene.writer.begin()
+    scene.writer.start_leading()
     scene.flush()
     assert not scene.server.sent
     scene.finish(1)
@@ -137,9 +137,9 @@ def test_what_ended_before_it_led_is_not_its_to_count() -> None:
 def test_a_queue_that_is_gone_needs_no_history() -> None:
     scene = Scene()
     scene.finish(2)
-    scene.writer.see()
-    scene.world.push([Gone("LocalQueue", "a/gpu", "kueue.x-k8s.io")])
-    scene.world.settle(NOW)
+    scene.writer.observe()
+    scene.world.push([Deleted("LocalQueue", "a/gpu", "kueue.x-k8s.io")])
+    scene.world.flush(NOW)
     scene.flush()
     assert not scene.server.sent
 
@@ -149,8 +149,8 @@ def test_an_administrator_who_deletes_it_starts_it_anew() -> None:
     scene.finish(2)
     scene.flush()
     scene.come_back()
-    scene.world.push([Gone("RunTimeHistory", "a/gpu", "windlass.dev")])
-    scene.world.settle(NOW)
+    scene.world.push([Deleted("RunTimeHistory", "a/gpu", "windlass.dev")])
+    scene.world.flush(NOW)
     assert not scene.world.store.snapshot(NOW).run_times
     scene.finish(1)
     scene.flush()

@@ -9,7 +9,7 @@ import msgspec
 from windlass.model.decision import Hold
 from windlass.model.plan import Plan
 from windlass.model.verdict import Verdict
-from windlass.scheduler.told import Explanations
+from windlass.scheduler.explanation_cache import ExplanationCache
 
 
 def explained(hold: Hold) -> Hold:
@@ -26,14 +26,20 @@ def outlooks(told: Plan) -> list[str]:
 
 
 def test_what_was_worked_out_is_told_until_something_else_holds_it() -> None:
-    explanations = Explanations(lambda: False)
-    assert outlooks(explanations.told(plan(["GPU_FULL"]))) == [""]
-    explanations.work_out(plan(["GPU_FULL", "GPU_FULL"]), explained)
-    assert outlooks(explanations.told(plan(["GPU_FULL", "GPU_FULL"]))) == ["help for a/0", "help for a/1"]
-    assert outlooks(explanations.told(plan(["GPU_FULL", "GANG_INCOMPLETE"]))) == ["help for a/0", ""]
+    explanations = ExplanationCache(lambda: False)
+    assert outlooks(explanations.with_explanations(plan(["GPU_FULL"]))) == [""]
+    explanations.compute(plan(["GPU_FULL", "GPU_FULL"]), explained)
+    assert outlooks(explanations.with_explanations(plan(["GPU_FULL", "GPU_FULL"]))) == [
+        "help for a/0",
+        "help for a/1",
+    ]
+    assert outlooks(explanations.with_explanations(plan(["GPU_FULL", "GANG_INCOMPLETE"]))) == [
+        "help for a/0",
+        "",
+    ]
 
 
 def test_news_come_before_explanations() -> None:
-    explanations = Explanations(lambda: True)
-    explanations.work_out(plan(["GPU_FULL", "GPU_FULL"]), explained)
-    assert outlooks(explanations.told(plan(["GPU_FULL", "GPU_FULL"]))) == ["help for a/0", ""]
+    explanations = ExplanationCache(lambda: True)
+    explanations.compute(plan(["GPU_FULL", "GPU_FULL"]), explained)
+    assert outlooks(explanations.with_explanations(plan(["GPU_FULL", "GPU_FULL"]))) == ["help for a/0", ""]

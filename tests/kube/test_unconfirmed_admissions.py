@@ -9,7 +9,7 @@ from tests.kube.workload_server import Scheduling, Waiting, WorkloadServer, coho
 
 from windlass.apply import admission, owner_workloads
 from windlass.kube.backoff import Backoff
-from windlass.kube.errors import ApiError, ServerAway, Status
+from windlass.kube.errors import ApiError, ServerUnavailable, Status
 
 pytestmark = pytest.mark.asyncio
 PREEMPTS = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
@@ -141,7 +141,7 @@ async def test_words_under_way_delay_an_admission_and_drop_it_not() -> None:
     server.answer_all()
     await turn()
     for hold in plan.holds:
-        scene.carrier.admissions.tell(hold)
+        scene.carrier.admissions.report_pending(hold)
     await turn()
     server.finish("ns/first")
     scene.watch()
@@ -227,7 +227,7 @@ async def test_an_eviction_waits_for_the_admission_that_it_undoes() -> None:
 
 async def test_an_evicted_job_that_goes_on_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a leader leaves it that is killed between the two writes of an eviction."""
-    monkeypatch.setattr(owner_workloads, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(owner_workloads, "RETRY_SECONDS", 0.0)
     server = WorkloadServer()
     evicted = {"conditions": [{"type": "Evicted", "status": "True", "reason": "Preempted"}]}
     server.put(workload("w", 8, owner="train", status=evicted))
@@ -248,7 +248,7 @@ async def test_an_eviction_that_is_asked_again_undoes_no_later_admission() -> No
     server.delete("ns/urgent")
     scene.watch()
     await scene.decide()
-    server.answer(one, ServerAway("connection reset"))
+    server.answer(one, ServerUnavailable("connection reset"))
     await turn()
     (again,) = server.waiting
     assert again.request.body["status"]["admission"], "an admission, and no second eviction"

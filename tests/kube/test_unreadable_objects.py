@@ -12,8 +12,8 @@ from tests.kube.fake_server import FakeServer
 
 from windlass.kube.client import KubeClient
 from windlass.scheduler import loop as module
-from windlass.scheduler.options import Options
-from windlass.scheduler.run import Scheduler
+from windlass.scheduler.options import SchedulerOptions
+from windlass.scheduler.scheduler import Scheduler
 
 pytestmark = pytest.mark.asyncio
 NODE = {
@@ -39,7 +39,7 @@ ODD = [{"key": "gpu", "operator": "SomethingNew"}]
 
 @asynccontextmanager
 async def running(server: FakeServer, client: KubeClient) -> AsyncIterator[Scheduler]:
-    scheduler = Scheduler(client, Options(leader_elect=False, warm=False))
+    scheduler = Scheduler(client, SchedulerOptions(leader_elect=False, warm_up=False))
     stop = asyncio.Event()
     task = asyncio.create_task(scheduler.run(stop))
     try:
@@ -92,22 +92,22 @@ async def test_the_owner_of_a_pod_that_cannot_be_read_hears_of_it_once(
 async def test_three_decisions_that_fail_make_it_unready_and_the_loop_goes_on(
     server: FakeServer, client: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, fails = module.decide_first, True
+    real, fails = module.decide_without_explanations, True
 
     def broken(*arguments: Any) -> Any:
         if fails:
             raise ZeroDivisionError("a bug")
         return real(*arguments)
 
-    monkeypatch.setattr(module, "decide_first", broken)
-    monkeypatch.setattr(module, "FAILED_SECONDS", 0.0)
+    monkeypatch.setattr(module, "decide_without_explanations", broken)
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(module, "TICK_SECONDS", 0.05)
     await server.put("nodes", NODE)
     await server.put("pods", pod("good"))
     async with running(server, client) as scheduler:
-        await until(lambda: scheduler.loop.failed_in_a_row == 2)
+        await until(lambda: scheduler.loop.consecutive_failures == 2)
         await until(lambda: "ZeroDivisionError: a bug" in scheduler.not_ready())
-        assert scheduler.loop.failed_in_a_row >= 3
+        assert scheduler.loop.consecutive_failures >= 3
         fails = False
         await until(lambda: server.get("pods", "a/good")["spec"].get("nodeName"))
         await until(lambda: scheduler.not_ready() == "")

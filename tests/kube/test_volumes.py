@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from tests.kube.fake_server import FakeServer
 
-from windlass.apply.volumes import Wanted, provide_volumes
+from windlass.apply.volume_binding import PodVolumes, bind_pod_volumes
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, Fenced
-from windlass.kube.writes import SELECTED_NODE, keep_volume
+from windlass.kube.errors import ApiError, LeaseLost
+from windlass.kube.write_requests import SELECTED_NODE, prebind_volume
 from windlass.model.meta import ObjectMeta
 from windlass.model.volume import PersistentVolumeClaim, PersistentVolumeClaimStatus
 
@@ -44,7 +44,7 @@ class Writes(KubeClient):
 async def provide(server: FakeServer, claims: Claims, *, leads: bool = True) -> None:
     async with Writes(server.access) as client:
         async with asyncio.timeout(60):
-            await provide_volumes(client, Wanted("n1", ["a/data"], {}), claims, lambda: leads)
+            await bind_pod_volumes(client, PodVolumes("n1", ["a/data"], {}), claims, lambda: leads)
 
 
 async def test_it_is_waited_for(server: FakeServer) -> None:
@@ -62,12 +62,12 @@ async def test_a_node_that_the_provisioner_gave_back_is_left(server: FakeServer)
 
 
 async def test_who_has_lost_the_lease_waits_no_more(server: FakeServer) -> None:
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         await provide(server, Claims(CLAIM), leads=False)
 
 
 async def test_a_volume_is_kept_only_as_it_was_seen() -> None:
-    request = keep_volume("disk", "7", "a/data", "u1")
+    request = prebind_volume("disk", "7", "a/data", "u1")
     assert request.path == "/api/v1/persistentvolumes/disk"
     body = request.body or {}
     assert body["metadata"]["resourceVersion"] == "7"

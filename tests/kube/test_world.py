@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from windlass.cluster.delta import Assume, Gone, Put
+from windlass.cluster.delta import Assume, Deleted, Put
+from windlass.model.codec import Unreadable, decode_object
 from windlass.model.configuration import Settings
 from windlass.model.errors import InputError
-from windlass.model.objects import Unreadable, decode_object
-from windlass.scheduler.options import Options
-from windlass.scheduler.world import World
+from windlass.scheduler.cache import SchedulerCache
+from windlass.scheduler.options import SchedulerOptions
 
 pytestmark = pytest.mark.asyncio
 QUEUE = {"kueue.x-k8s.io/queue-name": "main"}
 
 
-def world(**options: Any) -> World:
-    return World(Options(**options))
+def world(**options: Any) -> SchedulerCache:
+    return SchedulerCache(SchedulerOptions(**options))
 
 
 def pod(name: str, scheduler: str = "windlass", node: str = "", **meta: Any) -> Any:
@@ -53,13 +53,13 @@ def workload(name: str, admitted: bool) -> Any:
     )
 
 
-def told(some: World, *deltas: Any) -> list[str]:
-    some.push([Put(one) if not isinstance(one, Gone | Assume) else one for one in deltas])
+def told(some: SchedulerCache, *deltas: Any) -> list[str]:
+    some.push([Put(one) if not isinstance(one, Deleted | Assume) else one for one in deltas])
     names = []
-    for delta in some.settle(1_000).told:
+    for delta in some.flush(1_000).applied:
         if isinstance(delta, Put):
             names.append(delta.object.metadata.name)
-        elif isinstance(delta, Gone):
+        elif isinstance(delta, Deleted):
             names.append(f"-{delta.key}")
     return names
 
@@ -68,7 +68,7 @@ async def test_pods_that_wait_for_others_are_left_out_and_all_on_nodes_count() -
     some = world()
     assert told(some, pod("mine"), pod("theirs", "default-scheduler")) == ["mine"]
     assert told(some, pod("theirs", "default-scheduler", "n1")) == ["theirs"]
-    assert told(some, pod("static", "", "n1"), Gone("Pod", "a/theirs")) == ["static", "-a/theirs"]
+    assert told(some, pod("static", "", "n1"), Deleted("Pod", "a/theirs")) == ["static", "-a/theirs"]
 
 
 async def test_a_pod_that_is_being_deleted_is_not_decided_on() -> None:
@@ -88,7 +88,7 @@ async def test_what_only_changes_its_version_is_no_news() -> None:
     some = world()
     told(some, pod("p", resourceVersion="1"), node("n1"))
     some.push([Put(pod("p", resourceVersion="2")), Put(node("n1"))])
-    assert some.settle(1_000) == ([], False)
+    assert some.flush(1_000) == ([], False)
 
 
 async def test_a_bind_of_ours_that_is_confirmed_is_no_news_and_anything_else_is() -> None:
@@ -96,17 +96,17 @@ async def test_a_bind_of_ours_that_is_confirmed_is_no_news_and_anything_else_is(
     told(some, node("n1"), node("n2"), pod("p"), pod("q"))
     some.assume([Assume("a/p", "n1"), Assume("a/q", "n1")])
     some.push([Put(pod("p", node="n1"))])
-    settled = some.settle(1_000)
-    assert [delta.object.metadata.name for delta in settled.told] == ["p"]
-    assert not settled.is_news
+    settled = some.flush(1_000)
+    assert [delta.object.metadata.name for delta in settled.applied] == ["p"]
+    assert not settled.needs_decision
     some.push([Put(pod("q", node="n2"))])
-    assert some.settle(1_000).is_news, "it is not where we thought"
+    assert some.flush(1_000).needs_decision, "it is not where we thought"
 
 
 async def test_a_pod_just_bound_counts_as_started_now_and_not_when_it_was_made() -> None:
     some = world()
     some.push([Put(pod("p", node="n1", creationTimestamp="1970-01-01T00:00:00Z"))])
-    (delta,) = some.settle(1_000_000).told
+    (delta,) = some.flush(1_000_000).applied
     assert delta.object.status.start_time == "1970-01-12T13:46:40Z"
 
 
@@ -114,10 +114,10 @@ async def test_a_resting_pod_is_left_alone_until_it_wakes() -> None:
     some = world()
     told(some, node("n1"), pod("p"))
     some.assume([Assume("a/p", "n1")])
-    some.rest("a/p")
+    some.start_backoff("a/p")
     assert told(some) == ["-a/p"]
     assert told(some, pod("p", resourceVersion="9")) == []
-    some.wake("a/p")
+    some.end_backoff("a/p")
     assert told(some) == ["p"]
 
 
@@ -127,11 +127,11 @@ async def test_beside_kueue_only_what_it_admitted_is_seen() -> None:
     assert told(some, job("j"), workload("waits", False), workload("runs", True)) == ["runs"]
     assert some.queued_owners() == []
     some.kueue_is_live = False
-    some.reconsider()
+    some.reevaluate_queue_ownership()
     assert told(some) == ["j", "waits"]
     assert [one.metadata.name for one in some.queued_owners()] == ["j"]
     some.kueue_is_live = True
-    some.reconsider()
+    some.reevaluate_queue_ownership()
     assert told(some) == ["-a/j", "-a/waits"]
 
 
@@ -161,9 +161,9 @@ async def test_a_queue_that_is_taken_over_admits_although_it_is_on_hold() -> Non
     held = queue("ClusterQueue", "cq", stopPolicy="Hold")
     others = queue("ClusterQueue", "other", stopPolicy="Hold")
     some.push([Put(held), Put(others), Put(queue("LocalQueue", "main", clusterQueue="cq"))])
-    some.settle(1_000)
-    some.settle(1_000)
-    stopped = {name: one.stop_policy for name, one in some.store.snapshot().system.queues.items()}
+    some.flush(1_000)
+    some.flush(1_000)
+    stopped = {name: one.stop_policy for name, one in some.store.snapshot().queue_system.queues.items()}
     assert stopped == {"cq": "None", "other": "Hold"}
 
 
@@ -192,34 +192,34 @@ async def test_an_unreadable_pod_blocks_its_node_and_is_kept_to_be_told_of() -> 
     odd = Unreadable(InputError("no", path="spec.priority"), "Pod", "a", "odd", "n1")
     waits = Unreadable(InputError("no"), "Pod", "a", "waits", "")
     some.push([Put(node("n1")), Put(odd), Put(waits)])
-    settled = some.settle(1_000)
-    assert [one.object.name for one in settled.told if isinstance(one, Put)] == ["n1", "odd"]
-    assert some.odd == {("Pod", "a/odd"): odd, ("Pod", "a/waits"): waits}
-    told(some, pod("odd", node="n1"), Gone("Pod", "a/waits"))
-    assert not some.odd, "one can be read now, and the other is gone"
+    settled = some.flush(1_000)
+    assert [one.object.name for one in settled.applied if isinstance(one, Put)] == ["n1", "odd"]
+    assert some.unreadable == {("Pod", "a/odd"): odd, ("Pod", "a/waits"): waits}
+    told(some, pod("odd", node="n1"), Deleted("Pod", "a/waits"))
+    assert not some.unreadable, "one can be read now, and the other is gone"
 
 
 async def test_a_pod_that_can_no_longer_be_read_is_not_decided_on_as_it_was() -> None:
     some = world()
     told(some, node("n1"), pod("p"))
     some.push([Put(Unreadable(InputError("no"), "Pod", "a", "p", "", "windlass"))])
-    settled = some.settle(1_000)
-    assert settled.told == [Gone("Pod", "a/p")]
-    assert settled.is_news, "its owner hears of it soon"
+    settled = some.flush(1_000)
+    assert settled.applied == [Deleted("Pod", "a/p")]
+    assert settled.needs_decision, "its owner hears of it soon"
 
 
 async def test_what_comes_while_it_is_decided_is_known_and_not_told() -> None:
     some = world()
     told(some, node("n1"), pod("p"), pod("q"))
-    some.push([Gone("Pod", "a/p"), Put(pod("q", node="n1")), Gone("Node", "n1")])
-    some.take_in()
+    some.push([Deleted("Pod", "a/p"), Put(pod("q", node="n1")), Deleted("Node", "n1")])
+    some.drain_inbox()
     assert set(some.pods) == {"a/q"}
     assert some.pods["a/q"].is_bound
     assert not some.nodes
     assert some.changed.is_set(), "the next decision comes at once"
     snapshot = some.store.snapshot()
-    assert snapshot.facts.size == 1, "the store is as it was when the decision began"
-    assert [*map(type, some.settle(1_000).told)] == [Gone, Put, Gone]
+    assert snapshot.nodes.size == 1, "the store is as it was when the decision began"
+    assert [*map(type, some.flush(1_000).applied)] == [Deleted, Put, Deleted]
 
 
 def owned(name: str, kind: str = "Job", api: str = "batch/v1", **meta: Any) -> Any:
@@ -227,9 +227,9 @@ def owned(name: str, kind: str = "Job", api: str = "batch/v1", **meta: Any) -> A
     return pod(name, ownerReferences=[reference], **meta)
 
 
-def watching(*kinds: str) -> World:
+def watching(*kinds: str) -> SchedulerCache:
     some = world()
-    some.owner_wait.is_watched = lambda kind, group: kind in kinds
+    some.awaiting_owner.is_watched = lambda kind, group: kind in kinds
     return some
 
 
@@ -238,7 +238,7 @@ async def test_a_pod_that_is_seen_before_its_owner_waits_for_it() -> None:
     assert told(some, owned("p"), owned("q"), pod("alone")) == ["alone"]
     assert told(some, owned("p", labels={"a": "b"})) == [], "it still waits, whatever changes about it"
     assert told(some, job("j", suspend=False)) == ["j", "p", "q"], "the owner is told of first"
-    assert told(some, Gone("Job", "a/j", "batch")) == ["-a/j"], "what is known already doesn't wait again"
+    assert told(some, Deleted("Job", "a/j", "batch")) == ["-a/j"], "what is known already doesn't wait again"
 
 
 async def test_a_plain_owner_gives_its_pods_back_too() -> None:
@@ -253,11 +253,11 @@ async def test_a_plain_owner_gives_its_pods_back_too() -> None:
 async def test_nobody_waits_for_an_owner_that_never_comes() -> None:
     some = watching("Job")
     some.push([Put(owned("p"))])
-    assert not some.settle(1_000).told
-    assert not some.settle(1_004).told
-    assert [delta.object.metadata.name for delta in some.settle(1_005).told] == ["p"]
+    assert not some.flush(1_000).applied
+    assert not some.flush(1_004).applied
+    assert [delta.object.metadata.name for delta in some.flush(1_005).applied] == ["p"]
     some.push([Put(owned("p", labels={"a": "b"}))])
-    assert some.settle(1_006).told, "it is not held again"
+    assert some.flush(1_006).applied, "it is not held again"
 
 
 async def test_nobody_waits_for_owners_that_are_not_watched() -> None:
@@ -283,10 +283,10 @@ async def test_a_pod_that_has_gone_is_not_brought_back_by_its_rest() -> None:
     """The watch tells of its end before the bind's refusal does, and the loop has taken neither in."""
     some = world()
     assert told(some, node("n"), pod("p")) == ["n", "p"]
-    some.push([Gone("Pod", "a/p")])
-    some.rest("a/p")
-    some.wake("a/p")
-    some.settle(1_001)
+    some.push([Deleted("Pod", "a/p")])
+    some.start_backoff("a/p")
+    some.end_backoff("a/p")
+    some.flush(1_001)
     assert "a/p" not in some.pods
     assert not some.store.snapshot(1_001).pods.pending().size
 
@@ -315,9 +315,9 @@ async def test_how_pods_are_is_told_where_a_budget_reads_it_and_is_no_news() -> 
     assert told(some, decode_object(budget)) == ["b", "p"], "with what was not told before"
     before = some.store.snapshot(1_000)
     some.push([Put(web("p", "Running", True))])
-    settled = some.settle(1_000)
-    assert [delta.object.is_ready for delta in settled.told if isinstance(delta, Put)] == [True]
-    assert not settled.is_news
+    settled = some.flush(1_000)
+    assert [delta.object.is_ready for delta in settled.applied if isinstance(delta, Put)] == [True]
+    assert not settled.needs_decision
     (now,) = some.store.snapshot(1_000).pods.objects
     assert now.is_ready
     assert not before.pods.objects[0].is_ready, "an earlier snapshot stays as it was"

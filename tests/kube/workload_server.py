@@ -11,25 +11,25 @@ from typing import Any
 
 import msgspec
 
-from windlass.apply.carry import Carrier
-from windlass.cluster.delta import Delta, Gone, Put
-from windlass.engine import Memo, decide
-from windlass.kube.errors import Conflict, NotFound, ServerAway, Status
-from windlass.kube.events import Recorder
+from windlass.apply.executor import PlanExecutor
+from windlass.cluster.delta import Deleted, Delta, Put
+from windlass.engine import EngineCache, decide
+from windlass.kube.errors import Conflict, NotFound, ServerUnavailable, Status
+from windlass.kube.events import EventRecorder
 from windlass.kube.request import Request
-from windlass.kube.resources import KUEUE, Resource
+from windlass.kube.resources import KUEUE_API_GROUP, Resource
+from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
-from windlass.model.objects import decode_object
 from windlass.model.plan import Plan
 from windlass.planner import engine_config
+from windlass.scheduler.cache import SchedulerCache
 from windlass.scheduler.metrics import Metrics
-from windlass.scheduler.options import Options
-from windlass.scheduler.world import World
+from windlass.scheduler.options import SchedulerOptions
 
 GPU = "nvidia.com/gpu"
-API = f"{KUEUE}/v1beta2"
+API = f"{KUEUE_API_GROUP}/v1beta2"
 NOW = 1_767_226_000
-WORKLOADS = Resource("Workload", "workloads", KUEUE, "v1beta2")
+WORKLOADS = Resource("Workload", "workloads", KUEUE_API_GROUP, "v1beta2")
 JOBS = Resource("Job", "jobs", "batch", "v1")
 Tree = dict[str, Any]
 
@@ -74,7 +74,7 @@ class WorkloadServer:
     def delete(self, key: str) -> None:
         del self.objects[key]
         self._next()
-        self.unseen.append(Gone("Workload", key, KUEUE))
+        self.unseen.append(Deleted("Workload", key, KUEUE_API_GROUP))
 
     def apply(self, one: Waiting) -> bytes | Exception:
         """Carries a write out; returns what its answer would be."""
@@ -108,7 +108,7 @@ class WorkloadServer:
         """No answer comes, whether it was carried out or not."""
         if applied:
             self.apply(one)
-        self.answer(one, ServerAway("connection reset"))
+        self.answer(one, ServerUnavailable("connection reset"))
 
     def finish(self, key: str) -> None:
         tree = copy.deepcopy(self.objects[key])
@@ -135,19 +135,21 @@ class Scheduling:
     """The scheduler's cache, sinks and engine, a step at a time."""
 
     def __init__(self, server: WorkloadServer, *objects: Tree) -> None:
-        self.server, self._memo = server, Memo()
+        self.server, self._memo = server, EngineCache()
         client: Any = server
-        self.world = World(Options())
+        self.world = SchedulerCache(SchedulerOptions())
         self.world.push([Put(decode_object(one)) for one in objects])
-        self.carrier = Carrier(client, self.world, Recorder(client, "test"), Metrics(), lambda: True, _served)
+        self.carrier = PlanExecutor(
+            client, self.world, EventRecorder(client, "test"), Metrics(), lambda: True, _served
+        )
         self.now = NOW
 
     async def decide(self) -> Plan:
         self.now += 1
-        self.world.settle(self.now)
+        self.world.flush(self.now)
         snapshot = self.world.store.snapshot(self.now)
         plan = decide(snapshot, engine_config(Settings()), self.now, self._memo)
-        self.carrier.carry_out(plan, snapshot)
+        self.carrier.execute(plan, snapshot)
         await turn()
         return plan
 

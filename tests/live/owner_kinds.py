@@ -11,8 +11,8 @@ from typing import Any
 from tests.cluster.api import Api, Object, until
 from tests.live.scenes import pod
 
-from windlass.apply.owners import SUSPEND
-from windlass.kube.resources import KINDS
+from windlass.apply.owners import SUSPEND_FIELDS
+from windlass.kube.resources import WATCHED_KINDS
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
@@ -30,7 +30,7 @@ def template(gpus: int) -> Object:
 
 def owner(kind: str, name: str, spec: Object, queue: str = "main") -> Object:
     """Of the version that Windlass reads."""
-    (known,) = [one for one in KINDS if one.kind == kind]
+    (known,) = [one for one in WATCHED_KINDS if one.kind == kind]
     version = f"{known.group}/{known.versions[0]}"
     labels = {QUEUE: queue} if queue else {}
     return {
@@ -80,7 +80,7 @@ def crds_of_others() -> list[Object]:
     """Kinds of other projects with as little schema as there can be."""
     return [
         crd(one.kind, one.plural, one.group, one.versions[0])
-        for one in KINDS
+        for one in WATCHED_KINDS
         if not one.required and one.group not in ("", "kueue.x-k8s.io", "windlass.dev", "scheduling.k8s.io")
     ]
 
@@ -121,7 +121,7 @@ def _established(found: Object) -> bool:
 
 def is_suspended(one: Object) -> bool:
     found: Any = one
-    for name in SUSPEND[one["kind"]]:
+    for name in SUSPEND_FIELDS[one["kind"]]:
         found = found[name]
     return bool(found)
 

@@ -27,7 +27,7 @@ from tests.live.rights import Right
 from tests.live.scenes import GPU, bound, condition, pod, pods
 from tests.live.test_live_queues import job, queues, workload
 
-from windlass.kube.resources import KINDS
+from windlass.kube.resources import WATCHED_KINDS
 
 Effect = Callable[[], Any]
 """Whether what has to come of it is there."""
@@ -266,7 +266,7 @@ def _standing_for(kind: str, group: str) -> tuple[Object, dict[str, Any]]:
     if kind == "LeaderWorkerSet":
         workers = {"size": 2, "workerTemplate": template(4)}
         return owner(kind, "leaders", {"replicas": 1, "leaderWorkerTemplate": workers}, queue=""), {}
-    (known,) = [one for one in KINDS if (one.kind, one.group) == (kind, group)]
+    (known,) = [one for one in WATCHED_KINDS if (one.kind, one.group) == (kind, group)]
     version = "v1alpha2" if group == "scheduling.k8s.io" else known.versions[0]
     name = f"group-{group.split('.')[1]}"
     made = {"apiVersion": f"{group}/{version}", "kind": kind, "metadata": {"name": name}}
@@ -303,7 +303,7 @@ SCENES: dict[Right, Scene] = {
     ("windlass.dev", "runtimehistories", "create"): history("first-run", 1),
     ("windlass.dev", "runtimehistories", "patch"): history("second-run", 2),
 }
-for _kind in KINDS:
+for _kind in WATCHED_KINDS:
     if _kind.kind in ("LeaderWorkerSet", "PodGroup"):
         SCENES[_kind.group, _kind.plural, "patch"] = noted(_kind.kind, _kind.group)
     elif _kind.kind == "Job" or _kind.kind in {one["kind"] for one in suspended_owners()}:

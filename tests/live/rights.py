@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.cluster.api import Api, Object, until
 
-from windlass.cli.install_manifests import Choices, manifests
+from windlass.cli.install_manifests import InstallOptions, manifests
 
 Right = tuple[str, str, str]
 """API group, resource, verb."""
@@ -52,8 +52,8 @@ class Roles:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._roles = [one for one in manifests(Choices()) if one["kind"] in ("ClusterRole", "Role")]
-        for one in manifests(Choices()):
+        self._roles = [one for one in manifests(InstallOptions()) if one["kind"] in ("ClusterRole", "Role")]
+        for one in manifests(InstallOptions()):
             if one["kind"] in ("Namespace", "ClusterRole", "Role"):
                 api.create(one)
             elif one["kind"] in ("ClusterRoleBinding", "RoleBinding"):

@@ -17,8 +17,8 @@ from tests.cluster.control_plane import ControlPlane
 
 from windlass import __version__
 from windlass.cli.install_crds import crds
-from windlass.cli.install_manifests import Choices, manifests
-from windlass.cli.install_node_manifests import NodeChoices, node_manifests
+from windlass.cli.install_manifests import InstallOptions, manifests
+from windlass.cli.install_node_manifests import NodeInstallOptions, node_manifests
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 CHART = DEPLOY / "chart" / "windlass"
@@ -64,7 +64,7 @@ def test_helm_renders_what_install_prints(binaries: Binaries) -> None:
         [*command, "--include-crds", "--kube-version=v1.36.0"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    choices = Choices(
+    choices = InstallOptions(
         namespace="elsewhere",
         image="windlass:7",
         replicas=3,
@@ -89,7 +89,7 @@ NODE_VALUES = {
     "config": "version: v1\nflags: {migStrategy: mixed}\n",
     "nodeSelector": {"pool": "gpu", "tier": "one"},
 }
-NODE_CHOICES = NodeChoices(
+NODE_CHOICES = NodeInstallOptions(
     parts=("plugin", "exporter"),
     label_sink="node-feature",
     runtime_class="nvidia",
@@ -100,18 +100,18 @@ NODE_CHOICES = NodeChoices(
 
 NAMED = {"default": "version: v1\n", "shared": "version: v1\nflags: {migStrategy: single}\n"}
 NAMED_VALUES = {"configs": NAMED, "defaultConfig": "shared", "args": ["--honor-renames", "--interval=5"]}
-NAMED_CHOICES = NodeChoices(
+NAMED_CHOICES = NodeInstallOptions(
     configs=tuple(NAMED.items()), default_config="shared", arguments=("--honor-renames", "--interval=5")
 )
 
 
 @pytest.mark.parametrize(
     ("values", "choices"),
-    [({}, NodeChoices()), (NODE_VALUES, NODE_CHOICES), (NAMED_VALUES, NAMED_CHOICES)],
+    [({}, NodeInstallOptions()), (NODE_VALUES, NODE_CHOICES), (NAMED_VALUES, NAMED_CHOICES)],
     ids=["as-is", "one-config", "named-configs"],
 )
 def test_helm_renders_the_node_agent_that_install_prints(
-    binaries: Binaries, tmp_path: Path, values: dict[str, Any], choices: NodeChoices
+    binaries: Binaries, tmp_path: Path, values: dict[str, Any], choices: NodeInstallOptions
 ) -> None:
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump({"node": {"enabled": True, **values}}))

@@ -19,14 +19,14 @@ from tests.live.rights import USER, Right, Roles, asked
 from tests.live.test_live_queues import install_crds
 
 from windlass.cluster.delta import Delta
-from windlass.kube.access import find_access
 from windlass.kube.client import KubeClient
+from windlass.kube.client_config import load_client_config
 from windlass.kube.informers import Informers
-from windlass.kube.lease import Lease, LeaseTerms
-from windlass.kube.resources import KINDS, Kind
+from windlass.kube.leader_election import LeaderElectionConfig, LeaderElector
+from windlass.kube.resources import WATCHED_KINDS, Kind
+from windlass.scheduler.configuration_publisher import ConfigurationPublisher
 from windlass.scheduler.kueue_watch import kueue_is_live
-from windlass.scheduler.options import Options
-from windlass.scheduler.publish import Publisher
+from windlass.scheduler.options import SchedulerOptions
 
 NATIVE_GROUPS = ("--runtime-config=scheduling.k8s.io/v1alpha2=true", "--feature-gates=GenericWorkload=true")
 """Kubernetes' own PodGroup is off by default, and not there before 1.35."""
@@ -86,7 +86,7 @@ KEPT = ("Namespace", "Node", "PriorityClass", "StorageClass", "ResourceFlavor", 
 def clear_away(api: Api) -> None:
     """What a scene has made: nothing of it may take part in the next one."""
     allow_binds(api)
-    for kind in KINDS:
+    for kind in WATCHED_KINDS:
         if kind.kind not in KEPT:
             _remove(api, kind)
 
@@ -186,7 +186,7 @@ class Reader:
 
     async def sees(self, first: str, second: Callable[[], str]) -> tuple[bool, bool]:
         """Whether it sees what is there at the start, and what comes later."""
-        async with KubeClient(find_access(str(self._kubeconfig), "")) as client:
+        async with KubeClient(load_client_config(str(self._kubeconfig), "")) as client:
             informers = Informers(client, self.take, (self._kind,))
             task = asyncio.create_task(informers.run())
             listed = await self._is_there(first, informers)
@@ -215,7 +215,7 @@ def _name(delta: Delta) -> str:
 def test_every_right_to_read(roles: Roles, control_plane: ControlPlane) -> None:
     api, kubeconfig = control_plane.api, control_plane.user(USER)
     reads = [right for right in rights_there(roles, control_plane) if right[2] in ("list", "watch")]
-    kinds = {(kind.group, kind.plural): kind for kind in KINDS}
+    kinds = {(kind.group, kind.plural): kind for kind in WATCHED_KINDS}
     assert {right[:2] for right in reads} <= set(kinds)
     for number, right in enumerate(reads):
         kind = kinds[right[:2]]
@@ -289,8 +289,10 @@ def lead(kubeconfig: Path, identity: str) -> bool:
     """One attempt to get or keep the lease."""
 
     async def attempt() -> bool:
-        async with KubeClient(find_access(str(kubeconfig), "")) as client:
-            lease = Lease(client, LeaseTerms("windlass-system", "windlass-scheduler", identity, 60.0))
+        async with KubeClient(load_client_config(str(kubeconfig), "")) as client:
+            lease = LeaderElector(
+                client, LeaderElectionConfig("windlass-system", "windlass-scheduler", identity, 60.0)
+            )
             return await lease._try()
 
     return asyncio.run(attempt())
@@ -300,15 +302,15 @@ def publish(kubeconfig: Path) -> bool:
     """One attempt to write the configuration."""
 
     async def attempt() -> bool:
-        async with KubeClient(find_access(str(kubeconfig), "")) as client:
-            return await Publisher(client, Options(), lambda: True).publish()
+        async with KubeClient(load_client_config(str(kubeconfig), "")) as client:
+            return await ConfigurationPublisher(client, SchedulerOptions(), lambda: True).publish()
 
     return asyncio.run(attempt())
 
 
 def live(kubeconfig: Path) -> bool:
     async def look() -> bool:
-        async with KubeClient(find_access(str(kubeconfig), "")) as client:
+        async with KubeClient(load_client_config(str(kubeconfig), "")) as client:
             return await kueue_is_live(client)
 
     return asyncio.run(look())

@@ -21,7 +21,7 @@ from tests.live.scenes import pod
 from tests.node.machines import FLEET
 
 from windlass.cli.install import install
-from windlass.cli.install_manifests import Choices, everything
+from windlass.cli.install_manifests import InstallOptions, all_objects
 from windlass.cli.install_node_manifests import HOST_PATHS
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +82,7 @@ def told(api: Api) -> str:
 
 def test_the_printed_deployment_runs_on_a_real_kubelet(field: Api, real_node: RealNode) -> None:
     api = field
-    for one in everything(Choices()):
+    for one in all_objects(InstallOptions()):
         api.create(one)
     until(lambda: [is_ready(one) for one in replicas(api)] == [True, True], 180, told(api))
     holder = until(lambda: api.get(LEASE)["spec"].get("holderIdentity"))

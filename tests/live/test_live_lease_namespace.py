@@ -11,7 +11,7 @@ from tests.live.replica import Replica, replica
 from tests.live.rights import USER
 from tests.live.scenes import GPU, bound, pod
 
-from windlass.cli.install_manifests import Choices, manifests
+from windlass.cli.install_manifests import InstallOptions, manifests
 
 NAMESPACE = "/api/v1/namespaces/windlass-system"
 
@@ -29,7 +29,7 @@ def test_whoever_may_not_is_told_and_stops(control_plane: ControlPlane, tmp_path
     """With the installed ClusterRole and no namespace, in which the Role would be."""
     api = control_plane.api
     subject = {"kind": "User", "name": USER, "apiGroup": "rbac.authorization.k8s.io"}
-    for one in manifests(Choices()):
+    for one in manifests(InstallOptions()):
         if one["kind"] == "ClusterRole":
             api.create(one)
         elif one["kind"] == "ClusterRoleBinding":

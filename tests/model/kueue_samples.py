@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from windlass.model.objects import decode_object
+from windlass.model.codec import decode_object
 
 Tree = dict[str, Any]
 

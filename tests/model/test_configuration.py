@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 from tests.model.kueue_samples import changed, decoded
 from tests.model.owner_samples import KUEUE_CONFIGURATION, SCHEDULER_CONFIGURATION
 
+from windlass.model.codec import decode_object
 from windlass.model.configuration import (
     BackfillSettings,
     ResourceRules,
     SchedulerConfiguration,
     Settings,
     Transformation,
-    counted,
     ignored_fields,
     kueue_settings,
     scheduler_settings,
+    transform_requests,
 )
 from windlass.model.errors import InputError
-from windlass.model.objects import decode_object
-from windlass.model.times import duration_seconds, seconds_of, timestamp_of
+from windlass.model.times import format_timestamp, parse_duration, parse_timestamp
 
 
 def test_ours() -> None:
@@ -109,30 +109,30 @@ def test_transformed_requests() -> None:
         ),
     )
     asked = {"cpu": 1500, "nvidia.com/gpu": 500, "memory": 8, "example.com/x": 3}
-    assert counted(asked, rules) == {"cpu": 1500, "credits": 3, "memory": 8, "gpu-bytes": 4}
+    assert transform_requests(asked, rules) == {"cpu": 1500, "credits": 3, "memory": 8, "gpu-bytes": 4}
 
 
 @given(st.dictionaries(st.sampled_from(["cpu", "memory", "x"]), st.integers(0, 10**6)))
 def test_without_rules_requests_count_as_they_are(asked: dict[str, int]) -> None:
-    assert counted(asked, ResourceRules()) == asked
+    assert transform_requests(asked, ResourceRules()) == asked
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90", 90), ("90s", 90), ("1h30m", 5400), ("1.5h", 5400), ("500ms", 1), ("0s", 0)]
 )
 def test_durations(text: str, seconds: int) -> None:
-    assert duration_seconds(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "h", "1d", "-1s", "1h 30m", "9" * 70, "99999999999h", "1..5h"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(InputError):
-        duration_seconds(text)
+        parse_duration(text)
 
 
 @given(st.integers(1, 2**33))
 def test_times_go_out_and_in(seconds: int) -> None:
-    assert seconds_of(timestamp_of(seconds)) == seconds
+    assert parse_timestamp(format_timestamp(seconds)) == seconds
 
 
 def test_backfill_is_read_with_its_lead_in_seconds() -> None:

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from tests.model.kueue_samples import decoded
 from tests.model.owner_samples import KUEUE_CONFIGURATION, SCHEDULER_CONFIGURATION
 
+from windlass.model.codec import decode_object
 from windlass.model.configuration import (
     BUDGETS_YIELD_TO,
-    PLACEMENTS,
-    POLICIES,
+    PLACEMENT_POLICIES,
+    PLACEMENT_STRATEGIES,
     STRATEGY_LISTS,
     Defragmentation,
     ResourceRules,
@@ -26,7 +27,6 @@ from windlass.model.configuration import (
 )
 from windlass.model.configuration_document import settings_document, settings_hash
 from windlass.model.meta import LabelSelector
-from windlass.model.objects import decode_object
 from windlass.placement.policies import SCORERS
 
 NAMES = st.text("abc-", min_size=1, max_size=6)
@@ -50,7 +50,7 @@ CLASSES = st.builds(
     WorkloadClass,
     name=NAMES,
     selector=st.builds(LabelSelector, match_labels=st.dictionaries(NAMES, NAMES)),
-    strategy=st.sampled_from(PLACEMENTS),
+    strategy=st.sampled_from(PLACEMENT_STRATEGIES),
 )
 
 
@@ -70,7 +70,7 @@ def drawn_settings(draw: st.DrawFn) -> Settings:
     return Settings(
         scheduler_names=tuple(draw(st.lists(NAMES, min_size=1, max_size=3))),
         node_selector=draw(st.dictionaries(NAMES, NAMES, max_size=2)),
-        placement=draw(st.sampled_from(POLICIES)),
+        placement=draw(st.sampled_from(PLACEMENT_POLICIES)),
         seed=draw(st.integers(0, 10**6)),
         classes=tuple(draw(st.lists(CLASSES, max_size=2))),
         budgets_yield_to=tuple(draw(st.lists(st.sampled_from(BUDGETS_YIELD_TO), unique=True))),
@@ -160,4 +160,4 @@ def test_defaults_are_left_out() -> None:
 
 
 def test_every_policy_can_be_named() -> None:
-    assert set(POLICIES) == set(SCORERS)
+    assert set(PLACEMENT_POLICIES) == set(SCORERS)

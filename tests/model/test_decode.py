@@ -14,18 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.model.trees import places
 
-from windlass.model.errors import InputError
-from windlass.model.fleet import Fleet, expand_fleet
-from windlass.model.gpu import gpu_request, node_devices
-from windlass.model.node import Node
-from windlass.model.objects import (
+from windlass.model.codec import (
     ObjectList,
-    OtherObject,
+    PartialObject,
     Unreadable,
     decode_each,
     decode_object,
     encode_object,
 )
+from windlass.model.errors import InputError
+from windlass.model.fleet import Fleet, expand_fleet
+from windlass.model.gpu import gpu_request, node_devices
+from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.priority import PriorityClass
 from windlass.model.requests import node_quantities, pod_requests
@@ -137,8 +137,8 @@ EXAMPLES = [POD, NODE, FLEET, VOLUME, CLASS, {"kind": "PodList", "items": [POD, 
         ({"kind": "PersistentVolumeClaim", "metadata": {"name": "c"}}, PersistentVolumeClaim),
         ({"kind": "Namespace", "metadata": {"name": "c"}}, Namespace),
         ({"kind": "PriorityClass", "value": 1000, "metadata": {"name": "c"}}, PriorityClass),
-        ({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "c"}}, OtherObject),
-        ({"apiVersion": "fleet.example.com/v1", "kind": "Fleet", "spec": {"x": 1}}, OtherObject),
+        ({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "c"}}, PartialObject),
+        ({"apiVersion": "fleet.example.com/v1", "kind": "Fleet", "spec": {"x": 1}}, PartialObject),
         ({"apiVersion": "v1", "kind": "List", "items": []}, ObjectList),
     ],
 )

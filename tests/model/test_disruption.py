@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from windlass.model.disruption import Budgets, Disruptions, PodDisruptionBudget, disruptions_allowed
-from windlass.model.objects import decode_object
+from windlass.model.codec import decode_object
+from windlass.model.disruption import Budgets, DisruptionTracker, PodDisruptionBudget, disruptions_allowed
 from windlass.model.pod import Pod
 from windlass.model.workload import PodSet, Workload
 
@@ -76,48 +76,52 @@ def test_who_waits_or_is_going_is_not_available() -> None:
 def test_other_namespaces_and_other_labels_are_none_of_its_business() -> None:
     there = [*pods(2), pod("far", space="other"), pod("different", app="db")]
     assert disruptions_allowed(budget(minAvailable=1), there) == 1
-    assert Budgets([budget(minAvailable=1)], there).covering(["other/far", "team/different"]) == {}
+    assert Budgets([budget(minAvailable=1)], there).count_by_budget(["other/far", "team/different"]) == {}
 
 
 def test_a_budget_without_a_selector_covers_nothing_and_an_empty_one_everything() -> None:
     there = [*pods(1), pod("different", app="db")]
-    assert Budgets([budget(selector=None, minAvailable=1)], there).covering(["team/p0"]) == {}
-    found = Budgets([budget(selector={}, minAvailable=1)], there).covering(["team/p0", "team/different"])
+    assert Budgets([budget(selector=None, minAvailable=1)], there).count_by_budget(["team/p0"]) == {}
+    found = Budgets([budget(selector={}, minAvailable=1)], there).count_by_budget(
+        ["team/p0", "team/different"]
+    )
     assert found == {0: 2}
 
 
 def workload(*names: str) -> Workload:
     keys = tuple(f"team/{name}" for name in names)
-    return Workload("team/w", "Job", (PodSet("main", len(keys), pod("template"), pods=keys),))
+    return Workload("team/w", "Job", (PodSet("main", len(keys), pod("template"), pod_keys=keys),))
 
 
 def test_every_budget_of_a_pod_has_to_allow_that_it_goes() -> None:
     both = Budgets([budget("wide", minAvailable=1), budget("tight", maxUnavailable=0)], pods(3))
-    disruptions = Disruptions(both)
-    assert not disruptions.allow(disruptions.of(workload("p0")), {})
-    wide = Disruptions(Budgets([budget("wide", minAvailable=1)], pods(3)))
-    assert wide.allow(wide.of(workload("p0", "p1")), {})
-    assert not wide.allow(wide.of(workload("p0", "p1", "p2")), {})
+    disruptions = DisruptionTracker(both)
+    assert not disruptions.allow(disruptions.count_by_budget(workload("p0")), {})
+    wide = DisruptionTracker(Budgets([budget("wide", minAvailable=1)], pods(3)))
+    assert wide.allow(wide.count_by_budget(workload("p0", "p1")), {})
+    assert not wide.allow(wide.count_by_budget(workload("p0", "p1", "p2")), {})
 
 
 def test_those_who_go_already_use_the_budget_up() -> None:
-    disruptions = Disruptions(Budgets([budget(minAvailable=1)], pods(3)))
-    disruptions.note(disruptions.of(workload("p0")))
-    assert disruptions.allow(disruptions.of(workload("p1")), {})
-    assert not disruptions.allow(disruptions.of(workload("p1")), disruptions.of(workload("p2")))
+    disruptions = DisruptionTracker(Budgets([budget(minAvailable=1)], pods(3)))
+    disruptions.record(disruptions.count_by_budget(workload("p0")))
+    assert disruptions.allow(disruptions.count_by_budget(workload("p1")), {})
+    assert not disruptions.allow(
+        disruptions.count_by_budget(workload("p1")), disruptions.count_by_budget(workload("p2"))
+    )
 
 
 def test_who_is_leaving_or_was_granted_its_eviction_takes_nothing_more() -> None:
     status = {"disruptionsAllowed": 0, "disruptedPods": {"p0": "2026-01-01T00:00:00Z"}}
     budgets = Budgets([budget(minAvailable=1, status=status)], [*pods(2), pod("going", leaving=True)])
-    assert budgets.covering(["team/p0", "team/going"]) == {}
-    assert budgets.covering(["team/p1"]) == {0: 1}
+    assert budgets.count_by_budget(["team/p0", "team/going"]) == {}
+    assert budgets.count_by_budget(["team/p1"]) == {0: 1}
 
 
 def test_extra_members_that_go_along_count() -> None:
     budgets = Budgets([budget(minAvailable=1)], pods(3))
-    disruptions = Disruptions(budgets, {"team/w": ["team/p1", "team/p2"]})
-    assert disruptions.of(workload("p0")) == {0: 3}
+    disruptions = DisruptionTracker(budgets, {"team/w": ["team/p1", "team/p2"]})
+    assert disruptions.count_by_budget(workload("p0")) == {0: 3}
 
 
 def ready(name: str, status: str = "True", phase: str = "Running") -> Pod:
@@ -171,7 +175,7 @@ def test_one_pod_goes_where_the_api_server_would_let_it(
 def may_go(budgets: list[PodDisruptionBudget], *there: Pod) -> bool:
     """Whether the first of the pods may."""
     counted = Budgets(budgets, there)
-    return Disruptions(counted).allow(counted.covering([there[0].key]), {})
+    return DisruptionTracker(counted).allow(counted.count_by_budget([there[0].key]), {})
 
 
 def test_a_budget_that_was_changed_allows_nothing_until_it_is_counted_anew() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.model.catalogue import geometry_of_model
+from windlass.model.codec import decode_object, encode_object
 from windlass.model.errors import InputError
 from windlass.model.fleet import (
     Fleet,
@@ -21,10 +21,10 @@ from windlass.model.fleet import (
     pool_devices,
 )
 from windlass.model.gpu import node_devices, node_replicas
+from windlass.model.gpu_models import mig_geometry_of_model
 from windlass.model.meta import ObjectMeta
 from windlass.model.mig import place_layout
 from windlass.model.node import Node
-from windlass.model.objects import decode_object, encode_object
 from windlass.model.requests import node_quantities
 from windlass.model.topology import CLIQUE, HOSTNAME, RACK, ZONE
 
@@ -188,7 +188,7 @@ MODELS = st.sampled_from(["H100", "A100-40", "A100-80", "A30", "H200", "B200", "
 def gpu_groups(draw: st.DrawFn, *, cut: bool) -> FleetGpus:
     model = draw(MODELS)
     count = draw(st.integers(1, 5))
-    geometry = geometry_of_model(model) if cut else None
+    geometry = mig_geometry_of_model(model) if cut else None
     mig: str | tuple[str, ...] = ""
     if geometry is not None:
         names = [profile.name for profile in geometry.profiles]

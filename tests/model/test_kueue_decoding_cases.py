@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from windlass.model.kueue import WorkloadObject, kueue_workload, queue_system
-from windlass.model.objects import Unreadable, decode_each
+from windlass.model.codec import Unreadable, decode_each
+from windlass.model.kueue import WorkloadObject, queue_system, workload_from_object
 from windlass.model.quantity import parse_quantity
 from windlass.model.workload import Workload
 
@@ -50,9 +50,9 @@ def test_every_queue_has_the_quota_that_is_written(cases_dir: Path) -> None:
             }
             read = {
                 (flavor.flavor, name): cell.nominal
-                for group in queue.groups
+                for group in queue.resource_groups
                 for flavor in group.flavors
-                for name, cell in flavor.cells.items()
+                for name, cell in flavor.quotas.items()
             }
             assert read == written
 
@@ -60,7 +60,7 @@ def test_every_queue_has_the_quota_that_is_written(cases_dir: Path) -> None:
 def test_every_workload_says_what_is_written(cases_dir: Path) -> None:
     for items, things in cases(cases_dir):
         system = queue_system(things)
-        made = [kueue_workload(thing, system) for thing in things if isinstance(thing, WorkloadObject)]
+        made = [workload_from_object(thing, system) for thing in things if isinstance(thing, WorkloadObject)]
         written = [item for item in items if item["kind"] == "Workload"]
         for item, workload in zip(written, made, strict=True):
             check(item, workload)
@@ -68,7 +68,7 @@ def test_every_workload_says_what_is_written(cases_dir: Path) -> None:
 
 def check(item: dict[str, Any], workload: Workload) -> None:
     spec = item["spec"]
-    assert workload.queue == spec["queueName"]
+    assert workload.queue_name == spec["queueName"]
     assert workload.priority == spec.get("priority", 0)
     assert [(one.name, one.count, one.min_count) for one in workload.pod_sets] == [
         (one["name"], one["count"], one.get("minCount")) for one in spec["podSets"]
@@ -76,7 +76,7 @@ def check(item: dict[str, Any], workload: Workload) -> None:
     held = item.get("status", {}).get("admission")
     assert (workload.admission is None) == (held is None)
     if workload.admission is not None and held is not None:
-        assert workload.admission.queue == held["clusterQueue"]
+        assert workload.admission.cluster_queue == held["clusterQueue"]
         for one, assigned in zip(workload.admission.assignments, held["podSetAssignments"], strict=True):
             assert one.flavors == assigned.get("flavors", {})
             usage = assigned.get("resourceUsage", {})

@@ -18,10 +18,10 @@ from tests.model.kueue_samples import (
     decoded,
 )
 
+from windlass.model.codec import decode_object, encode_object
 from windlass.model.errors import InputError
 from windlass.model.kueue import queue_system
-from windlass.model.objects import decode_object, encode_object
-from windlass.model.queue import Fungibility, PreemptionPolicy, QueueSystem, QuotaCell
+from windlass.model.queue import FlavorResourceQuota, Fungibility, PreemptionPolicy, QueueSystem
 
 GROUP = "spec/resourceGroups/0"
 QUOTA = f"{GROUP}/flavors/0/resources"
@@ -34,22 +34,22 @@ def system(*trees: Tree) -> QueueSystem:
 def test_a_cluster_queue_arrives_whole() -> None:
     queue = system(*QUEUE_OBJECTS).queues["team-a"]
     assert queue.cohort == "lab"
-    assert queue.strategy == "StrictFIFO"
+    assert queue.queueing_strategy == "StrictFIFO"
     assert queue.fungibility == Fungibility("TryNextFlavor", "MayStopSearch", "BorrowingOverPreemption")
     assert queue.preemption == PreemptionPolicy("LowerPriority", "Any", "LowerPriority", -3)
     assert queue.fair_weight_milli == 1500
     assert queue.usage_based
     assert queue.namespace_selector is not None
-    assert queue.inactive == ""
+    assert queue.inactive_reason == ""
 
 
 def test_quota_is_counted_in_base_units_and_gpus_in_thousandths() -> None:
-    [group] = system(*QUEUE_OBJECTS).queues["team-a"].groups
+    [group] = system(*QUEUE_OBJECTS).queues["team-a"].resource_groups
     [flavor] = group.flavors
     assert group.resources == ("cpu", "memory", "nvidia.com/gpu")
-    assert flavor.cells["cpu"] == QuotaCell(1500)
-    assert flavor.cells["memory"] == QuotaCell(2 << 30, None, 1 << 30)
-    assert flavor.cells["nvidia.com/gpu"] == QuotaCell(8000, 500)
+    assert flavor.quotas["cpu"] == FlavorResourceQuota(1500)
+    assert flavor.quotas["memory"] == FlavorResourceQuota(2 << 30, None, 1 << 30)
+    assert flavor.quotas["nvidia.com/gpu"] == FlavorResourceQuota(8000, 500)
 
 
 def test_the_old_names_mean_the_same() -> None:
@@ -89,7 +89,7 @@ def test_the_rest_arrives() -> None:
     assert made.workload_priority_classes == {"urgent": 900}
     assert made.priority_classes["batch"] == -5
     assert made.default_priority_class == "batch"
-    assert made.non_preempting == {"batch"}
+    assert made.non_preempting_classes == {"batch"}
     assert made.namespaces == {"eng": {"dep": "eng"}}
 
 
@@ -97,7 +97,7 @@ def test_cohorts_exist_by_being_named() -> None:
     made = system(*QUEUE_OBJECTS)
     assert made.cohorts["lab"].fair_weight_milli == 100
     assert made.cohorts["company"].parent == ""
-    assert made.cohorts["company"].groups == ()
+    assert made.cohorts["company"].resource_groups == ()
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_what_is_not_implemented_makes_the_queue_inactive_by_its_path(
     change: tuple[str, Any], words: str
 ) -> None:
     queue = system(changed(CLUSTER_QUEUE, *change), FLAVOR, TOPOLOGY).queues["team-a"]
-    assert words in queue.inactive
+    assert words in queue.inactive_reason
 
 
 def test_a_check_on_one_flavor_closes_that_flavor_only() -> None:
@@ -121,8 +121,11 @@ def test_a_check_on_one_flavor_closes_that_flavor_only() -> None:
     queue = system(changed(CLUSTER_QUEUE, "spec/admissionChecksStrategy", checks), FLAVOR, TOPOLOGY).queues[
         "team-a"
     ]
-    assert queue.inactive == ""
-    assert "spec.admissionChecksStrategy.admissionChecks[0]" in queue.groups[0].flavors[0].inactive
+    assert queue.inactive_reason == ""
+    assert (
+        "spec.admissionChecksStrategy.admissionChecks[0]"
+        in queue.resource_groups[0].flavors[0].inactive_reason
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,18 +145,18 @@ def test_a_check_on_one_flavor_closes_that_flavor_only() -> None:
     ],
 )
 def test_what_a_queue_rests_on_makes_it_inactive(trees: tuple[Tree, ...], words: str) -> None:
-    assert words in system(*trees).queues["team-a"].inactive
+    assert words in system(*trees).queues["team-a"].inactive_reason
 
 
 def test_a_field_of_a_local_queue_that_is_not_understood_makes_it_inactive() -> None:
     made = system(changed(LOCAL_QUEUE, "spec/x", 1))
-    assert [one.inactive for one in made.local_queues.values()] == ["spec.x: is not implemented"]
+    assert [one.inactive_reason for one in made.local_queues.values()] == ["spec.x: is not implemented"]
 
 
 def test_a_cycle_of_cohorts_takes_down_the_tree() -> None:
     above = changed(changed(COHORT, "metadata/name", "company"), "spec/parentName", "lab")
     made = system(CLUSTER_QUEUE, FLAVOR, TOPOLOGY, COHORT, above)
-    assert "lab > company > lab" in made.queues["team-a"].inactive
+    assert "lab > company > lab" in made.queues["team-a"].inactive_reason
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from tests.model.kueue_samples import ADMITTED, QUEUE_OBJECTS, WORKLOAD, Tree, changed, decoded
 
+from windlass.model.codec import decode_object
 from windlass.model.errors import InputError
-from windlass.model.kueue import kueue_workload, queue_system
-from windlass.model.objects import decode_object
+from windlass.model.kueue import queue_system, workload_from_object
 from windlass.model.requests import pod_requests
-from windlass.model.times import seconds_of
+from windlass.model.times import parse_timestamp
 from windlass.model.workload import TopologyRequest, Workload
 
 ASSIGNED = "status/admission/podSetAssignments/0"
@@ -19,14 +19,14 @@ ASSIGNED = "status/admission/podSetAssignments/0"
 
 def made(tree: Tree, hostnames: dict[str, str] | None = None) -> Workload:
     [wire] = decoded(tree)
-    return kueue_workload(wire, queue_system(decoded(*QUEUE_OBJECTS)), hostnames)
+    return workload_from_object(wire, queue_system(decoded(*QUEUE_OBJECTS)), hostnames)
 
 
 def test_what_waits_arrives_whole() -> None:
     workload = made(WORKLOAD)
     assert (workload.key, workload.kind, workload.uid) == ("eng/train", "Workload", "u7")
-    assert (workload.queue, workload.priority, workload.max_run_seconds) == ("main", 7, 600)
-    assert workload.created == workload.queued_at == seconds_of("2026-01-01T00:00:00Z")
+    assert (workload.queue_name, workload.priority, workload.max_run_seconds) == ("main", 7, 600)
+    assert workload.created == workload.queued_at == parse_timestamp("2026-01-01T00:00:00Z")
     assert workload.admission is None
     assert workload.hold == ""
     assert workload.owner == "Job eng/train-job"
@@ -35,15 +35,15 @@ def test_what_waits_arrives_whole() -> None:
     assert workers.topology == TopologyRequest(
         "required", "example.com/rack", "kubernetes.io/hostname", 2, group="g"
     )
-    assert pod_requests(workers.pod) == {"cpu": 2000, "nvidia.com/gpu": 4, "pods": 1}
-    assert workers.pod.metadata.namespace == "eng"
+    assert pod_requests(workers.template) == {"cpu": 2000, "nvidia.com/gpu": 4, "pods": 1}
+    assert workers.template.metadata.namespace == "eng"
 
 
 def test_what_is_admitted_holds_its_quota_and_its_places() -> None:
     workload = made(ADMITTED, {"x1-a": "node-1"})
     assert workload.admission is not None
-    assert workload.admission.queue == "team-a"
-    assert workload.admission.reserved_at == seconds_of("2026-01-01T01:00:00Z")
+    assert workload.admission.cluster_queue == "team-a"
+    assert workload.admission.reserved_at == parse_timestamp("2026-01-01T01:00:00Z")
     assert workload.started_at == workload.admission.reserved_at + 5
     [held] = workload.admission.assignments
     assert held.usage == {"cpu": 8000, "nvidia.com/gpu": 16000}
@@ -93,13 +93,13 @@ def test_a_denied_reservation_is_none() -> None:
     conditions = [condition("QuotaReserved", "False"), condition("Evicted", reason="Preempted")]
     workload = made(changed(ADMITTED, "status/conditions", conditions))
     assert workload.admission is None
-    assert not workload.evicted
+    assert not workload.evicting
 
 
 def test_an_eviction_under_way_is_seen() -> None:
-    assert not made(ADMITTED).evicted
+    assert not made(ADMITTED).evicting
     both = [*ADMITTED["status"]["conditions"], condition("Evicted", reason="Preempted")]
-    assert made(changed(ADMITTED, "status/conditions", both)).evicted
+    assert made(changed(ADMITTED, "status/conditions", both)).evicting
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_an_eviction_under_way_is_seen() -> None:
 )
 def test_only_some_evictions_cost_the_place_in_the_queue(reason: str, moved: bool) -> None:
     workload = made(changed(WORKLOAD, "status/conditions", [condition("Evicted", reason=reason)]))
-    assert (workload.queued_at == seconds_of("2026-02-01T00:00:00Z")) is moved
-    assert workload.created == seconds_of("2026-01-01T00:00:00Z")
+    assert (workload.queued_at == parse_timestamp("2026-02-01T00:00:00Z")) is moved
+    assert workload.created == parse_timestamp("2026-01-01T00:00:00Z")
 
 
 def test_what_is_finished_holds_nothing_and_wants_nothing() -> None:
@@ -182,7 +182,7 @@ def test_layers_of_slices_come_widest_first() -> None:
 def test_an_extended_request_without_a_limit_gets_one() -> None:
     container = {"name": "c", "resources": {"requests": {"example.com/gpu": "2"}}}
     [one] = made(changed(WORKLOAD, "spec/podSets/0/template/spec/containers", [container])).pod_sets
-    assert pod_requests(one.pod)["example.com/gpu"] == 2
+    assert pod_requests(one.template)["example.com/gpu"] == 2
 
 
 @pytest.mark.parametrize(

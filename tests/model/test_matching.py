@@ -10,7 +10,7 @@ from windlass.model.affinity import (
     check_node_affinity,
     matches_node_selector,
     matches_node_term,
-    matches_pod_affinity_to_node,
+    matches_required_node_affinity,
 )
 from windlass.model.errors import InputError
 from windlass.model.labels import check_selector, matches_selector
@@ -27,7 +27,13 @@ from windlass.model.pod import (
     PreferredSchedulingTerm,
     Toleration,
 )
-from windlass.model.taints import check_taints, check_tolerations, parse_integer, tolerates, untolerated
+from windlass.model.taints import (
+    check_taints,
+    check_tolerations,
+    find_untolerated_taint,
+    parse_integer,
+    tolerates,
+)
 
 
 def wants(operator: str, *values: str, key: str = "k") -> LabelSelector:
@@ -121,10 +127,10 @@ def test_a_pod_needs_both_its_selector_and_its_affinity() -> None:
         node_affinity=NodeAffinity(required_during_scheduling_ignored_during_execution=required)
     )
     pod = Pod(spec=PodSpec(node_selector={"x": "1"}, affinity=affinity))
-    assert matches_pod_affinity_to_node(pod, {"k": "a", "x": "1"}, "n")
-    assert not matches_pod_affinity_to_node(pod, {"k": "a"}, "n")
-    assert not matches_pod_affinity_to_node(pod, {"x": "1"}, "n")
-    assert matches_pod_affinity_to_node(Pod(), {}, "n")
+    assert matches_required_node_affinity(pod, {"k": "a", "x": "1"}, "n")
+    assert not matches_required_node_affinity(pod, {"k": "a"}, "n")
+    assert not matches_required_node_affinity(pod, {"x": "1"}, "n")
+    assert matches_required_node_affinity(Pod(), {}, "n")
 
 
 TAINT = Taint(key="gpu", value="yes", effect="NoSchedule")
@@ -161,9 +167,9 @@ def test_a_taint_that_is_no_number_is_not_covered_by_a_comparison() -> None:
 def test_the_first_untolerated_taint_of_the_effects_asked_for() -> None:
     soft = Taint(key="soft", effect="PreferNoSchedule")
     hard = Taint(key="hard", effect="NoExecute")
-    assert untolerated((soft, hard), ()) is hard
-    assert untolerated((soft, hard), (), ("PreferNoSchedule",)) is soft
-    assert untolerated((soft, hard), (Toleration(key="hard", operator="Exists"),)) is None
+    assert find_untolerated_taint((soft, hard), ()) is hard
+    assert find_untolerated_taint((soft, hard), (), ("PreferNoSchedule",)) is soft
+    assert find_untolerated_taint((soft, hard), (Toleration(key="hard", operator="Exists"),)) is None
 
 
 @given(st.text(alphabet="+-0123456789_ x", max_size=22))

@@ -13,9 +13,9 @@ from tests.model.kueue_samples import ADMITTED, QUEUE_OBJECTS, WORKLOAD
 from tests.model.owner_samples import GROUPS, OWNERS, RULES
 from tests.model.trees import places
 
-from windlass.cluster.workloads import group, inputs_of
+from windlass.cluster.workloads import group_workloads, grouping_inputs
+from windlass.model.codec import decode_object, encode_object
 from windlass.model.errors import InputError
-from windlass.model.objects import decode_object, encode_object
 
 EXAMPLES: tuple[dict[str, Any], ...] = (*QUEUE_OBJECTS, WORKLOAD, ADMITTED, *OWNERS, *GROUPS, *RULES)
 JUNK = st.one_of(
@@ -73,7 +73,7 @@ def test_mutated_objects_are_read_or_refused_by_name(tree: dict[str, Any]) -> No
         assert thing.object.startswith(tree["kind"])
         return
     # What was accepted can be worked with: nothing later has anything to refuse.
-    for workload in group(inputs_of([thing, *SYSTEM], now=10)).workloads:
+    for workload in group_workloads(grouping_inputs([thing, *SYSTEM], now=10)).workloads:
         assert workload.pod_sets
 
 

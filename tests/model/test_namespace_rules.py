@@ -8,11 +8,11 @@ import pytest
 from tests.model.kueue_samples import Tree, changed, decoded
 from tests.model.owner_samples import BUDGET, LIMIT_RANGE, RESOURCE_QUOTA
 
+from windlass.model.codec import decode_object
 from windlass.model.disruption import disruptions_allowed
 from windlass.model.errors import InputError
 from windlass.model.meta import ObjectMeta
-from windlass.model.namespace_rules import beyond_quota, outside_limits, quota_left
-from windlass.model.objects import decode_object
+from windlass.model.namespace_limits import exceeded_quota_message, limit_range_violation, quota_left
 from windlass.model.pod import Container, Pod, PodSpec, PodStatus, ResourceRequirements
 
 
@@ -23,8 +23,8 @@ def test_what_is_left_of_a_quota() -> None:
 
 def test_beyond_a_quota_in_the_api_servers_words() -> None:
     [quota] = decoded(RESOURCE_QUOTA)
-    assert beyond_quota(quota, {"nvidia.com/gpu": 2000, "cpu": 3500, "memory": 9}) == ""
-    message = beyond_quota(quota, {"nvidia.com/gpu": 4000})
+    assert exceeded_quota_message(quota, {"nvidia.com/gpu": 2000, "cpu": 3500, "memory": 9}) == ""
+    message = exceeded_quota_message(quota, {"nvidia.com/gpu": 4000})
     assert message == (
         "exceeded quota: train, requested: requests.nvidia.com/gpu=4, "
         "used: requests.nvidia.com/gpu=6, limited: requests.nvidia.com/gpu=8"
@@ -33,7 +33,7 @@ def test_beyond_a_quota_in_the_api_servers_words() -> None:
 
 def test_a_quota_with_scopes_is_not_judged() -> None:
     [quota] = decoded(changed(RESOURCE_QUOTA, "spec/scopes", ["BestEffort"]))
-    assert beyond_quota(quota, {"nvidia.com/gpu": 10**9}) == ""
+    assert exceeded_quota_message(quota, {"nvidia.com/gpu": 10**9}) == ""
 
 
 def pod(cpu: str, gpus: str = "1") -> Pod:
@@ -43,11 +43,11 @@ def pod(cpu: str, gpus: str = "1") -> Pod:
 
 def test_limits_of_containers_and_pods() -> None:
     ranges = decoded(LIMIT_RANGE)
-    assert outside_limits(ranges, pod("300m")) == ""
-    assert "spec.containers[0].resources.requests.cpu" in outside_limits(ranges, pod("301m"))
-    assert "maximum of 300m" in outside_limits(ranges, pod("301m"))
+    assert limit_range_violation(ranges, pod("300m")) == ""
+    assert "spec.containers[0].resources.requests.cpu" in limit_range_violation(ranges, pod("301m"))
+    assert "maximum of 300m" in limit_range_violation(ranges, pod("301m"))
     large = changed(LIMIT_RANGE, "spec/limits/1/min", {"nvidia.com/gpu": "2"})
-    assert "below the minimum of 2 a pod" in outside_limits(decoded(large), pod("1m", "1"))
+    assert "below the minimum of 2 a pod" in limit_range_violation(decoded(large), pod("1m", "1"))
 
 
 def member(name: str, node: str = "n", phase: str = "Running") -> Pod:

@@ -18,15 +18,15 @@ from tests.model.owner_samples import (
     TRAIN_JOB,
 )
 
+from windlass.model.codec import decode_object
 from windlass.model.errors import InputError
-from windlass.model.objects import decode_object
-from windlass.model.owners import Owner, owner_of, template_pod
+from windlass.model.owners import Owner, owner_from_object, template_pod
 from windlass.model.requests import pod_requests
 
 
 def made(tree: Tree) -> Owner:
     [wire] = decoded(tree)
-    return owner_of(wire)
+    return owner_from_object(wire)
 
 
 @pytest.mark.parametrize(
@@ -46,40 +46,40 @@ def made(tree: Tree) -> Owner:
 def test_sets_and_sizes(tree: Tree, kind: str, sets: list[tuple[str, int]]) -> None:
     owner = made(tree)
     assert owner.kind == kind
-    assert [(one.name, one.count) for one in owner.sets] == sets
-    for one in owner.sets:
+    assert [(one.name, one.count) for one in owner.pod_sets] == sets
+    for one in owner.pod_sets:
         assert pod_requests(template_pod(owner, one))["nvidia.com/gpu"] == 2
 
 
 def test_a_job_wants_what_is_left_of_it() -> None:
     started = {**JOB, "status": {"succeeded": 8}}
-    assert made(started).sets[0].count == 2
-    assert made(JOB).sets[0].min_count == 2
+    assert made(started).pod_sets[0].count == 2
+    assert made(JOB).pod_sets[0].min_count == 2
     assert made(JOB).deadline == 600
     assert made(JOB).suspended
 
 
 @pytest.mark.parametrize("tree", [JOB, JOB_SET], ids=["Job", "JobSet"])
 def test_jobs_start_together_where_they_are_queued(tree: Tree) -> None:
-    assert made(tree).together
-    assert not made(changed(tree, "metadata/labels", {})).together
+    assert made(tree).is_gang
+    assert not made(changed(tree, "metadata/labels", {})).is_gang
 
 
 def test_training_kinds_start_together_and_controllers_do_not() -> None:
-    assert made(PYTORCH_JOB).together
-    assert not made(DEPLOYMENT).together
+    assert made(PYTORCH_JOB).is_gang
+    assert not made(DEPLOYMENT).is_gang
 
 
 def test_elastic_training_may_start_smaller() -> None:
-    assert made(PYTORCH_JOB).minimum == 3
+    assert made(PYTORCH_JOB).min_pods == 3
     policy = changed(PYTORCH_JOB, "spec/runPolicy/schedulingPolicy", {"minAvailable": 99})
-    assert made(policy).minimum == 5
+    assert made(policy).min_pods == 5
 
 
 def test_a_leader_worker_set_makes_several_gangs() -> None:
-    assert made(LEADER_WORKER_SET).groups == 2
+    assert made(LEADER_WORKER_SET).gang_count == 2
     alike = changed(LEADER_WORKER_SET, "spec/leaderWorkerTemplate/leaderTemplate", None)
-    assert [(one.name, one.count) for one in made(alike).sets] == [("main", 3)]
+    assert [(one.name, one.count) for one in made(alike).pod_sets] == [("main", 3)]
 
 
 @pytest.mark.parametrize(

@@ -8,26 +8,26 @@ import pytest
 from tests.model.kueue_samples import Tree, changed, decoded
 from tests.model.owner_samples import COSCHEDULING, NATIVE, VOLCANO
 
+from windlass.model.codec import PartialObject, decode_object
 from windlass.model.errors import InputError
-from windlass.model.objects import OtherObject, decode_object
-from windlass.model.podgroup import PodGroup, pod_group
+from windlass.model.pod_group import PodGroup, pod_group_from_object
 from windlass.model.workload import TopologyRequest
 
 
 def made(tree: Tree) -> PodGroup:
     [wire] = decoded(tree)
-    return pod_group(wire)
+    return pod_group_from_object(wire)
 
 
 def test_coscheduling() -> None:
     group = made(COSCHEDULING)
-    assert (group.key, group.api, group.minimum) == ("eng/gang", "scheduling.x-k8s.io", 2)
+    assert (group.key, group.api_group, group.min_pods) == ("eng/gang", "scheduling.x-k8s.io", 2)
     assert group.all_or_nothing
 
 
 def test_volcano_counts_the_minimum_of_its_tasks() -> None:
     group = made(VOLCANO)
-    assert (group.api, group.minimum, group.priority_class) == (
+    assert (group.api_group, group.min_pods, group.priority_class) == (
         "scheduling.volcano.sh",
         4,
         "system-node-critical",
@@ -40,7 +40,7 @@ def test_volcano_counts_the_minimum_of_its_tasks() -> None:
 
 def test_native() -> None:
     group = made(NATIVE)
-    assert (group.api, group.minimum, group.priority) == ("scheduling.k8s.io", 3, 11)
+    assert (group.api_group, group.min_pods, group.priority) == ("scheduling.k8s.io", 3, 11)
     assert group.topology == TopologyRequest("required", "example.com/rack")
     assert group.preemption_policy == "Never"
     assert group.all_or_nothing
@@ -55,7 +55,7 @@ def test_the_mode_of_disruption_in_both_spellings(mode: Any, whole: bool) -> Non
 
 def test_a_basic_policy_is_no_gang() -> None:
     group = made(changed(NATIVE, "spec/schedulingPolicy", {"basic": {}}))
-    assert group.minimum == 1
+    assert group.min_pods == 1
 
 
 @pytest.mark.parametrize(
@@ -89,5 +89,5 @@ def test_the_wrong_field_is_named(tree: Tree, path: str, value: Any, where: str)
 
 
 def test_a_group_of_nobody_known_is_another_object() -> None:
-    assert isinstance(decode_object(changed(NATIVE, "apiVersion", "example.com/v1")), OtherObject)
-    assert isinstance(decode_object(changed(NATIVE, "apiVersion", "")), OtherObject)
+    assert isinstance(decode_object(changed(NATIVE, "apiVersion", "example.com/v1")), PartialObject)
+    assert isinstance(decode_object(changed(NATIVE, "apiVersion", "")), PartialObject)

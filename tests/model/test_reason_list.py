@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from windlass.model import reasons
-from windlass.model.reasons import NODE_REASONS, POD_REASONS, insufficient, reason_of_bit, why_insufficient
+from windlass.model.reasons import (
+    NODE_REASONS,
+    POD_REASONS,
+    insufficient_bit,
+    insufficient_reason,
+    reason_of_bit,
+)
 
 CODES = {
     "NODE_UNSCHEDULABLE SELECTOR_MISMATCH TAINT_NOT_TOLERATED HOST_PORT_CONFLICT POD_AFFINITY_CONFLICT",
@@ -26,19 +32,19 @@ def test_every_constant_has_its_entry_and_every_entry_its_constant() -> None:
 def test_the_layout_of_the_mask_is_fixed() -> None:
     assert [reason.bit for reason in NODE_REASONS] == [*range(23)]
     assert reason_of_bit(2).name == "TAINT"
-    assert why_insufficient(0) == 1 << 32
-    assert why_insufficient(31) == 1 << 63
+    assert insufficient_bit(0) == 1 << 32
+    assert insufficient_bit(31) == 1 << 63
     with pytest.raises(ValueError, match="outside"):
-        why_insufficient(32)
+        insufficient_bit(32)
 
 
 def test_entries_are_told_apart_and_complete() -> None:
     everything = [
         *NODE_REASONS,
         *POD_REASONS,
-        insufficient("cpu"),
-        insufficient("pods"),
-        insufficient("nvidia.com/gpu"),
+        insufficient_reason("cpu"),
+        insufficient_reason("pods"),
+        insufficient_reason("nvidia.com/gpu"),
     ]
     assert len({reason.name for reason in everything}) == len(everything)
     assert len({reason.kube for reason in everything}) == len(everything)
@@ -60,7 +66,7 @@ def test_entries_are_told_apart_and_complete() -> None:
     ],
 )
 def test_insufficient_resources(resource: str, words: str, code: str) -> None:
-    assert (insufficient(resource).kube, insufficient(resource).code) == (words, code)
+    assert (insufficient_reason(resource).kube, insufficient_reason(resource).code) == (words, code)
 
 
 @pytest.mark.parametrize(

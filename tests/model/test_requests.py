@@ -11,7 +11,7 @@ from windlass.model.meta import ObjectMeta
 from windlass.model.node import Node, NodeStatus
 from windlass.model.pod import Container, Pod, PodLevelResources, PodSpec, RawQuantity, ResourceRequirements
 from windlass.model.quantity import parse_quantity
-from windlass.model.requests import format_amount, is_extended, node_quantities, pod_requests
+from windlass.model.requests import format_amount, is_extended_resource, node_quantities, pod_requests
 
 Quantities = dict[str, RawQuantity]
 
@@ -153,8 +153,10 @@ def test_a_sum_beyond_63_bits_is_refused() -> None:
 
 
 def test_which_resources_are_extended() -> None:
-    assert is_extended("nvidia.com/gpu")
-    assert not any(map(is_extended, ["cpu", "hugepages-2Mi", "kubernetes.io/x", "a.kubernetes.io/x"]))
+    assert is_extended_resource("nvidia.com/gpu")
+    assert not any(
+        map(is_extended_resource, ["cpu", "hugepages-2Mi", "kubernetes.io/x", "a.kubernetes.io/x"])
+    )
 
 
 NAMES = st.sampled_from(["cpu", "memory", "ephemeral-storage", "nvidia.com/gpu"])

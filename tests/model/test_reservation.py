@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from windlass.model.codec import decode_object, encode_object
 from windlass.model.errors import InputError
-from windlass.model.objects import decode_object, encode_object
 from windlass.model.requests import pod_requests
-from windlass.model.reservation import ReservationObject, Who, reservation_of
+from windlass.model.reservation import ReservationObject, ReservationSubjects, reservation_from_object
 
 LAUNCH: dict[str, Any] = {
     "apiVersion": "windlass.dev/v1",
@@ -41,18 +41,18 @@ def _changed(**spec: Any) -> dict[str, Any]:
 
 
 def test_a_reservation_is_units_like_a_pod_for_a_time() -> None:
-    one = reservation_of(_decoded(LAUNCH))
+    one = reservation_from_object(_decoded(LAUNCH))
     assert (one.key, one.count, one.until - one.start) == ("reservation/launch", 2, 4 * 3600)
-    assert pod_requests(one.pod) == {"nvidia.com/gpu": 8, "cpu": 16_000, "pods": 1}
-    assert one.pod.spec.node_selector == {"pool": "h100"}
+    assert pod_requests(one.template) == {"nvidia.com/gpu": 8, "cpu": 16_000, "pods": 1}
+    assert one.template.spec.node_selector == {"pool": "h100"}
     assert one.topology == "windlass.dev/rack"
 
 
 def test_gpus_are_short_for_units_of_one() -> None:
     tree = _changed(gpus=16)
     del tree["spec"]["count"], tree["spec"]["resources"]
-    one = reservation_of(_decoded(tree))
-    assert (one.count, pod_requests(one.pod)["nvidia.com/gpu"]) == (16, 1)
+    one = reservation_from_object(_decoded(tree))
+    assert (one.count, pod_requests(one.template)["nvidia.com/gpu"]) == (16, 1)
 
 
 def test_what_is_written_out_reads_back_the_same() -> None:
@@ -61,12 +61,12 @@ def test_what_is_written_out_reads_back_the_same() -> None:
 
 
 def test_any_of_the_ways_to_name_the_holder_will_do() -> None:
-    who = Who(("research",), ("ops/urgent",), {"user": "ada", "team": "x"})
-    assert who.holds("research", "", {})
-    assert who.holds("ops", "urgent", {})
-    assert who.holds("other", "", {"user": "ada", "team": "x", "more": "y"})
-    assert not who.holds("other", "urgent", {"user": "ada"})
-    assert not Who(("research",)).holds("other", "", {"user": "ada"})
+    who = ReservationSubjects(("research",), ("ops/urgent",), {"user": "ada", "team": "x"})
+    assert who.matches("research", "", {})
+    assert who.matches("ops", "urgent", {})
+    assert who.matches("other", "", {"user": "ada", "team": "x", "more": "y"})
+    assert not who.matches("other", "urgent", {"user": "ada"})
+    assert not ReservationSubjects(("research",)).matches("other", "", {"user": "ada"})
 
 
 @pytest.mark.parametrize(

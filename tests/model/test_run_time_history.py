@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from windlass.model.codec import decode_object
 from windlass.model.errors import InputError
-from windlass.model.objects import decode_object
-from windlass.model.run_times import RunTimeHistoryObject, run_times_of
-from windlass.model.times import duration_of, duration_seconds
+from windlass.model.run_time_history import RunTimeHistoryObject, run_times_from_object
+from windlass.model.times import format_duration, parse_duration
 
 
 def history(**fields: Any) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def test_it_is_read() -> None:
     found = decode_object(history(periods=[week, {**week, "from": "2026-01-08T00:00:00Z"}]))
     assert isinstance(found, RunTimeHistoryObject)
     assert found.key == "research/gpu"
-    assert list(run_times_of(found).periods.values()) == [{60: 3}, {60: 3}]
+    assert list(run_times_from_object(found).periods.values()) == [{60: 3}, {60: 3}]
 
 
 @pytest.mark.parametrize(
@@ -43,5 +43,5 @@ def test_what_makes_no_sense_is_refused_by_name(periods: Any, path: str) -> None
     ("seconds", "text"), [(0, "0s"), (45, "45s"), (600, "10m"), (3840, "1h4m"), (90061, "25h1m1s")]
 )
 def test_durations_are_written_as_they_are_read(seconds: int, text: str) -> None:
-    assert duration_of(seconds) == text
-    assert duration_seconds(text) == seconds
+    assert format_duration(seconds) == text
+    assert parse_duration(text) == seconds

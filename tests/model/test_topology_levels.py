@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from windlass.model.meta import ObjectMeta
 from windlass.model.node import Node
-from windlass.model.topology import DEFAULT_TOPOLOGY_KEYS, HOSTNAME, RACK, ZONE, levels_in_use, levels_of
+from windlass.model.topology import (
+    DEFAULT_TOPOLOGY_KEYS,
+    HOSTNAME,
+    RACK,
+    ZONE,
+    levels_in_use,
+    topology_domains,
+)
 
 
 def node(name: str, **labels: str) -> Node:
@@ -13,11 +20,11 @@ def node(name: str, **labels: str) -> Node:
 
 
 def test_levels_come_widest_first_with_gaps_where_a_label_is_missing() -> None:
-    assert levels_of(node("n", zone="z", host="h"), (ZONE, RACK, HOSTNAME)) == ("z", None, "h")
+    assert topology_domains(node("n", zone="z", host="h"), (ZONE, RACK, HOSTNAME)) == ("z", None, "h")
 
 
 def test_a_node_is_its_own_domain() -> None:
-    assert levels_of(node("n"), (HOSTNAME,)) == ("n",)
+    assert topology_domains(node("n"), (HOSTNAME,)) == ("n",)
     assert DEFAULT_TOPOLOGY_KEYS[-1] == HOSTNAME
 
 

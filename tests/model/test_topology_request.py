@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from windlass.model.errors import InputError
 from windlass.model.meta import ObjectMeta
 from windlass.model.pod import Container, Pod, PodSpec, ResourceRequirements
-from windlass.model.quota import format_quota, quota_requests, quota_units
-from windlass.model.topology_request import topology_of_annotations
+from windlass.model.quota import format_quota, parse_quota, quota_requests
+from windlass.model.topology_request import topology_request_from_annotations
 from windlass.model.workload import TopologyRequest
 
 
@@ -48,7 +48,7 @@ def annotations(**values: str) -> dict[str, str]:
     ],
 )
 def test_annotations(asked: dict[str, str], request_: TopologyRequest | None) -> None:
-    assert topology_of_annotations(asked) == request_
+    assert topology_request_from_annotations(asked) == request_
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_annotations(asked: dict[str, str], request_: TopologyRequest | None) ->
 )
 def test_what_makes_no_sense_is_refused_at_its_annotation(asked: dict[str, str]) -> None:
     with pytest.raises(InputError) as caught:
-        topology_of_annotations(asked)
+        topology_request_from_annotations(asked)
     assert caught.value.path.startswith("metadata.annotations")
     assert caught.value.remedy
 
@@ -99,4 +99,4 @@ def test_a_share_counts_as_that_share(one: Pod, device_memory: int, milli: int |
 
 @given(st.sampled_from(["cpu", "nvidia.com/gpu", "memory", "example.com/x"]), st.integers(0, 10**9))
 def test_quota_goes_out_and_in(resource: str, amount: int) -> None:
-    assert quota_units(resource, format_quota(resource, amount)) == amount
+    assert parse_quota(resource, format_quota(resource, amount)) == amount

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.model.times import seconds_of
-from windlass.model.verdict import OF_ITSELF, Change, Limit, MoveOffer, ReasonCount, Relief, Verdict
+from windlass.model.times import parse_timestamp
+from windlass.model.verdict import (
+    CODES_WITH_PUBLIC_DETAIL,
+    Change,
+    Limit,
+    MoveOffer,
+    ReasonCount,
+    Relief,
+    Verdict,
+)
 
 SECRETS = ("blue/secret", "blue-node", "blue-queue", "dedicated=blue")
 FULL = Verdict(
@@ -53,7 +61,7 @@ def test_without_limits_the_owner_sees_counts_of_nodes_or_the_code_never_the_det
     assert Verdict("SOMETHING_NEW", 3, detail="blue/secret").public_message == "it waits (SOMETHING_NEW)"
 
 
-@pytest.mark.parametrize("code", sorted(OF_ITSELF))
+@pytest.mark.parametrize("code", sorted(CODES_WITH_PUBLIC_DETAIL))
 def test_what_concerns_only_its_own_objects_is_said_by_name(code: str) -> None:
     assert (
         Verdict(code, 3, detail="the claim data doesn't exist").public_message
@@ -62,7 +70,7 @@ def test_what_concerns_only_its_own_objects_is_said_by_name(code: str) -> None:
 
 
 def test_a_planned_start_takes_the_place_of_whose_end_would_help() -> None:
-    start = seconds_of("2026-01-01T01:00:00Z")
+    start = parse_timestamp("2026-01-01T01:00:00Z")
     planned = Verdict("GPU_FULL", 1, planned_start=start, ahead=1, relief=Relief(1, {}, ("a/b",), start))
     assert "once 1 running workload" not in planned.message
     assert planned.public_message.endswith(
@@ -71,7 +79,7 @@ def test_a_planned_start_takes_the_place_of_whose_end_would_help() -> None:
 
 
 def test_one_workload_that_ends_and_when() -> None:
-    relief = Relief(1, {}, (), seconds_of("2026-01-01T01:00:00Z"), "by run-time limits")
+    relief = Relief(1, {}, (), parse_timestamp("2026-01-01T01:00:00Z"), "by run-time limits")
     assert (
         relief.text
         == "it could start once 1 running workload ends, at 2026-01-01T01:00:00Z (by run-time limits)"

@@ -23,11 +23,11 @@ from windlass.cli.main import cli
 from windlass.model.errors import InputError
 from windlass.node import agent, supervisor
 from windlass.node.agent import AgentOptions
+from windlass.node.agent_parts import conflict_message, conflicting_pods, is_disabled_by_label
 from windlass.node.backend.protocol import DeviceError
 from windlass.node.backend.simulated import SimulatedBackend
-from windlass.node.owners import is_switched_off, other_owners, refusal
 from windlass.node.plugin.fake_kubelet import FakeKubelet
-from windlass.node.supervisor import AGAIN, NO_DRIVER
+from windlass.node.supervisor import NO_DRIVER, RESTARTED_VARIABLE
 from windlass.sharing.plugin_config import resolve_config
 
 GPU = "nvidia.com/gpu"
@@ -70,7 +70,7 @@ class Scene:
         self.kubelet.start()
         with (self.folder / "log").open("wb") as log:
             self.process = subprocess.Popen(self.command(*more), stderr=log)
-        until(lambda: len(self.kubelet.healthy(GPU)) == count, 60, "the plugin is up")
+        until(lambda: len(self.kubelet.healthy_devices(GPU)) == count, 60, "the plugin is up")
 
     def children(self, name: str = "") -> list[int]:
         assert self.process is not None
@@ -161,7 +161,7 @@ class TestWithoutADriver:
         with pytest.raises(DeviceError, match="Driver Not Loaded"):
             self.run(monkeypatch, tmp_path, True, 1)
 
-    @pytest.mark.parametrize("run", [agent.run_plugin, agent.run_beside])
+    @pytest.mark.parametrize("run", [agent.run_plugin, agent.run_sidecar])
     def test_a_process_that_must_have_one_says_so_by_its_exit_code(
         self,
         monkeypatch: pytest.MonkeyPatch,
@@ -222,7 +222,7 @@ class TestSupervisor:
         """It ends with 1 at first, and with the code after that."""
         program = (
             f"import os, pathlib; lives = pathlib.Path({str(tmp_path / 'lives')!r});"
-            f"again = '{AGAIN}' in os.environ; lives.open('a').write('again ' if again else 'first ');"
+            f"again = '{RESTARTED_VARIABLE}' in os.environ; lives.open('a').write('again ' if again else 'first ');"
             f"raise SystemExit({code} if again else 1)"
         )
         process = self.start(program)
@@ -245,7 +245,7 @@ class TestProcesses:
 
     def test_who_is_started_for_which_parts(self, tmp_path: Path) -> None:
         def names(*parts: str, **more: Any) -> list[str]:
-            return list(agent.commands(AgentOptions(parts=frozenset(parts), **more)))
+            return list(agent.child_commands(AgentOptions(parts=frozenset(parts), **more)))
 
         kubeconfig = tmp_path / "kubeconfig"
         kubeconfig.write_text(KUBECONFIG)
@@ -276,7 +276,7 @@ class TestLife:
         assert scene.children("plugin") == [plugin], "the plugin was not touched"
         os.kill(plugin, signal.SIGKILL)
         until(lambda: len(scene.kubelet.registrations) == 2, 30, "the plugin is back and registered")
-        until(lambda: len(scene.kubelet.healthy(GPU)) == 8)
+        until(lambda: len(scene.kubelet.healthy_devices(GPU)) == 8)
         assert scene.process is not None
         scene.process.send_signal(signal.SIGTERM)
         assert scene.process.wait(20) == 0
@@ -292,10 +292,10 @@ class TestLife:
         (plugin,) = scene.children("plugin")
         os.kill(plugin, signal.SIGKILL)
         until(lambda: len(scene.kubelet.registrations) == 2, 30, "the plugin is back")
-        until(lambda: len(scene.kubelet.healthy(GPU)) == 16, 30, "with what was in force")
+        until(lambda: len(scene.kubelet.healthy_devices(GPU)) == 16, 30, "with what was in force")
         assert scene.log.count("flags.migStrategy") >= 2
         scene.config.write_text("")
-        until(lambda: len(scene.kubelet.healthy(GPU)) == 8, 30, "and follows the file again")
+        until(lambda: len(scene.kubelet.healthy_devices(GPU)) == 8, 30, "and follows the file again")
 
     def test_a_port_that_is_taken_keeps_the_exporter_off_and_nothing_else(self, scene: Scene) -> None:
         with socket.create_server(("127.0.0.1", 0)) as owner:
@@ -349,7 +349,7 @@ class TestLife:
             "nvidia-gpu.sock: another device plugin serves nvidia.com/gpu" in line for line in refusals
         )
         assert not (other.folder / "cdi").exists()
-        assert len(scene.kubelet.healthy(GPU)) == 8
+        assert len(scene.kubelet.healthy_devices(GPU)) == 8
         assert len(scene.kubelet.registrations) == 1
 
     def test_without_their_supervisor_the_processes_end(self, scene: Scene) -> None:
@@ -370,17 +370,17 @@ class TestLife:
         subprocess.run(
             [*WINDLASS, "node", "fault", *hardware, "--xid", "79", "--lost"], check=True, timeout=60
         )
-        until(lambda: len(scene.kubelet.healthy(GPU)) == 7, 20, "it is seen")
+        until(lambda: len(scene.kubelet.healthy_devices(GPU)) == 7, 20, "it is seen")
         (plugin,) = scene.children("plugin")
         maps = Path(f"/proc/{plugin}/maps").read_text()
         assert "cygrpc" in maps
         assert "libcrypto" not in maps, "what it never uses is not loaded"
         subprocess.run([*WINDLASS, "node", "fault", *hardware, "--heal"], check=True, timeout=60)
-        until(lambda: len(scene.kubelet.healthy(GPU)) == 8, 30, "it is healed")
+        until(lambda: len(scene.kubelet.healthy_devices(GPU)) == 8, 30, "it is healed")
 
     def test_the_agent_loads_no_numpy(self, scene: Scene) -> None:
         code = (
-            "import sys, windlass.node.child, windlass.node.plugin.process, windlass.node.beside;"
+            "import sys, windlass.node.child, windlass.node.plugin.process, windlass.node.sidecar;"
             "import windlass.node.backend.simulated, windlass.node.backend.nvml;"
             "sys.exit(bool({'numpy', 'numba'} & set(sys.modules)))"
         )
@@ -465,19 +465,20 @@ class TestOwners:
         ],
     )
     def test_the_operators_pods_are_recognised(self, app: str, part: str) -> None:
-        owners = other_owners([self.pod(app)])
+        owners = conflicting_pods([self.pod(app)])
         assert owners == {part: "gpu-operator/p"}
-        assert f"nvidia.com/gpu.deploy.{app.removeprefix('nvidia-').removesuffix('-daemonset')}" in refusal(
-            part, owners[part]
+        assert (
+            f"nvidia.com/gpu.deploy.{app.removeprefix('nvidia-').removesuffix('-daemonset')}"
+            in conflict_message(part, owners[part])
         )
 
     def test_a_pod_that_has_ended_owns_nothing(self) -> None:
-        assert other_owners([self.pod("nvidia-mig-manager", "Succeeded")]) == {}
+        assert conflicting_pods([self.pod("nvidia-mig-manager", "Succeeded")]) == {}
 
     @pytest.mark.parametrize(
         ("value", "off"), [("true", False), ("", False), ("false", True), ("paused-for-mig-change", True)]
     )
     def test_deploy_labels_switch_parts(self, value: str, off: bool) -> None:
-        assert is_switched_off("plugin", {"nvidia.com/gpu.deploy.device-plugin": value}) is off
-        assert not is_switched_off("plugin", {})
-        assert is_switched_off("mig", {"nvidia.com/gpu.deploy.operands": "false"})
+        assert is_disabled_by_label("plugin", {"nvidia.com/gpu.deploy.device-plugin": value}) is off
+        assert not is_disabled_by_label("plugin", {})
+        assert is_disabled_by_label("mig", {"nvidia.com/gpu.deploy.operands": "false"})

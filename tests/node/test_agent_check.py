@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from windlass.cli.node_run import run
 from windlass.model.errors import InputError
 from windlass.node.agent import AgentOptions, listen_address
-from windlass.node.agent_check import check_options
-from windlass.node.plugin.registrar import NOWHERE, Registrar
+from windlass.node.options_validation import validate_options
+from windlass.node.plugin.registrar import NO_REGISTRATION, Registrar
 
 
 def options(folder: Path, **more: Any) -> AgentOptions:
@@ -42,14 +42,14 @@ def test_what_is_no_address(text: str) -> None:
 @pytest.mark.parametrize("interval", [float("nan"), float("inf"), 0.0, -1.0, 1e9])
 def test_what_is_no_interval(tmp_path: Path, interval: float) -> None:
     with pytest.raises(InputError, match="--interval"):
-        check_options(options(tmp_path, interval=interval))
-    check_options(options(tmp_path, interval=interval, parts=frozenset(["plugin"])))
+        validate_options(options(tmp_path, interval=interval))
+    validate_options(options(tmp_path, interval=interval, parts=frozenset(["plugin"])))
 
 
 def test_a_state_folder_that_can_not_be_made(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file")
     with pytest.raises(InputError, match="--state"):
-        check_options(options(tmp_path))
+        validate_options(options(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,14 @@ def test_a_mig_config_is_read_before_its_label_comes(tmp_path: Path, text: str, 
     file = tmp_path / "mig.yaml"
     file.write_text(text)
     with pytest.raises(InputError, match=words):
-        check_options(options(tmp_path, mig_config=file))
-    check_options(options(tmp_path, mig_config=file, parts=frozenset(["plugin"])))
+        validate_options(options(tmp_path, mig_config=file))
+    validate_options(options(tmp_path, mig_config=file, parts=frozenset(["plugin"])))
 
 
 def test_dcgm_exporters_interval_counts_milliseconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[AgentOptions] = []
     monkeypatch.setattr("windlass.cli.node_run.become_supervisor", lambda commands: None)
-    monkeypatch.setattr("windlass.cli.node_run.check_options", seen.append)
+    monkeypatch.setattr("windlass.cli.node_run.validate_options", seen.append)
     for variable, given in (("1500", []), ("1500", ["--interval", "7"]), ("", [])):
         monkeypatch.setenv("DCGM_EXPORTER_INTERVAL", variable)
         done = CliRunner().invoke(run, ["--without-api", *given], catch_exceptions=False)
@@ -84,14 +84,14 @@ def test_dcgm_exporters_interval_counts_milliseconds(tmp_path: Path, monkeypatch
 def test_an_empty_kubelet_socket_registers_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[AgentOptions] = []
     monkeypatch.setattr("windlass.cli.node_run.become_supervisor", lambda commands: None)
-    monkeypatch.setattr("windlass.cli.node_run.check_options", seen.append)
+    monkeypatch.setattr("windlass.cli.node_run.validate_options", seen.append)
     monkeypatch.delenv("KUBELET_SOCKET", raising=False)
     CliRunner().invoke(run, ["--without-api"], catch_exceptions=False)
     CliRunner().invoke(run, ["--without-api", "--kubelet-socket", "/k.sock"], catch_exceptions=False)
     CliRunner().invoke(run, ["--without-api", "--kubelet-socket="], catch_exceptions=False)
     monkeypatch.setenv("KUBELET_SOCKET", "")
     CliRunner().invoke(run, ["--without-api"], catch_exceptions=False)
-    assert [each.kubelet_socket for each in seen] == [None, Path("/k.sock"), NOWHERE, NOWHERE]
+    assert [each.kubelet_socket for each in seen] == [None, Path("/k.sock"), NO_REGISTRATION, NO_REGISTRATION]
     (tmp_path / "kubelet.sock").touch()
-    assert Registrar(tmp_path).identity() is not None
-    assert Registrar(tmp_path, NOWHERE).identity() is None
+    assert Registrar(tmp_path).kubelet_identity() is not None
+    assert Registrar(tmp_path, NO_REGISTRATION).kubelet_identity() is None

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from tests.node.machines import machine
 
+from windlass.node.host_root import HostRoot
 from windlass.node.plugin.allocate import Allocator
-from windlass.node.plugin.rpc import Refused
+from windlass.node.plugin.rpc import FailedCall
 from windlass.node.protos import deviceplugin_pb2 as dp
-from windlass.node.root import HostRoot
+from windlass.sharing.advertised_resources import PluginResource, advertised_resources
 from windlass.sharing.plugin_config import resolve_config
-from windlass.sharing.resources import Resource, resources_of
 
 MIG = "nvidia.com/mig-1g.10gb"
 
@@ -25,12 +25,12 @@ class Scene:
         self.inventory = self.backend.inventory()
         self.config = resolve_config(file)
         self.root = HostRoot(folder)
-        self.resources = {each.name: each for each in resources_of(self.inventory, self.config)}
+        self.resources = {each.name: each for each in advertised_resources(self.inventory, self.config)}
 
     def give(self, name: str = "nvidia.com/gpu", *which: int) -> dp.ContainerAllocateResponse:
-        resource: Resource = self.resources[name]
+        resource: PluginResource = self.resources[name]
         chosen = [resource.devices[at].id for at in which or (0,)]
-        return Allocator(resource, self.config, self.root, lambda: "one").container(chosen)
+        return Allocator(resource, self.config, self.root, lambda: "one").allocate_container(chosen)
 
 
 def plugin(**fields: Any) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class TestShared:
         assert {"/mps/nvidia.com/gpu/pipe", "/dev/shm"} <= {mount.container_path for mount in answer.mounts}
 
     def test_mps_refuses_two_shares(self, tmp_path: Path) -> None:
-        with pytest.raises(Refused, match="maximum request size for shared resources is 1"):
+        with pytest.raises(FailedCall, match="maximum request size for shared resources is 1"):
             Scene(tmp_path, self.MPS).give("nvidia.com/gpu", 0, 1)
 
 
@@ -167,14 +167,16 @@ class TestRequests:
         scene = Scene(tmp_path, None)
         resource = scene.resources["nvidia.com/gpu"]
         allocator = Allocator(resource, scene.config, scene.root, lambda: "one")
-        with pytest.raises(Refused, match="unknown device: GPU-nowhere"):
-            allocator.container([resource.devices[1].id, "GPU-nowhere"])
+        with pytest.raises(FailedCall, match="unknown device: GPU-nowhere"):
+            allocator.allocate_container([resource.devices[1].id, "GPU-nowhere"])
 
     def test_a_whole_gpu_is_no_replica_of_itself(self, tmp_path: Path) -> None:
         scene = Scene(tmp_path, self.shared("timeSlicing"))
         resource = scene.resources["nvidia.com/gpu"]
-        with pytest.raises(Refused, match="unknown device"):
-            Allocator(resource, scene.config, scene.root, lambda: "one").container([resource.devices[0].uuid])
+        with pytest.raises(FailedCall, match="unknown device"):
+            Allocator(resource, scene.config, scene.root, lambda: "one").allocate_container(
+                [resource.devices[0].uuid]
+            )
 
     @pytest.mark.parametrize("way", ["timeSlicing", "mps"])
     def test_two_shares_of_two_gpus_where_nothing_forbids_them(self, tmp_path: Path, way: str) -> None:
@@ -190,7 +192,7 @@ class TestRequests:
             'invalid allocation request for "nvidia.com/gpu": invalid request: '
             "maximum request size for shared resources is 1; found 2"
         )
-        with pytest.raises(Refused, match=re.escape(words)):
+        with pytest.raises(FailedCall, match=re.escape(words)):
             scene.give("nvidia.com/gpu", 1, 2)
 
 
@@ -215,7 +217,7 @@ class TestWhatTheOriginalsTestsExpect:
         scene = Scene(tmp_path, {"flags": {**switches, "plugin": strategy}})
         resource = scene.resources["nvidia.com/gpu"]
         ids = [device.id for device in resource.devices[:count]]
-        answer = Allocator(resource, scene.config, scene.root, lambda: "uuid").container(ids)
+        answer = Allocator(resource, scene.config, scene.root, lambda: "uuid").allocate_container(ids)
         expected = ",".join(f"k8s.device-plugin.nvidia.com/{name}" for name in names)
         key = "cdi.k8s.io/nvidia-device-plugin_uuid"
         assert dict(answer.annotations) == ({key: expected} if names else {})

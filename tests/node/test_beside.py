@@ -13,19 +13,19 @@ import pytest
 from tests.node.machines import machine, until
 
 from windlass.model.errors import ClusterUnreachable
-from windlass.node import beside, held_back
+from windlass.node import device_cordon, sidecar
 from windlass.node.backend.protocol import DeviceError
-from windlass.node.beside import Beside, BesideOptions, BesideParts
 from windlass.node.config_source import ConfigSource
+from windlass.node.exporter.collection_context import DeviceHolder
 from windlass.node.exporter.counters import default_counters
+from windlass.node.exporter.exporter import Exporter
 from windlass.node.exporter.metrics_server import MetricsServer
-from windlass.node.exporter.server import Exporter
-from windlass.node.exporter.view import Holder
-from windlass.node.health import Change
-from windlass.node.journal import Journal, write_journal
+from windlass.node.health import HealthChange
+from windlass.node.health_journal import HealthJournal, write_journal
+from windlass.node.host_root import HostRoot
 from windlass.node.labels.sinks import FileSink
-from windlass.node.root import HostRoot
-from windlass.node.wishes import WishFile
+from windlass.node.preferred_devices import PreferredDevicesFile
+from windlass.node.sidecar import Sidecar, SidecarOptions, SidecarParts
 
 PLUGIN_OFF = "nvidia.com/gpu.deploy.device-plugin"
 
@@ -81,13 +81,13 @@ class Given:
     """PodResources without a kubelet."""
 
     def __init__(self) -> None:
-        self.held: dict[str, list[Holder]] = {}
+        self.held: dict[str, list[DeviceHolder]] = {}
         self.is_silent = False
 
-    def holders(self, uids: object = None) -> dict[str, list[Holder]]:
+    def holders(self, uids: object = None) -> dict[str, list[DeviceHolder]]:
         return {} if self.is_silent else self.held
 
-    def sure_holders(self, uids: object = None) -> dict[str, list[Holder]]:
+    def sure_holders(self, uids: object = None) -> dict[str, list[DeviceHolder]]:
         if self.is_silent:
             raise DeviceError("kubelet.sock didn't answer: timed out")
         return self.held
@@ -103,7 +103,7 @@ class CountingSink(FileSink):
         if self.refusals:
             self.refusals -= 1
             raise ClusterUnreachable("not now")
-        super().put(labels)
+        super().write_labels(labels)
         self.puts.append(dict(labels))
 
 
@@ -118,18 +118,18 @@ class Scene:
         root = HostRoot(folder / "machine")
         self.exporter = Exporter(self.backend, default_counters(), hostname="n1", root=root)
         self.metrics = MetricsServer(self.exporter, "127.0.0.1", 0)
-        self.beside = Beside(
+        self.beside = Sidecar(
             self.backend,
             root,
             ConfigSource(None, {}, {"--sleep-interval": "1s", **flags}),
-            BesideOptions(
+            SidecarOptions(
                 parts=frozenset(["plugin", "exporter", "labels", "mig"]),
                 interval=0.05,
                 report_seconds=0.05,
                 state=folder / "state",
                 config_label=config_label,
             ),
-            BesideParts(
+            SidecarParts(
                 api=api,  # type: ignore[arg-type]
                 pods=self.given,  # type: ignore[arg-type]
                 exporter=self.exporter,
@@ -148,7 +148,7 @@ class Scene:
 
 @pytest.fixture(autouse=True)
 def no_plugin_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_back, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(device_cordon, "ACKNOWLEDGE_TIMEOUT_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -186,13 +186,13 @@ def pod(name: str, app: str = "", **annotations: str) -> dict[str, Any]:
 
 def test_labels_of_the_node_switch_parts_off_and_on(scenes: list[Scene], tmp_path: Path) -> None:
     scene = started(scenes, tmp_path)
-    until(lambda: scene.exporter.page, what="the exporter works")
+    until(lambda: scene.exporter.metrics_text, what="the exporter works")
     scene.api.label(
         **{"nvidia.com__gpu.deploy.device-plugin": "false", "nvidia.com__gpu.deploy.dcgm-exporter": "false"}
     )
-    until(lambda: scene.switch.exists() and not scene.exporter.page, what="both are off")
+    until(lambda: scene.switch.exists() and not scene.exporter.metrics_text, what="both are off")
     scene.api.label(**{"nvidia.com__gpu.deploy.device-plugin": "true"})
-    until(lambda: not scene.switch.exists() and scene.exporter.page, what="both are on again")
+    until(lambda: not scene.switch.exists() and scene.exporter.metrics_text, what="both are on again")
 
 
 def test_another_owner_keeps_a_part_off_and_is_named(scenes: list[Scene], tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def mig_states(scene: Scene) -> list[str]:
 def test_nothing_is_cut_while_the_kubelet_cant_say_who_holds_what(
     scenes: list[Scene], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beside, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(sidecar, "RETRY_SECONDS", 0.05)
     scene = started(scenes, tmp_path)
     scene.given.is_silent = True
     scene.api.label(**{"nvidia.com__mig.config": "all-1g.10gb"})
@@ -246,8 +246,8 @@ def test_health_becomes_events_and_annotations(scenes: list[Scene], tmp_path: Pa
     scene = started(scenes, tmp_path)
     uuid = scene.backend.inventory().gpus[3].uuid
     until(lambda: scene.api.patches, what="the node is described")
-    journal = Journal(unhealthy={uuid: "Xid 48"})
-    journal.add(Change(uuid=uuid, healthy=False, reason="Xid 48", action="drain the GPU and reset it"))
+    journal = HealthJournal(unhealthy={uuid: "Xid 48"})
+    journal.add(HealthChange(uuid=uuid, healthy=False, reason="Xid 48", action="drain the GPU and reset it"))
     write_journal(tmp_path / "state/health.json", journal)
     until(lambda: scene.api.events, what="an event")
     assert scene.api.events == [f"GPUUnhealthy: {uuid}: Xid 48: drain the GPU and reset it"]
@@ -262,11 +262,14 @@ def test_health_becomes_events_and_annotations(scenes: list[Scene], tmp_path: Pa
 
 def test_wishes_are_left_for_the_plugin_and_gifts_written_back(scenes: list[Scene], tmp_path: Path) -> None:
     scene = started(scenes, tmp_path, [pod("waits", devices="4,5"), pod("has")])
-    wish = WishFile(tmp_path / "state/wishes.json")
+    wish = PreferredDevicesFile(tmp_path / "state/wishes.json")
     until(lambda: wish("nvidia.com/gpu", 2) == (4, 5), what="the wish is known")
     assert wish("nvidia.com/gpu", 1) == ()
     uuids = [gpu.uuid for gpu in scene.backend.inventory().gpus]
-    scene.given.held = {uuids[1]: [Holder("has", "team", "main")], uuids[6]: [Holder("has", "team", "main")]}
+    scene.given.held = {
+        uuids[1]: [DeviceHolder("has", "team", "main")],
+        uuids[6]: [DeviceHolder("has", "team", "main")],
+    }
     until(lambda: scene.api.given == {"has": "1,6"}, what="what was given is written back")
 
 
@@ -294,7 +297,7 @@ def test_labels_come_again_and_the_timestamp_stays(scenes: list[Scene], tmp_path
 def test_labels_can_be_written_just_once(
     scenes: list[Scene], tmp_path: Path, flags: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beside, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(sidecar, "RETRY_SECONDS", 0.05)
     scene = Scene(tmp_path, FakeApi(), **flags)
     scene.sink.refusals = 2
     scenes.append(scene)

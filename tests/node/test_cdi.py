@@ -11,7 +11,7 @@ from tests.node.machines import machine
 
 from windlass.model.errors import InputError
 from windlass.node.cdi import CdiSpec, check_spec, make_spec, read_spec, write_spec
-from windlass.node.root import HostRoot
+from windlass.node.host_root import HostRoot
 
 KIND = "k8s.device-plugin.nvidia.com/gpu"
 STRINGS = {"type": "array", "items": {"type": "string"}}

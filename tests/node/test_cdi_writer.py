@@ -10,14 +10,14 @@ from tests.node.machines import machine
 
 from windlass.model.errors import InputError
 from windlass.node.cdi import CdiSpec, read_spec
-from windlass.node.cdi_extras import present_channels
+from windlass.node.cdi_extras import present_imex_channels
 from windlass.node.cdi_writer import CDI_VENDOR, CdiWriter
+from windlass.node.host_root import HostRoot
 from windlass.node.plugin.allocate import Allocator
 from windlass.node.plugin.manager import PluginManager
-from windlass.node.plugin.rpc import Refused
-from windlass.node.root import HostRoot
+from windlass.node.plugin.rpc import FailedCall
+from windlass.sharing.advertised_resources import advertised_resources
 from windlass.sharing.plugin_config import PluginConfig, resolve_config
-from windlass.sharing.resources import resources_of
 
 CHANNEL = "dev/nvidia-caps-imex-channels/channel0"
 
@@ -42,7 +42,7 @@ class Scene:
         return file
 
     def follow(self, settings: PluginConfig) -> None:
-        self.writer.follow(self.backend.inventory(), settings)
+        self.writer.sync(self.backend.inventory(), settings)
 
     def spec(self, kind: str) -> CdiSpec:
         return read_spec((self.folder / f"cdi/{CDI_VENDOR}-{kind}.json").read_bytes())
@@ -98,8 +98,10 @@ class TestKinds:
             imex={"channelIDs": [0], "required": True},
         )
         scene.follow(settings)
-        (resource,) = resources_of(scene.backend.inventory(), settings)
-        answer = Allocator(resource, settings, scene.root, lambda: "x").container([resource.devices[1].id])
+        (resource,) = advertised_resources(scene.backend.inventory(), settings)
+        answer = Allocator(resource, settings, scene.root, lambda: "x").allocate_container(
+            [resource.devices[1].id]
+        )
         known = {
             f"{spec.kind}={device.name}"
             for spec in map(scene.spec, scene.written())
@@ -131,27 +133,33 @@ class TestKinds:
 class TestChannels:
     def test_one_that_is_not_there_is_passed_over_unless_it_is_required(self, scene: Scene) -> None:
         wanted = config(imex={"channelIDs": [0]})
-        assert present_channels(wanted, scene.root) == ()
+        assert present_imex_channels(wanted, scene.root) == ()
         scene.add(f"/{CHANNEL}", "no device node")
-        assert present_channels(wanted, scene.root) == ()
+        assert present_imex_channels(wanted, scene.root) == ()
         with pytest.raises(InputError, match="channel0"):
-            present_channels(config(imex={"channelIDs": [0], "required": True}), scene.root)
+            present_imex_channels(config(imex={"channelIDs": [0], "required": True}), scene.root)
         scene.add(f"/{CHANNEL}")
-        assert present_channels(wanted, scene.root) == (0,)
+        assert present_imex_channels(wanted, scene.root) == (0,)
 
     def test_a_node_without_a_required_channel_offers_nothing_until_it_is_there(self, scene: Scene) -> None:
         settings = config(imex={"channelIDs": [0], "required": True})
         log: list[str] = []
         manager = PluginManager(scene.folder / "plugins", scene.root, log.append)
         found = scene.backend.inventory()
-        assert manager.plan(found, settings) == manager.plan(found, settings) == ()
+        assert (
+            manager.advertised_resources(found, settings)
+            == manager.advertised_resources(found, settings)
+            == ()
+        )
         assert len(log) == 1
         assert "imex.required" in log[0]
         channel = scene.add(f"/{CHANNEL}")
-        (resource,) = manager.plan(found, settings)
+        (resource,) = manager.advertised_resources(found, settings)
         channel.unlink()
-        with pytest.raises(Refused, match="channel0"):
-            Allocator(resource, settings, scene.root, lambda: "x").container([resource.devices[0].id])
+        with pytest.raises(FailedCall, match="channel0"):
+            Allocator(resource, settings, scene.root, lambda: "x").allocate_container(
+                [resource.devices[0].id]
+            )
 
 
 class TestHooks:

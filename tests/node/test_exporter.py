@@ -19,28 +19,33 @@ from windlass.model.errors import InputError
 from windlass.node.backend import nvml_reading
 from windlass.node.backend.protocol import Fault
 from windlass.node.backend.simulated import SimulatedBackend
-from windlass.node.exporter.collect import collect
+from windlass.node.exporter.collect import collect_families
+from windlass.node.exporter.collection_context import CollectionContext, DeviceHolder
 from windlass.node.exporter.counters import Counter, default_counters, read_counters
 from windlass.node.exporter.counters_file import CountersFile
-from windlass.node.exporter.fields import DESCRIBED, READ, SAME_AS
-from windlass.node.exporter.made_here import MADE_HERE
+from windlass.node.exporter.derived_metrics import DERIVED_METRICS
+from windlass.node.exporter.exporter import Exporter
+from windlass.node.exporter.fields import DESCRIPTION_FIELDS, FIELD_ALIASES, READING_FIELDS
 from windlass.node.exporter.metrics_server import MetricsServer
-from windlass.node.exporter.pods import PodResources, holders_of
-from windlass.node.exporter.server import Exporter
-from windlass.node.exporter.text import Family, Sample, write_text
-from windlass.node.exporter.view import Holder, View
-from windlass.node.journal import Journal, write_journal
-from windlass.node.plugin.rpc import lister_handler
+from windlass.node.exporter.pod_resources import PodResources, holders_from_response
+from windlass.node.exporter.prometheus_text import Family, Sample, write_text
+from windlass.node.health_journal import HealthJournal, write_journal
+from windlass.node.host_root import HostRoot
+from windlass.node.plugin.rpc import pod_resources_handler
 from windlass.node.protos import podresources_pb2 as pr
-from windlass.node.root import HostRoot
 
 ECC = [f"DCGM_FI_DEV_ECC_{word}_{span}_TOTAL" for word in ("SBE", "DBE") for span in ("VOL", "AGG")]
 SENTINELS = (0x7FFFFFF0, 0x7FFFFFFFFFFFFFF0, 140737488355328.0)
 
 
-def samples(backend: SimulatedBackend, view: View | None = None, extra: str = "") -> dict[str, list[Sample]]:
+def samples(
+    backend: SimulatedBackend, view: CollectionContext | None = None, extra: str = ""
+) -> dict[str, list[Sample]]:
     counters = (*default_counters(), *read_counters(extra)[0])
-    return {family.name: list(family.samples) for family in collect(backend, counters, view or View())}
+    return {
+        family.name: list(family.samples)
+        for family in collect_families(backend, counters, view or CollectionContext())
+    }
 
 
 class TestNames:
@@ -50,7 +55,7 @@ class TestNames:
         assert sum(counter.type == "label" for counter in counters) == 1
 
     def test_labels_keep_their_names_and_order(self) -> None:
-        sample = samples(machine(count=1), View(hostname="n1"))["DCGM_FI_DEV_GPU_TEMP"][0]
+        sample = samples(machine(count=1), CollectionContext(hostname="n1"))["DCGM_FI_DEV_GPU_TEMP"][0]
         assert list(sample.labels) == [
             "gpu",
             "UUID",
@@ -91,7 +96,7 @@ class TestNames:
     def test_xids(self) -> None:
         backend = machine(count=2)
         uuid = backend.inventory().gpus[1].uuid
-        view = View(last_faults={uuid: Fault(uuid=uuid, xid=31)}, recent_xids={(uuid, 31): 3})
+        view = CollectionContext(last_faults={uuid: Fault(uuid=uuid, xid=31)}, recent_xids={(uuid, 31): 3})
         found = samples(backend, view, "DCGM_EXP_XID_ERRORS_COUNT, gauge, Count of Xids.")
         assert [each.value for each in found["DCGM_FI_DEV_XID_ERRORS"]] == [0, 31]
         none, counted = found["DCGM_EXP_XID_ERRORS_COUNT"]
@@ -102,7 +107,7 @@ class TestNames:
     def test_throttle_reasons_by_name(self) -> None:
         backend = machine(count=1)
         uuid = backend.inventory().gpus[0].uuid
-        view = View(recent_clock_events={(uuid, 0x4): 2, (uuid, 0x40): 1, ("GPU-other", 0x8): 5})
+        view = CollectionContext(recent_clock_events={(uuid, 0x4): 2, (uuid, 0x40): 1, ("GPU-other", 0x8): 5})
         found = samples(backend, view, "DCGM_EXP_CLOCK_EVENTS_COUNT, gauge, Clock events.")
         counted = found["DCGM_EXP_CLOCK_EVENTS_COUNT"]
         assert {each.labels["clock_event"]: each.value for each in counted} == {
@@ -113,8 +118,8 @@ class TestNames:
 
 ALL_OF_THEM = "".join(
     [
-        *(f"{name}, gauge, Help.\n" for name in sorted((*READ, *MADE_HERE, *SAME_AS))),
-        *(f"{name}, label, Help.\n" for name in sorted(DESCRIBED)),
+        *(f"{name}, gauge, Help.\n" for name in sorted((*READING_FIELDS, *DERIVED_METRICS, *FIELD_ALIASES))),
+        *(f"{name}, label, Help.\n" for name in sorted(DESCRIPTION_FIELDS)),
     ]
 )
 
@@ -126,16 +131,18 @@ class TestEveryName:
         backend.inject(0, is_licensed=True)
         counters, left_out = read_counters(ALL_OF_THEM)
         assert not left_out
-        found = {family.name: family for family in collect(backend, counters, View())}
-        assert set(found) == {*READ, *MADE_HERE, *SAME_AS}
+        found = {family.name: family for family in collect_families(backend, counters, CollectionContext())}
+        assert set(found) == {*READING_FIELDS, *DERIVED_METRICS, *FIELD_ALIASES}
         assert [name for name, family in found.items() if not family.samples] == []
 
     def test_so_are_the_labels(self) -> None:
         counters, _ = read_counters(ALL_OF_THEM)
         (family,) = (
-            each for each in collect(machine(count=1), counters, View()) if each.name.endswith("GPU_TEMP")
+            each
+            for each in collect_families(machine(count=1), counters, CollectionContext())
+            if each.name.endswith("GPU_TEMP")
         )
-        assert family.samples[0].labels.keys() >= DESCRIBED
+        assert family.samples[0].labels.keys() >= DESCRIPTION_FIELDS
         assert family.samples[0].labels["DCGM_FI_DEV_SERIAL"] == "1650024000000"
 
     def test_nvml_has_a_source_for_every_number(self) -> None:
@@ -151,17 +158,19 @@ class TestEveryName:
             "DCGM_FI_DEV_NAME",
             "DCGM_FI_DEV_UUID",
         }
-        assert [name for name in sorted({*READ, *DESCRIBED} - by_itself) if name not in text] == []
+        assert [
+            name for name in sorted({*READING_FIELDS, *DESCRIPTION_FIELDS} - by_itself) if name not in text
+        ] == []
 
     def test_a_label_that_nobody_asked_for_costs_nothing(self) -> None:
         class Deaf:
             def __init__(self, backend: SimulatedBackend) -> None:
                 self.inventory, self.reading = backend.inventory, backend.reading
 
-        assert collect(Deaf(machine(count=1)), default_counters(), View())  # type: ignore[arg-type]
+        assert collect_families(Deaf(machine(count=1)), default_counters(), CollectionContext())  # type: ignore[arg-type]
 
     def test_the_node_can_be_called_as_in_newer_versions(self) -> None:
-        view = View(hostname="n1", hostname_label="hostname")
+        view = CollectionContext(hostname="n1", hostname_label="hostname")
         labels = samples(machine(count=1), view)["DCGM_FI_DEV_GPU_TEMP"][0].labels
         assert (labels.get("hostname"), "Hostname" in labels) == ("n1", False)
 
@@ -226,33 +235,33 @@ class TestPods:
         ],
     )
     def test_every_kind_of_resource_joins(self, resource: str, device: str, behind: str) -> None:
-        found = holders_of(self.answer(("p", resource, [device])), {})
-        assert found == {behind: [Holder("p", "team", "main")]}
+        found = holders_from_response(self.answer(("p", resource, [device])), {})
+        assert found == {behind: [DeviceHolder("p", "team", "main")]}
 
     def test_other_peoples_devices_do_not(self) -> None:
-        assert holders_of(self.answer(("p", "intel.com/nic", ["GPU-1"])), {}) == {}
+        assert holders_from_response(self.answer(("p", "intel.com/nic", ["GPU-1"])), {}) == {}
 
     def test_over_the_kubelets_socket(self, tmp_path: Path) -> None:
         answer = self.answer(("p", "nvidia.com/gpu", ["GPU-1"]))
         server = grpc.server(ThreadPoolExecutor(2))
-        server.add_generic_rpc_handlers((lister_handler(lambda: answer),))
+        server.add_generic_rpc_handlers((pod_resources_handler(lambda: answer),))
         server.add_insecure_port(f"unix:{tmp_path / 'kubelet.sock'}")
         server.start()
         asked = PodResources(tmp_path / "kubelet.sock")
-        assert asked.holders({("team", "p"): "u"}) == {"GPU-1": [Holder("p", "team", "main", "u")]}
+        assert asked.holders({("team", "p"): "u"}) == {"GPU-1": [DeviceHolder("p", "team", "main", "u")]}
         server.stop(0).wait()
         assert asked.holders() == {}, "no kubelet, no join, no failure"
 
 
 def test_what_is_wrong_is_told_with_what_to_do(tmp_path: Path) -> None:
-    journal = Journal(unhealthy={"GPU-1": "Xid 79"}, actions={"GPU-1": "reboot the node"})
+    journal = HealthJournal(unhealthy={"GPU-1": "Xid 79"}, actions={"GPU-1": "reboot the node"})
     write_journal(tmp_path / "health.json", journal)
     exporter = Exporter(
         machine(count=1), (), hostname="n", root=HostRoot(tmp_path), journal=tmp_path / "health.json"
     )
-    exporter.make_page()
+    exporter.collect()
     line = 'windlass_device_unhealthy{UUID="GPU-1",reason="Xid 79",action="reboot the node"} 1'
-    assert line in exporter.page.decode().splitlines()
+    assert line in exporter.metrics_text.decode().splitlines()
 
 
 class TestFollowingTheCountersFile:
@@ -263,12 +272,18 @@ class TestFollowingTheCountersFile:
         file = tmp_path / "counters.csv"
         file.write_text(self.TEMPERATURE)
         counters = CountersFile(file, log.append)
-        return file, Exporter(machine(count=1), counters.follow, hostname="n", root=HostRoot(tmp_path)), log
+        return (
+            file,
+            Exporter(machine(count=1), counters.reload_if_changed, hostname="n", root=HostRoot(tmp_path)),
+            log,
+        )
 
     def metrics(self, exporter: Exporter) -> set[str]:
-        exporter.make_page()
+        exporter.collect()
         return {
-            line.split()[2] for line in exporter.page.decode().splitlines() if line.startswith("# TYPE DCGM")
+            line.split()[2]
+            for line in exporter.metrics_text.decode().splitlines()
+            if line.startswith("# TYPE DCGM")
         }
 
     def test_a_change_is_followed(self, tmp_path: Path) -> None:
@@ -294,9 +309,9 @@ class TestFollowingTheCountersFile:
     def test_a_name_that_stands_there_twice_is_one_metric(self, tmp_path: Path) -> None:
         file, exporter, _ = self.exporter(tmp_path)
         file.write_text(self.TEMPERATURE + self.POWER + self.TEMPERATURE)
-        exporter.make_page()
-        assert exporter.page.count(b"# TYPE DCGM_FI_DEV_GPU_TEMP") == 1
-        assert exporter.page.count(b"\nDCGM_FI_DEV_GPU_TEMP{") == 1
+        exporter.collect()
+        assert exporter.metrics_text.count(b"# TYPE DCGM_FI_DEV_GPU_TEMP") == 1
+        assert exporter.metrics_text.count(b"\nDCGM_FI_DEV_GPU_TEMP{") == 1
 
 
 @st.composite
@@ -363,7 +378,7 @@ class TestServer:
         self, scene: tuple[Counting, Exporter, MetricsServer]
     ) -> None:
         backend, exporter, server = scene
-        exporter.make_page()
+        exporter.collect()
         asked = backend.asked
         pages = {fetch(server) for _ in range(20)}
         assert len(pages) == 1

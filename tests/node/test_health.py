@@ -7,9 +7,9 @@ from tests.sharing.gpus import gpu, inventory
 
 from windlass.node.backend import protocol
 from windlass.node.backend.protocol import Fault
-from windlass.node.health import HealthBook
-from windlass.node.health_rules import Rules, rules_from
-from windlass.node.xid import Action, xid
+from windlass.node.health import HealthTracker
+from windlass.node.health_rules import HealthRules, health_rules_from_environment
+from windlass.node.xid import Action, lookup_xid
 
 PLAIN = gpu("H100")
 CUT = gpu("H100", cuts=[("1g.10gb", 0), ("1g.10gb", 1)])
@@ -28,22 +28,22 @@ def clock() -> Clock:
     return Clock()
 
 
-def book(clock: Clock, **rules: object) -> HealthBook:
-    return HealthBook(Rules(**rules), clock)  # type: ignore[arg-type]
+def book(clock: Clock, **rules: object) -> HealthTracker:
+    return HealthTracker(HealthRules(**rules), clock)  # type: ignore[arg-type]
 
 
 class TestXids:
     @pytest.mark.parametrize("code", [13, 31, 43, 45, 63, 68, 92, 94, 154])
     def test_an_applications_own_or_settled_matter_is_not_fatal(self, code: int) -> None:
-        assert not xid(code).is_fatal
+        assert not lookup_xid(code).is_fatal
 
     @pytest.mark.parametrize("code", [48, 62, 64, 74, 79, 95, 109, 119, 140, 145, 151])
     def test_what_needs_a_reset_a_reboot_or_support_is(self, code: int) -> None:
-        assert xid(code).is_fatal
+        assert lookup_xid(code).is_fatal
 
     def test_a_code_that_nobody_wrote_down_is_serious(self) -> None:
-        assert xid(999).action is Action.CONTACT_SUPPORT
-        assert xid(999).is_fatal
+        assert lookup_xid(999).action is Action.CONTACT_SUPPORT
+        assert lookup_xid(999).is_fatal
 
     def test_a_gpu_wide_fault_counts_for_the_gpu(self, clock: Clock) -> None:
         health = book(clock)
@@ -55,7 +55,7 @@ class TestXids:
         assert health.actions() == {}
         for code in (79, 95, 48):
             health.on_faults([Fault(uuid=PLAIN.uuid, xid=code)], inventory(PLAIN))
-        wanted = dict.fromkeys(xid(code).action.value for code in (79, 95, 48))
+        wanted = dict.fromkeys(lookup_xid(code).action.value for code in (79, 95, 48))
         assert health.actions() == {PLAIN.uuid: "; ".join(wanted)}
         assert set(health.actions()) == set(health.unhealthy())
 
@@ -72,14 +72,14 @@ class TestXids:
     def test_the_change_says_reason_and_action(self, clock: Clock) -> None:
         health = book(clock)
         health.on_faults([Fault(uuid=PLAIN.uuid, xid=48)], inventory(PLAIN))
-        (change,) = health.changes()
+        (change,) = health.drain_changes()
         assert not change.healthy
         assert "Xid 48: double-bit ECC error" in change.reason
         assert "reset" in change.action
-        assert health.changes() == ()
+        assert health.drain_changes() == ()
 
     def test_the_originals_variables_are_obeyed(self, clock: Clock) -> None:
-        health = HealthBook(rules_from({"DP_DISABLE_HEALTHCHECKS": "48, 79"}), clock)
+        health = HealthTracker(health_rules_from_environment({"DP_DISABLE_HEALTHCHECKS": "48, 79"}), clock)
         health.on_faults([Fault(uuid=PLAIN.uuid, xid=48)], inventory(PLAIN))
         assert not health.unhealthy()
 
@@ -150,22 +150,22 @@ class TestRecovery:
     def test_after_quiet_time_and_a_passed_validation(self, clock: Clock) -> None:
         health = book(clock, quiet_seconds=30)
         health.on_faults([Fault(uuid=PLAIN.uuid, xid=48)], inventory(PLAIN))
-        assert not health.wants_validation(PLAIN)
+        assert not health.is_ready_for_validation(PLAIN)
         clock.now += 31
-        assert health.wants_validation(PLAIN)
+        assert health.is_ready_for_validation(PLAIN)
         health.on_validated(PLAIN, ["computation: wrong"])
         assert "computation: wrong" in health.unhealthy()[PLAIN.uuid]
         health.on_validated(PLAIN, [])
         assert not health.unhealthy()
-        assert health.changes()[-1].healthy
+        assert health.drain_changes()[-1].healthy
 
     def test_not_while_the_driver_asks_for_a_reset(self, clock: Clock) -> None:
         health = book(clock, quiet_seconds=0)
         health.on_faults([Fault(uuid=PLAIN.uuid, xid=48)], inventory(PLAIN))
         health.on_reading(PLAIN, {protocol.RECOVERY_ACTION: 1})
-        assert not health.wants_validation(PLAIN)
+        assert not health.is_ready_for_validation(PLAIN)
         health.on_reading(PLAIN, {protocol.RECOVERY_ACTION: 0})
-        assert health.wants_validation(PLAIN)
+        assert health.is_ready_for_validation(PLAIN)
 
     def test_a_lost_gpu_that_is_back_is_validated_first(self, clock: Clock) -> None:
         health = book(clock, quiet_seconds=0)
@@ -173,7 +173,7 @@ class TestRecovery:
         assert "lost" in health.unhealthy()[PLAIN.uuid]
         health.on_inventory(inventory(PLAIN))
         assert "not validated" in health.unhealthy()[PLAIN.uuid]
-        assert health.wants_validation(PLAIN)
+        assert health.is_ready_for_validation(PLAIN)
 
     def test_an_instance_that_is_gone_is_forgotten(self, clock: Clock) -> None:
         health = book(clock)

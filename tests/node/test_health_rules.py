@@ -7,9 +7,9 @@ from tests.sharing.gpus import gpu, inventory
 
 from windlass.node.backend import protocol
 from windlass.node.backend.protocol import Fault
-from windlass.node.health import HealthBook
-from windlass.node.health_rules import Rules, rules_from
-from windlass.node.xid import xid
+from windlass.node.health import HealthTracker
+from windlass.node.health_rules import HealthRules, health_rules_from_environment
+from windlass.node.xid import lookup_xid
 
 APPLICATION = (13, 31, 43, 45, 68)
 """Faults of an application, which the original ignores without being told."""
@@ -17,8 +17,8 @@ FATAL = (48, 79, 95, 119)
 CARD = gpu("H100")
 
 
-def rules(off: str = "", on: str = "") -> Rules:
-    return rules_from({"DP_DISABLE_HEALTHCHECKS": off, "DP_ENABLE_HEALTHCHECKS": on})
+def rules(off: str = "", on: str = "") -> HealthRules:
+    return health_rules_from_environment({"DP_DISABLE_HEALTHCHECKS": off, "DP_ENABLE_HEALTHCHECKS": on})
 
 
 class TestVariables:
@@ -66,20 +66,20 @@ class TestVariables:
         assert [code for code in (*APPLICATION, *FATAL) if only.is_fatal(code)] == [31]
 
     def test_one_that_is_ignored_is_not_even_told(self) -> None:
-        book = HealthBook(rules(off="31,48"), lambda: 0.0)
+        book = HealthTracker(rules(off="31,48"), lambda: 0.0)
         book.on_faults([Fault(uuid=CARD.uuid, xid=31), Fault(uuid=CARD.uuid, xid=48)], inventory(CARD))
         assert not book.unhealthy()
-        assert not book.changes()
+        assert not book.drain_changes()
 
     def test_one_that_is_ignored_and_counted_counts(self) -> None:
         for off in ("13", "all"):
-            book = HealthBook(rules(off=off, on="13"), lambda: 0.0)
+            book = HealthTracker(rules(off=off, on="13"), lambda: 0.0)
             book.on_faults([Fault(uuid=CARD.uuid, xid=13)], inventory(CARD))
             assert "Xid 13" in book.unhealthy()[CARD.uuid]
 
     def test_ignoring_everything_leaves_only_what_is_lost(self) -> None:
         for word, unhealthy in (("xids", True), ("all", False)):
-            book = HealthBook(rules(off=word), lambda: 0.0)
+            book = HealthTracker(rules(off=word), lambda: 0.0)
             book.on_reading(CARD, {protocol.ROW_REMAP_FAILURE: 1})
             book.on_inventory(inventory(gpu("H100", switch_links=18)))
             book.on_inventory(inventory(gpu("H100", switch_links=9)))
@@ -88,13 +88,13 @@ class TestVariables:
         assert "lost" in book.unhealthy()[CARD.uuid]
 
     def test_other_settings_stay(self) -> None:
-        assert rules_from({}, Rules(quiet_seconds=7)).quiet_seconds == 7
+        assert health_rules_from_environment({}, HealthRules(quiet_seconds=7)).quiet_seconds == 7
 
 
 def test_where_the_catalogue_and_the_original_differ_the_catalogue_counts() -> None:
     """A context switch timeout asks for a reset of the GPU; the original lets the next pod have it."""
     assert rules().is_fatal(109)
-    assert "reset" in xid(109).action.value
+    assert "reset" in lookup_xid(109).action.value
     for code in (63, 92, 94):
         assert not rules().is_fatal(code), "handled by the driver, or the application's own"
 
@@ -117,20 +117,20 @@ class TestInstances:
             for each in plain.instances
         )
         card = gpu("H100", cuts=[], instances=named)
-        book = HealthBook(Rules(), lambda: 0.0)
+        book = HealthTracker(HealthRules(), lambda: 0.0)
         book.on_faults([Fault(uuid=card.uuid, xid=95, gpu_instance=2)], inventory(card))
         assert set(book.unhealthy()) == {f"{self.OLD}/2/0"}
 
     def test_a_fault_of_no_instance_is_the_whole_gpus(self) -> None:
         card = gpu("H100", cuts=[("1g.10gb", 0)])
-        book = HealthBook(Rules(), lambda: 0.0)
+        book = HealthTracker(HealthRules(), lambda: 0.0)
         book.on_faults([Fault(uuid=card.uuid, xid=95)], inventory(card))
         assert set(book.unhealthy()) == {card.uuid}
 
 
 def test_what_is_no_xid_is_said_and_ignored() -> None:
     log: list[str] = []
-    found = rules_from(
+    found = health_rules_from_environment(
         {"DP_DISABLE_HEALTHCHECKS": "48, foo,,99999999999999999999", "DP_ENABLE_HEALTHCHECKS": "xids"},
         log=log.append,
     )

@@ -13,9 +13,9 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_kubelet import node
 
 from windlass.cli.install import install, uninstall
-from windlass.cli.install_manifests import USER, Choices, everything
-from windlass.cli.install_node_manifests import GPU_LABELS, HOST_PATHS, NodeChoices, node_manifests
-from windlass.kube.access import find_access
+from windlass.cli.install_manifests import USER, InstallOptions, all_objects
+from windlass.cli.install_node_manifests import GPU_LABELS, HOST_PATHS, NodeInstallOptions, node_manifests
+from windlass.kube.client_config import load_client_config
 from windlass.model.errors import ClusterUnreachable
 from windlass.node.labels.sinks import NodeFeatureSink, NodeSink
 from windlass.node.node_api import NodeApi
@@ -46,7 +46,7 @@ class TestManifests:
     def test_the_agent_is_root_and_what_mounts_no_folder_of_the_host_is_not(self) -> None:
         """The image says UID 65532, and the kubelet goes by the image where the pod says nothing."""
         users: dict[str, set[object]] = {"host": set(), "own": set()}
-        for one in (*printed(), *everything(Choices())):
+        for one in (*printed(), *all_objects(InstallOptions())):
             pod = one.get("spec", {}).get("template", {}).get("spec", {})
             mounts_host = any("hostPath" in volume for volume in pod.get("volumes", ()))
             for container in pod.get("containers", ()):
@@ -133,7 +133,7 @@ def agent_api(plane: ControlPlane, folder: Path, node_name: str) -> NodeApi:
     ]
     file = folder / f"{node_name}.kubeconfig"
     file.write_text(yaml.safe_dump(admin))
-    return NodeApi(find_access(str(file)), node_name)
+    return NodeApi(load_client_config(str(file)), node_name)
 
 
 def test_the_account_may_change_its_own_node_and_nothing_else(
@@ -141,17 +141,17 @@ def test_the_account_may_change_its_own_node_and_nothing_else(
 ) -> None:
     api = control_plane.api
     api.create(node("n1", {}), node("n2", {}))
-    api.create(*node_manifests(NodeChoices()))
+    api.create(*node_manifests(NodeInstallOptions()))
     mine = agent_api(control_plane, tmp_path, "n1")
     until(lambda: _may(mine), 30, "the role is in force")
     until(lambda: not _may_other(mine, control_plane), 30, "the policy is in force")
     with pytest.raises(ClusterUnreachable, match="its own node"):
         _other(mine, "n2").patch_node(labels={"nvidia.com/gpu.count": "8"})
     assert "nvidia.com/gpu.count" not in api.get("/api/v1/nodes/n2")["metadata"]["labels"]
-    mine.event(reason="GPUUnhealthy", message="told", warning=True, now=1.7e9)
-    assert [pod["metadata"]["name"] for pod in mine.pods()] == ["agent-n1"]
+    mine.create_event(reason="GPUUnhealthy", message="told", warning=True, now=1.7e9)
+    assert [pod["metadata"]["name"] for pod in mine.list_pods()] == ["agent-n1"]
     with pytest.raises(ClusterUnreachable, match="403"):
-        mine.call("DELETE", "/api/v1/nodes/n1")
+        mine.request("DELETE", "/api/v1/nodes/n1")
     _check_uninstall(control_plane)
 
 
@@ -218,21 +218,21 @@ FEATURES = {
 def test_labels_as_a_node_feature_and_on_the_node(control_plane: ControlPlane) -> None:
     api = control_plane.api
     api.create(node("n1", {}), FEATURES)
-    mine = NodeApi(find_access(str(control_plane.kubeconfig)), "n1")
+    mine = NodeApi(load_client_config(str(control_plane.kubeconfig)), "n1")
     sink = NodeFeatureSink(mine, "default")
     path = "/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/default/nodefeatures/nvidia-features-for-n1"
     until(lambda: _put(sink, {"nvidia.com/gpu.count": "8"}), 30, "the kind is served")
     assert api.get(path)["spec"]["labels"] == {"nvidia.com/gpu.count": "8"}
-    sink.put({"nvidia.com/gpu.count": "7"})
+    sink.write_labels({"nvidia.com/gpu.count": "7"})
     assert api.get(path)["spec"]["labels"] == {"nvidia.com/gpu.count": "7"}
     assert api.get(path)["metadata"]["labels"]["nfd.node.kubernetes.io/node-name"] == "n1"
     check_owners(control_plane, mine, path)
     direct = NodeSink(mine)
-    direct.put({"nvidia.com/gpu.count": "8", "nvidia.com/gpu.product": "NVIDIA-H200"})
+    direct.write_labels({"nvidia.com/gpu.count": "8", "nvidia.com/gpu.product": "NVIDIA-H200"})
     api.patch(
         "/api/v1/nodes/n1", {"metadata": {"labels": {"nvidia.com/gpu.deploy.mig-manager": "true"}}}, "merge"
     )
-    direct.put({"nvidia.com/gpu.count": "8"})
+    direct.write_labels({"nvidia.com/gpu.count": "8"})
     labels = api.get("/api/v1/nodes/n1")["metadata"]["labels"]
     assert labels["nvidia.com/gpu.count"] == "8"
     assert "nvidia.com/gpu.product" not in labels, "what was ours and is gone is taken away"
@@ -264,13 +264,13 @@ def check_owners(plane: ControlPlane, mine: NodeApi, path: str) -> None:
         },
     )
     sink = NodeFeatureSink(OfTheDaemon(mine.access, "n1"), "default", "agent")
-    sink.put({"nvidia.com/gpu.count": "7"})
+    sink.write_labels({"nvidia.com/gpu.count": "7"})
     found = plane.api.get(path)["metadata"]
     assert [(each["kind"], each["name"]) for each in found["ownerReferences"]] == [
         ("DaemonSet", "owner"),
         ("Pod", "agent"),
     ]
-    sink.put({"nvidia.com/gpu.count": "7"})
+    sink.write_labels({"nvidia.com/gpu.count": "7"})
     assert plane.api.get(path)["metadata"]["resourceVersion"] == found["resourceVersion"]
 
 
@@ -278,8 +278,8 @@ class OfTheDaemon(NodeApi):
     """Sees the agent's pod as its DaemonSet would have made it. Both are real: who has no owner left is collected."""
 
     def pod(self, namespace: str, name: str) -> dict[str, Any]:
-        found = super().pod(namespace, name)
-        daemon = self.call("GET", f"/apis/apps/v1/namespaces/{namespace}/daemonsets/owner")
+        found = super().get_pod(namespace, name)
+        daemon = self.request("GET", f"/apis/apps/v1/namespaces/{namespace}/daemonsets/owner")
         owner = {
             "apiVersion": "apps/v1",
             "kind": "DaemonSet",
@@ -292,7 +292,7 @@ class OfTheDaemon(NodeApi):
 
 def _put(sink: NodeFeatureSink, labels: dict[str, str]) -> bool:
     try:
-        sink.put(labels)
+        sink.write_labels(labels)
     except ClusterUnreachable:
         return False
     return True

@@ -11,7 +11,7 @@ from tests.node.machines import machine
 from tests.sharing.gpus import gpu, inventory
 
 from windlass.model.errors import ClusterUnreachable
-from windlass.node.labels.features import family_of, layout, node_labels
+from windlass.node.labels.features import device_annotations, family_of, node_labels
 from windlass.node.labels.sinks import FileSink, NodeFeatureSink, owner_references
 from windlass.node.labels.vgpu import HostDriver, VirtualGpus
 from windlass.sharing.inventory import Driver, Inventory
@@ -271,7 +271,7 @@ class TestSeveralModels:
         assert labels(turned) == labels(self.MIXED)
 
     def test_the_annotation_has_the_whole_truth(self) -> None:
-        text, ill = layout(self.MIXED, frozenset([self.MIXED.gpus[2].uuid]))
+        text, ill = device_annotations(self.MIXED, frozenset([self.MIXED.gpus[2].uuid]))
         assert "Tesla-T4" in text
         assert text.count("NVIDIA-H100-80GB-HBM3") == 2
         assert ill == "2"
@@ -295,7 +295,7 @@ def test_families(compute: tuple[int, int], family: str) -> None:
 
 def test_the_feature_file_is_lines(tmp_path: Path) -> None:
     file = tmp_path / "features.d/gfd"
-    FileSink(file).put({"nvidia.com/b": "2", "nvidia.com/a": "1"})
+    FileSink(file).write_labels({"nvidia.com/b": "2", "nvidia.com/a": "1"})
     assert file.read_text() == "nvidia.com/a=1\nnvidia.com/b=2\n"
     assert [path.name for path in file.parent.iterdir()] == ["gfd"]
 
@@ -340,17 +340,17 @@ class TestOwners:
 
     def test_outside_of_a_pod_there_is_no_owner_and_nobody_is_asked(self) -> None:
         features = Features(None)
-        NodeFeatureSink(features, "here").put({})  # type: ignore[arg-type]
+        NodeFeatureSink(features, "here").write_labels({})  # type: ignore[arg-type]
         assert features.owners == [[]]
 
     def test_a_pod_that_can_not_be_read_is_asked_for_again(self) -> None:
         features = Features(None)
         sink = NodeFeatureSink(features, "here", "windlass-node-x")  # type: ignore[arg-type]
-        sink.put({})
+        sink.write_labels({})
         features.here = agent_pod(DAEMON)
-        sink.put({})
+        sink.write_labels({})
         features.here = None
-        sink.put({})
+        sink.write_labels({})
         assert features.owners == [
             [],
             ["uid-of-the-set", "uid-of-the-pod"],

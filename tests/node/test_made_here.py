@@ -9,21 +9,23 @@ from tests.node.machines import machine
 
 from windlass.node.backend.protocol import Fault
 from windlass.node.backend.simulated import SimulatedBackend
-from windlass.node.exporter.collect import collect
+from windlass.node.exporter.collect import collect_families
+from windlass.node.exporter.collection_context import CollectionContext
 from windlass.node.exporter.counters import read_counters
+from windlass.node.exporter.exporter import Exporter
 from windlass.node.exporter.gpu_health import WATCHES
-from windlass.node.exporter.recent import Recent
-from windlass.node.exporter.server import Exporter
-from windlass.node.exporter.text import Sample
-from windlass.node.exporter.view import View
-from windlass.node.health import HealthBook
-from windlass.node.health_rules import Rules
-from windlass.node.journal import Journal, write_journal
-from windlass.node.root import HostRoot
+from windlass.node.exporter.prometheus_text import Sample
+from windlass.node.exporter.recent import RecentEvents
+from windlass.node.health import HealthTracker
+from windlass.node.health_journal import HealthJournal, write_journal
+from windlass.node.health_rules import HealthRules
+from windlass.node.host_root import HostRoot
 
 
-def samples(backend: SimulatedBackend, view: View | None, counter: str) -> dict[str, list[Sample]]:
-    families = collect(backend, read_counters(counter)[0], view or View())
+def samples(
+    backend: SimulatedBackend, view: CollectionContext | None, counter: str
+) -> dict[str, list[Sample]]:
+    families = collect_families(backend, read_counters(counter)[0], view or CollectionContext())
     return {family.name: list(family.samples) for family in families}
 
 
@@ -39,7 +41,9 @@ class TestHealthStatus:
         gpus = backend.inventory().gpus
         named = {gpus[int(name[3:])].uuid: kinds for name, kinds in ailments.items()}
         found: dict[str, dict[str, tuple[float, str]]] = {}
-        for sample in samples(backend, View(ailments=named), HEALTH)["DCGM_EXP_GPU_HEALTH_STATUS"]:
+        for sample in samples(backend, CollectionContext(problem_kinds=named), HEALTH)[
+            "DCGM_EXP_GPU_HEALTH_STATUS"
+        ]:
             labels = sample.labels
             by_watch = found.setdefault(labels["gpu"], {})
             by_watch[labels["health_watch"]] = (sample.value, labels["health_error_code"])
@@ -83,7 +87,9 @@ class TestHealthStatus:
     def test_an_instance_speaks_through_its_gpu(self) -> None:
         backend = machine("H200", 1, mig=("1g.18gb",) * 2)
         uuid = backend.inventory().gpus[0].instances[1].uuid
-        found = samples(backend, View(ailments={uuid: ["xid-95"]}), HEALTH)["DCGM_EXP_GPU_HEALTH_STATUS"]
+        found = samples(backend, CollectionContext(problem_kinds={uuid: ["xid-95"]}), HEALTH)[
+            "DCGM_EXP_GPU_HEALTH_STATUS"
+        ]
         assert len(found) == len(WATCHES)
         assert {each.value for each in found} == {0, 20}
 
@@ -91,12 +97,14 @@ class TestHealthStatus:
         """From the book of health through the journal to the page."""
         backend = machine(count=2)
         found = backend.inventory()
-        book = HealthBook(Rules(throttled_seconds=0), lambda: 0.0)
+        book = HealthTracker(HealthRules(throttled_seconds=0), lambda: 0.0)
         book.on_faults([Fault(uuid=found.gpus[1].uuid, xid=79)], found)
         book.on_reading(
             found.gpus[1], {"DCGM_FI_DEV_CLOCKS_EVENT_REASONS": 0xC0, "WINDLASS_GPU_RECOVERY_ACTION": 1}
         )
-        write_journal(tmp_path / "health.json", Journal(unhealthy=book.unhealthy(), ailments=book.kinds()))
+        write_journal(
+            tmp_path / "health.json", HealthJournal(unhealthy=book.unhealthy(), ailments=book.problem_kinds())
+        )
         exporter = Exporter(
             backend,
             read_counters(HEALTH)[0],
@@ -104,14 +112,16 @@ class TestHealthStatus:
             root=HostRoot(tmp_path),
             journal=tmp_path / "health.json",
         )
-        exporter.make_page()
+        exporter.collect()
         lines = [
             line
-            for line in exporter.page.decode().splitlines()
+            for line in exporter.metrics_text.decode().splitlines()
             if "HEALTH_STATUS{" in line and line[-1] != "0"
         ]
         assert not lines, "every value ends in a zero"
-        wrong = [line for line in exporter.page.decode().splitlines() if line.endswith((" 10", " 20"))]
+        wrong = [
+            line for line in exporter.metrics_text.decode().splitlines() if line.endswith((" 10", " 20"))
+        ]
         assert sorted(line.partition('health_watch="')[2].partition('"')[0] for line in wrong) == [
             "ALL",
             "POWER",
@@ -148,7 +158,7 @@ class TestPeers:
 class TestWindow:
     def test_what_is_older_than_the_window_is_forgotten(self) -> None:
         now = [0.0]
-        recent = Recent(lambda: now[0])
+        recent = RecentEvents(lambda: now[0])
         recent.add("GPU-1", 31)
         now[0] = 200.0
         recent.add("GPU-1", 31)
@@ -165,7 +175,7 @@ class TestWindow:
         exporter = Exporter(backend, counters, hostname="", root=HostRoot(tmp_path))
         for throttle in (0x4, 0x44, 0x0):
             backend.inject(0, throttle=throttle)
-            exporter.make_page()
-        page = exporter.page.decode()
+            exporter.collect()
+        page = exporter.metrics_text.decode()
         assert 'clock_event="power_cap"} 2' in page
         assert 'clock_event="hw_thermal"} 1' in page

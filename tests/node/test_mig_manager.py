@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.node.machines import machine
 
-from windlass.node.backend.protocol import DeviceError, ProcessUse
+from windlass.node.backend.protocol import DeviceError, ProcessUsage
 from windlass.node.backend.simulated import SimulatedBackend
-from windlass.node.exporter.view import Holder
+from windlass.node.exporter.collection_context import DeviceHolder
 from windlass.node.mig_apply import apply_plans
-from windlass.node.mig_manager import CONFIG, STATE, MigManager
+from windlass.node.mig_manager import CONFIG_LABEL, STATE_LABEL, MigManager
 from windlass.sharing.mig import legal_layouts
 from windlass.sharing.mig_plan import plan_gpu
 
@@ -161,15 +161,15 @@ class TestApply:
 class Scene:
     def __init__(self, backend: SimulatedBackend, file: Path | None = None) -> None:
         self.backend = backend
-        self.held: dict[str, list[Holder]] = {}
+        self.held: dict[str, list[DeviceHolder]] = {}
         self.states: list[tuple[str, str]] = []
         self.manager = MigManager(
             backend,
             config_file=file,
             holders=self.holders,
-            write=lambda state, reason: self.states.append((state, reason)),
+            write_state=lambda state, reason: self.states.append((state, reason)),
             log=lambda line: None,
-            hold_back=self.hold_back,
+            cordon_devices=self.hold_back,
         )
         self.asked: list[frozenset[str]] = []
         self.meanwhile: Callable[[], None] = lambda: None
@@ -180,11 +180,11 @@ class Scene:
         self.meanwhile()
         yield
 
-    def holders(self) -> Mapping[str, Sequence[Holder]]:
+    def holders(self) -> Mapping[str, Sequence[DeviceHolder]]:
         return self.held
 
     def label(self, name: str, state: str = "") -> None:
-        labels: dict[str, Any] = {CONFIG: name, **({STATE: state} if state else {})}
+        labels: dict[str, Any] = {CONFIG_LABEL: name, **({STATE_LABEL: state} if state else {})}
         self.manager.on_node({"metadata": {"labels": labels}})
 
 
@@ -210,7 +210,7 @@ class TestHeldBack:
         instances = scene.backend.inventory().gpus[0].instances
 
         def give() -> None:
-            scene.held = {each.uuid: [Holder("late", "team", "main")] for each in instances}
+            scene.held = {each.uuid: [DeviceHolder("late", "team", "main")] for each in instances}
 
         scene.meanwhile = give
         scene.label("all-3g.71gb")
@@ -232,7 +232,7 @@ class TestHeldBack:
             """In the half that the layout can do without: three slices fit into the other."""
             if not given:
                 given.append(next(uuid for uuid in lower_half if uuid in scene.asked[-1]))
-                scene.held = {given[0]: [Holder("late", "team", "main")]}
+                scene.held = {given[0]: [DeviceHolder("late", "team", "main")]}
 
         scene.meanwhile = give_one_that_was_to_go
         scene.label("all-balanced")
@@ -244,7 +244,7 @@ class TestHeldBack:
         scene = Scene(machine("H200", 1, mig=("1g.18gb",) * 7))
 
         def give_another() -> None:
-            scene.held = {sorted(scene.asked[-1])[0]: [Holder("late", "team", "main")]}
+            scene.held = {sorted(scene.asked[-1])[0]: [DeviceHolder("late", "team", "main")]}
 
         scene.meanwhile = give_another
         scene.label("all-balanced")
@@ -320,7 +320,7 @@ class TestManager:
     def test_pods_are_never_disturbed_and_it_goes_on_when_they_are_gone(self) -> None:
         scene = Scene(machine("H200", 1, mig=("3g.71gb", "3g.71gb")))
         uuid = scene.backend.inventory().gpus[0].instances[0].uuid
-        scene.held = {uuid: [Holder("train", "team-a", "main")]}
+        scene.held = {uuid: [DeviceHolder("train", "team-a", "main")]}
         scene.label("all-1g.18gb")
         assert scene.states[-1][0] == "failed"
         assert "team-a/train" in scene.states[-1][1]
@@ -335,7 +335,7 @@ class TestManager:
     def test_a_process_of_the_host_counts_too(self) -> None:
         backend = machine("H200", 1, mig=("3g.71gb", "3g.71gb"))
         first = backend.inventory().gpus[0].instances[0]
-        backend.inject(0, processes=[ProcessUse(pid=7, gpu_instance=first.gpu_instance)])
+        backend.inject(0, processes=[ProcessUsage(pid=7, gpu_instance=first.gpu_instance)])
         scene = Scene(backend)
         scene.label("all-1g.18gb")
         assert scene.states[-1][0] == "failed"

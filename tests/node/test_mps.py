@@ -10,8 +10,8 @@ from tests.node.machines import machine
 from windlass.node.backend.protocol import DeviceError
 from windlass.node.mps import MpsDaemon
 from windlass.node.plugin.sharing_setup import SharingSetup
+from windlass.sharing.advertised_resources import advertised_resources
 from windlass.sharing.plugin_config import PluginConfig, resolve_config
-from windlass.sharing.resources import resources_of
 
 FAKE = """\
 #!/bin/sh
@@ -60,7 +60,7 @@ class Scene:
     def follow(self, config: PluginConfig | None = None) -> dict[str, str]:
         chosen = config or self.config()
         inventory = self.backend.inventory()
-        return self.setup.follow(inventory, chosen, resources_of(inventory, chosen))
+        return self.setup.sync(inventory, chosen, advertised_resources(inventory, chosen))
 
 
 @pytest.fixture
@@ -129,5 +129,5 @@ def test_time_slices_are_set_once(scene: Scene) -> None:
     config = resolve_config({"sharing": {"timeSlicing": {"resources": [entry]}}})
     inventory = scene.backend.inventory()
     for _ in range(2):
-        assert setup.follow(inventory, config, resources_of(inventory, config)) == {}
+        assert setup.sync(inventory, config, advertised_resources(inventory, config)) == {}
     assert sum("time slice long" in line for line in scene.log) == 2

@@ -23,7 +23,14 @@ from windlass.model.errors import ClusterUnreachable, InputError
 from windlass.node import agent
 from windlass.node.agent import AgentOptions
 from windlass.node.config_source import ConfigSource
-from windlass.node.named_configs import FALLBACKS, LABEL, LAST_GOOD, WORD, NamedConfigs, choose_name
+from windlass.node.named_configs import (
+    CONFIG_LABEL,
+    CONFIG_LABEL_FILE,
+    FALLBACKS,
+    LAST_GOOD_FILE,
+    NamedConfigs,
+    choose_config_name,
+)
 
 SHARED = "nvidia.com/gpu.shared"
 CONFIGS = {
@@ -48,7 +55,7 @@ CONFIGS = {
 def test_label_then_default_then_fallbacks_in_order(
     label: str, names: str, default: str, fallbacks: tuple[str, ...], chosen: str
 ) -> None:
-    assert choose_name(label, set(names), default, fallbacks) == chosen
+    assert choose_config_name(label, set(names), default, fallbacks) == chosen
 
 
 @pytest.mark.parametrize(
@@ -65,7 +72,7 @@ def test_what_leads_nowhere_is_said(
     label: str, names: str, default: str, fallbacks: tuple[str, ...], words: str
 ) -> None:
     with pytest.raises(InputError, match=words):
-        choose_name(label, set(names), default, fallbacks)
+        choose_config_name(label, set(names), default, fallbacks)
 
 
 @given(
@@ -78,7 +85,7 @@ def test_the_chosen_one_is_always_there(
     label: str, names: frozenset[str], default: str, fallbacks: list[str]
 ) -> None:
     try:
-        chosen = choose_name(label, names, default, fallbacks)
+        chosen = choose_config_name(label, names, default, fallbacks)
     except InputError:
         assert label not in names or not label
     else:
@@ -96,7 +103,7 @@ class Node:
         self.log: list[str] = []
 
     def label(self, value: str) -> None:
-        (self.state / WORD).write_text(value)
+        (self.state / CONFIG_LABEL_FILE).write_text(value)
 
     def start(self, **more: Any) -> ConfigSource:
         return ConfigSource(NamedConfigs(self.configs, self.state, **more), {}, {}, log=self.log.append)
@@ -108,7 +115,7 @@ def node(tmp_path: Path) -> Node:
 
 
 def replicas(source: ConfigSource) -> int:
-    sharing = source.follow().sharing
+    sharing = source.reload_if_changed().sharing
     return sharing.resources[0].replicas if sharing is not None else 1
 
 
@@ -125,7 +132,7 @@ class TestFollowing:
     @pytest.mark.parametrize(
         ("label", "words"),
         [
-            ("sharde", f"{LABEL}=sharde: specified config sharde does not exist"),
+            ("sharde", f"{CONFIG_LABEL}=sharde: specified config sharde does not exist"),
             ("broken", "flags.migStrategy"),
             ("..data", "does not exist"),
         ],
@@ -156,7 +163,7 @@ class TestFollowing:
             node.label(label)
             with pytest.raises(InputError):
                 node.start()
-        assert not (node.state / LAST_GOOD).exists()
+        assert not (node.state / LAST_GOOD_FILE).exists()
 
     @pytest.mark.parametrize("label", ["sharde", "broken"])
     def test_at_a_later_start_the_last_good_one_counts(self, node: Node, label: str) -> None:
@@ -177,8 +184,8 @@ class TestFollowing:
 
 
 def test_the_process_beside_leaves_the_labels_word_and_labels_at_once(tmp_path: Path) -> None:
-    scene = BesideScene(tmp_path, FakeApi(), config_label=LABEL, **{"--sleep-interval": "infinite"})
-    word = tmp_path / "state" / WORD
+    scene = BesideScene(tmp_path, FakeApi(), config_label=CONFIG_LABEL, **{"--sleep-interval": "infinite"})
+    word = tmp_path / "state" / CONFIG_LABEL_FILE
     stop = threading.Event()
     thread = threading.Thread(target=scene.beside.run, args=(stop,))
     thread.start()
@@ -187,7 +194,7 @@ def test_the_process_beside_leaves_the_labels_word_and_labels_at_once(tmp_path: 
         assert word.read_text() == ""
         until(lambda: scene.sink.puts, 20, "labels at the start")
         before = len(scene.sink.puts)
-        scene.api.label(**{LABEL.replace("/", "__"): "shared"})
+        scene.api.label(**{CONFIG_LABEL.replace("/", "__"): "shared"})
         until(lambda: word.read_text() == "shared", 20, "the label's word")
         until(lambda: len(scene.sink.puts) > before, 20, "labels again")
     finally:
@@ -205,7 +212,7 @@ class Flaky:
         if self.away:
             self.away -= 1
             raise ClusterUnreachable("connection refused")
-        return {"metadata": {"labels": {LABEL: "shared"}}}
+        return {"metadata": {"labels": {CONFIG_LABEL: "shared"}}}
 
 
 class TestTheFirstLook:
@@ -216,34 +223,34 @@ class TestTheFirstLook:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         log: list[str] = []
-        monkeypatch.setattr(agent, "ASK_AGAIN_SECONDS", 0.01)
+        monkeypatch.setattr(agent, "LABEL_RETRY_SECONDS", 0.01)
         monkeypatch.setattr(agent, "_make_api", lambda options: Flaky(3))
-        agent.read_label(self.options(tmp_path), log.append, threading.Event())
-        assert (tmp_path / WORD).read_text() == "shared"
-        assert log == [f"the node's label {LABEL} can't be read: connection refused"]
+        agent.fetch_config_label(self.options(tmp_path), log.append, threading.Event())
+        assert (tmp_path / CONFIG_LABEL_FILE).read_text() == "shared"
+        assert log == [f"the node's label {CONFIG_LABEL} can't be read: connection refused"]
 
     def test_an_old_word_is_better_than_waiting(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        (tmp_path / WORD).write_text("before")
+        (tmp_path / CONFIG_LABEL_FILE).write_text("before")
         monkeypatch.setattr(agent, "_make_api", lambda options: Flaky(10**9))
-        agent.read_label(self.options(tmp_path), lambda line: None, threading.Event())
-        assert (tmp_path / WORD).read_text() == "before"
+        agent.fetch_config_label(self.options(tmp_path), lambda line: None, threading.Event())
+        assert (tmp_path / CONFIG_LABEL_FILE).read_text() == "before"
 
     def test_the_plugin_waits_for_it_and_only_where_somebody_reads_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(agent, "_can_reach_api", lambda options: False)
-        agent.wait_for_label(self.options(tmp_path), lambda line: None, threading.Event())
+        agent.wait_for_config_label(self.options(tmp_path), lambda line: None, threading.Event())
         monkeypatch.setattr(agent, "_can_reach_api", lambda options: True)
         log: list[str] = []
         waits = threading.Thread(
-            target=agent.wait_for_label, args=(self.options(tmp_path), log.append, threading.Event())
+            target=agent.wait_for_config_label, args=(self.options(tmp_path), log.append, threading.Event())
         )
         waits.start()
         until(lambda: log, 20, "it says that it waits")
         assert waits.is_alive()
-        (tmp_path / WORD).write_text("")
+        (tmp_path / CONFIG_LABEL_FILE).write_text("")
         waits.join(60)
         assert not waits.is_alive()
 
@@ -301,7 +308,7 @@ class LabelServer:
 
     def label(self, value: str) -> None:
         with self._changed:
-            self.labels = {LABEL: value} if value else {}
+            self.labels = {CONFIG_LABEL: value} if value else {}
             self._changed.notify_all()
 
     def stop(self) -> None:
@@ -349,7 +356,7 @@ class AgentScene:
             self.process = subprocess.Popen(command, stderr=log, env=variables)
 
     def count(self, resource: str) -> int:
-        return len(self.kubelet.healthy(resource))
+        return len(self.kubelet.healthy_devices(resource))
 
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -368,7 +375,7 @@ def scene(tmp_path: Path) -> Iterator[AgentScene]:
 
 class TestAgent:
     def test_the_nodes_label_switches_what_the_kubelet_is_told(self, scene: AgentScene) -> None:
-        scene.api.labels = {LABEL: "shared"}
+        scene.api.labels = {CONFIG_LABEL: "shared"}
         scene.start()
         until(lambda: scene.count(SHARED) == 16, 30, "the label's config from the start")
         assert scene.count(GPU) == 0, "nothing else was offered before"
@@ -381,7 +388,7 @@ class TestAgent:
         until(lambda: (scene.count(GPU), scene.count(SHARED)) == (0, 16), 30, "the right name")
 
     def test_a_wrong_name_at_the_first_start_is_exit_2(self, scene: AgentScene) -> None:
-        scene.api.labels = {LABEL: "sharde"}
+        scene.api.labels = {CONFIG_LABEL: "sharde"}
         scene.start()
         assert scene.process is not None
         assert scene.process.wait(120) == 2

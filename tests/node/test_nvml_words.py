@@ -9,8 +9,8 @@ import pynvml as nv
 import pytest
 
 from windlass.node.backend import nvml, nvml_reading
-from windlass.node.backend.nvml_words import words_about
-from windlass.node.exporter.fields import DESCRIBED
+from windlass.node.backend.nvml_description import describe_gpu
+from windlass.node.exporter.fields import DESCRIPTION_FIELDS
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, **given: Any) -> None:
@@ -42,9 +42,9 @@ EVERYTHING: dict[str, Any] = {
 class TestWords:
     def test_every_word_has_its_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
         answers(monkeypatch, **EVERYTHING)
-        found = words_about("handle")
+        found = describe_gpu("handle")
         known_otherwise = {"DCGM_FI_DRIVER_VERSION", "DCGM_FI_DEV_NAME", "DCGM_FI_DEV_UUID"}
-        assert found.keys() == DESCRIBED - known_otherwise
+        assert found.keys() == DESCRIPTION_FIELDS - known_otherwise
         assert found["DCGM_FI_DEV_SERIAL"] == "1652823055642"
         assert found["DCGM_FI_DEV_BRAND"] == "NVIDIA"
         assert [found[f"DCGM_FI_DEV_{each}_INFOROM_VER"] for each in ("OEM", "ECC", "POWER")] == [
@@ -58,15 +58,15 @@ class TestWords:
         self, monkeypatch: pytest.MonkeyPatch, name: str
     ) -> None:
         answers(monkeypatch, **EVERYTHING)
-        everything = words_about("handle")
+        everything = describe_gpu("handle")
         answers(monkeypatch, **{name: refusal()})
-        found = words_about("handle")
+        found = describe_gpu("handle")
         assert len(found) == len(everything) - (3 if name == "DeviceGetInforomVersion" else 1)
         assert found.items() <= everything.items()
 
     def test_a_brand_that_nobody_knows_is_left_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
         answers(monkeypatch, **{**EVERYTHING, "DeviceGetBrand": 99})
-        assert "DCGM_FI_DEV_BRAND" not in words_about("handle")
+        assert "DCGM_FI_DEV_BRAND" not in describe_gpu("handle")
 
     def test_they_are_asked_for_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[str] = []

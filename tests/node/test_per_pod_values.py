@@ -13,12 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.node.machines import machine
 
 from windlass.node.backend import nvml
-from windlass.node.backend.protocol import DeviceBackend, ProcessUse
+from windlass.node.backend.protocol import DeviceBackend, ProcessUsage
+from windlass.node.exporter.collection_context import DeviceHolder
 from windlass.node.exporter.counters import default_counters
-from windlass.node.exporter.pods import pods_of_processes
-from windlass.node.exporter.server import Exporter
-from windlass.node.exporter.view import Holder
-from windlass.node.root import HostRoot
+from windlass.node.exporter.exporter import Exporter
+from windlass.node.exporter.pod_resources import pod_uids_of_processes
+from windlass.node.host_root import HostRoot
 
 FIRST, SECOND = "0a1b2c3d-0000-1111-2222-333344445555", "99999999-aaaa-bbbb-cccc-ddddeeeeffff"
 CONTAINER = "3f9c1b5a8e7d4c2b1a0f9e8d7c6b5a493827160f5e4d3c2b1a09f8e7d6c5b4a3"
@@ -69,24 +69,24 @@ class TestCgroups:
     @pytest.mark.parametrize("text", CGROUPS.values(), ids=CGROUPS)
     def test_a_containers_process_leads_to_its_pod(self, tmp_path: Path, text: str) -> None:
         write_cgroup(tmp_path, 42, text)
-        assert pods_of_processes(HostRoot(tmp_path), [42]) == {42: FIRST}
+        assert pod_uids_of_processes(HostRoot(tmp_path), [42]) == {42: FIRST}
 
     @pytest.mark.parametrize("text", OF_THE_HOST.values(), ids=OF_THE_HOST)
     def test_the_hosts_own_processes_lead_to_none(self, tmp_path: Path, text: str) -> None:
         write_cgroup(tmp_path, 42, text)
-        assert pods_of_processes(HostRoot(tmp_path), [42]) == {}
+        assert pod_uids_of_processes(HostRoot(tmp_path), [42]) == {}
 
     def test_a_process_that_has_just_ended(self, tmp_path: Path) -> None:
-        assert pods_of_processes(HostRoot(tmp_path), [42]) == {}
+        assert pod_uids_of_processes(HostRoot(tmp_path), [42]) == {}
 
 
 class Held:
     """PodResources that say who was given what."""
 
-    def __init__(self, **held: list[Holder]) -> None:
+    def __init__(self, **held: list[DeviceHolder]) -> None:
         self.held = held
 
-    def holders(self, uids: object = None) -> dict[str, list[Holder]]:
+    def holders(self, uids: object = None) -> dict[str, list[DeviceHolder]]:
         return {uuid.replace("_", "-"): holders for uuid, holders in self.held.items()}
 
 
@@ -96,7 +96,7 @@ USES = [(7, 1000, 30), (8, 250, 0), (9, 40, 5), (10, 600, 55)]
 
 def simulated(monkeypatch: pytest.MonkeyPatch, uses: list[tuple[int, int, int]]) -> DeviceBackend:
     backend = machine(count=1)
-    processes = [ProcessUse(pid=pid, memory_mib=mib, sm_percent=busy) for pid, mib, busy in uses]
+    processes = [ProcessUsage(pid=pid, memory_mib=mib, sm_percent=busy) for pid, mib, busy in uses]
     backend.inject(0, processes=processes, load=0.9)
     return backend
 
@@ -149,7 +149,7 @@ def values(page: bytes, name: str) -> dict[str, float]:
 def exported(backend: DeviceBackend, root: Path, *, uids: bool = True) -> Exporter:
     uuid = backend.inventory().gpus[0].uuid
     names = ("a", FIRST), ("b", SECOND), ("idle", "12345678-1234-1234-1234-123456789012")
-    holders = [Holder(name, "team", "main", uid if uids else "") for name, uid in names]
+    holders = [DeviceHolder(name, "team", "main", uid if uids else "") for name, uid in names]
     exporter = Exporter(
         backend,
         default_counters(),
@@ -157,7 +157,7 @@ def exported(backend: DeviceBackend, root: Path, *, uids: bool = True) -> Export
         root=HostRoot(root),
         pods=Held(**{uuid.replace("-", "_"): holders}),  # type: ignore[arg-type]
     )
-    exporter.make_page()
+    exporter.collect()
     return exporter
 
 
@@ -178,26 +178,26 @@ class TestParts:
     def test_each_pod_has_the_sum_of_its_processes(
         self, monkeypatch: pytest.MonkeyPatch, host: Path, backend: Callable[..., DeviceBackend]
     ) -> None:
-        page = exported(backend(monkeypatch, USES), host).page
+        page = exported(backend(monkeypatch, USES), host).metrics_text
         assert values(page, "DCGM_FI_DEV_FB_USED") == {"a": 1250, "b": 40, "idle": 0}
         assert values(page, "DCGM_FI_DEV_GPU_UTIL") == {"a": 30, "b": 5, "idle": 0}
 
     def test_without_the_api_servers_word_everybody_has_the_gpus_value(
         self, monkeypatch: pytest.MonkeyPatch, host: Path, backend: Callable[..., DeviceBackend]
     ) -> None:
-        page = exported(backend(monkeypatch, USES), host, uids=False).page
+        page = exported(backend(monkeypatch, USES), host, uids=False).metrics_text
         assert set(values(page, "DCGM_FI_DEV_GPU_UTIL").values()) == {90}
 
     def test_nobody_on_the_gpu_is_nobodys_part(
         self, monkeypatch: pytest.MonkeyPatch, host: Path, backend: Callable[..., DeviceBackend]
     ) -> None:
-        page = exported(backend(monkeypatch, []), host).page
+        page = exported(backend(monkeypatch, []), host).metrics_text
         assert values(page, "DCGM_FI_DEV_FB_USED") == {"a": 0, "b": 0, "idle": 0}
 
 
 def test_a_gpu_that_nobody_shares_is_its_pods_and_no_process_is_asked_for(host: Path) -> None:
     backend = machine(count=1)
-    backend.inject(0, processes=[ProcessUse(pid=9, memory_mib=40, sm_percent=5)], load=0.9)
+    backend.inject(0, processes=[ProcessUsage(pid=9, memory_mib=40, sm_percent=5)], load=0.9)
     uuid = backend.inventory().gpus[0].uuid
     asked: list[str] = []
 
@@ -211,11 +211,11 @@ def test_a_gpu_that_nobody_shares_is_its_pods_and_no_process_is_asked_for(host: 
         default_counters(),
         hostname="n1",
         root=HostRoot(host),
-        pods=Held(**{uuid.replace("-", "_"): [Holder("alone", "team", "main", FIRST)]}),  # type: ignore[arg-type]
+        pods=Held(**{uuid.replace("-", "_"): [DeviceHolder("alone", "team", "main", FIRST)]}),  # type: ignore[arg-type]
     )
-    exporter.make_page()
-    assert values(exporter.page, "DCGM_FI_DEV_GPU_UTIL") == {"alone": 90}
-    assert values(exporter.page, "DCGM_FI_DEV_FB_USED") == {"alone": 40}
+    exporter.collect()
+    assert values(exporter.metrics_text, "DCGM_FI_DEV_GPU_UTIL") == {"alone": 90}
+    assert values(exporter.metrics_text, "DCGM_FI_DEV_FB_USED") == {"alone": 40}
     assert "processes" not in asked
 
 
@@ -227,19 +227,19 @@ class TestSamples:
         exporter = exported(driver.install(monkeypatch, machine(count=1).inventory()), host)
         driver.newest += 1_000_000
         driver.uses = [(7, 1000, 10), (9, 40, 80)]
-        exporter.make_page()
-        assert values(exporter.page, "DCGM_FI_DEV_GPU_UTIL") == {"a": 10, "b": 80, "idle": 0}
+        exporter.collect()
+        assert values(exporter.metrics_text, "DCGM_FI_DEV_GPU_UTIL") == {"a": 10, "b": 80, "idle": 0}
 
     def test_since_then_nothing_means_idle(self, monkeypatch: pytest.MonkeyPatch, host: Path) -> None:
         exporter = exported(Driver(USES).install(monkeypatch, machine(count=1).inventory()), host)
-        exporter.make_page()
-        assert values(exporter.page, "DCGM_FI_DEV_GPU_UTIL") == {"a": 0, "b": 0, "idle": 0}
+        exporter.collect()
+        assert values(exporter.metrics_text, "DCGM_FI_DEV_GPU_UTIL") == {"a": 0, "b": 0, "idle": 0}
 
     def test_where_the_driver_takes_none_the_gpus_value_is_everybodys(
         self, monkeypatch: pytest.MonkeyPatch, host: Path
     ) -> None:
         driver = Driver(USES)
         driver.refuses = nv.NVML_ERROR_NOT_SUPPORTED
-        page = exported(driver.install(monkeypatch, machine(count=1).inventory()), host).page
+        page = exported(driver.install(monkeypatch, machine(count=1).inventory()), host).metrics_text
         assert values(page, "DCGM_FI_DEV_GPU_UTIL") == {"a": 90, "b": 90, "idle": 0}
         assert values(page, "DCGM_FI_DEV_FB_USED") == {"a": 1250, "b": 40, "idle": 0}

@@ -15,14 +15,14 @@ from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.cdi import read_spec
 from windlass.node.cdi_writer import CdiWriter
 from windlass.node.config_source import ConfigSource
-from windlass.node.health import HealthBook
-from windlass.node.health_rules import Rules
+from windlass.node.health import HealthTracker
+from windlass.node.health_rules import HealthRules
 from windlass.node.health_watch import Timing
+from windlass.node.host_root import HostRoot
 from windlass.node.plugin.fake_kubelet import FakeKubelet
-from windlass.node.plugin.manager import OtherOwner, PluginManager
+from windlass.node.plugin.manager import ConflictingPlugin, PluginManager
 from windlass.node.plugin.process import PluginProcess
-from windlass.node.root import HostRoot
-from windlass.node.wishes import WaitingPod, WishFile, write_wishes
+from windlass.node.preferred_devices import PendingPod, PreferredDevicesFile, write_preferred_devices
 from windlass.sharing.plugin_config import resolve_config
 
 GPU = "nvidia.com/gpu"
@@ -32,7 +32,7 @@ class CountedProcess(PluginProcess):
     rounds = 0
 
     def round(self) -> None:
-        super().round()
+        super().sync()
         self.rounds += 1
 
 
@@ -60,13 +60,13 @@ class Node:
     def make(self) -> None:
         root = HostRoot(self.backend.folder or "/nowhere")
         config = ConfigSource(self.config_file, {}, self.flags, log=self.log.append)
-        wish = WishFile(self.folder / "state/wishes.json")
+        wish = PreferredDevicesFile(self.folder / "state/wishes.json")
         self.process = CountedProcess(
             self.backend,
             root,
             config,
-            PluginManager(self.folder / "plugins", root, self.log.append, wish=wish),
-            HealthBook(Rules(quiet_seconds=0.3), time.monotonic),
+            PluginManager(self.folder / "plugins", root, self.log.append, preferred_devices=wish),
+            HealthTracker(HealthRules(quiet_seconds=0.3), time.monotonic),
             state=self.state,
             cdi=CdiWriter(self.folder / "cdi", root, self.log.append),
             log=self.log.append,
@@ -101,7 +101,7 @@ def started(nodes: list[Node], node: Node) -> Node:
 
 def eight(nodes: list[Node], folder: Path, config: str = "", **flags: object) -> Node:
     node = started(nodes, Node(folder, machine(folder=folder / "machine"), config, **flags))
-    until(lambda: len(node.kubelet.healthy(GPU)) == 8, what="all GPUs are advertised and healthy")
+    until(lambda: len(node.kubelet.healthy_devices(GPU)) == 8, what="all GPUs are advertised and healthy")
     return node
 
 
@@ -126,7 +126,7 @@ class TestRegistration:
         node = eight(nodes, tmp_path)
         node.kubelet.stop()
         node.kubelet.start()
-        until(lambda: len(node.kubelet.healthy(GPU)) == 8, what="the new kubelet knows all GPUs")
+        until(lambda: len(node.kubelet.healthy_devices(GPU)) == 8, what="the new kubelet knows all GPUs")
         assert len(node.kubelet.registrations) == 2
 
     def test_waits_for_a_kubelet_that_comes_late(self, nodes: list[Node], tmp_path: Path) -> None:
@@ -135,13 +135,13 @@ class TestRegistration:
         node.start()
         until(lambda: any("waiting for the kubelet" in line for line in node.log))
         node.kubelet.start()
-        until(lambda: len(node.kubelet.healthy(GPU)) == 8, what="the late kubelet knows all GPUs")
+        until(lambda: len(node.kubelet.healthy_devices(GPU)) == 8, what="the late kubelet knows all GPUs")
 
     def test_a_second_plugin_for_the_same_resource_refuses(self, nodes: list[Node], tmp_path: Path) -> None:
         node = eight(nodes, tmp_path)
         second = PluginManager(tmp_path / "plugins", HostRoot(tmp_path / "machine"), lambda line: None)
-        with pytest.raises(OtherOwner, match=r"another device plugin serves nvidia\.com/gpu"):
-            second.refuse_second_owner(node.backend.inventory(), resolve_config())
+        with pytest.raises(ConflictingPlugin, match=r"another device plugin serves nvidia\.com/gpu"):
+            second.refuse_conflicting_plugin(node.backend.inventory(), resolve_config())
 
     def test_a_dead_plugins_socket_is_no_owner(self, nodes: list[Node], tmp_path: Path) -> None:
         node = eight(nodes, tmp_path)
@@ -149,7 +149,7 @@ class TestRegistration:
         (tmp_path / "plugins/nvidia-gpu.sock").touch()
         node.start()
         until(lambda: len(node.kubelet.registrations) == 2)
-        until(lambda: len(node.kubelet.healthy(GPU)) == 8, what="the new plugin is in charge")
+        until(lambda: len(node.kubelet.healthy_devices(GPU)) == 8, what="the new plugin is in charge")
 
 
 class TestHealth:
@@ -159,11 +159,11 @@ class TestHealth:
         backend = machine(folder=tmp_path / "machine")
         backend.inject(2, refuses=["compute"])
         node = started(nodes, Node(tmp_path, backend))
-        until(lambda: len(node.kubelet.healthy(GPU)) == 7, what="seven have passed")
-        assert backend.inventory().gpus[2].uuid not in node.kubelet.healthy(GPU)
+        until(lambda: len(node.kubelet.healthy_devices(GPU)) == 7, what="seven have passed")
+        assert backend.inventory().gpus[2].uuid not in node.kubelet.healthy_devices(GPU)
         assert any("numbers are wrong" in line for line in node.log)
         backend.inject(2, refuses=[])
-        until(lambda: len(node.kubelet.healthy(GPU)) == 8, what="the eighth passes later")
+        until(lambda: len(node.kubelet.healthy_devices(GPU)) == 8, what="the eighth passes later")
 
     def test_a_restart_on_the_same_boot_needs_no_new_pass(self, nodes: list[Node], tmp_path: Path) -> None:
         node = eight(nodes, tmp_path)
@@ -172,18 +172,18 @@ class TestHealth:
             node.backend.inject(at, refuses=["compute"])
         node.start()
         until(lambda: len(node.kubelet.registrations) == 2)
-        until(lambda: len(node.kubelet.healthy(GPU)) == 8, what="they are healthy at once")
+        until(lambda: len(node.kubelet.healthy_devices(GPU)) == 8, what="they are healthy at once")
 
     def test_a_fatal_xid_is_told_and_recovered_from(self, nodes: list[Node], tmp_path: Path) -> None:
         node = eight(nodes, tmp_path)
         begun = time.monotonic()
         node.backend.inject(3, 48, recovery_action=1)
-        until(lambda: node.ids()[3] not in node.kubelet.healthy(GPU), what="the kubelet is told")
+        until(lambda: node.ids()[3] not in node.kubelet.healthy_devices(GPU), what="the kubelet is told")
         assert time.monotonic() - begun < 2
-        assert len(node.kubelet.healthy(GPU)) == 7
+        assert len(node.kubelet.healthy_devices(GPU)) == 7
         assert any("Xid 48" in line and "reset" in line for line in node.log)
         node.backend.recover(3)
-        until(lambda: len(node.kubelet.healthy(GPU)) == 8, what="it is back")
+        until(lambda: len(node.kubelet.healthy_devices(GPU)) == 8, what="it is back")
 
     def test_an_applications_xid_is_said_and_changes_nothing(self, nodes: list[Node], tmp_path: Path) -> None:
         node = eight(nodes, tmp_path)
@@ -195,35 +195,35 @@ class TestHealth:
     def test_a_lost_gpu_takes_no_other_with_it(self, nodes: list[Node], tmp_path: Path) -> None:
         node = eight(nodes, tmp_path)
         node.backend.inject(0, is_lost=True)
-        until(lambda: len(node.kubelet.healthy(GPU)) == 7, what="one is lost")
-        chosen = node.kubelet.preferred(GPU, 2, node.ids(), [])
+        until(lambda: len(node.kubelet.healthy_devices(GPU)) == 7, what="one is lost")
+        chosen = node.kubelet.get_preferred_allocation(GPU, 2, node.ids(), [])
         assert len(chosen) == 2
         assert node.ids()[0] not in chosen
 
     def test_all_replicas_of_a_gpu_fall_ill_together(self, nodes: list[Node], tmp_path: Path) -> None:
         config = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}"
         node = started(nodes, Node(tmp_path, machine(folder=tmp_path / "machine"), config))
-        until(lambda: len(node.kubelet.healthy(GPU)) == 32)
+        until(lambda: len(node.kubelet.healthy_devices(GPU)) == 32)
         node.backend.inject(5, 79, is_lost=True)
-        until(lambda: len(node.kubelet.healthy(GPU)) == 28, what="all four replicas are told")
+        until(lambda: len(node.kubelet.healthy_devices(GPU)) == 28, what="all four replicas are told")
 
     def test_all_instances_of_a_gpu_fall_ill_together(self, nodes: list[Node], tmp_path: Path) -> None:
         backend = machine(count=2, mig=("1g.10gb",) * 7, folder=tmp_path / "machine")
         node = started(nodes, Node(tmp_path, backend, "flags: {migStrategy: mixed}"))
         name = "nvidia.com/mig-1g.10gb"
-        until(lambda: len(node.kubelet.healthy(name)) == 14)
+        until(lambda: len(node.kubelet.healthy_devices(name)) == 14)
         backend.inject(0, 79, recovery_action=2)
-        until(lambda: len(node.kubelet.healthy(name)) == 7, what="the other GPU's are left")
+        until(lambda: len(node.kubelet.healthy_devices(name)) == 7, what="the other GPU's are left")
 
     def test_an_instance_falls_ill_alone(self, nodes: list[Node], tmp_path: Path) -> None:
         backend = machine(count=1, mig=("1g.10gb",) * 7, folder=tmp_path / "machine")
         node = started(nodes, Node(tmp_path, backend, "flags: {migStrategy: mixed}"))
         name = "nvidia.com/mig-1g.10gb"
-        until(lambda: len(node.kubelet.healthy(name)) == 7)
+        until(lambda: len(node.kubelet.healthy_devices(name)) == 7)
         ill = backend.inventory().gpus[0].instances[2]
         backend.inject(0, 95, gpu_instance=ill.gpu_instance)
-        until(lambda: len(node.kubelet.healthy(name)) == 6)
-        assert ill.uuid not in node.kubelet.healthy(name)
+        until(lambda: len(node.kubelet.healthy_devices(name)) == 6)
+        assert ill.uuid not in node.kubelet.healthy_devices(name)
 
 
 class TestLiveChanges:
@@ -232,13 +232,14 @@ class TestLiveChanges:
     ) -> None:
         backend = machine(count=1, mig=("1g.10gb",) * 7, folder=tmp_path / "machine")
         node = started(nodes, Node(tmp_path, backend, "flags: {migStrategy: mixed}"))
-        until(lambda: len(node.kubelet.healthy("nvidia.com/mig-1g.10gb")) == 7)
+        until(lambda: len(node.kubelet.healthy_devices("nvidia.com/mig-1g.10gb")) == 7)
         uuid = backend.inventory().gpus[0].uuid
         for instance in backend.inventory().gpus[0].instances[4:]:
             backend.destroy_instance(uuid, instance.gpu_instance)
         backend.create_instance(uuid, "3g.40gb", 4)
         until(
-            lambda: len(node.kubelet.healthy("nvidia.com/mig-3g.40gb")) == 1, what="the new resource is there"
+            lambda: len(node.kubelet.healthy_devices("nvidia.com/mig-3g.40gb")) == 1,
+            what="the new resource is there",
         )
         until(lambda: len(node.kubelet.devices("nvidia.com/mig-1g.10gb")) == 4)
 
@@ -249,20 +250,20 @@ class TestLiveChanges:
         node.config_file.write_text(
             "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}"
         )
-        until(lambda: len(node.kubelet.healthy(GPU)) == 16, what="the new config is in force")
+        until(lambda: len(node.kubelet.healthy_devices(GPU)) == 16, what="the new config is in force")
         node.config_file.write_text(
             "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 1}]}}"
         )
         until(
             lambda: any("last good configuration stays" in line and "replicas" in line for line in node.log)
         )
-        assert len(node.kubelet.healthy(GPU)) == 16
+        assert len(node.kubelet.healthy_devices(GPU)) == 16
 
     def test_the_cdi_spec_is_there_and_follows_mig(self, nodes: list[Node], tmp_path: Path) -> None:
         backend = machine(count=1, mig=("3g.40gb", "3g.40gb"), folder=tmp_path / "machine")
         config = "flags: {migStrategy: mixed, plugin: {deviceListStrategy: cdi-cri}}"
         node = started(nodes, Node(tmp_path, backend, config))
-        until(lambda: len(node.kubelet.healthy("nvidia.com/mig-3g.40gb")) == 2)
+        until(lambda: len(node.kubelet.healthy_devices("nvidia.com/mig-3g.40gb")) == 2)
         file = tmp_path / "cdi/k8s.device-plugin.nvidia.com-gpu.json"
 
         def names() -> set[str]:
@@ -292,11 +293,14 @@ class TestSwitch:
         node = eight(nodes, tmp_path)
         for times in (2, 3):
             switch = self.off(tmp_path)
-            until(lambda: node.kubelet.lists.get(GPU) == [], what="the list is empty, not merely unhealthy")
+            until(
+                lambda: node.kubelet.device_lists.get(GPU) == [],
+                what="the list is empty, not merely unhealthy",
+            )
             until(lambda: not (tmp_path / "plugins/nvidia-gpu.sock").exists(), what="the socket is gone")
             switch.unlink()
             until(lambda: len(node.kubelet.registrations) == times, what="it registers again")  # noqa: B023
-            until(lambda: len(node.kubelet.healthy(GPU)) == 8, what="all GPUs are back")
+            until(lambda: len(node.kubelet.healthy_devices(GPU)) == 8, what="all GPUs are back")
         assert node.kubelet.allocate(GPU, node.ids()[0]).envs, "and can be given"
 
     def test_off_a_new_kubelet_hears_nothing_and_mig_changes_unseen(
@@ -304,9 +308,9 @@ class TestSwitch:
     ) -> None:
         backend = machine(count=1, mig=("3g.40gb", "3g.40gb"), folder=tmp_path / "machine")
         node = started(nodes, Node(tmp_path, backend, "flags: {migStrategy: mixed}"))
-        until(lambda: len(node.kubelet.healthy("nvidia.com/mig-3g.40gb")) == 2)
+        until(lambda: len(node.kubelet.healthy_devices("nvidia.com/mig-3g.40gb")) == 2)
         switch = self.off(tmp_path)
-        until(lambda: node.kubelet.lists.get("nvidia.com/mig-3g.40gb") == [])
+        until(lambda: node.kubelet.device_lists.get("nvidia.com/mig-3g.40gb") == [])
         node.kubelet.stop()
         node.kubelet.start()
         card = backend.inventory().gpus[0]
@@ -331,10 +335,10 @@ class TestSwitch:
         for _ in range(3):
             second.process.round()
         switch.unlink()
-        with pytest.raises(OtherOwner, match="another device plugin serves"):
+        with pytest.raises(ConflictingPlugin, match="another device plugin serves"):
             second.process.round()
         assert len(first.kubelet.registrations) == 1
-        assert len(first.kubelet.healthy(GPU)) == 8
+        assert len(first.kubelet.healthy_devices(GPU)) == 8
 
     def test_a_plugin_that_ends_leaves_its_capacity_to_the_next(
         self, nodes: list[Node], tmp_path: Path
@@ -342,7 +346,7 @@ class TestSwitch:
         """An upgrade is no withdrawal: the kubelet's own grace period bridges it."""
         node = eight(nodes, tmp_path)
         node.stop()
-        assert len(node.kubelet.lists[GPU]) == 8
+        assert len(node.kubelet.device_lists[GPU]) == 8
 
 
 class TestRequests:
@@ -360,21 +364,25 @@ class TestRequests:
             " resources: [{name: nvidia.com/gpu, replicas: 2}]}}"
         )
         node = started(nodes, Node(tmp_path, machine(folder=tmp_path / "machine"), config))
-        until(lambda: len(node.kubelet.healthy(GPU)) == 16)
+        until(lambda: len(node.kubelet.healthy_devices(GPU)) == 16)
         with pytest.raises(grpc.RpcError) as failed:
-            node.kubelet.allocate(GPU, *node.kubelet.healthy(GPU)[:2])
+            node.kubelet.allocate(GPU, *node.kubelet.healthy_devices(GPU)[:2])
         assert "maximum request size for shared resources is 1" in failed.value.details()
 
     def test_the_engines_wish_steers_where_one_pod_matches(self, nodes: list[Node], tmp_path: Path) -> None:
         node = eight(nodes, tmp_path)
         wishes = tmp_path / "state/wishes.json"
-        write_wishes(wishes, [WaitingPod("a/p", GPU, 2, (5, 6)), WaitingPod("a/q", GPU, 1, (7,))])
-        assert node.kubelet.preferred(GPU, 2, node.ids(), []) == [node.ids()[5], node.ids()[6]]
-        write_wishes(wishes, [WaitingPod("a/p", GPU, 2, (5, 6)), WaitingPod("a/q", GPU, 2, (1, 2))])
-        assert node.kubelet.preferred(GPU, 2, node.ids(), []) != [node.ids()[5], node.ids()[6]]
+        write_preferred_devices(wishes, [PendingPod("a/p", GPU, 2, (5, 6)), PendingPod("a/q", GPU, 1, (7,))])
+        assert node.kubelet.get_preferred_allocation(GPU, 2, node.ids(), []) == [node.ids()[5], node.ids()[6]]
+        write_preferred_devices(
+            wishes, [PendingPod("a/p", GPU, 2, (5, 6)), PendingPod("a/q", GPU, 2, (1, 2))]
+        )
+        assert node.kubelet.get_preferred_allocation(GPU, 2, node.ids(), []) != [node.ids()[5], node.ids()[6]]
 
     def test_pre_start_is_answered(self, nodes: list[Node], tmp_path: Path) -> None:
         from windlass.node.protos import deviceplugin_pb2 as dp
 
         node = eight(nodes, tmp_path)
-        node.kubelet.plugin(GPU).pre_start(dp.PreStartContainerRequest(devices_ids=node.ids()[:1]), timeout=5)
+        node.kubelet.plugin(GPU).pre_start_container(
+            dp.PreStartContainerRequest(devices_ids=node.ids()[:1]), timeout=5
+        )

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sharing.gpus import board, gpu, inventory
 
-from windlass.node.plugin.prefer import Chooser, Wiring
+from windlass.node.plugin.preferred_allocation import DeviceChooser, GpuInterconnect
+from windlass.sharing.advertised_resources import advertised_resources
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import resolve_config
-from windlass.sharing.resources import resources_of
 
 TWO_ISLANDS = board(8, islands=2)
 SWITCH = board(16)
@@ -28,9 +28,9 @@ MESH = inventory(
 """Uneven links, which no machine has: nothing can be counted, everything must be searched."""
 
 
-def chooser(found: Inventory, file: object = None, policy: str = "distributed") -> Chooser:
-    (resource,) = resources_of(found, resolve_config(file))
-    return Chooser(resource, found, policy)
+def chooser(found: Inventory, file: object = None, policy: str = "distributed") -> DeviceChooser:
+    (resource,) = advertised_resources(found, resolve_config(file))
+    return DeviceChooser(resource, found, policy)
 
 
 def ids(found: Inventory, *indices: int) -> list[str]:
@@ -74,11 +74,11 @@ class TestWholeGpus:
         assert indices(found, chooser(found).choose(ids(found, 0, 1, 2), [], 2)) == [1, 2]
 
     def test_the_engines_wish_is_followed_where_it_is_free(self) -> None:
-        chosen = chooser(SWITCH).choose(ids(SWITCH, *range(16)), [], 2, wish=(3, 12))
+        chosen = chooser(SWITCH).choose(ids(SWITCH, *range(16)), [], 2, preferred=(3, 12))
         assert indices(SWITCH, chosen) == [3, 12]
 
     def test_a_wish_for_something_taken_is_not(self) -> None:
-        chosen = chooser(SWITCH).choose(ids(SWITCH, 0, 1, 2), [], 2, wish=(0, 12))
+        chosen = chooser(SWITCH).choose(ids(SWITCH, 0, 1, 2), [], 2, preferred=(0, 12))
         assert 12 not in indices(SWITCH, chosen)
 
 
@@ -190,9 +190,9 @@ class TestParts:
     def test_instances_come_from_the_gpu_with_fewest_left(self) -> None:
         cuts = [("1g.10gb", at) for at in range(4)]
         found = inventory(gpu("H100", 0, cuts), gpu("H100", 1, cuts))
-        (resource,) = resources_of(found, resolve_config({"flags": {"migStrategy": "mixed"}}))
+        (resource,) = advertised_resources(found, resolve_config({"flags": {"migStrategy": "mixed"}}))
         names = [device.id for device in resource.devices]
-        chosen = Chooser(resource, found).choose([*names[:4], names[7]], [], 1)
+        chosen = DeviceChooser(resource, found).choose([*names[:4], names[7]], [], 1)
         assert chosen == [names[7]]
 
 
@@ -224,7 +224,7 @@ def test_no_better_wired_set_exists(request: tuple[Inventory, list[int], list[in
         free = free[:10]
         must = [index for index in must if index in free]
         size = min(size, len(free))
-    wiring = Wiring(found)
+    wiring = GpuInterconnect(found)
     picked = indices(found, chooser(found).choose(ids(found, *free), ids(found, *must), size))
 
     def worth(members: tuple[int, ...] | list[int]) -> int:
@@ -254,7 +254,7 @@ def test_no_device_is_ever_held_twice(steps: list[tuple[bool, int, int]], is_sha
     found = board(8, islands=2)
     shared = {"sharing": {"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 2}]}}}
     choices = chooser(found, shared if is_shared else None)
-    (resource,) = resources_of(found, resolve_config(shared if is_shared else None))
+    (resource,) = advertised_resources(found, resolve_config(shared if is_shared else None))
     free = {device.id for device in resource.devices}
     pods: list[list[str]] = []
     for comes, size, which in steps:

@@ -15,22 +15,22 @@ from tests.cluster.fixtures import unavailable
 from tests.cluster.service import Service, free_ports
 from tests.node.machines import machine, until
 
-from windlass.node.exporter.collect import collect
+from windlass.node.exporter.collect import collect_families
+from windlass.node.exporter.collection_context import CollectionContext, DeviceHolder
 from windlass.node.exporter.counters import default_counters
+from windlass.node.exporter.exporter import Exporter
 from windlass.node.exporter.metrics_server import MetricsServer
-from windlass.node.exporter.server import Exporter
-from windlass.node.exporter.text import write_text
-from windlass.node.exporter.view import Holder, View
-from windlass.node.root import HostRoot
+from windlass.node.exporter.prometheus_text import write_text
+from windlass.node.host_root import HostRoot
 
 
 class Given:
     """Who holds what, without a kubelet."""
 
-    def __init__(self, holders: dict[str, list[Holder]]) -> None:
+    def __init__(self, holders: dict[str, list[DeviceHolder]]) -> None:
         self._holders = holders
 
-    def holders(self, uids: object = None) -> dict[str, list[Holder]]:
+    def holders(self, uids: object = None) -> dict[str, list[DeviceHolder]]:
         return self._holders
 
 
@@ -45,7 +45,7 @@ def prometheus() -> str:
 
 def test_prometheus_scrapes_what_dashboards_ask_for(prometheus: str, tmp_path: Path) -> None:
     backend = machine("H200", 2, mig=("1g.18gb", "3g.71gb"))
-    held = {backend.inventory().gpus[0].instances[0].uuid: [Holder("train", "team-a", "main")]}
+    held = {backend.inventory().gpus[0].instances[0].uuid: [DeviceHolder("train", "team-a", "main")]}
     exporter = Exporter(
         backend,
         default_counters(),
@@ -53,7 +53,7 @@ def test_prometheus_scrapes_what_dashboards_ask_for(prometheus: str, tmp_path: P
         root=HostRoot("/nowhere"),
         pods=Given(held),  # type: ignore[arg-type]
     )
-    exporter.make_page()
+    exporter.collect()
     server = MetricsServer(exporter, "127.0.0.1", 0)
     server.start()
     (port,) = free_ports(1)
@@ -89,7 +89,9 @@ def test_prometheus_scrapes_what_dashboards_ask_for(prometheus: str, tmp_path: P
 
 
 def test_promtool_can_read_the_page(prometheus: str) -> None:
-    page = write_text(collect(machine("H200", 2), default_counters(), View(hostname="n1")))
+    page = write_text(
+        collect_families(machine("H200", 2), default_counters(), CollectionContext(hostname="n1"))
+    )
     done = subprocess.run(
         ["promtool", "check", "metrics"], input=page, capture_output=True, text=True, timeout=30, check=False
     )

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.node.machines import machine
 
 from windlass.model.fleet_spec import FleetGpus, FleetPool
-from windlass.node.backend.protocol import DeviceError, ProcessUse
+from windlass.node.backend.protocol import DeviceError, ProcessUsage
 from windlass.node.backend.simulated import SimulatedBackend
-from windlass.node.root import HostRoot
+from windlass.node.host_root import HostRoot
 from windlass.sharing.mig import profile_name, profiles_of
 from windlass.sharing.mig_sizes import instance_memory_mib
 
@@ -38,7 +38,7 @@ def test_sizes_give_the_names_that_the_driver_would(model: str) -> None:
     assert gpu.geometry is not None
     for profile in gpu.geometry.profiles:
         size = instance_memory_mib(gpu.geometry, profile, gpu.memory_mib)
-        name = profile_name(profile.compute, size, gpu.memory_mib, media=profile.media)
+        name = profile_name(profile.compute_slices, size, gpu.memory_mib, media=profile.media)
         if model != "A30":  # whose names count in quarters
             assert name == profile.name
 
@@ -85,7 +85,7 @@ class TestReadings:
 
     def test_memory_adds_up(self) -> None:
         backend = machine("H200", 1)
-        backend.inject(0, processes=[ProcessUse(pid=1, memory_mib=1000)])
+        backend.inject(0, processes=[ProcessUsage(pid=1, memory_mib=1000)])
         reading = backend.reading(backend.inventory().gpus[0].uuid)
         parts = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_RESERVED")
         assert sum(reading[name] for name in parts) == reading["DCGM_FI_DEV_FB_TOTAL"]

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from windlass.node import unary_call
 from windlass.node.backend.protocol import DeviceError
-from windlass.node.exporter.pods import PodResources
-from windlass.node.plugin.rpc import lister_handler
+from windlass.node.exporter.pod_resources import PodResources
+from windlass.node.plugin.rpc import pod_resources_handler
 from windlass.node.protos import podresources_pb2 as pr
 
 METHOD = "/v1.PodResourcesLister/List"
@@ -32,7 +32,7 @@ def kubelet(tmp_path: Path) -> Iterator[Callable[[Callable[[], pr.ListPodResourc
     def serve(answer: Callable[[], pr.ListPodResourcesResponse]) -> Path:
         path = tmp_path / "kubelet.sock"
         server = grpc.server(ThreadPoolExecutor(2))
-        server.add_generic_rpc_handlers((lister_handler(answer),))
+        server.add_generic_rpc_handlers((pod_resources_handler(answer),))
         server.add_insecure_port(f"unix:{path}")
         server.start()
         servers.append(server)
@@ -65,7 +65,7 @@ class TestWithGrpcsOwnServer:
         answer = pods(count)
         asked = PodResources(kubelet(lambda: answer))
         for _ in range(2):
-            assert len(asked.sure_holders().get("GPU-1", ())) == count
+            assert len(asked.holders_or_raise().get("GPU-1", ())) == count
 
     def test_a_refusal_is_an_error_and_no_empty_answer(
         self, kubelet: Callable[[Callable[[], pr.ListPodResourcesResponse]], Path]
@@ -75,7 +75,7 @@ class TestWithGrpcsOwnServer:
 
         asked = PodResources(kubelet(refuse))
         with pytest.raises(DeviceError, match="the call failed"):
-            asked.sure_holders()
+            asked.holders_or_raise()
         assert asked.holders() == {}
 
     def test_a_method_that_is_not_there(
@@ -83,7 +83,7 @@ class TestWithGrpcsOwnServer:
     ) -> None:
         path = kubelet(lambda: pods(1))
         with pytest.raises(DeviceError, match="the call failed"):
-            unary_call.call(path, "/v1.PodResourcesLister/Nothing", b"", 60)
+            unary_call.call_unary(path, "/v1.PodResourcesLister/Nothing", b"", 60)
 
 
 class Wire:
@@ -128,7 +128,7 @@ HEADERS, TRAILERS = frame(1, 4, 1, b"\x88"), frame(1, 5, 1, b"\x88")
 def ask(path: Path, words: bytes, *, ends: bool = True, seconds: float = 60) -> bytes:
     server = Wire(path, words, ends=ends)
     try:
-        return unary_call.call(path, METHOD, b"", seconds)
+        return unary_call.call_unary(path, METHOD, b"", seconds)
     finally:
         server.close()
         path.unlink()
@@ -187,7 +187,7 @@ def test_an_answer_without_end_is_left(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_nobody_there(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match="No such file"):
-        unary_call.call(tmp_path / "none", METHOD, b"", 1)
+        unary_call.call_unary(tmp_path / "none", METHOD, b"", 1)
 
 
 @settings(max_examples=150, deadline=None)

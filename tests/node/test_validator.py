@@ -8,10 +8,10 @@ import pytest
 from tests.node.machines import machine
 
 from windlass.node.backend.simulated import SimulatedBackend
-from windlass.node.root import HostRoot
+from windlass.node.host_root import HostRoot
 from windlass.node.validator.checks import Check, validate
 from windlass.node.validator.compute import compute_in_process
-from windlass.node.validator.gate import Gate
+from windlass.node.validator.validated_gpus import ValidatedGpus
 
 
 def failed(backend: SimulatedBackend, folder: Path, **settings: str) -> list[Check]:
@@ -106,8 +106,8 @@ def test_the_computation_says_when_there_is_no_driver() -> None:
 
 def test_the_gate_lasts_as_long_as_the_boot(tmp_path: Path) -> None:
     path = tmp_path / "validated.json"
-    Gate(path, "boot-1").open("GPU-1")
-    assert Gate(path, "boot-1").is_open("GPU-1")
-    assert not Gate(path, "boot-2").is_open("GPU-1")
+    ValidatedGpus(path, "boot-1").mark_passed("GPU-1")
+    assert ValidatedGpus(path, "boot-1").has_passed("GPU-1")
+    assert not ValidatedGpus(path, "boot-2").has_passed("GPU-1")
     path.write_text("{broken")
-    assert not Gate(path, "boot-1").is_open("GPU-1")
+    assert not ValidatedGpus(path, "boot-1").has_passed("GPU-1")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windlass.node.host_root import HostRoot
 from windlass.node.labels.vgpu import (
     HostDriver,
     VirtualGpus,
@@ -15,7 +16,6 @@ from windlass.node.labels.vgpu import (
     host_driver,
     vendor_capability,
 )
-from windlass.node.root import HostRoot
 
 POWER, MESSAGES, VENDOR = 0x01, 0x05, 0x09
 

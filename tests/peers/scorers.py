@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from windlass.cli.defrag_document import defrag_document
 from windlass.cli.plan_document import plan_document
 from windlass.defrag import DefragRequest, defrag_plan
-from windlass.dump.cluster import load_cluster
-from windlass.dump.configuration import file_configuration
+from windlass.dump.cluster_loader import load_cluster
+from windlass.dump.configuration import load_configuration_file
 from windlass.model.configuration import Settings
-from windlass.planner import engine_plan
+from windlass.planner import plan_objects
 
 Json = dict[str, Any]
 
@@ -117,9 +117,9 @@ def _plan(words: Sequence[str]) -> Json:
     loaded = load_cluster(Path(words[words.index("--from") + 1]))
     settings = Settings()
     if "--config" in words:
-        settings = file_configuration(Path(words[words.index("--config") + 1])).settings
+        settings = load_configuration_file(Path(words[words.index("--config") + 1])).settings
     if "defrag" in words:
-        moves = defrag_plan(loaded.objects, settings, loaded.newest, DefragRequest())
-        return defrag_document(moves, loaded.newest)
-    decided, notes = engine_plan(loaded.objects, settings, loaded.newest)
-    return plan_document(decided, loaded.newest, notes)
+        moves = defrag_plan(loaded.objects, settings, loaded.newest_timestamp, DefragRequest())
+        return defrag_document(moves, loaded.newest_timestamp)
+    decided, notes = plan_objects(loaded.objects, settings, loaded.newest_timestamp)
+    return plan_document(decided, loaded.newest_timestamp, notes)

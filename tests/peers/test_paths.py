@@ -17,24 +17,24 @@ from tests.peers.scorers import Peer
 from windlass.cluster.delta import Put
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.store import Store
-from windlass.dump.cluster import load_cluster
-from windlass.dump.configuration import file_configuration
+from windlass.dump.cluster_loader import load_cluster
+from windlass.dump.configuration import load_configuration_file
 from windlass.engine import decide
 from windlass.model.configuration import Settings
 from windlass.model.plan import Plan
-from windlass.model.priority import with_priorities
-from windlass.planner import engine_config, seen_objects
-from windlass.scheduler.options import Options
-from windlass.scheduler.world import World as SchedulerCache
-from windlass.simulate.clock import START
-from windlass.simulate.scenario.world import World as VirtualCluster
+from windlass.model.priority import resolve_priorities
+from windlass.planner import engine_config, visible_objects
+from windlass.scheduler.cache import SchedulerCache as SchedulerCache
+from windlass.scheduler.options import SchedulerOptions
+from windlass.simulate.clock import VIRTUAL_EPOCH
+from windlass.simulate.scenario.simulated_cluster import SimulatedCluster as VirtualCluster
 
 pytestmark = pytest.mark.cases
 
 
 def settings_of(case: Path) -> Settings:
     path = case / "config.yaml"
-    return file_configuration(path).settings if path.exists() else Settings()
+    return load_configuration_file(path).settings if path.exists() else Settings()
 
 
 def planned(snapshot: Snapshot, settings: Settings, now: int) -> Plan:
@@ -49,22 +49,22 @@ def of_dump(objects: list[object], settings: Settings, now: int) -> Snapshot:
 
 def of_cache(objects: list[object], settings: Settings, now: int) -> Snapshot:
     """As the informers would bring them: kind after kind in any order, and a settling in between."""
-    cache = SchedulerCache(Options(settings=settings, shadow=True))
+    cache = SchedulerCache(SchedulerOptions(settings=settings, shadow=True))
     mixed = list(objects)
     Random(len(mixed)).shuffle(mixed)
     half = len(mixed) // 2
     for part in (mixed[:half], mixed[half:]):
         cache.push([Put(thing) for thing in part])
-        cache.settle(now)
-    cache.settle(now + 60)  # no pod waits any longer for an owner that is not there
+        cache.flush(now)
+    cache.flush(now + 60)  # no pod waits any longer for an owner that is not there
     return cache.store.snapshot(now)
 
 
 def of_virtual_cluster(case: Path, now: int) -> Snapshot:
     cluster = VirtualCluster()
     for tree in trees(json.loads((case / "objects.json").read_text())):
-        cluster.put(tree)
-    return cluster.snapshot(now - START)
+        cluster.update(tree)
+    return cluster.snapshot(now - VIRTUAL_EPOCH)
 
 
 def trees(document: dict[str, object]) -> Iterator[dict[str, object]]:
@@ -83,8 +83,8 @@ def test_every_way_in_leads_to_the_same_plan(name: str, cases_dir: Path) -> None
     for suite in peer.suites():
         for case in peer.cases(suite):
             loaded, settings = load_cluster(case / "objects.json"), settings_of(case)
-            now = loaded.newest
-            objects = list(with_priorities(seen_objects(loaded.objects, settings)))
+            now = loaded.newest_timestamp
+            objects = list(resolve_priorities(visible_objects(loaded.objects, settings)))
             expected = planned(of_dump(objects, settings, now), settings, now)
             if planned(of_cache(objects, settings, now), settings, now) != expected:
                 different[f"{suite}/{case.name}"] = "the scheduler's cache"

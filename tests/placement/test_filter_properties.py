@@ -10,16 +10,16 @@ from reference.alone import reasons_alone
 from reference.scores import preference_sums
 from reference.strategies import clusters, crowds, pods
 from reference.together import reasons_together
-from windlass.cluster.facts import NodeFacts
-from windlass.cluster.objects import ClusterObjects
+from windlass.cluster.listers import Listers
+from windlass.cluster.node_columns import NodeColumns
 from windlass.model.reasons import reason_of_bit
 from windlass.placement.filters import static_reasons
-from windlass.placement.neighbours import Neighbours
+from windlass.placement.inter_pod import InterPodRules
 from windlass.placement.preferences import preference_scores
 
 
 def objects_of(cluster):
-    return ClusterObjects(
+    return Listers(
         volumes=cluster.volumes,
         claims=cluster.claims,
         storage_classes=cluster.storage_classes,
@@ -28,7 +28,7 @@ def objects_of(cluster):
 
 
 def neighbours_of(cluster):
-    return Neighbours(NodeFacts(cluster.nodes), objects_of(cluster), cluster.placed)
+    return InterPodRules(NodeColumns(cluster.nodes), objects_of(cluster), cluster.placed)
 
 
 def in_words(mask):
@@ -103,7 +103,7 @@ def test_adding_and_removing_equals_building_from_scratch(cluster, later, pod, d
         if data.draw(st.booleans()):
             gone = placed.pop(data.draw(st.integers(0, len(placed) - 1)))
             neighbours.remove(*gone)
-    fresh = Neighbours(facts, neighbours.objects, placed)
+    fresh = InterPodRules(facts, neighbours.objects, placed)
     assert neighbours.reasons(pod, static).tolist() == fresh.reasons(pod, static).tolist()
     assert neighbours.constrains(pod) == fresh.constrains(pod)
     ours, theirs = (preference_scores(pod, facts, n, everywhere) for n in (neighbours, fresh))

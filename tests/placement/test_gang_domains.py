@@ -25,10 +25,10 @@ from tests.invariants.objects import (
     workload,
 )
 
+from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
 from windlass.model.decision import Admit, Bind, Hold
-from windlass.model.objects import decode_object
-from windlass.planner import engine_plan
+from windlass.planner import plan_objects
 
 REQUIRED = {"kueue.x-k8s.io/podset-required-topology": RACK}
 PREFERRED = {"kueue.x-k8s.io/podset-preferred-topology": RACK}
@@ -46,7 +46,7 @@ def member(name: str, cpus: int, annotations: dict[str, str], **spec: Any) -> Tr
 
 
 def decisions(*trees: Tree) -> list[object]:
-    plan, _ = engine_plan([decode_object(tree) for tree in trees], Settings(), EPOCH + 60)
+    plan, _ = plan_objects([decode_object(tree) for tree in trees], Settings(), EPOCH + 60)
     return list(plan.decisions)
 
 

@@ -8,20 +8,20 @@ import msgspec
 import pytest
 from tests.placement.preemption.parks import NOW, gpu_node, pod, pod_group
 
+from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
 from windlass.model.decision import Evict
-from windlass.model.objects import decode_object
 from windlass.model.pod import Pod
 from windlass.model.workload import Admission, PodSet, PodSetAssignment, Workload
-from windlass.placement.lifetimes import needed
-from windlass.planner import engine_plan
+from windlass.placement.stop_conditions import min_running_pods
+from windlass.planner import plan_objects
 
 GRACE = 300
 QUEUE = "kueue.x-k8s.io/queue-name"
 
 
 def evicts(*objects: Any, now: int = NOW) -> list[Evict]:
-    return list(engine_plan(objects, Settings(gang_grace_seconds=GRACE), now)[0].evicts)
+    return list(plan_objects(objects, Settings(gang_grace_seconds=GRACE), now)[0].evicts)
 
 
 def changed(thing: Any, **meta: Any) -> Any:
@@ -149,4 +149,4 @@ def workload(sets: list[tuple[int, int | None]], held: int | None = None, **fiel
     ],
 )
 def test_what_a_workload_needs(one: Workload, least: int) -> None:
-    assert needed(one) == least
+    assert min_running_pods(one) == least

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from reference.park import A100, H100, Desk, gpu_node, mig_node, node, pod
-from windlass.placement.measures import Stranding, usage
-from windlass.placement.mix import MixClass, WorkloadMix, mix_arrays
+from windlass.placement.utilization import StrandedGpus, measure_utilization
+from windlass.placement.workload_mix import MixClass, WorkloadMix, mix_arrays
 
 L40S = "NVIDIA-L40S"
 HALF, WHOLE = MixClass(1, 1000, 500, 1, ""), MixClass(1, 2000, 1000, 1, "")
@@ -16,7 +16,7 @@ def causes(found):
 
 
 def test_an_empty_park_is_all_usable():
-    found = usage(Desk(gpu_node("n", 2), node("cpu")).store.snapshot(), HALVES_AND_WHOLES)
+    found = measure_utilization(Desk(gpu_node("n", 2), node("cpu")).store.snapshot(), HALVES_AND_WHOLES)
     assert (found.total_milli, found.allocated_milli, found.fragment_milli) == (2000, 0, 0)
     assert causes(found) == {"usable": 2000}
 
@@ -24,7 +24,7 @@ def test_an_empty_park_is_all_usable():
 def test_what_one_class_cant_use_is_its_share_of_a_fragment():
     """700 free: the halves use it; to the wholes, half of the mix, it is a fragment."""
     desk = Desk(gpu_node("n", 1), pod("x", share="0.3", on="n"))
-    found = usage(desk.store.snapshot(), HALVES_AND_WHOLES)
+    found = measure_utilization(desk.store.snapshot(), HALVES_AND_WHOLES)
     assert causes(found) == {"usable": 350, "lack_gpu": 350}
     assert (found.allocated_milli, found.fragment_milli) == (300, 350)
 
@@ -32,15 +32,18 @@ def test_what_one_class_cant_use_is_its_share_of_a_fragment():
 def test_gpu_without_cpu_is_a_fragment_to_those_who_need_more():
     """1 CPU left: enough for halves. None left: for nobody."""
     desk = Desk(gpu_node("n", 1, cpu=1))
-    assert causes(usage(desk.store.snapshot(), HALVES_AND_WHOLES)) == {"usable": 500, "lack_cpu": 500}
+    assert causes(measure_utilization(desk.store.snapshot(), HALVES_AND_WHOLES)) == {
+        "usable": 500,
+        "lack_cpu": 500,
+    }
     desk.put(pod("x", cpu="1", on="n"), pod("y", cpu="0", share="0.3", on="n"))
-    found = usage(desk.store.snapshot(), HALVES_AND_WHOLES)
+    found = measure_utilization(desk.store.snapshot(), HALVES_AND_WHOLES)
     assert causes(found) == {"lack_cpu": 350, "lack_both": 350}
 
 
 def test_classes_without_gpus_and_other_models_count_all_as_fragment():
     mix = WorkloadMix((MixClass(2, 1000, 0, 0, ""), MixClass(1, 1000, 500, 1, A100), HALF), 4)
-    assert causes(usage(Desk(gpu_node("n", 1)).store.snapshot(), mix)) == {
+    assert causes(measure_utilization(Desk(gpu_node("n", 1)).store.snapshot(), mix)) == {
         "cpu_only": 500,
         "wrong_model": 250,
         "usable": 250,
@@ -48,24 +51,24 @@ def test_classes_without_gpus_and_other_models_count_all_as_fragment():
 
 
 def test_unhealthy_devices_are_no_part_of_the_park():
-    found = usage(Desk(gpu_node("n", 4, ill=1)).store.snapshot(), HALVES_AND_WHOLES)
+    found = measure_utilization(Desk(gpu_node("n", 4, ill=1)).store.snapshot(), HALVES_AND_WHOLES)
     assert (found.total_milli, found.free_milli) == (3000, 3000)
 
 
 def test_an_unhealthy_gpu_in_use_takes_nothing_from_what_is_free():
     desk = Desk(gpu_node("n", 2), pod("x", gpus=1, on="n"), pod("y", gpus=1, on="n"))
     desk.put(gpu_node("n", 2, ill=1))
-    found = usage(desk.store.snapshot(), HALVES_AND_WHOLES)
+    found = measure_utilization(desk.store.snapshot(), HALVES_AND_WHOLES)
     assert (found.total_milli, found.free_milli) == (1000, 0)
 
 
 def test_gpus_that_mig_cuts_as_asked_are_free_by_their_slices():
     desk = Desk(mig_node("n", 2))
-    found = usage(desk.store.snapshot(), HALVES_AND_WHOLES)
+    found = measure_utilization(desk.store.snapshot(), HALVES_AND_WHOLES)
     assert (found.total_milli, found.free_milli, found.allocated_milli) == (2000, 2000, 0)
     desk.put(pod("x", mig=("3g.40gb", 1)))
     assert desk.run() == {"x": "n"}
-    assert usage(desk.store.snapshot(), HALVES_AND_WHOLES).allocated_milli == 500
+    assert measure_utilization(desk.store.snapshot(), HALVES_AND_WHOLES).allocated_milli == 500
 
 
 def test_gpus_that_are_cut_already_are_free_by_their_parts():
@@ -81,20 +84,20 @@ def test_gpus_that_are_cut_already_are_free_by_their_parts():
     desk = Desk(
         node("cut", labels=mixed, **parts), node("shared", labels=shared, **{"nvidia.com/gpu.shared": 4})
     )
-    assert usage(desk.store.snapshot(), HALVES_AND_WHOLES).free_milli == 2000
+    assert measure_utilization(desk.store.snapshot(), HALVES_AND_WHOLES).free_milli == 2000
     desk.put(
         pod("x", asks={"nvidia.com/mig-3g.40gb": "1"}, on="cut"),
         pod("y", asks={"nvidia.com/gpu.shared": "1"}, on="shared"),
     )
-    found = usage(desk.store.snapshot(), HALVES_AND_WHOLES)
+    found = measure_utilization(desk.store.snapshot(), HALVES_AND_WHOLES)
     assert found.free_milli == 1000 * 3 // 7 + 750
     desk.put(node("cut", labels={**mixed, "nvidia.com/gpu.count": "one"}, **parts))
-    assert usage(desk.store.snapshot(), HALVES_AND_WHOLES).free_milli == 750
+    assert measure_utilization(desk.store.snapshot(), HALVES_AND_WHOLES).free_milli == 750
 
 
 def stranded(desk, mix, smallest_memory=0):
     snapshot = desk.store.snapshot()
-    return Stranding(mix_arrays(mix, snapshot.models, snapshot.state), smallest_memory).of(snapshot)
+    return StrandedGpus(mix_arrays(mix, snapshot.models, snapshot.state), smallest_memory).by_reason(snapshot)
 
 
 def test_gpu_is_stranded_where_the_least_of_all_classes_finds_no_memory():

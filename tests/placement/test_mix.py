@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference.park import A100, H100, Desk, gpu_node, pod
-from windlass.placement.mix import PREMIUM, TERMS, MixClass, WorkloadMix, mix_arrays, mix_of
+from windlass.placement.workload_mix import (
+    MODEL_PREMIUM,
+    SCORE_TERMS,
+    MixClass,
+    WorkloadMix,
+    mix_arrays,
+    mix_of,
+)
 
 
 def mix(*counted):
@@ -23,7 +30,7 @@ def expecting(*classes):
 
 def arrays(expected, *nodes):
     snapshot = Desk(*nodes).store.snapshot()
-    return mix_arrays(expected, snapshot.models, snapshot.state)
+    return mix_arrays(expected, snapshot.gpu_models, snapshot.node_state)
 
 
 def test_classes_are_what_fgd_tells_apart_most_frequent_first():
@@ -62,7 +69,7 @@ def test_a_model_that_constrained_classes_compete_for_is_scarce():
     """All demand wants the one H100 of two GPUs: fully contended, and the A100 not at all."""
     only = expecting(MixClass(1, 1000, 1000, 1, H100))
     found = arrays(only, gpu_node("a", 1, model=A100), gpu_node("h", 1))
-    assert found.scarce[:2].tolist() == [0, PREMIUM]
+    assert found.scarce[:2].tolist() == [0, MODEL_PREMIUM]
     free = expecting(MixClass(1, 1000, 1000, 1, ""))
     assert not arrays(free, gpu_node("a", 1, model=A100), gpu_node("h", 1)).scarce.any()
 
@@ -97,7 +104,7 @@ def test_a_term_of_the_policy_can_be_left_out():
             name for name in full._fields if getattr(full, name).tolist() != getattr(found, name).tolist()
         }
 
-    assert {term: differing(left_out(term)) for term in TERMS} == {
+    assert {term: differing(left_out(term)) for term in SCORE_TERMS} == {
         "usable": {"weight"},
         "price": {"price"},
         "whole": {"price"},

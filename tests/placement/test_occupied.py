@@ -13,7 +13,7 @@ from windlass.model.volume import (
     PersistentVolumeClaimSpec,
     PersistentVolumeClaimStatus,
 )
-from windlass.placement.neighbours import needs_neighbours
+from windlass.placement.inter_pod import has_inter_pod_rules
 
 
 def listens(*ports, **spec):
@@ -100,6 +100,6 @@ def test_the_same_name_in_another_namespace_is_another_claim():
 
 
 def test_whoever_wants_a_port_or_a_claim_has_to_ask():
-    assert needs_neighbours(listens(host_port(80)))
-    assert needs_neighbours(make_pod(volumes=(claim_volume("alone"),)))
-    assert not needs_neighbours(listens(ContainerPort(container_port=80)))
+    assert has_inter_pod_rules(listens(host_port(80)))
+    assert has_inter_pod_rules(make_pod(volumes=(claim_volume("alone"),)))
+    assert not has_inter_pod_rules(listens(ContainerPort(container_port=80)))

@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 from reference.park import Desk, mig_node, pod
 from reference.parks import any_pods, parks, running
 from windlass import jit
-from windlass.placement.mix import WorkloadMix, mix_arrays
 from windlass.placement.overlay import Overlay
-from windlass.placement.policies import POLICIES, SCORERS, PlacementConfig, make_rule
-from windlass.placement.strategy import Strategies
-from windlass.placement.table import ScoreTable
+from windlass.placement.policies import POLICIES, SCORERS, PlacementConfig, make_scoring_rule
+from windlass.placement.score_table import ScoreTable
+from windlass.placement.scorer_selector import ScorerSelector
+from windlass.placement.workload_mix import WorkloadMix, mix_arrays
 
 
 def overlay_of(desk, policy="windlass"):
     snapshot = desk.store.snapshot()
     table = ScoreTable(
-        snapshot, mix_arrays(WorkloadMix(), snapshot.models, snapshot.state), Strategies(SCORERS[policy])
+        snapshot, mix_arrays(WorkloadMix(), snapshot.models, snapshot.state), ScorerSelector(SCORERS[policy])
     )
     with np.errstate(over="ignore"):
-        rule = make_rule(PlacementConfig(policy), snapshot.state)
+        rule = make_scoring_rule(PlacementConfig(policy), snapshot.state)
         return Overlay(snapshot, table, rule, jit.kernels(small=True))
 
 
@@ -53,28 +53,28 @@ def test_everything_tried_is_undone(nodes, policy, data):
                 case "take":
                     each = data.draw(st.sampled_from(waiting))
                     row = row_of(overlay, each)
-                    node = overlay.best(each, row, overlay.reasons(each, row), 0)
+                    node = overlay.select_node(each, row, overlay.reasons(each, row), 0)
                     if node >= 0:
-                        seated.append(overlay.take(each, row, node))
+                        seated.append(overlay.assume(each, row, node))
                 case "seat":
                     each = data.draw(st.sampled_from(waiting))
                     node = data.draw(st.integers(0, len(nodes) - 1))
-                    seated.append(overlay.seat(each, row_of(overlay, each), node))
+                    seated.append(overlay.assume_unchecked(each, row_of(overlay, each), node))
                 case "remove" if left:
                     gone.append(left.pop())
-                    overlay.remove(gone[-1])
+                    overlay.remove_running(gone[-1])
                 case "come back" if gone:
                     left.append(gone.pop(data.draw(st.integers(0, len(gone) - 1))))
-                    overlay.come_back(left[-1])
+                    overlay.restore_running(left[-1])
                 case "unseat" if seated:
                     unseated.append(seated.pop(data.draw(st.integers(0, len(seated) - 1))))
-                    overlay.unseat(unseated[-1])
+                    overlay.forget(unseated[-1])
                 case "reseat" if unseated:
                     seated.append(unseated.pop(data.draw(st.integers(0, len(unseated) - 1))))
-                    overlay.reseat(seated[-1])
+                    overlay.assume_again(seated[-1])
                 case "mark":
                     marks.append((overlay.checkpoint(), overlay.version, picture(overlay, waiting)))
-        assert overlay.taken_off() == set(gone)
+        assert overlay.removed_rows() == set(gone)
         for checkpoint, version, before in reversed(marks):
             overlay.rollback(checkpoint)
             assert overlay.version == version
@@ -90,13 +90,13 @@ def test_who_comes_back_out_of_turn_leaves_things_as_if_it_had_never_gone(nodes,
         rows = list(range(len(others)))
         stays = data.draw(st.sets(st.sampled_from(rows))) if rows else set()
         for row in (row for row in rows if row not in stays):
-            overlay.remove(row)
+            overlay.remove_running(row)
         expected = picture(overlay, waiting)
         overlay.rollback(0)
         for row in rows:
-            overlay.remove(row)
+            overlay.remove_running(row)
         for row in data.draw(st.permutations(sorted(stays))):
-            overlay.come_back(row)
+            overlay.restore_running(row)
         assert picture(overlay, waiting) == expected
 
 
@@ -106,8 +106,8 @@ def test_a_pod_seated_where_it_does_not_fit_gives_back_no_more_than_it_got():
     with np.errstate(over="ignore"):
         overlay = overlay_of(desk)
         waiting = desk.store.snapshot().pods.objects[1]
-        before = overlay.state.room.tolist()
-        overlay.seat(waiting, row_of(overlay, waiting), 0)
-        assert overlay.state.room[0, 1] == 0b11111111
+        before = overlay.state.device_occupancy.tolist()
+        overlay.assume_unchecked(waiting, row_of(overlay, waiting), 0)
+        assert overlay.state.device_occupancy[0, 1] == 0b11111111
         overlay.rollback(0)
-        assert overlay.state.room.tolist() == before
+        assert overlay.state.device_occupancy.tolist() == before

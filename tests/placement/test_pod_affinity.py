@@ -18,7 +18,7 @@ from reference.builders import (
 from reference.scene import Scene
 from windlass.model.meta import LabelSelector, ObjectMeta
 from windlass.model.volume import Namespace
-from windlass.placement.neighbours import needs_neighbours
+from windlass.placement.inter_pod import has_inter_pod_rules
 
 
 def two_zones():
@@ -184,18 +184,20 @@ def test_pods_on_their_way_out_still_count():
 def test_who_needs_to_ask_at_all():
     scene = Scene(two_zones(), {"a1": [avoids(near(ZONE, selector(app="cache")))]})
     plain = make_pod(labels={"app": "db"})
-    assert not needs_neighbours(plain)
+    assert not has_inter_pod_rules(plain)
     assert not scene.neighbours.constrains(plain)
-    assert not needs_neighbours(cache())
+    assert not has_inter_pod_rules(cache())
     assert scene.neighbours.constrains(cache())
     scene.neighbours.remove(avoids(near(ZONE, selector(app="cache"))), 0)
     assert not scene.neighbours.constrains(cache())
-    assert needs_neighbours(wants(near(ZONE, selector(app="cache"))))
-    assert not needs_neighbours(make_pod(affinity=pod_affinity(preferred=[(1, near(ZONE, selector(a="b")))])))
+    assert has_inter_pod_rules(wants(near(ZONE, selector(app="cache"))))
+    assert not has_inter_pod_rules(
+        make_pod(affinity=pod_affinity(preferred=[(1, near(ZONE, selector(a="b")))]))
+    )
 
 
 def test_more_selectors_than_are_kept_are_counted_again_when_asked(monkeypatch):
-    monkeypatch.setattr("windlass.placement.neighbours.counters._MOST_COUNTERS", 2)
+    monkeypatch.setattr("windlass.placement.inter_pod.match_counters._MOST_COUNTERS", 2)
     scene = Scene(two_zones(), {"a1": [make_pod(f"p{i}", labels={"job": str(i)}) for i in range(5)]})
     for _ in range(2):
         for i in range(5):

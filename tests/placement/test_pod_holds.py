@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reference.builders import claim_volume, make_pod
-from windlass.cluster.objects import ClusterObjects
+from windlass.cluster.listers import Listers
 from windlass.model.meta import ObjectMeta, OwnerReference
 from windlass.model.pod import EphemeralVolume, PodResourceClaim, ResourceRequirements, SchedulingGate, Volume
 from windlass.model.volume import (
@@ -15,7 +15,7 @@ from windlass.model.volume import (
     PersistentVolumeClaimStatus,
     StorageClass,
 )
-from windlass.placement.filters import pod_holds
+from windlass.placement.filters import prefilter_pod
 
 DISK = PersistentVolume(metadata=ObjectMeta(name="disk"))
 CLASSES = {
@@ -37,12 +37,12 @@ def claim(name="data", *, volume="disk", phase="Bound", storage_class=None, asks
 
 
 def held(pod, *claims, volumes=(DISK,)):
-    objects = ClusterObjects(
+    objects = Listers(
         claims={f"default/{c.metadata.name}": c for c in claims},
         volumes={v.metadata.name: v for v in volumes},
         storage_classes=CLASSES,
     )
-    return pod_holds(pod, objects)
+    return prefilter_pod(pod, objects)
 
 
 USES_DATA = make_pod(volumes=(claim_volume("data"),))

@@ -10,11 +10,11 @@ import pytest
 from reference.park import A100, H100, T4, Desk, gpu_node, layout_node, node, pod
 from windlass import jit
 from windlass.model.errors import InputError
-from windlass.placement.mix import MixClass, WorkloadMix, mix_arrays
 from windlass.placement.overlay import Overlay
-from windlass.placement.policies import POLICIES, SCORERS, PlacementConfig, make_rule
-from windlass.placement.strategy import Strategies
-from windlass.placement.table import ScoreTable
+from windlass.placement.policies import POLICIES, SCORERS, PlacementConfig, make_scoring_rule
+from windlass.placement.score_table import ScoreTable
+from windlass.placement.scorer_selector import ScorerSelector
+from windlass.placement.workload_mix import MixClass, WorkloadMix, mix_arrays
 
 
 def expecting(*classes):
@@ -25,11 +25,11 @@ def scores(desk, name):
     """{node: score} of a waiting pod, and the device that a share would get there, as the table has them."""
     snapshot = desk.store.snapshot()
     mix = mix_arrays(desk.config.mix or WorkloadMix(), snapshot.models, snapshot.state)
-    table = ScoreTable(snapshot, mix, Strategies(SCORERS[desk.config.placement.policy]))
+    table = ScoreTable(snapshot, mix, ScorerSelector(SCORERS[desk.config.placement.policy]))
     (at,) = [row for row in snapshot.pods.pending() if snapshot.pods.objects[row].metadata.name == name]
     row = table.row(snapshot.shapes[int(snapshot.pods.shape[at])], snapshot)
     with np.errstate(over="ignore"):
-        rule = make_rule(desk.config.placement, snapshot.state)
+        rule = make_scoring_rule(desk.config.placement, snapshot.state)
         Overlay(snapshot, table, rule, jit.kernels(small=True)).refresh(row)
     found = zip(table.cells.score[row].tolist(), table.cells.device[row].tolist(), strict=True)
     return dict(zip(snapshot.facts.names, found, strict=True))

@@ -8,7 +8,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.placement.prices import DEVICE, device_prices, device_values
+from windlass.placement.device_pricing import DEVICE_MILLI, device_prices, device_values
 
 demands = st.dictionaries(
     st.sampled_from((100, 190, 200, 250, 300, 333, 400, 470, 500, 600, 700, 810, 1000)),
@@ -18,7 +18,7 @@ demands = st.dictionaries(
 )
 
 
-def patterns(sizes, room=DEVICE):
+def patterns(sizes, room=DEVICE_MILLI):
     """Every way to fill one device with pods of these sizes, the empty one included."""
     if not sizes:
         return [()]
@@ -60,7 +60,7 @@ def test_no_other_prices_count_the_demand_higher(demand):
 
 
 def is_full(pattern, sizes):
-    return DEVICE - sum(count * size for count, size in zip(pattern, sizes, strict=True)) < min(sizes)
+    return DEVICE_MILLI - sum(count * size for count, size in zip(pattern, sizes, strict=True)) < min(sizes)
 
 
 def solve(rows, values):
@@ -99,7 +99,7 @@ def test_a_size_that_leaves_a_hole_pays_for_the_hole():
 def test_values_of_what_is_left_of_a_device():
     """By free milli-GPU: nothing below the smallest size, a step at each filling, a whole device at 1000."""
     values = device_values(((250, 4), (500, 1)), 5040)
-    assert len(values) == DEVICE + 1
+    assert len(values) == DEVICE_MILLI + 1
     assert values[:250] == (0,) * 250
     assert (values[250], values[499], values[500], values[749], values[1000]) == (
         1260,
@@ -114,7 +114,7 @@ def test_values_of_what_is_left_of_a_device():
 def test_more_room_is_never_worth_less(demand):
     values = device_values(tuple(sorted(demand.items())), 5040)
     assert list(values) == sorted(values)
-    assert values[DEVICE] == 5040
+    assert values[DEVICE_MILLI] == 5040
 
 
 def test_without_demand_there_are_no_prices():

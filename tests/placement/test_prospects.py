@@ -10,17 +10,17 @@ from tests.placement.preemption.test_queued_and_unqueued import FLAVOR, Tree, no
 from windlass import jit
 from windlass.cluster.delta import Put
 from windlass.cluster.store import Store
+from windlass.model.codec import decode_object
 from windlass.model.configuration import ResourceRules
-from windlass.model.objects import decode_object
 from windlass.model.queue import QueueSystem
 from windlass.model.workload import PodSet, TopologyRequest, Workload
-from windlass.placement.mix import WorkloadMix, mix_arrays
 from windlass.placement.overlay import Overlay
-from windlass.placement.policies import SCORERS, PlacementConfig, make_rule
-from windlass.placement.site import OverlaySite
-from windlass.placement.strategy import Strategies
-from windlass.placement.table import ScoreTable
-from windlass.queueing.site import PodSetChoice
+from windlass.placement.policies import SCORERS, PlacementConfig, make_scoring_rule
+from windlass.placement.score_table import ScoreTable
+from windlass.placement.scorer_selector import ScorerSelector
+from windlass.placement.workload_mix import WorkloadMix, mix_arrays
+from windlass.placement.workload_placer import WorkloadPlacer
+from windlass.queueing.placement_interface import PodSetChoice
 
 RACK = "topology.kubernetes.io/rack"
 
@@ -31,16 +31,18 @@ def racked(number: int) -> Tree:
     return made
 
 
-def site_of(trees: list[Tree]) -> OverlaySite:
+def site_of(trees: list[Tree]) -> WorkloadPlacer:
     store = Store()
     store.apply(Put(decode_object(tree)) for tree in trees)
     snapshot = store.snapshot(0)
     table = ScoreTable(
-        snapshot, mix_arrays(WorkloadMix(), snapshot.models, snapshot.state), Strategies(SCORERS["windlass"])
+        snapshot,
+        mix_arrays(WorkloadMix(), snapshot.gpu_models, snapshot.node_state),
+        ScorerSelector(SCORERS["windlass"]),
     )
-    rule = make_rule(PlacementConfig("windlass"), snapshot.state)
+    rule = make_scoring_rule(PlacementConfig("windlass"), snapshot.node_state)
     overlay = Overlay(snapshot, table, rule, jit.kernels(small=True))
-    return OverlaySite(overlay, QueueSystem(), snapshot.workloads, ResourceRules())
+    return WorkloadPlacer(overlay, QueueSystem(), snapshot.workloads, ResourceRules())
 
 
 @given(st.data())
@@ -58,13 +60,13 @@ def test_what_would_be_placed_is_never_called_impossible(data: st.DataObject) ->
     other = [FLAVOR, *queue("q", 8), pod("z", 1, queue="q")]
     with np.errstate(over="ignore"):
         site = site_of([*map(racked, range(nodes)), *running, *other])
-        assert len(site.seats) == len(running)
+        assert len(site.placed_workloads) == len(running)
         template = decode_object(pod("ask", data.draw(st.integers(1, 8))))
         count = data.draw(st.integers(1, 4))
         wanted = TopologyRequest("required", RACK) if data.draw(st.booleans()) else None
         ask = Workload("default/ask", "Job", (PodSet("main", count, template, topology=wanted),))  # type: ignore[arg-type]
         choices = (PodSetChoice("main", count, {}),)
-        present = list(site.seats)
+        present = list(site.placed_workloads)
         gone = data.draw(st.sets(st.sampled_from(present))) if present else set()
         victims = [Workload(key, "Pod", ask.pod_sets) for key in sorted(gone)]
         could = site.could_place(ask, choices, victims)

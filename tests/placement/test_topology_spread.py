@@ -16,7 +16,7 @@ from reference.builders import (
 )
 from reference.scene import Scene
 from windlass.model.meta import LabelSelector
-from windlass.placement.neighbours import needs_neighbours
+from windlass.placement.inter_pod import has_inter_pod_rules
 
 WEB = selector(app="web")
 
@@ -124,7 +124,7 @@ def test_a_label_that_no_node_has():
 
 
 def test_only_hard_constraints_make_a_pod_ask():
-    assert needs_neighbours(web(spread(ZONE, WEB)))
-    assert not needs_neighbours(web(spread(ZONE, WEB, soft=True)))
+    assert has_inter_pod_rules(web(spread(ZONE, WEB)))
+    assert not has_inter_pod_rules(web(spread(ZONE, WEB, soft=True)))
     scene = Scene(three_zones(), {"a": [web(), web()]})
     assert scene.fits(web(spread(ZONE, WEB, soft=True))) == ["a", "b", "c"]

@@ -7,10 +7,10 @@ import pytest
 
 from reference.builders import claim_volume
 from reference.park import node, pod
-from windlass.cluster.delta import Gone, Put
+from windlass.cluster.delta import Deleted, Put
 from windlass.cluster.store import Store
 from windlass.engine import EngineConfig, decide
-from windlass.model.objects import decode_object
+from windlass.model.codec import decode_object
 from windlass.model.pod import EphemeralVolume, PodSpec, Volume
 
 DRIVER = "csi.example.com"
@@ -114,7 +114,7 @@ def test_what_is_still_attached_counts_too():
     desk = Desk(csi_node("n1", 1), claim("gone", "va"), volume("va", "handle"), attachment("va", "n1"))
     desk.put(claim("b"), using("new", "b"))
     assert desk.verdict() == FULL
-    desk.store.apply([Gone("VolumeAttachment", "va-n1")])
+    desk.store.apply([Deleted("VolumeAttachment", "va-n1")])
     assert desk.verdict() == ""
 
 
@@ -127,7 +127,7 @@ def test_what_is_attached_and_in_use_counts_once():
 def test_a_pod_that_left_makes_room():
     desk = Desk(csi_node("n1", 1), claim("a"), claim("b"), using("old", "a", on="n1"), using("new", "b"))
     assert desk.verdict() == FULL
-    desk.store.apply([Gone("Pod", "default/old")])
+    desk.store.apply([Deleted("Pod", "default/old")])
     assert desk.verdict() == ""
 
 

@@ -12,11 +12,11 @@ from windlass.model.queue import (
     ClusterQueue,
     Cohort,
     FlavorQuotas,
+    FlavorResourceQuota,
     Fungibility,
     LocalQueue,
     PreemptionPolicy,
     QueueSystem,
-    QuotaCell,
     ResourceFlavor,
     ResourceGroup,
 )
@@ -24,7 +24,7 @@ from windlass.model.workload import Admission, PodSet, PodSetAssignment, Workloa
 from windlass.queueing.admit import admit
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.outcome import Admitted, Evicted, Held, Outcome
-from windlass.queueing.site import OpenSite, Site
+from windlass.queueing.placement_interface import PlacementInterface, UnlimitedPlacement
 
 RESOURCE = "cpu"
 NOW = 1_000_000
@@ -33,13 +33,13 @@ PLAIN = Fungibility()
 CLASSIC = QueueConfig()
 
 
-def cell(nominal: int, borrowing: int | None = None, lending: int | None = None) -> QuotaCell:
+def cell(nominal: int, borrowing: int | None = None, lending: int | None = None) -> FlavorResourceQuota:
     """In whole CPUs."""
     limits = [None if limit is None else limit * 1000 for limit in (borrowing, lending)]
-    return QuotaCell(nominal * 1000, *limits)
+    return FlavorResourceQuota(nominal * 1000, *limits)
 
 
-def group(cells: dict[str, QuotaCell], resource: str = RESOURCE) -> ResourceGroup:
+def group(cells: dict[str, FlavorResourceQuota], resource: str = RESOURCE) -> ResourceGroup:
     return ResourceGroup(
         (resource,), tuple(FlavorQuotas(flavor, {resource: quota}) for flavor, quota in cells.items())
     )
@@ -47,7 +47,7 @@ def group(cells: dict[str, QuotaCell], resource: str = RESOURCE) -> ResourceGrou
 
 def queue(
     name: str,
-    quota: QuotaCell | dict[str, QuotaCell],
+    quota: FlavorResourceQuota | dict[str, FlavorResourceQuota],
     *,
     cohort: str = "",
     preemption: PreemptionPolicy = NO_PREEMPTION,
@@ -60,8 +60,8 @@ def queue(
     made = ClusterQueue(
         name=name,
         cohort=cohort,
-        groups=(group(cells),),
-        strategy=strategy,
+        resource_groups=(group(cells),),
+        queueing_strategy=strategy,
         preemption=preemption,
         fungibility=fungibility,
         fair_weight_milli=weight_milli,
@@ -72,7 +72,7 @@ def queue(
 
 def system(queues: Sequence[ClusterQueue], cohorts: Sequence[Cohort] = (), **more: object) -> QueueSystem:
     """Every queue has a local queue of its own name in the namespace `team`."""
-    flavors = {quotas.flavor for one in queues for part in one.groups for quotas in part.flavors}
+    flavors = {quotas.flavor for one in queues for part in one.resource_groups for quotas in part.flavors}
     made = QueueSystem(
         queues={one.name: one for one in queues},
         cohorts={one.name: one for one in cohorts},
@@ -103,7 +103,7 @@ def waiting(
         kind="Workload",
         pod_sets=(PodSet("main", count, template(cpus), min_count),),
         uid=name,
-        queue=local_queue,
+        queue_name=local_queue,
         priority=priority,
         created=created,
         queued_at=created,
@@ -130,10 +130,10 @@ def decide(
     queues: QueueSystem,
     workloads: Sequence[Workload],
     config: QueueConfig = CLASSIC,
-    site: Site | None = None,
+    site: PlacementInterface | None = None,
     now: int = NOW,
 ) -> list[Outcome]:
-    return admit(queues, workloads, config, now, site or OpenSite())
+    return admit(queues, workloads, config, now, site or UnlimitedPlacement())
 
 
 def admitted(outcomes: Sequence[Outcome]) -> dict[str, Admitted]:
@@ -156,16 +156,16 @@ def carry_out(workloads: Sequence[Workload], outcomes: Sequence[Outcome], now: i
     starts = {one.workload: one for one in outcomes if isinstance(one, Admitted) and not one.after}
     return [
         msgspec.structs.replace(
-            _after(one, one.key in gone, starts.get(one.key), now), promised=one.key in promised
+            _after(one, one.key in gone, starts.get(one.key), now), nominated=one.key in promised
         )
         for one in workloads
     ]
 
 
 def _after(workload: Workload, is_gone: bool, start: Admitted | None, now: int) -> Workload:
-    if is_gone or workload.evicted:
+    if is_gone or workload.evicting:
         return msgspec.structs.replace(
-            workload, admission=None, evicted=False, evictions=workload.evictions + 1
+            workload, admission=None, evicting=False, evictions=workload.evictions + 1
         )
     if start is None:
         return workload
@@ -179,8 +179,8 @@ def _after(workload: Workload, is_gone: bool, start: Admitted | None, now: int) 
         )
         for index, choice in enumerate(start.choices)
     )
-    return msgspec.structs.replace(workload, admission=Admission(start.queue, parts, now))
+    return msgspec.structs.replace(workload, admission=Admission(start.cluster_queue, parts, now))
 
 
 def per_pod(workload: Workload, index: int) -> int:
-    return OpenSite().requests(workload, workload.pod_sets[index])[RESOURCE]
+    return UnlimitedPlacement().requests(workload, workload.pod_sets[index])[RESOURCE]

@@ -14,16 +14,16 @@ from typing import Any
 import msgspec
 import yaml
 
-from windlass.model.kueue import WorkloadObject, is_finished, kueue_workload, queue_system
-from windlass.model.namespace_rules import LimitRange, outside_limits
-from windlass.model.objects import decode_object
+from windlass.model.codec import decode_object
+from windlass.model.kueue import WorkloadObject, is_finished, queue_system, workload_from_object
+from windlass.model.namespace_limits import LimitRange, limit_range_violation
 from windlass.model.queue import QueueSystem
-from windlass.model.times import seconds_of
+from windlass.model.times import parse_timestamp
 from windlass.model.workload import Workload
 from windlass.queueing.admit import admit
-from windlass.queueing.config import QueueConfig, UsageHistory
+from windlass.queueing.config import QueueConfig, UsageHistoryConfig
 from windlass.queueing.outcome import Admitted, Evicted, Outcome
-from windlass.queueing.site import OpenSite
+from windlass.queueing.placement_interface import UnlimitedPlacement
 
 
 def scorer(cases_dir: Path) -> ModuleType:
@@ -44,14 +44,14 @@ def read_objects(items: list[dict[str, Any]]) -> tuple[QueueSystem, list[Workloa
     system = queue_system(objects)
     ranges = [thing for thing in objects if isinstance(thing, LimitRange)]
     wires = [thing for thing in objects if isinstance(thing, WorkloadObject)]
-    workloads = [kueue_workload(wire, system) for wire in wires if not is_finished(wire)]
+    workloads = [workload_from_object(wire, system) for wire in wires if not is_finished(wire)]
     return system, [_limited(workload, ranges) for workload in workloads]
 
 
 def _limited(workload: Workload, ranges: list[LimitRange]) -> Workload:
     """With what its namespace's LimitRanges say to it, as the grouping of workloads does it."""
     own = [limits for limits in ranges if limits.metadata.namespace == workload.namespace]
-    problems = [outside_limits(own, pod_set.pod) for pod_set in workload.pod_sets] if own else []
+    problems = [limit_range_violation(own, pod_set.template) for pod_set in workload.pod_sets] if own else []
     return msgspec.structs.replace(workload, hold="; ".join(problem for problem in problems if problem))
 
 
@@ -64,7 +64,7 @@ def read_config(path: Path) -> QueueConfig:
     return QueueConfig(
         fair_sharing=fair is not None,
         preemption_strategies=tuple((fair or {}).get("preemptionStrategies", ())),
-        history=UsageHistory(half_life_seconds=8760 * 3600) if history else None,
+        history=UsageHistoryConfig(half_life_seconds=8760 * 3600) if history else None,
     )
 
 
@@ -88,7 +88,7 @@ def _decision(outcome: Outcome) -> dict[str, Any]:
         return {
             "decision": "evict",
             "workload": outcome.workload,
-            "for": outcome.for_,
+            "for": outcome.preemptor,
             "reason": outcome.reason,
         }
     return {
@@ -105,7 +105,11 @@ def run_case(path: Path) -> tuple[dict[str, Any], Any]:
     expect = read_json(path / "expect.json")
     system, workloads = read_objects(raw["items"])
     outcomes = admit(
-        system, workloads, read_config(path / "config.yaml"), seconds_of(expect["now"]), OpenSite()
+        system,
+        workloads,
+        read_config(path / "config.yaml"),
+        parse_timestamp(expect["now"]),
+        UnlimitedPlacement(),
     )
     return document(outcomes), raw
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from tests.queueing.builders import cell, queue, system, waiting
 
-from windlass.model.queue import Cohort, Fungibility, PreemptionPolicy, QueueSystem, QuotaCell
+from windlass.model.queue import Cohort, FlavorResourceQuota, Fungibility, PreemptionPolicy, QueueSystem
 from windlass.model.workload import Workload
 from windlass.queueing.config import FINAL_SHARE, INITIAL_SHARE, QueueConfig
 
@@ -14,7 +14,7 @@ COHORTS = ("", "left", "right", "root")
 
 
 @st.composite
-def quotas(draw: st.DrawFn, in_cohort: bool) -> QuotaCell:
+def quotas(draw: st.DrawFn, in_cohort: bool) -> FlavorResourceQuota:
     nominal = draw(st.integers(0, 6))
     if not in_cohort:
         return cell(nominal)
@@ -26,7 +26,7 @@ def policies(draw: st.DrawFn) -> PreemptionPolicy:
     reclaim = draw(st.sampled_from(["Never", "LowerPriority", "Any"]))
     borrow = draw(st.sampled_from(["Never", "LowerPriority"])) if reclaim != "Never" else "Never"
     return PreemptionPolicy(
-        within_queue=draw(st.sampled_from(["Never", "LowerPriority", "LowerOrNewerEqualPriority"])),
+        within_cluster_queue=draw(st.sampled_from(["Never", "LowerPriority", "LowerOrNewerEqualPriority"])),
         reclaim_within_cohort=reclaim,
         borrow_within_cohort=borrow,
         max_priority_threshold=draw(st.sampled_from([None, 0, 1])) if borrow != "Never" else None,

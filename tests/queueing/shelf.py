@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from windlass.model.queue import ResourceFlavor
 from windlass.model.workload import PodSet, Workload
-from windlass.queueing.eligibility import refusal
-from windlass.queueing.site import OpenSite, PlaceResult, PodSetChoice
+from windlass.queueing.flavor_eligibility import flavor_ineligible_reason
+from windlass.queueing.placement_interface import PlacementResult, PodSetChoice, UnlimitedPlacement
 
 Node = tuple[str, int]
 
 
-class ShelfSite(OpenSite):
+class ShelfSite(UnlimitedPlacement):
     """`free` is in whole CPUs by node; a node of flavor f is named `f-…`."""
 
     def __init__(self, capacity: dict[str, int], running: list[Workload]) -> None:
@@ -26,7 +26,7 @@ class ShelfSite(OpenSite):
                     self.free[node] -= pods * self._cpus(workload)
 
     def eligible(self, pod_set: PodSet, flavor: ResourceFlavor) -> str:
-        return refusal(pod_set.pod.spec, flavor)
+        return flavor_ineligible_reason(pod_set.template.spec, flavor)
 
     def checkpoint(self) -> int:
         return len(self._log)
@@ -50,7 +50,7 @@ class ShelfSite(OpenSite):
         for node, pods in nodes.items():
             self._change(node, sign * pods * self._cpus(workload))
 
-    def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlaceResult:
+    def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlacementResult:
         self.tries += 1
         before = self.checkpoint()
         where = []
@@ -65,14 +65,14 @@ class ShelfSite(OpenSite):
                         (room for name, room in self.capacity.items() if name.startswith(flavor)), default=0
                     )
                     feasible = biggest >= self._cpus(workload)
-                    return PlaceResult(
+                    return PlacementResult(
                         False, message="no room on any node", code="GPU_FRAGMENTED", feasible=feasible
                     )
                 self._change(node, -self._cpus(workload))
                 nodes[node] = nodes.get(node, 0) + 1
             where.append(nodes)
         self._placed[workload.key] = where[0]
-        return PlaceResult(True, tuple(where))
+        return PlacementResult(True, tuple(where))
 
     def _first_fit(self, flavor: str, cpus: int) -> str | None:
         fitting = (name for name in sorted(self.free) if name.startswith(flavor) and self.free[name] >= cpus)

@@ -27,11 +27,11 @@ from windlass.model.queue import (
     ResourceFlavor,
 )
 from windlass.model.workload import PodSet, Workload
-from windlass.queueing.config import QueueConfig, UsageHistory
+from windlass.queueing.config import QueueConfig, UsageHistoryConfig
 from windlass.queueing.outcome import Admitted
 
 RECLAIM = PreemptionPolicy(reclaim_within_cohort="Any")
-BY_PRIORITY = PreemptionPolicy(within_queue="LowerPriority")
+BY_PRIORITY = PreemptionPolicy(within_cluster_queue="LowerPriority")
 FAIR = QueueConfig(fair_sharing=True)
 STOPS = Fungibility("MayStopSearch", "MayStopSearch")
 
@@ -74,7 +74,7 @@ def test_borrowing_stops_at_both_limits() -> None:
 
 
 def test_quota_of_a_cohort_is_shared_by_all_below_it() -> None:
-    pool = queue("unused", cell(2)).groups
+    pool = queue("unused", cell(2)).resource_groups
     queues = system(
         [queue("a", cell(0), cohort="below"), queue("b", cell(0), cohort="above")],
         [Cohort("below", "above"), Cohort("above", "", pool)],
@@ -100,7 +100,7 @@ def test_the_one_that_loses_least_work_goes() -> None:
 
     def busy(name: str, checkpoint: int, reserved_at: int) -> Workload:
         made = running(name, "q", 1, reserved_at=reserved_at, checkpoint_at=checkpoint)
-        pod_set = msgspec.structs.replace(made.pod_sets[0], pods=(f"team/{name}-0",))
+        pod_set = msgspec.structs.replace(made.pod_sets[0], pod_keys=(f"team/{name}-0",))
         return msgspec.structs.replace(made, pod_sets=(pod_set,))
 
     crowd = [busy("saved", NOW - 5, NOW - 900), busy("new", 0, NOW - 100), busy("old", 0, NOW - 800)]
@@ -229,14 +229,14 @@ def test_fewer_pods_start_where_the_workload_allows_it() -> None:
     outcomes = decide(queues, [waiting("w", "q", 1, count=8, min_count=2)])
     assert admitted(outcomes)["w"].choices[0].count == 5
     assert not admitted(decide(queues, [waiting("w", "q", 1, count=8, min_count=6)]))
-    gang = msgspec.structs.replace(waiting("w", "q", 1, count=8), minimum=3)
+    gang = msgspec.structs.replace(waiting("w", "q", 1, count=8), min_pods=3)
     assert admitted(decide(queues, [gang]))["w"].choices[0].count == 5
 
 
 def test_the_leading_set_of_an_elastic_gang_is_not_reduced() -> None:
     workers = waiting("w", "q", 1, count=6)
-    leader = PodSet("leader", 1, workers.pod_sets[0].pod)
-    gang = msgspec.structs.replace(workers, pod_sets=(leader, workers.pod_sets[0]), minimum=3)
+    leader = PodSet("leader", 1, workers.pod_sets[0].template)
+    gang = msgspec.structs.replace(workers, pod_sets=(leader, workers.pod_sets[0]), min_pods=3)
     start = admitted(decide(system([queue("q", cell(4))]), [gang]))["w"]
     assert [(choice.name, choice.count) for choice in start.choices] == [("leader", 1), ("main", 3)]
 
@@ -292,7 +292,7 @@ def test_usage_history_puts_the_quiet_queue_first() -> None:
         return system([queue("q", cell(1), usage_based=True)], local_queues=local)
 
     crowd = [waiting("x", "busy", 1, priority=5), waiting("y", "quiet", 1)]
-    history = QueueConfig(history=UsageHistory(half_life_seconds=60))
+    history = QueueConfig(history=UsageHistoryConfig(half_life_seconds=60))
     assert list(admitted(decide(lines(8000), crowd, history))) == ["y"]
     assert list(admitted(decide(lines(0), crowd, history))) == ["x"]
     assert list(admitted(decide(lines(0, weight=0), crowd, history))) == ["y"]
@@ -331,7 +331,7 @@ def test_what_somebody_deactivates_goes() -> None:
     stopped = msgspec.structs.replace(running("r", "q", 1), active=False)
     outcomes = decide(queues, [stopped, running("s", "q", 1)])
     assert evicted(outcomes) == {"r": "Deactivated"}
-    leaving = msgspec.structs.replace(stopped, evicted=True)
+    leaving = msgspec.structs.replace(stopped, evicting=True)
     assert evicted(decide(queues, [leaving])) == {}, "once is enough"
 
 
@@ -347,4 +347,8 @@ def test_a_tree_below_itself_is_switched_off() -> None:
 def test_outcomes_name_queue_and_count() -> None:
     start = decide(system([queue("q", cell(2))]), [waiting("w", "q", 1, count=2)])[0]
     assert isinstance(start, Admitted)
-    assert (start.queue, start.choices[0].count, start.choices[0].flavors) == ("q", 2, {"cpu": "default"})
+    assert (start.cluster_queue, start.choices[0].count, start.choices[0].flavors) == (
+        "q",
+        2,
+        {"cpu": "default"},
+    )

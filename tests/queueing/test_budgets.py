@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.queueing.builders import NOW, cell, evicted, queue, running, system, waiting
 
-from windlass.model.disruption import BudgetMeta, Budgets, BudgetSpec, Disruptions, PodDisruptionBudget
+from windlass.model.disruption import BudgetMeta, Budgets, BudgetSpec, DisruptionTracker, PodDisruptionBudget
 from windlass.model.meta import LabelSelector, ObjectMeta
 from windlass.model.pod import Pod, PodSpec
 from windlass.model.queue import PreemptionPolicy
@@ -17,16 +17,18 @@ from windlass.model.workload import Workload
 from windlass.queueing.admit import admit
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.outcome import Outcome
-from windlass.queueing.site import OpenSite
+from windlass.queueing.placement_interface import UnlimitedPlacement
 
-LOWER = PreemptionPolicy(within_queue="LowerPriority")
+LOWER = PreemptionPolicy(within_cluster_queue="LowerPriority")
 RECLAIM = PreemptionPolicy(reclaim_within_cohort="Any")
 
 
 def on_node(workload: Workload) -> Workload:
     """The workload with one pod of its own name."""
     (one,) = workload.pod_sets
-    return msgspec.structs.replace(workload, pod_sets=(msgspec.structs.replace(one, pods=(workload.key,)),))
+    return msgspec.structs.replace(
+        workload, pod_sets=(msgspec.structs.replace(one, pod_keys=(workload.key,)),)
+    )
 
 
 def pods(*names: str) -> list[Pod]:
@@ -41,9 +43,12 @@ def budget(minimum: int) -> PodDisruptionBudget:
 
 
 def decide(
-    queues: Any, workloads: Sequence[Workload], disruptions: Disruptions, config: QueueConfig | None = None
+    queues: Any,
+    workloads: Sequence[Workload],
+    disruptions: DisruptionTracker,
+    config: QueueConfig | None = None,
 ) -> list[Outcome]:
-    return admit(queues, workloads, config or QueueConfig(), NOW, OpenSite(), disruptions)
+    return admit(queues, workloads, config or QueueConfig(), NOW, UnlimitedPlacement(), disruptions)
 
 
 @pytest.mark.parametrize("fair", [False, True], ids=["by quota", "by share"])
@@ -52,24 +57,24 @@ def test_a_covered_workload_stays_and_another_goes(fair: bool) -> None:
     work = [on_node(running(name, "q", 1)) for name in ("kept", "other")]
     urgent = waiting("urgent", "q", 1, priority=5)
     config = QueueConfig(fair_sharing=fair)
-    free = Disruptions(Budgets([budget(0)], pods("kept")))
+    free = DisruptionTracker(Budgets([budget(0)], pods("kept")))
     assert evicted(decide(queues, [*work, urgent], free, config)).keys() == {"kept"}
-    kept = Disruptions(Budgets([budget(1)], pods("kept")))
+    kept = DisruptionTracker(Budgets([budget(1)], pods("kept")))
     assert evicted(decide(queues, [*work, urgent], kept, config)).keys() == {"other"}
 
 
 def test_where_the_budget_covers_all_of_them_nobody_goes() -> None:
     queues = system([queue("q", cell(1), preemption=LOWER)])
     work = [on_node(running("kept", "q", 1)), waiting("urgent", "q", 1, priority=5)]
-    assert evicted(decide(queues, work, Disruptions(Budgets([budget(1)], pods("kept"))))) == {}
+    assert evicted(decide(queues, work, DisruptionTracker(Budgets([budget(1)], pods("kept"))))) == {}
 
 
 def test_victims_of_one_workload_add_up() -> None:
     queues = system([queue("q", cell(3), preemption=LOWER)])
     names = ("a", "b", "c")
     work = [*(on_node(running(name, "q", 1)) for name in names), waiting("urgent", "q", 3, priority=5)]
-    assert evicted(decide(queues, work, Disruptions(Budgets([budget(1)], pods(*names))))) == {}
-    gone = evicted(decide(queues, work, Disruptions(Budgets([budget(0)], pods(*names)))))
+    assert evicted(decide(queues, work, DisruptionTracker(Budgets([budget(1)], pods(*names))))) == {}
+    gone = evicted(decide(queues, work, DisruptionTracker(Budgets([budget(0)], pods(*names)))))
     assert gone.keys() == set(names)
 
 
@@ -79,7 +84,7 @@ def test_victims_of_several_workloads_in_one_decision_add_up() -> None:
     names = ("a", "b")
     work = [on_node(running("a", "one", 1)), on_node(running("b", "two", 1))]
     work += [waiting("urgent-one", "one", 1, priority=5), waiting("urgent-two", "two", 1, priority=5)]
-    gone = evicted(decide(system([one, two]), work, Disruptions(Budgets([budget(1)], pods(*names)))))
+    gone = evicted(decide(system([one, two]), work, DisruptionTracker(Budgets([budget(1)], pods(*names)))))
     assert len(gone) == 1
 
 
@@ -91,7 +96,7 @@ def test_a_policy_says_to_what_budgets_yield(yields: tuple[str, ...], gone: set[
     owner = queue("owner", cell(1), cohort="all", preemption=RECLAIM)
     guest = queue("guest", cell(0), cohort="all")
     work = [on_node(running("lent", "guest", 1)), waiting("mine", "owner", 1)]
-    kept = Disruptions(Budgets([budget(1)], pods("lent")))
+    kept = DisruptionTracker(Budgets([budget(1)], pods("lent")))
     found = decide(system([owner, guest]), work, kept, QueueConfig(budgets_yield_to=yields))
     assert evicted(found).keys() == gone
 
@@ -104,7 +109,7 @@ def test_budgets_yield_only_where_nothing_else_helps() -> None:
         on_node(running("other", "guest", 1)),
         waiting("mine", "owner", 1),
     ]
-    kept = Disruptions(Budgets([budget(1)], pods("kept")))
+    kept = DisruptionTracker(Budgets([budget(1)], pods("kept")))
     config = QueueConfig(budgets_yield_to=("reclaim",))
     assert evicted(decide(system([owner, guest]), work, kept, config)).keys() == {"other"}
 
@@ -115,7 +120,7 @@ def test_what_is_leaving_already_needs_no_budget() -> None:
     found = decide(
         queues,
         [leaving, waiting("urgent", "q", 1, priority=5)],
-        Disruptions(Budgets([budget(1)], pods("kept"))),
+        DisruptionTracker(Budgets([budget(1)], pods("kept"))),
     )
     assert evicted(found) == {}
     assert [one.workload for one in found if type(one).__name__ == "Admitted"] == ["team/urgent"]

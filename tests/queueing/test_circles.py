@@ -11,7 +11,7 @@ from windlass.queueing.config import FINAL_SHARE, QueueConfig
 from windlass.queueing.outcome import Held
 
 POLICY = PreemptionPolicy(
-    within_queue="LowerPriority", reclaim_within_cohort="Any", borrow_within_cohort="LowerPriority"
+    within_cluster_queue="LowerPriority", reclaim_within_cohort="Any", borrow_within_cohort="LowerPriority"
 )
 FLAVORS = Fungibility(when_can_borrow="TryNextFlavor", when_can_preempt="MayStopSearch")
 QUOTAS = {
@@ -63,7 +63,9 @@ def test_only_patience_ends_this_circle(patience: int, rests: bool) -> None:
         ],
         [Cohort("left", "root"), Cohort("root", "")],
     )
-    config = QueueConfig(fair_sharing=True, preemption_strategies=(FINAL_SHARE,), patience=patience)
+    config = QueueConfig(
+        fair_sharing=True, preemption_strategies=(FINAL_SHARE,), max_preemptions_while_borrowing=patience
+    )
     workloads = crowd()
     for turn in range(60):
         outcomes = decide(queues, workloads, config, now=NOW + turn)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.queueing.builders import NOW, RESOURCE, carry_out, decide
 from tests.queueing.random_systems import CONFIGS, crowds, systems
 
-from windlass.model.queue import QueueSystem, QuotaCell
+from windlass.model.queue import FlavorResourceQuota, QueueSystem
 from windlass.model.workload import Workload
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.outcome import Admitted, Evicted, Held, Outcome
@@ -21,7 +21,7 @@ def used_by(workload: Workload) -> Totals:
     assert workload.admission is not None
     totals: Totals = {}
     for part in workload.admission.assignments:
-        where = (workload.admission.queue, part.flavors[RESOURCE])
+        where = (workload.admission.cluster_queue, part.flavors[RESOURCE])
         totals[where] = totals.get(where, 0) + part.usage[RESOURCE]
     return totals
 
@@ -42,12 +42,12 @@ class Judge:
         self.usage = usage
         self.flavor = flavor
 
-    def quota(self, name: str) -> QuotaCell:
-        for part in self.queues.queues[name].groups:
+    def quota(self, name: str) -> FlavorResourceQuota:
+        for part in self.queues.queues[name].resource_groups:
             for quotas in part.flavors:
                 if quotas.flavor == self.flavor:
-                    return quotas.cells[RESOURCE]
-        return QuotaCell(0)
+                    return quotas.quotas[RESOURCE]
+        return FlavorResourceQuota(0)
 
     def kept_back(self, name: str) -> int:
         """What a queue never lends."""
@@ -88,7 +88,9 @@ def over_quota(queues: QueueSystem, workloads: list[Workload]) -> list[str]:
 def planned(workloads: list[Workload], outcomes: list[Outcome]) -> list[Workload]:
     """Once all evictions are done and everybody has started."""
     at_once = [
-        Admitted(one.workload, one.queue, one.choices, one.nodes) if isinstance(one, Admitted) else one
+        Admitted(one.workload, one.cluster_queue, one.choices, one.nodes)
+        if isinstance(one, Admitted)
+        else one
         for one in outcomes
     ]
     return carry_out(workloads, at_once, NOW)
@@ -113,7 +115,7 @@ def scenes(draw: st.DrawFn) -> tuple[QueueSystem, list[Workload], QueueConfig]:
             kind=workload.kind,
             pod_sets=workload.pod_sets,
             uid=f"{workload.uid}-late",
-            queue=workload.queue,
+            queue_name=workload.queue_name,
             priority=workload.priority,
             created=workload.created + 3,
             queued_at=workload.created + 3,
@@ -192,15 +194,17 @@ def test_lent_quota_comes_back_when_its_owner_asks(
         [used_by(now if now.admission else then) for now, then in states if now.admission or then.admission]
     )
     for workload in workloads:
-        queue = queues.queues[workload.queue]
+        queue = queues.queues[workload.queue_name]
         if workload.admission is not None or queue.preemption.reclaim_within_cohort != "Any":
             continue
         if not isinstance(answers[workload.key], Held) or "waits behind" in answers[workload.key].message:
             continue
-        for quotas in queue.groups[0].flavors:
-            free = quotas.cells[RESOURCE].nominal - usage.get((queue.name, quotas.flavor), 0)
+        for quotas in queue.resource_groups[0].flavors:
+            free = quotas.quotas[RESOURCE].nominal - usage.get((queue.name, quotas.flavor), 0)
             least = min(workload.pod_sets[0].min_count or 99, workload.pod_sets[0].count)
             asked = (
-                least * int(workload.pod_sets[0].pod.spec.containers[0].resources.requests[RESOURCE]) * 1000
+                least
+                * int(workload.pod_sets[0].template.spec.containers[0].resources.requests[RESOURCE])
+                * 1000
             )
             assert asked > free, f"{workload.key} could have had {quotas.flavor} of {queue.name}"

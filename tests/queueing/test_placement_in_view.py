@@ -9,7 +9,7 @@ from tests.queueing.shelf import ShelfSite
 from windlass.model.queue import Fungibility, PreemptionPolicy
 from windlass.model.workload import Workload
 
-BY_PRIORITY = PreemptionPolicy(within_queue="LowerPriority")
+BY_PRIORITY = PreemptionPolicy(within_cluster_queue="LowerPriority")
 
 
 def on(node: str, workload: Workload) -> Workload:

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference.park import Desk, node, pod
-from windlass.queueing.order import order
+from windlass.queueing.queue_sort import sort_pending_pods
 
 DAYS = st.sampled_from(("", "2025-01-01T00:00:00Z", "2025-01-02T00:00:00Z"))
 
 
 def names(desk):
     snapshot = desk.store.snapshot()
-    return [snapshot.pods.objects[row].metadata.name for row in order(snapshot).tolist()]
+    return [snapshot.pods.objects[row].metadata.name for row in sort_pending_pods(snapshot).tolist()]
 
 
 def test_an_empty_cluster_has_no_queue():

@@ -22,7 +22,7 @@ Nodes = dict[str, int]
 
 
 def cpus(workload: Workload) -> int:
-    return int(workload.pod_sets[0].pod.spec.containers[0].resources.requests["cpu"])
+    return int(workload.pod_sets[0].template.spec.containers[0].resources.requests["cpu"])
 
 
 def size(workload: Workload) -> int:
@@ -41,7 +41,7 @@ class Scene:
         self.nodes, self.nominal, self.crowd, self.asks = nodes, nominal, crowd, asks
 
     def used(self, name: str, gone: tuple[Workload, ...] = ()) -> int:
-        return sum(size(one) for one in self.crowd if one.queue == name and one not in gone)
+        return sum(size(one) for one in self.crowd if one.queue_name == name and one not in gone)
 
     @property
     def is_owners(self) -> bool:
@@ -50,11 +50,11 @@ class Scene:
 
     def is_legal(self, gone: tuple[Workload, ...]) -> bool:
         """Every victim's queue still borrows when it goes: the least urgent first, then the newest."""
-        for name in {one.queue for one in gone}:
-            taken = [size(one) for one in sorted(gone, key=_turn) if one.queue == name]
+        for name in {one.queue_name for one in gone}:
+            taken = [size(one) for one in sorted(gone, key=_turn) if one.queue_name == name]
             if self.used(name) - sum(taken[:-1]) <= self.nominal[name]:
                 return False
-        return all(one.queue != "owner" for one in gone)
+        return all(one.queue_name != "owner" for one in gone)
 
     def fits_without(self, gone: tuple[Workload, ...]) -> bool:
         total = sum(self.nominal.values())

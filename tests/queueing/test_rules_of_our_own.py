@@ -22,17 +22,17 @@ from tests.invariants.objects import (
     topology,
 )
 
+from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
 from windlass.model.decision import Bind, Evict
-from windlass.model.objects import decode_object
-from windlass.planner import engine_plan
+from windlass.planner import plan_objects
 
 GPU = "nvidia.com/gpu"
 WITHIN = {"withinClusterQueue": "LowerPriority"}
 
 
 def decisions(*trees: Tree) -> list[object]:
-    plan, _ = engine_plan([decode_object(tree) for tree in trees], Settings(), EPOCH + 600)
+    plan, _ = plan_objects([decode_object(tree) for tree in trees], Settings(), EPOCH + 600)
     return list(plan.decisions)
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from windlass.cluster.delta import Assume, Put
 from windlass.cluster.store import Store
-from windlass.engine import EngineConfig, Memo, decide
+from windlass.engine import EngineCache, EngineConfig, decide
 from windlass.model.meta import ObjectMeta
 from windlass.model.node import Node, NodeSpec, NodeStatus
 from windlass.model.pod import Container, Pod, PodSpec, ResourceRequirements
@@ -132,8 +132,8 @@ class Desk:
     """A store and the engine: put objects in, `run` decides and assumes the binds."""
 
     def __init__(self, *objects, policy="windlass", mix=None, seed=0, ranks=None, explain=0):
-        self.store, self.memo = Store(ranks), Memo()
-        self.config = EngineConfig(PlacementConfig(policy, seed), mix, explain=explain)
+        self.store, self.memo = Store(ranks), EngineCache()
+        self.config = EngineConfig(PlacementConfig(policy, seed), mix, max_explained_holds=explain)
         self.put(*objects)
 
     def put(self, *objects):
@@ -174,9 +174,9 @@ class Desk:
     def room(self, name):
         """Free milli-GPU by device."""
         snapshot = self.store.snapshot()
-        rows = snapshot.state.devices(snapshot.facts.index[name])
-        return snapshot.state.room[rows.start : rows.stop, 0].tolist()
+        rows = snapshot.node_state.devices(snapshot.nodes.index[name])
+        return snapshot.node_state.device_occupancy[rows.start : rows.stop, 0].tolist()
 
     def free(self, name, resource="cpu"):
         snapshot = self.store.snapshot()
-        return int(snapshot.state.free[snapshot.facts.index[name], snapshot.resources.column(resource)])
+        return int(snapshot.node_state.free[snapshot.nodes.index[name], snapshot.resources.column(resource)])

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from windlass.cluster.facts import NodeFacts
-from windlass.cluster.objects import ClusterObjects
+from windlass.cluster.listers import Listers
+from windlass.cluster.node_columns import NodeColumns
 from windlass.model.reasons import reason_of_bit
 from windlass.placement.filters import static_reasons
-from windlass.placement.neighbours import Neighbours
+from windlass.placement.inter_pod import InterPodRules
 
 
 class Scene:
     """Nodes, and pods placed on them by name: `Scene(nodes, {"n1": [pod]})`."""
 
     def __init__(self, nodes, placed=None, **objects):
-        self.facts = NodeFacts(nodes)
-        self.objects = ClusterObjects(**objects)
+        self.facts = NodeColumns(nodes)
+        self.objects = Listers(**objects)
         pods = [(pod, self.facts.index[name]) for name, found in (placed or {}).items() for pod in found]
-        self.neighbours = Neighbours(self.facts, self.objects, pods)
+        self.neighbours = InterPodRules(self.facts, self.objects, pods)
 
     def place(self, pod, name):
         self.neighbours.add(pod, self.facts.index[name])

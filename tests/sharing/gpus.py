@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windlass.sharing.inventory import Driver, Gpu, Instance, Inventory
+from windlass.sharing.inventory import Driver, Gpu, Inventory, MigInstance
 
 DRIVER = Driver("580.159.04", (13, 0))
 MODELS = {
@@ -43,13 +43,15 @@ def gpu(
     )
     geometry = plain.geometry
     instances = tuple(
-        Instance(
+        MigInstance(
             uuid=f"MIG-{index:04d}{at:04d}-0000-0000-0000-000000000000",
             index=at,
             gpu_instance=at + 1,
             profile=profile,
             start=start,
-            size=next(each.size for each in geometry.profiles if each.name == profile) if geometry else 0,
+            size=next(each.memory_slices for each in geometry.profiles if each.name == profile)
+            if geometry
+            else 0,
         )
         for at, (profile, start) in enumerate(cuts or ())
     )

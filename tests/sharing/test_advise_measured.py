@@ -28,7 +28,7 @@ def fit() -> ModuleType:
 def test_the_constant_is_the_one_that_the_measurements_give(fit: ModuleType) -> None:
     kinds = json.loads(fit.RECORD.read_text())["kinds"]
     assert len(kinds) >= 12
-    assert fit.fitted_turn(kinds) == advise.TURN_US
+    assert fit.fitted_turn(kinds) == advise.TIME_SLICE_SWITCH_US
 
 
 def test_work_that_it_was_not_fitted_to_is_predicted(fit: ModuleType) -> None:

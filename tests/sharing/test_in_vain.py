@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.sharing.gpus import gpu, inventory
 
-from windlass.sharing.in_vain import in_vain
+from windlass.sharing.config_warnings import ineffective_settings
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import resolve_config
 
@@ -23,7 +23,7 @@ def warnings(found: Inventory, *entries: dict[str, Any], strategy: str = "none")
     raw = {"flags": {"migStrategy": strategy}}
     if entries:
         raw["sharing"] = {"timeSlicing": {"resources": list(entries)}}
-    return list(in_vain(found, resolve_config(raw, honor_renames=True)))
+    return list(ineffective_settings(found, resolve_config(raw, honor_renames=True)))
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.model.catalogue import MODELS, GpuModel, find_model
 from windlass.model.errors import InputError
+from windlass.model.gpu_models import GPU_MODELS, GpuModel, find_gpu_model
 from windlass.sharing.mig import (
     GEOMETRIES,
     MigGeometry,
     find_profile,
     find_start,
     free_starts,
-    geometry_of_model,
     is_legal_layout,
     legal_layouts,
     maximal_layouts,
+    mig_geometry_of_model,
     mig_resource_name,
     place_layout,
     placement_mask,
@@ -34,7 +34,7 @@ MODEL_OF = {"A30": "A30", "A100-40": "A100-40", "H100-80": "H100", "H200": "H200
 
 def slices_of(model: str, profile: str, start: int) -> set[int | str]:
     """What an instance takes, as a set: its memory slices, and the media engines if it has them."""
-    size = next(entry.size for entry in profiles_of(model) if entry.name == profile)
+    size = next(entry.memory_slices for entry in profiles_of(model) if entry.name == profile)
     return {*range(start, start + size), *(["media"] if profile.endswith("+me") else [])}
 
 
@@ -80,10 +80,12 @@ def test_maximal_layouts_are_those_that_nothing_can_be_added_to(model: str) -> N
 
 @pytest.mark.parametrize("model", PLACEMENTS)
 def test_memory_runs_out_before_compute(model: str) -> None:
-    geometry = geometry_of_model(model)
+    geometry = mig_geometry_of_model(model)
     assert geometry is not None
-    compute = {entry.name: entry.compute for entry in geometry.profiles}
-    assert all(sum(compute[name] for name, _ in placed) <= geometry.compute for placed in PLACEMENTS[model])
+    compute = {entry.name: entry.compute_slices for entry in geometry.profiles}
+    assert all(
+        sum(compute[name] for name, _ in placed) <= geometry.compute_slices for placed in PLACEMENTS[model]
+    )
 
 
 @pytest.mark.parametrize("model", PLACEMENTS)
@@ -141,7 +143,9 @@ def test_the_start_chosen_keeps_at_least_as_much_open_as_any_other(data: st.Data
 
     def left(start: int) -> int:
         used = used_by(model, (*placed, (entry.name, start)))
-        return sum(other.size * len(free_starts(model, used, other.name)) for other in profiles_of(model))
+        return sum(
+            other.memory_slices * len(free_starts(model, used, other.name)) for other in profiles_of(model)
+        )
 
     start = find_start(model, used_by(model, placed), entry.name)
     if start is not None:
@@ -179,9 +183,9 @@ def test_tables_are_sound(geometry: MigGeometry) -> None:
     assert len({profile.name for profile in geometry.profiles}) == len(geometry.profiles)
     for profile in geometry.profiles:
         assert find_profile(geometry.number, profile.name) is profile
-        assert profile.name.startswith(f"{profile.compute}g.")
+        assert profile.name.startswith(f"{profile.compute_slices}g.")
         assert profile.media is profile.name.endswith("+me")
-        assert all(start + profile.size <= geometry.slices for start in profile.starts)
+        assert all(start + profile.memory_slices <= geometry.memory_slices for start in profile.starts)
         assert profile_of_resource(mig_resource_name(profile.name)) == profile.name
         assert place_layout(geometry, [profile.name]) is not None
     assert find_profile(geometry.number, "9g.9gb") is None
@@ -189,7 +193,7 @@ def test_tables_are_sound(geometry: MigGeometry) -> None:
 
 
 def test_a_layout_comes_with_its_starts() -> None:
-    geometry = geometry_of_model("H100")
+    geometry = mig_geometry_of_model("H100")
     assert geometry is not None
     assert place_layout(geometry, ["3g.40gb", "4g.40gb"]) == (("4g.40gb", 0), ("3g.40gb", 4))
     assert place_layout(geometry, []) == ()
@@ -210,14 +214,17 @@ def test_names_that_are_no_profile(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [model for model in MODELS if model.geometry], ids=lambda model: model.product
+    "model", [model for model in GPU_MODELS if model.geometry], ids=lambda model: model.product
 )
 def test_the_names_of_profiles_follow_from_the_memory(model: GpuModel) -> None:
-    geometry = geometry_of_model(model.product)
+    geometry = mig_geometry_of_model(model.product)
     assert geometry is not None
     for profile in geometry.profiles:
-        memory = model.memory_mib * profile.size // geometry.slices
-        assert profile_name(profile.compute, memory, model.memory_mib, media=profile.media) == profile.name
+        memory = model.memory_mib * profile.memory_slices // geometry.memory_slices
+        assert (
+            profile_name(profile.compute_slices, memory, model.memory_mib, media=profile.media)
+            == profile.name
+        )
 
 
 def test_halves_are_rounded_away_from_zero() -> None:
@@ -229,19 +236,20 @@ def test_halves_are_rounded_away_from_zero() -> None:
 
 def test_models_outside_the_catalogue_are_known_by_generation_and_memory() -> None:
     named = {
-        name: geometry_of_model(name, memory) for name, memory in (("NVIDIA-A100-X", 40960), ("A100", 81920))
+        name: mig_geometry_of_model(name, memory)
+        for name, memory in (("NVIDIA-A100-X", 40960), ("A100", 81920))
     }
     assert [geometry.name if geometry else "" for geometry in named.values()] == ["A100-40", "A100-80"]
-    assert geometry_of_model("A100", 12345) is None
-    assert geometry_of_model("NVIDIA-L40S", 81920) is None
-    assert geometry_of_model("Tesla-T4") is None
+    assert mig_geometry_of_model("A100", 12345) is None
+    assert mig_geometry_of_model("NVIDIA-L40S", 81920) is None
+    assert mig_geometry_of_model("Tesla-T4") is None
 
 
 def test_catalogue_names_are_unambiguous() -> None:
-    names = [name.upper() for model in MODELS for name in (model.product, *model.aliases)]
+    names = [name.upper() for model in GPU_MODELS for name in (model.product, *model.aliases)]
     assert len(names) == len(set(names))
     for name in ("h100", "H100", "NVIDIA-H100-80GB-HBM3-SHARED"):
-        found = find_model(name)
+        found = find_gpu_model(name)
         assert found is not None
         assert found.product == "NVIDIA-H100-80GB-HBM3"
 

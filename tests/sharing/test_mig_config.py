@@ -13,7 +13,7 @@ from tests.sharing.gpus import gpu
 
 from windlass.model.errors import InputError
 from windlass.sharing.mig import is_legal_layout
-from windlass.sharing.mig_config import generated_configs, layout_for, read_mig_configs, select
+from windlass.sharing.mig_config import entry_for_gpu, generated_configs, read_mig_configs, select_config
 
 ENTRY = ["mig-configs", "custom", 1]
 GOOD: dict[str, Any] = {
@@ -50,8 +50,8 @@ def _set(tree: Any, path: list[Any], value: Any) -> Any:
 
 class TestMeaning:
     def test_later_entries_override_earlier_ones(self) -> None:
-        entries = select(read_mig_configs(GOOD), "custom")
-        first, second = layout_for(gpu("H200", 0), entries), layout_for(gpu("H200", 1), entries)
+        entries = select_config(read_mig_configs(GOOD), "custom")
+        first, second = entry_for_gpu(gpu("H200", 0), entries), entry_for_gpu(gpu("H200", 1), entries)
         assert first is not None
         assert first.wanted == {"3g.71gb": 2}
         assert second is not None
@@ -63,11 +63,11 @@ class TestMeaning:
         assert not entry.matches(gpu("H100", 0))
 
     def test_a_gpu_that_nothing_names_is_left_alone(self) -> None:
-        assert layout_for(gpu("H200", 5), [read_mig_configs(GOOD)["custom"][1]]) is None
+        assert entry_for_gpu(gpu("H200", 5), [read_mig_configs(GOOD)["custom"][1]]) is None
 
     def test_a_name_that_is_not_there_says_what_is(self) -> None:
         with pytest.raises(InputError, match="all-disabled, custom"):
-            select(read_mig_configs(GOOD), "other")
+            select_config(read_mig_configs(GOOD), "other")
 
     @pytest.mark.parametrize("model", ["A30", "A100-40", "H100", "H200"])
     def test_what_is_shipped_can_be_cut(self, model: str) -> None:
@@ -75,7 +75,7 @@ class TestMeaning:
         configs = generated_configs([card])
         assert {"all-disabled", "all-enabled", "all-balanced"} < set(configs)
         for entries in configs.values():
-            entry = layout_for(card, entries)
+            entry = entry_for_gpu(card, entries)
             assert entry is not None
             profiles = [name for name, count in entry.wanted.items() for _ in range(count)]
             assert is_legal_layout(card.name.replace(" ", "-"), profiles)
@@ -137,11 +137,11 @@ class TestMeaning:
         configs = generated_configs([big, small])
         for card, wanted in ((big, {"1g.10gb": 7}), (small, {"1g.6gb": 4})):
             entries = configs["all-" + next(iter(wanted))]
-            entry = layout_for(card, entries)
+            entry = entry_for_gpu(card, entries)
             assert entry is not None
             assert entry.wanted == wanted
-        assert layout_for(small, configs["all-1g.10gb"]) is None, "left alone"
-        balanced = {card.name: layout_for(card, configs["all-balanced"]) for card in (big, small)}
+        assert entry_for_gpu(small, configs["all-1g.10gb"]) is None, "left alone"
+        balanced = {card.name: entry_for_gpu(card, configs["all-balanced"]) for card in (big, small)}
         assert len({str(entry) for entry in balanced.values()}) == 2
 
     def test_all_enabled_cuts_nothing(self) -> None:

@@ -46,7 +46,7 @@ def slices(geometry: MigGeometry, profile: str, start: int) -> set[int | str]:
     found = geometry.profile(profile)
     assert found is not None
     assert start in found.starts
-    return {*range(start, start + found.size), *(["media"] if found.media else [])}
+    return {*range(start, start + found.memory_slices), *(["media"] if found.media else [])}
 
 
 def overlaps(geometry: MigGeometry, placed: Placed) -> bool:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from windlass.model.errors import InputError
 from windlass.sharing.plugin_config import PluginConfig, resolve_config
-from windlass.sharing.plugin_fields import ALIASES, FIELDS
+from windlass.sharing.plugin_fields import ALIASES, PLUGIN_FIELDS
 
 ENTRY = {"name": "nvidia.com/gpu", "replicas": 4}
 
@@ -80,7 +80,7 @@ class TestPrecedence:
         field = ALIASES[alias].removeprefix("--").replace("-", "_")
         assert getattr(resolve_config(flags={alias: "/there"}), field) == "/there"
 
-    @pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.path)
+    @pytest.mark.parametrize("field", PLUGIN_FIELDS, ids=lambda field: field.path)
     def test_every_field_of_the_file_is_known_here(self, field: Any) -> None:
         assert hasattr(PluginConfig(), field.flag.removeprefix("--").replace("-", "_"))
         tree: Any = field.default if not isinstance(field.default, tuple) else list(field.default)
@@ -302,7 +302,7 @@ anything = st.recursive(
     max_leaves=10,
 )
 SPOTS = [
-    *(field.path for field in FIELDS),
+    *(field.path for field in PLUGIN_FIELDS),
     "version",
     "flags",
     "flags.plugin",
@@ -356,7 +356,7 @@ def test_junk_in_one_place_is_read_or_refused_with_that_place(path: str) -> None
         assert refused is None or (refused.path or "").startswith(path.partition(".")[0]), f"{value!r}"
 
 
-@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.flag)
+@pytest.mark.parametrize("field", PLUGIN_FIELDS, ids=lambda field: field.flag)
 def test_junk_in_the_environment_or_in_a_flag_is_refused_by_its_name(field: Any) -> None:
     for word in ("", "x", "²", "-1", "1e999", ",", " ", "null"):
         for name in (*field.variables, field.flag):

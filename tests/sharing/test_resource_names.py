@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.sharing.gpus import gpu, inventory
 
 from windlass.model.errors import InputError
+from windlass.sharing.advertised_resources import advertised_resources
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import resolve_config
-from windlass.sharing.resource_names import NamedKind
-from windlass.sharing.resources import resources_of
+from windlass.sharing.resource_names import NamePattern
 
 MODELS = inventory(gpu("H200", 0), gpu("T4", 1), gpu("H100", 2))
 BY_MODEL = {
@@ -23,7 +23,7 @@ BY_MODEL = {
 
 def counts(found: Inventory, file: Any, **settings: Any) -> dict[str, int]:
     config = resolve_config(file, **settings)
-    return {resource.name: len(resource.devices) for resource in resources_of(found, config)}
+    return {resource.name: len(resource.devices) for resource in advertised_resources(found, config)}
 
 
 class TestPatterns:
@@ -31,7 +31,7 @@ class TestPatterns:
         "text", ["1g.18gb", "2g.35gb-me", "1g.24gb+me.all", "4g.96gb+gfx", "NVIDIA H200"]
     )
     def test_a_word_matches_itself_and_nothing_longer(self, text: str) -> None:
-        kind = NamedKind(text, "nvidia.com/x")
+        kind = NamePattern(text, "nvidia.com/x")
         assert kind.matches(text)
         for other in (
             f"{text}+me",
@@ -54,7 +54,7 @@ class TestPatterns:
         ],
     )
     def test_a_star_stands_for_anything(self, pattern: str, matching: list[str], others: list[str]) -> None:
-        kind = NamedKind(pattern, "nvidia.com/x")
+        kind = NamePattern(pattern, "nvidia.com/x")
         assert all(kind.matches(text) for text in matching)
         assert not any(kind.matches(text) for text in others)
 
@@ -67,7 +67,7 @@ class TestPatterns:
                 return any(by_hand(pattern[1:], text[at:]) for at in range(len(text) + 1))
             return text[:1] == pattern[0] and by_hand(pattern[1:], text[1:])
 
-        assert NamedKind(pattern, "x").matches(text) == by_hand(pattern, text)
+        assert NamePattern(pattern, "x").matches(text) == by_hand(pattern, text)
 
 
 class TestSection:
@@ -151,7 +151,7 @@ def test_no_hardware_is_offered_twice(
     if shared:
         file["sharing"] = {"timeSlicing": {"renameByDefault": rename, "resources": shared}}
     try:
-        resources = resources_of(found, resolve_config(file, honor_renames=honor_renames))
+        resources = advertised_resources(found, resolve_config(file, honor_renames=honor_renames))
     except InputError:
         return  # refused, so nothing is offered
     names: dict[str, set[str]] = {}

@@ -9,9 +9,9 @@ import pytest
 from tests.sharing.gpus import gpu, inventory
 
 from windlass.model.errors import InputError
+from windlass.sharing.advertised_resources import advertised_resources
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import resolve_config
-from windlass.sharing.resources import resources_of
 
 CUT = [("1g.18gb", at) for at in range(7)]
 MIXED = [("1g.18gb", 0), ("1g.18gb+me", 1), ("2g.35gb", 2), ("3g.71gb", 4)]
@@ -19,7 +19,7 @@ MIXED = [("1g.18gb", 0), ("1g.18gb+me", 1), ("2g.35gb", 2), ("3g.71gb", 4)]
 
 def counts(found: Inventory, file: Any = None, **settings: Any) -> dict[str, int]:
     config = resolve_config(file, **settings)
-    return {resource.name: len(resource.devices) for resource in resources_of(found, config)}
+    return {resource.name: len(resource.devices) for resource in advertised_resources(found, config)}
 
 
 def sliced(replicas: int = 4, name: str = "nvidia.com/gpu", **fields: Any) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class TestSharing:
         assert counts(inventory(gpu(cuts=CUT)), file) == {"nvidia.com/mig-1g.18gb": 28}
 
     def test_replicas_have_ids_of_their_own(self) -> None:
-        (resource,) = resources_of(inventory(gpu()), resolve_config(sliced(2)))
+        (resource,) = advertised_resources(inventory(gpu()), resolve_config(sliced(2)))
         uuid = gpu().uuid
         assert [device.id for device in resource.devices] == [f"{uuid}::0", f"{uuid}::1"]
         assert {device.uuid for device in resource.devices} == {uuid}

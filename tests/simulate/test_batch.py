@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from windlass.model.errors import InputError
-from windlass.simulate.batch import Batch, Interruption, run_batch
+from windlass.simulate.batch import BatchResult, DeferredInterrupt, run_batch
 from windlass.simulate.result import RunResult
 from windlass.simulate.runner import PLACEMENT_COLUMNS, BatchSettings, RunSpec, join_placements
 
@@ -24,7 +24,7 @@ def ignore(done: float) -> None:
     """A progress that nobody watches."""
 
 
-def decided(batch: Batch) -> list[RunResult]:
+def decided(batch: BatchResult) -> list[RunResult]:
     """The results without what differs from run to run: time and memory."""
     return [
         msgspec.structs.replace(result, seconds=0.0, peak_rss_mib=0.0, decisions_per_second=0.0)
@@ -93,7 +93,7 @@ def test_ctrl_c_gives_what_there_is_so_far(jobs: int) -> None:
 
 
 def test_ctrl_c_waits_for_the_end_of_a_step_and_a_second_one_does_not() -> None:
-    with pytest.raises(KeyboardInterrupt), Interruption() as interruption:  # noqa: PT012  # both are one story
+    with pytest.raises(KeyboardInterrupt), DeferredInterrupt() as interruption:  # noqa: PT012  # both are one story
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             interruption.check()

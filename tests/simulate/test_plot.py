@@ -102,7 +102,7 @@ def test_every_line_is_labelled_with_its_policy() -> None:
 
 
 def test_no_two_policies_look_alike() -> None:
-    looks = panels.policy_looks([f"policy-{number}" for number in range(20)] + ["windlass"])
+    looks = panels.policy_styles([f"policy-{number}" for number in range(20)] + ["windlass"])
     assert len(set(looks.values())) == 21
 
 

@@ -12,7 +12,7 @@ from statistics import fmean
 import pytest
 
 from windlass.bench.bounds import bounds
-from windlass.bench.play import Case, Outcome, Player, Run
+from windlass.bench.play import Case, Run, RunOutcome, RunPlayer
 from windlass.bench.published import SEEDS, published, published_lists
 
 pytestmark = pytest.mark.traces
@@ -30,12 +30,12 @@ UNSEEN = (("cpu250", 47), ("gpushare100", 48), ("gpuspec33", 49), ("multigpu50",
 
 
 @cache
-def player(folder: Path) -> Player:
-    return Player(folder)
+def player(folder: Path) -> RunPlayer:
+    return RunPlayer(folder)
 
 
 @cache
-def outcome(folder: Path, pods: str, seed: int, policy: str, mix: str = "declared") -> Outcome:
+def outcome(folder: Path, pods: str, seed: int, policy: str, mix: str = "declared") -> RunOutcome:
     return player(folder).play(Run(Case(f"openb/{pods}", seed), policy, mix))
 
 

@@ -11,13 +11,13 @@ from rich.console import Console
 from sample_results import sample_batch, sample_result
 
 from windlass.simulate.report import (
-    duration_words,
+    format_duration,
+    format_seeds,
     headline,
     report_csv,
     report_document,
     report_rows,
     report_table,
-    seed_words,
 )
 from windlass.simulate.result import RunResult
 
@@ -150,10 +150,10 @@ class TestWords:
         ],
     )
     def test_seeds(self, seeds: list[int], words: str) -> None:
-        assert seed_words(seeds) == words
+        assert format_seeds(seeds) == words
 
     @pytest.mark.parametrize(
         ("seconds", "words"), [(0.314, "0.31 s"), (59.6, "60 s"), (150, "2.5 min"), (9000, "2.5 h")]
     )
     def test_durations(self, seconds: float, words: str) -> None:
-        assert duration_words(seconds) == words
+        assert format_duration(seconds) == words

@@ -10,8 +10,8 @@ import pytest
 from windlass.model.errors import InputError
 from windlass.model.gpu import gpu_request
 from windlass.model.requests import pod_requests
-from windlass.simulate.park import gpus_of
-from windlass.simulate.synthetic import RECIPES, make_synthetic, openb_like_park
+from windlass.simulate.fleet import count_gpus
+from windlass.simulate.synthetic import SYNTHETIC_TRACES, make_synthetic, openb_like_fleet
 from windlass.simulate.trace import Job, Trace
 
 
@@ -42,7 +42,7 @@ def training() -> Trace:
     return make_synthetic("synthetic/training", seed=1)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", SYNTHETIC_TRACES)
 def test_a_seed_gives_the_same_bytes_and_another_seed_others(name: str) -> None:
     assert digest(make_synthetic(name, seed=5)) == digest(make_synthetic(name, seed=5))
     assert digest(make_synthetic(name, seed=5)) != digest(make_synthetic(name, seed=6))
@@ -85,17 +85,17 @@ def test_share_sizes_as_published(openb_like: Trace) -> None:
 
 
 def test_park_is_openbs(openb_like: Trace) -> None:
-    assert (len(openb_like.nodes), gpus_of(openb_like.nodes)) == (1213, 6212)
+    assert (len(openb_like.nodes), count_gpus(openb_like.nodes)) == (1213, 6212)
     assert len({tuple(node.status.allocatable.items()) for node in openb_like.nodes}) == 15
     assert sorted(openb_like.ranks) == list(range(1213))
 
 
 @pytest.mark.parametrize("count", [1, 2, 64, 500, 10_000])
 def test_park_keeps_its_proportions(count: int) -> None:
-    nodes = openb_like_park(count)
+    nodes = openb_like_fleet(count)
     assert len({node.name for node in nodes}) == len(nodes) == count
     if count >= 64:
-        assert gpus_of(nodes) / count == pytest.approx(6212 / 1213, rel=0.05)
+        assert count_gpus(nodes) / count == pytest.approx(6212 / 1213, rel=0.05)
 
 
 def test_demand_stops_just_within_130_percent(openb_like: Trace) -> None:
@@ -105,10 +105,10 @@ def test_demand_stops_just_within_130_percent(openb_like: Trace) -> None:
 
 
 def test_demand_follows_the_given_nodes() -> None:
-    nodes = openb_like_park(10)
+    nodes = openb_like_fleet(10)
     trace = make_synthetic("synthetic/small", seed=1, nodes=nodes)
     assert trace.nodes == nodes
-    assert sum(demand_milli(job) for job in trace.jobs) <= 1300 * gpus_of(nodes)
+    assert sum(demand_milli(job) for job in trace.jobs) <= 1300 * count_gpus(nodes)
 
 
 def test_large_is_large() -> None:
@@ -149,7 +149,7 @@ def test_queued_traces_load_their_park(name: str, least: float, most: float) -> 
     """Enough work for a queue, and not so much that it only grows."""
     trace = make_synthetic(f"synthetic/{name}", seed=1)
     work = sum(demand_milli(job) * (job.duration or 0) for job in trace.jobs) / 1000
-    assert least < work / (gpus_of(trace.nodes) * trace.jobs[-1].arrival) < most
+    assert least < work / (count_gpus(trace.nodes) * trace.jobs[-1].arrival) < most
     arrivals = [job.arrival for job in trace.jobs]
     assert arrivals == sorted(arrivals)
 

@@ -8,17 +8,17 @@ import pytest
 from windlass.cluster.delta import Assume, Put
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.store import Store
-from windlass.cluster.workloads.build import TOTAL_COUNT
+from windlass.cluster.workloads.build_workload import TOTAL_COUNT
 from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.model.decision import DeviceGrant
 from windlass.model.fleet import Fleet, FleetGpus, FleetPool, FleetSpec, expand_fleet
 from windlass.model.meta import ObjectMeta
 from windlass.model.pod import Pod
-from windlass.simulate.interference import MEASURED
-from windlass.simulate.run import simulate
-from windlass.simulate.shapes import PodSize, template_of
+from windlass.simulate.interference import MEASURED_MODEL
+from windlass.simulate.pod_templates import PodSize, make_template
 from windlass.simulate.synthetic import make_synthetic
 from windlass.simulate.trace import Trace
+from windlass.simulate.trace_run import simulate_trace
 from windlass.simulate.tradeoffs import trade_offs
 
 
@@ -29,7 +29,7 @@ def cluster(*placed: tuple[str, str, tuple[DeviceGrant, ...]], gang: tuple[str, 
     store.apply(Put(node) for node in expand_fleet(Fleet(spec=FleetSpec(pools=(pool,)))))
     for name, node, grants in placed:
         share = grants[0].milli if grants[0].milli < 1000 else 0
-        template = template_of(PodSize(gpus=len(grants), gpu_milli=share))
+        template = make_template(PodSize(gpus=len(grants), gpu_milli=share))
         labels = {KUEUE_GROUP: "gang"} if name in gang else {}
         annotations = {**template.annotations, **({TOTAL_COUNT: str(len(gang))} if labels else {})}
         metadata = ObjectMeta(name=name, labels=labels, annotations=annotations)
@@ -69,7 +69,7 @@ def test_neighbours_on_a_gpu_slow_each_other_down() -> None:
     found = trade_offs(
         cluster(("a", "n-0", share(0, 400)), ("b", "n-0", share(0, 400)), ("c", "n-0", share(1, 400)))
     )
-    paired = 1 + 0.5 * MEASURED.crowding
+    paired = 1 + 0.5 * MEASURED_MODEL.contention
     assert found.shared_gpus == 1
     assert found.slowdown_mean == pytest.approx((2 * paired + 1) / 3)
     assert found.slowdown_p99 == pytest.approx(paired)
@@ -88,7 +88,7 @@ def beginning(name: str, jobs: int) -> Trace:
 
 
 def test_a_run_with_times_is_looked_at_when_it_is_fullest() -> None:
-    found = simulate(beginning("synthetic/inference", 300), "pack").trade_offs
+    found = simulate_trace(beginning("synthetic/inference", 300), "pack").trade_offs
     assert found is not None
     assert found.node_gpu_hours is not None
     assert found.node_gpu_hours > 0
@@ -97,7 +97,7 @@ def test_a_run_with_times_is_looked_at_when_it_is_fullest() -> None:
 
 
 def test_a_run_without_times_is_looked_at_when_it_ends() -> None:
-    found = simulate(beginning("synthetic/small", 200), "pack").trade_offs
+    found = simulate_trace(beginning("synthetic/small", 200), "pack").trade_offs
     assert found is not None
     assert found.node_jobs > 1
     assert found.node_gpu_hours is None
@@ -105,7 +105,7 @@ def test_a_run_without_times_is_looked_at_when_it_ends() -> None:
 
 def test_packing_strands_less_and_spreading_loses_fewer_jobs_with_a_node() -> None:
     trace = beginning("synthetic/training", 100)
-    pack, spread = (simulate(trace, policy).trade_offs for policy in ("pack", "spread"))
+    pack, spread = (simulate_trace(trace, policy).trade_offs for policy in ("pack", "spread"))
     assert pack is not None
     assert spread is not None
     assert pack.stranded_gpus < spread.stranded_gpus

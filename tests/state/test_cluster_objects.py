@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from windlass.cluster.objects import ClusterObjects
+from windlass.cluster.listers import Listers
 from windlass.model.meta import ObjectMeta
 from windlass.model.volume import Namespace
 
 
 def test_a_namespace_has_its_labels_and_its_name():
     team = Namespace(metadata=ObjectMeta(name="team", labels={"tier": "gold"}))
-    labels = ClusterObjects(namespaces={"team": team}).namespace_labels("team")
+    labels = Listers(namespaces={"team": team}).namespace_labels("team")
     assert labels == {"tier": "gold", "kubernetes.io/metadata.name": "team"}
 
 
 def test_a_namespace_that_nobody_described_still_has_its_name():
-    assert ClusterObjects().namespace_labels("lost") == {"kubernetes.io/metadata.name": "lost"}
+    assert Listers().namespace_labels("lost") == {"kubernetes.io/metadata.name": "lost"}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from reference.builders import make_node, need, node_term, taint
 from reference.matching import node_selector_matches
 from reference.strategies import node_selectors, nodes
-from windlass.cluster.facts import ABSENT, NodeFacts
+from windlass.cluster.node_columns import ABSENT, NodeColumns
 from windlass.model.affinity import matches_node_selector
 from windlass.model.pod import NodeSelector
 
@@ -22,27 +22,27 @@ NODES = [
 
 
 def matching(*terms):
-    facts = NodeFacts(NODES)
+    facts = NodeColumns(NODES)
     mask = facts.matching(NodeSelector(node_selector_terms=terms))
     return "".join(name for name, hit in zip(facts.names, mask, strict=True) if hit)
 
 
 def test_rows_are_in_the_order_given_and_names_lead_back_to_them():
-    facts = NodeFacts(NODES)
+    facts = NodeColumns(NODES)
     assert facts.size == 4
     assert facts.names == ("a", "b", "c", "d")
     assert facts.index["c"] == 2
 
 
 def test_a_label_column_has_a_code_per_value_and_marks_absence():
-    column = NodeFacts([*NODES, make_node("e", gpu="h100")]).label("gpu")
+    column = NodeColumns([*NODES, make_node("e", gpu="h100")]).label("gpu")
     assert column.values == ("h100", "a100")
     assert column.codes.tolist() == [0, 1, ABSENT, ABSENT, 0]
     assert column.present.tolist() == [True, True, False, False, True]
 
 
 def test_nodes_with_equal_taints_share_a_code():
-    facts = NodeFacts(
+    facts = NodeColumns(
         [make_node("a", taints=[taint("x")]), make_node("b"), make_node("c", taints=[taint("x")])]
     )
     assert facts.taint_set_codes.tolist() == [0, 1, 0]
@@ -95,7 +95,7 @@ def test_an_empty_term_and_no_terms_match_nothing():
 
 
 def test_columns_can_not_be_written_to():
-    facts = NodeFacts(NODES)
+    facts = NodeColumns(NODES)
     for array in (facts.label("gpu").codes, facts.unschedulable, facts.taint_set_codes):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0
@@ -103,6 +103,6 @@ def test_columns_can_not_be_written_to():
 
 @given(found=st.tuples(*(nodes(index) for index in range(4))), selector=node_selectors)
 def test_matching_all_nodes_at_once_equals_matching_them_one_by_one(found, selector):
-    mask = NodeFacts(found).matching(selector).tolist()
+    mask = NodeColumns(found).matching(selector).tolist()
     assert mask == [node_selector_matches(selector, node) for node in found]
     assert mask == [matches_node_selector(selector, node.labels, node.name) for node in found]

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from windlass.cluster.delta import Gone, Put
+from windlass.cluster.delta import Deleted, Put
 from windlass.cluster.store import Store
-from windlass.model.objects import decode_object
-from windlass.model.run_times import Run
-from windlass.model.times import seconds_of
+from windlass.model.codec import decode_object
+from windlass.model.run_time_history import FinishedRun
+from windlass.model.times import parse_timestamp
 
 Tree = dict[str, Any]
 STARTED = "2026-01-01T01:00:00Z"
-ENDED = seconds_of(STARTED) + 1800
+ENDED = parse_timestamp(STARTED) + 1800
 QUEUE, GROUP = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/pod-group-name"
 BATCH, KUEUE = "batch/v1", "kueue.x-k8s.io/v1beta2"
 SPEC: Tree = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}
-THE_RUN = Run("eng/gpu", 1800, ENDED)
+THE_RUN = FinishedRun("eng/gpu", 1800, ENDED)
 
 
 def meta(name: str, **more: Any) -> Tree:
@@ -85,17 +85,17 @@ class Watched:
         self._store = Store()
         self.put(local_queue(), *there, at=ENDED - 60)
 
-    def put(self, *trees: Tree, at: int = ENDED) -> list[Run]:
+    def put(self, *trees: Tree, at: int = ENDED) -> list[FinishedRun]:
         self._store.apply([Put(decode_object(tree)) for tree in trees])
         return self.look(at)
 
-    def gone(self, kind: str, name: str) -> list[Run]:
-        self._store.apply([Gone(kind, f"eng/{name}")])
+    def gone(self, kind: str, name: str) -> list[FinishedRun]:
+        self._store.apply([Deleted(kind, f"eng/{name}")])
         return self.look(ENDED)
 
-    def look(self, at: int) -> list[Run]:
+    def look(self, at: int) -> list[FinishedRun]:
         self._store.snapshot(at)
-        return self._store.take_runs()
+        return self._store.pop_finished_runs()
 
 
 def test_a_pod_in_a_queue_that_succeeds_is_a_run_and_counted_once() -> None:
@@ -151,7 +151,7 @@ def test_a_job_that_fails_or_is_sent_back_is_not_done(end: Tree) -> None:
     ],
     ids=["succeeded", "finished", "failed", "evicted"],
 )
-def test_a_workload_is_done_when_its_condition_says_so(after: Tree, runs: list[Run]) -> None:
+def test_a_workload_is_done_when_its_condition_says_so(after: Tree, runs: list[FinishedRun]) -> None:
     watched = Watched(workload())
     assert watched.put(after) == runs
     assert watched.gone("Workload", "w") == []
@@ -197,6 +197,6 @@ def test_the_history_is_in_the_snapshot_until_it_is_gone() -> None:
     store.apply([Put(decode_object({**history, "periods": [week]}))])
     before = store.snapshot(ENDED)
     assert list(before.run_times["eng/gpu"].periods.values()) == [{60: 3}]
-    store.apply([Gone("RunTimeHistory", "eng/gpu")])
+    store.apply([Deleted("RunTimeHistory", "eng/gpu")])
     assert store.snapshot(ENDED).run_times == {}
     assert before.run_times, "a snapshot never changes"

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.cluster.delta import Assume, Forget, Gone, Put
-from windlass.cluster.likeness import is_same, same_pod
+from windlass.cluster.change_detection import is_pod_unchanged, is_unchanged
+from windlass.cluster.delta import Assume, Deleted, Forget, Put
 from windlass.cluster.store import Store
-from windlass.model.objects import decode_object
+from windlass.model.codec import decode_object
 from windlass.model.pod import Pod
 
 Tree = dict[str, Any]
@@ -150,11 +150,16 @@ class There:
 
     def put(self, name: tuple[str, str], thing: Any) -> None:
         known = self.things.get(name)
-        if isinstance(thing, Pod) and isinstance(known, Pod) and not thing.is_over and not known.is_over:
+        if (
+            isinstance(thing, Pod)
+            and isinstance(known, Pod)
+            and not thing.is_terminal
+            and not known.is_terminal
+        ):
             late = known.is_bound and not thing.is_bound and known.metadata.uid == thing.metadata.uid
-            if same_pod(known, thing) or late:
+            if is_pod_unchanged(known, thing) or late:
                 return
-        elif known is not None and is_same(known, thing):
+        elif known is not None and is_unchanged(known, thing):
             return
         if isinstance(thing, Pod):
             self.things.pop(name, None)  # a changed pod gets a new row
@@ -176,7 +181,7 @@ def test_changes_one_by_one_equal_all_at_once(sequence: list[tuple[str, Any]]) -
         elif what == "gone" and there.things:
             kind, key = list(there.things)[detail % len(there.things)]
             del there.things[kind, key]
-            store.apply([Gone(kind, key)])
+            store.apply([Deleted(kind, key)])
         else:
             store.snapshot(NOW + number)
     fresh = Store()
@@ -184,7 +189,7 @@ def test_changes_one_by_one_equal_all_at_once(sequence: list[tuple[str, Any]]) -
     kept, made = store.snapshot(NOW), fresh.snapshot(NOW)
     assert kept.workloads == made.workloads
     assert kept.notes == made.notes
-    assert kept.system == made.system
+    assert kept.queue_system == made.queue_system
 
 
 def store_with(*trees: Tree) -> Store:
@@ -226,15 +231,15 @@ def test_lone_pods_are_spelled_out_as_workloads_once_something_else_is_decided_w
     store = store_with(pod("p0", "alone", "", "", 0))
     snapshot = store.snapshot(NOW)
     assert snapshot.workloads == ()
-    assert snapshot.system.queues, "queues are known all the same"
+    assert snapshot.queue_system.queues, "queues are known all the same"
     store.apply([Put(decode_object(pod("p1", "queued", "", "", 0)))])
     assert [one.key for one in store.snapshot(NOW).workloads] == ["eng/p0", "eng/p1"]
 
 
 def test_a_pod_that_says_where_it_belongs_is_a_workload_without_any_other_object() -> None:
     store = store_with(pod("p0", "queued", "", "", 0))
-    store.apply(Gone(tree["kind"], name_of(tree)[1]) for tree in QUEUES)
+    store.apply(Deleted(tree["kind"], name_of(tree)[1]) for tree in QUEUES)
     (waits,) = store.snapshot(NOW).workloads
     assert waits.hold_code == "KUEUE_QUEUE_MISSING"
-    store.apply([Gone("Pod", "eng/p0")])
+    store.apply([Deleted("Pod", "eng/p0")])
     assert store.snapshot(NOW).workloads == ()

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from windlass.cluster.workloads import group, inputs_of
-from windlass.model.objects import decode_each
+from windlass.cluster.workloads import group_workloads, grouping_inputs
+from windlass.model.codec import decode_each
 
 pytestmark = pytest.mark.cases
 GROUP = "scheduling.x-k8s.io/pod-group"
@@ -22,7 +22,7 @@ def test_every_gang_has_its_members_queue_minimum_and_priority(cases_dir: Path) 
     assert files
     for file in files:
         raw = file.read_bytes()
-        workloads = {one.key: one for one in group(inputs_of(decode_each(raw), 1)).workloads}
+        workloads = {one.key: one for one in group_workloads(grouping_inputs(decode_each(raw), 1)).workloads}
         items: list[dict[str, Any]] = json.loads(raw)["items"]
         minimum = {key_of(item): item["spec"]["minMember"] for item in items if item["kind"] == "PodGroup"}
         members = defaultdict(list)
@@ -35,10 +35,12 @@ def test_every_gang_has_its_members_queue_minimum_and_priority(cases_dir: Path) 
                 continue
             workload = workloads[key]
             done = sum(one["status"]["phase"] == "Succeeded" for one in pods)
-            assert workload.minimum == max(0, minimum[key] - done)
-            assert workload.queue == live[0]["metadata"]["labels"][QUEUE]
+            assert workload.min_pods == max(0, minimum[key] - done)
+            assert workload.queue_name == live[0]["metadata"]["labels"][QUEUE]
             assert workload.priority == live[0]["spec"]["priority"]
-            assert {name for one in workload.pod_sets for name in one.pods} == {key_of(one) for one in live}
+            assert {name for one in workload.pod_sets for name in one.pod_keys} == {
+                key_of(one) for one in live
+            }
             placed = [one for one in live if one["spec"].get("nodeName")]
             assert (workload.admission is None) == (not placed)
             held = workload.admission.assignments if workload.admission is not None else ()

@@ -18,10 +18,10 @@ from tests.invariants.objects import (
     pod_spec,
 )
 
-from windlass.cluster.delta import Gone, Put
-from windlass.cluster.state import FREE
+from windlass.cluster.delta import Deleted, Put
+from windlass.cluster.node_state import FREE_MILLI
 from windlass.cluster.store import Store
-from windlass.model.objects import decode_object
+from windlass.model.codec import decode_object
 
 NODE = node("n0", 8, 2, "all", "r0")
 
@@ -40,7 +40,7 @@ def filled(*trees: Tree) -> Store:
 
 
 def free_devices(store: Store) -> list[int]:
-    return [int(left) for left in store.snapshot().state.room[:, FREE]]
+    return [int(left) for left in store.snapshot().node_state.device_occupancy[:, FREE_MILLI]]
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
@@ -68,9 +68,9 @@ def test_guesses_do_not_depend_on_the_order_of_arrival() -> None:
 
 def test_a_guess_is_given_back_when_its_pod_goes() -> None:
     store = filled(NODE, bound("a"), bound("b", devices="0"))
-    store.apply([Gone("Pod", "team/a")])
+    store.apply([Deleted("Pod", "team/a")])
     assert free_devices(store) == [0, 1000]
-    store.apply([Gone("Pod", "team/b"), Put(decode_object(bound("c")))])
+    store.apply([Deleted("Pod", "team/b"), Put(decode_object(bound("c")))])
     assert free_devices(store) == [0, 1000]
 
 
@@ -83,12 +83,12 @@ def test_guesses_are_made_again_when_nodes_change() -> None:
 def test_queues_and_groups_can_go() -> None:
     quota = {"all": {"cpu": {"nominalQuota": "1"}, GPU: {"nominalQuota": "1"}}}
     store = filled(NODE, flavor("all", {}), cluster_queue("q", quota), pod_group("g", 1, EPOCH))
-    assert store.snapshot().system.queues.keys() == {"q"}
+    assert store.snapshot().queue_system.queues.keys() == {"q"}
     store.apply(
         [
-            Gone("ClusterQueue", "q"),
-            Gone("PodGroup", "team/g", "scheduling.volcano.sh"),
-            Gone("PodGroup", "team/g"),
+            Deleted("ClusterQueue", "q"),
+            Deleted("PodGroup", "team/g", "scheduling.volcano.sh"),
+            Deleted("PodGroup", "team/g"),
         ]
     )
-    assert store.snapshot().system.queues == {}
+    assert store.snapshot().queue_system.queues == {}

@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from reference.park import Desk, bound, gpu_node, in_bytes, mig_node, node, pod
-from windlass.cluster.columns import MAX_MODELS
-from windlass.cluster.delta import Assume, Forget, Gone
-from windlass.cluster.state import FREE, SLICES
+from windlass.cluster.delta import Assume, Deleted, Forget
+from windlass.cluster.node_state import FREE_MILLI, USED_SLICES
+from windlass.cluster.node_state_builder import MAX_MODELS
 from windlass.engine import decide
+from windlass.model.codec import Unreadable
 from windlass.model.decision import DeviceGrant
 from windlass.model.errors import InputError
-from windlass.model.objects import Unreadable
 
 GPU0, GPU1 = (DeviceGrant(0),), (DeviceGrant(1),)
 
@@ -49,7 +49,7 @@ def test_a_pod_of_the_same_name_made_anew_waits_anew():
 
 def test_a_confirmed_bind_keeps_the_devices_that_were_given():
     desk = Desk(gpu_node("n", 2), pod("x", 1, on="n"), pod("p", 1))
-    desk.apply(Assume("default/p", "n", GPU1), Gone("Pod", "default/x"))
+    desk.apply(Assume("default/p", "n", GPU1), Deleted("Pod", "default/x"))
     desk.put(bound(pod("p", 1), "n"))
     assert desk.room("n") == [1000, 0]
 
@@ -67,7 +67,7 @@ def test_what_the_node_agent_reports_is_believed_over_what_was_wished():
     desk.apply(Assume("default/a", "n", GPU0), Assume("default/b", "n", GPU1))
     desk.put(bound(pod("a", 1), "n", allocated_devices="1"), bound(pod("b", 1), "n", allocated_devices="0"))
     assert desk.room("n") == [0, 0]
-    desk.apply(Gone("Pod", "default/a"))
+    desk.apply(Deleted("Pod", "default/a"))
     assert desk.room("n") == [0, 1000]
 
 
@@ -92,7 +92,7 @@ def test_a_pod_may_come_before_its_node():
 
 def test_a_guess_at_a_returning_node_leaves_known_devices_alone():
     desk = Desk(pod("guessed", 1, on="n"), pod("p", 1), gpu_node("n", 2))
-    desk.apply(Gone("Node", "n"), Assume("default/p", "n", GPU0))
+    desk.apply(Deleted("Node", "n"), Assume("default/p", "n", GPU0))
     desk.put(gpu_node("n", 2))
     assert desk.room("n") == [0, 0]
 
@@ -109,15 +109,15 @@ def test_a_node_that_goes_and_comes_back_still_has_its_pods():
     desk = Desk(gpu_node("n", 2), pod("assumed", 1), pod("sure", share="0.5", on="n"))
     desk.run()
     before = desk.room("n")
-    desk.apply(Gone("Node", "n"))
-    assert desk.store.snapshot().facts.size == 0
+    desk.apply(Deleted("Node", "n"))
+    assert desk.store.snapshot().nodes.size == 0
     desk.put(gpu_node("n", 2))
     assert desk.room("n") == before
 
 
 def test_a_bind_to_a_node_that_is_gone_waits_for_the_answer():
     desk = Desk(gpu_node("n", 1), pod("p", 1))
-    desk.apply(Gone("Node", "n"), Assume("default/p", "n", GPU0))
+    desk.apply(Deleted("Node", "n"), Assume("default/p", "n", GPU0))
     assert desk.put(gpu_node("m", 1)).plan().binds == ()
     desk.apply(Forget("default/p"))
     assert desk.run() == {"p": "m"}
@@ -128,7 +128,7 @@ def test_a_node_that_shrinks_keeps_the_pods_that_no_longer_fit():
     desk.run()
     desk.put(gpu_node("n", 2, cpu=4))
     assert (desk.free("n"), desk.room("n")) == (-2000, [0, 0])
-    desk.apply(Gone("Pod", "default/p"))
+    desk.apply(Deleted("Pod", "default/p"))
     assert (desk.free("n"), desk.room("n")) == (4000, [1000, 1000])
 
 
@@ -161,17 +161,17 @@ def test_that_a_node_is_shut_reaches_decisions_that_remember():
     assert [bind.node for bind in desk.plan().binds] == ["n"]
     desk.put(pod("bad", cpu="lots", on="n"))
     assert desk.verdict("p").code == "NODE_NOT_UNDERSTOOD"
-    desk.apply(Gone("Pod", "default/bad"))
+    desk.apply(Deleted("Pod", "default/bad"))
     assert [bind.node for bind in desk.plan().binds] == ["n"]
 
 
 def test_a_new_resource_widens_the_arrays_of_later_snapshots_only():
     desk = Desk(node("n"), pod("p"))
     before = desk.store.snapshot()
-    width = before.state.free.shape
+    width = before.node_state.free.shape
     desk.put(pod("q", asks={"example.com/new": "1"}))
     assert desk.verdict("q").kube_message == "0/1 nodes are available: 1 Insufficient example.com/new."
-    assert before.state.free.shape == width
+    assert before.node_state.free.shape == width
 
 
 def test_a_snapshot_is_not_touched_by_what_comes_after():
@@ -180,8 +180,11 @@ def test_a_snapshot_is_not_touched_by_what_comes_after():
     plan = in_bytes(desk.plan())
     grants = list(snapshot.pods.grants)
     desk.run()
-    desk.apply(Gone("Node", "n"))
-    assert (snapshot.state.room[:, 0].tolist(), list(snapshot.pods.grants)) == ([1000, 1000], grants)
+    desk.apply(Deleted("Node", "n"))
+    assert (snapshot.node_state.device_occupancy[:, 0].tolist(), list(snapshot.pods.grants)) == (
+        [1000, 1000],
+        grants,
+    )
     assert snapshot.pods.pending().tolist() == [0]
     assert in_bytes(decide(snapshot, desk.config, 0)) == plan
 
@@ -190,9 +193,9 @@ def test_equal_generations_mean_equal_snapshots():
     desk = Desk(node("n"), pod("p"))
     first, second = desk.store.snapshot(), desk.store.snapshot()
     assert first.generation == second.generation
-    desk.store.learn(first.pods.pending())
+    desk.store.mark_decided(first.pods.pending())
     learned = desk.store.snapshot()
-    assert learned.decisions != first.decisions
+    assert learned.decided_pods != first.decided_pods
     assert learned.generation != first.generation
 
 
@@ -201,7 +204,7 @@ def test_thousands_of_pods_that_came_and_went_leave_no_trace():
     for wave in range(4):
         keys = [f"p{wave}-{i}" for i in range(700)]
         desk.put(*[pod(key) for key in keys])
-        desk.apply(*[Gone("Pod", f"default/{key}") for key in keys[1:]])
+        desk.apply(*[Deleted("Pod", f"default/{key}") for key in keys[1:]])
     desk.put(pod("last", on="n"))
     snapshot = desk.store.snapshot()
     alive = [snapshot.pods.objects[row].metadata.name for row in snapshot.pods.pending().tolist()]
@@ -221,7 +224,7 @@ def test_a_node_that_cant_be_understood_takes_no_new_work_and_is_said_once(known
     snapshot = desk.store.snapshot()
     assert snapshot.unreadable["Node broken"].startswith("Node broken: status.")
     assert [note for note in snapshot.notes if "Node broken" in note] == [snapshot.unreadable["Node broken"]]
-    assert snapshot.facts.names == ("broken", "n")
+    assert snapshot.nodes.names == ("broken", "n")
     assert desk.run() == {}
     desk.put(node("broken", cpu=4))
     assert desk.store.snapshot().unreadable == {}
@@ -236,7 +239,7 @@ def test_a_node_that_is_no_node_at_all_keeps_what_was_known_of_it():
     assert set(snapshot.unreadable) == {"Node n", "Node unknown"}
     assert (desk.free("n"), desk.run()) == (3000, {})
     desk.put(node("n", cpu=4))
-    desk.apply(Gone("Node", "unknown"))
+    desk.apply(Deleted("Node", "unknown"))
     assert desk.store.snapshot().unreadable == {}
     assert desk.run() == {"waits": "n"}
 
@@ -254,36 +257,36 @@ def test_a_pod_stays_where_it_was_sent_though_the_gpu_is_ill_by_now(order):
     sent = bound(pod("a", gpus=1), "n", devices="0")
     sick = gpu_node("n", 2, labels={}, annotations={"windlass.dev/unhealthy-devices": "0"}, ill=1)
     desk = Desk(*[sick, sent][::order])
-    assert desk.store.snapshot().state.room[:, FREE].tolist() == [0, 1000]
+    assert desk.store.snapshot().node_state.device_occupancy[:, FREE_MILLI].tolist() == [0, 1000]
 
 
 def test_an_instance_stays_where_it_was_sent_though_the_gpu_is_ill_by_now():
     sick = mig_node("n", 2, annotations={"windlass.dev/unhealthy-devices": "0"})
     desk = Desk(sick, bound(pod("a", mig=("3g.40gb", 1)), "n", devices="0"))
-    assert desk.store.snapshot().state.room[:, SLICES].tolist() == [0, 0]
+    assert desk.store.snapshot().node_state.device_occupancy[:, USED_SLICES].tolist() == [0, 0]
     desk.put(mig_node("n", 2))
-    assert desk.store.snapshot().state.room[:, SLICES].tolist() == [0b11110000, 0]
+    assert desk.store.snapshot().node_state.device_occupancy[:, USED_SLICES].tolist() == [0b11110000, 0]
 
 
 def test_a_gpu_that_falls_ill_under_its_pod_has_no_room_and_gets_none_back():
     desk = Desk(gpu_node("n", 2), pod("a", gpus=1, on="n"), pod("b", gpus=1, on="n"))
     desk.put(gpu_node("n", 2, ill=1))
-    assert desk.store.snapshot().state.room[:, FREE].tolist() == [0, 0]
+    assert desk.store.snapshot().node_state.device_occupancy[:, FREE_MILLI].tolist() == [0, 0]
     for key in ("a", "b"):
-        desk.apply(Gone("Pod", f"default/{key}"))
-    assert desk.store.snapshot().state.room[:, FREE].tolist() == [1000, 0]
+        desk.apply(Deleted("Pod", f"default/{key}"))
+    assert desk.store.snapshot().node_state.device_occupancy[:, FREE_MILLI].tolist() == [1000, 0]
     desk.put(gpu_node("n", 2))
-    assert desk.store.snapshot().state.room[:, FREE].tolist() == [1000, 1000]
+    assert desk.store.snapshot().node_state.device_occupancy[:, FREE_MILLI].tolist() == [1000, 1000]
 
 
 def test_heartbeats_of_a_node_cost_nothing():
     desk = Desk(node("n"), pod("p", on="n"))
-    facts = desk.store.snapshot().facts
+    facts = desk.store.snapshot().nodes
     beat = node("n")
     desk.put(
         msgspec.structs.replace(beat, metadata=msgspec.structs.replace(beat.metadata, resource_version="2"))
     )
-    assert desk.store.snapshot().facts is facts
+    assert desk.store.snapshot().nodes is facts
 
 
 def test_what_has_been_decided_on_is_told_at_growing_intervals():
@@ -291,7 +294,7 @@ def test_what_has_been_decided_on_is_told_at_growing_intervals():
     told = []
     for i in range(60):
         desk.put(pod(f"p{i}"))
-        desk.store.learn(desk.store.snapshot().pods.pending())
-        told.append(int(desk.store.snapshot().seen.sum()))
+        desk.store.mark_decided(desk.store.snapshot().pods.pending())
+        told.append(int(desk.store.snapshot().decided_by_shape.sum()))
     assert sorted(set(told)) == [0, 32, 40, 50]
     assert told[31] == 32

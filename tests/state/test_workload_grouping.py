@@ -33,12 +33,12 @@ from tests.model.owner_samples import (
     VOLCANO,
 )
 
-from windlass.cluster.workloads import Grouping, group, inputs_of
-from windlass.model.objects import decode_object
-from windlass.model.times import seconds_of
+from windlass.cluster.workloads import Grouping, group_workloads, grouping_inputs
+from windlass.model.codec import decode_object
+from windlass.model.times import parse_timestamp
 from windlass.model.workload import TopologyRequest, Workload
 
-NOW = seconds_of("2026-01-02T00:00:00Z")
+NOW = parse_timestamp("2026-01-02T00:00:00Z")
 QUEUES = (CLUSTER_QUEUE, LOCAL_QUEUE, FLAVOR, TOPOLOGY)
 NODE: Tree = {
     "apiVersion": "v1",
@@ -62,7 +62,7 @@ def pod(name: str, *, node: str = "", phase: str = "", spec: Tree | None = None,
 
 
 def grouped(*trees: Tree) -> Grouping:
-    return group(inputs_of([decode_object(copy.deepcopy(tree)) for tree in trees], NOW))
+    return group_workloads(grouping_inputs([decode_object(copy.deepcopy(tree)) for tree in trees], NOW))
 
 
 def only(*trees: Tree) -> Workload:
@@ -80,9 +80,9 @@ COSCHEDULED = {"scheduling.x-k8s.io/pod-group": "gang", "kueue.x-k8s.io/queue-na
 
 def test_a_pod_without_an_owner_is_a_workload_of_its_own_name() -> None:
     workload = only(pod("a", spec={"priority": 5}))
-    assert (workload.key, workload.kind, workload.queue, workload.priority) == ("eng/a", "Pod", "", 5)
-    assert workload.created == seconds_of("2026-01-01T00:00:00Z")
-    assert [(one.count, one.pods) for one in workload.pod_sets] == [(1, ("eng/a",))]
+    assert (workload.key, workload.kind, workload.queue_name, workload.priority) == ("eng/a", "Pod", "", 5)
+    assert workload.created == parse_timestamp("2026-01-01T00:00:00Z")
+    assert [(one.count, one.pod_keys) for one in workload.pod_sets] == [(1, ("eng/a",))]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_pod_without_an_owner_is_a_workload_of_its_own_name() -> None:
 def test_pods_of_a_group_are_one_workload(tree: Tree, mark: dict[str, Any], minimum: int) -> None:
     pods = [pod(f"p{number}", **mark) for number in range(5)]
     workload = only(tree, *QUEUES, *pods)
-    assert (workload.key, workload.kind, workload.minimum) == ("eng/gang", "PodGroup", minimum)
+    assert (workload.key, workload.kind, workload.min_pods) == ("eng/gang", "PodGroup", minimum)
     assert [one.count for one in workload.pod_sets] == [5]
     assert workload.uid == "u-gang"
     assert workload.hold == ""
@@ -106,7 +106,9 @@ def test_pods_of_a_group_are_one_workload(tree: Tree, mark: dict[str, Any], mini
 def test_a_native_group_brings_topology_priority_and_policy() -> None:
     member = {"spec": {"schedulingGroup": {"podGroupName": "gang"}}}
     workload = only(NATIVE, *(pod(f"p{number}", **member) for number in range(3)))
-    assert workload.pod_sets[0].topology == TopologyRequest("required", "example.com/rack", of_gang=True)
+    assert workload.pod_sets[0].topology == TopologyRequest(
+        "required", "example.com/rack", spans_pod_sets=True
+    )
     assert (workload.priority, workload.preemption_policy) == (11, "Never")
 
 
@@ -126,8 +128,8 @@ def test_members_that_are_done_count_and_failed_ones_do_not() -> None:
     failed = pod("failed", node="n1", phase="Failed", labels=COSCHEDULED)
     running = pod("p0", node="n1", labels=COSCHEDULED)
     workload = only(COSCHEDULING, NODE, *QUEUES, done, running)
-    assert (workload.minimum, workload.pod_sets[0].pods) == (1, ("eng/p0",))
-    assert only(COSCHEDULING, NODE, *QUEUES, failed, running).minimum == 2
+    assert (workload.min_pods, workload.pod_sets[0].pod_keys) == (1, ("eng/p0",))
+    assert only(COSCHEDULING, NODE, *QUEUES, failed, running).min_pods == 2
 
 
 def test_a_kueue_group_waits_for_all_it_announced() -> None:
@@ -137,14 +139,14 @@ def test_a_kueue_group_waits_for_all_it_announced() -> None:
     }
     assert only(*QUEUES, pod("a", **marks)).hold_code == "GANG_INCOMPLETE"
     workload = only(*QUEUES, pod("a", **marks), pod("b", **marks))
-    assert (workload.hold, workload.minimum, workload.queue) == ("", 2, "main")
+    assert (workload.hold, workload.min_pods, workload.queue_name) == ("", 2, "main")
 
 
 def test_pods_of_different_shape_are_different_sets() -> None:
     leader = pod("leader", labels={**COSCHEDULED, "volcano.sh/task-spec": "ps"}, spec={"containers": []})
     workers = [pod(f"w{n}", labels={**COSCHEDULED, "volcano.sh/task-spec": "worker"}) for n in range(2)]
     workload = only(COSCHEDULING, *QUEUES, leader, *workers)
-    assert {one.name: one.pods for one in workload.pod_sets} == {
+    assert {one.name: one.pod_keys for one in workload.pod_sets} == {
         "ps": ("eng/leader",),
         "worker": ("eng/w0", "eng/w1"),
     }
@@ -157,11 +159,11 @@ def test_placed_pods_come_first_and_make_the_admission() -> None:
     workload = only(
         COSCHEDULING, NODE, *QUEUES, pod("p0", **marks), *(pod(f"p{n}", node="n1", **marks) for n in (1, 2))
     )
-    assert workload.pod_sets[0].pods == ("eng/p1", "eng/p2", "eng/p0")
-    assert workload.pod_sets[0].pod.spec.node_name == ""
+    assert workload.pod_sets[0].pod_keys == ("eng/p1", "eng/p2", "eng/p0")
+    assert workload.pod_sets[0].template.spec.node_name == ""
     assert workload.admission is not None
-    assert workload.admission.queue == "team-a"
-    assert workload.admission.reserved_at == workload.started_at == seconds_of("2026-01-01T06:00:00Z")
+    assert workload.admission.cluster_queue == "team-a"
+    assert workload.admission.reserved_at == workload.started_at == parse_timestamp("2026-01-01T06:00:00Z")
     [held] = workload.admission.assignments
     assert held.nodes == {"n1": 2}
     assert held.flavors == {"cpu": "h100", "nvidia.com/gpu": "h100"}
@@ -186,13 +188,13 @@ def test_what_is_being_deleted_is_no_member_unless_nothing_else_is_left() -> Non
     leaving = {"labels": COSCHEDULED, "deletionTimestamp": "2026-01-01T07:00:00Z"}
     staying = pod("p0", node="n1", labels=COSCHEDULED)
     both = grouped(COSCHEDULING, NODE, *QUEUES, staying, pod("p1", node="n1", **leaving)).workloads
-    assert [(one.key, one.pod_sets[0].pods, one.evicted) for one in both] == [
+    assert [(one.key, one.pod_sets[0].pod_keys, one.evicting) for one in both] == [
         ("eng/gang", ("eng/p0",), False),
         ("eng/gang#leaving", ("eng/p1",), True),
     ]
     assert all(one.admission is not None for one in both), "it holds quota until it is gone"
     gone = only(COSCHEDULING, NODE, *QUEUES, pod("p1", node="n1", **leaving))
-    assert gone.evicted
+    assert gone.evicting
     assert gone.admission is not None
 
 
@@ -205,17 +207,17 @@ def test_a_queue_that_is_missing_holds_what_waits() -> None:
 def test_kueues_own_gates_are_not_in_the_template() -> None:
     gates = {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}, {"name": "example.com/wait"}]}
     workload = only(*QUEUES, pod("a", spec=gates, labels={"kueue.x-k8s.io/queue-name": "main"}))
-    assert [gate.name for gate in workload.pod_sets[0].pod.spec.scheduling_gates] == ["example.com/wait"]
+    assert [gate.name for gate in workload.pod_sets[0].template.spec.scheduling_gates] == ["example.com/wait"]
 
 
 def test_a_queued_job_is_one_workload_with_or_without_pods() -> None:
     waiting = only(JOB, *QUEUES)
-    assert (waiting.key, waiting.kind, waiting.queue) == ("eng/train", "Job", "main")
+    assert (waiting.key, waiting.kind, waiting.queue_name) == ("eng/train", "Job", "main")
     assert (waiting.pod_sets[0].count, waiting.pod_sets[0].min_count) == (4, 2)
     assert waiting.max_run_seconds == 600
     pods = [pod(f"p{n}", ownerReferences=owned_by(JOB)) for n in range(2)]
     started = only(JOB, *QUEUES, *pods)
-    assert (started.pod_sets[0].count, started.pod_sets[0].pods) == (4, ("eng/p0", "eng/p1"))
+    assert (started.pod_sets[0].count, started.pod_sets[0].pod_keys) == (4, ("eng/p0", "eng/p1"))
 
 
 def test_pods_of_a_job_in_no_queue_stand_alone() -> None:
@@ -230,8 +232,8 @@ def test_a_workload_and_the_job_that_owns_it_are_one() -> None:
     pods = [pod(f"p{n}", ownerReferences=owned_by(job)) for n in range(2)]
     workload = only(WORKLOAD, job, *QUEUES, *pods)
     assert (workload.key, workload.kind, workload.owner) == ("eng/train", "Workload", "Job eng/train-job")
-    assert workload.pod_sets[0].pods == ("eng/p0", "eng/p1")
-    assert only(WORKLOAD, job, *QUEUES).pod_sets[0].pods == ()
+    assert workload.pod_sets[0].pod_keys == ("eng/p0", "eng/p1")
+    assert only(WORKLOAD, job, *QUEUES).pod_sets[0].pod_keys == ()
 
 
 def test_a_job_set_knows_its_pods_by_label() -> None:
@@ -241,7 +243,7 @@ def test_a_job_set_knows_its_pods_by_label() -> None:
         )
         for n, name in enumerate(["workers", "leader", "workers"])
     ]
-    sets = {one.name: one.pods for one in only(JOB_SET, *QUEUES, *marks).pod_sets}
+    sets = {one.name: one.pod_keys for one in only(JOB_SET, *QUEUES, *marks).pod_sets}
     assert sets == {"leader": ("eng/p1",), "workers": ("eng/p0", "eng/p2")}
 
 
@@ -267,7 +269,7 @@ def test_each_gang_of_a_leader_worker_set_is_a_workload() -> None:
         LEADER_WORKER_SET, pod("p", labels=label, ownerReferences=owned_by(LEADER_WORKER_SET))
     ).workloads
     assert [one.key for one in workloads] == ["eng/train-0", "eng/train-1"]
-    assert [one.pods for one in workloads[1].pod_sets] == [("eng/p",), ()]
+    assert [one.pod_keys for one in workloads[1].pod_sets] == [("eng/p",), ()]
 
 
 def test_a_leader_worker_sets_pods_are_its_own_though_stateful_sets_make_them() -> None:
@@ -285,7 +287,7 @@ def test_a_leader_worker_sets_pods_are_its_own_though_stateful_sets_make_them() 
 
     workloads = grouped(LEADER_WORKER_SET, member(0, name), member(1, f"{name}-0")).workloads
     assert [one.key for one in workloads] == ["eng/train-0", "eng/train-1"]
-    assert [one.pods for one in workloads[0].pod_sets] == [("eng/train-0",), ("eng/train-0-1",)]
+    assert [one.pod_keys for one in workloads[0].pod_sets] == [("eng/train-0",), ("eng/train-0-1",)]
 
 
 def test_an_owner_of_an_unknown_kind_is_said_to_be_ungrouped() -> None:
@@ -308,7 +310,7 @@ def test_an_unknown_owner_with_a_group_is_grouped() -> None:
 def test_the_pods_of_a_deployment_have_nothing_to_do_with_one_another() -> None:
     fresh = changed(changed(DEPLOYMENT, "metadata/uid", None), "metadata/creationTimestamp", None)
     workload = only(fresh)
-    assert (workload.minimum, workload.all_or_nothing, workload.created) == (1, False, NOW)
+    assert (workload.min_pods, workload.all_or_nothing, workload.created) == (1, False, NOW)
     assert grouped(DEPLOYMENT).workloads == ()
 
 
@@ -361,7 +363,7 @@ def test_run_limits_and_checkpoints() -> None:
     marks = {"windlass.dev/duration": "1h", "windlass.dev/last-checkpoint": "2026-01-01T05:00:00Z"}
     workload = only(pod("a", annotations=marks, spec={"activeDeadlineSeconds": 60}))
     assert workload.max_run_seconds == 60
-    assert workload.checkpoint_at == seconds_of("2026-01-01T05:00:00Z")
+    assert workload.checkpoint_at == parse_timestamp("2026-01-01T05:00:00Z")
     assert only(pod("a", annotations={"windlass.dev/duration": "soon"})).max_run_seconds is None
 
 
@@ -409,7 +411,7 @@ def test_every_pod_is_in_exactly_one_workload(members: list[tuple[str, str]]) ->
         for n, (name, node) in enumerate(members)
     ]
     workloads = grouped(COSCHEDULING, NODE, *pods).workloads
-    listed = sorted(key for workload in workloads for one in workload.pod_sets for key in one.pods)
+    listed = sorted(key for workload in workloads for one in workload.pod_sets for key in one.pod_keys)
     assert listed == sorted(f"eng/p{n}" for n in range(len(members)))
     placed = sum(
         held.count for one in workloads if one.admission is not None for held in one.admission.assignments

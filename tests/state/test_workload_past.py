@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from windlass.cluster.workloads import group, inputs_of
-from windlass.model.objects import decode_object
-from windlass.model.times import seconds_of
+from windlass.cluster.workloads import group_workloads, grouping_inputs
+from windlass.model.codec import decode_object
+from windlass.model.times import parse_timestamp
 from windlass.model.workload import Workload
 
 CREATED = "2026-01-01T01:00:00Z"
@@ -30,7 +30,7 @@ def pod(nominated: str = "", node: str = "", annotations: dict[str, str] | None 
 
 
 def only(tree: dict[str, Any]) -> Workload:
-    (found,) = group(inputs_of([decode_object(tree)], 0)).workloads
+    (found,) = group_workloads(grouping_inputs([decode_object(tree)], 0)).workloads
     return found
 
 
@@ -47,16 +47,16 @@ def test_evictions_of_a_pod_are_its_own() -> None:
 
 def test_who_was_stopped_at_its_declared_end_queues_since_then() -> None:
     tree = job()
-    assert only(tree).queued_at == seconds_of(CREATED)
+    assert only(tree).queued_at == parse_timestamp(CREATED)
     tree["metadata"]["annotations"] = {"windlass.dev/requeued-at": "2026-01-01T05:00:00Z"}
-    assert only(tree).queued_at == seconds_of("2026-01-01T05:00:00Z")
-    assert only(tree).created == seconds_of(CREATED)
+    assert only(tree).queued_at == parse_timestamp("2026-01-01T05:00:00Z")
+    assert only(tree).created == parse_timestamp(CREATED)
 
 
 def test_a_promise_is_a_node_that_a_waiting_pod_is_named_for() -> None:
-    assert only(pod(nominated="n")).promised
-    assert not only(pod()).promised
-    assert not only(pod(nominated="n", node="n")).promised, "it has what it was promised"
+    assert only(pod(nominated="n")).nominated
+    assert not only(pod()).nominated
+    assert not only(pod(nominated="n", node="n")).nominated, "it has what it was promised"
 
 
 def test_what_was_evicted_goes_until_its_pods_are_gone() -> None:
@@ -80,9 +80,9 @@ def test_what_was_evicted_goes_until_its_pods_are_gone() -> None:
     runs = pod(node="n")
     runs["metadata"]["ownerReferences"] = [owner]
     objects = [decode_object(one) for one in (job(), work, runs)]
-    (found,) = group(inputs_of(objects, 0)).workloads
+    (found,) = group_workloads(grouping_inputs(objects, 0)).workloads
     assert found.admission is not None
-    assert found.evicted
-    (waits,) = group(inputs_of(objects[:2], 0)).workloads
+    assert found.evicting
+    (waits,) = group_workloads(grouping_inputs(objects[:2], 0)).workloads
     assert waits.admission is None
-    assert not waits.evicted, "it waits for its next turn"
+    assert not waits.evicting, "it waits for its next turn"

@@ -28,9 +28,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from windlass.node.backend.nvml import NvmlBackend  # noqa: E402
 from windlass.node.cdi import check_spec, make_spec, read_spec  # noqa: E402
+from windlass.node.host_root import HostRoot  # noqa: E402
 from windlass.node.mig_apply import apply_plans  # noqa: E402
 from windlass.node.plugin.fake_kubelet import FakeKubelet  # noqa: E402  (the path comes first)
-from windlass.node.root import HostRoot  # noqa: E402
 from windlass.sharing.mig_plan import plan_gpu  # noqa: E402
 
 GPU = "nvidia.com/gpu"
@@ -96,13 +96,13 @@ class Recorder:
         begun = time.monotonic()
         with self.log.open("wb") as log:
             self.agent = subprocess.Popen(command, stderr=log, env={**os.environ, "PYTHONPATH": paths})
-        self._until(lambda: GPU in self.kubelet.lists)
+        self._until(lambda: GPU in self.kubelet.device_lists)
         listed = time.monotonic() - begun
-        self._until(lambda: self.kubelet.healthy(GPU))
+        self._until(lambda: self.kubelet.healthy_devices(GPU))
         return {
             "registered_s": round(listed, 2),
             "healthy_s": round(time.monotonic() - begun, 2),
-            "devices": dict(self.kubelet.lists),
+            "devices": dict(self.kubelet.device_lists),
             "registration": str(self.kubelet.registrations[0]),
         }
 
@@ -148,7 +148,7 @@ class Recorder:
         return {
             "log": told,
             "kubelet_updates": self.kubelet.updates[GPU] - updates,
-            "healthy": self.kubelet.healthy(GPU),
+            "healthy": self.kubelet.healthy_devices(GPU),
             "metric": metric,
         }
 
@@ -190,9 +190,9 @@ class Recorder:
         begun = time.monotonic()
         apply_plans(self.backend, [plan_gpu(self.backend.inventory().gpus[0], {"1g.18gb": 7}, enabled=True)])
         cut = time.monotonic() - begun
-        self._until(lambda: len(self.kubelet.healthy(name)) == 7, 60)
+        self._until(lambda: len(self.kubelet.healthy_devices(name)) == 7, 60)
         told = time.monotonic() - begun
-        first = self.kubelet.healthy(name)[0]
+        first = self.kubelet.healthy_devices(name)[0]
         answer = str(self.kubelet.allocate(name, first))
         spec = read_spec((self.folder / "cdi/k8s.device-plugin.nvidia.com-gpu.json").read_bytes())
         check_spec(spec, HostRoot())
@@ -201,7 +201,7 @@ class Recorder:
         file = self.folder / "features/gfd"
         labels = file.read_text().splitlines() if file.exists() else []
         apply_plans(self.backend, [plan_gpu(self.backend.inventory().gpus[0], {}, enabled=False)])
-        self._until(lambda: self.kubelet.healthy(GPU) and not self.kubelet.devices(name), 60)
+        self._until(lambda: self.kubelet.healthy_devices(GPU) and not self.kubelet.devices(name), 60)
         return {
             "cut_s": round(cut, 2),
             "kubelet_told_s": round(told, 2),

@@ -18,9 +18,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "src"))
 
-from windlass.model.catalogue import geometry_of_model  # noqa: E402  (the path comes first)
+from windlass.model.gpu_models import mig_geometry_of_model  # noqa: E402  (the path comes first)
 from windlass.sharing import advise  # noqa: E402
-from windlass.sharing.advise import Load, predict_mig, predict_mps, predict_time_slicing  # noqa: E402
+from windlass.sharing.advise import TenantLoad, predict_mig, predict_mps, predict_time_slicing  # noqa: E402
 
 RECORD = ROOT / "docs" / "records" / "h200-sharing.json"
 MOST_BANDWIDTH = 0.65
@@ -38,11 +38,11 @@ WAYS = (
 )
 
 
-def load_of(kind: dict[str, Any]) -> Load:
+def load_of(kind: dict[str, Any]) -> TenantLoad:
     """What the exporter's counters say of a kind of work that runs alone."""
     counters = kind["counters"]
     busy = counters["DCGM_FI_PROF_GR_ENGINE_ACTIVE"]
-    return Load(
+    return TenantLoad(
         busy=busy,
         multiprocessors=min(1.0, counters["DCGM_FI_PROF_SM_ACTIVE"] / busy),
         bandwidth=min(1.0, counters["DCGM_FI_PROF_DRAM_ACTIVE"] / busy / MOST_BANDWIDTH),
@@ -50,9 +50,9 @@ def load_of(kind: dict[str, Any]) -> Load:
     )
 
 
-def predict(load: Load, way: str) -> float:
+def predict(load: TenantLoad, way: str) -> float:
     if way in PROFILES:
-        geometry = geometry_of_model("H200")
+        geometry = mig_geometry_of_model("H200")
         profile = geometry.profile(PROFILES[way]) if geometry else None
         assert geometry is not None
         assert profile is not None
@@ -71,7 +71,7 @@ def fitted_turn(kinds: dict[str, Any]) -> float:
     """The constant that is least wrong about these kinds."""
 
     def wrong(turn: float) -> float:
-        advise.TURN_US = turn
+        advise.TIME_SLICE_SWITCH_US = turn
         return sum(
             abs(math.log(predict(load_of(kind), way) / measured(kind, way)))
             for kind in kinds.values()
@@ -79,25 +79,25 @@ def fitted_turn(kinds: dict[str, Any]) -> float:
             if way.startswith("time")
         )
 
-    kept = advise.TURN_US
+    kept = advise.TIME_SLICE_SWITCH_US
     try:
         return min(range(0, 400, 5), key=wrong)
     finally:
-        advise.TURN_US = kept
+        advise.TIME_SLICE_SWITCH_US = kept
 
 
 def leave_one_out(kinds: dict[str, Any]) -> dict[tuple[str, str], tuple[float, float]]:
     """`(predicted, measured)` by kind and way, each kind predicted by what was fitted without it."""
-    kept = advise.TURN_US
+    kept = advise.TIME_SLICE_SWITCH_US
     found = {}
     try:
         for name, kind in kinds.items():
             others = {other: each for other, each in kinds.items() if other != name}
-            advise.TURN_US = fitted_turn(others)
+            advise.TIME_SLICE_SWITCH_US = fitted_turn(others)
             for way in WAYS:
                 found[name, way] = (predict(load_of(kind), way), measured(kind, way))
     finally:
-        advise.TURN_US = kept
+        advise.TIME_SLICE_SWITCH_US = kept
     return found
 
 

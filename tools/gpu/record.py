@@ -33,17 +33,17 @@ from tenants import Tenants  # noqa: E402
 
 from windlass.node.backend.nvml import NvmlBackend  # noqa: E402
 from windlass.node.backend.protocol import DeviceError  # noqa: E402
-from windlass.node.exporter.collect import collect  # noqa: E402
+from windlass.node.exporter.collect import collect_families  # noqa: E402
+from windlass.node.exporter.collection_context import CollectionContext  # noqa: E402
 from windlass.node.exporter.counters import default_counters  # noqa: E402
-from windlass.node.exporter.text import write_text  # noqa: E402
-from windlass.node.exporter.view import View  # noqa: E402
+from windlass.node.exporter.prometheus_text import write_text  # noqa: E402
+from windlass.node.host_root import HostRoot  # noqa: E402
 from windlass.node.labels.features import node_labels  # noqa: E402
-from windlass.node.mig_apply import apply_plans, words  # noqa: E402
+from windlass.node.mig_apply import apply_plans, describe_step  # noqa: E402
 from windlass.node.mps import MpsDaemon  # noqa: E402
-from windlass.node.root import HostRoot  # noqa: E402
 from windlass.node.validator.checks import validate  # noqa: E402
 from windlass.node.validator.compute import compute_in_process  # noqa: E402
-from windlass.node.xid import xid  # noqa: E402
+from windlass.node.xid import lookup_xid  # noqa: E402
 from windlass.sharing.inventory import Gpu  # noqa: E402
 from windlass.sharing.mig_plan import plan_gpu  # noqa: E402
 from windlass.sharing.plugin_config import PluginConfig  # noqa: E402
@@ -120,16 +120,16 @@ class Recorder:
 
     def exporter(self) -> Any:
         """Values under load beside nvidia-smi's, taken at the same time; then what a pass costs."""
-        view = View(hostname="node")
+        view = CollectionContext(hostname="node")
         counters = default_counters()
         pairs = []
         with Tenants([{}]) as tenants:
             ready = tenants.ready()
             for kind in ("tensor-full", "stream-large"):
-                collect(self.backend, counters, view)
+                collect_families(self.backend, counters, view)
                 worker = in_background(tenants, kind, 4.0)
                 time.sleep(2.0)
-                families = collect(self.backend, counters, view)
+                families = collect_families(self.backend, counters, view)
                 said = smi()
                 text = write_text(families)
                 pairs.append({"kind": kind, "nvidia_smi": said, "exporter": metric_values(text)})
@@ -137,7 +137,7 @@ class Recorder:
         passes = []
         for _ in range(20):
             begun = time.perf_counter()
-            text = write_text(collect(self.backend, counters, view))
+            text = write_text(collect_families(self.backend, counters, view))
             passes.append(time.perf_counter() - begun)
         passes.sort()
         return {"ready": ready, "under_load": pairs, "pass_ms_p50": round(1000 * passes[10], 2), "page": text}
@@ -171,8 +171,8 @@ class Recorder:
             "faults": [
                 {
                     **msgspec.to_builtins(fault),
-                    "fatal": xid(fault.xid).is_fatal,
-                    "words": xid(fault.xid).words,
+                    "fatal": lookup_xid(fault.xid).is_fatal,
+                    "words": lookup_xid(fault.xid).description,
                 }
                 for fault in faults
             ],
@@ -195,7 +195,11 @@ class Recorder:
         try:
             apply_plans(self.backend, [plan])
         except DeviceError as error:
-            return {"wanted": wanted, "steps": [words(step) for step in plan.steps], "failed": str(error)}
+            return {
+                "wanted": wanted,
+                "steps": [describe_step(step) for step in plan.steps],
+                "failed": str(error),
+            }
         took = time.perf_counter() - begun
         gpu = self.gpu
         computed = [msgspec.to_builtins(compute_in_process(each.uuid)) for each in gpu.instances]
@@ -211,7 +215,7 @@ class Recorder:
         return {
             "wanted": wanted,
             "kept": plan.kept,
-            "steps": [words(step) for step in plan.steps],
+            "steps": [describe_step(step) for step in plan.steps],
             "refusal": plan.refusal,
             "apply_s": round(took, 3),
             "instances": msgspec.to_builtins(gpu.instances),
@@ -241,7 +245,7 @@ class Recorder:
             after = self.gpu
         return {
             "processes": msgspec.to_builtins(users),
-            "plan": planned.refusal or [words(step) for step in planned.steps],
+            "plan": planned.refusal or [describe_step(step) for step in planned.steps],
             "driver": told,
             "same_layout_after": [(each.profile, each.start) for each in after.instances]
             == [(each.profile, each.start) for each in gpu.instances],
@@ -311,8 +315,8 @@ class Recorder:
                 environment = {"CUDA_VISIBLE_DEVICES": self.gpu.uuid, **daemon.environment()}
                 found = self._kinds([environment] * count)
                 found["alive"] = daemon.is_alive()
-                found["threads"] = daemon.command("get_default_active_thread_percentage")
-                found["limit"] = daemon.command("get_default_device_pinned_mem_limit 0")
+                found["threads"] = daemon.send_command("get_default_active_thread_percentage")
+                found["limit"] = daemon.send_command("get_default_device_pinned_mem_limit 0")
                 if with_limits:
                     found["over_the_limit"] = self._over(environment, count)
                 return found

@@ -19,32 +19,32 @@ from typing import Any
 import msgspec
 
 from windlass.apply import kueue
-from windlass.apply.assumed import AssumedStatus, version_number, with_status
-from windlass.apply.cache import Cache
-from windlass.apply.evictor import Stop
-from windlass.apply.owner_workloads import OwnerWorkloads
+from windlass.apply.assumed_status import AssumedStatus, parse_resource_version, with_status
+from windlass.apply.cluster_cache import ClusterCache
+from windlass.apply.evictor import AsyncAction
+from windlass.apply.messages import condition_message
+from windlass.apply.owner_workloads import OwnerWorkloadReconciler
 from windlass.apply.owners import annotate
-from windlass.apply.words import condition_message
 from windlass.apply.workload_writer import WorkloadWriter
 from windlass.cluster.snapshot import Snapshot
-from windlass.cluster.workloads.facts import EVICTIONS, REQUEUED_AT
-from windlass.cluster.workloads.sets import KUEUE_GATES
+from windlass.cluster.workloads.pod_sets import KUEUE_GATES
+from windlass.cluster.workloads.workload_attributes import EVICTIONS, REQUEUED_AT
 from windlass.kube.backoff import Backoff
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, Conflict, ServerAway
-from windlass.kube.resources import KINDS, KUEUE, Resource
-from windlass.kube.writes import lift_gates
+from windlass.kube.errors import ApiError, Conflict, ServerUnavailable
+from windlass.kube.resources import KUEUE_API_GROUP, WATCHED_KINDS, Resource
+from windlass.kube.write_requests import remove_scheduling_gates
+from windlass.model.codec import decode_object
 from windlass.model.decision import Admit, Evict, Hold
 from windlass.model.kueue import WorkloadObject, is_finished
 from windlass.model.kueue.workload_wire import Condition, WorkloadStatus
-from windlass.model.objects import decode_object
 from windlass.model.owners.normalise import QUEUE_NAME
 from windlass.model.pod import Pod
-from windlass.model.times import timestamp_of
+from windlass.model.times import format_timestamp
 from windlass.model.topology import HOSTNAME
 from windlass.model.workload import Workload
-from windlass.placement.lifetimes import DURATION_EXCEEDED
-from windlass.queueing.outcome import QUEUES_OWN
+from windlass.placement.stop_conditions import DURATION_EXCEEDED
+from windlass.queueing.outcome import QUEUE_EVICTION_REASONS
 
 log = logging.getLogger(__name__)
 
@@ -52,56 +52,62 @@ StatusOf = Callable[[WorkloadObject], dict[str, Any]]
 """The status that is to be written, with the conditions that the object has."""
 
 
-class Admissions:
+class AdmissionWriter:
     def __init__(
         self,
         client: KubeClient,
-        cache: Cache,
+        cache: ClusterCache,
         may_write: Callable[[], bool],
-        served: Callable[[str, str], Resource | None],
+        resource_for: Callable[[str, str], Resource | None],
     ) -> None:
         """`served` says in which version the server has a kind of an API group, if it has it."""
         self._cache = cache
-        self._writer = WorkloadWriter(client, cache, may_write, served)
-        self._owners = OwnerWorkloads(cache, self._writer)
+        self._writer = WorkloadWriter(client, cache, may_write, resource_for)
+        self._owners = OwnerWorkloadReconciler(cache, self._writer)
 
-    def carry_out(self, admits: Sequence[Admit], snapshot: Snapshot) -> None:
+    def execute(self, admits: Sequence[Admit], snapshot: Snapshot) -> None:
         """Starts what was admitted and waits for nothing, and brings Workloads in step with their owners."""
-        if self._writer.served("Workload", KUEUE) is None:
+        if self._writer.resource_for("Workload", KUEUE_API_GROUP) is None:
             return
-        self._cache.take_in()
-        self._owners.meet()
+        self._cache.drain_inbox()
+        self._owners.reconcile()
         now = [admit for admit in admits if admit.kind == "Workload"]
         workloads = {one.key: one for one in snapshot.workloads} if now else {}
         hosts = self._hostnames() if now else {}
         for admit in now:
-            if self._writer.is_ours(admit.workload):
+            if self._writer.manages_workload(admit.workload):
                 self._begin_admission(admit, workloads[admit.workload], hosts)
 
-    def lift(self, pod: Pod) -> None:
+    def remove_gates(self, pod: Pod) -> None:
         """The pod was admitted: without Kueue's gates it can be bound at the next decision."""
         kept = [gate.name for gate in pod.spec.scheduling_gates if gate.name not in KUEUE_GATES]
         queue = pod.metadata.labels.get(QUEUE_NAME, "")
-        if len(kept) < len(pod.spec.scheduling_gates) and self._writer.decides(pod.metadata.namespace, queue):
-            request = lift_gates(pod.key, pod.metadata.uid, kept)
-            self._writer.once(f"gates of {pod.key}", functools.partial(self._writer.send, request))
+        if len(kept) < len(pod.spec.scheduling_gates) and self._writer.manages_queue(
+            pod.metadata.namespace, queue
+        ):
+            request = remove_scheduling_gates(pod.key, pod.metadata.uid, kept)
+            self._writer.start_once(f"gates of {pod.key}", functools.partial(self._writer.send, request))
 
-    def stopper(self, evict: Evict) -> Stop | None:
+    def stop_action(self, evict: Evict) -> AsyncAction | None:
         """How a queued workload is stopped; None where its pods are simply evicted."""
         wire = self._writer.workload(evict.workload)
-        if wire is None or not self._writer.is_ours(evict.workload):
+        if wire is None or not self._writer.manages_workload(evict.workload):
             return None
         return functools.partial(self._send_back, evict)
 
-    def is_kueues(self, evict: Evict) -> bool:
+    def is_left_to_kueue(self, evict: Evict) -> bool:
         """Whether a live Kueue will stop it by itself: it sees the same queues."""
         known = self._writer.workload(evict.workload) is not None
-        return known and evict.reason in QUEUES_OWN and not self._writer.is_ours(evict.workload)
+        return (
+            known
+            and evict.reason in QUEUE_EVICTION_REASONS
+            and not self._writer.manages_workload(evict.workload)
+        )
 
-    async def settle(self) -> None:
-        await self._writer.settle()
+    async def drain(self) -> None:
+        await self._writer.drain()
 
-    def note_eviction(self, evict: Evict, workload: Workload | None) -> Stop | None:
+    def eviction_record_action(self, evict: Evict, workload: Workload | None) -> AsyncAction | None:
         """How it is written down that a workload had to go which no Workload object stands for; None where nothing
         stands for it but its pods."""
         found = self._object_of(workload) if workload is not None else None
@@ -110,64 +116,68 @@ class Admissions:
         resource, key = found
         note = {EVICTIONS: str(workload.evictions + 1)}
         if evict.reason == DURATION_EXCEEDED:
-            note = {REQUEUED_AT: timestamp_of(int(time.time()))}
+            note = {REQUEUED_AT: format_timestamp(int(time.time()))}
         return functools.partial(self._writer.write, annotate(resource, key, workload.uid, note))
 
     def _object_of(self, workload: Workload) -> tuple[Resource, str] | None:
         """The group or owner that stands for a workload."""
         key = workload.key.removesuffix(f".{workload.kind.lower()}")  # where two kinds have one name
         keys = (key, key.rpartition("-")[0])  # a LeaderWorkerSet makes several, by number
-        for kind in (one for one in KINDS if one.kind == workload.kind):
-            resource = self._writer.served(kind.kind, kind.group)
+        for kind in (one for one in WATCHED_KINDS if one.kind == workload.kind):
+            resource = self._writer.resource_for(kind.kind, kind.group)
             for key in keys if resource is not None else ():
-                thing = self._cache.look(kind.kind, key, kind.group)
+                thing = self._cache.get(kind.kind, key, kind.group)
                 if thing is not None and thing.metadata.uid == workload.uid:
                     assert resource is not None
                     return resource, key
         return None
 
-    def tell(self, hold: Hold) -> None:
+    def report_pending(self, hold: Hold) -> None:
         """The Workload's own condition says why it waits."""
         wire = self._writer.workload(hold.workload)
         if (
             wire is None
-            or not self._writer.is_ours(hold.workload)
+            or not self._writer.manages_workload(hold.workload)
             or wire.status.admission is not None
             or is_finished(wire)
         ):
             return
         message = condition_message(hold.verdict)
-        if kueue.says(wire, "QuotaReserved", "False", "Pending", message):
+        if kueue.has_condition(wire, "QuotaReserved", "False", "Pending", message):
             return
-        status = kueue.waiting_status(wire, "Pending", message, int(time.time()))
+        status = kueue.pending_status(wire, "Pending", message, int(time.time()))
         # Only if nothing happened to it meanwhile: what it is told must not undo what it was given.
-        write = functools.partial(self._writer.patch, hold.workload, status, wire.metadata.resource_version)
-        self._writer.once(hold.workload, write, slowly=True)
+        write = functools.partial(
+            self._writer.patch_workload_status, hold.workload, status, wire.metadata.resource_version
+        )
+        self._writer.start_once(hold.workload, write, rate_limited=True)
 
     def _hostnames(self) -> dict[str, str]:
-        nodes: Iterable[Any] = (self._cache.look("Node", name) for name in self._cache.nodes)
+        nodes: Iterable[Any] = (self._cache.get("Node", name) for name in self._cache.nodes)
         return {node.name: node.labels.get(HOSTNAME, node.name) for node in nodes if node is not None}
 
     # Admission and eviction of a Workload
 
     def _begin_admission(self, admit: Admit, workload: Workload, hosts: dict[str, str]) -> None:
         known = self._writer.workload(admit.workload)
-        if known is None or not _may_be_admitted(known) or not self._writer.may_begin(admit.workload):
+        if known is None or not _may_be_admitted(known) or not self._writer.may_start(admit.workload):
             return  # the world moved on since the decision, or the last try has just failed
-        version, now = self._writer.resource().version, int(time.time())
+        version, now = self._writer.workload_resource().version, int(time.time())
 
         def status_of(wire: WorkloadObject) -> dict[str, Any]:
             return kueue.admission_status(wire, admit, workload, hosts, version, now)
 
         status = msgspec.convert(status_of(known), WorkloadStatus)
         shown = with_status(known, status.admission, status.conditions)
-        sent = self._cache.assume_status(known, shown, admits=True)
+        sent = self._cache.assume_status(known, shown, is_admission=True)
         work = functools.partial(self._admit, known, sent, status_of)
-        self._writer.begin(admit.workload, functools.partial(self._writer.run, admit.workload, work))
+        self._writer.start_after_previous(
+            admit.workload, functools.partial(self._writer.run_with_backoff, admit.workload, work)
+        )
 
     async def _admit(self, known: WorkloadObject, sent: AssumedStatus, status_of: StatusOf) -> None:
         try:
-            self._cache.status_written(sent, await self._write_admission(known, status_of))
+            self._cache.finish_status(sent, await self._write_admission(known, status_of))
         except BaseException:
             self._cache.forget_status(sent)
             raise
@@ -178,14 +188,16 @@ class Admissions:
         version of the Workload that has it."""
         backoff, pause = Backoff(most=5.0), 0.0
         version = max(
-            known.metadata.resource_version, self._writer.versions.get(known.key, ""), key=version_number
+            known.metadata.resource_version,
+            self._writer.written_versions.get(known.key, ""),
+            key=parse_resource_version,
         )
         while True:
             try:
-                return await self._writer.patch(known.key, status_of(known), version)
+                return await self._writer.patch_workload_status(known.key, status_of(known), version)
             except Conflict as error:
-                refusal: ApiError | ServerAway = error
-            except (ServerAway, ApiError) as error:
+                refusal: ApiError | ServerUnavailable = error
+            except (ServerUnavailable, ApiError) as error:
                 if isinstance(error, ApiError) and error.code < 500:
                     raise
                 refusal = error
@@ -202,10 +214,10 @@ class Admissions:
         """The Workload as the server has it; None where it is gone, or can't be read."""
         while True:
             try:
-                raw = await self._writer.raw("Workload", KUEUE, known.key, known.metadata.uid)
+                raw = await self._writer.get_raw("Workload", KUEUE_API_GROUP, known.key, known.metadata.uid)
                 break
-            except (ServerAway, ApiError) as error:
-                if isinstance(error, ApiError) and error.is_final:
+            except (ServerUnavailable, ApiError) as error:
+                if isinstance(error, ApiError) and error.is_permanent:
                     raise
                 await asyncio.sleep(backoff.next())
         found = decode_object(raw) if raw is not None else None
@@ -213,7 +225,7 @@ class Admissions:
 
     async def _send_back(self, evict: Evict) -> None:
         """After what is being written to it: an admission that is under way comes first."""
-        await self._writer.begin(evict.workload, functools.partial(self._evict, evict))
+        await self._writer.start_after_previous(evict.workload, functools.partial(self._evict, evict))
 
     async def _evict(self, evict: Evict) -> None:
         known = self._writer.workload(evict.workload)
@@ -224,9 +236,9 @@ class Admissions:
         evicted = [one for one in _conditions(status) if one.type == "Evicted"]
         kept = [one for one in known.status.conditions if one.type != "Evicted"]
         shown = with_status(known, known.status.admission, (*kept, *evicted))
-        sent = self._cache.assume_status(known, shown, admits=False)
+        sent = self._cache.assume_status(known, shown, is_admission=False)
         try:
-            self._cache.status_written(sent, await self._write_eviction(sent, status))
+            self._cache.finish_status(sent, await self._write_eviction(sent, status))
         except BaseException:
             self._cache.forget_status(sent)
             raise
@@ -234,11 +246,11 @@ class Admissions:
 
     async def _write_eviction(self, sent: AssumedStatus, status: dict[str, Any]) -> str:
         backoff, pause = Backoff(most=5.0), 0.0
-        key = sent.seen.key
+        key = sent.observed.key
         while True:
             try:
-                return await self._writer.patch(key, status)
-            except (ServerAway, ApiError) as error:
+                return await self._writer.patch_workload_status(key, status)
+            except (ServerUnavailable, ApiError) as error:
                 if isinstance(error, ApiError) and error.code < 500:
                     raise
                 log.warning("eviction of %s: %s; asking again", key, error)

@@ -14,45 +14,45 @@ from collections.abc import Callable
 import msgspec
 
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, Conflict, Fenced, NotFound, ServerAway
-from windlass.kube.events import Event, Recorder, Regarding
-from windlass.kube.writes import pod_condition
-from windlass.model.times import timestamp_of
+from windlass.kube.errors import ApiError, Conflict, LeaseLost, NotFound, ServerUnavailable
+from windlass.kube.events import Event, EventRecorder, EventRegarding
+from windlass.kube.write_requests import patch_pod_condition
+from windlass.model.times import format_timestamp
 
 log = logging.getLogger(__name__)
 
 WORKERS = 8
-AT_MOST_EVERY = 10.0
+MESSAGE_UPDATE_SECONDS = 10.0
 """Seconds between two writes to one pod that only change the words."""
 RETRY_SECONDS = 5.0
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class PendingCondition(msgspec.Struct, frozen=True):
     """A pod that waits, and why."""
 
     key: str
     uid: str
     reason: str
     message: str
-    nominated: str | None = None
+    nominated_node: str | None = None
     """Node where it will go once others have left; empty takes an earlier word back; None says nothing."""
 
 
 class _Written(msgspec.Struct):
-    waiting: Waiting
+    waiting: PendingCondition
     at: float
 
 
-class ConditionWriter:
-    def __init__(self, client: KubeClient, recorder: Recorder, may_write: Callable[[], bool]) -> None:
+class PodConditionWriter:
+    def __init__(self, client: KubeClient, recorder: EventRecorder, may_write: Callable[[], bool]) -> None:
         self._client, self._recorder, self._may_write = client, recorder, may_write
-        self._wanted: dict[str, Waiting] = {}
+        self._wanted: dict[str, PendingCondition] = {}
         """Not written yet, the newest state of each pod."""
         self._written: dict[str, _Written] = {}
         self._work = asyncio.Event()
         self.failures = 0
 
-    def want(self, waiting: Waiting) -> None:
+    def enqueue(self, waiting: PendingCondition) -> None:
         last = self._written.get(waiting.key)
         if last is not None and last.waiting == waiting:
             self._wanted.pop(waiting.key, None)
@@ -60,7 +60,7 @@ class ConditionWriter:
         if (
             last is not None
             and _same_reason(last.waiting, waiting)
-            and time.monotonic() - last.at < AT_MOST_EVERY
+            and time.monotonic() - last.at < MESSAGE_UPDATE_SECONDS
         ):
             return  # the next decision asks again
         self._wanted[waiting.key] = waiting
@@ -86,7 +86,7 @@ class ConditionWriter:
             waiting = self._wanted.pop(next(iter(self._wanted)))
             await self._write(waiting)
 
-    async def _write(self, waiting: Waiting) -> None:
+    async def _write(self, waiting: PendingCondition) -> None:
         self._written[waiting.key] = _Written(waiting, time.monotonic())
         condition = {
             "type": "PodScheduled",
@@ -94,23 +94,23 @@ class ConditionWriter:
             "reason": waiting.reason,
             "message": waiting.message,
             "lastProbeTime": None,
-            "lastTransitionTime": timestamp_of(int(time.time())),
+            "lastTransitionTime": format_timestamp(int(time.time())),
         }
         try:
-            request = pod_condition(waiting.key, waiting.uid, condition, waiting.nominated)
+            request = patch_pod_condition(waiting.key, waiting.uid, condition, waiting.nominated_node)
             await self._client.send(request, self._may_write)
-        except (NotFound, Conflict, Fenced):
+        except (NotFound, Conflict, LeaseLost):
             return  # it is gone, or another one has its name, or another one leads
-        except (ApiError, ServerAway) as error:
+        except (ApiError, ServerUnavailable) as error:
             self.failures += 1
             self._written.pop(waiting.key, None)  # so that the next decision asks for it again
             log.warning("pod %s: its condition could not be written: %s", waiting.key, error)
             await asyncio.sleep(RETRY_SECONDS)
             return
-        about = Regarding("Pod", waiting.key, waiting.uid)
+        about = EventRegarding("Pod", waiting.key, waiting.uid)
         event = Event(about, "FailedScheduling", waiting.message, "Scheduling", "Warning")
         self._recorder.record(event, droppable=True)
 
 
-def _same_reason(old: Waiting, new: Waiting) -> bool:
-    return (old.uid, old.reason, old.nominated) == (new.uid, new.reason, new.nominated)
+def _same_reason(old: PendingCondition, new: PendingCondition) -> bool:
+    return (old.uid, old.reason, old.nominated_node) == (new.uid, new.reason, new.nominated_node)

@@ -14,24 +14,24 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from windlass.apply.kueue import FOR_NOBODY
+from windlass.apply.kueue import NON_PREEMPTION_MESSAGES
 from windlass.kube.backoff import Backoff
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, Conflict, Fenced, NotFound, ServerAway, TooMany
-from windlass.kube.events import Event, Recorder, Regarding
-from windlass.kube.writes import evict_pod
+from windlass.kube.errors import ApiError, Conflict, LeaseLost, NotFound, ServerUnavailable, TooManyRequests
+from windlass.kube.events import Event, EventRecorder, EventRegarding
+from windlass.kube.write_requests import evict_pod
 
 log = logging.getLogger(__name__)
 
-TRY_AGAIN_SECONDS = 15.0
+RETRY_SECONDS = 15.0
 """After a refusal or an error the same victims of the same cause are left alone for so long."""
-LEAVING_SECONDS = 10.0
+STOP_COOLDOWN_SECONDS = 10.0
 """A victim that was stopped is not stopped again within this time: its pods take a moment to go."""
 
-Stop = Callable[[], Awaitable[None]]
-Refused = Callable[[str, str, str], None]
+AsyncAction = Callable[[], Awaitable[None]]
+OnRefused = Callable[[str, str, str], None]
 """Told of an eviction that the server refuses: the cause, the pod, and the server's words."""
-SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
+MULTIPLE_BUDGETS_MESSAGE = "more than one PodDisruptionBudget"
 """The server's words where it can't evict at all; its code for that is 500."""
 
 
@@ -42,9 +42,9 @@ class Victim(msgspec.Struct, frozen=True):
     pods: tuple[tuple[str, str], ...]
     """Key and uid."""
     reason: str
-    stop: Stop | None = None
+    stop: AsyncAction | None = None
     """How it is stopped, where that is not by evicting its pods: a queued Job is suspended."""
-    note: Stop | None = None
+    record_eviction: AsyncAction | None = None
     """How it is written down, before its pods go, that they had to."""
 
 
@@ -52,13 +52,13 @@ class Evictor:
     def __init__(
         self,
         client: KubeClient,
-        recorder: Recorder,
+        recorder: EventRecorder,
         may_write: Callable[[], bool],
-        done: Callable[[int], None],
-        refused: Refused = lambda cause, pod, message: None,
+        on_evicted: Callable[[int], None],
+        on_refused: OnRefused = lambda cause, pod, message: None,
     ) -> None:
-        self._client, self._recorder, self._may_write, self._done = client, recorder, may_write, done
-        self._refused = refused
+        self._client, self._recorder, self._may_write, self._done = client, recorder, may_write, on_evicted
+        self._refused = on_refused
         self._busy: dict[str, asyncio.Task[None]] = {}
         """Cause → its evictions under way."""
         self._leaving: dict[str, str] = {}
@@ -69,13 +69,13 @@ class Evictor:
         """Victim → when it was stopped."""
         self.refusals = 0
 
-    def send(self, cause: str, victims: Sequence[Victim]) -> None:
+    def evict(self, cause: str, victims: Sequence[Victim]) -> None:
         """Start on the victims of one cause, unless that is under way or the same was just refused."""
         now = time.monotonic()
         if cause in self._busy or now < self._not_before.get(_name(cause, victims), 0.0):
             return
         self._not_before = {name: at for name, at in self._not_before.items() if at > now}
-        self._stopped = {name: at for name, at in self._stopped.items() if at + LEAVING_SECONDS > now}
+        self._stopped = {name: at for name, at in self._stopped.items() if at + STOP_COOLDOWN_SECONDS > now}
         known = self._stopped.keys() | self._leaving.keys()
         victims = [one for one in victims if one.workload not in known]
         if not victims:
@@ -89,7 +89,7 @@ class Evictor:
         del self._busy[cause]
         self._leaving = {victim: of for victim, of in self._leaving.items() if of != cause}
 
-    async def settle(self) -> None:
+    async def drain(self) -> None:
         while self._busy:
             await asyncio.gather(*self._busy.values(), return_exceptions=True)
 
@@ -98,22 +98,24 @@ class Evictor:
             refusals = await self._ask(victims)
             if refusals:
                 self.refusals += 1
-                self._not_before[_name(cause, victims)] = time.monotonic() + TRY_AGAIN_SECONDS
+                self._not_before[_name(cause, victims)] = time.monotonic() + RETRY_SECONDS
                 for pod, message in refusals.items():
                     log.info("nobody is evicted for %s: pod %s: %s", cause, pod, message)
                     self._refused(cause, pod, message)
                 return
             for victim in victims:
                 await self._stop(victim)
-        except (ApiError, ServerAway, Fenced) as error:
-            self._not_before[_name(cause, victims)] = time.monotonic() + TRY_AGAIN_SECONDS
+        except (ApiError, ServerUnavailable, LeaseLost) as error:
+            self._not_before[_name(cause, victims)] = time.monotonic() + RETRY_SECONDS
             log.warning("evictions for %s stopped halfway and will be decided again: %s", cause, error)
 
     async def _ask(self, victims: Sequence[Victim]) -> dict[str, str]:
         """Pods of the victims that may not go → why."""
         pods = [key for victim in victims for key, _ in victim.pods]
         questions = (
-            self._client.send(evict_pod(key, uid, asks_only=True)) for one in victims for key, uid in one.pods
+            self._client.send(evict_pod(key, uid, is_dry_run=True))
+            for one in victims
+            for key, uid in one.pods
         )
         found: dict[str, str] = {}
         for key, answer in zip(pods, await asyncio.gather(*questions, return_exceptions=True), strict=True):
@@ -134,7 +136,7 @@ class Evictor:
         self._stopped[victim.workload] = time.monotonic()
         self._done(len(victim.pods))
         for key, uid in victim.pods:
-            about, own = Regarding("Pod", key, uid), FOR_NOBODY.get(victim.reason, "")
+            about, own = EventRegarding("Pod", key, uid), NON_PREEMPTION_MESSAGES.get(victim.reason, "")
             if own:
                 self._recorder.record(Event(about, "Evicted", own, "Evicting"))
             else:
@@ -142,10 +144,10 @@ class Evictor:
                 self._recorder.record(Event(about, "Preempted", note, "Preempting"))
 
     async def _write_down(self, victim: Victim) -> None:
-        if victim.note is None:
+        if victim.record_eviction is None:
             return
         try:
-            await victim.note()
+            await victim.record_eviction()
         except ApiError as error:  # the count of its evictions is not worth keeping what has to go
             log.warning("%s: that it was evicted could not be written down: %s", victim.workload, error)
 
@@ -157,7 +159,7 @@ class Evictor:
                 return
             except (NotFound, Conflict):
                 return
-            except (TooMany, ServerAway) as error:
+            except (TooManyRequests, ServerUnavailable) as error:
                 log.warning("eviction of %s: %s; asking again", key, error)
                 await asyncio.sleep(backoff.next(getattr(error, "retry_after", 0.0)))
 
@@ -168,4 +170,8 @@ def _name(cause: str, victims: Sequence[Victim]) -> tuple[str, ...]:
 
 def _is_refusal(error: ApiError) -> bool:
     """A budget's no is 429; a webhook's or a policy's is any other that asking again won't change."""
-    return isinstance(error, TooMany) or error.is_final or SEVERAL_BUDGETS in error.status.message
+    return (
+        isinstance(error, TooManyRequests)
+        or error.is_permanent
+        or MULTIPLE_BUDGETS_MESSAGE in error.status.message
+    )

@@ -17,10 +17,10 @@ from windlass.model.kueue import WorkloadObject
 from windlass.model.kueue.workload_wire import Condition
 from windlass.model.owners import Owner
 from windlass.model.quota import format_quota, quota_requests
-from windlass.model.times import timestamp_of
+from windlass.model.times import format_timestamp
 from windlass.model.topology import HOSTNAME
 from windlass.model.workload import Workload
-from windlass.placement.lifetimes import DURATION_EXCEEDED, GANG_BELOW_MINIMUM
+from windlass.placement.stop_conditions import DURATION_EXCEEDED, GANG_BELOW_MINIMUM
 from windlass.queueing.outcome import CLUSTER_QUEUE_STOPPED, DEACTIVATED, LOCAL_QUEUE_STOPPED
 
 Tree = dict[str, Any]
@@ -34,7 +34,7 @@ class WorkloadQueue(msgspec.Struct, frozen=True):
     version: str
 
 
-FOR_NOBODY = {
+NON_PREEMPTION_MESSAGES = {
     DURATION_EXCEEDED: "Its declared time was over",
     GANG_BELOW_MINIMUM: "Too few of its pods were left",
     CLUSTER_QUEUE_STOPPED: "The ClusterQueue is stopped",
@@ -53,11 +53,11 @@ def workload_name(kind: str, name: str, uid: str) -> str:
     return f"{stem[: LONGEST_NAME - 6].rstrip('-.')}-{digest}"
 
 
-def workload_of(raw: Tree, owner: Owner, templates: Mapping[str, Tree], queue: WorkloadQueue) -> Tree:
+def build_workload(raw: Tree, owner: Owner, templates: Mapping[str, Tree], queue: WorkloadQueue) -> Tree:
     """The Workload of an owner as the API server has it; `templates` are those of its pod sets."""
     meta = raw["metadata"]
     sets = []
-    for one in owner.sets:
+    for one in owner.pod_sets:
         made: Tree = {"name": one.name, "count": one.count, "template": templates[one.name]}
         sets.append(made if one.min_count in (None, one.count) else {**made, "minCount": one.min_count})
     reference = {
@@ -85,12 +85,12 @@ def is_written_by_windlass(wire: WorkloadObject) -> bool:
     return MANAGED_BY.items() <= wire.metadata.labels.items()
 
 
-def fits_owner(wire: WorkloadObject, owner: Owner, queue: str) -> bool:
+def matches_owner(wire: WorkloadObject, owner: Owner, queue: str) -> bool:
     """Whether the Workload still says what the owner does: people change what waits."""
     said = [
         (one.name, one.count, one.min_count or one.count, one.template.spec) for one in wire.spec.pod_sets
     ]
-    meant = [(one.name, one.count, one.min_count or one.count, one.template.spec) for one in owner.sets]
+    meant = [(one.name, one.count, one.min_count or one.count, one.template.spec) for one in owner.pod_sets]
     return said == meant and wire.spec.queue_name == queue
 
 
@@ -103,7 +103,7 @@ def admission_status(
     now: int,
 ) -> Tree:
     """The status of a Workload that has got its quota and its place."""
-    pods = {one.name: one.pod for one in workload.pod_sets}
+    pods = {one.name: one.template for one in workload.pod_sets}
     assignments = []
     for one in admit.pod_sets:
         asked = quota_requests(pods[one.name])
@@ -129,8 +129,8 @@ def admission_status(
 
 def eviction_status(wire: WorkloadObject, reason: str, now: int) -> Tree:
     """The status of a Workload that had to go: unless somebody has deactivated it, it queues again where it was."""
-    why = reason if reason in FOR_NOBODY else "Preempted"
-    message = FOR_NOBODY.get(reason, f"Preempted to accommodate a workload: {reason}")
+    why = reason if reason in NON_PREEMPTION_MESSAGES else "Preempted"
+    message = NON_PREEMPTION_MESSAGES.get(reason, f"Preempted to accommodate a workload: {reason}")
     changes = [
         _condition("QuotaReserved", "False", "Pending", message, now),
         _condition("Admitted", "False", "NoReservation", "The workload has no reservation", now),
@@ -149,7 +149,7 @@ def eviction_status(wire: WorkloadObject, reason: str, now: int) -> Tree:
     }
 
 
-def waiting_status(wire: WorkloadObject, reason: str, message: str, now: int) -> Tree:
+def pending_status(wire: WorkloadObject, reason: str, message: str, now: int) -> Tree:
     change = _condition("QuotaReserved", "False", reason, message, now)
     return {"conditions": _merged(wire.status.conditions, [change])}
 
@@ -159,7 +159,7 @@ def finished_status(wire: WorkloadObject, reason: str, now: int) -> Tree:
     return {"conditions": _merged(wire.status.conditions, [change])}
 
 
-def says(wire: WorkloadObject, kind: str, status: str, reason: str, message: str) -> bool:
+def has_condition(wire: WorkloadObject, kind: str, status: str, reason: str, message: str) -> bool:
     """Whether the Workload's condition is that already."""
     return any(
         (one.type, one.status, one.reason, one.message) == (kind, status, reason, message)
@@ -184,7 +184,7 @@ def _hosts(nodes: Mapping[str, int], hostnames: Mapping[str, str], version: str)
 
 def _condition(kind: str, status: str, reason: str, message: str, now: int) -> Condition:
     return Condition(
-        type=kind, status=status, reason=reason, message=message, last_transition_time=timestamp_of(now)
+        type=kind, status=status, reason=reason, message=message, last_transition_time=format_timestamp(now)
     )
 
 

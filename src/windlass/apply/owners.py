@@ -17,7 +17,7 @@ Tree = dict[str, Any]
 _SPEC = ("spec", "suspend")
 _RUN_POLICY = ("spec", "runPolicy", "suspend")
 
-SUSPEND: Mapping[str, tuple[str, ...]] = {
+SUSPEND_FIELDS: Mapping[str, tuple[str, ...]] = {
     "Job": _SPEC,
     "JobSet": _SPEC,
     "TrainJob": _SPEC,
@@ -31,13 +31,13 @@ SUSPEND: Mapping[str, tuple[str, ...]] = {
     "JAXJob": _RUN_POLICY,
 }
 """Kind → the field that stops it. Kinds without one (LeaderWorkerSet, plain pods) are held by their pods' gates."""
-NOTED = ("LeaderWorkerSet", "PodGroup")
+ANNOTATED_KINDS = ("LeaderWorkerSet", "PodGroup")
 """Kinds that only get a note of how often they had to go."""
 
 
 def suspend_owner(resource: Resource, key: str, uid: str, suspended: bool) -> Request:
     """Stops what the owner runs, or lets it go."""
-    *above, last = SUSPEND[resource.kind]
+    *above, last = SUSPEND_FIELDS[resource.kind]
     body: Tree = {last: suspended}
     for name in reversed(above):
         body = {name: body}
@@ -50,7 +50,7 @@ def annotate(resource: Resource, key: str, uid: str, annotations: Mapping[str, s
     return Request("PATCH", resource.path(key), body=body, content_type=MERGE_PATCH)
 
 
-def templates_of(raw: Tree) -> dict[str, Tree]:
+def pod_templates_of(raw: Tree) -> dict[str, Tree]:
     """Pod set → its template as the API server has it, of which the model keeps only what it reads."""
     return {name: template for name, template in _templates(raw["kind"], raw.get("spec") or {}) if name}
 
@@ -76,7 +76,7 @@ def _templates(kind: str, spec: Tree) -> Iterator[tuple[str, Tree]]:
                     yield from ((role.lower(), one["template"]) for role, one in (roles or {}).items())
 
 
-def end_of(owner: OwnerObject) -> str:
+def terminal_state(owner: OwnerObject) -> str:
     """How an owner has ended; empty while it has not."""
     for one in owner.status.conditions:
         if one.status == "True" and one.type in ("Complete", "Completed", "Succeeded", "Failed"):
@@ -85,8 +85,8 @@ def end_of(owner: OwnerObject) -> str:
     return ends.get(owner.status.job_status, "")
 
 
-def written_kinds(kinds: Sequence[tuple[str, str, str]]) -> Iterator[tuple[str, str]]:
+def patched_kinds(kinds: Sequence[tuple[str, str, str]]) -> Iterator[tuple[str, str]]:
     """Of kinds as (kind, API group, plural), those that are patched here, as (API group, plural)."""
     for kind, group, plural in kinds:
-        if kind in SUSPEND or kind in NOTED:
+        if kind in SUSPEND_FIELDS or kind in ANNOTATED_KINDS:
             yield group, plural

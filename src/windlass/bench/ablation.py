@@ -13,12 +13,12 @@ from windlass.bench.play import Case, Run
 from windlass.bench.published import TUNING_SEEDS
 from windlass.bench.runs import Outcomes
 from windlass.bench.scale import Scale
-from windlass.bench.section import Column, Part, Row, Section
-from windlass.placement.mix import TERMS
+from windlass.bench.section import BenchPart, Column, Row, Section
+from windlass.placement.workload_mix import SCORE_TERMS
 
 BASELINE = "fgd"
 LISTS = ("default", "cpu250", "gpushare60", "gpushare100", "gpuspec33", "multigpu50")
-STEADY = "synthetic/inference"
+STEADY_TRACE = "synthetic/inference"
 """Pods that come and go at a steady load; what finds no room is dropped."""
 
 COLUMNS = (
@@ -27,11 +27,11 @@ COLUMNS = (
     Column("runs", "runs"),
     Column("fgd_pct", "fgd", "{:.2f}"),
     Column("windlass_pct", "windlass", "{:.2f}"),
-    *(Column(f"without_{term}", f"without {term}", "{:+.2f}") for term in TERMS),
+    *(Column(f"without_{term}", f"without {term}", "{:+.2f}") for term in SCORE_TERMS),
 )
 
 
-def ablation(scale: Scale, traces_dir: Path | None) -> Part:
+def ablation(scale: Scale, traces_dir: Path | None) -> BenchPart:
     groups = _cases(scale, traces_dir)
 
     def sections(outcomes: Outcomes) -> list[Section]:
@@ -47,7 +47,7 @@ def ablation(scale: Scale, traces_dir: Path | None) -> Part:
             )
         ]
 
-    return Part([run for cases in groups for case in cases for run in _runs(case)], sections)
+    return BenchPart([run for cases in groups for case in cases for run in _runs(case)], sections)
 
 
 def _cases(scale: Scale, traces_dir: Path | None) -> list[list[Case]]:
@@ -57,34 +57,36 @@ def _cases(scale: Scale, traces_dir: Path | None) -> list[list[Case]]:
         groups = [[Case("synthetic/openb-like", seed) for seed in tuning]]
     else:
         groups = [[Case(f"openb/{name}", seed) for seed in tuning] for name in LISTS]
-    groups.append([Case(STEADY, seed, drop=True) for seed in scale.own_seeds[:2]])
+    groups.append([Case(STEADY_TRACE, seed, drop=True) for seed in scale.own_seeds[:2]])
     return groups
 
 
 def _runs(case: Case) -> list[Run]:
-    ours = [Run(case, "windlass", without=without) for without in ((), *((term,) for term in TERMS))]
+    ours = [
+        Run(case, "windlass", without_terms=without) for without in ((), *((term,) for term in SCORE_TERMS))
+    ]
     return [Run(case, BASELINE), *ours]
 
 
 def _row(outcomes: Outcomes, cases: list[Case]) -> Row | None:
     """Means over the seeds that are complete; differences to the whole policy, paired by seed."""
-    complete = [case for case in cases if len(outcomes.of(_runs(case))) == 2 + len(TERMS)]
+    complete = [case for case in cases if len(outcomes.of(_runs(case))) == 2 + len(SCORE_TERMS)]
     if not complete:
         return None
     by_run = {run: _measure(outcomes, run) for case in complete for run in _runs(case)}
 
     def mean(policy: str, *without: str) -> float:
-        return fmean(by_run[Run(case, policy, without=without)] for case in complete)
+        return fmean(by_run[Run(case, policy, without_terms=without)] for case in complete)
 
     whole = mean("windlass")
-    steady = complete[0].trace == STEADY
+    steady = complete[0].trace == STEADY_TRACE
     return {
         "trace": complete[0].trace,
         "measure": "GPU-time, %" if steady else "allocated, %",
         "runs": len(complete),
         "fgd_pct": mean(BASELINE),
         "windlass_pct": whole,
-        **{f"without_{term}": mean("windlass", term) - whole for term in TERMS},
+        **{f"without_{term}": mean("windlass", term) - whole for term in SCORE_TERMS},
     }
 
 

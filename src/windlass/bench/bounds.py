@@ -20,7 +20,7 @@ import msgspec
 from windlass.bench.play import Case, Run
 from windlass.bench.runs import Outcomes
 from windlass.bench.scale import Scale
-from windlass.bench.section import Column, Part, Row, Section
+from windlass.bench.section import BenchPart, Column, Row, Section
 
 COLUMNS = (
     Column("list", "pod list"),
@@ -58,7 +58,7 @@ def bounds() -> dict[tuple[str, int], Bound]:
     }
 
 
-def distance_to_bounds(scale: Scale) -> Part:
+def distance_to_bounds(scale: Scale) -> BenchPart:
     solved = [(name, seed) for name, seed in bounds() if name in scale.lists and seed in scale.seeds]
 
     def sections(outcomes: Outcomes) -> list[Section]:
@@ -73,7 +73,7 @@ def distance_to_bounds(scale: Scale) -> Part:
             )
         ]
 
-    return Part([run for name, seed in solved for run in _runs(name, seed)], sections)
+    return BenchPart([run for name, seed in solved for run in _runs(name, seed)], sections)
 
 
 def _runs(name: str, seed: int) -> list[Run]:

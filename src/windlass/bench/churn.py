@@ -12,7 +12,7 @@ from statistics import fmean
 from windlass.bench.play import Case, Run
 from windlass.bench.runs import Outcomes
 from windlass.bench.scale import Scale
-from windlass.bench.section import Column, Part, Row, Section
+from windlass.bench.section import BenchPart, Column, Row, Section
 
 POLICIES = ("fgd", "windlass", "best-fit", "first-fit")
 BASELINE = "fgd"
@@ -52,7 +52,7 @@ COMPARED = ("gpu_time_pct", "difference", "placed_pct", "wait_mean_s")
 """Measures of which the short table has a column a policy."""
 
 
-def churn(scale: Scale, traces_dir: Path | None) -> Part:
+def churn(scale: Scale, traces_dir: Path | None) -> BenchPart:
     groups = _cases(scale, traces_dir)
 
     def sections(outcomes: Outcomes) -> list[Section]:
@@ -78,7 +78,9 @@ def churn(scale: Scale, traces_dir: Path | None) -> Part:
             ),
         ]
 
-    return Part([Run(case, policy) for cases in groups for case in cases for policy in POLICIES], sections)
+    return BenchPart(
+        [Run(case, policy) for cases in groups for case in cases for policy in POLICIES], sections
+    )
 
 
 def _side_by_side(rows: list[Row]) -> Row:

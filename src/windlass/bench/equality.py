@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from windlass.bench.play import Case, Outcome, Run
+from windlass.bench.play import Case, Run, RunOutcome
 from windlass.bench.published import OTHER_POLICIES, SEEDS, published
 from windlass.bench.runs import Outcomes
 from windlass.bench.scale import Scale
-from windlass.bench.section import Column, Part, Row, Section
+from windlass.bench.section import BenchPart, Column, Row, Section
 
 REFERENCE = "fgd"
 TOLERANCE = 0.3
@@ -48,7 +48,7 @@ POLICY_COLUMNS = (
 )
 
 
-def equality(scale: Scale) -> Part:
+def equality(scale: Scale) -> BenchPart:
     def sections(outcomes: Outcomes) -> list[Section]:
         rows = [_run_row(outcome) for outcome in outcomes.of(runs)]
         means = [_mean_row(group) for group in _grouped(rows, "policy", "list")]
@@ -83,10 +83,10 @@ def equality(scale: Scale) -> Part:
         for seed in scale.seeds
         for policy in (REFERENCE, *OTHER_POLICIES)
     ]
-    return Part(runs, sections)
+    return BenchPart(runs, sections)
 
 
-def _run_row(outcome: Outcome) -> Row:
+def _run_row(outcome: RunOutcome) -> Row:
     case, result = outcome.run.case, outcome.result
     name = case.trace.partition("/")[2]
     assert case.seed is not None

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import msgspec
 
-from windlass.bench.parks import read_park
+from windlass.bench.fleets import read_fleet
 from windlass.bench.published import published_statistic
-from windlass.cluster.shape import ShapeBook
+from windlass.cluster.shape import ShapeRegistry
 from windlass.engine import EngineConfig
 from windlass.placement.policies import PlacementConfig
 from windlass.simulate.placements import Placement
 from windlass.simulate.result import RunResult
-from windlass.simulate.run import simulate, warm_up
 from windlass.simulate.trace import Trace
+from windlass.simulate.trace_run import simulate_trace, warm_up
 from windlass.simulate.traces import load_trace
 
 
@@ -29,7 +29,7 @@ class Case(msgspec.Struct, frozen=True):
 
     trace: str
     seed: int | None = None
-    park: str = ""
+    fleet: str = ""
     """Another park than the trace's own, as `bench.parks` names it."""
     replay: str = "arrivals"
     drop: bool = False
@@ -40,14 +40,14 @@ class Run(msgspec.Struct, frozen=True):
     case: Case
     policy: str
     mix: str = "declared"
-    apart: int = 0
+    isolated_repetition: int = 0
     """Above 0: played in a new process and measured for speed and memory only, so that both are its own. The number
     tells repetitions apart."""
-    without: tuple[str, ...] = ()
+    without_terms: tuple[str, ...] = ()
     """Terms of the `windlass` policy that are left out."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class RunOutcome(msgspec.Struct, frozen=True):
     run: Run
     result: RunResult
     cpu_s: float
@@ -59,7 +59,7 @@ class Outcome(msgspec.Struct, frozen=True):
 OnProgress = Callable[[float], None]
 
 
-class Player:
+class RunPlayer:
     """Plays runs one after another; keeps the last trace, since neighbouring runs share it."""
 
     def __init__(self, traces_dir: Path | None) -> None:
@@ -67,29 +67,29 @@ class Player:
         self._case: Case | None = None
         self._trace: Trace | None = None
 
-    def play(self, run: Run, on_progress: OnProgress = lambda done: None) -> Outcome:
+    def play(self, run: Run, on_progress: OnProgress = lambda done: None) -> RunOutcome:
         """Raises `KeyboardInterrupt` on Ctrl-C: half a run is no number for a table."""
         trace = self._load(run.case)
         seed = trace.seed or 0
         warm_up(trace, EngineConfig(PlacementConfig(run.policy, seed)))
         placements: list[Placement] = []
         started = time.process_time()
-        result = simulate(
+        result = simulate_trace(
             trace,
             run.policy,
             mix=run.mix,
             seed=seed,
-            placements=None if run.apart else placements.append,
+            placements=None if run.isolated_repetition else placements.append,
             on_progress=lambda done, total: on_progress(done / max(total, 1)),
-            without=run.without,
+            without_terms=run.without_terms,
         )
         cpu_s = time.process_time() - started
         if result.interrupted:
             raise KeyboardInterrupt
         total = result.gpu_milli_total
         result = msgspec.structs.replace(result, curve=None)
-        outcome = Outcome(run, result, round(cpu_s, 4))
-        if run.apart:
+        outcome = RunOutcome(run, result, round(cpu_s, 4))
+        if run.isolated_repetition:
             peak = own_peak_rss_mib() or result.peak_rss_mib
             return msgspec.structs.replace(outcome, result=msgspec.structs.replace(result, peak_rss_mib=peak))
         percent = None if result.gpu_time_pct is not None else _published_pct(trace, placements, total)
@@ -98,7 +98,7 @@ class Player:
     def _load(self, case: Case) -> Trace:
         if self._trace is None or self._case != case:
             folder = self._traces_dir
-            nodes = read_park(case.park, folder) if case.park and folder is not None else None
+            nodes = read_fleet(case.fleet, folder) if case.fleet and folder is not None else None
             trace = load_trace(case.trace, seed=case.seed, traces_dir=folder, nodes=nodes, replay=case.replay)
             self._trace = msgspec.structs.replace(trace, retry=False) if case.drop else trace
             self._case = case
@@ -120,9 +120,9 @@ def own_peak_rss_mib() -> float | None:
 
 def _published_pct(trace: Trace, placements: list[Placement], park: int) -> float | None:
     """The allocation after every arrival, put together from what was placed."""
-    book = ShapeBook()
+    book = ShapeRegistry()
     placed = {placement.pod for placement in placements}
     pods = [pod for job in trace.jobs for pod in job.pods]
-    asked = [book.of(pod)[0].gpu_milli for pod in pods]
+    asked = [book.intern(pod)[0].gpu_milli for pod in pods]
     given = [milli if pod.key in placed else 0 for pod, milli in zip(pods, asked, strict=True)]
     return published_statistic(list(accumulate(asked)), list(accumulate(given)), park)

@@ -32,14 +32,14 @@ class SimulatorCost(msgspec.Struct, frozen=True):
     peak_rss_mib: float
 
 
-GB = 1e9 / 2**20
+MIB_PER_GB = 1e9 / 2**20
 PUBLISHED_COST = {
-    "fgd": SimulatorCost(3388, 3432, 3.68 * GB),
-    "best-fit": SimulatorCost(610, 340, 2.49 * GB),
-    "gpu-packing": SimulatorCost(633, 406, 2.72 * GB),
-    "gpu-clustering": SimulatorCost(669, 433, 2.98 * GB),
-    "dot-product": SimulatorCost(740, 378, 2.54 * GB),
-    "random": SimulatorCost(690, 430, 3.04 * GB),
+    "fgd": SimulatorCost(3388, 3432, 3.68 * MIB_PER_GB),
+    "best-fit": SimulatorCost(610, 340, 2.49 * MIB_PER_GB),
+    "gpu-packing": SimulatorCost(633, 406, 2.72 * MIB_PER_GB),
+    "gpu-clustering": SimulatorCost(669, 433, 2.98 * MIB_PER_GB),
+    "dot-product": SimulatorCost(740, 378, 2.54 * MIB_PER_GB),
+    "random": SimulatorCost(690, 430, 3.04 * MIB_PER_GB),
 }
 """Measured with its own fragmentation report after every pod (fgd) or every 100 pods (the others). That report paces
 it: without, placements go wrong, so it can't be run faster. Its authors say about ten minutes a run."""

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from windlass.bench.parks import PARKS
+from windlass.bench.fleets import FLEETS
 from windlass.bench.play import Case, Run
 from windlass.bench.published import HELD_OUT_SEEDS, TUNING_SEEDS
 from windlass.bench.runs import Outcomes
 from windlass.bench.scale import Scale
-from windlass.bench.section import Column, Part, Row, Section
+from windlass.bench.section import BenchPart, Column, Row, Section
 
 BASELINE = "fgd"
 MIXES = ("declared", "seen")
@@ -55,7 +55,7 @@ OTHER_LISTS = ("cpu0", "cpu300", "gpushare20", "gpuspec05")
 PODS_ON_OTHER_PARKS = ("default", "cpu250", "gpushare60", "gpushare100", "multigpu30")
 
 
-def better_than_fgd(scale: Scale) -> Part:
+def better_than_fgd(scale: Scale) -> BenchPart:
     cases = {name: [Case(f"openb/{name}", seed) for seed in scale.seeds] for name in scale.lists}
 
     def sections(outcomes: Outcomes) -> list[Section]:
@@ -71,10 +71,10 @@ def better_than_fgd(scale: Scale) -> Part:
             )
         ]
 
-    return Part([run for of_list in cases.values() for run in _runs(of_list)], sections)
+    return BenchPart([run for of_list in cases.values() for run in _runs(of_list)], sections)
 
 
-def other_traces(scale: Scale, traces_dir: Path | None) -> Part:
+def other_traces(scale: Scale, traces_dir: Path | None) -> BenchPart:
     groups = [[Case(trace, seed, park) for seed in scale.own_seeds] for trace, park in _unseen(traces_dir)]
 
     def sections(outcomes: Outcomes) -> list[Section]:
@@ -84,7 +84,7 @@ def other_traces(scale: Scale, traces_dir: Path | None) -> Part:
             if of_group:
                 result = of_group[0].result
                 gpus = result.gpu_milli_total // 1000
-                head = {"trace": cases[0].trace, "park": cases[0].park or "its own"}
+                head = {"trace": cases[0].trace, "park": cases[0].fleet or "its own"}
                 rows.append({**head, "nodes": result.nodes, "gpus": gpus, **_comparison(outcomes, cases)})
         return [
             Section(
@@ -96,7 +96,7 @@ def other_traces(scale: Scale, traces_dir: Path | None) -> Part:
             )
         ]
 
-    return Part([run for cases in groups for run in _runs(cases)], sections)
+    return BenchPart([run for cases in groups for run in _runs(cases)], sections)
 
 
 def _unseen(traces_dir: Path | None) -> list[tuple[str, str]]:
@@ -106,7 +106,7 @@ def _unseen(traces_dir: Path | None) -> list[tuple[str, str]]:
         return pairs
     pairs += [(f"openb/{name}", "") for name in OTHER_LISTS]
     pairs.append(("openb-all/default", ""))
-    for park, (file, _) in PARKS.items():
+    for park, (file, _) in FLEETS.items():
         if (traces_dir / file).is_file():
             pairs += [(f"openb/{name}", park) for name in PODS_ON_OTHER_PARKS]
     return pairs

@@ -20,7 +20,7 @@ from windlass.bench.play import OnProgress
 from windlass.bench.quality import better_than_fgd, other_traces
 from windlass.bench.runs import Outcomes, play_all
 from windlass.bench.scale import Scale
-from windlass.bench.section import Part, Section
+from windlass.bench.section import BenchPart, Section
 from windlass.bench.speed import speed
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ KIND = "BenchReport"
 PARTS = ("equality", "quality", "bounds", "ablation", "others", "churn", "speed")
 
 
-def parts_of(names: Sequence[str], scale: Scale, traces_dir: Path | None) -> list[Part]:
+def parts_of(names: Sequence[str], scale: Scale, traces_dir: Path | None) -> list[BenchPart]:
     """The named parts; those that need the public traces are left out where there are none."""
     known = {
         "ablation": lambda: ablation(scale, traces_dir),
@@ -48,17 +48,17 @@ def parts_of(names: Sequence[str], scale: Scale, traces_dir: Path | None) -> lis
     return [known[name]() for name in PARTS if name in names and name in known]
 
 
-def number_of_runs(parts: Sequence[Part]) -> int:
+def number_of_runs(parts: Sequence[BenchPart]) -> int:
     return len({run for part in parts for run in part.runs})
 
 
 def play_parts(
-    parts: Sequence[Part], traces_dir: Path | None, jobs: int, on_progress: OnProgress
+    parts: Sequence[BenchPart], traces_dir: Path | None, jobs: int, on_progress: OnProgress
 ) -> Outcomes:
     return play_all([run for part in parts for run in part.runs], traces_dir, jobs, on_progress)
 
 
-def sections_of(parts: Sequence[Part], outcomes: Outcomes) -> list[Section]:
+def sections_of(parts: Sequence[BenchPart], outcomes: Outcomes) -> list[Section]:
     """The tables that have at least a row, in the order of the parts."""
     return [section for part in parts for section in part.sections(outcomes) if section.rows]
 

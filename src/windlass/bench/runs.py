@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from windlass.bench.play import Case, OnProgress, Outcome, Player, Run
-from windlass.simulate.batch import Interruption
+from windlass.bench.play import Case, OnProgress, Run, RunOutcome, RunPlayer
+from windlass.simulate.batch import DeferredInterrupt
 
 
 @dataclass
 class Outcomes:
     """What has been played so far."""
 
-    by_run: dict[Run, Outcome] = field(default_factory=dict)
+    by_run: dict[Run, RunOutcome] = field(default_factory=dict)
     interrupted: bool = False
 
-    def of(self, runs: Iterable[Run]) -> list[Outcome]:
+    def of(self, runs: Iterable[Run]) -> list[RunOutcome]:
         """Those of the runs that are finished, in order."""
         return [self.by_run[run] for run in runs if run in self.by_run]
 
@@ -32,8 +32,8 @@ class Outcomes:
 def play_all(runs: Sequence[Run], traces_dir: Path | None, jobs: int, on_progress: OnProgress) -> Outcomes:
     """Runs for quality first, `jobs` at a time; then those for speed, one at a time, each in a process of its own."""
     runs = list(dict.fromkeys(runs))
-    for_quality = _by_case(run for run in runs if not run.apart)
-    for_speed = [[run] for run in runs if run.apart]
+    for_quality = _by_case(run for run in runs if not run.isolated_repetition)
+    for_speed = [[run] for run in runs if run.isolated_repetition]
     outcomes = Outcomes()
     try:
         if jobs <= 1:
@@ -59,8 +59,8 @@ def _by_case(runs: Iterable[Run]) -> list[list[Run]]:
 def _play_here(
     tasks: Sequence[list[Run]], traces_dir: Path | None, outcomes: Outcomes, on_progress: OnProgress
 ) -> None:
-    player = Player(traces_dir)
-    with Interruption() as interruption:
+    player = RunPlayer(traces_dir)
+    with DeferredInterrupt() as interruption:
         for run in chain.from_iterable(tasks):
             before = len(outcomes.by_run)
 
@@ -98,6 +98,6 @@ def _play_in_pool(
         raise
 
 
-def _play_task(runs: list[Run], traces_dir: Path | None) -> list[Outcome]:
-    player = Player(traces_dir)
+def _play_task(runs: list[Run], traces_dir: Path | None) -> list[RunOutcome]:
+    player = RunPlayer(traces_dir)
     return [player.play(run) for run in runs]

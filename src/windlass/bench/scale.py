@@ -19,10 +19,10 @@ class Scale(msgspec.Struct, frozen=True):
     """How many times over the park is repeated, to see how the cost of a decision grows."""
 
 
-def whole() -> Scale:
+def full_scale() -> Scale:
     return Scale(published_lists(), SEEDS, (1, 2, 3, 4, 5), repetitions=5, copies=(1, 2, 4, 8))
 
 
-def quick() -> Scale:
+def quick_scale() -> Scale:
     lists = ("default", "cpu250", "gpushare100", "gpuspec33", "multigpu50")
     return Scale(lists, (42, 47), (1,), repetitions=1, copies=(1, 4))

@@ -36,7 +36,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
         return [_text(row.get(column.key), column.form) for column in self.columns]
 
 
-class Part(msgspec.Struct, frozen=True):
+class BenchPart(msgspec.Struct, frozen=True):
     """One question of a benchmark: the runs that it needs, and the tables that answer it."""
 
     runs: list[Run]

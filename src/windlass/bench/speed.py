@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from windlass.bench.play import Case, Outcome, Run
+from windlass.bench.play import Case, Run, RunOutcome
 from windlass.bench.published import PUBLISHED_COST
 from windlass.bench.runs import Outcomes
 from windlass.bench.scale import Scale
-from windlass.bench.section import Column, Part, Row, Section
-from windlass.simulate.run import POLICIES
+from windlass.bench.section import BenchPart, Column, Row, Section
+from windlass.simulate.trace_run import POLICIES
 
 TRACE = "openb/default"
-STAND_IN = "synthetic/openb-like"
+FALLBACK_TRACE = "synthetic/openb-like"
 """As large as the real one, where that is not at hand."""
 LARGE = "synthetic/large"
 SEED = 42
@@ -46,11 +46,11 @@ GROWTH_COLUMNS = (
     Column("growth_nodes", "nodes, times", "{:.0f}"),
     Column("growth_cost", "cost per decision, times", "{:.2f}"),
 )
-BEST = "Of {} runs, each in a process of its own, the fastest; memory is that of the whole process."
+BEST_OF_NOTE = "Of {} runs, each in a process of its own, the fastest; memory is that of the whole process."
 
 
-def speed(scale: Scale, traces_dir: Path | None) -> Part:
-    trace = TRACE if traces_dir is not None else STAND_IN
+def speed(scale: Scale, traces_dir: Path | None) -> BenchPart:
+    trace = TRACE if traces_dir is not None else FALLBACK_TRACE
     by_policy = {policy: _runs(Case(trace, SEED), policy, scale) for policy in POLICIES}
     large = {policy: _runs(Case(LARGE, SEED), policy, scale) for policy in ("windlass", "fgd", "first-fit")}
     growth = _growth_runs(scale) if traces_dir is not None else {}
@@ -60,7 +60,7 @@ def speed(scale: Scale, traces_dir: Path | None) -> Part:
             Section(
                 name="speed",
                 title=f"Speed, {trace}, seed {SEED}",
-                note=BEST.format(scale.repetitions)
+                note=BEST_OF_NOTE.format(scale.repetitions)
                 + " The published simulator was measured on a machine of two shared cores.",
                 columns=PUBLISHED_COLUMNS,
                 rows=[_published_row(best) for best in _bests(outcomes, by_policy)],
@@ -68,7 +68,7 @@ def speed(scale: Scale, traces_dir: Path | None) -> Part:
             Section(
                 name="speed-large",
                 title="Speed, 10,000 nodes and 100,000 pods",
-                note=BEST.format(scale.repetitions),
+                note=BEST_OF_NOTE.format(scale.repetitions),
                 columns=LARGE_COLUMNS,
                 rows=[_cost_row(best) for best in _bests(outcomes, large)],
             ),
@@ -82,11 +82,13 @@ def speed(scale: Scale, traces_dir: Path | None) -> Part:
 
     groups = [*by_policy.values(), *large.values(), *growth.values()]
     # Repetition by repetition, so that a busy minute of the machine meets all alike.
-    return Part(sorted((run for runs in groups for run in runs), key=lambda run: run.apart), sections)
+    return BenchPart(
+        sorted((run for runs in groups for run in runs), key=lambda run: run.isolated_repetition), sections
+    )
 
 
 def _runs(case: Case, policy: str, scale: Scale) -> list[Run]:
-    return [Run(case, policy, apart=1 + repetition) for repetition in range(scale.repetitions)]
+    return [Run(case, policy, isolated_repetition=1 + repetition) for repetition in range(scale.repetitions)]
 
 
 def _growth_runs(scale: Scale) -> dict[str, list[Run]]:
@@ -97,13 +99,13 @@ def _growth_runs(scale: Scale) -> dict[str, list[Run]]:
     }
 
 
-def _bests(outcomes: Outcomes, groups: dict[str, list[Run]]) -> list[Outcome]:
+def _bests(outcomes: Outcomes, groups: dict[str, list[Run]]) -> list[RunOutcome]:
     """The fastest run of each group: what else went on on the machine only ever slows down."""
     found = [outcomes.of(runs) for runs in groups.values()]
     return [min(of_group, key=lambda each: each.result.seconds) for of_group in found if of_group]
 
 
-def _cost_row(outcome: Outcome) -> Row:
+def _cost_row(outcome: RunOutcome) -> Row:
     result = outcome.result
     return {
         "trace": result.trace,
@@ -118,7 +120,7 @@ def _cost_row(outcome: Outcome) -> Row:
     }
 
 
-def _published_row(outcome: Outcome) -> Row:
+def _published_row(outcome: RunOutcome) -> Row:
     row = _cost_row(outcome)
     cost = PUBLISHED_COST.get(row["policy"]) if row["trace"] == TRACE else None
     if cost is not None:
@@ -128,7 +130,7 @@ def _published_row(outcome: Outcome) -> Row:
     return row
 
 
-def _growth_rows(outcomes: list[Outcome]) -> list[Row]:
+def _growth_rows(outcomes: list[RunOutcome]) -> list[Row]:
     rows: list[Row] = []
     smallest: dict[str, Row] = {}
     for outcome in outcomes:

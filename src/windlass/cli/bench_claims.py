@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, unknown_name
-from windlass.cli.output import note, output_option, print_document, print_table, replaced_file
+from windlass.cli.output import atomic_output_file, output_option, print_document, print_note, print_table
 from windlass.cli.parameters import NameList, traces_option
 from windlass.cli.progress import ProgressBar
 from windlass.model.errors import InputError
 
 if TYPE_CHECKING:
     from windlass.bench.claims.claim import Claim
-    from windlass.bench.claims.report import Request
+    from windlass.bench.claims.report import ClaimRequest
 
 EXAMPLES = """\b
 Examples:
@@ -65,8 +65,10 @@ def claims(
             raise InputError("there is no such folder", file=str(folder), remedy=f"{option} names it")
     parts = [name for name in report.PARTS if name in (part or report.PARTS)]
     if traces is None and "oversubscription" in parts:
-        note("No public trace files (--traces or WINDLASS_TRACES): a synthetic trace takes their place.")
-    request = report.Request(seed, quick, traces)
+        print_note(
+            "No public trace files (--traces or WINDLASS_TRACES): a synthetic trace takes their place."
+        )
+    request = report.ClaimRequest(seed, quick, traces)
     found, interrupted = _check_all(parts, request)
     if output in ("json", "yaml"):
         print_document(report.claim_document(found, request, interrupted), output)
@@ -77,12 +79,12 @@ def claims(
     if plot is not None:
         _draw(found, plot)
     if interrupted:
-        note(f"interrupted: {len(found)} of {len(parts)} parts were finished")
+        print_note(f"interrupted: {len(found)} of {len(parts)} parts were finished")
         return EXIT_INTERRUPTED
     return EXIT_DONE
 
 
-def _check_all(parts: list[str], request: Request) -> tuple[list[Claim], bool]:
+def _check_all(parts: list[str], request: ClaimRequest) -> tuple[list[Claim], bool]:
     from windlass.bench.claims import report
 
     found: list[Claim] = []
@@ -93,7 +95,7 @@ def _check_all(parts: list[str], request: Request) -> tuple[list[Claim], bool]:
                 progress(before + done)
 
             try:
-                found.append(report.check(name, request, report_progress))
+                found.append(report.check_claim(name, request, report_progress))
             except KeyboardInterrupt:
                 return found, True
     return found, False
@@ -104,5 +106,5 @@ def _draw(claims: list[Claim], folder: Path) -> None:
 
     for claim in claims:
         if claim.panels:
-            with replaced_file(folder / f"{claim.part}.png") as path:
+            with atomic_output_file(folder / f"{claim.part}.png") as path:
                 draw_claim(claim, path)

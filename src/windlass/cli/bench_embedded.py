@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from windlass.cli.output import note, output_option, print_document, print_table
+from windlass.cli.output import output_option, print_document, print_note, print_table
 
 if TYPE_CHECKING:
-    from windlass.bench.embedded.contenders import Programs
+    from windlass.bench.embedded.contenders import PeerPrograms
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
@@ -46,32 +46,32 @@ def embedded(
     pod that is made; then there are 5,000 nodes and 20,000 pods, and the processes' memory is read.
     """
     from windlass.bench import report as forms
-    from windlass.bench.embedded.ending import sigterm_unwinds
     from windlass.bench.embedded.report import sections_of
     from windlass.bench.embedded.run import Scale, measure
-    from windlass.bench.live.report import document
+    from windlass.bench.embedded.sigterm import sigterm_as_exit
+    from windlass.bench.live.report import report_document
 
     programs = _programs(kube_apiserver, etcd)
     if programs is None:
-        note("there is no kube-apiserver with etcd to compare with (--kube-apiserver, --etcd)")
+        print_note("there is no kube-apiserver with etcd to compare with (--kube-apiserver, --etcd)")
     durable = {"memory": (False,), "disk": (True,), "both": (False, True)}[kept]
     scale = Scale(pods=pods, crowd=watchers)
     if no_memory:
         scale = Scale(pods=pods, crowd=watchers, nodes_kept=0, pods_kept=0)
-    with sigterm_unwinds():
-        results = asyncio.run(measure(scale, programs, durable, note))
+    with sigterm_as_exit():
+        results = asyncio.run(measure(scale, programs, durable, print_note))
     words = f"{pods:,} pods by {scale.connections} connections; {scale.watchers} and {watchers:,} watchers"
     sections = sections_of(results, words)
     if output in ("json", "yaml"):
-        print_document(document(sections), output)
+        print_document(report_document(sections), output)
     elif output == "markdown":
         click.echo(forms.report_markdown(sections), nl=False)
     else:
         print_table(forms.report_tables(sections))
 
 
-def _programs(apiserver: Path | None, etcd: Path | None) -> Programs | None:
-    from windlass.bench.embedded.contenders import Programs
+def _programs(apiserver: Path | None, etcd: Path | None) -> PeerPrograms | None:
+    from windlass.bench.embedded.contenders import PeerPrograms
 
     found = {}
     for name, given in (("kube-apiserver", apiserver), ("etcd", etcd)):
@@ -79,4 +79,4 @@ def _programs(apiserver: Path | None, etcd: Path | None) -> Programs | None:
         found[name] = given or (Path(on_path) if on_path else None)
     if found["kube-apiserver"] is None or found["etcd"] is None:
         return None
-    return Programs(found["kube-apiserver"], found["etcd"])
+    return PeerPrograms(found["kube-apiserver"], found["etcd"])

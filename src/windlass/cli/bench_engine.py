@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, unknown_name
-from windlass.cli.output import note, output_option, print_document, print_table
+from windlass.cli.output import output_option, print_document, print_note, print_table
 from windlass.cli.parameters import NameList
 from windlass.cli.progress import ProgressBar
 
@@ -31,7 +31,7 @@ def engine(quick: bool, part: tuple[str, ...] | None, repetitions: int | None, o
     """
     from windlass.bench import report as forms
     from windlass.bench.engine import report
-    from windlass.bench.engine.measure import measure_all
+    from windlass.bench.engine.task_runner import measure_all
 
     for name in part or ():
         if name not in report.PARTS:
@@ -43,12 +43,12 @@ def engine(quick: bool, part: tuple[str, ...] | None, repetitions: int | None, o
         measured = measure_all(tasks, rounds, progress)
     sections = report.sections_of(parts, quick, measured)
     if output in ("json", "yaml"):
-        print_document(report.document(sections, measured), output)
+        print_document(report.report_document(sections, measured), output)
     elif output == "markdown":
         click.echo(forms.report_markdown(sections), nl=False)
     else:
         print_table(forms.report_tables(sections))
     if measured.interrupted:
-        note(f"interrupted: {len(measured.by_task)} of {len(tasks)} were measured")
+        print_note(f"interrupted: {len(measured.by_task)} of {len(tasks)} were measured")
         return EXIT_INTERRUPTED
     return EXIT_DONE

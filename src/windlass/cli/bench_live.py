@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from windlass.cli.errors import unknown_name
-from windlass.cli.output import note, output_option, print_document, print_table
+from windlass.cli.output import output_option, print_document, print_note, print_table
 from windlass.cli.parameters import NameList
 from windlass.cli.progress import ProgressBar
 
@@ -44,8 +44,8 @@ def live(
     """
     from windlass.bench import report as forms
     from windlass.bench.live.contenders import LIMIT, PEER, WINDLASS
-    from windlass.bench.live.report import document, sections_of
-    from windlass.bench.live.run import Stage, measure, tasks_of
+    from windlass.bench.live.report import report_document, sections_of
+    from windlass.bench.live.run import BenchEnvironment, measure, tasks_of
 
     for name in part:
         if name not in PARTS:
@@ -53,15 +53,15 @@ def live(
     found = shutil.which("kube-scheduler")
     peer = kube_scheduler or (Path(found) if found else None)
     if peer is None:
-        note("there is no kube-scheduler to compare with (--kube-scheduler)")
+        print_note("there is no kube-scheduler to compare with (--kube-scheduler)")
     contenders = [WINDLASS, *([PEER] if peer is not None else []), LIMIT]
     tasks = tasks_of(_sizes(nodes), part, contenders, rounds)
-    stage = Stage(kubeconfig, peer, note)
+    stage = BenchEnvironment(kubeconfig, peer, print_note)
     with ProgressBar(f"{len(tasks)} measurements", len(tasks)) as progress:
         results = asyncio.run(measure(stage, tasks, progress))
     sections = sections_of(results)
     if output in ("json", "yaml"):
-        print_document(document(sections), output)
+        print_document(report_document(sections), output)
     elif output == "markdown":
         click.echo(forms.report_markdown(sections), nl=False)
     else:

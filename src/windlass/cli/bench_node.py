@@ -1,4 +1,4 @@
-"""`windlass bench node`: reads the command line; `windlass.bench.node` measures."""
+"""`windlass bench node`: reads the command line; `windlass.bench.node_agent` measures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windlass.cli.output import output_option, print_document, print_table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from windlass.bench.node import Measure
+    from windlass.bench.node_agent import Measure
 
 
 @click.command()
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 @output_option("table", "json", "yaml", "markdown")
 def node(quick: bool, output: str) -> None:
     """Measure the node agent with eight simulated GPUs: memory, scrapes, allocations, fault to kubelet told."""
-    from windlass.bench.node import measure_node
+    from windlass.bench.node_agent import measure_node
 
     with tempfile.TemporaryDirectory(prefix="wl") as folder:  # short: socket paths have a limit
-        found = measure_node(Path(folder), faults=2 if quick else 10, settle=2.0 if quick else 15.0)
+        found = measure_node(Path(folder), faults=2 if quick else 10, settle_seconds=2.0 if quick else 15.0)
     if output == "table":
         print_table(_table(found))
     elif output == "markdown":

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, unknown_name
-from windlass.cli.output import note, output_option, print_document, print_table
+from windlass.cli.output import output_option, print_document, print_note, print_table
 from windlass.cli.parameters import NameList, jobs_option, traces_option
 from windlass.cli.progress import ProgressBar
 from windlass.model.errors import InputError
@@ -39,8 +39,10 @@ def simulate(quick: bool, part: tuple[str, ...] | None, jobs: int, output: str, 
             "there is no such folder", file=str(traces), remedy="--traces or WINDLASS_TRACES names it"
         )
     if traces is None:
-        note("No public trace files (--traces or WINDLASS_TRACES): what needs them is left out.")
-    parts = report.parts_of(part or report.PARTS, scale.quick() if quick else scale.whole(), traces)
+        print_note("No public trace files (--traces or WINDLASS_TRACES): what needs them is left out.")
+    parts = report.parts_of(
+        part or report.PARTS, scale.quick_scale() if quick else scale.full_scale(), traces
+    )
     runs = report.number_of_runs(parts)
     with ProgressBar(f"{runs} runs", runs) as progress:
         outcomes = report.play_parts(parts, traces, jobs or os.cpu_count() or 1, progress)
@@ -52,6 +54,6 @@ def simulate(quick: bool, part: tuple[str, ...] | None, jobs: int, output: str, 
     else:
         print_table(report.report_tables([each for each in sections if output == "wide" or not each.detail]))
     if outcomes.interrupted:
-        note(f"interrupted: {len(outcomes.by_run)} of {runs} runs were finished")
+        print_note(f"interrupted: {len(outcomes.by_run)} of {runs} runs were finished")
         return EXIT_INTERRUPTED
     return EXIT_DONE

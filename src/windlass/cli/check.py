@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import click
 
 from windlass import __version__
-from windlass.cli.cluster_option import evidence_from, tell_hidden
-from windlass.cli.config_option import chosen_configuration, config_option, tell_configuration
-from windlass.cli.output import check_writable, note, output_option, print_document, replaced_file
+from windlass.cli.cluster_option import print_hidden, read_evidence
+from windlass.cli.config_option import config_option, print_configuration, resolve_configuration
+from windlass.cli.output import atomic_output_file, check_writable, output_option, print_document, print_note
 
 if TYPE_CHECKING:
     from windlass.diagnose.check.manifest import Manifest
@@ -88,7 +88,7 @@ def check(
     """Will these manifests run: rules that need no cluster, and with --from those that do."""
     from windlass.diagnose.check.all_rules import RULES
     from windlass.diagnose.check.manifest import read_manifests
-    from windlass.diagnose.check.report import fails
+    from windlass.diagnose.check.report import reaches_level
     from windlass.diagnose.check.rule import check_all
 
     if list_rules:
@@ -106,8 +106,8 @@ def check(
     only = frozenset(rules)
     evidence = None
     if live or from_ is not None:
-        evidence, _ = evidence_from(from_, kubeconfig, kube_context)
-        tell_hidden(evidence)
+        evidence, _ = read_evidence(from_, kubeconfig, kube_context)
+        print_hidden(evidence)
     stdin = sys.stdin.read() if Path("-") in filename else ""
     manifests = read_manifests(list(filename), stdin)
     configuration = _configuration(config, evidence, manifests)
@@ -118,14 +118,14 @@ def check(
         mended = read_manifests(list(filename), stdin)
         findings = check_all(mended, evidence, int(time.time()), only, settings)
     _print(findings, output, len(manifests), configuration.used if evidence is not None else None)
-    context.exit(1 if fails(findings, fail_on) else 0)
+    context.exit(1 if reaches_level(findings, fail_on) else 0)
 
 
 def _configuration(path: Path | None, evidence: Evidence | None, manifests: list[Manifest]) -> Configuration:
     pods = [view.pod for one in manifests for view in one.pods if view.pod is not None]
-    published = evidence.published if evidence is not None else []
-    configuration = chosen_configuration(path, published, [pod.spec.scheduler_name for pod in pods])
-    tell_configuration(configuration.used)
+    published = evidence.published_configurations if evidence is not None else []
+    configuration = resolve_configuration(path, published, [pod.spec.scheduler_name for pod in pods])
+    print_configuration(configuration.used)
     return configuration
 
 
@@ -133,19 +133,19 @@ def _mend(
     paths: tuple[Path, ...], evidence: Evidence | None, only: frozenset[str], settings: Settings
 ) -> None:
     from windlass.diagnose.check.fixing import fixed_text
-    from windlass.dump.files import files_of
+    from windlass.dump.files import list_files
 
     for path in paths:
         if path == Path("-"):
             raise click.UsageError("what comes from stdin can't be mended in place")
-        for file in files_of(path):
+        for file in list_files(path):
             text, mended = fixed_text(file, evidence, int(time.time()), only, settings)
             if mended:
                 check_writable(file)
-                with replaced_file(file) as temporary:
+                with atomic_output_file(file) as temporary:
                     temporary.write_text(text, encoding="utf-8")
             for finding in mended:
-                note(f"{file}:{finding.line}: mended {finding.rule}: {finding.fix}")
+                print_note(f"{file}:{finding.line}: mended {finding.rule}: {finding.fix}")
 
 
 def _print(
@@ -158,11 +158,13 @@ def _print(
     elif output == "sarif":
         print_document(report.sarif(found, __version__), "json")
     elif output == "github":
-        for line in report.github(found):
+        for line in report.github_annotations(found):
             click.echo(line)
     else:
         for one in found:
             level = click.style(one.level.upper(), fg=COLOURS[one.level], bold=True)
-            click.echo(f"{one.file}:{one.line}: {level} {one.rule}: {report.sentence(one)}")
+            click.echo(f"{one.file}:{one.line}: {level} {one.rule}: {report.format_finding(one)}")
         counts = {level: sum(one.level == level for one in found) for level in ("error", "warning", "info")}
-        note(f"{checked} objects: " + ", ".join(f"{number} {level}" for level, number in counts.items()))
+        print_note(
+            f"{checked} objects: " + ", ".join(f"{number} {level}" for level, number in counts.items())
+        )

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from windlass.cli.output import note
+from windlass.cli.output import print_note
 
 if TYPE_CHECKING:
     from windlass.diagnose.evidence import Evidence
-    from windlass.dump.collect import Collected, Progress
+    from windlass.dump.collect import CollectedCluster, Progress
     from windlass.kube.client import KubeClient
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -40,41 +40,41 @@ def cluster_options(command: Command) -> Command:
     return command
 
 
-def evidence_from(
+def read_evidence(
     dump: Path | None, kubeconfig: str, context: str, namespace: str = "", keep_going: bool = False
 ) -> tuple[Evidence, int]:
     """The evidence, and the moment that it is of."""
-    from windlass.diagnose.evidence import evidence_of, load_evidence
+    from windlass.diagnose.evidence import evidence_from_collected, load_evidence
 
     if dump is not None:
-        from windlass.dump.files import newest_time
+        from windlass.dump.files import newest_timestamp
 
-        return load_evidence(dump, keep_going=keep_going), newest_time(dump) or int(time.time())
-    return evidence_of(collect_live(kubeconfig, context, namespace)), int(time.time())
+        return load_evidence(dump, keep_going=keep_going), newest_timestamp(dump) or int(time.time())
+    return evidence_from_collected(collect_live(kubeconfig, context, namespace)), int(time.time())
 
 
-def live_evidence(
-    kubeconfig: str, context: str, namespace: str, question: str, look_inside: bool
+def read_live_evidence(
+    kubeconfig: str, context: str, namespace: str, question: str, with_exec: bool
 ) -> tuple[Evidence, int]:
     """Of the live cluster, with the logs of the pods that the question is about and, where asked, a look inside."""
-    from windlass.cli.live_pods import add_pods
-    from windlass.diagnose.evidence import evidence_of
+    from windlass.cli.pod_evidence import add_pod_evidence
+    from windlass.diagnose.evidence import evidence_from_collected
 
     async def read(client: KubeClient, progress: Progress) -> Evidence:
-        from windlass.dump.collect import collect
+        from windlass.dump.collect import collect_cluster
 
-        evidence = evidence_of(await collect(client, namespace, progress))
-        await add_pods(client, evidence, question, namespace, look_inside)
+        evidence = evidence_from_collected(await collect_cluster(client, namespace, progress))
+        await add_pod_evidence(client, evidence, question, namespace, with_exec)
         return evidence
 
     return _with_client(kubeconfig, context, read), int(time.time())
 
 
-def collect_live(kubeconfig: str, context: str, namespace: str) -> Collected:
-    async def read(client: KubeClient, progress: Progress) -> Collected:
-        from windlass.dump.collect import collect
+def collect_live(kubeconfig: str, context: str, namespace: str) -> CollectedCluster:
+    async def read(client: KubeClient, progress: Progress) -> CollectedCluster:
+        from windlass.dump.collect import collect_cluster
 
-        return await collect(client, namespace, progress)
+        return await collect_cluster(client, namespace, progress)
 
     return _with_client(kubeconfig, context, read)
 
@@ -83,10 +83,10 @@ def _with_client(
     kubeconfig: str, context: str, read: Callable[[KubeClient, Progress], Awaitable[Result]]
 ) -> Result:
     from windlass.cli.progress import ProgressBar
-    from windlass.kube.access import find_access
     from windlass.kube.client import KubeClient
+    from windlass.kube.client_config import load_client_config
 
-    access = find_access(kubeconfig, context)
+    access = load_client_config(kubeconfig, context)
 
     async def run(bar: ProgressBar) -> Result:
         async with KubeClient(access) as client:
@@ -96,6 +96,6 @@ def _with_client(
         return asyncio.run(run(bar))
 
 
-def tell_hidden(evidence: Evidence) -> None:
+def print_hidden(evidence: Evidence) -> None:
     for what in evidence.hidden:
-        note(f"could not read {what}")
+        print_note(f"could not read {what}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from windlass.cli.output import note
+from windlass.cli.output import print_note
 
 if TYPE_CHECKING:
     from windlass.dump.configuration import Configuration, UsedConfiguration
@@ -25,23 +25,23 @@ config_option = click.option(
 )
 
 
-def given_configuration(path: Path | None) -> Configuration | None:
+def load_configuration(path: Path | None) -> Configuration | None:
     """The file's, where one is given."""
-    from windlass.dump.configuration import file_configuration
+    from windlass.dump.configuration import load_configuration_file
 
-    return None if path is None else file_configuration(path)
+    return None if path is None else load_configuration_file(path)
 
 
-def chosen_configuration(
+def resolve_configuration(
     path: Path | None, published: Sequence[Configuration] = (), names: Collection[str] = ()
 ) -> Configuration:
     """The file's, else what the scheduler has published that the pods name, else the defaults."""
-    from windlass.dump.configuration import choose
+    from windlass.dump.configuration import choose_configuration
 
-    return given_configuration(path) or choose(published, names)
+    return load_configuration(path) or choose_configuration(published, names)
 
 
-def tell_configuration(configuration: UsedConfiguration, before: str = "") -> None:
+def print_configuration(configuration: UsedConfiguration, prefix: str = "") -> None:
     """`before` each line: what makes it a comment where both streams end up in one file."""
     for line in configuration.lines:
-        note(f"{before}{line}")
+        print_note(f"{prefix}{line}")

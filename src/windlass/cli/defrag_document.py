@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from windlass.dump.configuration import Configuration, UsedConfiguration
 from windlass.model.decision_document import device_document
 from windlass.model.defrag import DefragPlan, Move, Start
-from windlass.model.times import timestamp_of
+from windlass.model.times import format_timestamp
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,7 +25,7 @@ def defrag_document(
     return {
         "apiVersion": "windlass.dev/v1",
         "kind": "DefragPlan",
-        "now": timestamp_of(now),
+        "now": format_timestamp(now),
         "moves": [_move(move) for move in plan.moves],
         "cost": {"gpuSeconds": plan.lost_milli_seconds / MILLI, "pods": len(plan.moves)},
         "brings": {
@@ -36,7 +36,7 @@ def defrag_document(
         "bound": {
             "gpuSeconds": plan.bound_milli_seconds / MILLI,
             "pods": plan.bound_moves,
-            "gap": gap(plan.lost_milli_seconds, plan.bound_milli_seconds),
+            "gap": optimality_gap(plan.lost_milli_seconds, plan.bound_milli_seconds),
             "proven": all(start.is_proven for start in plan.starts),
         },
         "waits": [{"workload": wait.workload, "message": wait.message} for wait in plan.waits],
@@ -45,7 +45,7 @@ def defrag_document(
     }
 
 
-def gap(cost: int, bound: int) -> float:
+def optimality_gap(cost: int, bound: int) -> float:
     """By how much of itself the cost may be too high: 0 where nothing cheaper exists."""
     return round((cost - bound) / cost, 4) if cost > bound else 0.0
 
@@ -72,7 +72,7 @@ def _start(start: Start) -> dict[str, Any]:
         "bound": {
             "gpuSeconds": start.bound_milli_seconds / MILLI,
             "pods": start.bound_moves,
-            "gap": gap(start.lost_milli_seconds, start.bound_milli_seconds),
+            "gap": optimality_gap(start.lost_milli_seconds, start.bound_milli_seconds),
             "proven": start.is_proven,
         },
         "by": start.by,
@@ -114,5 +114,5 @@ def summary(plan: DefragPlan) -> str:
     if all(start.is_proven for start in plan.starts):
         best = "nothing cheaper exists"
     else:
-        best = f"at least {bound / MILLI:g} GPU-seconds are lost in any case (gap {gap(cost, bound):.0%})"
+        best = f"at least {bound / MILLI:g} GPU-seconds are lost in any case (gap {optimality_gap(cost, bound):.0%})"
     return f"{moves} {cost / MILLI:g} GPU-seconds, {workloads}; {best}"

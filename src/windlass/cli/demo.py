@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from windlass.cli.errors import EXIT_FINDINGS, unknown_name
-from windlass.cli.output import note
+from windlass.cli.output import print_note
 
 EXAMPLES = """\b
 Examples:
@@ -36,31 +36,34 @@ def demo(step: bool, fast: bool, only: str, list_: bool, kubeconfig: Path | None
 
     Every kubectl command is printed as it runs, with the kubectl on the PATH; without one, the API's answers are shown.
     """
-    from windlass.demo.api import Api
-    from windlass.demo.cluster import cluster
+    from windlass.demo.api import ApiClient
+    from windlass.demo.cluster import demo_cluster
     from windlass.demo.kubectl import find_kubectl
-    from windlass.demo.stage import CheckFailed, Stage
-    from windlass.demo.story import STORY, play
+    from windlass.demo.presenter import CheckFailed, Presenter
+    from windlass.demo.steps import DEMO_STEPS, run_steps
 
     if list_:
-        for each in STORY:
+        for each in DEMO_STEPS:
             click.echo(f"{each.name:<12} {each.title}")
         return 0
     names = [name.strip() for name in only.split(",") if name.strip()]
-    known = [each.name for each in STORY]
+    known = [each.name for each in DEMO_STEPS]
     for name in names:
         if name not in known:
             raise unknown_name("step", name, known)
     # A step that goes on from the one before brings that one along.
-    wanted = {*names, *(known[known.index(name) - 1] for name in names if STORY[known.index(name)].goes_on)}
-    steps = tuple(each for each in STORY if not names or each.name in wanted)
-    with cluster(kubeconfig) as file:
-        api = Api(file)
+    wanted = {
+        *names,
+        *(known[known.index(name) - 1] for name in names if DEMO_STEPS[known.index(name)].continues_previous),
+    }
+    steps = tuple(each for each in DEMO_STEPS if not names or each.name in wanted)
+    with demo_cluster(kubeconfig) as file:
+        api = ApiClient(file)
         kubectl = find_kubectl(api, file)
-        note(f"Commands are run with {kubectl.name}.")
-        stage = Stage(api, kubectl, file, step=step, fast=fast or not sys.stdout.isatty())
+        print_note(f"Commands are run with {kubectl.name}.")
+        stage = Presenter(api, kubectl, file, step=step, fast=fast or not sys.stdout.isatty())
         try:
-            play(stage, steps)
+            run_steps(stage, steps)
         except CheckFailed as failed:
             click.secho(f"  ✗ {failed}", fg="red")
             return EXIT_FINDINGS

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from windlass.cli.cluster_option import cluster_options, evidence_from, tell_hidden
-from windlass.cli.output import note, output_option, print_document
+from windlass.cli.cluster_option import cluster_options, print_hidden, read_evidence
+from windlass.cli.output import output_option, print_document, print_note
 from windlass.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def cluster(
     """Every GPU node of a cluster, and how they compare."""
     from windlass.diagnose.doctor.cluster import examine_cluster
 
-    evidence, now = evidence_from(from_, kubeconfig, kube_context)
-    tell_hidden(evidence)
+    evidence, now = read_evidence(from_, kubeconfig, kube_context)
+    print_hidden(evidence)
     _report(context, examine_cluster(evidence, now), output)
 
 
@@ -52,8 +52,8 @@ def node(
     """One node of a cluster."""
     from windlass.diagnose.doctor.cluster import examine_node
 
-    evidence, now = evidence_from(from_, kubeconfig, kube_context)
-    tell_hidden(evidence)
+    evidence, now = read_evidence(from_, kubeconfig, kube_context)
+    print_hidden(evidence)
     known = evidence.nodes.get(name)
     if known is None:
         raise InputError(
@@ -71,7 +71,7 @@ def node(
 @click.pass_context
 def here(context: click.Context, root: Path, output: str) -> None:
     """This container or host: why can't I see the GPU."""
-    from windlass.diagnose.doctor.here import Host, examine_here
+    from windlass.diagnose.doctor.local_host import Host, examine_here
 
     _report(context, examine_here(Host(root)), output)
 
@@ -91,7 +91,7 @@ def _report(context: click.Context, symptoms: list[Symptom], output: str) -> Non
                 if line:
                     click.echo(f"        {line}")
         grave = sum(one.level == "error" for one in symptoms)
-        note(f"{len(symptoms)} checks, {grave} errors")
+        print_note(f"{len(symptoms)} checks, {grave} errors")
     context.exit(1 if any(one.level == "error" for one in symptoms) else 0)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from windlass.cli.cluster_option import collect_live
-from windlass.cli.output import note
+from windlass.cli.output import print_note
 from windlass.model.errors import InputError
 
 EXAMPLES = """\b
@@ -38,15 +38,15 @@ Exit codes: 0 done, 2 wrong usage, 3 the cluster can't be reached.
 @click.option("--context", default="", help="The kubeconfig's context.")
 def dump(target: Path, redact: bool, rename: bool, namespace: str, kubeconfig: str, context: str) -> None:
     """Write the cluster to TARGET: a .json file, or a folder that also holds the GPU stack's logs."""
-    from windlass.diagnose.signs import is_known
-    from windlass.dump.save import Privacy, save
+    from windlass.diagnose.log_patterns import matches_any_pattern
+    from windlass.dump.save import Privacy, save_dump
 
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError("is there already", file=str(target), remedy="name a new file or an empty folder")
     if not target.absolute().parent.is_dir():
         raise InputError("can't be written, since its folder does not exist", file=str(target))
     collected = collect_live(kubeconfig, context, namespace)
-    for what in collected.hidden:
-        note(f"could not read {what}")
-    save(collected, target, Privacy(redact, rename, is_known))
-    note(f"{len(collected.objects)} objects and {len(collected.logs)} logs in {target}")
+    for what in collected.not_readable:
+        print_note(f"could not read {what}")
+    save_dump(collected, target, Privacy(redact, rename, matches_any_pattern))
+    print_note(f"{len(collected.objects)} objects and {len(collected.logs)} logs in {target}")

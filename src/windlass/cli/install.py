@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windlass.cli.install_node import install_node, uninstall_node
-from windlass.cli.output import note
-from windlass.cli.scheduler import cluster_options
+from windlass.cli.output import print_note
+from windlass.cli.scheduler import kubeconfig_options
 from windlass.model.errors import ClusterUnreachable, InputError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ Examples:
 
 
 @click.group("install", invoke_without_command=True, epilog=INSTALL_EXAMPLES)
-@cluster_options
+@kubeconfig_options
 @click.option("-n", "--namespace", default="windlass-system", show_default=True, help="Where it runs.")
 @click.option("--image", default="", help="The container image. [default: windlass:VERSION]")
 @click.option(
@@ -66,10 +66,10 @@ def install(**given: Any) -> None:
     if click.get_current_context().invoked_subcommand:
         return
     from windlass.cli.install_crds import crds
-    from windlass.cli.install_manifests import Choices, everything
+    from windlass.cli.install_manifests import InstallOptions, all_objects
 
-    defaults = Choices()
-    choices = Choices(
+    defaults = InstallOptions()
+    choices = InstallOptions(
         namespace=given["namespace"],
         image=given["image"] or defaults.image,
         pull_policy=given["image_pull_policy"],
@@ -81,11 +81,11 @@ def install(**given: Any) -> None:
     wanted = crds() if given["crds"] != "never" else []
     if given["crds"] == "auto":
         wanted = _without_foreign(wanted, given["kubeconfig"], given["context"])
-    click.echo(to_yaml(everything(choices, wanted)), nl=False)
+    click.echo(to_yaml(all_objects(choices, wanted)), nl=False)
 
 
 @click.group("uninstall", invoke_without_command=True, epilog=UNINSTALL_EXAMPLES)
-@cluster_options
+@kubeconfig_options
 @click.option("-n", "--namespace", default="windlass-system", show_default=True, help="Where it runs.")
 @click.option(
     "--crds", is_flag=True, help="Remove our CRDs also where objects of their kinds are left, and those too."
@@ -98,15 +98,15 @@ def uninstall(kubeconfig: str, context: str, namespace: str, crds: bool) -> None
     """
     if click.get_current_context().invoked_subcommand:
         return
-    from windlass.kube.access import find_access
+    from windlass.kube.client_config import load_client_config
 
-    access = find_access(kubeconfig, context)
+    access = load_client_config(kubeconfig, context)
 
     async def run() -> None:
         from windlass.kube.client import KubeClient
 
         async with KubeClient(access) as client:
-            await remove(client, namespace, also_used=crds)
+            await remove_installation(client, namespace, remove_used_crds=crds)
 
     asyncio.run(run())
 
@@ -124,7 +124,7 @@ def to_yaml(objects: Iterable[Tree]) -> str:
 
 def _without_foreign(wanted: list[Tree], kubeconfig: str, context: str) -> list[Tree]:
     """Without those that the cluster has from another release."""
-    from windlass.kube.access import find_access
+    from windlass.kube.client_config import load_client_config
 
     async def ask() -> list[Tree]:
         from windlass.kube.client import KubeClient
@@ -133,29 +133,29 @@ def _without_foreign(wanted: list[Tree], kubeconfig: str, context: str) -> list[
             return list((await client.get(CRD_PATH))["items"] or ())
 
     try:
-        access = find_access(kubeconfig, context)
+        access = load_client_config(kubeconfig, context)
         there = asyncio.run(ask())
     except (ClusterUnreachable, InputError) as error:
         if kubeconfig or context:
             raise
-        note(f"the cluster can't be asked which CRDs it has, so all are printed: {error}")
+        print_note(f"the cluster can't be asked which CRDs it has, so all are printed: {error}")
         return wanted
     foreign = {one["metadata"]["name"] for one in there if not _is_ours(one)}
     left = [one["metadata"]["name"] for one in wanted if one["metadata"]["name"] in foreign]
     if left:
-        note(f"left out, since the cluster has them from another release: {', '.join(left)}")
+        print_note(f"left out, since the cluster has them from another release: {', '.join(left)}")
     return [one for one in wanted if one["metadata"]["name"] not in foreign]
 
 
-async def remove(client: KubeClient, namespace: str, *, also_used: bool) -> None:
+async def remove_installation(client: KubeClient, namespace: str, *, remove_used_crds: bool) -> None:
     """Takes away what the manifests made, the last first."""
     from windlass.cli.install_crds import crds
-    from windlass.cli.install_manifests import Choices, manifests
+    from windlass.cli.install_manifests import InstallOptions, manifests
 
-    first, *rest = manifests(Choices(namespace=namespace))
+    first, *rest = manifests(InstallOptions(namespace=namespace))
     await remove_objects(client, rest)
     for crd in crds():
-        await _delete_crd(client, crd, also_used)
+        await _delete_crd(client, crd, remove_used_crds)
     await _delete(client, first)
 
 
@@ -172,12 +172,12 @@ async def _delete(client: KubeClient, one: Tree) -> None:
     path = path_of(one)
     try:
         if not _is_ours(await client.get(path)):
-            note(f"{one['kind']} {one['metadata']['name']} is not ours, and stays")
+            print_note(f"{one['kind']} {one['metadata']['name']} is not ours, and stays")
             return
         await client.send(Request("DELETE", path, body={"propagationPolicy": "Background"}))
     except NotFound:
         return
-    note(f"{one['kind']} {one['metadata']['name']} removed")
+    print_note(f"{one['kind']} {one['metadata']['name']} removed")
 
 
 async def _delete_crd(client: KubeClient, crd: Tree, also_used: bool) -> None:
@@ -191,7 +191,7 @@ async def _delete_crd(client: KubeClient, crd: Tree, also_used: bool) -> None:
         except NotFound:
             return
         if found["items"]:
-            note(
+            print_note(
                 f"{crd['metadata']['name']} stays, since there are objects of its kind (--crds removes them too)"
             )
             return
@@ -224,8 +224,8 @@ PLURALS = {
 }
 
 
-def path_of(one: Tree) -> str:
-    version, metadata = one["apiVersion"], one["metadata"]
+def path_of(obj: Tree) -> str:
+    version, metadata = obj["apiVersion"], obj["metadata"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     inside = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
-    return f"{root}{inside}/{PLURALS[one['kind']]}/{metadata['name']}"
+    return f"{root}{inside}/{PLURALS[obj['kind']]}/{metadata['name']}"

@@ -8,27 +8,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.cli.install_schema import (
+from windlass.cli.openapi_schema import (
     Schema,
-    anything,
-    choice,
+    array,
+    boolean,
     conditions,
-    flag,
-    listed,
-    mapped,
+    date_time,
+    enum,
+    integer,
+    label_selector,
+    map_of,
     name,
-    number,
+    object_schema,
+    preserve_unknown_fields,
     quantity,
-    record,
-    selector,
-    text,
-    time,
+    string,
 )
 
 KUEUE = "kueue.x-k8s.io"
-MANAGED = {"app.kubernetes.io/managed-by": "windlass", "app.kubernetes.io/part-of": "windlass"}
-STOP = choice("None", "Hold", "HoldAndDrain")
-FAIR = record({"weight": quantity()})
+MANAGED_LABELS = {"app.kubernetes.io/managed-by": "windlass", "app.kubernetes.io/part-of": "windlass"}
+STOP_POLICY = enum("None", "Hold", "HoldAndDrain")
+FAIR_SHARING = object_schema({"weight": quantity()})
 
 
 def crds() -> list[dict[str, Any]]:
@@ -53,7 +53,7 @@ def crds() -> list[dict[str, Any]]:
             kueue,
             "WorkloadPriorityClass",
             "workloadpriorityclasses",
-            {"value": number(-(2**31), 2**31 - 1), "description": text(most=1024)},
+            {"value": integer(-(2**31), 2**31 - 1), "description": string(max_length=1024)},
             (),
             namespaced=False,
             required=("value",),
@@ -83,7 +83,7 @@ def _crd(
     namespaced: bool = True,
     required: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    schema = record(
+    schema = object_schema(
         {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
@@ -106,7 +106,7 @@ def _crd(
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}", "labels": dict(MANAGED)},
+        "metadata": {"name": f"{plural}.{group}", "labels": dict(MANAGED_LABELS)},
         "spec": {
             "group": group,
             "names": {**names, **({"shortNames": list(short)} if short else {})},
@@ -117,9 +117,9 @@ def _crd(
 
 
 def _resource_groups() -> Schema:
-    quota = record(
+    quota = object_schema(
         {
-            "name": text(),
+            "name": string(),
             "nominalQuota": quantity(),
             "borrowingLimit": {**quantity(), "nullable": True},
             "lendingLimit": {**quantity(), "nullable": True},
@@ -127,70 +127,70 @@ def _resource_groups() -> Schema:
         "name",
         "nominalQuota",
     )
-    flavor = record(
-        {"name": name(), "resources": listed(quota, 64, least=1, keys=("name",))}, "name", "resources"
+    flavor = object_schema(
+        {"name": name(), "resources": array(quota, 64, min_items=1, map_keys=("name",))}, "name", "resources"
     )
-    group = record(
+    group = object_schema(
         {
-            "coveredResources": listed(text(), 64, least=1),
-            "flavors": listed(flavor, 64, least=1, keys=("name",)),
+            "coveredResources": array(string(), 64, min_items=1),
+            "flavors": array(flavor, 64, min_items=1, map_keys=("name",)),
         },
         "coveredResources",
         "flavors",
     )
-    return listed(group, 16)
+    return array(group, 16)
 
 
 def _usage(inner: str = "total") -> Schema:
-    resource = record({"name": text(), inner: quantity(), "borrowed": quantity()}, "name")
-    return listed(record({"name": text(), "resources": listed(resource, 64)}, "name"), 256)
+    resource = object_schema({"name": string(), inner: quantity(), "borrowed": quantity()}, "name")
+    return array(object_schema({"name": string(), "resources": array(resource, 64)}, "name"), 256)
 
 
 def _cluster_queue() -> dict[str, Schema]:
     never = ("Never", "LowerPriority")
-    spec = record(
+    spec = object_schema(
         {
             "resourceGroups": _resource_groups(),
             "cohort": name(),
             "cohortName": name(),
-            "queueingStrategy": choice("StrictFIFO", "BestEffortFIFO"),
-            "namespaceSelector": selector(),
-            "flavorFungibility": record(
+            "queueingStrategy": enum("StrictFIFO", "BestEffortFIFO"),
+            "namespaceSelector": label_selector(),
+            "flavorFungibility": object_schema(
                 {
-                    "whenCanBorrow": choice("MayStopSearch", "TryNextFlavor", "Borrow"),
-                    "whenCanPreempt": choice("MayStopSearch", "TryNextFlavor", "Preempt"),
-                    "preference": choice("BorrowingOverPreemption", "PreemptionOverBorrowing"),
+                    "whenCanBorrow": enum("MayStopSearch", "TryNextFlavor", "Borrow"),
+                    "whenCanPreempt": enum("MayStopSearch", "TryNextFlavor", "Preempt"),
+                    "preference": enum("BorrowingOverPreemption", "PreemptionOverBorrowing"),
                 }
             ),
-            "preemption": record(
+            "preemption": object_schema(
                 {
-                    "reclaimWithinCohort": choice(*never, "Any"),
-                    "withinClusterQueue": choice(*never, "LowerOrNewerEqualPriority"),
-                    "borrowWithinCohort": record(
-                        {"policy": choice(*never), "maxPriorityThreshold": {**number(), "nullable": True}}
+                    "reclaimWithinCohort": enum(*never, "Any"),
+                    "withinClusterQueue": enum(*never, "LowerOrNewerEqualPriority"),
+                    "borrowWithinCohort": object_schema(
+                        {"policy": enum(*never), "maxPriorityThreshold": {**integer(), "nullable": True}}
                     ),
                 }
             ),
-            "admissionChecks": listed(name(), 64),
-            "admissionChecksStrategy": anything(),
-            "stopPolicy": STOP,
-            "fairSharing": FAIR,
-            "admissionScope": record(
-                {"admissionMode": choice("UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing")},
+            "admissionChecks": array(name(), 64),
+            "admissionChecksStrategy": preserve_unknown_fields(),
+            "stopPolicy": STOP_POLICY,
+            "fairSharing": FAIR_SHARING,
+            "admissionScope": object_schema(
+                {"admissionMode": enum("UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing")},
                 "admissionMode",
             ),
-            "concurrentAdmissionPolicy": anything(),
+            "concurrentAdmissionPolicy": preserve_unknown_fields(),
         }
     )
-    status = record(
+    status = object_schema(
         {
             "conditions": conditions(),
             "flavorsReservation": _usage(),
             "flavorsUsage": _usage(),
-            "pendingWorkloads": number(0),
-            "reservingWorkloads": number(0),
-            "admittedWorkloads": number(0),
-            "fairSharing": anything(),
+            "pendingWorkloads": integer(0),
+            "reservingWorkloads": integer(0),
+            "admittedWorkloads": integer(0),
+            "fairSharing": preserve_unknown_fields(),
         }
     )
     return {"spec": spec, "status": status}
@@ -201,50 +201,60 @@ def _local_queue() -> dict[str, Schema]:
         **name(),
         "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "field is immutable"}],
     }
-    spec = record({"clusterQueue": queue, "stopPolicy": STOP, "fairSharing": FAIR})
-    status = record(
+    spec = object_schema({"clusterQueue": queue, "stopPolicy": STOP_POLICY, "fairSharing": FAIR_SHARING})
+    status = object_schema(
         {
             "conditions": conditions(),
-            "pendingWorkloads": number(0),
-            "reservingWorkloads": number(0),
-            "admittedWorkloads": number(0),
+            "pendingWorkloads": integer(0),
+            "reservingWorkloads": integer(0),
+            "admittedWorkloads": integer(0),
             "flavorsReservation": _usage(),
             "flavorsUsage": _usage(),
             "flavorUsage": _usage(),
-            "fairSharing": anything(),
+            "fairSharing": preserve_unknown_fields(),
         }
     )
     return {"spec": spec, "status": status}
 
 
 def _cohort() -> dict[str, Schema]:
-    spec = record(
-        {"parentName": name(), "parent": name(), "resourceGroups": _resource_groups(), "fairSharing": FAIR}
+    spec = object_schema(
+        {
+            "parentName": name(),
+            "parent": name(),
+            "resourceGroups": _resource_groups(),
+            "fairSharing": FAIR_SHARING,
+        }
     )
-    return {"spec": spec, "status": record({"fairSharing": anything()})}
+    return {"spec": spec, "status": object_schema({"fairSharing": preserve_unknown_fields()})}
 
 
 def _flavor() -> dict[str, Schema]:
-    effect = choice("NoSchedule", "PreferNoSchedule", "NoExecute")
-    taint = record(
-        {"key": text(most=317), "value": text(most=63), "effect": effect, "timeAdded": time()},
+    effect = enum("NoSchedule", "PreferNoSchedule", "NoExecute")
+    taint = object_schema(
+        {
+            "key": string(max_length=317),
+            "value": string(max_length=63),
+            "effect": effect,
+            "timeAdded": date_time(),
+        },
         "key",
         "effect",
     )
-    toleration = record(
+    toleration = object_schema(
         {
-            "key": text(most=317),
-            "operator": choice("Exists", "Equal", "Lt", "Gt"),
-            "value": text(most=63),
+            "key": string(max_length=317),
+            "operator": enum("Exists", "Equal", "Lt", "Gt"),
+            "value": string(max_length=63),
             "effect": effect,
-            "tolerationSeconds": {**number(), "nullable": True},
+            "tolerationSeconds": {**integer(), "nullable": True},
         }
     )
-    spec = record(
+    spec = object_schema(
         {
-            "nodeLabels": mapped(text(most=63), 8),
-            "nodeTaints": listed(taint, 8),
-            "tolerations": listed(toleration, 8),
+            "nodeLabels": map_of(string(max_length=63), 8),
+            "nodeTaints": array(taint, 8),
+            "tolerations": array(toleration, 8),
             "topologyName": name(),
         }
     )
@@ -252,97 +262,97 @@ def _flavor() -> dict[str, Schema]:
 
 
 def _topology() -> dict[str, Schema]:
-    level = record({"nodeLabel": text(most=316)}, "nodeLabel")
-    return {"spec": record({"levels": listed(level, 16, least=1)}, "levels")}
+    level = object_schema({"nodeLabel": string(max_length=316)}, "nodeLabel")
+    return {"spec": object_schema({"levels": array(level, 16, min_items=1)}, "levels")}
 
 
 def _workload() -> dict[str, Schema]:
-    pod_set = record(
+    pod_set = object_schema(
         {
             "name": name(most=63),
-            "count": number(0, 1_000_000),
-            "minCount": {**number(1, 1_000_000), "nullable": True},
-            "template": anything(),
-            "topologyRequest": anything(),
+            "count": integer(0, 1_000_000),
+            "minCount": {**integer(1, 1_000_000), "nullable": True},
+            "template": preserve_unknown_fields(),
+            "topologyRequest": preserve_unknown_fields(),
         },
         "count",
         "template",
     )
-    spec = record(
+    spec = object_schema(
         {
-            "podSets": listed(pod_set, 18, least=1),
+            "podSets": array(pod_set, 18, min_items=1),
             "queueName": name(),
-            "priority": {**number(), "nullable": True},
-            "priorityClassName": text(),
-            "priorityClassSource": text(),
-            "priorityClassRef": record({"group": text(), "kind": text(), "name": text()}),
-            "active": flag(),
-            "maximumExecutionTimeSeconds": {**number(1), "nullable": True},
-            "preemptionGates": listed(record({"name": text()}), 16),
+            "priority": {**integer(), "nullable": True},
+            "priorityClassName": string(),
+            "priorityClassSource": string(),
+            "priorityClassRef": object_schema({"group": string(), "kind": string(), "name": string()}),
+            "active": boolean(),
+            "maximumExecutionTimeSeconds": {**integer(1), "nullable": True},
+            "preemptionGates": array(object_schema({"name": string()}), 16),
         }
     )
-    assignment = record(
+    assignment = object_schema(
         {
             "name": name(most=63),
-            "flavors": mapped(text()),
-            "resourceUsage": mapped(quantity()),
-            "count": number(0),
-            "topologyAssignment": anything(),
-            "delayedTopologyRequest": text(),
+            "flavors": map_of(string()),
+            "resourceUsage": map_of(quantity()),
+            "count": integer(0),
+            "topologyAssignment": preserve_unknown_fields(),
+            "delayedTopologyRequest": string(),
         }
     )
     admission = {
-        **record({"clusterQueue": name(), "podSetAssignments": listed(assignment, 18)}, "clusterQueue"),
+        **object_schema({"clusterQueue": name(), "podSetAssignments": array(assignment, 18)}, "clusterQueue"),
         "nullable": True,
     }
-    eviction = record({"reason": text(), "underlyingCause": text(), "count": number(0)})
-    status = record(
+    eviction = object_schema({"reason": string(), "underlyingCause": string(), "count": integer(0)})
+    status = object_schema(
         {
             "admission": admission,
             "conditions": conditions(),
-            "requeueState": {**anything(), "nullable": True},
-            "reclaimablePods": listed(record({"name": text(), "count": number(0)}), 18),
-            "admissionChecks": listed(anything(), 64),
-            "resourceRequests": listed(anything(), 18),
-            "schedulingStats": record({"evictions": listed(eviction, 64)}),
-            "unhealthyNodes": listed(record({"name": text()}), 8),
-            "accumulatedPastExecutionTimeSeconds": number(0),
-            "accumulatedPastExexcutionTimeSeconds": number(0),
-            "nominatedClusterNames": listed(text(), 64),
-            "clusterName": text(),
-            "preemptionGates": listed(anything(), 16),
+            "requeueState": {**preserve_unknown_fields(), "nullable": True},
+            "reclaimablePods": array(object_schema({"name": string(), "count": integer(0)}), 18),
+            "admissionChecks": array(preserve_unknown_fields(), 64),
+            "resourceRequests": array(preserve_unknown_fields(), 18),
+            "schedulingStats": object_schema({"evictions": array(eviction, 64)}),
+            "unhealthyNodes": array(object_schema({"name": string()}), 8),
+            "accumulatedPastExecutionTimeSeconds": integer(0),
+            "accumulatedPastExexcutionTimeSeconds": integer(0),
+            "nominatedClusterNames": array(string(), 64),
+            "clusterName": string(),
+            "preemptionGates": array(preserve_unknown_fields(), 16),
         }
     )
     return {"spec": spec, "status": status}
 
 
 def _run_times() -> dict[str, Schema]:
-    period = record({"from": time(), "runs": mapped(number(0), 256)}, "from")
-    return {"periods": listed(period, 16)}
+    period = object_schema({"from": date_time(), "runs": map_of(integer(0), 256)}, "from")
+    return {"periods": array(period, 16)}
 
 
 def _reservation() -> dict[str, Schema]:
-    who = record(
+    who = object_schema(
         {
-            "namespaces": listed(name(), 256),
-            "queues": listed(text(most=510), 256),
-            "labels": mapped(text(most=63)),
+            "namespaces": array(name(), 256),
+            "queues": array(string(max_length=510), 256),
+            "labels": map_of(string(max_length=63)),
         }
     )
-    spec = record(
+    spec = object_schema(
         {
-            "from": time(),
-            "until": time(),
+            "from": date_time(),
+            "until": date_time(),
             "who": who,
-            "gpus": number(1, 100_000),
-            "count": number(1, 100_000),
-            "resources": mapped(quantity()),
-            "nodeSelector": mapped(text(most=63)),
-            "topology": text(most=316),
-            "tolerations": listed(anything(), 64),
+            "gpus": integer(1, 100_000),
+            "count": integer(1, 100_000),
+            "resources": map_of(quantity()),
+            "nodeSelector": map_of(string(max_length=63)),
+            "topology": string(max_length=316),
+            "tolerations": array(preserve_unknown_fields(), 64),
         },
         "from",
         "until",
         "who",
     )
-    return {"spec": spec, "status": record({"nodes": mapped(number(0))})}
+    return {"spec": spec, "status": object_schema({"nodes": map_of(integer(0))})}

@@ -11,20 +11,20 @@ from typing import Any
 import msgspec
 
 from windlass import __version__
-from windlass.cli.install_crds import MANAGED, crds
-from windlass.cli.install_role import cluster_rules, lease_rules
+from windlass.cli.install_crds import MANAGED_LABELS, crds
+from windlass.cli.install_rbac import cluster_rules, lease_rules
 
 Tree = dict[str, Any]
 LEASE = "windlass-scheduler"
 NAME = "windlass-scheduler"
 PORT = 10259
-SELECTOR = {"app.kubernetes.io/name": "windlass", "app.kubernetes.io/component": "scheduler"}
-LABELS = {**MANAGED, **SELECTOR}
+SELECTOR_LABELS = {"app.kubernetes.io/name": "windlass", "app.kubernetes.io/component": "scheduler"}
+LABELS = {**MANAGED_LABELS, **SELECTOR_LABELS}
 USER = 65532
 RBAC = "rbac.authorization.k8s.io"
 
 
-class Choices(msgspec.Struct, frozen=True):
+class InstallOptions(msgspec.Struct, frozen=True):
     """What may differ from one cluster to the next."""
 
     namespace: str = "windlass-system"
@@ -36,7 +36,7 @@ class Choices(msgspec.Struct, frozen=True):
     take_over: tuple[str, ...] = ()
 
 
-def manifests(choices: Choices) -> list[Tree]:
+def manifests(choices: InstallOptions) -> list[Tree]:
     """All but the CRDs, which may be somebody else's."""
     return [
         {
@@ -44,7 +44,7 @@ def manifests(choices: Choices) -> list[Tree]:
             "kind": "Namespace",
             "metadata": {
                 "name": choices.namespace,
-                "labels": {**MANAGED, "pod-security.kubernetes.io/enforce": "restricted"},
+                "labels": {**MANAGED_LABELS, "pod-security.kubernetes.io/enforce": "restricted"},
             },
         },
         {**_object("v1", "ServiceAccount", choices), "automountServiceAccountToken": False},
@@ -56,19 +56,19 @@ def manifests(choices: Choices) -> list[Tree]:
     ]
 
 
-def everything(choices: Choices, with_crds: list[Tree] | None = None) -> list[Tree]:
+def all_objects(choices: InstallOptions, crd_objects: list[Tree] | None = None) -> list[Tree]:
     first, *rest = manifests(choices)
-    return [first, *(crds() if with_crds is None else with_crds), *rest]
+    return [first, *(crds() if crd_objects is None else crd_objects), *rest]
 
 
-def _object(version: str, kind: str, choices: Choices, *, namespaced: bool = True) -> Tree:
+def _object(version: str, kind: str, choices: InstallOptions, *, namespaced: bool = True) -> Tree:
     metadata: Tree = {"name": NAME, "labels": dict(LABELS)}
     if namespaced:
         metadata["namespace"] = choices.namespace
     return {"apiVersion": version, "kind": kind, "metadata": metadata}
 
 
-def _roles(choices: Choices) -> list[Tree]:
+def _roles(choices: InstallOptions) -> list[Tree]:
     subjects = [{"kind": "ServiceAccount", "name": NAME, "namespace": choices.namespace}]
     made = []
     for scope, rules in (("Cluster", cluster_rules()), ("", lease_rules(LEASE))):
@@ -82,7 +82,7 @@ def _roles(choices: Choices) -> list[Tree]:
     return made
 
 
-def _arguments(choices: Choices) -> list[str]:
+def _arguments(choices: InstallOptions) -> list[str]:
     return [
         "scheduler",
         f"--listen=:{PORT}",
@@ -94,7 +94,7 @@ def _arguments(choices: Choices) -> list[str]:
     ]
 
 
-def _deployment(choices: Choices) -> Tree:
+def _deployment(choices: InstallOptions) -> Tree:
     container = {
         "name": "scheduler",
         "image": choices.image,
@@ -129,7 +129,7 @@ def _deployment(choices: Choices) -> Tree:
                     {
                         "weight": 100,
                         "podAffinityTerm": {
-                            "labelSelector": {"matchLabels": SELECTOR},
+                            "labelSelector": {"matchLabels": SELECTOR_LABELS},
                             "topologyKey": "kubernetes.io/hostname",
                         },
                     }
@@ -143,7 +143,7 @@ def _deployment(choices: Choices) -> Tree:
         **_object("apps/v1", "Deployment", choices),
         "spec": {
             "replicas": choices.replicas,
-            "selector": {"matchLabels": SELECTOR},
+            "selector": {"matchLabels": SELECTOR_LABELS},
             "template": {"metadata": {"labels": LABELS}, "spec": pod},
         },
     }
@@ -153,20 +153,20 @@ def _probe(path: str, period: int) -> Tree:
     return {"httpGet": {"path": path, "port": "status"}, "periodSeconds": period, "timeoutSeconds": 5}
 
 
-def _budget(choices: Choices) -> Tree:
-    spec = {"maxUnavailable": 1, "selector": {"matchLabels": SELECTOR}}
+def _budget(choices: InstallOptions) -> Tree:
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": SELECTOR_LABELS}}
     return {**_object("policy/v1", "PodDisruptionBudget", choices), "spec": spec}
 
 
-def _service(choices: Choices) -> Tree:
+def _service(choices: InstallOptions) -> Tree:
     port = {"name": "status", "port": PORT, "targetPort": "status"}
-    return {**_object("v1", "Service", choices), "spec": {"selector": SELECTOR, "ports": [port]}}
+    return {**_object("v1", "Service", choices), "spec": {"selector": SELECTOR_LABELS, "ports": [port]}}
 
 
-def _network_policy(choices: Choices) -> Tree:
+def _network_policy(choices: InstallOptions) -> Tree:
     """In: the kubelet's probes and Prometheus. Out: the API server, wherever it listens, and names."""
     spec = {
-        "podSelector": {"matchLabels": SELECTOR},
+        "podSelector": {"matchLabels": SELECTOR_LABELS},
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [{"ports": [{"protocol": "TCP", "port": PORT}]}],
         "egress": [

@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 from windlass.cli.errors import unknown_name
-from windlass.cli.install_node_manifests import NodeChoices, node_manifests
-from windlass.cli.output import note
+from windlass.cli.install_node_manifests import NodeInstallOptions, node_manifests
+from windlass.cli.output import print_note
 from windlass.cli.parameters import NameList
-from windlass.cli.scheduler import cluster_options
+from windlass.cli.scheduler import kubeconfig_options
 from windlass.model.errors import InputError
-from windlass.node.owners import PARTS
+from windlass.node.agent_parts import PARTS
 
 EXAMPLES = """\b
 Examples:
@@ -63,9 +63,9 @@ def install_node(
     for name in parts:
         if name not in PARTS:
             raise unknown_name("part", name, PARTS)
-    choices = NodeChoices(
+    choices = NodeInstallOptions(
         namespace=namespace,
-        image=image or NodeChoices().image,
+        image=image or NodeInstallOptions().image,
         pull_policy=image_pull_policy,
         parts=parts,
         label_sink=label_sink,
@@ -82,23 +82,23 @@ def install_node(
 
 
 @click.command("node")
-@cluster_options
+@kubeconfig_options
 @click.option("-n", "--namespace", default="windlass-node", show_default=True, help="Where it runs.")
 def uninstall_node(kubeconfig: str, context: str, namespace: str) -> None:
     """Remove what `windlass install node` made. Labels on nodes and running pods are left alone."""
     from windlass.cli.install import remove_objects
-    from windlass.kube.access import find_access
+    from windlass.kube.client_config import load_client_config
 
-    access = find_access(kubeconfig, context)
+    access = load_client_config(kubeconfig, context)
 
     async def run() -> None:
         from windlass.kube.client import KubeClient
 
         async with KubeClient(access) as client:
-            await remove_objects(client, node_manifests(NodeChoices(namespace=namespace, config="{}")))
+            await remove_objects(client, node_manifests(NodeInstallOptions(namespace=namespace, config="{}")))
 
     asyncio.run(run())
-    note("labels on nodes stay; the kubelet forgets the resource five minutes after the agent")
+    print_note("labels on nodes stay; the kubelet forgets the resource five minutes after the agent")
 
 
 def _checked(path: Path) -> str:
@@ -115,11 +115,11 @@ def _checked(path: Path) -> str:
 
 def _named(folder: Path, default: str) -> tuple[tuple[str, str], ...]:
     """Name and text of every config of a folder; the default has to be one of them."""
-    from windlass.node.named_configs import EMPTY, NamedConfigs, choose_name
+    from windlass.node.named_configs import EMPTY, NamedConfigs, choose_config_name
 
     names = NamedConfigs(folder, folder).names()
     try:
-        choose_name("", names, default, (EMPTY,))
+        choose_config_name("", names, default, (EMPTY,))
     except InputError as error:
         raise error.with_context(file=str(folder)) from None
     return tuple((name, _checked(folder / name)) for name in sorted(names))

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from windlass import __version__
-from windlass.cli.install_crds import MANAGED
+from windlass.cli.install_crds import MANAGED_LABELS
 
 Tree = dict[str, Any]
 NAME = "windlass-node"
-SELECTOR = {"app.kubernetes.io/name": "windlass", "app.kubernetes.io/component": "node"}
-LABELS = {**MANAGED, **SELECTOR}
+SELECTOR_LABELS = {"app.kubernetes.io/name": "windlass", "app.kubernetes.io/component": "node"}
+LABELS = {**MANAGED_LABELS, **SELECTOR_LABELS}
 RBAC = "rbac.authorization.k8s.io"
 ADMISSION = "admissionregistration.k8s.io/v1"
 GPU_LABELS = (
@@ -40,7 +40,7 @@ HOST_PATHS = {
 """Name → path on the host, path inside."""
 
 
-class NodeChoices(msgspec.Struct, frozen=True, kw_only=True):
+class NodeInstallOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What may differ from one cluster to the next."""
 
     namespace: str = "windlass-node"
@@ -61,7 +61,7 @@ class NodeChoices(msgspec.Struct, frozen=True, kw_only=True):
     """Instead of the PCI labels."""
 
 
-def node_manifests(choices: NodeChoices) -> list[Tree]:
+def node_manifests(choices: NodeInstallOptions) -> list[Tree]:
     """All objects, in the order in which they are applied."""
     config = [_config(choices)] if choices.config or choices.configs else []
     return [
@@ -74,15 +74,15 @@ def node_manifests(choices: NodeChoices) -> list[Tree]:
     ]
 
 
-def _object(version: str, kind: str, choices: NodeChoices, *, namespaced: bool = True) -> Tree:
+def _object(version: str, kind: str, choices: NodeInstallOptions, *, namespaced: bool = True) -> Tree:
     metadata: Tree = {"name": NAME, "labels": dict(LABELS)}
     if namespaced:
         metadata["namespace"] = choices.namespace
     return {"apiVersion": version, "kind": kind, "metadata": metadata}
 
 
-def _namespace(choices: NodeChoices) -> Tree:
-    labels = {**MANAGED, "pod-security.kubernetes.io/enforce": "privileged"}
+def _namespace(choices: NodeInstallOptions) -> Tree:
+    labels = {**MANAGED_LABELS, "pod-security.kubernetes.io/enforce": "privileged"}
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -90,11 +90,11 @@ def _namespace(choices: NodeChoices) -> Tree:
     }
 
 
-def _account(choices: NodeChoices) -> Tree:
+def _account(choices: NodeInstallOptions) -> Tree:
     return {**_object("v1", "ServiceAccount", choices), "automountServiceAccountToken": False}
 
 
-def _roles(choices: NodeChoices) -> list[Tree]:
+def _roles(choices: NodeInstallOptions) -> list[Tree]:
     rules = [
         {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list", "watch", "patch"]},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
@@ -111,7 +111,7 @@ def _roles(choices: NodeChoices) -> list[Tree]:
     return [role, binding]
 
 
-def _policy(choices: NodeChoices) -> list[Tree]:
+def _policy(choices: NodeInstallOptions) -> list[Tree]:
     extra = "authentication.kubernetes.io/node-name"
     user = f"system:serviceaccount:{choices.namespace}:{NAME}"
     own_node = f"('{extra}' in request.userInfo.extra) ? request.userInfo.extra['{extra}'][0] : ''"
@@ -149,23 +149,23 @@ def _policy(choices: NodeChoices) -> list[Tree]:
     return [policy, binding]
 
 
-def _config(choices: NodeChoices) -> Tree:
+def _config(choices: NodeInstallOptions) -> Tree:
     data = dict(choices.configs) or {CONFIG_KEY: choices.config}
     return {**_object("v1", "ConfigMap", choices), "data": data}
 
 
-def _daemon(choices: NodeChoices) -> Tree:
+def _daemon(choices: NodeInstallOptions) -> Tree:
     return {
         **_object("apps/v1", "DaemonSet", choices),
         "spec": {
-            "selector": {"matchLabels": SELECTOR},
+            "selector": {"matchLabels": SELECTOR_LABELS},
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
             "template": {"metadata": {"labels": dict(LABELS)}, "spec": _pod(choices)},
         },
     }
 
 
-def _pod(choices: NodeChoices) -> Tree:
+def _pod(choices: NodeInstallOptions) -> Tree:
     volumes: list[Tree] = [
         {"name": name, "hostPath": {"path": outside, "type": "DirectoryOrCreate"}}
         for name, (outside, _) in HOST_PATHS.items()
@@ -197,7 +197,7 @@ def _pod(choices: NodeChoices) -> Tree:
     return pod
 
 
-def _container(choices: NodeChoices) -> Tree:
+def _container(choices: NodeInstallOptions) -> Tree:
     mounts: list[Tree] = [{"name": name, "mountPath": inside} for name, (_, inside) in HOST_PATHS.items()]
     arguments = [
         *("node", "run", f"--parts={','.join(choices.parts)}"),

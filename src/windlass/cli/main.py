@@ -13,7 +13,7 @@ import click
 
 from windlass import __version__
 from windlass.cli.errors import run_command
-from windlass.cli.lazy import LazyCommand, LazyGroup
+from windlass.cli.lazy_group import LazyCommand, LazyGroup
 
 COMPLETION_VARIABLE = "_WINDLASS_COMPLETE"
 

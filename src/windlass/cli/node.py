@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from windlass.cli.lazy import LazyCommand, LazyGroup
+from windlass.cli.lazy_group import LazyCommand, LazyGroup
 
 COMMANDS = {
     "run": LazyCommand(

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from windlass.cli.output import note, output_option, print_document, print_table
-from windlass.model.catalogue import find_model, geometry_of_model
+from windlass.cli.output import output_option, print_document, print_note, print_table
 from windlass.model.errors import InputError
-from windlass.sharing.advise import ISOLATION, Advice, Card, Load, Workload
+from windlass.model.gpu_models import find_gpu_model, mig_geometry_of_model
+from windlass.sharing.advise import ISOLATION, Advice, Card, SharingWorkload, TenantLoad
 from windlass.sharing.advise import advise as choose
 
 if TYPE_CHECKING:
@@ -76,18 +76,18 @@ def advise(
 
     Isolation decides first, what the hardware can do second, the load pattern third. The slow-down is a prediction.
     """
-    model = find_model(gpu)
+    model = find_gpu_model(gpu)
     if model is None:
         raise InputError(f"GPU model {gpu!r} is not known", remedy="try H200, H100, A100-80, A30, L40S or T4")
-    major, minor = model.compute.split(".")
+    major, minor = model.compute_capability.split(".")
     card = Card(
         name=model.product,
         memory_mib=model.memory_mib,
         compute=(int(major), int(minor)),
-        geometry=geometry_of_model(model.product),
+        geometry=mig_geometry_of_model(model.product),
     )
-    load = Load(busy=busy, multiprocessors=multiprocessors, bandwidth=bandwidth, request_us=request_us)
-    workload = Workload(
+    load = TenantLoad(busy=busy, multiprocessors=multiprocessors, bandwidth=bandwidth, request_us=request_us)
+    workload = SharingWorkload(
         tenants=tenants,
         memory_mib=round(memory * 1024),
         isolation=isolation,
@@ -97,7 +97,7 @@ def advise(
     advice = choose(workload, card)
     if output == "table":
         print_table(_table(advice))
-        note(f"{advice.way}: {advice.reason}")
+        print_note(f"{advice.way}: {advice.reason}")
     else:
         document = {"apiVersion": "windlass.dev/v1", "kind": "SharingAdvice", **msgspec.to_builtins(advice)}
         print_document(document, output)

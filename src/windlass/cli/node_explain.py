@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windlass.cli.node_options import hardware_options, open_backend
-from windlass.cli.output import note, output_option, print_document, print_table
+from windlass.cli.output import output_option, print_document, print_note, print_table
 from windlass.model.errors import InputError
 from windlass.node.config_source import read_yaml
-from windlass.sharing.in_vain import in_vain
+from windlass.sharing.advertised_resources import PluginResource, advertised_resources
+from windlass.sharing.config_warnings import ineffective_settings
 from windlass.sharing.plugin_config import PluginConfig, resolve_config
-from windlass.sharing.resources import Resource, resources_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,13 +45,13 @@ def explain_config(
     try:
         config = resolve_config(read_yaml(file), os.environ, flags, honor_renames=honor_renames)
         inventory = open_backend(fleet, node_name, root).inventory()
-        resources = resources_of(inventory, config)
+        resources = advertised_resources(inventory, config)
     except InputError as error:
         raise error.with_context(file=str(file)) from None
-    warnings = [*config.warnings, *in_vain(inventory, config)]
+    warnings = [*config.warnings, *ineffective_settings(inventory, config)]
     for warning in warnings:
-        note(f"warning: {warning}")
-    rows = [explain(resource, config) for resource in resources]
+        print_note(f"warning: {warning}")
+    rows = [explain_resource(resource, config) for resource in resources]
     if output == "table":
         print_table(_table(rows))
     else:
@@ -68,7 +68,7 @@ def explain_config(
         )
 
 
-def explain(resource: Resource, config: PluginConfig) -> dict[str, Any]:
+def explain_resource(resource: PluginResource, config: PluginConfig) -> dict[str, Any]:
     """One resource in words and numbers."""
     physical = list(dict.fromkeys(device.uuid for device in resource.devices))
     models = Counter(

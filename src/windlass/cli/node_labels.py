@@ -11,9 +11,9 @@ import click
 from windlass.cli.node_options import FILE, hardware_options, open_backend
 from windlass.cli.output import output_option, print_document
 from windlass.node.config_source import read_yaml
+from windlass.node.host_root import HostRoot
 from windlass.node.labels.features import node_labels
 from windlass.node.labels.vgpu import find_virtual_gpus
-from windlass.node.root import HostRoot
 from windlass.sharing.plugin_config import resolve_config
 
 

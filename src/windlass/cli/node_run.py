@@ -13,12 +13,12 @@ from windlass.cli.errors import unknown_name
 from windlass.cli.node_options import FILE, FOLDER, hardware_options
 from windlass.cli.parameters import NameList
 from windlass.model.errors import InputError
-from windlass.node.agent import AgentOptions, commands, forget_old_switch
-from windlass.node.agent_check import check_options
-from windlass.node.named_configs import LABEL
-from windlass.node.owners import PARTS
+from windlass.node.agent import AgentOptions, child_commands, clear_stale_label_files
+from windlass.node.agent_parts import PARTS
+from windlass.node.named_configs import CONFIG_LABEL
+from windlass.node.options_validation import validate_options
 from windlass.node.supervisor import become_supervisor
-from windlass.sharing.plugin_fields import ALIASES, FIELDS
+from windlass.sharing.plugin_fields import ALIASES, PLUGIN_FIELDS
 
 EXAMPLES = """\b
 Examples:
@@ -40,8 +40,8 @@ def _interval() -> float:
 
 def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """NVIDIA's own flags, every one of them; each is also its environment variable."""
-    for name in (*[field.flag for field in FIELDS], *ALIASES):
-        field = next(each for each in FIELDS if each.flag == ALIASES.get(name, name))
+    for name in (*[field.flag for field in PLUGIN_FIELDS], *ALIASES):
+        field = next(each for each in PLUGIN_FIELDS if each.flag == ALIASES.get(name, name))
         hint = f"As in NVIDIA's device plugin: {field.path} ({field.variables[0]})."
         command = click.option(name, name.lstrip("-").replace("-", "_"), hidden=name in ALIASES, help=hint)(
             command
@@ -61,7 +61,7 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--node-label",
-    default=LABEL,
+    default=CONFIG_LABEL,
     show_default=True,
     envvar="NODE_LABEL",
     help="The label that picks a config of --config-file-srcdir.",
@@ -169,7 +169,9 @@ def run(**options: Any) -> None:
     for name in parts:
         if name not in PARTS:
             raise unknown_name("part", name, PARTS)
-    names = [flag.lstrip("-").replace("-", "_") for flag in (*[field.flag for field in FIELDS], *ALIASES)]
+    names = [
+        flag.lstrip("-").replace("-", "_") for flag in (*[field.flag for field in PLUGIN_FIELDS], *ALIASES)
+    ]
     given = {f"--{name.replace('_', '-')}": options.pop(name) for name in names}
     flags = {name: value for name, value in given.items() if value is not None}
     socket = options["kubelet_socket"]
@@ -177,6 +179,6 @@ def run(**options: Any) -> None:
     options["time_slice"] = options["time_slice"] or ""
     options["cdi_disable_hooks"] = options["cdi_disable_hooks"] or ()
     agent = AgentOptions(parts=frozenset(parts), flags=flags, **options)
-    check_options(agent)
-    forget_old_switch(agent)
-    become_supervisor(commands(agent))
+    validate_options(agent)
+    clear_stale_label_files(agent)
+    become_supervisor(child_commands(agent))

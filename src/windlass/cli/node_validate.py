@@ -10,8 +10,8 @@ import msgspec
 
 from windlass.cli.errors import EXIT_DONE, EXIT_FINDINGS
 from windlass.cli.node_options import hardware_options, open_backend
-from windlass.cli.output import note, output_option, print_document, print_table
-from windlass.node.root import HostRoot
+from windlass.cli.output import output_option, print_document, print_note, print_table
+from windlass.node.host_root import HostRoot
 from windlass.node.validator.checks import Validation
 from windlass.node.validator.checks import validate as run_checks
 
@@ -56,7 +56,7 @@ def validate(
             output,
         )
     if not found.passed:
-        note("this node is not fit for GPU work")
+        print_note("this node is not fit for GPU work")
     return EXIT_DONE if found.passed else EXIT_FINDINGS
 
 

@@ -56,7 +56,7 @@ def print_table(table: RenderableType) -> None:
     _console().print(table)
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """Anything that isn't the result: to stderr, so that a pipe carries data only."""
     click.echo(text, err=True)
 
@@ -73,7 +73,7 @@ def check_writable(path: Path) -> Path:
 
 
 @contextmanager
-def replaced_file(path: Path) -> Iterator[Path]:
+def atomic_output_file(path: Path) -> Iterator[Path]:
     """A temporary path beside the real one; it takes its place if the block succeeds, and is removed if not."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.absolute().parent)
     os.close(handle)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from windlass.cli.own_cluster import ask, own_cluster_options
+from windlass.cli.embedded_cluster import embedded_cluster_options, request_embedded_cluster
 
 EXAMPLES = """\b
 Examples:
@@ -17,11 +17,13 @@ PATH = "/windlass/page"
 
 
 @click.command("page", epilog=EXAMPLES)
-@own_cluster_options
+@embedded_cluster_options
 def page(kubeconfig: str, kube_context: str) -> None:
     """Print a new link to the page of the cluster that `windlass up` runs.
 
     A link opens the page once and for one browser, which keeps a cookie from then on.
     """
     absent = "serves no page: it is no cluster of `windlass up`, or was started with --no-page"
-    click.echo(ask((kubeconfig, kube_context), "POST", PATH, absent=absent)["url"])
+    click.echo(
+        request_embedded_cluster((kubeconfig, kube_context), "POST", PATH, not_found_message=absent)["url"]
+    )

@@ -27,7 +27,7 @@ traces_option = click.option(
 )
 
 
-def jobs_option(more: str = "") -> Callable[[Command], Command]:
+def jobs_option(extra_help: str = "") -> Callable[[Command], Command]:
     """`-j`: how many processes; `more` is said after that."""
     return click.option(
         "-j",
@@ -35,7 +35,7 @@ def jobs_option(more: str = "") -> Callable[[Command], Command]:
         type=click.IntRange(0, 1024),
         default=1,
         show_default=True,
-        help=f"Processes; 0 is one a core. {more}".strip(),
+        help=f"Processes; 0 is one a core. {extra_help}".strip(),
     )
 
 
@@ -83,7 +83,7 @@ class PolicyList(NameList):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        from windlass.simulate.run import POLICIES
+        from windlass.simulate.trace_run import POLICIES
 
         before, comma, begun = incomplete.rpartition(",")
         return [CompletionItem(before + comma + name) for name in POLICIES if name.startswith(begun)]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import click
 
-from windlass.cli.lazy import LazyCommand, LazyGroup
+from windlass.cli.lazy_group import LazyCommand, LazyGroup
 
-QUESTIONS = {
+COMMANDS = {
     "schedule": LazyCommand(
         "windlass.cli.plan_schedule:schedule",
         "What would be decided now on a dump, with manifests added.",
@@ -28,6 +28,6 @@ QUESTIONS = {
 }
 
 
-@click.group(cls=LazyGroup, table=QUESTIONS)
+@click.group(cls=LazyGroup, table=COMMANDS)
 def plan() -> None:
     """What would be decided or would have to change, and what it would bring; nothing is carried out."""

@@ -11,11 +11,11 @@ from pathlib import Path
 import click
 import msgspec
 
-from windlass.cli.config_option import chosen_configuration, config_option
+from windlass.cli.config_option import config_option, resolve_configuration
 from windlass.cli.defrag_document import defrag_document, defrag_table, summary
-from windlass.cli.output import note, output_option, print_document, print_table
+from windlass.cli.output import output_option, print_document, print_note, print_table
 from windlass.cli.plan_schedule import EXISTING, decision_time, scheduler_names
-from windlass.dump.cluster import load_cluster
+from windlass.dump.cluster_loader import load_cluster
 
 EXAMPLES = """\b
 Examples:
@@ -79,27 +79,29 @@ def run_defrag(options: Options) -> None:
     loaded = load_cluster(
         options.from_, manifests, namespace=options.namespace, keep_going=options.keep_going
     )
-    configuration = chosen_configuration(options.config, loaded.published, scheduler_names(loaded))
+    configuration = resolve_configuration(
+        options.config, loaded.published_configurations, scheduler_names(loaded)
+    )
     settings = configuration.settings
     now = decision_time(options.now, loaded)
 
     from windlass.defrag import DefragRequest, defrag_plan
-    from windlass.placement.defrag.terms import Limits
+    from windlass.placement.defrag.types import SearchLimits
 
     most = settings.defrag.max_moves if options.max_moves is None else options.max_moves
     request = DefragRequest(
         workload=_key(options.for_, options.namespace),
-        only_new=options.filename is not None,
-        limits=Limits(max_moves=most),
-        is_exact=options.exact,
+        only_unsubmitted=options.filename is not None,
+        limits=SearchLimits(max_moves=most),
+        use_exact_solver=options.exact,
     )
     plan = defrag_plan(loaded.objects, settings, now, request)
     notes = [*map(str, loaded.problems), *loaded.notes, *plan.notes]
     for text in (*configuration.used.lines, *notes):
-        note(text)
+        print_note(text)
     if options.output == "table":
         print_table(defrag_table(plan))
-        note(summary(plan))
+        print_note(summary(plan))
     else:
         print_document(
             defrag_document(msgspec.structs.replace(plan, notes=tuple(notes)), now, configuration.used),

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from windlass.dump.configuration import Configuration, UsedConfiguration
 from windlass.model.decision import Admit, Bind, Decision, DeviceGrant, Evict, Hold, Reserve
-from windlass.model.decision_document import WHOLE_DEVICE, decision_document
+from windlass.model.decision_document import MILLI_PER_GPU, decision_document
 from windlass.model.plan import Plan
-from windlass.model.times import timestamp_of
+from windlass.model.times import format_timestamp
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,7 +29,7 @@ def plan_document(
     return {
         "apiVersion": "windlass.dev/v1",
         "kind": "Plan",
-        "now": timestamp_of(now),
+        "now": format_timestamp(now),
         "decisions": [decision_document(decision) for decision in plan.decisions],
         "notes": list(notes),
         "configuration": (configuration or Configuration().used).document,
@@ -82,11 +82,11 @@ def _cells(decision: Decision) -> tuple[str, str, str]:
                 f"{_pods_text(len(decision.pods))}{for_whom}: {decision.reason}",
             )
         case Reserve():
-            until = "" if decision.until is None else f" until {timestamp_of(decision.until)}"
+            until = "" if decision.until is None else f" until {format_timestamp(decision.until)}"
             return (
                 "reserve",
                 decision.workload,
-                f"{decision.domain} from {timestamp_of(decision.start)}{until}",
+                f"{decision.domain} from {format_timestamp(decision.start)}{until}",
             )
         case Hold():
             return (
@@ -122,4 +122,4 @@ def _after_text(after: tuple[str, ...]) -> str:
 def _device_text(grant: DeviceGrant) -> str:
     if grant.profile:
         return f"{grant.index}: {grant.profile}"
-    return f"{grant.index}" if grant.milli == WHOLE_DEVICE else f"{grant.index}: {grant.milli / 10:g} %"
+    return f"{grant.index}" if grant.milli == MILLI_PER_GPU else f"{grant.index}: {grant.milli / 10:g} %"

@@ -15,9 +15,9 @@ from windlass.cli.node_options import FILE, hardware_options, open_backend
 from windlass.cli.output import output_option, print_document, print_table
 from windlass.model.errors import InputError
 from windlass.node.config_source import read_yaml
-from windlass.node.mig_apply import words
+from windlass.node.mig_apply import describe_step
 from windlass.node.mig_manager import plan_node
-from windlass.sharing.mig_config import MigConfigs, generated_configs, read_mig_configs, select
+from windlass.sharing.mig_config import MigConfigs, generated_configs, read_mig_configs, select_config
 from windlass.sharing.mig_plan import GpuPlan
 
 if TYPE_CHECKING:
@@ -67,15 +67,15 @@ def mig(
         for process in backend.processes(gpu.uuid):
             inside = [each.uuid for each in gpu.instances if each.gpu_instance == process.gpu_instance]
             busy.update(inside or [gpu.uuid])
-    plans = plan_node(inventory, select(configs, layout), frozenset(busy))
+    plans = plan_node(inventory, select_config(configs, layout), frozenset(busy))
     if output == "table":
         print_table(_table(plans))
     else:
-        print_document(plan_document(layout, plans), output)
+        print_document(mig_plan_document(layout, plans), output)
     return EXIT_FINDINGS if any(plan.refusal for plan in plans) else EXIT_DONE
 
 
-def plan_document(layout: str, plans: tuple[GpuPlan, ...]) -> dict[str, Any]:
+def mig_plan_document(layout: str, plans: tuple[GpuPlan, ...]) -> dict[str, Any]:
     """`kind: MigPlan`."""
     return {
         "apiVersion": "windlass.dev/v1",
@@ -88,7 +88,7 @@ def plan_document(layout: str, plans: tuple[GpuPlan, ...]) -> dict[str, Any]:
                 "uuid": plan.uuid,
                 "migEnabled": plan.enabled,
                 "wanted": list(plan.wanted),
-                "steps": [words(step) for step in plan.steps],
+                "steps": [describe_step(step) for step in plan.steps],
                 "kept": [{"profile": profile, "start": start} for profile, start in plan.kept],
                 "changes": plan.changes,
                 "refusal": plan.refusal,
@@ -111,7 +111,7 @@ def _table(plans: tuple[GpuPlan, ...]) -> Table:
         for profile, start in plan.kept:
             table.add_row(gpu, "", f"keep {profile} at slice {start}")
         for number, step in enumerate(plan.steps, start=1):
-            table.add_row(gpu, str(number), words(step))
+            table.add_row(gpu, str(number), describe_step(step))
         if not plan.steps and not plan.refusal:
             table.add_row(gpu, "", "nothing to change")
     return table

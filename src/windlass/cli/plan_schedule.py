@@ -13,14 +13,14 @@ from typing import Protocol
 
 import click
 
-from windlass.cli.config_option import chosen_configuration, config_option
-from windlass.cli.output import note, output_option, print_document, print_table
+from windlass.cli.config_option import config_option, resolve_configuration
+from windlass.cli.output import output_option, print_document, print_note, print_table
 from windlass.cli.plan_document import plan_document, plan_table, summary
-from windlass.dump.cluster import Loaded, load_cluster
+from windlass.dump.cluster_loader import LoadedCluster, load_cluster
 from windlass.model.configuration import Settings
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
-from windlass.model.times import seconds_of
+from windlass.model.times import parse_timestamp
 
 EXISTING = click.Path(path_type=Path, exists=True)
 
@@ -93,39 +93,41 @@ def run_schedule(options: Options, load_planner: Callable[[], Planner]) -> None:
     loaded = load_cluster(
         options.from_, options.filename, namespace=options.namespace, keep_going=options.keep_going
     )
-    configuration = chosen_configuration(options.config, loaded.published, scheduler_names(loaded))
+    configuration = resolve_configuration(
+        options.config, loaded.published_configurations, scheduler_names(loaded)
+    )
     now = decision_time(options.now, loaded)
     plan, said = load_planner()(loaded.objects, configuration.settings, now)
     notes = [*map(str, loaded.problems), *loaded.notes, *said]
     for text in (*configuration.used.lines, *notes):
-        note(text)
+        print_note(text)
     if options.output == "table":
         print_table(plan_table(plan))
-        note(summary(plan))
+        print_note(summary(plan))
     else:
         print_document(plan_document(plan, now, notes, configuration.used), options.output)
 
 
-def scheduler_names(loaded: Loaded) -> list[str]:
+def scheduler_names(loaded: LoadedCluster) -> list[str]:
     """Of every pod that waits."""
     pods = (one for one in loaded.objects if isinstance(one, Pod))
-    return [pod.spec.scheduler_name for pod in pods if not pod.is_bound and not pod.is_over]
+    return [pod.spec.scheduler_name for pod in pods if not pod.is_bound and not pod.is_terminal]
 
 
-def decision_time(text: str, loaded: Loaded) -> int:
+def decision_time(text: str, loaded: LoadedCluster) -> int:
     """`--now`, else the newest time in the dump, else the clock on the wall."""
     if not text:
-        return loaded.newest or int(time.time())
-    seconds = seconds_of(text)
+        return loaded.newest_timestamp or int(time.time())
+    seconds = parse_timestamp(text)
     if not seconds:
         raise click.BadParameter(f"'{text}' is not a time such as 2026-01-01T12:00:00Z", param_hint="--now")
     return seconds
 
 
 def _engine() -> Planner:
-    from windlass.planner import engine_plan
+    from windlass.planner import plan_objects
 
-    return engine_plan
+    return plan_objects
 
 
 schedule = schedule_command(_engine)

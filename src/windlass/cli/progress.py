@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-PATIENCE = 2.0
+SHOW_AFTER_SECONDS = 2.0
 """Seconds that a command may take without showing anything."""
 
 
@@ -26,7 +26,7 @@ class ProgressBar:
         self._done = 0.0
         self._bar: Progress | None = None
         self._lock = threading.Lock()
-        self._timer = threading.Timer(PATIENCE, self._show)
+        self._timer = threading.Timer(SHOW_AFTER_SECONDS, self._show)
         self._timer.daemon = True
 
     def __enter__(self) -> ProgressBar:

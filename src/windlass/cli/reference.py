@@ -18,11 +18,20 @@ import click
 import msgspec
 
 from windlass.cli.main import cli
+from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.check.all_rules import RULES
 from windlass.diagnose.check.rule import CheckFinding
 from windlass.diagnose.doctor.report import Symptom
-from windlass.diagnose.finding import Diagnosis, Holder, Link, Missing, NodeAccount, Outlook, Patch, Target
-from windlass.diagnose.vocabulary import CAUSES
+from windlass.diagnose.finding import (
+    CauseLink,
+    Diagnosis,
+    GpuHolder,
+    MissingEvidence,
+    NodeSummary,
+    Outlook,
+    Patch,
+    PatchTarget,
+)
 from windlass.dump.configuration import UsedConfiguration
 from windlass.model import configuration, decision, fleet_spec, node, verdict
 from windlass.model.hold_document import STRUCTS as PLAN_STRUCTS
@@ -140,13 +149,13 @@ nothing is broken and only time, or other people's work ending, is needed. A `Ch
 
 DIAGNOSIS_STRUCTS = (
     Diagnosis,
-    Link,
-    NodeAccount,
-    Holder,
+    CauseLink,
+    NodeSummary,
+    GpuHolder,
     Outlook,
     Patch,
-    Target,
-    Missing,
+    PatchTarget,
+    MissingEvidence,
     UsedConfiguration,
     CheckFinding,
     Symptom,

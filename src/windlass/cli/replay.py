@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from windlass.cli.errors import EXIT_DONE, EXIT_FINDINGS
-from windlass.cli.output import note
+from windlass.cli.output import print_note
 from windlass.model.errors import InputError
 
 RECORD = "record.jsonl"
@@ -26,14 +26,14 @@ def wants_replay(arguments: Sequence[str]) -> bool:
 
 def run_replay(arguments: Sequence[str]) -> int:
     """0 if every decision comes out as it was, 1 if one doesn't."""
-    from windlass.scheduler.record import replay
+    from windlass.scheduler.decision_record import replay
 
     code = EXIT_DONE
     for argument in arguments:
         outcome = replay(Path(argument))
         if outcome.difference:
-            note(outcome.difference)
+            print_note(outcome.difference)
             code = EXIT_FINDINGS
         else:
-            note(f"{argument}: {outcome.decisions} decisions, all as they were")
+            print_note(f"{argument}: {outcome.decisions} decisions, all as they were")
     return code

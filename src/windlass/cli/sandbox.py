@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from windlass.cli.own_cluster import ask, own_cluster_options
+from windlass.cli.embedded_cluster import embedded_cluster_options, request_embedded_cluster
 
 EXAMPLES = """\b
 Examples:
@@ -27,7 +27,7 @@ PATH = "/windlass/sandbox"
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@own_cluster_options
+@embedded_cluster_options
 @click.pass_context
 def sandbox(ctx: click.Context, kubeconfig: str, kube_context: str) -> None:
     """Break and mend nodes and GPUs of the cluster that `windlass up` runs; without a command, list what is broken."""
@@ -64,4 +64,6 @@ def _show(answer: dict[str, Any]) -> None:
 
 
 def _ask(where: tuple[str, str], method: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    return ask(where, method, PATH, body, absent="is no simulated cluster of `windlass up`")
+    return request_embedded_cluster(
+        where, method, PATH, body, not_found_message="is no simulated cluster of `windlass up`"
+    )

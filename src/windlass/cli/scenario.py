@@ -14,7 +14,7 @@ import msgspec
 from click.core import ParameterSource
 
 from windlass.cli.errors import EXIT_DONE, EXIT_FINDINGS
-from windlass.cli.output import note, print_document
+from windlass.cli.output import print_document, print_note
 from windlass.cli.progress import ProgressBar
 from windlass.model.errors import InputError
 
@@ -67,7 +67,7 @@ def _print(outcomes: Sequence[Outcome], output: str) -> None:
         whole = output == "wide" or not outcome.passed
         click.echo("\n".join(trace_lines(outcome)) + "\n" if whole else summary_line(outcome))
     passed = sum(outcome.passed for outcome in outcomes)
-    note(f"{passed} of {len(outcomes)} scenarios pass")
+    print_note(f"{passed} of {len(outcomes)} scenarios pass")
 
 
 def _refuse_trace_options(output: str) -> None:

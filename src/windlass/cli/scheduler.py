@@ -16,7 +16,7 @@ from typing import Any
 import click
 import msgspec
 
-from windlass.cli.config_option import chosen_configuration, config_option, tell_configuration
+from windlass.cli.config_option import config_option, print_configuration, resolve_configuration
 from windlass.model.configuration import Settings
 
 EXAMPLES = """\b
@@ -61,7 +61,7 @@ class Address(click.ParamType[tuple[str, int]]):
         return host.strip("[]") or "0.0.0.0", int(port)
 
 
-def cluster_options(command: Any) -> Any:
+def kubeconfig_options(command: Any) -> Any:
     """`--kubeconfig` and `--context`, as kubectl has them."""
     command = click.option(
         "--context", default="", help="The kubeconfig's context. [default: the current one]"
@@ -72,7 +72,7 @@ def cluster_options(command: Any) -> Any:
 
 
 @click.command("scheduler", epilog=EXAMPLES)
-@cluster_options
+@kubeconfig_options
 @click.option(
     "--scheduler-name",
     "scheduler_names",
@@ -112,15 +112,15 @@ def scheduler(**given: Any) -> None:
     Runs until SIGTERM or Ctrl-C; every replica may be killed at any moment. Exit code 3 where the cluster can't be
     found at all; a server that is away later is waited for.
     """
-    from windlass.kube.access import find_access
+    from windlass.kube.client_config import load_client_config
     from windlass.scheduler.logs import set_up_logs
-    from windlass.scheduler.options import Options
+    from windlass.scheduler.options import SchedulerOptions
 
     if given["lease_seconds"] < 1:
         raise click.BadParameter("must be at least a second", param_hint="--lease-seconds")
     settings = _settings(given)
-    access = find_access(given["kubeconfig"], given["context"])
-    options = Options(
+    access = load_client_config(given["kubeconfig"], given["context"])
+    options = SchedulerOptions(
         settings=settings,
         shadow=given["shadow"],
         record=given["record"],
@@ -137,7 +137,7 @@ def scheduler(**given: Any) -> None:
 
 
 async def _until_stopped(access: Any, options: Any) -> None:
-    from windlass.scheduler.run import run_scheduler
+    from windlass.scheduler.scheduler import run_scheduler
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -148,8 +148,8 @@ async def _until_stopped(access: Any, options: Any) -> None:
 
 def _settings(given: dict[str, Any]) -> Settings:
     """The configuration, with what the command line says instead."""
-    configuration = chosen_configuration(given["config"])
-    tell_configuration(configuration.used)
+    configuration = resolve_configuration(given["config"])
+    print_configuration(configuration.used)
     settings = configuration.settings
     return msgspec.structs.replace(
         settings,

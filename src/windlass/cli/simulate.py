@@ -18,15 +18,15 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from windlass import __version__
-from windlass.cli.config_option import chosen_configuration, config_option, tell_configuration
+from windlass.cli.config_option import config_option, print_configuration, resolve_configuration
 from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, unknown_name
 from windlass.cli.output import (
+    atomic_output_file,
     check_writable,
-    note,
     output_option,
     print_document,
+    print_note,
     print_table,
-    replaced_file,
 )
 from windlass.cli.parameters import PolicyList, SeedList, jobs_option, traces_option
 from windlass.cli.progress import ProgressBar
@@ -126,8 +126,8 @@ def simulate(**given: Any) -> int:
     checked instead; the exit code is 1 if an expectation fails.
     """
     options = Options(**{**given, "seed": given["seed"] or (None,)})
-    configuration = chosen_configuration(options.config)
-    tell_configuration(configuration.used)
+    configuration = resolve_configuration(options.config)
+    print_configuration(configuration.used)
     settings = configuration.settings if options.config is not None else None
     _check_traces_folder(options.traces)
     if options.list_:
@@ -168,7 +168,7 @@ def _run(options: Options, engine: Settings | None) -> int:
         _print_results(batch.results, options)
         if batch.interrupted:
             whole = sum(not result.interrupted for result in batch.results)
-            note(f"interrupted: {whole} of {len(specs)} runs were finished, no file was written")
+            print_note(f"interrupted: {whole} of {len(specs)} runs were finished, no file was written")
             return EXIT_INTERRUPTED
         _write_files(batch.results, options, settings)
     return EXIT_DONE
@@ -176,7 +176,7 @@ def _run(options: Options, engine: Settings | None) -> int:
 
 def _refuse_mistakes(options: Options) -> None:
     """Whatever can be known to be wrong before a trace is read."""
-    from windlass.simulate.run import POLICIES
+    from windlass.simulate.trace_run import POLICIES
 
     if not options.trace:
         raise click.UsageError(
@@ -262,13 +262,13 @@ def _write_files(results: list[RunResult], options: Options, settings: BatchSett
         if options.plot is not None:
             from windlass.simulate.plot import write_plot
 
-            write_plot(results, files.enter_context(replaced_file(options.plot)), __version__)
+            write_plot(results, files.enter_context(atomic_output_file(options.plot)), __version__)
         if options.placements is not None and settings.placements is not None:
-            target = files.enter_context(replaced_file(options.placements))
+            target = files.enter_context(atomic_output_file(options.placements))
             join_placements(settings.placements, len(results), target)
     for path in (options.plot, options.placements):
         if path is not None:
-            note(f"wrote {path}")
+            print_note(f"wrote {path}")
 
 
 def _print_traces(options: Options) -> int:
@@ -283,7 +283,7 @@ def _print_traces(options: Options) -> int:
     else:
         print_table(traces_table(infos, wide=options.output == "wide"))
         if not all(info.at_hand for info in infos):
-            note(
+            print_note(
                 "What is not at hand: get it from its source and name the folder with --traces or WINDLASS_TRACES."
             )
     return EXIT_DONE

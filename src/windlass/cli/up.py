@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windlass.cli.config_option import chosen_configuration, config_option, tell_configuration
-from windlass.cli.output import note
+from windlass.cli.config_option import config_option, print_configuration, resolve_configuration
+from windlass.cli.output import print_note
 from windlass.model.errors import InputError
 
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from windlass.embedded.embedded_cluster import EmbeddedCluster, EmbeddedClusterOptions
+    from windlass.embedded.in_process_client import InProcessClient
     from windlass.embedded.runtime.fleet_nodes import FleetNode
-    from windlass.embedded.up import EmbeddedCluster, UpOptions
-    from windlass.embedded.verbs import Verbs
     from windlass.model.configuration import Settings
 
 EXAMPLES = """\b
@@ -105,11 +105,11 @@ def _check(given: dict[str, Any]) -> None:
 
 async def _run(given: dict[str, Any]) -> tuple[int, bool]:
     """The exit code, and whether nothing runs any more."""
-    from windlass.embedded.memory import spare_memory
-    from windlass.embedded.up import EmbeddedCluster
+    from windlass.embedded.embedded_cluster import EmbeddedCluster
+    from windlass.embedded.malloc import limit_malloc
     from windlass.scheduler.logs import set_up_logs
 
-    spare_memory()
+    limit_malloc()
     set_up_logs("text", "warning")
     stopped: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 0)):
@@ -127,7 +127,7 @@ async def _run(given: dict[str, Any]) -> tuple[int, bool]:
         click.echo(f"kubectl   export KUBECONFIG={path}")
         click.echo(f"nodes     {cluster.summary()}")
         for line in cluster.notes():
-            note(line)
+            print_note(line)
         sys.stdout.flush()
         cluster.start_scheduler()
         code = await stopped
@@ -143,25 +143,27 @@ def _resolve(stopped: asyncio.Future[int], code: int) -> None:
         stopped.set_result(code)
 
 
-def _options(given: dict[str, Any]) -> tuple[UpOptions, Callable[[Verbs], None] | None]:
+def _options(
+    given: dict[str, Any],
+) -> tuple[EmbeddedClusterOptions, Callable[[InProcessClient], None] | None]:
     from windlass.cli.install_crds import crds
-    from windlass.embedded.up import UpOptions
+    from windlass.embedded.embedded_cluster import EmbeddedClusterOptions
 
     nodes: list[FleetNode] = []
-    fill: Callable[[Verbs], None] | None = None
+    fill: Callable[[InProcessClient], None] | None = None
     if given["from_"] is not None:
         nodes, fill = _copied(given["from_"])
     elif given["gpus"] == "simulated":
         nodes = _fleet(given["fleet"])
-    options = UpOptions(
+    options = EmbeddedClusterOptions(
         nodes=nodes,
-        real=given["gpus"] == "real",
-        replicas=given["gpu_replicas"],
+        real_gpus=given["gpus"] == "real",
+        gpu_replicas=given["gpu_replicas"],
         mps=given["mps"],
         crds=crds(),
         address=given["address"],
         port=PORT if given["port"] is None else given["port"],
-        state=given["state"],
+        state_dir=given["state"],
         settings=_settings(given["config"]),
     )
     return options, fill
@@ -171,11 +173,11 @@ def _settings(path: Path | None) -> Settings:
     """What the scheduler of this cluster decides with; its hash is the one that it publishes."""
     import msgspec
 
-    from windlass.embedded.scheduling import with_default_scheduler
+    from windlass.embedded.scheduler_thread import with_default_scheduler
 
-    configuration = chosen_configuration(path)
+    configuration = resolve_configuration(path)
     settings = with_default_scheduler(configuration.settings)
-    tell_configuration(msgspec.structs.replace(configuration, settings=settings).used)
+    print_configuration(msgspec.structs.replace(configuration, settings=settings).used)
     return settings
 
 
@@ -186,28 +188,28 @@ def _fleet(path: Path | None) -> list[FleetNode]:
     return fleet_nodes(read_fleet(path) if path is not None else default_fleet(), time.time())
 
 
-def _copied(dump: Path) -> tuple[list[FleetNode], Callable[[Verbs], None]]:
-    from windlass.embedded.copied import read_copy
+def _copied(dump: Path) -> tuple[list[FleetNode], Callable[[InProcessClient], None]]:
+    from windlass.embedded.dump_import import read_dump_import
 
-    copy = read_copy(dump, time.time())
+    copy = read_dump_import(dump, time.time())
 
-    def fill(verbs: Verbs) -> None:
-        for line in copy.put_into(verbs):
-            note(line)
+    def fill(verbs: InProcessClient) -> None:
+        for line in copy.create_all(verbs):
+            print_note(line)
 
     return copy.nodes, fill
 
 
 async def _start(
-    cluster: EmbeddedCluster, given: dict[str, Any], fill: Callable[[Verbs], None] | None
+    cluster: EmbeddedCluster, given: dict[str, Any], fill: Callable[[InProcessClient], None] | None
 ) -> None:
     if given["address"] not in LOOPBACK:
-        note(
+        print_note(
             f"warning: listening on {given['address']}: whoever can reach it and has the token in the kubeconfig "
             "rules this cluster"
         )
     if given["gpus"] == "real":
-        note(
+        print_note(
             "WARNING: --gpus real: every pod runs its command as a process of THIS machine, as this user, without a "
             "container. Whoever has the kubeconfig can run commands here."
         )
@@ -241,11 +243,11 @@ def _kubeconfig_path(given: dict[str, Any]) -> Path:
 async def _serve_page(cluster: EmbeddedCluster, port: int | None) -> web.AppRunner:
     from aiohttp import web
 
-    from windlass.web.links import PREFIX, Links
+    from windlass.web.one_time_links import PREFIX, OneTimeLinks
     from windlass.web.page import make_page
 
-    links, hosts = Links(), set[str]()
-    app = make_page(cluster.verbs, cluster.faults, links, lambda: hosts)
+    links, hosts = OneTimeLinks(), set[str]()
+    app = make_page(cluster.client, cluster.faults, links, lambda: hosts)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1, keepalive_timeout=90)
     await runner.setup()
     await _listen(runner, port)
@@ -253,7 +255,7 @@ async def _serve_page(cluster: EmbeddedCluster, port: int | None) -> web.AppRunn
     hosts |= {f"127.0.0.1:{chosen}", f"localhost:{chosen}"}
     links.address = f"http://127.0.0.1:{chosen}"
     cluster.server.mount(PREFIX, links.serve)
-    click.echo(f"page      {links.make()}")
+    click.echo(f"page      {links.create()}")
     return runner
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from windlass.cli.cluster_option import cluster_options, evidence_from, live_evidence
-from windlass.cli.config_option import config_option, given_configuration, tell_configuration
-from windlass.cli.output import note, output_option, print_document
+from windlass.cli.cluster_option import cluster_options, read_evidence, read_live_evidence
+from windlass.cli.config_option import config_option, load_configuration, print_configuration
+from windlass.cli.output import output_option, print_document, print_note
 
 if TYPE_CHECKING:
     from windlass.diagnose.finding import Diagnosis
@@ -71,31 +71,31 @@ def why_command(
 
     if from_ is not None and look_inside:
         raise click.UsageError("--exec asks running containers, and a dump has none")
-    moment, given = _moment(now), given_configuration(config)
-    with no_collector():
+    moment, given = _moment(now), load_configuration(config)
+    with gc_disabled():
         if from_ is not None:
-            evidence, newest = evidence_from(from_, "", "", namespace, keep_going)
+            evidence, newest = read_evidence(from_, "", "", namespace, keep_going)
         else:
-            evidence, newest = live_evidence(kubeconfig, kube_context, namespace, question, look_inside)
-        for problem in evidence.problems[:20]:
-            note(str(problem))
+            evidence, newest = read_live_evidence(kubeconfig, kube_context, namespace, question, look_inside)
+        for problem in evidence.read_errors[:20]:
+            print_note(str(problem))
         diagnosis = why(evidence, question, namespace, moment or newest, given)
     if only_patch:
         _print_patch(diagnosis)
     elif output in ("json", "yaml"):
-        print_document(document(diagnosis), output)
+        print_document(diagnosis_document(diagnosis), output)
     else:
-        from windlass.cli.why_page import page
+        from windlass.cli.why_text import diagnosis_text
 
-        click.echo(page(diagnosis, wide=output == "wide"))
-    tell_configuration(
+        click.echo(diagnosis_text(diagnosis, wide=output == "wide"))
+    print_configuration(
         diagnosis.configuration, "# " if only_patch else ""
     )  # after the answer, which comes first
     context.exit(0 if diagnosis.code == "NONE" else 1)
 
 
 @contextmanager
-def no_collector() -> Iterator[None]:
+def gc_disabled() -> Iterator[None]:
     """A large dump is a million objects that all stay: looking for garbage among them costs a fifth of the time."""
     was_on = gc.isenabled()
     gc.disable()
@@ -106,7 +106,7 @@ def no_collector() -> Iterator[None]:
             gc.enable()
 
 
-def document(diagnosis: Diagnosis) -> dict[str, Any]:
+def diagnosis_document(diagnosis: Diagnosis) -> dict[str, Any]:
     """The answer as scripts read it."""
     fields: dict[str, Any] = msgspec.to_builtins(diagnosis)
     waits = fields.pop("is_wait")
@@ -115,9 +115,9 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
 
 def _moment(now: str) -> int:
     """The time that was asked for; 0 where none was."""
-    from windlass.model.times import seconds_of
+    from windlass.model.times import parse_timestamp
 
-    seconds = seconds_of(now) if now else 0
+    seconds = parse_timestamp(now) if now else 0
     if now and not seconds:
         raise click.BadParameter(f"'{now}' is not a time such as 2026-01-01T12:00:00Z", param_hint="--now")
     return seconds
@@ -125,12 +125,14 @@ def _moment(now: str) -> int:
 
 def _print_patch(diagnosis: Diagnosis) -> None:
     if not diagnosis.patches:
-        note(f"No change of {diagnosis.subject} alone would help: {diagnosis.headline}")
+        print_note(f"No change of {diagnosis.subject} alone would help: {diagnosis.headline}")
         return
     import yaml
 
     best = diagnosis.patches[0]
     where = f"-n {best.target.namespace} " if best.target.namespace else ""
     flag = "" if best.type == "strategic" else f" --type={best.type}"
-    note(f"# kubectl patch {where}{best.target.kind.lower()} {best.target.name}{flag} --patch-file FILE")
+    print_note(
+        f"# kubectl patch {where}{best.target.kind.lower()} {best.target.name}{flag} --patch-file FILE"
+    )
     click.echo(yaml.dump(best.patch, Dumper=yaml.CSafeDumper, sort_keys=False), nl=False)

@@ -22,7 +22,7 @@ class Put(msgspec.Struct, frozen=True, gc=False):
     object: ClusterObject
 
 
-class Gone(msgspec.Struct, frozen=True, gc=False):
+class Deleted(msgspec.Struct, frozen=True, gc=False):
     """An object was deleted. `key` is `namespace/name`, or the name of a cluster-wide object."""
 
     kind: str
@@ -51,4 +51,4 @@ class Refused(msgspec.Struct, frozen=True, gc=False):
     refusal: Refusal
 
 
-Delta = Put | Gone | Assume | Forget | Refused
+Delta = Put | Deleted | Assume | Forget | Refused

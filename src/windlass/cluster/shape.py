@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from windlass.cluster.state import MAX_REQUESTS
+from windlass.cluster.node_state import MAX_REQUESTS
 from windlass.model.errors import InputError
 from windlass.model.gpu import GpuRequest, gpu_request
 from windlass.model.pod import Pod
@@ -18,7 +18,7 @@ from windlass.model.requests import pod_requests
 _IDENTITIES = 4096
 
 
-NO_NUMBER = -1
+NOT_INTERNED = -1
 STRATEGY_ANNOTATION = "windlass.dev/placement"
 STRATEGIES = ("pack", "spread", "balanced")
 
@@ -79,10 +79,10 @@ def make_shape(pod: Pod) -> Shape:
     strategy = pod.metadata.annotations.get(STRATEGY_ANNOTATION, "")
     strategy = strategy if strategy in STRATEGIES else ""
     key = shape_key(pod, requests, gpu) + strategy.encode()
-    return Shape(NO_NUMBER, loose, requests, gpu, key, strategy)
+    return Shape(NOT_INTERNED, loose, requests, gpu, key, strategy)
 
 
-def is_plain(pod: Pod) -> bool:
+def is_node_local(pod: Pod) -> bool:
     """Whether only a node's own state decides where the pod can go, and nothing makes it wait or prefer."""
     spec = pod.spec
     if spec.scheduling_gates or spec.resource_claims or spec.topology_spread_constraints:
@@ -102,13 +102,13 @@ def is_plain(pod: Pod) -> bool:
     return not spec.host_network and not (node and node.preferred_during_scheduling_ignored_during_execution)
 
 
-def bears_on_others(pod: Pod) -> bool:
+def has_pod_affinity(pod: Pod) -> bool:
     """Whether the pod, once bound, can keep others off nodes, or draw them, by more than what it takes."""
     affinity = pod.spec.affinity
     return affinity is not None and bool(affinity.pod_affinity or affinity.pod_anti_affinity)
 
 
-class ShapeBook:
+class ShapeRegistry:
     """Interns pods by shape; only ever grows."""
 
     def __init__(self) -> None:
@@ -122,14 +122,14 @@ class ShapeBook:
     def __getitem__(self, number: int) -> Shape:
         return self.shapes[number]
 
-    def of(self, pod: Pod) -> tuple[Shape, bool]:
+    def intern(self, pod: Pod) -> tuple[Shape, bool]:
         """The pod's shape, and whether it is plain. Raises InputError, naming the field, if it can't be read."""
         # A trace's pods share their spec and annotations: the same two objects can only mean the same shape.
         identity = (id(pod.spec), id(pod.metadata.annotations), pod.metadata.namespace)
         known = self._by_identity.get(identity)
         if known is not None:
             return known[1], known[2]
-        shape, plain = self._intern(pod), is_plain(pod)
+        shape, plain = self._intern(pod), is_node_local(pod)
         if plain:
             if len(self._by_identity) >= _IDENTITIES:
                 self._by_identity.clear()

@@ -7,39 +7,39 @@ from __future__ import annotations
 
 import msgspec
 
-from windlass.cluster.columns import ModelBook
-from windlass.cluster.facts import NodeFacts
-from windlass.cluster.objects import ClusterObjects
-from windlass.cluster.pods import PodRows
-from windlass.cluster.resources import ResourceBook
-from windlass.cluster.shape import ShapeBook
-from windlass.cluster.state import Ints, NodeState
+from windlass.cluster.listers import Listers
+from windlass.cluster.node_columns import NodeColumns
+from windlass.cluster.node_state import Ints, NodeState
+from windlass.cluster.node_state_builder import GpuModelCodes
+from windlass.cluster.pod_table import PodRows
+from windlass.cluster.resource_columns import ResourceColumns
+from windlass.cluster.shape import ShapeRegistry
 from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.queue import QueueSystem
 from windlass.model.refusal import NO_REFUSALS, Refusals
 from windlass.model.reservation import Reservation
-from windlass.model.run_times import RunTimes
+from windlass.model.run_time_history import RunTimes
 from windlass.model.workload import Workload
 
 
 class Snapshot(msgspec.Struct, frozen=True):
     generation: int
     """Grows with every change; two snapshots of one store with the same generation are equal."""
-    facts: NodeFacts
+    nodes: NodeColumns
     """The Node objects in rank order, and what the filters read from them."""
-    state: NodeState
+    node_state: NodeState
     pods: PodRows
-    shapes: ShapeBook
-    resources: ResourceBook
-    models: ModelBook
-    objects: ClusterObjects
-    seen: Ints
+    shapes: ShapeRegistry
+    resources: ResourceColumns
+    gpu_models: GpuModelCodes
+    listers: Listers
+    decided_by_shape: Ints
     """[shape] how many pods of the shape have been decided on: the mix as history knows it (`cluster.history`)."""
-    decisions: int
+    decided_pods: int
     """How many pods have been decided on so far."""
-    tied: int
+    pods_with_affinity: int
     """How many bound pods bear on others (anti-affinity and the like); 0 lets placement skip looking."""
-    system: QueueSystem
+    queue_system: QueueSystem
     """Queues, cohorts, flavors and topologies."""
     workloads: tuple[Workload, ...]
     """What starts together or waits in a queue, where the cluster has objects that say so; empty where none does."""

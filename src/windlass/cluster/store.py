@@ -10,66 +10,66 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from windlass.cluster.columns import ModelBook, build_state
-from windlass.cluster.delta import Assume, ClusterObject, Delta, Forget, Gone, Put, Refused
-from windlass.cluster.facts import NodeFacts
-from windlass.cluster.history import History
-from windlass.cluster.ledger import ALLOCATED_DEVICES as ALLOCATED_DEVICES
-from windlass.cluster.ledger import WISHED_DEVICES as WISHED_DEVICES
-from windlass.cluster.ledger import book, book_many, grants_of
-from windlass.cluster.likeness import same_health, same_pod
-from windlass.cluster.nodes import NodeBook
-from windlass.cluster.others import OtherObjects
-from windlass.cluster.pods import (
-    ELSEWHERE,
-    NOTHING_KEPT,
+from windlass.cluster.auxiliary_objects import AuxiliaryObjects
+from windlass.cluster.change_detection import is_pod_health_unchanged, is_pod_unchanged
+from windlass.cluster.delta import Assume, ClusterObject, Deleted, Delta, Forget, Put, Refused
+from windlass.cluster.node_columns import NodeColumns
+from windlass.cluster.node_state import BLOCKED, Ints, NodeState
+from windlass.cluster.node_state_builder import GpuModelCodes, build_state
+from windlass.cluster.node_table import NodeTable
+from windlass.cluster.pod_accounting import ALLOCATED_DEVICES as ALLOCATED_DEVICES
+from windlass.cluster.pod_accounting import ASSIGNED_DEVICES as ASSIGNED_DEVICES
+from windlass.cluster.pod_accounting import account_pod, account_pods, grants_of_bound_pod
+from windlass.cluster.pod_mix_history import PodMixHistory
+from windlass.cluster.pod_table import (
+    NO_PREVIOUS_BINDING,
     PENDING,
+    UNKNOWN_NODE,
     UNREADABLE,
-    Kept,
     PodTable,
     PodTraits,
-    on_node,
+    PreviousBinding,
+    with_node_name,
 )
-from windlass.cluster.refused import RefusalBook
-from windlass.cluster.resources import ResourceBook
-from windlass.cluster.shape import ShapeBook, bears_on_others
+from windlass.cluster.refusal_cache import RefusalCache
+from windlass.cluster.resource_columns import ResourceColumns
+from windlass.cluster.shape import ShapeRegistry, has_pod_affinity
 from windlass.cluster.snapshot import Snapshot
-from windlass.cluster.state import BLOCKED, Ints, NodeState
-from windlass.cluster.traits import TraitsBook
+from windlass.cluster.traits import PodTraitsCache
+from windlass.model.codec import Unreadable
 from windlass.model.decision import DeviceGrant
 from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.meta import ObjectMeta
 from windlass.model.node import Node
-from windlass.model.objects import Unreadable
 from windlass.model.pod import Pod, PodSpec
-from windlass.model.run_times import Run
+from windlass.model.run_time_history import FinishedRun
 
 _FEW = 32
 """So many nodes that have changed, or one in so many, are written again row by row; where it is more, all are."""
 
 
 class Store:
-    def __init__(self, ranks: Mapping[str, int] | None = None) -> None:
+    def __init__(self, node_ranks: Mapping[str, int] | None = None) -> None:
         """`ranks` orders nodes of equal score (lowest first); by name where nothing is given."""
         self._pods = PodTable()
-        self._shapes, self._resources, self._models = ShapeBook(), ResourceBook(), ModelBook()
-        self._nodes = NodeBook(ranks or {}, self._resources, self._models)
+        self._shapes, self._resources, self._models = ShapeRegistry(), ResourceColumns(), GpuModelCodes()
+        self._nodes = NodeTable(node_ranks or {}, self._resources, self._models)
         self._over: dict[str, Pod] = {}
         """Pods that have ended, or are being deleted before they began: they hold nothing and wait for nothing, but a
         gang's finished members count."""
-        self._others = OtherObjects()
-        self._refused = RefusalBook()
-        self._facts = NodeFacts(())
+        self._others = AuxiliaryObjects()
+        self._refused = RefusalCache()
+        self._facts = NodeColumns(())
         self._state: NodeState = build_state((), self._resources, self._models)
         self._state_shared = False
-        self._history = History()
+        self._history = PodMixHistory()
         self._tied = 0
         self._assumed: dict[str, str] = {}
         """Pod → node of binds that were sent off and are not confirmed yet."""
         self._guessed: dict[str, set[str]] = {}
         """Node → bound pods of which nobody has said which devices they have."""
         self._unreadable: dict[str, str] = {}
-        self._traits = TraitsBook(self._shapes, self._resources, self._unreadable)
+        self._traits = PodTraitsCache(self._shapes, self._resources, self._unreadable)
         self._generation = 0
 
     def apply(self, deltas: Iterable[Delta]) -> None:
@@ -97,65 +97,65 @@ class Store:
     def snapshot(self, now: int = 0) -> Snapshot:
         """The cluster as it is. `now` dates what has been handed in and not submitted yet."""
         self._settle()
-        if self._nodes.facts_are_old:
-            self._facts = self._nodes.facts(self._facts)
-        system, grouping = self._others.group(self, now)
-        self._others.meet_templates(self._resources)
+        if self._nodes.columns_are_stale:
+            self._facts = self._nodes.columns(self._facts)
+        system, grouping = self._others.group_workloads(self, now)
+        self._others.register_template_resources(self._resources)
         self._widen()
         self._state_shared = True
         return Snapshot(
             generation=self._generation,
-            facts=self._facts,
-            state=self._state,
-            pods=self._pods.share(),
+            nodes=self._facts,
+            node_state=self._state,
+            pods=self._pods.snapshot(),
             shapes=self._shapes,
             resources=self._resources,
-            models=self._models,
-            objects=self._others.looked_up,
-            seen=self._history.told,
-            decisions=self._history.total,
-            tied=self._tied,
-            system=system,
+            gpu_models=self._models,
+            listers=self._others.listers,
+            decided_by_shape=self._history.published,
+            decided_pods=self._history.total,
+            pods_with_affinity=self._tied,
+            queue_system=system,
             workloads=grouping.workloads,
             notes=(*grouping.notes, *self._nodes.problems().values()),
             unreadable={**self._unreadable, **self._nodes.problems()},
             reservations=tuple(one for one in self._others.reservations() if one.until > now),
             budgets=self._others.budgets(),
             run_times=self._others.run_times,
-            refusals=self._refused.at(now),
+            refusals=self._refused.active_at(now),
         )
 
-    def learn(self, rows: Ints) -> None:
+    def mark_decided(self, rows: Ints) -> None:
         """A decision has been made on these pod rows: from now on they count as seen."""
         self._generation += 1
         shapes = self._pods.rows.shape[self._pods.mark_decided(rows)]
-        self._history.add(shapes[shapes != UNREADABLE], len(self._shapes))
+        self._history.record(shapes[shapes != UNREADABLE], len(self._shapes))
 
-    def take_runs(self) -> list[Run]:
+    def pop_finished_runs(self) -> list[FinishedRun]:
         """Runs of queued work that have come to a good end, as snapshots saw them since the last time."""
-        return self._others.take_runs()
+        return self._others.pop_finished_runs()
 
     # As the grouping of workloads reads it
 
-    def grouped_pod(self, key: str) -> Pod | None:
+    def pod_for_grouping(self, key: str) -> Pod | None:
         """The pod as it will be once its bind is confirmed: what is assumed to run holds its quota."""
         row = self._pods.row_of.get(key)
         if row is None:
             return self._over.get(key)
         pod, node = self._pods.object(row), self._assumed.get(key)
-        return pod if node is None or pod.is_bound else on_node(pod, node)
+        return pod if node is None or pod.is_bound else with_node_name(pod, node)
 
-    def grouped_pods(self) -> Iterable[str]:
+    def pod_keys_for_grouping(self) -> Iterable[str]:
         return (*self._over, *self._pods.row_of)
 
     @property
-    def grouped_nodes(self) -> Mapping[str, Node]:
+    def nodes_for_grouping(self) -> Mapping[str, Node]:
         return self._nodes.objects
 
     @property
-    def next_lesson(self) -> int:
+    def next_mix_update(self) -> int:
         """How many pods have to be seen before snapshots tell of them."""
-        return self._history.due
+        return self._history.next_publish_at
 
     def _put(self, obj: ClusterObject) -> None:
         if isinstance(obj, Pod):
@@ -181,43 +181,45 @@ class Store:
         self._drop_pod(pod.key)
         self._others.pod_changed(pod.key)
         self._unreadable[pod.key] = str(obj.error)
-        node = self._facts.index.get(obj.node_name, ELSEWHERE) if obj.node_name else PENDING
+        node = self._facts.index.get(obj.node_name, UNKNOWN_NODE) if obj.node_name else PENDING
         traits = PodTraits(UNREADABLE, 0, 0)
         self._book(self._pods.append(pod.key, pod, traits, node, ()), 1)
 
-    def _gone(self, delta: Gone) -> None:
+    def _gone(self, delta: Deleted) -> None:
         if delta.kind == "Pod":
             self._drop_pod(delta.key)
             if self._over.pop(delta.key, None) is not None:
                 self._others.pod_changed(delta.key)
         elif delta.kind == "Node":
-            self._nodes.drop(delta.key)
+            self._nodes.delete(delta.key)
             self._others.node_changed(delta.key)
         else:
-            self._others.drop(delta)
+            self._others.delete(delta)
 
     def _settle(self) -> None:
         """After nodes came, changed or went: bring the arrays up to date, with the pods on them booked again."""
-        many = len(self._nodes.revised) > max(_FEW, len(self._facts.names) // _FEW)
-        if self._nodes.has_changed or many:
-            self._facts, self._state = self._nodes.build()
+        many = len(self._nodes.changed_nodes) > max(_FEW, len(self._facts.names) // _FEW)
+        if self._nodes.needs_rebuild or many:
+            self._facts, self._state = self._nodes.rebuild()
             self._state_shared = False
             self._tied = 0
             self._book_again(self._pods.row_of.items(), [*self._guessed])
-        elif self._nodes.revised:
-            self._revise(sorted(self._nodes.revised))
+        elif self._nodes.changed_nodes:
+            self._revise(sorted(self._nodes.changed_nodes))
 
     def _revise(self, names: Sequence[str]) -> None:
         """These nodes alone: what is on them is taken off, and booked again on what they are now."""
         index, rows = self._facts.index, self._pods.rows
         at = np.isin(rows.node, [index[name] for name in names]) & (rows.alive == 1)
         held = [(rows.objects[row].key, row) for row in np.flatnonzero(at).tolist()]
-        self._tied -= sum(bears_on_others(rows.objects[row]) for _, row in held)
+        self._tied -= sum(has_pod_affinity(rows.objects[row]) for _, row in held)
         state = self._own_state()
-        self._state = state._replace(total=state.total.copy(), device=state.device.copy())
+        self._state = state._replace(
+            allocatable=state.allocatable.copy(), device_info=state.device_info.copy()
+        )
         for name in names:
-            self._nodes.revise(self._state, index[name], name)
-        self._nodes.revised.clear()
+            self._nodes.update_row(self._state, index[name], name)
+        self._nodes.changed_nodes.clear()
         self._book_again(held, [name for name in names if name in self._guessed])
 
     def _book_again(self, pods: Iterable[tuple[str, int]], guessed: Sequence[str]) -> None:
@@ -227,7 +229,7 @@ class Store:
         for key, row in sorted(pods, key=lambda item: not self._pods.grants(item[1])):
             name = self._node_name(key, row)
             if name and key not in guesses:
-                node, grants = self._facts.index.get(name, ELSEWHERE), self._pods.grants(row)
+                node, grants = self._facts.index.get(name, UNKNOWN_NODE), self._pods.grants(row)
                 if node >= 0 and not grants:
                     grants = self._grants_of(self._pods.object(row), self._pods.shape(row), node)
                 self._pods.bind(row, node, grants)
@@ -237,8 +239,8 @@ class Store:
 
     def _is_due(self, node: int) -> bool:
         """Whether the node's books are made anew before anybody reads them; until then nothing is booked there."""
-        revised = self._nodes.revised
-        return self._nodes.has_changed or bool(revised and self._facts.names[node] in revised)
+        revised = self._nodes.changed_nodes
+        return self._nodes.needs_rebuild or bool(revised and self._facts.names[node] in revised)
 
     def _node_name(self, key: str, row: int) -> str:
         """Where the pod is, or is assumed to be; empty for one that waits."""
@@ -257,47 +259,47 @@ class Store:
         missing = len(self._resources) - self._state.free.shape[1]
         if missing:
             wider = ((0, 0), (0, missing))
-            free, total = np.pad(self._state.free, wider), np.pad(self._state.total, wider)
-            self._state = self._state._replace(free=free, total=total)
+            free, total = np.pad(self._state.free, wider), np.pad(self._state.allocatable, wider)
+            self._state = self._state._replace(free=free, allocatable=total)
 
     # Pods
 
     def _put_pod(self, pod: Pod) -> None:
         key = pod.key
-        self._refused.pod_came(key, pod.metadata.uid)
+        self._refused.pod_added(key, pod.metadata.uid)
         if self._over.pop(key, None) is not None:
             self._others.pod_changed(key)
         never_starts = bool(pod.metadata.deletion_timestamp) and not pod.is_bound and key not in self._assumed
-        if pod.is_over or never_starts:
+        if pod.is_terminal or never_starts:
             self._others.pod_changed(key)
             self._drop_pod(key)
             self._over[key] = pod
             return
-        kept = NOTHING_KEPT
+        kept = NO_PREVIOUS_BINDING
         row = self._pods.row_of.get(key)
         if row is not None:
             old = self._pods.object(row)
-            if same_pod(old, pod):
-                if not same_health(old, pod):
+            if is_pod_unchanged(old, pod):
+                if not is_pod_health_unchanged(old, pod):
                     self._pods.replace(row, pod)
                 return
             if self._pods.node(row) != PENDING and not pod.is_bound and old.metadata.uid == pod.metadata.uid:
                 return  # an older state of a pod whose bind is under way
             name = self._node_name(key, row)
             guessed = key in self._guessed.get(name, ())
-            kept = Kept(name, self._pods.shape(row), self._pods.grants(row), guessed)
+            kept = PreviousBinding(name, self._pods.shape(row), self._pods.grants(row), guessed)
             self._drop_pod(key)
         self._add_pod(key, pod, kept)
 
-    def _add_pod(self, key: str, pod: Pod, kept: Kept) -> None:
-        self._others.pod_came(key, pod)
+    def _add_pod(self, key: str, pod: Pod, kept: PreviousBinding) -> None:
+        self._others.pod_added(key, pod)
         traits = self._traits.of(key, pod)
         if not pod.is_bound:
             self._pods.append(key, pod, traits, PENDING, ())
             return
-        node = self._facts.index.get(pod.spec.node_name, ELSEWHERE)
+        node = self._facts.index.get(pod.spec.node_name, UNKNOWN_NODE)
         if kept.node != pod.spec.node_name or not self._same_devices(kept.shape, traits.shape):
-            kept = NOTHING_KEPT
+            kept = NO_PREVIOUS_BINDING
         name = pod.spec.node_name
         if self._is_guess(pod, traits.shape, kept):
             known = node >= 0  # where the node itself is not there yet, nothing is on its books
@@ -323,11 +325,11 @@ class Store:
 
     # Guesses: what is known of a node's devices comes first, whatever came first
 
-    def _is_guess(self, pod: Pod, shape: int, kept: Kept) -> bool:
+    def _is_guess(self, pod: Pod, shape: int, kept: PreviousBinding) -> bool:
         if shape == UNREADABLE or self._shapes[shape].gpu is None or (kept.grants and not kept.guessed):
             return False
         annotations = pod.metadata.annotations
-        return not (annotations.get(ALLOCATED_DEVICES) or annotations.get(WISHED_DEVICES))
+        return not (annotations.get(ALLOCATED_DEVICES) or annotations.get(ASSIGNED_DEVICES))
 
     def _lift_guesses(self, name: str) -> None:
         """Take pods with guessed devices off the books of their node."""
@@ -336,7 +338,7 @@ class Store:
 
     def _guess(self, name: str) -> None:
         """Give those pods devices again, the oldest first, of what is left."""
-        node = self._facts.index.get(name, ELSEWHERE)
+        node = self._facts.index.get(name, UNKNOWN_NODE)
         if node >= 0 and self._is_due(node):
             return
         rows, created = self._pods.row_of, self._pods.rows.created
@@ -355,13 +357,13 @@ class Store:
         """The devices of a bound pod: as the node agent reports them, as we gave them, or as they likely are."""
         if shape == UNREADABLE:
             return ()
-        return grants_of(self._state, node, self._shapes[shape], pod.metadata.annotations, kept)
+        return grants_of_bound_pod(self._state, node, self._shapes[shape], pod.metadata.annotations, kept)
 
     def _drop_pod(self, key: str) -> None:
         row = self._pods.row_of.get(key)
         if row is None:
             return
-        self._others.pod_left(key)
+        self._others.pod_removed(key)
         self._book(row, -1)
         self._guessed.get(self._node_name(key, row), set()).discard(key)
         self._pods.remove(key)
@@ -378,18 +380,18 @@ class Store:
             self._others.pod_changed(delta.pod)
             self._assumed[delta.pod] = delta.node
             if self._pods.shape(row) == UNREADABLE:
-                self._pods.bind(row, index.get(delta.node, ELSEWHERE), delta.devices)
+                self._pods.bind(row, index.get(delta.node, UNKNOWN_NODE), delta.devices)
                 self._book(row, 1)
                 continue
             rows.append(row)
-            nodes.append(index.get(delta.node, ELSEWHERE))
+            nodes.append(index.get(delta.node, UNKNOWN_NODE))
             grants.append(delta.devices)
-            self._tied += int(nodes[-1] >= 0 and bears_on_others(self._pods.object(row)))
+            self._tied += int(nodes[-1] >= 0 and has_pod_affinity(self._pods.object(row)))
         if not rows:
             return
         self._pods.bind_many(rows, nodes, grants)
         shapes = [self._shapes[number] for number in self._pods.shapes_of(rows)]
-        book_many(self._own_state(), nodes, shapes, grants, self._resources)
+        account_pods(self._own_state(), nodes, shapes, grants, self._resources)
 
     def _forget(self, key: str) -> None:
         row = self._pods.row_of.get(key)
@@ -405,11 +407,11 @@ class Store:
         node, shape = self._pods.node(row), self._pods.shape(row)
         if node < 0:
             return
-        self._tied += sign * int(bears_on_others(self._pods.object(row)))
+        self._tied += sign * int(has_pod_affinity(self._pods.object(row)))
         if self._is_due(node):
             return
         state = self._own_state()
         if shape == UNREADABLE:
-            state.node[node, BLOCKED] += sign
+            state.node_info[node, BLOCKED] += sign
         else:
-            book(state, node, self._shapes[shape], self._pods.grants(row), self._resources, sign)
+            account_pod(state, node, self._shapes[shape], self._pods.grants(row), self._resources, sign)

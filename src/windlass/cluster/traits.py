@@ -6,18 +6,18 @@ read once.
 
 from __future__ import annotations
 
-from windlass.cluster.pods import UNREADABLE, PodTraits
-from windlass.cluster.resources import ResourceBook
-from windlass.cluster.shape import ShapeBook
+from windlass.cluster.pod_table import UNREADABLE, PodTraits
+from windlass.cluster.resource_columns import ResourceColumns
+from windlass.cluster.shape import ShapeRegistry
 from windlass.model.errors import InputError
 from windlass.model.pod import Pod
 
-MOST_KNOWN = 4096
+MAX_CACHED_TRAITS = 4096
 """Pods of whose like the traits are kept."""
 
 
-class TraitsBook:
-    def __init__(self, shapes: ShapeBook, resources: ResourceBook, unreadable: dict[str, str]) -> None:
+class PodTraitsCache:
+    def __init__(self, shapes: ShapeRegistry, resources: ResourceColumns, unreadable: dict[str, str]) -> None:
         """`unreadable`: pod → why; what can't be read is written down there."""
         self._shapes, self._resources = shapes, resources
         self._unreadable = unreadable
@@ -30,8 +30,8 @@ class TraitsBook:
         if known is not None:
             return known[1]
         traits = self._read(key, pod)
-        if traits.plain:  # the others may depend on the pod's name
-            if len(self._known) >= MOST_KNOWN:
+        if traits.node_local:  # the others may depend on the pod's name
+            if len(self._known) >= MAX_CACHED_TRAITS:
                 self._known.clear()
             self._known[alike] = (pod, traits)  # with the pod, so that no other gets these identities
         return traits
@@ -40,7 +40,7 @@ class TraitsBook:
         number, plain = UNREADABLE, 0
         known = len(self._shapes)
         try:
-            shape, is_plain = self._shapes.of(pod)
+            shape, is_plain = self._shapes.intern(pod)
             number, plain = shape.number, int(is_plain)
             if len(self._shapes) > known:
                 for name, _ in shape.requests:

@@ -19,11 +19,11 @@ import yaml
 from windlass.model.errors import ClusterUnreachable, InputError
 
 Tree = dict[str, Any]
-SECONDS = 60.0
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+REQUEST_SECONDS = 60.0
+TABLE_MEDIA_TYPE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """The API said no; `status` is its Status."""
 
     def __init__(self, code: int, status: Tree) -> None:
@@ -31,7 +31,7 @@ class Refused(Exception):
         self.code, self.status = code, status
 
 
-class Api:
+class ApiClient:
     def __init__(self, kubeconfig: Path) -> None:
         try:
             content = yaml.safe_load(kubeconfig.read_text())
@@ -58,10 +58,10 @@ class Api:
         data = None if body is None else json.dumps(body).encode()
         asked = urllib.request.Request(self._url + path, data=data, method=method, headers=headers)
         try:
-            with urllib.request.urlopen(asked, timeout=SECONDS, context=self._context) as answer:
+            with urllib.request.urlopen(asked, timeout=REQUEST_SECONDS, context=self._context) as answer:
                 return dict(json.loads(answer.read()))
         except urllib.error.HTTPError as error:
-            raise Refused(error.code, _status(error.read())) from None
+            raise ApiError(error.code, _status(error.read())) from None
         except OSError as error:
             raise ClusterUnreachable(f"{self._url}: {error}") from None
 
@@ -74,7 +74,7 @@ class Api:
     def find(self, path: str) -> Tree | None:
         try:
             return self.get(path)
-        except Refused as refused:
+        except ApiError as refused:
             if refused.code == 404:
                 return None
             raise

@@ -15,51 +15,54 @@ from pathlib import Path
 
 import click
 
-from windlass.demo.api import Api, Refused
-from windlass.demo.scene import PODS
-from windlass.demo.story import NODES
+from windlass.demo.api import ApiClient, ApiError
+from windlass.demo.fixtures import PODS_PATH
+from windlass.demo.steps import REQUIRED_NODES
 from windlass.model.errors import ClusterUnreachable, InputError, WindlassError
 
-USUAL = Path("~/.windlass/kubeconfig")
+DEFAULT_KUBECONFIG = Path("~/.windlass/kubeconfig")
 START_SECONDS = 60.0
 
 
 @contextlib.contextmanager
-def cluster(chosen: Path | None) -> Iterator[Path]:
+def demo_cluster(chosen: Path | None) -> Iterator[Path]:
     """Its kubeconfig."""
     if chosen is not None:
-        problem = unfit(chosen)
+        problem = why_unsuitable(chosen)
         if problem:
             raise InputError(problem, file=str(chosen), remedy="run `windlass demo` without --kubeconfig")
         yield chosen
         return
-    usual = USUAL.expanduser()
-    if usual.is_file() and not unfit(usual):
+    usual = DEFAULT_KUBECONFIG.expanduser()
+    if usual.is_file() and not why_unsuitable(usual):
         click.echo(f"On the cluster of {usual}, which is running.")
         yield usual
         return
-    with tempfile.TemporaryDirectory(prefix="windlass-demo-") as folder, started(Path(folder)) as kubeconfig:
+    with (
+        tempfile.TemporaryDirectory(prefix="windlass-demo-") as folder,
+        started_cluster(Path(folder)) as kubeconfig,
+    ):
         yield kubeconfig
 
 
-def unfit(kubeconfig: Path) -> str:
+def why_unsuitable(kubeconfig: Path) -> str:
     """Why the story can't be played there; empty if it can."""
     try:
-        api = Api(kubeconfig)
+        api = ApiClient(kubeconfig)
         api.get("/windlass/sandbox")
         found = {each["metadata"]["name"] for each in api.items("/api/v1/nodes")}
-        busy = api.items(PODS)
-    except Refused:
+        busy = api.items(PODS_PATH)
+    except ApiError:
         return "is not a simulated cluster of `windlass up`"
     except (WindlassError, OSError) as error:
         return f"can't be reached: {error}"
-    if not found.issuperset(NODES):
+    if not found.issuperset(REQUIRED_NODES):
         return "has other nodes than the default fleet, which the story is about"
     return "has pods in the namespace default, and the story needs all GPUs" if busy else ""
 
 
 @contextlib.contextmanager
-def started(folder: Path) -> Iterator[Path]:
+def started_cluster(folder: Path) -> Iterator[Path]:
     kubeconfig = folder / "kubeconfig"
     program = [sys.executable, "-c", "from windlass.cli.main import main; main()", "up"]
     with (folder / "log").open("wb") as log:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import yaml
 
-from windlass.demo.api import TABLE, Api, Refused
+from windlass.demo.api import TABLE_MEDIA_TYPE, ApiClient, ApiError
 from windlass.model.errors import InputError
 
 Tree = dict[str, Any]
@@ -32,7 +32,7 @@ RESOURCES = {
     "deployments": "/apis/apps/v1/{ns}deployments",
 }
 WITH_VALUE = ("-f", "-l", "-o", "--patch-file")
-PATCHES = {
+PATCH_MEDIA_TYPES = {
     "merge": "application/merge-patch+json",
     "json": "application/json-patch+json",
     "strategic": "application/strategic-merge-patch+json",
@@ -46,9 +46,9 @@ class Kubectl(Protocol):
         """`(exit code, what it printed)`."""
 
 
-def find_kubectl(api: Api, kubeconfig: Path) -> Kubectl:
+def find_kubectl(api: ApiClient, kubeconfig: Path) -> Kubectl:
     program = shutil.which("kubectl")
-    return RealKubectl(program, kubeconfig) if program else StandIn(api)
+    return RealKubectl(program, kubeconfig) if program else BuiltInKubectl(api)
 
 
 class RealKubectl:
@@ -69,12 +69,12 @@ class RealKubectl:
         return done.returncode, done.stdout
 
 
-class StandIn:
+class BuiltInKubectl:
     """A machine without kubectl: the same requests, by ourselves."""
 
     name = "the API's own answers (there is no kubectl on the PATH)"
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: ApiClient) -> None:
         self._api = api
 
     def run(self, arguments: list[str], stdin: str = "") -> tuple[int, str]:
@@ -86,7 +86,7 @@ class StandIn:
         ]
         try:
             return self._verb(words, options, stdin)
-        except Refused as refused:
+        except ApiError as refused:
             return 1, f"Error from server ({refused.status.get('reason') or refused.code}): {refused}\n"
 
     def _verb(self, words: list[str], options: dict[str, str], stdin: str) -> tuple[int, str]:
@@ -113,12 +113,12 @@ class StandIn:
         if self._api.find(f"{collection}/{name}") is None:
             self._api.request("POST", collection, obj)
             return f"{label} created\n"
-        self._api.request("PATCH", f"{collection}/{name}", obj, kind=PATCHES["merge"])
+        self._api.request("PATCH", f"{collection}/{name}", obj, kind=PATCH_MEDIA_TYPES["merge"])
         return f"{label} configured\n"
 
     def _get(self, kind: str, names: list[str], selector: str, wide: bool) -> str:
         path = _path(kind) + (f"/{names[0]}" if names else "")
-        table = self._api.request("GET", path + _query(selector), accept=TABLE)
+        table = self._api.request("GET", path + _query(selector), accept=TABLE_MEDIA_TYPE)
         columns = [at for at, one in enumerate(table["columnDefinitions"]) if wide or not one.get("priority")]
         head = [str(table["columnDefinitions"][at]["name"]).upper() for at in columns]
         rows = [[str(row["cells"][at]) for at in columns] for row in table.get("rows") or ()]
@@ -141,12 +141,12 @@ class StandIn:
 
     def _cordon(self, node: str, verb: str) -> str:
         change = {"spec": {"unschedulable": True if verb == "cordon" else None}}
-        self._api.request("PATCH", f"{_path('nodes')}/{node}", change, kind=PATCHES["merge"])
+        self._api.request("PATCH", f"{_path('nodes')}/{node}", change, kind=PATCH_MEDIA_TYPES["merge"])
         return f"node/{node} {verb}ed\n"
 
     def _patch(self, kind: str, name: str, stdin: str) -> str:
         change = yaml.safe_load(stdin)
-        self._api.request("PATCH", f"{_path(kind)}/{name}", change, kind=PATCHES["strategic"])
+        self._api.request("PATCH", f"{_path(kind)}/{name}", change, kind=PATCH_MEDIA_TYPES["strategic"])
         return f"{kind}/{name} patched\n"
 
 

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import time
 
-from windlass.demo.scene import FLAVOR, PODS, QUEUES, is_suspended, job, queue, queued_at, running, told
-from windlass.demo.stage import Stage
+from windlass.demo.fixtures import (
+    FLAVOR_MANIFEST,
+    KUEUE_PATH,
+    PODS_PATH,
+    is_suspended,
+    job_manifest,
+    job_wait_message,
+    queue_manifest,
+    queued_at,
+    running_pods,
+)
+from windlass.demo.presenter import Presenter
 
 COMMANDS_MEANWHILE = 30
 """As many commands' time as the jobs that come meanwhile are given."""
 
-CLASSES = """\
+PRIORITY_CLASS_MANIFEST = """\
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass
 metadata: {name: urgent, labels: {story: demo}}
@@ -18,126 +28,145 @@ value: 1000
 """
 
 
-def borrowed(stage: Stage) -> None:
+def borrow_and_reclaim(presenter: Presenter) -> None:
     """A quota is borrowed and reclaimed."""
-    stage.say(
+    presenter.print_text(
         "Two teams with 16 GPUs each share what they don't use. Team A submits four jobs of 8: twice its quota."
     )
     rules = "reclaimWithinCohort: Any"
-    stage.kubectl(
+    presenter.kubectl(
         "apply",
         "-f",
         "-",
-        stdin=FLAVOR
+        stdin=FLAVOR_MANIFEST
         + "---\n"
-        + queue("team-a", 16, "lab", rules)
+        + queue_manifest("team-a", 16, "lab", rules)
         + "---\n"
-        + queue("team-b", 16, "lab", rules),
+        + queue_manifest("team-b", 16, "lab", rules),
     )
-    stage.kubectl(
+    presenter.kubectl(
         "apply",
         "-f",
         "-",
-        stdin="---\n".join(job(f"a{n}", 1, 8, queue="team-a") for n in range(1, 5)),
-        more="and a2, a3, a4",
+        stdin="---\n".join(job_manifest(f"a{n}", 1, 8, queue="team-a") for n in range(1, 5)),
+        elided="and a2, a3, a4",
     )
-    stage.until(lambda: len(running(stage.api, "a")) == 4, "team A's four jobs run")
-    stage.until(lambda: _borrowed(stage) == 16, "the queue says what it has borrowed")
-    stage.kubectl("get", "jobs")
-    stage.check(_borrowed(stage) == 16, "all four run: 16 GPUs are borrowed from team B")
-    stage.say("Now team B wants its own back:")
-    stage.kubectl("apply", "-f", "-", stdin=job("b1", 2, 8, queue="team-b"))
-    stage.until(lambda: len(running(stage.api, "b1")) == 2, "team B's job runs")
-    stage.kubectl("get", "jobs")
-    stage.check(
-        len(running(stage.api, "a")) == 2, "two of team A's jobs went back into the queue, whole; two go on"
+    presenter.wait_for(lambda: len(running_pods(presenter.api, "a")) == 4, "team A's four jobs run")
+    presenter.wait_for(lambda: _borrowed(presenter) == 16, "the queue says what it has borrowed")
+    presenter.kubectl("get", "jobs")
+    presenter.check(_borrowed(presenter) == 16, "all four run: 16 GPUs are borrowed from team B")
+    presenter.print_text("Now team B wants its own back:")
+    presenter.kubectl("apply", "-f", "-", stdin=job_manifest("b1", 2, 8, queue="team-b"))
+    presenter.wait_for(lambda: len(running_pods(presenter.api, "b1")) == 2, "team B's job runs")
+    presenter.kubectl("get", "jobs")
+    presenter.check(
+        len(running_pods(presenter.api, "a")) == 2,
+        "two of team A's jobs went back into the queue, whole; two go on",
     )
-    back = [name for name in ("a1", "a2", "a3", "a4") if is_suspended(stage.api, name)]
-    stage.check(len(back) == 2, f"{' and '.join(back)} wait, suspended, for their next turn")
+    back = [name for name in ("a1", "a2", "a3", "a4") if is_suspended(presenter.api, name)]
+    presenter.check(len(back) == 2, f"{' and '.join(back)} wait, suspended, for their next turn")
 
 
-def backfill(stage: Stage) -> None:
+def backfill(presenter: Presenter) -> None:
     """A small job is backfilled, and the large one still starts on time."""
     began = time.monotonic()
-    stage.kubectl("apply", "-f", "-", stdin=FLAVOR + "---\n" + queue("team", 64))
+    presenter.kubectl("apply", "-f", "-", stdin=FLAVOR_MANIFEST + "---\n" + queue_manifest("team", 64))
     # What follows has to happen while the first job runs: on a machine that is slow just now, that runs longer.
     busy = max(40, round(COMMANDS_MEANWHILE * (time.monotonic() - began)))
-    stage.say(
+    presenter.print_text(
         f"Three nodes are busy for {busy} s, and a job that needs all four waits for them. Its start is planned. "
         "What ends before may use the fourth node meanwhile; what doesn't has to wait."
     )
-    stage.kubectl(
-        "apply", "-f", "-", stdin=job("first", 3, 8, queue="team", runs=f"{busy}s", limit=f"{busy + 5}s")
-    )
-    stage.until(lambda: len(running(stage.api, "first")) == 3, "the first job runs")
-    stage.start_clock()
-    stage.kubectl("apply", "-f", "-", stdin=job("large", 4, 8, queue="team", runs="15s", limit="20s"))
-    stage.until(lambda: told(stage.api, "large"), "the large job is told when it starts")
-    stage.tick(f"large waits: {told(stage.api, 'large')}")
-    # Who comes first is known to the second, in Kubernetes' timestamps.
-    stage.until(lambda: time.time() >= queued_at(stage.api, "large") + 1, "others come later", told=False)
-    both = (
-        job("long", 1, 2, queue="team", runs="1h", limit="1h")
-        + "---\n"
-        + job("short", 1, 2, queue="team", runs="5s", limit="10s")
-    )
-    stage.kubectl("apply", "-f", "-", stdin=both)
-    stage.until(
-        lambda: together(stage, "large", "long") == (0, 0) and _has_started(stage, "short"),
-        "the short job is backfilled, the long one not",
-    )
-    stage.tick("short runs ahead of it, long would be in the way and waits")
-    stage.until(
-        lambda: together(stage, "large", "long") == (4, 0), "the large job starts, before the long one"
-    )
-    stage.tick("large runs, as soon as the first job had ended")
-
-
-def preempted(stage: Stage) -> None:
-    """A training job is preempted and resumes, with a clock running."""
-    stage.say(
-        "A training job has all 32 GPUs. Something urgent comes, runs for ten seconds, and training goes on."
-    )
-    stage.kubectl(
+    presenter.kubectl(
         "apply",
         "-f",
         "-",
-        stdin=FLAVOR
-        + "---\n"
-        + queue("team", 32, preemption="withinClusterQueue: LowerPriority")
-        + "---\n"
-        + CLASSES,
+        stdin=job_manifest("first", 3, 8, queue="team", duration=f"{busy}s", limit=f"{busy + 5}s"),
     )
-    stage.kubectl("apply", "-f", "-", stdin=job("training", 4, 8, queue="team"))
-    stage.until(lambda: len(running(stage.api, "training")) == 4, "training runs")
-    stage.start_clock()
-    stage.tick("training runs on 32 GPUs")
-    stage.kubectl("apply", "-f", "-", stdin=job("urgent", 1, 8, queue="team", runs="10s", priority="urgent"))
-    stage.until(lambda: is_suspended(stage.api, "training"), "training is stopped")
-    stage.tick("training is stopped, whole, and back in its queue")
-    stage.until(
-        lambda: together(stage, "urgent", "training") == (1, 0), "the urgent job runs, and training doesn't"
+    presenter.wait_for(lambda: len(running_pods(presenter.api, "first")) == 3, "the first job runs")
+    presenter.start_clock()
+    presenter.kubectl(
+        "apply", "-f", "-", stdin=job_manifest("large", 4, 8, queue="team", duration="15s", limit="20s")
     )
-    stage.tick("the urgent job runs, and nothing of training is left holding GPUs")
-    stage.until(lambda: len(running(stage.api, "training")) == 4, "training runs again")
-    stage.tick("training runs again on 32 GPUs")
-    stage.kubectl("get", "jobs")
-    stage.check(not is_suspended(stage.api, "training"), "the urgent job is done, and training has resumed")
+    presenter.wait_for(
+        lambda: job_wait_message(presenter.api, "large"), "the large job is told when it starts"
+    )
+    presenter.print_elapsed(f"large waits: {job_wait_message(presenter.api, 'large')}")
+    # Who comes first is known to the second, in Kubernetes' timestamps.
+    presenter.wait_for(
+        lambda: time.time() >= queued_at(presenter.api, "large") + 1, "others come later", announce=False
+    )
+    both = (
+        job_manifest("long", 1, 2, queue="team", duration="1h", limit="1h")
+        + "---\n"
+        + job_manifest("short", 1, 2, queue="team", duration="5s", limit="10s")
+    )
+    presenter.kubectl("apply", "-f", "-", stdin=both)
+    presenter.wait_for(
+        lambda: count_running(presenter, "large", "long") == (0, 0) and _has_started(presenter, "short"),
+        "the short job is backfilled, the long one not",
+    )
+    presenter.print_elapsed("short runs ahead of it, long would be in the way and waits")
+    presenter.wait_for(
+        lambda: count_running(presenter, "large", "long") == (4, 0),
+        "the large job starts, before the long one",
+    )
+    presenter.print_elapsed("large runs, as soon as the first job had ended")
 
 
-def together(stage: Stage, *prefixes: str) -> tuple[int, ...]:
+def preempt_and_resume(presenter: Presenter) -> None:
+    """A training job is preempted and resumes, with a clock running."""
+    presenter.print_text(
+        "A training job has all 32 GPUs. Something urgent comes, runs for ten seconds, and training goes on."
+    )
+    presenter.kubectl(
+        "apply",
+        "-f",
+        "-",
+        stdin=FLAVOR_MANIFEST
+        + "---\n"
+        + queue_manifest("team", 32, preemption="withinClusterQueue: LowerPriority")
+        + "---\n"
+        + PRIORITY_CLASS_MANIFEST,
+    )
+    presenter.kubectl("apply", "-f", "-", stdin=job_manifest("training", 4, 8, queue="team"))
+    presenter.wait_for(lambda: len(running_pods(presenter.api, "training")) == 4, "training runs")
+    presenter.start_clock()
+    presenter.print_elapsed("training runs on 32 GPUs")
+    presenter.kubectl(
+        "apply",
+        "-f",
+        "-",
+        stdin=job_manifest("urgent", 1, 8, queue="team", duration="10s", priority="urgent"),
+    )
+    presenter.wait_for(lambda: is_suspended(presenter.api, "training"), "training is stopped")
+    presenter.print_elapsed("training is stopped, whole, and back in its queue")
+    presenter.wait_for(
+        lambda: count_running(presenter, "urgent", "training") == (1, 0),
+        "the urgent job runs, and training doesn't",
+    )
+    presenter.print_elapsed("the urgent job runs, and nothing of training is left holding GPUs")
+    presenter.wait_for(lambda: len(running_pods(presenter.api, "training")) == 4, "training runs again")
+    presenter.print_elapsed("training runs again on 32 GPUs")
+    presenter.kubectl("get", "jobs")
+    presenter.check(
+        not is_suspended(presenter.api, "training"), "the urgent job is done, and training has resumed"
+    )
+
+
+def count_running(presenter: Presenter, *prefixes: str) -> tuple[int, ...]:
     """How many pods of each run, seen at one moment."""
-    names = list(running(stage.api))
+    names = list(running_pods(presenter.api))
     return tuple(sum(name.startswith(prefix) for name in names) for prefix in prefixes)
 
 
-def _has_started(stage: Stage, prefix: str) -> bool:
+def _has_started(stage: Presenter, prefix: str) -> bool:
     """Whether a pod of it runs, or has run to its end."""
-    named = [one for one in stage.api.items(PODS) if one["metadata"]["name"].startswith(prefix)]
+    named = [one for one in stage.api.items(PODS_PATH) if one["metadata"]["name"].startswith(prefix)]
     return any(one["status"].get("phase") in ("Running", "Succeeded") for one in named)
 
 
-def _borrowed(stage: Stage) -> int:
-    status = stage.api.get(f"{QUEUES}/clusterqueues/team-a").get("status") or {}
+def _borrowed(stage: Presenter) -> int:
+    status = stage.api.get(f"{KUEUE_PATH}/clusterqueues/team-a").get("status") or {}
     usage = [one for flavor in status.get("flavorsUsage") or () for one in flavor.get("resources") or ()]
     return sum(int(one.get("borrowed") or 0) for one in usage)

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from windlass.diagnose import tree
-from windlass.dump.configuration import Configuration, published_in
-from windlass.dump.files import files_of
-from windlass.dump.raw import Header, RawObject, read_raw
+from windlass.diagnose import unstructured
+from windlass.dump.configuration import Configuration, published_configurations
+from windlass.dump.files import list_files
+from windlass.dump.raw_objects import ObjectHeader, RawObject, read_raw
+from windlass.model.codec import Unreadable, decode_object, describe_unreadable, to_unstructured
 from windlass.model.configuration import Settings
 from windlass.model.errors import InputError
 from windlass.model.fleet import expand_fleet
 from windlass.model.fleet_spec import Fleet
 from windlass.model.node import Node
-from windlass.model.objects import Unreadable, decode_object, to_tree, unreadable
 from windlass.model.pod import Pod
 
 if TYPE_CHECKING:
-    from windlass.dump.collect import Collected
+    from windlass.dump.collect import CollectedCluster
 
 CLUSTER_KINDS = frozenset(
     {
@@ -49,10 +49,10 @@ CLUSTER_KINDS = frozenset(
 )
 
 
-class Item:
+class ClusterObject:
     """One object: as it was written, and as the model reads it."""
 
-    __slots__ = ("_data", "_raw", "error", "kind", "name", "namespace", "uid", "value")
+    __slots__ = ("_data", "_raw", "decoded", "error", "kind", "name", "namespace", "uid")
 
     def __init__(self, raw: RawObject) -> None:
         header = raw.header
@@ -60,7 +60,7 @@ class Item:
         self._data: dict[str, Any] | None = None
         self.kind, self.name, self.uid = header.kind, header.metadata.name, header.metadata.uid
         self.namespace = "" if header.kind in CLUSTER_KINDS else header.metadata.namespace or "default"
-        self.value: object = None
+        self.decoded: object = None
         self.error: InputError | None = None
         """Why the model can't read it, where it can't."""
 
@@ -103,10 +103,10 @@ class Item:
         raw = self._raw
         try:
             body = raw.body
-            self.value = decode_object(body if isinstance(body, dict) else raw.text)
+            self.decoded = decode_object(body if isinstance(body, dict) else raw.json)
         except InputError as error:
             self.error = error.with_context(file=raw.file)
-            self.value = unreadable(self.data, self.error)
+            self.decoded = describe_unreadable(self.data, self.error)
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -135,15 +135,15 @@ class Evidence:
     """The objects, events and logs of one cluster."""
 
     def __init__(self) -> None:
-        self.items: dict[tuple[str, str, str], Item] = {}
-        self.lists: set[str] = set()
+        self.items: dict[tuple[str, str, str], ClusterObject] = {}
+        self.complete_kinds: set[str] = set()
         """Kinds that are known to be complete: the dump has a List of them."""
-        self.problems: list[InputError] = []
+        self.read_errors: list[InputError] = []
         self.hidden: list[str] = []
         """What may not be seen, in words."""
-        self.unanswered: list[tuple[str, str]] = []
+        self.failed_queries: list[tuple[str, str]] = []
         """What was asked of the cluster and not answered, and the command that asks it again."""
-        self._by_uid: dict[str, Item] = {}
+        self._by_uid: dict[str, ClusterObject] = {}
         self._pod_logs: dict[tuple[str, str], dict[str, LogLines]] = {}
         self._host_logs: dict[str, dict[str, LogLines]] = {}
         self._events: list[Event] = []
@@ -152,23 +152,23 @@ class Evidence:
         if raw.header.kind == "Event":
             self._events.append(read_event(raw.data))
             return
-        item = Item(raw)
+        item = ClusterObject(raw)
         if not item.name:
             return
         item.decode()
-        if isinstance(item.value, Fleet):
-            self._add_fleet(item.value)
+        if isinstance(item.decoded, Fleet):
+            self._add_fleet(item.decoded)
             return
         self.items[item.kind, item.namespace, item.name] = item
         if item.uid:
             self._by_uid[item.uid] = item
         if item.error is not None:
-            self.problems.append(item.error)
+            self.read_errors.append(item.error)
 
     def _add_fleet(self, fleet: Fleet) -> None:
         for node in expand_fleet(fleet):
-            header = Header(api_version="v1", kind="Node", metadata=node.metadata)
-            self.add(RawObject(header, "", to_tree(node)))
+            header = ObjectHeader(api_version="v1", kind="Node", metadata=node.metadata)
+            self.add(RawObject(header, "", to_unstructured(node)))
 
     def add_pod_log(self, namespace: str, pod: str, container: str, lines: list[str]) -> None:
         log = LogLines(f"pod {namespace}/{pod} ({container})", lines)
@@ -179,37 +179,39 @@ class Evidence:
 
     # Looking things up
 
-    def get(self, kind: str, namespace: str, name: str) -> Item | None:
+    def get(self, kind: str, namespace: str, name: str) -> ClusterObject | None:
         return self.items.get((kind, "" if kind in CLUSTER_KINDS else namespace or "default", name))
 
-    def of_kind(self, kind: str) -> list[Item]:
+    def of_kind(self, kind: str) -> list[ClusterObject]:
         return self._kinds.get(kind, [])
 
     @cached_property
-    def _kinds(self) -> dict[str, list[Item]]:
-        kinds: dict[str, list[Item]] = {}
+    def _kinds(self) -> dict[str, list[ClusterObject]]:
+        kinds: dict[str, list[ClusterObject]] = {}
         for item in self.items.values():
             kinds.setdefault(item.kind, []).append(item)
         return kinds
 
-    def knows(self, kind: str) -> bool:
+    def has_kind(self, kind: str) -> bool:
         """Whether the dump tells of this kind at all."""
-        return kind in self.lists or bool(self.of_kind(kind))
+        return kind in self.complete_kinds or bool(self.of_kind(kind))
 
     @cached_property
     def nodes(self) -> dict[str, Node]:
-        return {item.name: item.value for item in self.of_kind("Node") if isinstance(item.value, Node)}
+        return {item.name: item.decoded for item in self.of_kind("Node") if isinstance(item.decoded, Node)}
 
     @cached_property
-    def pods(self) -> dict[tuple[str, str], Item]:
+    def pods(self) -> dict[tuple[str, str], ClusterObject]:
         return {(item.namespace, item.name): item for item in self.of_kind("Pod")}
 
     @cached_property
-    def published(self) -> list[Configuration]:
+    def published_configurations(self) -> list[Configuration]:
         """What the cluster's schedulers have published of their configuration."""
-        return published_in(item.data for kind in ("ConfigMap", "Lease") for item in self.of_kind(kind))
+        return published_configurations(
+            item.data for kind in ("ConfigMap", "Lease") for item in self.of_kind(kind)
+        )
 
-    def seen_by(self, settings: Settings) -> Evidence:
+    def visible_to(self, settings: Settings) -> Evidence:
         """The same, without the nodes that a scheduler with these settings doesn't look at."""
         if not settings.node_selector:
             return self
@@ -217,7 +219,7 @@ class Evidence:
         seen.items = {
             key: item
             for key, item in self.items.items()
-            if item.kind != "Node" or settings.sees_node(item.labels)
+            if item.kind != "Node" or settings.selects_node(item.labels)
         }
         for name in [
             name for name in vars(seen) if isinstance(getattr(Evidence, name, None), cached_property)
@@ -228,9 +230,9 @@ class Evidence:
     @cached_property
     def objects(self) -> tuple[object, ...]:
         """Everything that the engine reads."""
-        return tuple(item.value for item in self.items.values() if item.value is not None)
+        return tuple(item.decoded for item in self.items.values() if item.decoded is not None)
 
-    def owner(self, item: Item) -> Item | None:
+    def owner(self, item: ClusterObject) -> ClusterObject | None:
         """The object that controls this one, if it is there."""
         for kind, name, uid in item.owners:
             found = self._by_uid.get(uid) if uid else None
@@ -239,14 +241,14 @@ class Evidence:
                 return found
         return None
 
-    def children(self, item: Item) -> list[Item]:
+    def children(self, item: ClusterObject) -> list[ClusterObject]:
         by_uid = self._children.get(item.uid, []) if item.uid else []
         return [*by_uid, *self._children.get((item.kind, item.namespace, item.name), [])]
 
     @cached_property
-    def _children(self) -> dict[object, list[Item]]:
+    def _children(self) -> dict[object, list[ClusterObject]]:
         """By the owner's uid where that object is here, else by what the reference calls it."""
-        found: dict[object, list[Item]] = {}
+        found: dict[object, list[ClusterObject]] = {}
         for item in self.items.values():
             owners = item.owners
             if owners:
@@ -256,7 +258,7 @@ class Evidence:
                 found.setdefault(known[0] if known else (kind, where, name), []).append(item)
         return found
 
-    def events_of(self, item: Item) -> list[Event]:
+    def events_of(self, item: ClusterObject) -> list[Event]:
         return self._events_by.get((item.kind, item.name), {}).get(item.namespace, [])
 
     @property
@@ -271,20 +273,20 @@ class Evidence:
             found.setdefault((event.kind, event.name), {}).setdefault(namespace, []).append(event)
         return found
 
-    def logs_of(self, pod: Item) -> list[LogLines]:
+    def logs_of(self, pod: ClusterObject) -> list[LogLines]:
         return list(self._pod_logs.get((pod.namespace, pod.name), {}).values())
 
     def host_logs(self, node: str) -> list[LogLines]:
         return list(self._host_logs.get(node, {}).values())
 
-    def pods_on(self, node: str) -> Iterator[Item]:
+    def pods_on(self, node: str) -> Iterator[ClusterObject]:
         return iter(self._by_node.get(node, ()))
 
     @cached_property
-    def _by_node(self) -> dict[str, list[Item]]:
-        found: dict[str, list[Item]] = {}
+    def _by_node(self) -> dict[str, list[ClusterObject]]:
+        found: dict[str, list[ClusterObject]] = {}
         for item in self.of_kind("Pod"):
-            value = item.value
+            value = item.decoded
             node = value.spec.node_name if isinstance(value, Pod) else ""
             if isinstance(value, Unreadable):
                 node = value.node_name
@@ -295,28 +297,32 @@ class Evidence:
 
 def read_event(data: dict[str, Any]) -> Event:
     """Core and events.k8s.io Events alike."""
-    about = tree.table(data, "involvedObject") or tree.table(data, "regarding")
-    source = tree.text(data, "source", "component") or tree.text(data, "reportingComponent")
+    about = unstructured.nested_map(data, "involvedObject") or unstructured.nested_map(data, "regarding")
+    source = unstructured.nested_string(data, "source", "component") or unstructured.nested_string(
+        data, "reportingComponent"
+    )
     return Event(
-        reason=tree.text(data, "reason"),
-        message=tree.text(data, "message") or tree.text(data, "note"),
-        kind=tree.text(about, "kind"),
-        namespace=tree.text(about, "namespace"),
-        name=tree.text(about, "name"),
-        source=source or tree.text(data, "reportingController"),
-        count=max(1, tree.number(data, "count"), tree.number(data, "series", "count")),
-        last=tree.text(data, "lastTimestamp")
-        or tree.text(data, "eventTime")
-        or tree.text(data, "firstTimestamp"),
-        warning=tree.text(data, "type") == "Warning",
+        reason=unstructured.nested_string(data, "reason"),
+        message=unstructured.nested_string(data, "message") or unstructured.nested_string(data, "note"),
+        kind=unstructured.nested_string(about, "kind"),
+        namespace=unstructured.nested_string(about, "namespace"),
+        name=unstructured.nested_string(about, "name"),
+        source=source or unstructured.nested_string(data, "reportingController"),
+        count=max(
+            1, unstructured.nested_int(data, "count"), unstructured.nested_int(data, "series", "count")
+        ),
+        last=unstructured.nested_string(data, "lastTimestamp")
+        or unstructured.nested_string(data, "eventTime")
+        or unstructured.nested_string(data, "firstTimestamp"),
+        warning=unstructured.nested_string(data, "type") == "Warning",
     )
 
 
-def evidence_of(collected: Collected) -> Evidence:
+def evidence_from_collected(collected: CollectedCluster) -> Evidence:
     """The same, out of a live cluster."""
     evidence = Evidence()
-    evidence.lists |= collected.lists
-    evidence.hidden += collected.hidden
+    evidence.complete_kinds |= collected.listed_kinds
+    evidence.hidden += collected.not_readable
     for raw in collected.objects:
         evidence.add(raw)
     for log in collected.logs:
@@ -329,15 +335,15 @@ def evidence_of(collected: Collected) -> Evidence:
 def load_evidence(dump: Path, *, keep_going: bool = False) -> Evidence:
     """A dump: a file, or a folder with `logs/` and `hosts/`. An unreadable file is an error, unless `keep_going`."""
     evidence = Evidence()
-    for path in files_of(dump):
+    for path in list_files(dump):
         try:
             file = read_raw(path)
         except InputError as error:
             if not keep_going:
                 raise
-            evidence.problems.append(error)
+            evidence.read_errors.append(error)
             continue
-        evidence.lists |= file.lists
+        evidence.complete_kinds |= file.listed_kinds
         for raw in file.objects:
             evidence.add(raw)
     if dump.is_dir():

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from windlass.diagnose.vocabulary import CAUSES
+from windlass.diagnose.causes import CAUSES
 from windlass.dump.configuration import UsedConfiguration
 
 
-class Target(msgspec.Struct, frozen=True, rename="camel"):
+class PatchTarget(msgspec.Struct, frozen=True, rename="camel"):
     """The object that a patch is for."""
 
     api_version: str
@@ -25,7 +25,7 @@ class Target(msgspec.Struct, frozen=True, rename="camel"):
 class Patch(msgspec.Struct, frozen=True):
     """A change that can be applied as it is."""
 
-    target: Target
+    target: PatchTarget
     type: str
     """json, merge or strategic."""
     patch: Any
@@ -35,7 +35,7 @@ class Patch(msgspec.Struct, frozen=True):
     """The change in words."""
 
 
-class Missing(msgspec.Struct, frozen=True):
+class MissingEvidence(msgspec.Struct, frozen=True):
     """Evidence that would decide, and the command that gets it."""
 
     what: str
@@ -51,24 +51,24 @@ class Finding(msgspec.Struct, frozen=True):
     evidence: tuple[str, ...] = ()
     contributing: tuple[str, ...] = ()
     remedy: str = ""
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[MissingEvidence, ...] = ()
 
     @property
-    def said(self) -> str:
+    def message(self) -> str:
         """The cause in words."""
         return self.headline or CAUSES[self.code].meaning
 
     @property
-    def to_do(self) -> str:
+    def effective_remedy(self) -> str:
         return self.remedy or CAUSES[self.code].remedy
 
     @property
     def sentence(self) -> str:
-        do = f" — {self.to_do}" if self.to_do else ""
-        return f"{self.said[:1].upper()}{self.said[1:]}{do}."
+        do = f" — {self.effective_remedy}" if self.effective_remedy else ""
+        return f"{self.message[:1].upper()}{self.message[1:]}{do}."
 
 
-class NodeAccount(msgspec.Struct, frozen=True):
+class NodeSummary(msgspec.Struct, frozen=True):
     """One node, as the question sees it."""
 
     name: str
@@ -84,7 +84,7 @@ class NodeAccount(msgspec.Struct, frozen=True):
     """Whether it could ever have been the place: a node without GPUs is none for a pod that asks for them."""
 
 
-class Holder(msgspec.Struct, frozen=True):
+class GpuHolder(msgspec.Struct, frozen=True):
     """Somebody who has GPUs that would do."""
 
     namespace: str
@@ -111,7 +111,7 @@ class Outlook(msgspec.Struct, frozen=True):
     """What the estimate rests on, or why there is none."""
 
 
-class Link(msgspec.Struct, frozen=True):
+class CauseLink(msgspec.Struct, frozen=True):
     """One cause of a chain, and the next one stands behind it."""
 
     code: str
@@ -129,13 +129,13 @@ class Diagnosis(msgspec.Struct, frozen=True):
     headline: str
     is_wait: bool = False
     evidence: tuple[str, ...] = ()
-    nodes: tuple[NodeAccount, ...] = ()
-    holders: tuple[Holder, ...] = ()
+    nodes: tuple[NodeSummary, ...] = ()
+    holders: tuple[GpuHolder, ...] = ()
     outlook: Outlook | None = None
     """Where it waits for others, and nothing is wrong."""
     patches: tuple[Patch, ...] = ()
-    missing_evidence: tuple[Missing, ...] = ()
-    chain: tuple[Link, ...] = ()
+    missing_evidence: tuple[MissingEvidence, ...] = ()
+    chain: tuple[CauseLink, ...] = ()
     """From what the scheduler says to what stands behind it. Where the engine holds the subject, the first link is that
     hold: its code is the one of `windlass plan`, of the pod's condition, of the event and of the metric."""
     confidence: str = "high"

@@ -12,27 +12,27 @@ import msgspec
 import numpy as np
 
 from windlass import jit
-from windlass.engine import EngineConfig, Memo
+from windlass.engine import EngineCache, EngineConfig
 from windlass.model.configuration import Settings
 from windlass.model.errors import InputError
 from windlass.model.node import Node
 from windlass.model.pod import Pod
-from windlass.model.reasons import FIRST_RESOURCE_BIT, Reason, insufficient, reason_of_bit
+from windlass.model.reasons import FIRST_RESOURCE_BIT, Reason, insufficient_reason, reason_of_bit
 from windlass.model.requests import node_quantities
-from windlass.placement.empty import EmptyCluster
-from windlass.placement.explain.codes import GPU_FULL
-from windlass.placement.explain.refusals import cause_on_nodes
-from windlass.placement.filters import pod_holds
-from windlass.placement.gang import Part
-from windlass.placement.mix import WorkloadMix
+from windlass.placement.empty_cluster import EmptyCluster
+from windlass.placement.explain.gpu_fragmentation import GPU_FULL
+from windlass.placement.explain.node_refusals import find_cause
+from windlass.placement.filters import prefilter_pod
+from windlass.placement.gang import PendingPodSet
 from windlass.placement.overlay import Overlay
-from windlass.placement.policies import PlacementConfig, make_rule
-from windlass.planner import engine_snapshot
+from windlass.placement.policies import PlacementConfig, make_scoring_rule
+from windlass.placement.workload_mix import WorkloadMix
+from windlass.planner import snapshot_objects
 
-SMALL = 300
+INTERPRETED_MAX_NODES = 300
 """Nodes up to which plain Python is quicker than loading the compiled kernels."""
 
-CONFIG = EngineConfig(PlacementConfig("best-fit"))
+FIT_CONFIG = EngineConfig(PlacementConfig("best-fit"))
 
 
 class NodeFit(msgspec.Struct, frozen=True):
@@ -41,49 +41,49 @@ class NodeFit(msgspec.Struct, frozen=True):
     node: str
     reasons: tuple[Reason, ...]
     """Why the node can't take it; empty where it can."""
-    short: Mapping[str, int]
+    shortfall: Mapping[str, int]
     """Resource → how much is lacking now."""
-    too_small: Mapping[str, int]
+    shortfall_when_empty: Mapping[str, int]
     """Resource → how much would be lacking even if the node were empty."""
 
 
-class Fit:
+class FitChecker:
     """A cluster to try pods on."""
 
     def __init__(self, objects: Sequence[object], now: int, settings: Settings | None = None) -> None:
-        self.snapshot = engine_snapshot(objects, settings or Settings(), now)
-        table = Memo().table(self.snapshot, CONFIG, WorkloadMix())
-        rule = make_rule(CONFIG.placement, self.snapshot.state)
+        self.snapshot = snapshot_objects(objects, settings or Settings(), now)
+        table = EngineCache().score_table(self.snapshot, FIT_CONFIG, WorkloadMix())
+        rule = make_scoring_rule(FIT_CONFIG.placement, self.snapshot.node_state)
         with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
             self._overlay = Overlay(
-                self.snapshot, table, rule, jit.kernels(self.snapshot.facts.size <= SMALL)
+                self.snapshot, table, rule, jit.kernels(self.snapshot.nodes.size <= INTERPRETED_MAX_NODES)
             )
-        self._total = {node.name: quantities(node)[1] for node in self.snapshot.facts.nodes}
+        self._total = {node.name: capacity_and_allocatable(node)[1] for node in self.snapshot.nodes.objects}
 
-    def hold(self, pod: Pod) -> Reason | None:
+    def hold_reason(self, pod: Pod) -> Reason | None:
         """Why the pod is held before any node is looked at."""
-        return pod_holds(pod, self.snapshot.objects)
+        return prefilter_pod(pod, self.snapshot.listers)
 
-    def each(self, pod: Pod) -> list[NodeFit]:
+    def node_fits(self, pod: Pod) -> list[NodeFit]:
         """Every node's answer. Raises `InputError` for a pod that can't be read."""
         why, requests = self._why(pod)
         return [self._node_fit(row, int(mask), requests) for row, mask in enumerate(why.tolist())]
 
-    def feasible(self, pod: Pod) -> list[str]:
+    def feasible_nodes(self, pod: Pod) -> list[str]:
         why, _ = self._why(pod)
-        names = self.snapshot.facts.names
+        names = self.snapshot.nodes.names
         return [names[row] for row in np.flatnonzero(why == 0).tolist()]
 
-    def cause(self, pod: Pod, count: int = 1) -> str:
+    def cause_code(self, pod: Pod, count: int = 1) -> str:
         """The engine's cause for so many pods of this kind that find no node together; by the engine's own rule."""
         self._row(pod)  # refuses what no node of the cluster knows
-        part = Part("main", count, pod, self.snapshot.shapes.of(pod)[0])
-        everywhere = np.ones(self.snapshot.facts.size, dtype=np.bool_)
+        part = PendingPodSet("main", count, pod, self.snapshot.shapes.intern(pod)[0])
+        everywhere = np.ones(self.snapshot.nodes.size, dtype=np.bool_)
         with np.errstate(over="ignore"):
             empty = EmptyCluster(self._overlay)
-            return cause_on_nodes(self._overlay, [part], everywhere, GPU_FULL, empty)
+            return find_cause(self._overlay, [part], everywhere, GPU_FULL, empty)
 
-    def place_all(self, pods: Iterable[Pod]) -> int:
+    def count_placeable(self, pods: Iterable[Pod]) -> int:
         """How many of the pods, in order, find a place together; nothing is left behind."""
         before = self._overlay.checkpoint()
         count = 0
@@ -95,10 +95,10 @@ class Fit:
             self._overlay.rollback(before)
         return count
 
-    def holding(self, resources: Collection[str]) -> Iterator[tuple[str, str, int]]:
+    def pods_holding(self, resources: Collection[str]) -> Iterator[tuple[str, str, int]]:
         """(pod, node, amount) of every bound pod that asks for one of the resources."""
         pods, shapes = self.snapshot.pods, self.snapshot.shapes
-        names = self.snapshot.facts.names
+        names = self.snapshot.nodes.names
         amounts = [
             sum(amount for name, amount in shapes[number].requests if name in resources)
             for number in range(len(shapes))
@@ -110,23 +110,23 @@ class Fit:
 
     def free(self, node: str, resource: str) -> int:
         """What is allocatable there and not asked for by the node's pods; nothing of what no node was read to have."""
-        row, column = self.snapshot.facts.index[node], self.snapshot.resources.column(resource)
+        row, column = self.snapshot.nodes.index[node], self.snapshot.resources.column(resource)
         free = self._overlay.state.free
         return int(free[row, column]) if column < free.shape[1] else 0
 
     def _place(self, pod: Pod) -> bool:
-        if self.hold(pod) is not None:
+        if self.hold_reason(pod) is not None:
             return False
         row = self._row(pod)
         why = self._overlay.reasons(pod, row)
-        node = self._overlay.best(pod, row, why, 0)
+        node = self._overlay.select_node(pod, row, why, 0)
         if node < 0:
             return False
-        self._overlay.take(pod, row, node)
+        self._overlay.assume(pod, row, node)
         return True
 
     def _row(self, pod: Pod) -> int:
-        shape, _ = self.snapshot.shapes.of(pod)
+        shape, _ = self.snapshot.shapes.intern(pod)
         known = self._overlay.state.free.shape[1]
         for name, _amount in shape.requests:
             if self.snapshot.resources.column(name) >= known:
@@ -139,10 +139,10 @@ class Fit:
         row = self._row(pod)
         with np.errstate(over="ignore"):
             why = self._overlay.reasons(pod, row)
-        return why, self.snapshot.shapes.of(pod)[0].requests
+        return why, self.snapshot.shapes.intern(pod)[0].requests
 
     def _node_fit(self, row: int, mask: int, requests: tuple[tuple[str, int], ...]) -> NodeFit:
-        name = self.snapshot.facts.names[row]
+        name = self.snapshot.nodes.names[row]
         short, too_small = {}, {}
         total = self._total[name]
         for resource, amount in requests:
@@ -155,7 +155,7 @@ class Fit:
         return NodeFit(name, reasons, short, too_small)
 
 
-def quantities(node: Node) -> tuple[Mapping[str, int], Mapping[str, int]]:
+def capacity_and_allocatable(node: Node) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Capacity and allocatable; nothing where the node can't be read, which is a reason of its own not to use it."""
     try:
         return node_quantities(node)
@@ -165,5 +165,5 @@ def quantities(node: Node) -> tuple[Mapping[str, int], Mapping[str, int]]:
 
 def _reason(bit: int, requests: tuple[tuple[str, int], ...]) -> Reason:
     if bit >= FIRST_RESOURCE_BIT:
-        return insufficient(requests[bit - FIRST_RESOURCE_BIT][0])
+        return insufficient_reason(requests[bit - FIRST_RESOURCE_BIT][0])
     return reason_of_bit(bit)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import msgspec
 
-from windlass.diagnose import tree
-from windlass.diagnose.evidence import Evidence, Item
+from windlass.diagnose import unstructured
+from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.subject import Subject, group_names, is_waiting
 from windlass.model.pod import Pod
 
-TRAINING = (
+GANG_OWNER_KINDS = (
     "PyTorchJob",
     "TFJob",
     "MPIJob",
@@ -27,7 +27,7 @@ TRAINING = (
 """Owners whose pods only work together."""
 
 
-class Group(msgspec.Struct, frozen=True):
+class Gang(msgspec.Struct, frozen=True):
     """A gang as far as it is known."""
 
     name: str
@@ -41,9 +41,9 @@ class Group(msgspec.Struct, frozen=True):
         return 0 < self.running < self.minimum and self.waiting > 0
 
 
-def groups(evidence: Evidence) -> list[Group]:
+def find_gangs(evidence: Evidence) -> list[Gang]:
     """Every gang of the cluster with its members."""
-    members: dict[tuple[str, str], list[Item]] = {}
+    members: dict[tuple[str, str], list[ClusterObject]] = {}
     minimum: dict[tuple[str, str], int] = {}
     for group in evidence.of_kind("PodGroup"):
         key = (group.namespace, group.name)
@@ -58,24 +58,24 @@ def groups(evidence: Evidence) -> list[Group]:
     return [_group(key, pods, minimum.get(key, 0)) for key, pods in members.items()]
 
 
-def _group(key: tuple[str, str], members: list[Item], minimum: int) -> Group:
-    pods = [item.value for item in members if isinstance(item.value, Pod)]
+def _group(key: tuple[str, str], members: list[ClusterObject], minimum: int) -> Gang:
+    pods = [item.decoded for item in members if isinstance(item.decoded, Pod)]
     running = sum(pod.is_bound and pod.status.phase in ("Running", "Succeeded", "Pending") for pod in pods)
     waiting = sum(not pod.is_bound and pod.status.phase in ("Pending", "") for pod in pods)
-    return Group(key[1], key[0], minimum or len(pods), running, waiting)
+    return Gang(key[1], key[0], minimum or len(pods), running, waiting)
 
 
-def _minimum(group: Item) -> int:
+def _minimum(group: ClusterObject) -> int:
     spec = group.data
     return (
-        tree.number(spec, "spec", "minMember")
-        or tree.number(spec, "spec", "policy", "gang", "minCount")
-        or tree.number(spec, "spec", "schedulingPolicy", "gang", "minCount")
-        or tree.number(spec, "spec", "gang", "minCount")
+        unstructured.nested_int(spec, "spec", "minMember")
+        or unstructured.nested_int(spec, "spec", "policy", "gang", "minCount")
+        or unstructured.nested_int(spec, "spec", "schedulingPolicy", "gang", "minCount")
+        or unstructured.nested_int(spec, "spec", "gang", "minCount")
     )
 
 
-def _groups_of(evidence: Evidence, pod: Item) -> list[tuple[str, str]]:
+def _groups_of(evidence: Evidence, pod: ClusterObject) -> list[tuple[str, str]]:
     named = [(pod.namespace, name) for name in sorted(group_names(pod))]
     if named:
         return named
@@ -83,20 +83,20 @@ def _groups_of(evidence: Evidence, pod: Item) -> list[tuple[str, str]]:
     if owner is not None:
         top = evidence.owner(owner) or owner
         for one in (owner, top):
-            if one.kind in TRAINING:
+            if one.kind in GANG_OWNER_KINDS:
                 return [(one.namespace, one.name)]
         return []
-    kinds = [(pod.namespace, name) for kind, name, _ in pod.owners if kind in TRAINING]
+    kinds = [(pod.namespace, name) for kind, name, _ in pod.owners if kind in GANG_OWNER_KINDS]
     return kinds[:1]
 
 
 def deadlock_finding(evidence: Evidence, subject: Subject) -> Finding | None:
     """The subject's gang holds a part and waits for the rest, and so do others."""
     names = {key for pod in subject.pods for key in _groups_of(evidence, pod)}
-    if not names and not any(item.kind in TRAINING for item in subject.family):
+    if not names and not any(item.kind in GANG_OWNER_KINDS for item in subject.related):
         return None
-    names |= {(item.namespace, item.name) for item in subject.family}
-    known = groups(evidence)
+    names |= {(item.namespace, item.name) for item in subject.related}
+    known = find_gangs(evidence)
     mine = [group for group in known if (group.namespace, group.name) in names]
     partial = [group for group in known if group.is_partial]
     stuck = [group for group in mine if group.is_partial]
@@ -107,7 +107,7 @@ def deadlock_finding(evidence: Evidence, subject: Subject) -> Finding | None:
     return None
 
 
-def waiting_siblings(evidence: Evidence, subject: Subject) -> list[Item]:
+def waiting_members(evidence: Evidence, subject: Subject) -> list[ClusterObject]:
     """Pods of the subject's gangs that wait like it and are not the subject's own."""
     names = {key for pod in subject.pods for key in _groups_of(evidence, pod)}
     if not names:

@@ -5,23 +5,23 @@ Fed by `why` with the nodes that could be the place; printed under the diagnosis
 
 from __future__ import annotations
 
-from windlass.diagnose.evidence import Evidence, Item
-from windlass.diagnose.finding import Holder
-from windlass.diagnose.fit import Fit
-from windlass.diagnose.schedule import Scheduling
+from windlass.diagnose.evidence import ClusterObject, Evidence
+from windlass.diagnose.finding import GpuHolder
+from windlass.diagnose.fit import FitChecker
+from windlass.diagnose.unschedulable import SchedulingAnalysis
 
 
-def gpu_holders(evidence: Evidence, fit: Fit, seen: Scheduling) -> tuple[Holder, ...]:
+def gpu_holders(evidence: Evidence, fit: FitChecker, analysis: SchedulingAnalysis) -> tuple[GpuHolder, ...]:
     """The owners of pods on the candidates, those with the most first."""
-    candidates = {candidate.node.name for candidate in seen.candidates}
+    candidates = {candidate.node.name for candidate in analysis.candidates}
     held: dict[tuple[str, str], list[tuple[int, str, str]]] = {}
-    for key, node, amount in fit.holding(seen.devices):
+    for key, node, amount in fit.pods_holding(analysis.devices):
         namespace, name = key.split("/")
         item = evidence.pods.get((namespace, name))
         if item is not None and node in candidates:
             held.setdefault((namespace, _owner(evidence, item)), []).append((amount, item.created, node))
     found = [
-        Holder(
+        GpuHolder(
             namespace,
             owner,
             sum(amount for amount, _, _ in parts),
@@ -33,7 +33,7 @@ def gpu_holders(evidence: Evidence, fit: Fit, seen: Scheduling) -> tuple[Holder,
     return tuple(sorted(found, key=lambda one: (-one.gpus, one.namespace, one.owner)))
 
 
-def _owner(evidence: Evidence, item: Item) -> str:
+def _owner(evidence: Evidence, item: ClusterObject) -> str:
     """The top of its owners, as far as they are known."""
     here = item
     for _ in range(8):

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from windlass.diagnose.finding import NodeAccount
-from windlass.diagnose.fit import Fit, NodeFit, quantities
+from windlass.diagnose.finding import NodeSummary
+from windlass.diagnose.fit import FitChecker, NodeFit, capacity_and_allocatable
 from windlass.model.node import Node, Taint
 from windlass.model.pod import Pod
-from windlass.model.requests import format_amount, is_extended, pod_requests
+from windlass.model.requests import format_amount, is_extended_resource, pod_requests
 from windlass.model.taints import HARD_EFFECTS, LIFECYCLE_TAINTS, tolerates
 
 GPU_LABELS = (
@@ -31,25 +31,25 @@ GPU_LABELS = (
     "accelerator",
 )
 """Labels that only a node with GPUs has, whoever set them."""
-GPU_MACHINES = re.compile(
+GPU_INSTANCE_TYPES = re.compile(
     r"^(p[2-6]\w*|g[3-7]\w*|gr6\w*|trn\d\w*|inf\d\w*)\.|^(a[234]|g[24])-|^Standard_N[CDV]", re.ASCII
 )
 """Machine types with GPUs, as the clouds name them."""
-MACHINE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+INSTANCE_TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 
 
-def accelerators(requests: Mapping[str, int]) -> dict[str, int]:
+def device_requests(requests: Mapping[str, int]) -> dict[str, int]:
     """What of the request only devices have."""
-    return {name: amount for name, amount in requests.items() if is_extended(name) and amount}
+    return {name: amount for name, amount in requests.items() if is_extended_resource(name) and amount}
 
 
 def gpu_resources(node: Node) -> dict[str, int]:
     """Device resources that the node has, with how many; one that it names and has none of is not offered."""
-    capacity, _ = quantities(node)
+    capacity, _ = capacity_and_allocatable(node)
     return {
         name: amount
         for name, amount in capacity.items()
-        if amount and is_extended(name) and _is_gpu_name(name)
+        if amount and is_extended_resource(name) and _is_gpu_name(name)
     }
 
 
@@ -64,12 +64,12 @@ def looks_like_gpu_node(node: Node) -> bool:
         return True
     if gpu_resources(node):
         return True
-    if any(GPU_MACHINES.match(node.labels.get(label, "")) for label in MACHINE_LABELS):
+    if any(GPU_INSTANCE_TYPES.match(node.labels.get(label, "")) for label in INSTANCE_TYPE_LABELS):
         return True
     return any("gpu" in taint.key.lower() for taint in node.spec.taints)
 
 
-def is_down(node: Node) -> str:
+def unschedulable_reason(node: Node) -> str:
     """Why the node takes no new pods at all; empty where it does."""
     if node.spec.unschedulable:
         return "cordoned"
@@ -80,9 +80,9 @@ def is_down(node: Node) -> str:
     return "" if ready == "True" else "not ready"
 
 
-def is_lost(node: Node) -> str:
+def not_ready_reason(node: Node) -> str:
     """Why what runs on the node can't be relied on; empty where it can, also where it only takes no new pods."""
-    down = is_down(node)
+    down = unschedulable_reason(node)
     return "" if down in ("cordoned", "unschedulable") else down
 
 
@@ -94,12 +94,12 @@ def blocking_taints(node: Node, pod: Pod) -> list[Taint]:
     ]
 
 
-def taint_words(taint: Taint) -> str:
+def format_taint(taint: Taint) -> str:
     value = f"={taint.value}" if taint.value else ""
     return f"{taint.key}{value}:{taint.effect}"
 
 
-def selector_misses(node: Node, pod: Pod) -> list[str]:
+def selector_mismatches(node: Node, pod: Pod) -> list[str]:
     """Which of the pod's wishes for labels the node doesn't meet, in words."""
     said = []
     for key, value in pod.spec.node_selector.items():
@@ -125,24 +125,24 @@ def required_labels(pod: Pod) -> list[tuple[str, tuple[str, ...], str]]:
     return [(one.key, one.values, one.operator) for term in terms for one in term.match_expressions]
 
 
-def account(
-    fit: Fit, found: NodeFit, node: Node, pod: Pod, candidate: bool, codes: Iterable[str]
-) -> NodeAccount:
+def node_summary(
+    fit: FitChecker, found: NodeFit, node: Node, pod: Pod, candidate: bool, codes: Iterable[str]
+) -> NodeSummary:
     """The node's numbers for what the pod asks, and what it lacks."""
-    capacity, allocatable = quantities(node)
-    names = [name for name in pod_requests(pod) if name != "pods" or name in found.short]
+    capacity, allocatable = capacity_and_allocatable(node)
+    names = [name for name in pod_requests(pod) if name != "pods" or name in found.shortfall]
     gpus = [name for name in gpu_resources(node) if name not in names]
-    shown = sorted([*names, *gpus], key=lambda name: not is_extended(name))
+    shown = sorted([*names, *gpus], key=lambda name: not is_extended_resource(name))
 
     def amounts(numbers: Mapping[str, int]) -> dict[str, str]:
         return {name: format_amount(name, numbers[name]) for name in shown if name in numbers}
 
     free = {name: fit.free(node.name, name) for name in shown if name in allocatable}
     used = {name: allocatable[name] - free[name] for name in free}
-    return NodeAccount(
+    return NodeSummary(
         name=node.name,
         codes=tuple(dict.fromkeys(codes)),
-        lacks={name: format_amount(name, amount) for name, amount in found.short.items()},
+        lacks={name: format_amount(name, amount) for name, amount in found.shortfall.items()},
         capacity=amounts(capacity),
         allocatable=amounts(allocatable),
         requested=amounts(used),
@@ -156,22 +156,22 @@ def _details(found: NodeFit, node: Node, pod: Pod) -> tuple[str, ...]:
     said: list[str] = []
     for reason in found.reasons:
         if reason.name == "TAINT":
-            said += [f"taint {taint_words(taint)} is not tolerated" for taint in blocking_taints(node, pod)]
+            said += [f"taint {format_taint(taint)} is not tolerated" for taint in blocking_taints(node, pod)]
         elif reason.name == "NODE_AFFINITY":
-            said += selector_misses(node, pod) or [reason.message]
+            said += selector_mismatches(node, pod) or [reason.message]
         elif reason.name == "UNSCHEDULABLE":
             said.append("cordoned")
-        elif reason.name == "GPU_DEVICE_ROOM" and found.short:
+        elif reason.name == "GPU_DEVICE_ROOM" and found.shortfall:
             continue  # what is lacking says the same with a number
         elif not reason.kube.startswith(("Insufficient ", "Too many pods")):
             said.append(reason.message)
-    for name, amount in found.short.items():
-        empty = " even when empty" if name in found.too_small else ""
+    for name, amount in found.shortfall.items():
+        empty = " even when empty" if name in found.shortfall_when_empty else ""
         said.append(f"lacks {format_amount(name, amount)} {name}{empty}")
     return tuple(said)
 
 
-def unhealthy(node: Node, resource: str) -> int:
+def unhealthy_device_count(node: Node, resource: str) -> int:
     """Devices that the node has and does not offer."""
-    capacity, allocatable = quantities(node)
+    capacity, allocatable = capacity_and_allocatable(node)
     return max(0, capacity.get(resource, 0) - allocatable.get(resource, 0))

@@ -12,115 +12,117 @@ from typing import Any
 
 import msgspec
 
-from windlass.diagnose import changes, queue, tree
-from windlass.diagnose.changes import Proposer
-from windlass.diagnose.evidence import Item
-from windlass.diagnose.finding import Finding, Patch, Target
-from windlass.diagnose.merge import Change, merged, whole
-from windlass.diagnose.schedule import Scheduling
+from windlass.diagnose import patch_proposals, queue, unstructured
+from windlass.diagnose.evidence import ClusterObject
+from windlass.diagnose.finding import Finding, Patch, PatchTarget
+from windlass.diagnose.patch_proposals import Proposer
+from windlass.diagnose.strategic_merge import SpecPatch, strategic_merge, to_merge_patch
 from windlass.diagnose.subject import templates_of
-from windlass.diagnose.whatif import WhatIf
+from windlass.diagnose.unschedulable import SchedulingAnalysis
+from windlass.diagnose.what_if import WhatIf
+from windlass.model.codec import decode_object
 from windlass.model.errors import InputError
 from windlass.model.node import Node
-from windlass.model.objects import decode_object
 from windlass.model.pod import Pod
 
-MOST = 3
+MAX_PATCHES = 3
 """Patches that are offered."""
 MANY_NODES = 500
 """Nodes from which on it is not tried what uncordoning would bring beside the cause."""
 BUILT_IN = ("v1", "apps/v1", "batch/v1")
 """API versions whose kinds know strategic merge patches; custom resources know only plain ones."""
 
-BY_NODES: dict[str, Proposer] = {
-    **dict.fromkeys(sorted(changes.ANSWERED), changes.fit_a_node),
-    "POD_SPREAD_CONFLICT": changes.loosen_spread,
-    "POD_AFFINITY_CONFLICT": changes.loosen_affinity,
-    "HOST_PORT_CONFLICT": changes.drop_host_ports,
-    "WRONG_SCHEDULER": changes.use_default_scheduler,
-    "RESOURCE_NAME_MISMATCH": changes.rename_resource,
+PROPOSERS_BY_CODE: dict[str, Proposer] = {
+    **dict.fromkeys(sorted(patch_proposals.FIT_A_NODE_CODES), patch_proposals.fit_a_node),
+    "POD_SPREAD_CONFLICT": patch_proposals.loosen_spread,
+    "POD_AFFINITY_CONFLICT": patch_proposals.loosen_affinity,
+    "HOST_PORT_CONFLICT": patch_proposals.drop_host_ports,
+    "WRONG_SCHEDULER": patch_proposals.use_default_scheduler,
+    "RESOURCE_NAME_MISMATCH": patch_proposals.rename_resource,
 }
 """Causes that the nodes show → what would change that."""
-BY_SPEC: dict[str, tuple[str, Callable[[dict[str, Any]], Change]]] = {
-    "FRACTIONAL_GPU_REQUEST": ("ask for whole GPUs", changes.whole_numbers),
-    "REQUESTS_NE_LIMITS": ("make request and limit equal", changes.equal_limits),
-    "SHM_TOO_SMALL": ("mount memory at /dev/shm", changes.mount_shared_memory),
-    "GPU_VISIBLE_UNREQUESTED": ("show it no GPU", changes.hide_devices),
+SPEC_FIXES_BY_CODE: dict[str, tuple[str, Callable[[dict[str, Any]], SpecPatch]]] = {
+    "FRACTIONAL_GPU_REQUEST": ("ask for whole GPUs", patch_proposals.round_up_requests),
+    "REQUESTS_NE_LIMITS": ("make request and limit equal", patch_proposals.equalize_limits),
+    "SHM_TOO_SMALL": ("mount memory at /dev/shm", patch_proposals.mount_shared_memory),
+    "GPU_VISIBLE_UNREQUESTED": ("show it no GPU", patch_proposals.hide_devices),
 }
 """Causes that the spec itself shows → the better spec."""
 
-Maker = Callable[[WhatIf, Finding], list[Patch]]
+PatchMaker = Callable[[WhatIf, Finding], list[Patch]]
 
 
-def patches_for(asked: WhatIf, finding: Finding, seen: Scheduling | None) -> tuple[Patch, ...]:
+def patches_for(what_if: WhatIf, finding: Finding, analysis: SchedulingAnalysis | None) -> tuple[Patch, ...]:
     """At most a few, the smallest first; none where no change of this object would help."""
     code = finding.code
     found: list[Patch] = []
-    if code in OTHERS:
-        found = OTHERS[code](asked, finding)
-    elif code in BY_SPEC:
-        found = _by_spec(asked, *BY_SPEC[code])
-    elif code in BY_NODES and seen is not None:
-        made: list[Change] = []
-        for what, change in BY_NODES[code](finding, seen):
+    if code in OTHER_OBJECT_MAKERS:
+        found = OTHER_OBJECT_MAKERS[code](what_if, finding)
+    elif code in SPEC_FIXES_BY_CODE:
+        found = _by_spec(what_if, *SPEC_FIXES_BY_CODE[code])
+    elif code in PROPOSERS_BY_CODE and analysis is not None:
+        made: list[SpecPatch] = []
+        for what, change in PROPOSERS_BY_CODE[code](finding, analysis):
             if change not in made:
                 made.append(change)
-                found += _try(asked, seen, what, change)
-        if "NODE_UNSCHEDULABLE" in finding.contributing and len(asked.evidence.nodes) <= MANY_NODES:
-            found += _uncordon(asked, finding)
-    return tuple(sorted(found, key=lambda patch: not patch.runs_after)[:MOST])
+                found += _try(what_if, analysis, what, change)
+        if "NODE_UNSCHEDULABLE" in finding.contributing and len(what_if.evidence.nodes) <= MANY_NODES:
+            found += _uncordon(what_if, finding)
+    return tuple(sorted(found, key=lambda patch: not patch.runs_after)[:MAX_PATCHES])
 
 
 # Changes of the pod
 
 
-def _try(asked: WhatIf, seen: Scheduling, what: str, change: Change) -> list[Patch]:
+def _try(asked: WhatIf, seen: SchedulingAnalysis, what: str, change: SpecPatch) -> list[Patch]:
     """The change made to all of its kind, and the engine asked."""
     try:
-        pod = changed(seen.pod, change)
-        runs = asked.fit.place_all([pod] * seen.count) == seen.count
+        pod = patched_pod(seen.pod, change)
+        runs = asked.fit.count_placeable([pod] * seen.count) == seen.count
     except InputError:
         return []
     return [_pod_patch(asked, what, change, runs)]
 
 
-def _by_spec(asked: WhatIf, what: str, better: Callable[[dict[str, Any]], Change]) -> list[Patch]:
+def _by_spec(asked: WhatIf, what: str, better: Callable[[dict[str, Any]], SpecPatch]) -> list[Patch]:
     item, path = _owner_of_template(asked)
-    spec = tree.table(item.data, *path)
+    spec = unstructured.nested_map(item.data, *path)
     change = better(spec)
     if not change:
         return []
     metadata = {"name": item.name, "namespace": item.namespace}
-    data = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": merged(spec, change)}
+    data = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": strategic_merge(spec, change)}
     data["spec"].pop("nodeName", None)
     try:
         pod = decode_object(data)
         assert isinstance(pod, Pod), data
-        runs = bool(asked.fit_without_own.feasible(pod)) if asked.evidence.nodes else False
+        runs = bool(asked.fit_without_subject.feasible_nodes(pod)) if asked.evidence.nodes else False
     except InputError:
         return []
     return [_pod_patch(asked, what, change, runs)]
 
 
-def changed(pod: Pod, change: Change) -> Pod:
+def patched_pod(pod: Pod, change: SpecPatch) -> Pod:
     """The pod with a change of its spec made. Raises `InputError` where nobody would take it."""
     data = msgspec.to_builtins(pod)
-    data["spec"] = merged(data.get("spec", {}), change)
+    data["spec"] = strategic_merge(data.get("spec", {}), change)
     decoded = decode_object({"apiVersion": "v1", "kind": "Pod", **data})
     assert isinstance(decoded, Pod), decoded
     return decoded
 
 
-def _pod_patch(asked: WhatIf, what: str, change: Change, runs: bool) -> Patch:
+def _pod_patch(asked: WhatIf, what: str, change: SpecPatch, runs: bool) -> Patch:
     item, path = _owner_of_template(asked)
     kind = "strategic" if (item.api_version or "v1") in BUILT_IN else "merge"
-    patch: Any = change if kind == "strategic" else whole(tree.table(item.data, *path), change)
+    patch: Any = (
+        change if kind == "strategic" else to_merge_patch(unstructured.nested_map(item.data, *path), change)
+    )
     for step in reversed(path):
         patch = {step: patch}
     return Patch(_target(item), kind, patch, runs, what)
 
 
-def _owner_of_template(asked: WhatIf) -> tuple[Item, list[str]]:
+def _owner_of_template(asked: WhatIf) -> tuple[ClusterObject, list[str]]:
     """The object to patch: the topmost with one pod template, since a pod itself can hardly be changed."""
     for item in reversed((asked.subject.item, *asked.subject.owners)):
         if item.kind == "Pod":
@@ -136,29 +138,31 @@ def _owner_of_template(asked: WhatIf) -> tuple[Item, list[str]]:
 
 
 def _unsuspend(asked: WhatIf, finding: Finding) -> list[Patch]:
-    item = queue.suspended_item(asked.subject)
+    item = queue.suspended_object(asked.subject)
     if item is None:
         return []
-    change: Change = {"suspend": False}
-    spec = change if tree.flag(item.data, "spec", "suspend") else {"runPolicy": change}
-    runs = asked.evidence.nodes and asked.fit.place_all(asked.templates) == len(asked.templates)
+    change: SpecPatch = {"suspend": False}
+    spec = change if unstructured.nested_bool(item.data, "spec", "suspend") else {"runPolicy": change}
+    runs = asked.evidence.nodes and asked.fit.count_placeable(asked.templates) == len(asked.templates)
     return [Patch(_target(item), "merge", {"spec": spec}, bool(runs), "resume it")]
 
 
 def _uncordon(asked: WhatIf, finding: Finding) -> list[Patch]:
     """Nodes that somebody has cordoned: whether one of them alone would do."""
-    pods = [item.value for item in asked.subject.pending if isinstance(item.value, Pod)] or asked.templates
+    pods = [
+        item.decoded for item in asked.subject.pending if isinstance(item.decoded, Pod)
+    ] or asked.templates
     found: list[Patch] = []
     cordoned = [
-        (item, item.value)
+        (item, item.decoded)
         for item in asked.evidence.of_kind("Node")
-        if isinstance(item.value, Node) and item.value.spec.unschedulable
+        if isinstance(item.decoded, Node) and item.decoded.spec.unschedulable
     ]
-    for item, node in cordoned[:MOST] if pods else ():
+    for item, node in cordoned[:MAX_PATCHES] if pods else ():
         left = tuple(one for one in node.spec.taints if one.key != "node.kubernetes.io/unschedulable")
         spec = msgspec.structs.replace(node.spec, unschedulable=False, taints=left)
         fit = asked.fit_with({item.name: msgspec.structs.replace(node, spec=spec)})
-        if item.name in fit.feasible(pods[0]):
+        if item.name in fit.feasible_nodes(pods[0]):
             patch = {"spec": {"unschedulable": False}}
             found.append(Patch(_target(item), "merge", patch, True, f"uncordon {item.name}"))
     return found
@@ -172,9 +176,9 @@ def _other_queue(asked: WhatIf, finding: Finding) -> list[Patch]:
         return []
     there = [one for one in asked.evidence.of_kind("LocalQueue") if one.namespace == item.namespace]
     found = []
-    for one in there[:MOST]:
+    for one in there[:MAX_PATCHES]:
         patch = {"metadata": {"labels": {queue.QUEUE_LABEL: one.name}}}
-        runs = asked.starts_with(item, merged(item.data, patch))
+        runs = asked.would_start_with(item, strategic_merge(item.data, patch))
         found.append(Patch(_target(item), "merge", patch, runs, f"use queue {one.name}"))
     return found
 
@@ -184,13 +188,13 @@ def _tolerate_flavor(asked: WhatIf, finding: Finding) -> list[Patch]:
     item, path = _owner_of_template(asked)
     found = []
     for flavor in asked.evidence.of_kind("ResourceFlavor"):
-        taints = tree.rows(flavor.data, "spec", "nodeTaints")
+        taints = unstructured.nested_maps(flavor.data, "spec", "nodeTaints")
         if not taints or not asked.templates:
             continue
         new = [{k: one[k] for k in ("key", "value", "effect") if one.get(k)} for one in taints]
-        change = {"tolerations": [*tree.rows(item.data, *path, "tolerations"), *new]}
+        change = {"tolerations": [*unstructured.nested_maps(item.data, *path, "tolerations"), *new]}
         patch = _pod_patch(asked, f"tolerate the taints of flavor {flavor.name}", change, False)
-        runs = asked.starts_with(item, merged(item.data, patch.patch))
+        runs = asked.would_start_with(item, strategic_merge(item.data, patch.patch))
         found.append(msgspec.structs.replace(patch, runs_after=runs))
     return found
 
@@ -202,17 +206,17 @@ def _looser_topology(asked: WhatIf, finding: Finding) -> list[Patch]:
     required, preferred = (f"kueue.x-k8s.io/podset-{one}-topology" for one in ("required", "preferred"))
     if len(found) != 1 or "[" in found[0][0]:
         return []
-    level = tree.text(found[0][1], "metadata", "annotations", required)
+    level = unstructured.nested_string(found[0][1], "metadata", "annotations", required)
     if not level:
         return []
     patch: Any = {"metadata": {"annotations": {required: None, preferred: level}}}
     for step in reversed(found[0][0].split(".")):
         patch = {step: patch}
-    runs = asked.starts_with(item, merged(item.data, patch))
+    runs = asked.would_start_with(item, strategic_merge(item.data, patch))
     return [Patch(_target(item), "merge", patch, runs, f"prefer {level} instead of requiring it")]
 
 
-OTHERS: dict[str, Maker] = {
+OTHER_OBJECT_MAKERS: dict[str, PatchMaker] = {
     "JOB_SUSPENDED": _unsuspend,
     "NODE_UNSCHEDULABLE": _uncordon,
     "KUEUE_QUEUE_MISSING": _other_queue,
@@ -220,9 +224,9 @@ OTHERS: dict[str, Maker] = {
     "KUEUE_TOPOLOGY_NOFIT": _looser_topology,
 }
 """Causes whose cure is a change of another field, or of another object."""
-PATCHED = frozenset({*BY_NODES, *BY_SPEC, *OTHERS})
+PATCHABLE_CODES = frozenset({*PROPOSERS_BY_CODE, *SPEC_FIXES_BY_CODE, *OTHER_OBJECT_MAKERS})
 """Causes for which a patch may be proposed."""
 
 
-def _target(item: Item) -> Target:
-    return Target(item.api_version or "v1", item.kind, item.namespace, item.name)
+def _target(item: ClusterObject) -> PatchTarget:
+    return PatchTarget(item.api_version or "v1", item.kind, item.namespace, item.name)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from windlass.diagnose import tree
-from windlass.diagnose.evidence import Evidence, Item
+from windlass.diagnose import unstructured
+from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.subject import Subject
 
@@ -70,7 +70,7 @@ def queue_finding(evidence: Evidence, subject: Subject) -> Finding | None:
     loop = _loop(evidence, subject)
     if loop is not None:
         return loop
-    workload = next((item for item in subject.family if item.kind == "Workload"), None)
+    workload = next((item for item in subject.related if item.kind == "Workload"), None)
     queue = _queue_name(subject, workload)
     if workload is not None and not _admitted(workload):
         found = _of_workload(workload)
@@ -80,30 +80,37 @@ def queue_finding(evidence: Evidence, subject: Subject) -> Finding | None:
 
 
 def is_admitted(subject: Subject) -> bool:
-    return any(_admitted(item) for item in subject.family if item.kind == "Workload")
+    return any(_admitted(item) for item in subject.related if item.kind == "Workload")
 
 
-def promised(evidence: Evidence, resource: str) -> int:
+def total_nominal_quota(evidence: Evidence, resource: str) -> int:
     """What all ClusterQueues and cohorts together may hand out of a resource."""
     total = 0
     for item in (*evidence.of_kind("ClusterQueue"), *evidence.of_kind("Cohort")):
-        for group in tree.rows(item.data, "spec", "resourceGroups"):
-            for flavor in tree.rows(group, "flavors"):
-                rows = [row for row in tree.rows(flavor, "resources") if tree.text(row, "name") == resource]
-                total += sum(tree.number(row, "nominalQuota") for row in rows)
+        for group in unstructured.nested_maps(item.data, "spec", "resourceGroups"):
+            for flavor in unstructured.nested_maps(group, "flavors"):
+                rows = [
+                    row
+                    for row in unstructured.nested_maps(flavor, "resources")
+                    if unstructured.nested_string(row, "name") == resource
+                ]
+                total += sum(unstructured.nested_int(row, "nominalQuota") for row in rows)
     return total
 
 
-def preempted_for(evidence: Evidence, subject: Subject) -> list[str]:
+def victims_of(evidence: Evidence, subject: Subject) -> list[str]:
     """Workloads that had to go for the subject: by the identity that the eviction names; where it names nobody, any
     that were preempted while the subject, to which room was promised, waits."""
-    uids = {item.uid for item in (*subject.family, *subject.pods) if item.uid}
-    mine = {f"{item.namespace}/{item.name}" for item in (*subject.family, *subject.pods)}
+    uids = {item.uid for item in (*subject.related, *subject.pods) if item.uid}
+    mine = {f"{item.namespace}/{item.name}" for item in (*subject.related, *subject.pods)}
     found: dict[str, None] = {}
     for item in evidence.of_kind("Workload"):
-        evicted = tree.condition(item.data, "Evicted")
-        gone = tree.text(evicted, "status") == "True" and tree.text(evicted, "reason") == "Preempted"
-        if gone and _is_for(tree.text(evicted, "message"), uids):
+        evicted = unstructured.find_condition(item.data, "Evicted")
+        gone = (
+            unstructured.nested_string(evicted, "status") == "True"
+            and unstructured.nested_string(evicted, "reason") == "Preempted"
+        )
+        if gone and _is_for(unstructured.nested_string(evicted, "message"), uids):
             found[f"{item.namespace}/{item.name}"] = None
     for event in evidence.events:
         if event.reason in ("Preempted", "EvictedDueToPreempted") and _is_for(event.message, uids):
@@ -118,13 +125,13 @@ def _is_for(message: str, uids: set[str]) -> bool:
 
 
 def is_queued(subject: Subject) -> bool:
-    workload = next((item for item in subject.family if item.kind == "Workload"), None)
+    workload = next((item for item in subject.related if item.kind == "Workload"), None)
     return bool(_queue_name(subject, workload)) and (workload is None or not _admitted(workload))
 
 
-def _queue_name(subject: Subject, workload: Item | None) -> str:
+def _queue_name(subject: Subject, workload: ClusterObject | None) -> str:
     if workload is not None:
-        named = tree.text(workload.data, "spec", "queueName")
+        named = unstructured.nested_string(workload.data, "spec", "queueName")
         if named:
             return named
     for item in (subject.item, *subject.owners, *subject.pods[:1]):
@@ -133,58 +140,71 @@ def _queue_name(subject: Subject, workload: Item | None) -> str:
     return ""
 
 
-def _admitted(workload: Item) -> bool:
-    admitted = tree.text(tree.condition(workload.data, "Admitted"), "status")
-    return admitted == "True" or (not admitted and bool(tree.table(workload.data, "status", "admission")))
+def _admitted(workload: ClusterObject) -> bool:
+    admitted = unstructured.nested_string(unstructured.find_condition(workload.data, "Admitted"), "status")
+    return admitted == "True" or (
+        not admitted and bool(unstructured.nested_map(workload.data, "status", "admission"))
+    )
 
 
-def _of_workload(workload: Item) -> Finding | None:
-    reserved = tree.condition(workload.data, "QuotaReserved")
-    message, reason = tree.text(reserved, "message"), tree.text(reserved, "reason")
-    if tree.text(reserved, "status") == "False":
+def _of_workload(workload: ClusterObject) -> Finding | None:
+    reserved = unstructured.find_condition(workload.data, "QuotaReserved")
+    message, reason = (
+        unstructured.nested_string(reserved, "message"),
+        unstructured.nested_string(reserved, "reason"),
+    )
+    if unstructured.nested_string(reserved, "status") == "False":
         for code, pattern in MESSAGES:
             if pattern.search(message):
                 return Finding(code, message.rstrip("."), (f"{workload.title}: {message}",))
         if reason in REASONS:
             return Finding(REASONS[reason], message, (f"{workload.title}: {reason}: {message}",))
-    evicted = tree.condition(workload.data, "Evicted")
-    if tree.text(evicted, "status") == "True" and tree.text(evicted, "reason") == "Deactivated":
+    evicted = unstructured.find_condition(workload.data, "Evicted")
+    if (
+        unstructured.nested_string(evicted, "status") == "True"
+        and unstructured.nested_string(evicted, "reason") == "Deactivated"
+    ):
         return Finding(
-            "KUEUE_QUEUE_MISSING", f"{workload.title} was deactivated: {tree.text(evicted, 'message')}"
+            "KUEUE_QUEUE_MISSING",
+            f"{workload.title} was deactivated: {unstructured.nested_string(evicted, 'message')}",
         )
     checks = [
         row
-        for row in tree.rows(workload.data, "status", "admissionChecks")
-        if tree.text(row, "state") != "Ready"
+        for row in unstructured.nested_maps(workload.data, "status", "admissionChecks")
+        if unstructured.nested_string(row, "state") != "Ready"
     ]
     if checks:
-        said = f"admission check {tree.text(checks[0], 'name')} is {tree.text(checks[0], 'state')}"
-        return Finding("CLOUD_CAPACITY", f"{said}: {tree.text(checks[0], 'message')}")
+        name, state = (unstructured.nested_string(checks[0], field) for field in ("name", "state"))
+        said = f"admission check {name} is {state}"
+        return Finding("CLOUD_CAPACITY", f"{said}: {unstructured.nested_string(checks[0], 'message')}")
     return None
 
 
-def stopped(queue: Item) -> Finding | None:
-    policy = tree.text(queue.data, "spec", "stopPolicy")
+def stopped_queue_finding(queue: ClusterObject) -> Finding | None:
+    policy = unstructured.nested_string(queue.data, "spec", "stopPolicy")
     if policy in ("Hold", "HoldAndDrain"):
         return Finding("KUEUE_QUEUE_MISSING", f"{queue.title} is stopped (stopPolicy {policy})")
-    active = tree.condition(queue.data, "Active")
-    if tree.text(active, "status") == "False":
-        said = f"{queue.title} is inactive: {tree.text(active, 'message') or tree.text(active, 'reason')}"
+    active = unstructured.find_condition(queue.data, "Active")
+    if unstructured.nested_string(active, "status") == "False":
+        message = unstructured.nested_string(active, "message") or unstructured.nested_string(
+            active, "reason"
+        )
+        said = f"{queue.title} is inactive: {message}"
         return Finding("KUEUE_QUEUE_MISSING", said)
     return None
 
 
-def suspended_item(subject: Subject) -> Item | None:
+def suspended_object(subject: Subject) -> ClusterObject | None:
     """The object that its owner has suspended, of the subject and those above it."""
     places = (("spec", "suspend"), ("spec", "runPolicy", "suspend"))
     for item in (subject.item, *subject.owners):
-        if any(tree.flag(item.data, *place) for place in places):
+        if any(unstructured.nested_bool(item.data, *place) for place in places):
             return item
     return None
 
 
 def _suspended(subject: Subject) -> Finding | None:
-    item = suspended_item(subject)
+    item = suspended_object(subject)
     if item is None or subject.pods:
         return None
     return Finding("JOB_SUSPENDED", f"{item.title} is suspended, and no queue holds it")
@@ -192,11 +212,11 @@ def _suspended(subject: Subject) -> Finding | None:
 
 def _loop(evidence: Evidence, subject: Subject) -> Finding | None:
     """Workloads that are evicted again and again, the subject or those that it competes with."""
-    counts = evictions(evidence)
+    counts = eviction_counts(evidence)
     repeated = {name: count for name, count in counts.items() if count >= MANY_EVICTIONS}
     if not repeated:
         return None
-    mine = {f"{item.namespace}/{item.name}" for item in (subject.item, *subject.family, *subject.pods)}
+    mine = {f"{item.namespace}/{item.name}" for item in (subject.item, *subject.related, *subject.pods)}
     waiting = not subject.pods or bool(subject.pending)
     if not mine & set(repeated) and not (waiting and _in_a_queue(subject)):
         return None
@@ -208,11 +228,11 @@ def _loop(evidence: Evidence, subject: Subject) -> Finding | None:
 
 def _in_a_queue(subject: Subject) -> bool:
     return any(
-        item.kind == "Workload" or QUEUE_LABEL in item.labels for item in (*subject.family, *subject.pods)
+        item.kind == "Workload" or QUEUE_LABEL in item.labels for item in (*subject.related, *subject.pods)
     )
 
 
-def evictions(evidence: Evidence) -> dict[str, int]:
+def eviction_counts(evidence: Evidence) -> dict[str, int]:
     """`namespace/name` → how often it is known to have been preempted."""
     counts: dict[str, int] = {}
     for event in evidence.events:
@@ -223,8 +243,12 @@ def evictions(evidence: Evidence) -> dict[str, int]:
             key = f"{event.namespace or 'default'}/{event.name}"
             counts[key] = counts.get(key, 0) + event.count
     for item in evidence.of_kind("Workload"):
-        stats = tree.rows(item.data, "status", "schedulingStats", "evictions")
-        total = sum(tree.number(row, "count") for row in stats if tree.text(row, "reason") == "Preempted")
+        stats = unstructured.nested_maps(item.data, "status", "schedulingStats", "evictions")
+        total = sum(
+            unstructured.nested_int(row, "count")
+            for row in stats
+            if unstructured.nested_string(row, "reason") == "Preempted"
+        )
         key = f"{item.namespace}/{item.name}"
         counts[key] = max(counts.get(key, 0), total)
     return {key: count for key, count in counts.items() if count}

@@ -6,8 +6,8 @@ server answered when somebody tried.
 
 from __future__ import annotations
 
-from windlass.diagnose import signs, tree
-from windlass.diagnose.evidence import Evidence, Item, LogLines
+from windlass.diagnose import log_patterns, unstructured
+from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.subject import Subject, template_pods, templates_of
 from windlass.model.errors import InputError
@@ -18,14 +18,14 @@ from windlass.model.requests import pod_requests
 _CODES = {"FRACTIONAL_GPU_REQUEST", "REQUESTS_NE_LIMITS", "DRA_CLAIM_INVALID"}
 
 
-def object_fault(item: Item) -> Finding | None:
+def object_fault(item: ClusterObject) -> Finding | None:
     """A field of the object, or of the pods that it would make, that no API server takes."""
     error = item.error
     if item.kind != "Pod" and (error is None or error.code not in _CODES):
         pods, error = template_pods(item)
         error = error or next((fault for pod in pods if (fault := _request_fault(pod)) is not None), None)
-    elif error is None and isinstance(item.value, Pod):
-        error = _request_fault(item.value)
+    elif error is None and isinstance(item.decoded, Pod):
+        error = _request_fault(item.decoded)
     if error is None:
         return _claim_fault(item)
     code = error.code if error.code in _CODES else _code_of(error)
@@ -43,26 +43,29 @@ def _request_fault(pod: Pod) -> InputError | None:
 
 
 def _code_of(error: InputError) -> str:
-    seen = signs.look_at(error.message, "", signs.API)
+    seen = log_patterns.find_matches_in_text(error.message, "", log_patterns.API)
     return seen[0].code if seen else "INVALID_OBJECT"
 
 
-def _claim_fault(item: Item) -> Finding | None:
+def _claim_fault(item: ClusterObject) -> Finding | None:
     """A resource claim that names neither a claim nor a template, as the first API versions wrote it."""
     templates = [("", item.data)] if item.kind == "Pod" else templates_of(item.data)
     for path, template in templates:
-        for place, claim in enumerate(tree.rows(template, "spec", "resourceClaims")):
-            if not (tree.text(claim, "resourceClaimName") or tree.text(claim, "resourceClaimTemplateName")):
+        for place, claim in enumerate(unstructured.nested_maps(template, "spec", "resourceClaims")):
+            if not (
+                unstructured.nested_string(claim, "resourceClaimName")
+                or unstructured.nested_string(claim, "resourceClaimTemplateName")
+            ):
                 where = f"{path}.spec.resourceClaims[{place}]".lstrip(".")
                 said = f"{where} names neither resourceClaimName nor resourceClaimTemplateName"
                 return Finding("DRA_CLAIM_INVALID", said)
     return None
 
 
-def said_refusal(evidence: Evidence, subject: Subject) -> Finding | None:
+def reported_refusal(evidence: Evidence, subject: Subject) -> Finding | None:
     """What events, conditions and statuses of the subject and its owners repeat of the API server's refusal."""
-    logs = [status_lines(item) for item in subject.family]
-    for item in subject.family:
+    logs = [status_lines(item) for item in subject.related]
+    for item in subject.related:
         lines = [
             event.message
             for event in evidence.events_of(item)
@@ -70,7 +73,7 @@ def said_refusal(evidence: Evidence, subject: Subject) -> Finding | None:
         ]
         logs.append(LogLines(f"event of {item.title}", lines))
     logs += _controller_logs(evidence, subject)
-    seen = signs.look([log for log in logs if log.lines], signs.API)
+    seen = log_patterns.find_matches([log for log in logs if log.lines], log_patterns.API)
     if not seen:
         return None
     first = seen[0]
@@ -81,10 +84,10 @@ def said_refusal(evidence: Evidence, subject: Subject) -> Finding | None:
     )
 
 
-def status_lines(item: Item) -> LogLines:
+def status_lines(item: ClusterObject) -> LogLines:
     """Every message in an object's status, wherever its kind keeps it."""
     found: list[str] = []
-    _collect(tree.table(item.data, "status"), found)
+    _collect(unstructured.nested_map(item.data, "status"), found)
     return LogLines(f"status of {item.title}", found)
 
 
@@ -102,7 +105,7 @@ def _collect(data: object, found: list[str]) -> None:
 
 def _controller_logs(evidence: Evidence, subject: Subject) -> list[LogLines]:
     """Lines of controllers' logs that name the subject, or that tell of a refused pod."""
-    names = {item.name for item in subject.family}
+    names = {item.name for item in subject.related}
     found: list[LogLines] = []
     for pod in evidence.of_kind("Pod"):
         if pod in subject.pods:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from windlass.diagnose import tree
-from windlass.diagnose.evidence import Evidence, Item
+from windlass.diagnose import unstructured
+from windlass.diagnose.evidence import ClusterObject, Evidence
+from windlass.model.codec import decode_object
 from windlass.model.errors import InputError
-from windlass.model.objects import decode_object
 from windlass.model.pod import Pod
 
 ALIASES = {
@@ -54,7 +54,7 @@ ALIASES = {
     "no": "Node",
     "nodes": "Node",
 }
-PREFERRED = (
+KIND_PREFERENCE = (
     "Pod",
     "Job",
     "JobSet",
@@ -71,12 +71,12 @@ PREFERRED = (
 class Subject(msgspec.Struct, frozen=True):
     """The thing asked about, with what hangs together with it."""
 
-    item: Item
-    owners: tuple[Item, ...]
+    item: ClusterObject
+    owners: tuple[ClusterObject, ...]
     """Those above it, the nearest first."""
-    pods: tuple[Item, ...]
+    pods: tuple[ClusterObject, ...]
     """The pods under it (or itself), the ones that are not running first."""
-    family: tuple[Item, ...]
+    related: tuple[ClusterObject, ...]
     """Everything between: objects whose events and statuses speak of it."""
 
     @property
@@ -84,7 +84,7 @@ class Subject(msgspec.Struct, frozen=True):
         return self.item.title
 
     @property
-    def pending(self) -> tuple[Item, ...]:
+    def pending(self) -> tuple[ClusterObject, ...]:
         """Pods that wait for a node."""
         return tuple(pod for pod in self.pods if is_waiting(pod))
 
@@ -105,20 +105,20 @@ def find_subject(evidence: Evidence, question: str, namespace: str) -> Subject:
 _RANK = {"Failed": 0, "Pending": 0, "": 0, "Unknown": 1, "Running": 2, "Succeeded": 3}
 
 
-def phase_of(pod: Item) -> str:
-    return tree.text(pod.data, "status", "phase")
+def phase_of(pod: ClusterObject) -> str:
+    return unstructured.nested_string(pod.data, "status", "phase")
 
 
-def node_of(pod: Item) -> str:
-    return tree.text(pod.data, "spec", "nodeName")
+def node_of(pod: ClusterObject) -> str:
+    return unstructured.nested_string(pod.data, "spec", "nodeName")
 
 
-def is_waiting(pod: Item) -> bool:
+def is_waiting(pod: ClusterObject) -> bool:
     """Whether it waits for a node."""
     return phase_of(pod) in ("Pending", "") and not node_of(pod)
 
 
-def _named(evidence: Evidence, question: str, namespace: str) -> Item:
+def _named(evidence: Evidence, question: str, namespace: str) -> ClusterObject:
     kind, _, name = question.rpartition("/")
     name = name.strip()
     if not name:
@@ -142,7 +142,7 @@ def _named(evidence: Evidence, question: str, namespace: str) -> Item:
         raise InputError(
             f"{question} is in several namespaces: {', '.join(sorted(places))}", remedy="say which with -n"
         )
-    rank = {kind: place for place, kind in enumerate(PREFERRED)}
+    rank = {kind: place for place, kind in enumerate(KIND_PREFERENCE)}
     return min(found, key=lambda item: (rank.get(item.kind, len(rank)), item.kind))
 
 
@@ -174,9 +174,9 @@ def _near(evidence: Evidence, name: str) -> str:
     return "did you mean " + ", ".join(f"{names[one].kind.lower()}/{one}" for one in close) if close else ""
 
 
-def _upwards(evidence: Evidence, item: Item) -> list[Item]:
-    found: list[Item] = []
-    here: Item | None = item
+def _upwards(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
+    found: list[ClusterObject] = []
+    here: ClusterObject | None = item
     while here is not None and len(found) < 16:
         here = evidence.owner(here)
         if here is not None and here not in found and here is not item:
@@ -186,7 +186,7 @@ def _upwards(evidence: Evidence, item: Item) -> list[Item]:
     return found
 
 
-def _downwards(evidence: Evidence, item: Item) -> list[Item]:
+def _downwards(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
     """Everything owned by it, and the pods of a group that only a label ties to it."""
     found = {id(one): one for one in _owned(evidence, item)}
     if item.kind == "Workload":
@@ -200,9 +200,9 @@ def _downwards(evidence: Evidence, item: Item) -> list[Item]:
     return list(found.values())
 
 
-def _owned(evidence: Evidence, item: Item) -> list[Item]:
+def _owned(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
     """Its children and theirs, whoever owns whom in a circle."""
-    found: dict[int, Item] = {}
+    found: dict[int, ClusterObject] = {}
     queue = [item]
     while queue:
         for child in evidence.children(queue.pop()):
@@ -212,10 +212,10 @@ def _owned(evidence: Evidence, item: Item) -> list[Item]:
     return list(found.values())
 
 
-def group_names(pod: Item) -> set[str]:
+def group_names(pod: ClusterObject) -> set[str]:
     """The groups that a pod says it belongs to."""
     labels, annotations = pod.labels, pod.annotations
-    group = pod.value.spec.scheduling_group if isinstance(pod.value, Pod) else None
+    group = pod.decoded.spec.scheduling_group if isinstance(pod.decoded, Pod) else None
     names = {
         labels.get("kueue.x-k8s.io/pod-group-name", ""),
         labels.get("scheduling.x-k8s.io/pod-group", ""),
@@ -227,15 +227,19 @@ def group_names(pod: Item) -> set[str]:
     return names - {""}
 
 
-def template_pods(item: Item) -> tuple[list[Pod], InputError | None]:
+def template_pods(item: ClusterObject) -> tuple[list[Pod], InputError | None]:
     """The pods that an object would make, one a template, where they can be read; else the error that says why not."""
     pods: list[Pod] = []
     for path, template in templates_of(item.data):
         data = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {**tree.table(template, "metadata"), "name": item.name, "namespace": item.namespace},
-            "spec": tree.table(template, "spec"),
+            "metadata": {
+                **unstructured.nested_map(template, "metadata"),
+                "name": item.name,
+                "namespace": item.namespace,
+            },
+            "spec": unstructured.nested_map(template, "spec"),
         }
         try:
             pod = decode_object(data)

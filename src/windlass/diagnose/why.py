@@ -12,34 +12,62 @@ from collections.abc import Sequence
 
 import msgspec
 
-from windlass.diagnose import autoscale, behind, gang, queue, refusal, schedule, start, tree
-from windlass.diagnose.claims import claim_finding
-from windlass.diagnose.evidence import Evidence, Item
-from windlass.diagnose.finding import Diagnosis, Finding, Link, Missing, NodeAccount, Outlook, Patch
+from windlass.diagnose import (
+    autoscaler,
+    gang,
+    pod_startup,
+    queue,
+    refusal,
+    root_causes,
+    unschedulable,
+    unstructured,
+)
+from windlass.diagnose.causes import CAUSES
+from windlass.diagnose.engine_view import engine_finding, queueing_finding
+from windlass.diagnose.evidence import ClusterObject, Evidence
+from windlass.diagnose.finding import (
+    CauseLink,
+    Diagnosis,
+    Finding,
+    MissingEvidence,
+    NodeSummary,
+    Outlook,
+    Patch,
+)
 from windlass.diagnose.holders import gpu_holders
-from windlass.diagnose.nodes import is_lost
-from windlass.diagnose.outlook import engine_finding, held_finding
+from windlass.diagnose.nodes import not_ready_reason
 from windlass.diagnose.patches import patches_for
-from windlass.diagnose.published import CLAIMS, published_finding, sees_all_pods, unseen_finding
-from windlass.diagnose.quota import quota_finding
-from windlass.diagnose.schedule import Scheduling
+from windlass.diagnose.podless_objects import podless_object_finding
+from windlass.diagnose.resource_claims import claim_finding
+from windlass.diagnose.resource_quota import quota_finding
+from windlass.diagnose.scheduler_condition import (
+    CLAIMS_MISSING,
+    condition_finding,
+    sees_all_pods,
+    storage_finding,
+)
 from windlass.diagnose.subject import Subject, find_subject, node_of, phase_of
-from windlass.diagnose.things import thing_finding
-from windlass.diagnose.vocabulary import CAUSES
-from windlass.diagnose.whatif import WhatIf
+from windlass.diagnose.unschedulable import SchedulingAnalysis
+from windlass.diagnose.what_if import WhatIf
 from windlass.dump.configuration import Configuration
 from windlass.model.errors import InputError
 from windlass.model.pod import Pod
-from windlass.placement.explain.advisor import ABOUT_NODES
+from windlass.placement.explain.advisor import NODE_REFUSAL_CODES
 
 DEFAULT_SCHEDULERS = ("default-scheduler", "windlass")
 MANY_NODES = 1_000
 """Nodes from which on nobody's end is looked for where none is known."""
-OF_ROOM = ("GPU_FULL", "GPU_FRAGMENTED", "CPU_MEM_INSUFFICIENT", "POD_COUNT_LIMIT", "EPHEMERAL_STORAGE")
+CAPACITY_CODES = (
+    "GPU_FULL",
+    "GPU_FRAGMENTED",
+    "CPU_MEM_INSUFFICIENT",
+    "POD_COUNT_LIMIT",
+    "EPHEMERAL_STORAGE",
+)
 """What the engine holds a pod for where nodes are too full."""
-NODE_CODES = ABOUT_NODES | {"GPU_FRAGMENTED"}
+NODE_CODES = NODE_REFUSAL_CODES | {"GPU_FRAGMENTED"}
 """What the engine holds something for where nodes refuse it."""
-OWN_PACE = ("IMAGE_PULL_SLOW", "GPU_NOT_YET_ADVERTISED", "SCHEDULING_GATED")
+NO_OUTLOOK_CODES = ("IMAGE_PULL_SLOW", "GPU_NOT_YET_ADVERTISED", "SCHEDULING_GATED")
 """Waits that are over when they are over: nobody's end brings them about."""
 
 
@@ -47,7 +75,7 @@ class Answer(msgspec.Struct, frozen=True):
     """What the stages came to."""
 
     finding: Finding
-    seen: Scheduling | None = None
+    analysis: SchedulingAnalysis | None = None
     patches: tuple[Patch, ...] = ()
 
 
@@ -67,9 +95,9 @@ class Inquiry(WhatIf):
 
     def diagnosis(self) -> Diagnosis:
         answer = self._answer()
-        finding, seen = self._not_less_than_the_engine(answer.finding), answer.seen
-        accounts: tuple[NodeAccount, ...] = (
-            schedule.accounts(self.fit, seen, finding.code) if seen is not None else ()
+        finding, seen = self._not_less_than_the_engine(answer.finding), answer.analysis
+        accounts: tuple[NodeSummary, ...] = (
+            unschedulable.node_summaries(self.fit, seen, finding.code) if seen is not None else ()
         )
         holders = gpu_holders(self.evidence, self.fit, seen) if seen is not None and accounts else ()
         cause = CAUSES[finding.code]
@@ -93,47 +121,50 @@ class Inquiry(WhatIf):
     def _not_less_than_the_engine(self, finding: Finding) -> Finding:
         """Where the engine holds it, there is a cause, even if nothing was found that stands behind it; unless all
         that the engine says is that it can't judge."""
-        if finding.code not in ("NONE", "UNKNOWN") or self.held is None:
+        if finding.code not in ("NONE", "UNKNOWN") or self.decided_hold is None:
             return finding
-        if self.held.verdict.code not in CAUSES or self.held.verdict.code == "NOT_IMPLEMENTED":
+        if (
+            self.decided_hold.verdict.code not in CAUSES
+            or self.decided_hold.verdict.code == "NOT_IMPLEMENTED"
+        ):
             return finding
-        if self.held.verdict.code == "KUEUE_QUEUE_MISSING" and not self._knows_queues:
+        if self.decided_hold.verdict.code == "KUEUE_QUEUE_MISSING" and not self._knows_queues:
             return finding
-        return held_finding(self.held) or engine_finding(self.held)
+        return queueing_finding(self.decided_hold) or engine_finding(self.decided_hold)
 
-    def _chain(self, finding: Finding) -> tuple[Link, ...]:
-        deepest = Link(finding.code, finding.said, finding.evidence)
-        hold = self.held
+    def _chain(self, finding: Finding) -> tuple[CauseLink, ...]:
+        deepest = CauseLink(finding.code, finding.message, finding.evidence)
+        hold = self.decided_hold
         if hold is None:
             return (deepest,)
         said = hold.verdict.message
         if hold.verdict.code == finding.code:
-            return (Link(finding.code, said, finding.evidence),)
-        return (Link(hold.verdict.code, said), deepest)
+            return (CauseLink(finding.code, said, finding.evidence),)
+        return (CauseLink(hold.verdict.code, said), deepest)
 
     def _confidence(self, finding: Finding) -> str:
         return "low" if finding.code == "UNKNOWN" or finding.missing or self._hidden() else "high"
 
     def _outlook(self, finding: Finding) -> Outlook | None:
         """When it may start, where it waits for others to end and nothing is wrong."""
-        if not CAUSES[finding.code].is_wait or finding.code in OWN_PACE or not self.evidence.nodes:
+        if not CAUSES[finding.code].is_wait or finding.code in NO_OUTLOOK_CODES or not self.evidence.nodes:
             return None
         alone = [pod for pod in self.subject.pods if len(self.subject.pods) == 1]
-        if alone and len(self.evidence.nodes) > MANY_NODES and not self.engine.knows_ends():
-            return self.engine.place_in_line(f"{alone[0].namespace}/{alone[0].name}")
-        return self.engine.outlook(self.hold) if self.hold is not None else None
+        if alone and len(self.evidence.nodes) > MANY_NODES and not self.engine.has_known_end_times():
+            return self.engine.queue_position(f"{alone[0].namespace}/{alone[0].name}")
+        return self.engine.outlook(self.explained_hold) if self.explained_hold is not None else None
 
-    def _hidden(self) -> tuple[Missing, ...]:
+    def _hidden(self) -> tuple[MissingEvidence, ...]:
         """What the caller may not see, so that the answer can't rest on it."""
         return tuple(
-            Missing(
+            MissingEvidence(
                 f"not visible to you: {what}", f"kubectl auth can-i list {what.split(':')[0].split()[0]} -A"
             )
             for what in self.evidence.hidden
-        ) + tuple(Missing(what, command) for what, command in self.evidence.unanswered)
+        ) + tuple(MissingEvidence(what, command) for what, command in self.evidence.failed_queries)
 
     def _answer(self) -> Answer:
-        thing = thing_finding(self.evidence, self.subject.item, self.now)
+        thing = podless_object_finding(self.evidence, self.subject.item, self.now)
         if thing is not None:
             return Answer(thing)
         faults = [refusal.object_fault(item) for item in (*self.subject.pods[:1], self.subject.item)]
@@ -152,7 +183,7 @@ class Inquiry(WhatIf):
 
     def _without_pods(self) -> Answer:
         for finding in (
-            refusal.said_refusal(self.evidence, self.subject),
+            refusal.reported_refusal(self.evidence, self.subject),
             queue.queue_finding(self.evidence, self.subject),
             gang.deadlock_finding(self.evidence, self.subject),
             quota_finding(self.evidence, self.subject),
@@ -174,17 +205,17 @@ class Inquiry(WhatIf):
             answer = self._unplaced(pod, None, 1)
             if answer.finding.code != "NONE":
                 return answer
-        if self.hold is not None and self.hold.verdict.code in CAUSES:
-            return Answer(engine_finding(self.hold))
+        if self.explained_hold is not None and self.explained_hold.verdict.code in CAUSES:
+            return Answer(engine_finding(self.explained_hold))
         said = f"{self.subject.title} has no pods, and nothing says why; its pods would find a node"
         return Answer(_unknown(said, self.subject))
 
     # Pods that have a node, or are over
 
-    def _placed(self, pods: Sequence[Item]) -> Answer:
+    def _placed(self, pods: Sequence[ClusterObject]) -> Answer:
         best: Finding | None = None
         for pod in pods[:50] or self.subject.pods[:50]:
-            found = start.start_finding(self.evidence, pod, self.now)
+            found = pod_startup.startup_finding(self.evidence, pod, self.now)
             if found is not None and found.code not in ("UNKNOWN", "APP_ERROR"):
                 return Answer(found, patches=patches_for(self, found, None))
             best = best or found
@@ -194,13 +225,19 @@ class Inquiry(WhatIf):
         if loop is not None:
             return Answer(loop)
         for pod in pods[:50]:
-            found = start.running_note(self.evidence, pod)
+            found = pod_startup.running_pod_finding(self.evidence, pod)
             if found is not None:
                 return Answer(found, patches=patches_for(self, found, None))
         for pod in pods[:50]:
             node = self.evidence.nodes.get(node_of(pod))
-            if node is not None and phase_of(pod) in ("Running", "Pending", "Unknown") and is_lost(node):
-                return Answer(Finding("NODE_UNSCHEDULABLE", f"its node {node.name} is {is_lost(node)}"))
+            if (
+                node is not None
+                and phase_of(pod) in ("Running", "Pending", "Unknown")
+                and not_ready_reason(node)
+            ):
+                return Answer(
+                    Finding("NODE_UNSCHEDULABLE", f"its node {node.name} is {not_ready_reason(node)}")
+                )
         starting = [pod for pod in pods if phase_of(pod) == "Pending"]
         if starting:
             return Answer(Finding("NONE", f"{starting[0].title} is starting on node {node_of(starting[0])}"))
@@ -209,7 +246,7 @@ class Inquiry(WhatIf):
 
     # Pods that wait for a node
 
-    def _waiting(self, waiting: Sequence[Item]) -> Answer:
+    def _waiting(self, waiting: Sequence[ClusterObject]) -> Answer:
         item = waiting[0]
         for finding in (
             queue.queue_finding(self.evidence, self.subject),
@@ -228,28 +265,32 @@ class Inquiry(WhatIf):
 
     def _held(self) -> Finding | None:
         """What the engine holds queued work for, where the queue's controller has said nothing."""
-        if not queue.is_queued(self.subject) or not self._knows_queues or self.hold is None:
+        if not queue.is_queued(self.subject) or not self._knows_queues or self.explained_hold is None:
             return None
-        return held_finding(self.hold)
+        return queueing_finding(self.explained_hold)
 
     def _incomplete(self) -> Finding | None:
         """The engine waits for members of its gang."""
-        is_incomplete = self.held is not None and self.held.verdict.code == "GANG_INCOMPLETE"
-        return held_finding(self.hold) if is_incomplete and self.hold is not None else None
+        is_incomplete = self.decided_hold is not None and self.decided_hold.verdict.code == "GANG_INCOMPLETE"
+        return (
+            queueing_finding(self.explained_hold)
+            if is_incomplete and self.explained_hold is not None
+            else None
+        )
 
     @property
     def _knows_queues(self) -> bool:
         """Else a queue that is missing may only be missing in the evidence."""
-        return self.evidence.knows("LocalQueue") and self.evidence.knows("ClusterQueue")
+        return self.evidence.has_kind("LocalQueue") and self.evidence.has_kind("ClusterQueue")
 
-    def _first_that_fails(self, waiting: Sequence[Item]) -> Answer:
+    def _first_that_fails(self, waiting: Sequence[ClusterObject]) -> Answer:
         """Of the pods that wait, the one that can't be placed; together they may lack room where each would fit."""
-        pods = [item.value for item in waiting if isinstance(item.value, Pod)]
+        pods = [item.decoded for item in waiting if isinstance(item.decoded, Pod)]
         if not pods:
             return self._by_events(waiting[0])
         judged: list[Pod] = []
         for item in waiting:
-            pod = item.value
+            pod = item.decoded
             if isinstance(pod, Pod) and not any(_is_alike(pod, one) for one in judged):
                 answer = self._unplaced(pod, item, sum(_is_alike(pod, one) for one in pods))
                 if answer.finding.code not in ("NONE", "WRONG_SCHEDULER"):
@@ -258,18 +299,18 @@ class Inquiry(WhatIf):
         sibling = self._sibling(pods)
         if sibling is not None:
             return sibling
-        placed = self.fit.place_all(pods)
+        placed = self.fit.count_placeable(pods)
         if placed < len(pods):
             return self._together(pods, placed)
         return self._behind_others(answer)
 
-    def _making_room(self, item: Item) -> Finding | None:
+    def _making_room(self, item: ClusterObject) -> Finding | None:
         """A node is chosen for it, and pods there are on their way out."""
-        nominated = tree.text(item.data, "status", "nominatedNodeName")
+        nominated = unstructured.nested_string(item.data, "status", "nominatedNodeName")
         going = [
             pod.title
             for pod in self.evidence.pods_on(nominated)
-            if tree.text(pod.data, "metadata", "deletionTimestamp")
+            if unstructured.nested_string(pod.data, "metadata", "deletionTimestamp")
         ]
         if not going:
             return None
@@ -278,103 +319,110 @@ class Inquiry(WhatIf):
 
     def _sibling(self, pods: list[Pod]) -> Answer | None:
         """A member of its gang that can't be placed, where the subject's own pods could."""
-        for item in gang.waiting_siblings(self.evidence, self.subject):
-            if not isinstance(item.value, Pod):
+        for item in gang.waiting_members(self.evidence, self.subject):
+            if not isinstance(item.decoded, Pod):
                 continue
-            pods.append(item.value)
-            answer = self._unplaced(item.value, item, 1)
+            pods.append(item.decoded)
+            answer = self._unplaced(item.decoded, item, 1)
             found = answer.finding
             if found.code not in ("NONE", "WRONG_SCHEDULER"):
-                said = f"its gang waits for {item.title}, which finds no node: {found.said}"
+                said = f"its gang waits for {item.title}, which finds no node: {found.message}"
                 more = (found.code, *found.contributing)
-                gang_waits = Finding("GANG_INCOMPLETE", said, found.evidence, more, found.to_do)
-                return Answer(gang_waits, answer.seen)
+                gang_waits = Finding("GANG_INCOMPLETE", said, found.evidence, more, found.effective_remedy)
+                return Answer(gang_waits, answer.analysis)
         return None
 
     def _behind_others(self, answer: Answer) -> Answer:
         """A node has room, and the engine gives it to those who come before."""
-        if answer.finding.code != "NONE" or self.hold is None or self.hold.verdict.code not in CAUSES:
+        if (
+            answer.finding.code != "NONE"
+            or self.explained_hold is None
+            or self.explained_hold.verdict.code not in CAUSES
+        ):
             return answer
-        found = held_finding(self.hold)
+        found = queueing_finding(self.explained_hold)
         if found is None:
             taken = "there is room now, but it goes to those who wait before it"
-            code = self.hold.verdict.code
-            found = Finding(code, taken) if code in OF_ROOM else engine_finding(self.hold)
-        return Answer(found, answer.seen)
+            code = self.explained_hold.verdict.code
+            found = Finding(code, taken) if code in CAPACITY_CODES else engine_finding(self.explained_hold)
+        return Answer(found, answer.analysis)
 
     def _together(self, pods: Sequence[Pod], placed: int) -> Answer:
         pod = pods[placed]
-        seen = schedule.look(self.evidence, self.fit, pod, len(pods))
+        seen = unschedulable.analyze_pod(self.evidence, self.fit, pod, len(pods))
         said = f"{placed} of its {len(pods)} waiting pods would find a node, all of them together don't"
         code = self._cause_on_nodes(pod, len(pods))
-        if code == "GPU_FULL" and self.fit.cause(pod, len(pods)) == "GPU_FRAGMENTED":
+        if code == "GPU_FULL" and self.fit.cause_code(pod, len(pods)) == "GPU_FRAGMENTED":
             code = "GPU_FRAGMENTED"  # for the whole there is too little; for those that wait, only in pieces
         if code == "GPU_FRAGMENTED":
-            said += f": {schedule.pieces(self.fit, seen)}"
+            said += f": {unschedulable.describe_fragmentation(self.fit, seen)}"
         finding = Finding(code, said)
         return Answer(finding, seen, patches_for(self, finding, seen))
 
     def _cause_on_nodes(self, pod: Pod, count: int) -> str:
         """What the engine holds the subject for where that is about nodes; else, by its rule, what these pods lack."""
-        code = self.held.verdict.code if self.held is not None else ""
-        return code if code in NODE_CODES else self.fit.cause(pod, count)
+        code = self.decided_hold.verdict.code if self.decided_hold is not None else ""
+        return code if code in NODE_CODES else self.fit.cause_code(pod, count)
 
-    def _unplaced(self, pod: Pod, item: Item | None, count: int) -> Answer:
+    def _unplaced(self, pod: Pod, item: ClusterObject | None, count: int) -> Answer:
         try:
-            hold = self.fit.hold(pod)
-            seen = schedule.look(self.evidence, self.fit, pod, count)
+            hold = self.fit.hold_reason(pod)
+            seen = unschedulable.analyze_pod(self.evidence, self.fit, pod, count)
         except InputError as error:
             return Answer(Finding(error.code or "INVALID_OBJECT", str(error)))
         if hold is not None and hold.code == "NOT_IMPLEMENTED" and item is not None:
             said = "its devices are claimed, and nothing shows what is wrong with the claims"
-            return Answer(published_finding(self.evidence, item, said, CLAIMS))
+            return Answer(condition_finding(self.evidence, item, said, CLAIMS_MISSING))
         if hold is not None:
             return Answer(Finding(hold.code, hold.kube, remedy=hold.remedy), seen)
         if seen.feasible:
             return self._feasible(seen, item)
         finding = self._weighed(seen)
-        finding = behind.overruled(self.evidence, self.subject, finding, seen, item, self.now)
+        finding = root_causes.root_cause(self.evidence, self.subject, finding, seen, item, self.now)
         return Answer(finding, seen, patches_for(self, finding, seen))
 
-    def _weighed(self, seen: Scheduling) -> Finding:
+    def _weighed(self, seen: SchedulingAnalysis) -> Finding:
         """What the nodes show; where they show nothing of what the engine holds it for, the engine's own words."""
         code = self._cause_on_nodes(seen.pod, seen.count)
         if seen.candidates:
-            found = schedule.weigh(self.evidence, self.fit, seen, code)
-            is_shown = any(code in (*one.fixed, *one.room) for one in seen.candidates) or found.code != code
+            found = unschedulable.explain_cause(self.evidence, self.fit, seen, code)
+            is_shown = (
+                any(code in (*one.permanent_codes, *one.capacity_codes) for one in seen.candidates)
+                or found.code != code
+            )
         else:
-            found = behind.no_candidate(self.evidence, seen, self.now)
+            found = root_causes.no_candidate_finding(self.evidence, seen, self.now)
             is_shown = found.code != "RESOURCE_NAME_MISMATCH" or code == found.code
-        if is_shown or self.held is None or self.held.verdict.code != code:
+        if is_shown or self.decided_hold is None or self.decided_hold.verdict.code != code:
             return found
-        return engine_finding(self.held)
+        return engine_finding(self.decided_hold)
 
-    def _feasible(self, seen: Scheduling, item: Item | None) -> Answer:
+    def _feasible(self, seen: SchedulingAnalysis, item: ClusterObject | None) -> Answer:
         """A node would take it now."""
         name = seen.pod.spec.scheduler_name
         if name not in DEFAULT_SCHEDULERS and not _scheduler_runs(self.evidence, name):
             finding = Finding("WRONG_SCHEDULER", f"no scheduler called {name} shows itself in the cluster")
-        elif item is not None and (unseen := unseen_finding(self.evidence, item)) is not None:
+        elif item is not None and (unseen := storage_finding(self.evidence, item)) is not None:
             finding = unseen
         elif item is not None and not sees_all_pods(self.evidence):
             said = "of the pods that you may see none stands in its way, and others use the nodes, too"
-            finding = published_finding(self.evidence, item, said)
+            finding = condition_finding(self.evidence, item, said)
         else:
             finding = Finding(
                 "NONE", f"node {seen.feasible[0]} would take it now; its scheduler has not got to it yet"
             )
         return Answer(finding, seen, patches_for(self, finding, seen))
 
-    def _by_events(self, item: Item) -> Answer:
+    def _by_events(self, item: ClusterObject) -> Answer:
         """No node objects: only what the events say, and that is not enough for a cause that objects would show."""
-        scaling = autoscale.autoscaler_finding(self.evidence, item, "", False)
+        scaling = autoscaler.autoscaler_finding(self.evidence, item, "", False)
         if scaling is not None:
             return Answer(scaling)
-        refused = refusal.said_refusal(self.evidence, self.subject)
+        refused = refusal.reported_refusal(self.evidence, self.subject)
         if refused is not None:
             return Answer(refused)
         said = "it waits for a node, and the evidence has no nodes"
-        return Answer(published_finding(self.evidence, item, said))
+        return Answer(condition_finding(self.evidence, item, said))
 
 
 def _is_alike(one: Pod, other: Pod) -> bool:
@@ -382,8 +430,11 @@ def _is_alike(one: Pod, other: Pod) -> bool:
     return one.spec == other.spec and one.metadata.labels == other.metadata.labels
 
 
-def _gated(item: Item) -> Finding | None:
-    gates = [tree.text(gate, "name") for gate in tree.rows(item.data, "spec", "schedulingGates")]
+def _gated(item: ClusterObject) -> Finding | None:
+    gates = [
+        unstructured.nested_string(gate, "name")
+        for gate in unstructured.nested_maps(item.data, "spec", "schedulingGates")
+    ]
     if not gates:
         return None
     return Finding("SCHEDULING_GATED", f"{item.title} has the scheduling gate {', '.join(gates)}")
@@ -395,16 +446,16 @@ def _scheduler_runs(evidence: Evidence, name: str) -> bool:
     return leases or any(name in pod.name for pod in evidence.of_kind("Pod"))
 
 
-def _is_done(item: Item) -> bool:
+def _is_done(item: ClusterObject) -> bool:
     done = [
-        tree.condition(item.data, kind)
+        unstructured.find_condition(item.data, kind)
         for kind in ("Complete", "SuccessCriteriaMet", "Finished", "Succeeded")
     ]
-    return any(tree.text(one, "status") == "True" for one in done)
+    return any(unstructured.nested_string(one, "status") == "True" for one in done)
 
 
 def _unknown(said: str, subject: Subject) -> Finding:
     item = subject.item
     where = f"-n {item.namespace} " if item.namespace else ""
     command = f"kubectl get events {where}--field-selector involvedObject.name={item.name}"
-    return Finding("UNKNOWN", said, missing=(Missing(f"the events of {item.title}", command),))
+    return Finding("UNKNOWN", said, missing=(MissingEvidence(f"the events of {item.title}", command),))

@@ -12,20 +12,20 @@ from typing import Any
 
 import msgspec
 
-from windlass.dump.configuration import HASH_ANNOTATION, LABEL, SUFFIX
-from windlass.dump.inside import HostLog, PodLog, limits_of, places_of, read_logs
-from windlass.dump.raw import RawObject, objects_of_list
+from windlass.dump.configuration import CONFIG_MAP_SUFFIX, HASH_ANNOTATION, PUBLISHED_LABEL
+from windlass.dump.container_logs import HostLog, PodLog, containers_of, limited_resources, read_logs
+from windlass.dump.raw_objects import RawObject, objects_of_list
 from windlass.kube.client import KubeClient
 from windlass.kube.discovery import discover
 from windlass.kube.errors import ApiError, Forbidden
 from windlass.kube.request import Request
-from windlass.kube.resources import CONFIG_MAPS, KINDS, Kind, Resource
+from windlass.kube.resources import CONFIG_MAPS, WATCHED_KINDS, Kind, Resource
 from windlass.model.meta import ObjectMeta
 
-PAGE = "500"
+PAGE_SIZE = "500"
 MOST_LOGGED = 400
 """Pods of the stack, and pods that fail, whose logs are read."""
-MORE_KINDS: tuple[Kind, ...] = (
+DIAGNOSIS_KINDS: tuple[Kind, ...] = (
     Kind("Event", "events", "", ("v1",)),
     Kind("ResourceQuota", "resourcequotas", "", ("v1",)),
     Kind("LimitRange", "limitranges", "", ("v1",)),
@@ -43,7 +43,7 @@ MORE_KINDS: tuple[Kind, ...] = (
     Kind("NodePool", "nodepools", "karpenter.sh", ("v1", "v1beta1"), False),
 )
 """Beside what the engine reads."""
-STACK = re.compile(
+GPU_STACK = re.compile(
     r"device-plugin|nvidia|gpu-operator|gpu-feature|nfd-|mig-manager|mps-control|dcgm|fabric-?manager"
     r"|cluster-autoscaler|karpenter"
 )
@@ -52,50 +52,52 @@ STACK = re.compile(
 Progress = Callable[[str, int, int], None]
 
 
-class Collected(msgspec.Struct):
+class CollectedCluster(msgspec.Struct):
     """A cluster, as far as it could be read."""
 
     objects: list[RawObject] = []
-    lists: set[str] = set()
+    listed_kinds: set[str] = set()
     """Kinds that were read completely."""
     logs: list[PodLog] = []
     hosts: list[HostLog] = []
-    hidden: list[str] = []
+    not_readable: list[str] = []
     """What could not be read, and why, in words."""
 
 
-async def collect(
+async def collect_cluster(
     client: KubeClient, namespace: str = "", progress: Progress = lambda what, done, total: None
-) -> Collected:
+) -> CollectedCluster:
     """Everything that diagnosis reads. `namespace` is where to look if the whole cluster may not be seen."""
-    found = Collected([], set(), [], [], [])
-    resources = await discover(client, (*KINDS, *MORE_KINDS))
+    found = CollectedCluster([], set(), [], [], [])
+    resources = await discover(client, (*WATCHED_KINDS, *DIAGNOSIS_KINDS))
     for done, resource in enumerate(resources):
         progress(resource.plural, done, len(resources) + 1)
-        await _collect_kind(client, resource, namespace or client.access.namespace, found)
+        await _collect_kind(client, resource, namespace or client.config.namespace, found)
     progress("logs", len(resources), len(resources) + 1)
     await _collect_stack(client, found)
     await _collect_configuration(client, found)
     return found
 
 
-async def _collect_kind(client: KubeClient, resource: Resource, namespace: str, found: Collected) -> None:
+async def _collect_kind(
+    client: KubeClient, resource: Resource, namespace: str, found: CollectedCluster
+) -> None:
     try:
         found.objects += await _pages(client, resource.collection, resource)
-        found.lists.add(resource.kind)
+        found.listed_kinds.add(resource.kind)
         return
     except Forbidden:
         if not resource.namespaced:
-            found.hidden.append(f"{resource.plural}: not allowed")
+            found.not_readable.append(f"{resource.plural}: not allowed")
             return
     except ApiError as error:
-        found.hidden.append(f"{resource.plural}: {error}")
+        found.not_readable.append(f"{resource.plural}: {error}")
         return
     try:
-        found.objects += await _pages(client, resource.within(namespace), resource)
-        found.hidden.append(f"{resource.plural} of other namespaces than {namespace}: not allowed")
+        found.objects += await _pages(client, resource.namespace_collection(namespace), resource)
+        found.not_readable.append(f"{resource.plural} of other namespaces than {namespace}: not allowed")
     except ApiError:
-        found.hidden.append(f"{resource.plural}: not allowed")
+        found.not_readable.append(f"{resource.plural}: not allowed")
 
 
 async def _pages(client: KubeClient, path: str, resource: Resource, selector: str = "") -> list[RawObject]:
@@ -103,7 +105,7 @@ async def _pages(client: KubeClient, path: str, resource: Resource, selector: st
     more = ""
     only = (("labelSelector", selector),) if selector else ()
     while True:
-        query = (("limit", PAGE), *only, *((("continue", more),) if more else ()))
+        query = (("limit", PAGE_SIZE), *only, *((("continue", more),) if more else ()))
         body = await client.send(Request("GET", path, query))
         objects, more = objects_of_list(body, resource.kind, resource.api_version)
         found += objects
@@ -111,45 +113,47 @@ async def _pages(client: KubeClient, path: str, resource: Resource, selector: st
             return found
 
 
-async def _collect_stack(client: KubeClient, found: Collected) -> None:
+async def _collect_stack(client: KubeClient, found: CollectedCluster) -> None:
     """Logs of the GPU stack's pods, and the ConfigMaps of their namespaces."""
     pods = [
-        one for one in found.objects if one.header.kind == "Pod" and STACK.search(one.header.metadata.name)
+        one
+        for one in found.objects
+        if one.header.kind == "Pod" and GPU_STACK.search(one.header.metadata.name)
     ]
     namespaces = sorted({one.header.metadata.namespace for one in pods})
     for namespace in namespaces:
         try:
-            found.objects += await _pages(client, CONFIG_MAPS.within(namespace), CONFIG_MAPS)
+            found.objects += await _pages(client, CONFIG_MAPS.namespace_collection(namespace), CONFIG_MAPS)
         except ApiError as error:
-            found.hidden.append(f"configmaps of {namespace}: {error}")
-    places = [place for pod in pods[:MOST_LOGGED] for place in places_of(pod.data)]
+            found.not_readable.append(f"configmaps of {namespace}: {error}")
+    places = [place for pod in pods[:MOST_LOGGED] for place in containers_of(pod.data)]
     own = [
         one.data for one in found.objects if one.header.kind == "Pod" and one not in pods and _fails(one.data)
     ]
-    places += [place for tree in own[:MOST_LOGGED] for place in places_of(tree)]
+    places += [place for tree in own[:MOST_LOGGED] for place in containers_of(tree)]
     found.logs += await read_logs(client, places)
 
 
-async def _collect_configuration(client: KubeClient, found: Collected) -> None:
+async def _collect_configuration(client: KubeClient, found: CollectedCluster) -> None:
     """What schedulers have published. Who may not list ConfigMaps may still read the one that a Lease tells of."""
     known = {_key(one.header.metadata) for one in found.objects if one.header.kind == "ConfigMap"}
     try:
-        published = await _pages(client, CONFIG_MAPS.collection, CONFIG_MAPS, LABEL)
+        published = await _pages(client, CONFIG_MAPS.collection, CONFIG_MAPS, PUBLISHED_LABEL)
     except ApiError:
         published = [one for key in _announced(found) for one in await _config_map(client, key, found)]
     found.objects += [one for one in published if _key(one.header.metadata) not in known]
 
 
-def _announced(found: Collected) -> list[str]:
+def _announced(found: CollectedCluster) -> list[str]:
     leases = (one.header.metadata for one in found.objects if one.header.kind == "Lease")
-    return [f"{_key(lease)}{SUFFIX}" for lease in leases if HASH_ANNOTATION in lease.annotations]
+    return [f"{_key(lease)}{CONFIG_MAP_SUFFIX}" for lease in leases if HASH_ANNOTATION in lease.annotations]
 
 
-async def _config_map(client: KubeClient, key: str, found: Collected) -> list[RawObject]:
+async def _config_map(client: KubeClient, key: str, found: CollectedCluster) -> list[RawObject]:
     try:
         body = await client.send(Request("GET", CONFIG_MAPS.path(key)))
     except ApiError as error:
-        found.hidden.append(f"configmaps {key}, the scheduler's configuration: {error}")
+        found.not_readable.append(f"configmaps {key}, the scheduler's configuration: {error}")
         return []
     return objects_of_list(b'{"items":[' + body + b"]}", CONFIG_MAPS.kind, CONFIG_MAPS.api_version)[0]
 
@@ -163,6 +167,6 @@ def _fails(pod: dict[str, Any]) -> bool:
     spec, status = pod.get("spec"), pod.get("status")
     if not isinstance(spec, dict) or not isinstance(status, dict) or not spec.get("nodeName"):
         return False
-    asks = any("/" in name for name in limits_of(spec))
-    restarts = any(place.restarted for place in places_of(pod))
+    asks = any("/" in name for name in limited_resources(spec))
+    restarts = any(place.restarted for place in containers_of(pod))
     return asks and (restarts or status.get("phase") == "Failed")

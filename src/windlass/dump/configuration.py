@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from windlass.dump.files import SourceObject, documents_of, raw_objects, read_objects
+from windlass.dump.files import SourceObject, parse_documents, raw_objects, read_objects
+from windlass.model.codec import decode_object
 from windlass.model.configuration import (
     KueueConfiguration,
     SchedulerConfiguration,
@@ -24,12 +25,11 @@ from windlass.model.configuration import (
 )
 from windlass.model.configuration_document import settings_hash
 from windlass.model.errors import InputError
-from windlass.model.objects import decode_object
 
-SUFFIX = "-configuration"
+CONFIG_MAP_SUFFIX = "-configuration"
 """The ConfigMap is called as the Lease, with this at the end."""
-KEY = "config.yaml"
-LABEL = "windlass.dev/published"
+CONFIG_MAP_KEY = "config.yaml"
+PUBLISHED_LABEL = "windlass.dev/published"
 """On the ConfigMap: `configuration`."""
 HASH_ANNOTATION = "windlass.dev/configuration-hash"
 """On the Lease."""
@@ -74,7 +74,7 @@ class Configuration(msgspec.Struct, frozen=True):
         return UsedConfiguration(self.source, settings_hash(self.settings), self.origin, self.notes)
 
 
-def file_configuration(path: Path) -> Configuration:
+def load_configuration_file(path: Path) -> Configuration:
     """The one configuration in the file, ours or Kueue's."""
     found: list[Configuration] = []
     for source in read_objects(path):
@@ -84,29 +84,29 @@ def file_configuration(path: Path) -> Configuration:
                 f"a {source.kind} is no configuration",
                 remedy="SchedulerConfiguration (windlass.dev/v1) and Kueue's Configuration are",
             )
-            raise source.blame(wrong)
+            raise source.locate_error(wrong)
         found.append(Configuration(settings, "file", str(path), _ignored(source)))
     if len(found) != 1:
         raise InputError(f"holds {len(found)} configurations", file=str(path), remedy="give one")
     return found[0]
 
 
-def published_in(objects: Iterable[Tree]) -> list[Configuration]:
+def published_configurations(objects: Iterable[Tree]) -> list[Configuration]:
     """What schedulers have published, by ConfigMap. No command fails for one that can't be read: it counts as the
     defaults, and its note says so."""
     maps: list[Tree] = []
     hashes: dict[str, str] = {}
     for tree in objects:
         metadata = tree.get("metadata") or {}
-        if tree.get("kind") == "ConfigMap" and (metadata.get("labels") or {}).get(LABEL):
+        if tree.get("kind") == "ConfigMap" and (metadata.get("labels") or {}).get(PUBLISHED_LABEL):
             maps.append(tree)
         if tree.get("kind") == "Lease" and (metadata.get("annotations") or {}).get(HASH_ANNOTATION):
-            hashes[f"{_key(tree)}{SUFFIX}"] = metadata["annotations"][HASH_ANNOTATION]
+            hashes[f"{_key(tree)}{CONFIG_MAP_SUFFIX}"] = metadata["annotations"][HASH_ANNOTATION]
     found = [_published(tree, hashes.get(_key(tree), "")) for tree in maps]
     return sorted(found, key=lambda one: one.origin)
 
 
-def choose(published: Sequence[Configuration], names: Collection[str]) -> Configuration:
+def choose_configuration(published: Sequence[Configuration], names: Collection[str]) -> Configuration:
     """The configuration of the scheduler that most of the names (one a pod) mean; if there is only one, that one."""
     if not published:
         return Configuration()
@@ -131,7 +131,10 @@ def _published(tree: Tree, promised: str) -> Configuration:
     """`promised` is the hash on the scheduler's Lease; empty where there is none."""
     origin = _key(tree)
     try:
-        settings = _read(str((tree.get("data") or {}).get(KEY, "")), f"ConfigMap {origin}: data.{KEY}")
+        settings = _read(
+            str((tree.get("data") or {}).get(CONFIG_MAP_KEY, "")),
+            f"ConfigMap {origin}: data.{CONFIG_MAP_KEY}",
+        )
     except InputError as error:
         return Configuration(
             notes=(f"warning: the published configuration is not used: {error}",), origin=origin
@@ -147,7 +150,7 @@ def _published(tree: Tree, promised: str) -> Configuration:
 
 
 def _read(text: str, place: str) -> Settings:
-    objects = [tree for document in documents_of(text, place) for _, tree in raw_objects(document, place)]
+    objects = [tree for document in parse_documents(text, place) for _, tree in raw_objects(document, place)]
     if len(objects) != 1:
         raise InputError(f"holds {len(objects)} configurations", file=place)
     settings = _settings_of(decode_object(objects[0], place))

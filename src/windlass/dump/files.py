@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from windlass.dump import jsontext
+from windlass.dump import json_documents
+from windlass.model.codec import decode_object, describe_unreadable
 from windlass.model.errors import InputError
 from windlass.model.fleet import expand_fleet
 from windlass.model.fleet_spec import Fleet
 from windlass.model.gpu import node_devices
 from windlass.model.node import Node
-from windlass.model.objects import decode_object, unreadable
 from windlass.model.requests import node_quantities
-from windlass.model.times import seconds_of
+from windlass.model.times import parse_timestamp
 
 if TYPE_CHECKING:
-    from windlass.dump import yamltext  # loaded once there is YAML to read
+    from windlass.dump.yaml_documents import YamlDocument  # loaded once there is YAML to read
 
-ENDINGS = (".json", ".yaml", ".yml")
+SUFFIXES = (".json", ".yaml", ".yml")
 """What is read out of a folder; other files in it (logs, host reports) are other people's business."""
 
 _STAMP = re.compile(r"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9:]+)")
@@ -42,7 +42,7 @@ _FIELD = 60
 _JSON = re.compile(r'\s*\{\s*["}]')
 """YAML may begin with a brace, too, but hardly goes on with a quote."""
 
-Document: TypeAlias = "jsontext.JsonDocument | yamltext.YamlDocument"
+Document: TypeAlias = "json_documents.JsonDocument | YamlDocument"
 
 
 @dataclass(frozen=True)
@@ -61,40 +61,40 @@ class SourceObject:
         value = self.document.value
         return value["items"][self.item] if self.item is not None and isinstance(value, dict) else value
 
-    def place_of(self, path: str = "") -> tuple[int, int]:
+    def position_of(self, path: str = "") -> tuple[int, int]:
         """Line and column of the object, or of one of its fields."""
-        return self.document.place_of(self.item, path)
+        return self.document.position_of(self.item, path)
 
-    def blame(self, error: InputError) -> InputError:
+    def locate_error(self, error: InputError) -> InputError:
         """The error, with the place added that it is about."""
-        line, column = self.place_of(error.path)
+        line, column = self.position_of(error.path)
         return error.with_context(file=self.file, line=line, column=column)
 
 
 def read_objects(path: Path) -> Iterator[SourceObject]:
     """All objects in a file, or in the files of a folder, in order."""
-    for file in files_of(path):
+    for file in list_files(path):
         for document in read_documents(file):
             for item, raw in raw_objects(document, str(file)):
                 yield _decode(raw, str(file), document, item)
 
 
-def read_each(path: Path) -> Iterator[SourceObject]:
+def read_objects_lenient(path: Path) -> Iterator[SourceObject]:
     """The same, but an object that can't be read comes as `Unreadable` in its place."""
-    for file in files_of(path):
+    for file in list_files(path):
         for document in read_documents(file):
             for item, raw in raw_objects(document, str(file)):
                 try:
                     yield _decode(raw, str(file), document, item)
                 except InputError as error:
                     yield SourceObject(
-                        unreadable(raw, error), str(raw.get("kind", "")), str(file), document, item
+                        describe_unreadable(raw, error), str(raw.get("kind", "")), str(file), document, item
                     )
 
 
-def newest_time(path: Path) -> int:
+def newest_timestamp(path: Path) -> int:
     """The newest moment, in seconds, that any object in the file or folder says has been; 0 where none does."""
-    return max((_newest(read_text(file)) for file in files_of(path)), default=0)
+    return max((_newest(read_text(file)) for file in list_files(path)), default=0)
 
 
 def _newest(text: str) -> int:
@@ -107,7 +107,7 @@ def _newest(text: str) -> int:
         if stamp <= latest and stamp.endswith("Z"):
             continue
         if _PAST.search(text, max(0, found.start() - _FIELD), found.start()):
-            seconds = seconds_of(stamp)
+            seconds = parse_timestamp(stamp)
             if seconds > newest:
                 newest, latest = seconds, stamp if stamp.endswith("Z") else latest
     return newest
@@ -122,7 +122,7 @@ def read_nodes(path: Path) -> tuple[Node, ...]:
                 if nodes.setdefault(node.name, node) is not node:
                     raise InputError("there is another node of this name", object=f"Node {node.name}")
         except InputError as error:
-            raise source.blame(error) from error
+            raise source.locate_error(error) from error
     if not nodes:
         raise InputError("holds no Node and no Fleet", file=str(path))
     return tuple(nodes.values())
@@ -147,14 +147,14 @@ def _check_quantities(node: Node) -> None:
         raise error.with_context(object=f"Node {node.name}") from error
 
 
-def files_of(path: Path) -> list[Path]:
+def list_files(path: Path) -> list[Path]:
     if not path.exists():
         raise InputError("there is no such file", file=str(path))
     if not path.is_dir():
         return [path]
-    files = sorted(file for file in path.rglob("*") if file.suffix in ENDINGS and file.is_file())
+    files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
     if not files:
-        raise InputError(f"the folder holds no file that ends in {', '.join(ENDINGS)}", file=str(path))
+        raise InputError(f"the folder holds no file that ends in {', '.join(SUFFIXES)}", file=str(path))
     return files
 
 
@@ -170,20 +170,22 @@ def read_text(file: Path) -> str:
 def read_documents(file: Path) -> Iterator[Document]:
     text = read_text(file)
     if file.suffix == ".json":
-        return jsontext.read_documents(text, str(file))
-    return documents_of(text, str(file)) if file.suffix not in ENDINGS else _yaml_documents(text, str(file))
+        return json_documents.read_documents(text, str(file))
+    return (
+        parse_documents(text, str(file)) if file.suffix not in SUFFIXES else _yaml_documents(text, str(file))
+    )
 
 
 def _yaml_documents(text: str, file: str) -> Iterator[Document]:
-    from windlass.dump import yamltext
+    from windlass.dump import yaml_documents
 
-    return yamltext.read_documents(text, file)
+    return yaml_documents.read_documents(text, file)
 
 
-def documents_of(text: str, file: str) -> Iterator[Document]:
+def parse_documents(text: str, file: str) -> Iterator[Document]:
     """Of a text that doesn't say what it is."""
     is_json = _JSON.match(text) is not None
-    return jsontext.read_documents(text, file) if is_json else _yaml_documents(text, file)
+    return json_documents.read_documents(text, file) if is_json else _yaml_documents(text, file)
 
 
 def raw_objects(document: Document, file: str) -> Iterator[tuple[int | None, dict[str, Any]]]:
@@ -214,10 +216,10 @@ def _decode(raw: dict[str, Any], file: str, document: Document, item: int | None
     try:
         return SourceObject(decode_object(raw), str(raw.get("kind", "")), file, document, item)
     except InputError as error:
-        line, column = document.place_of(item, error.path)
+        line, column = document.position_of(item, error.path)
         raise error.with_context(file=file, line=line, column=column) from error
 
 
 def _misplaced(document: Document, item: int | None, file: str, message: str) -> InputError:
-    line, column = document.place_of(item, "")
+    line, column = document.position_of(item, "")
     return InputError(message, file=file, line=line, column=column)

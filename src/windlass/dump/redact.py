@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.dump.raw import RawObject
+from windlass.dump.raw_objects import RawObject
 
 KEPT_ANNOTATIONS = (
     "kueue.x-k8s.io/",
@@ -48,7 +48,7 @@ DROPPED = frozenset(
     }
 )
 """Fields that diagnosis reads nothing from."""
-CONFIGURATION = (
+KEPT_DATA_MARKERS = (
     "sharing:",
     "timeSlicing",
     "mig-configs:",
@@ -60,7 +60,7 @@ CONFIGURATION = (
 """Words by which the configuration of the GPU stack and the scheduler and the autoscaler's status are known."""
 
 
-def redacted(raw: RawObject) -> dict[str, Any]:
+def redact_object(raw: RawObject) -> dict[str, Any]:
     """The object without what is not needed; the original is left alone."""
     tree = msgspec.json.decode(msgspec.json.encode(raw.data))
     assert isinstance(tree, dict), raw.header
@@ -78,7 +78,7 @@ def _clean_data(tree: dict[str, Any]) -> None:
     tree["data"] = {
         key: value
         for key, value in data.items()
-        if isinstance(value, str) and any(word in value for word in CONFIGURATION)
+        if isinstance(value, str) and any(word in value for word in KEPT_DATA_MARKERS)
     }
 
 
@@ -102,8 +102,8 @@ def _clean(tree: Any) -> None:
         _clean(value)
 
 
-def redacted_log(text: str, is_of_stack: bool, says_something: Callable[[str], bool]) -> str:
+def redact_log(text: str, is_gpu_stack: bool, keep_line: Callable[[str], bool]) -> str:
     """Of a program's own log only the lines that diagnosis knows; the GPU stack's logs as they are."""
-    if is_of_stack:
+    if is_gpu_stack:
         return text
-    return "\n".join(line for line in text.splitlines() if says_something(line))
+    return "\n".join(line for line in text.splitlines() if keep_line(line))

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from windlass.dump.collect import STACK, Collected
-from windlass.dump.redact import redacted, redacted_log
-from windlass.dump.rename import Renaming
+from windlass.dump.anonymize import NameAnonymizer
+from windlass.dump.collect import GPU_STACK, CollectedCluster
+from windlass.dump.redact import redact_log, redact_object
 
-SaysSomething = Callable[[str], bool]
+LogLineFilter = Callable[[str], bool]
 """Whether diagnosis knows a line of a log."""
 
 
@@ -24,20 +24,20 @@ class Privacy(msgspec.Struct, frozen=True):
 
     redact: bool = False
     rename: bool = False
-    says_something: SaysSomething = lambda line: False
+    keep_line: LogLineFilter = lambda line: False
 
 
-def save(collected: Collected, target: Path, privacy: Privacy) -> None:
+def save_dump(collected: CollectedCluster, target: Path, privacy: Privacy) -> None:
     """The target must not exist yet, or be an empty folder."""
-    objects = [redacted(one) if privacy.redact else one.data for one in collected.objects]
-    renaming = Renaming(objects) if privacy.rename else None
+    objects = [redact_object(one) if privacy.redact else one.data for one in collected.objects]
+    renaming = NameAnonymizer(objects) if privacy.rename else None
     if renaming is not None:
-        objects = [renaming.renamed(tree) for tree in objects]
+        objects = [renaming.anonymize(tree) for tree in objects]
     if target.suffix in (".json", ".yaml", ".yml"):
         target.write_bytes(_list(objects))
         return
     target.mkdir(parents=True, exist_ok=True)
-    by_kind: dict[str, list[dict[str, Any]]] = {kind: [] for kind in sorted(collected.lists)}
+    by_kind: dict[str, list[dict[str, Any]]] = {kind: [] for kind in sorted(collected.listed_kinds)}
     for tree in objects:
         by_kind.setdefault(str(tree.get("kind")), []).append(tree)
     for kind, trees in by_kind.items():
@@ -50,16 +50,18 @@ def _list(objects: list[dict[str, Any]], kind: str = "") -> bytes:
     return msgspec.json.format(msgspec.json.encode(document), indent=1)
 
 
-def _save_logs(collected: Collected, target: Path, privacy: Privacy, renaming: Renaming | None) -> None:
+def _save_logs(
+    collected: CollectedCluster, target: Path, privacy: Privacy, renaming: NameAnonymizer | None
+) -> None:
     """`logs/NAMESPACE_POD_CONTAINER.log` and `hosts/NODE/SOURCE.log`."""
 
     def said(name: str) -> str:
-        return renaming.text(name) if renaming is not None else name
+        return renaming.anonymize_text(name) if renaming is not None else name
 
     for log in collected.logs:
         text = log.text
         if privacy.redact:
-            text = redacted_log(text, bool(STACK.search(log.pod)), privacy.says_something)
+            text = redact_log(text, bool(GPU_STACK.search(log.pod)), privacy.keep_line)
         file = target / "logs" / f"{said(log.namespace)}_{said(log.pod)}_{log.container}.log"
         file.parent.mkdir(exist_ok=True)
         file.write_text(said(text), encoding="utf-8")

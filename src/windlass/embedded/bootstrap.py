@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from windlass.embedded.api.errors import ApiError
-from windlass.embedded.controllers.doors import Door
+from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.objects import Tree
 
-NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "windlass-system")
+SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "windlass-system")
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 _CLASSES = (
     (
@@ -29,21 +29,21 @@ _CLASSES = (
 )
 
 
-def bootstrap(door: Door, crds: Iterable[Tree] = ()) -> None:
-    for name in NAMESPACES:
-        create_if_missing(door, "namespaces", "", _named("v1", "Namespace", name))
+def bootstrap(client: Client, crds: Iterable[Tree] = ()) -> None:
+    for name in SYSTEM_NAMESPACES:
+        create_if_missing(client, "namespaces", "", _named("v1", "Namespace", name))
     for name, value, words in _CLASSES:
         made = _named("scheduling.k8s.io/v1", "PriorityClass", name)
         made |= {"value": value, "globalDefault": False, "description": words}
-        create_if_missing(door, "priorityclasses.scheduling.k8s.io", "", made)
+        create_if_missing(client, "priorityclasses.scheduling.k8s.io", "", made)
     for crd in crds:
-        create_if_missing(door, CRDS, "", crd)
-    create_if_missing(door, "services", "default", _api_service())
+        create_if_missing(client, CRDS, "", crd)
+    create_if_missing(client, "services", "default", _api_service())
 
 
-def create_if_missing(door: Door, resource: str, namespace: str, obj: Tree) -> None:
+def create_if_missing(client: Client, resource: str, namespace: str, obj: Tree) -> None:
     try:
-        door.create(resource, namespace, obj)
+        client.create(resource, namespace, obj)
     except ApiError as error:
         if error.reason != "AlreadyExists":
             raise

@@ -9,11 +9,11 @@ from windlass.dump.files import read_objects
 from windlass.model.errors import InputError
 from windlass.model.fleet_spec import Fleet, check_fleet
 
-DEFAULT = "fleet.yaml"
+DEFAULT_FLEET_FILE = "fleet.yaml"
 
 
 def default_fleet() -> Fleet:
-    with resources.as_file(resources.files("windlass.embedded").joinpath(DEFAULT)) as path:
+    with resources.as_file(resources.files("windlass.embedded").joinpath(DEFAULT_FLEET_FILE)) as path:
         return read_fleet(path)
 
 
@@ -28,7 +28,7 @@ def read_fleet(path: Path) -> Fleet:
         try:
             check_fleet(source.value)
         except InputError as error:
-            raise source.blame(error) from None
+            raise source.locate_error(error) from None
         found.append(source.value)
     if len(found) != 1:
         raise InputError(

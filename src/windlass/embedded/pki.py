@@ -38,7 +38,7 @@ class Identity(msgspec.Struct, frozen=True):
     token: str
     names: tuple[str, ...] = ()
 
-    def context(self) -> ssl.SSLContext:
+    def ssl_context(self) -> ssl.SSLContext:
         """For the server's side of TLS."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -161,7 +161,7 @@ def _general(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def kept_identity(folder: Path, names: Sequence[str] = ()) -> Identity:
+def load_or_create_identity(folder: Path, names: Sequence[str] = ()) -> Identity:
     """The identity in a folder; a new one where there is none, or where it doesn't answer to these names."""
     file = folder / _FILE
     try:

@@ -23,9 +23,9 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from windlass import __version__
-from windlass.kube.access import Access
-from windlass.kube.credentials import Identity
-from windlass.kube.errors import Fenced, ServerAway, TooMany, Unauthorized, api_error
+from windlass.kube.client_config import ClientConfig
+from windlass.kube.credentials import ClientCertificate
+from windlass.kube.errors import LeaseLost, ServerUnavailable, TooManyRequests, Unauthorized, api_error
 from windlass.kube.request import Request
 from windlass.kube.tls import tls_context
 from windlass.model.errors import ClusterUnreachable
@@ -34,25 +34,27 @@ log = logging.getLogger(__name__)
 
 CHUNK = 1 << 20
 CONNECT_SECONDS = 10.0
-ANSWER_SECONDS = 30.0
-LONGEST_WAIT = 30.0
+RESPONSE_TIMEOUT_SECONDS = 30.0
+MAX_RETRY_AFTER_SECONDS = 30.0
 """The most that one `Retry-After` is obeyed for."""
-MOST_TRIES = 6
-PROBES = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
+MAX_ATTEMPTS = 6
+KEEPALIVE_OPTIONS = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
 """A connection that is lost without a word is noticed after a minute."""
 
 
 class KubeClient:
-    def __init__(self, access: Access, connections: int = 128, patience: float = ANSWER_SECONDS) -> None:
+    def __init__(
+        self, config: ClientConfig, connections: int = 128, timeout_seconds: float = RESPONSE_TIMEOUT_SECONDS
+    ) -> None:
         """`patience`: seconds that an answer may take."""
-        self.access = access
-        self._patience = patience
+        self.config = config
+        self._patience = timeout_seconds
         self._connections = connections
-        self._base = URL(access.server)
+        self._base = URL(config.server)
         self._prefix = self._base.raw_path.rstrip("/")
-        self._proxy = access.proxy or proxy_of_environment(access.server)
+        self._proxy = config.proxy or proxy_of_environment(config.server)
         self._session: aiohttp.ClientSession | None = None
-        self._identity: Identity | None = None
+        self._identity: ClientCertificate | None = None
         self._opening = asyncio.Lock()
 
     async def __aenter__(self) -> KubeClient:
@@ -68,7 +70,7 @@ class KubeClient:
             await self._session.close()
             self._session = None
 
-    async def send(self, request: Request, allowed: Callable[[], bool] | None = None) -> bytes:
+    async def send(self, request: Request, may_send: Callable[[], bool] | None = None) -> bytes:
         """The body of a good answer; `ApiError` for any other, `ServerAway` for none.
 
         `allowed` is asked right before each try, and `Fenced` raised where it says no.
@@ -76,29 +78,31 @@ class KubeClient:
         tries = 0
         while True:
             tries += 1
-            if allowed is not None and not allowed():
-                raise Fenced(f"{request.method} {request.path} was not sent: the lease is lost")
+            if may_send is not None and not may_send():
+                raise LeaseLost(f"{request.method} {request.path} was not sent: the lease is lost")
             try:
                 return await self._answer(request)
             except Unauthorized:
-                if tries > 1 or not self.access.credentials.refused():
+                if tries > 1 or not self.config.credentials.invalidate():
                     raise
-            except TooMany as error:
-                if not request.waits or tries >= MOST_TRIES:
+            except TooManyRequests as error:
+                if not request.retries_on_429 or tries >= MAX_ATTEMPTS:
                     raise
-                await asyncio.sleep(min(error.retry_after or 1.0, LONGEST_WAIT) * random.uniform(1.0, 1.25))
+                await asyncio.sleep(
+                    min(error.retry_after or 1.0, MAX_RETRY_AFTER_SECONDS) * random.uniform(1.0, 1.25)
+                )
 
     async def get(self, path: str, **query: str) -> Any:
         """A document, untyped."""
         return msgspec.json.decode(await self.send(Request("GET", path, tuple(query.items()))))
 
-    async def lines(self, request: Request, silence: float) -> AsyncGenerator[bytes, None]:
+    async def stream_lines(self, request: Request, idle_timeout: float) -> AsyncGenerator[bytes, None]:
         """A watch, line by line, however long the lines are; ends when the server ends it.
 
         After `silence` seconds without a byte the connection counts as lost.
         """
         session, headers = await self._ready()
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=idle_timeout)
         try:
             async with session.request(
                 request.method, self._url(request), headers=headers, timeout=timeout, **self._options()
@@ -111,13 +115,13 @@ class KubeClient:
                         if line:
                             yield line
         except Unauthorized:
-            self.access.credentials.refused()
+            self.config.credentials.invalidate()
             raise
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _away(self.access.server, error) from None
+            raise _away(self.config.server, error) from None
 
     @asynccontextmanager
-    async def socket(
+    async def websocket(
         self, request: Request, protocols: tuple[str, ...]
     ) -> AsyncGenerator[aiohttp.ClientWebSocketResponse, None]:
         """A WebSocket to the server; `ApiError` where it answers with anything else."""
@@ -125,7 +129,7 @@ class KubeClient:
         headers.pop("Accept")  # what comes is no document, and the server says 406 to whoever insists on one
         try:
             async with session.ws_connect(
-                self.access.server + request.path,
+                self.config.server + request.path,
                 params=list(request.query),
                 protocols=protocols,
                 headers=headers,
@@ -136,11 +140,11 @@ class KubeClient:
             where = f"{request.method} {request.path}"
             raise api_error(error.status, error.message.encode(), where) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise _away(self.access.server, error) from None
+            raise _away(self.config.server, error) from None
 
     async def _answer(self, request: Request) -> bytes:
         session, headers = await self._ready()
-        body = request.encoded
+        body = request.encoded_body
         if body is not None:
             headers["Content-Type"] = request.content_type
         try:
@@ -150,7 +154,7 @@ class KubeClient:
                 await self._check(response, request)
                 return await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _away(self.access.server, error) from None
+            raise _away(self.config.server, error) from None
 
     async def _check(self, response: aiohttp.ClientResponse, request: Request) -> None:
         log.debug("%s %s %s → %d", request.method, request.path, dict(request.query), response.status)
@@ -161,8 +165,8 @@ class KubeClient:
 
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = {}
-        if self.access.tls_server_name:
-            options["server_hostname"] = self.access.tls_server_name
+        if self.config.tls_server_name:
+            options["server_hostname"] = self.config.tls_server_name
         if self._proxy:
             options["proxy"] = self._proxy
         return options
@@ -174,18 +178,18 @@ class KubeClient:
 
     async def _ready(self) -> tuple[aiohttp.ClientSession, CIMultiDict[str]]:
         """A session with the identity of now, and the headers of now."""
-        credentials = self.access.credentials
+        credentials = self.config.credentials
         headers = CIMultiDict({"User-Agent": f"windlass/{__version__}", "Accept": "application/json"})
         try:
             headers.update(await credentials.headers())
-            identity = await credentials.identity()
+            identity = await credentials.client_certificate()
         except ClusterUnreachable as error:
             if self._session is None:
                 raise
-            raise ServerAway(
+            raise ServerUnavailable(
                 str(error)
             ) from None  # they were there once: to be waited for like the server itself
-        for name, value in self.access.headers:
+        for name, value in self.config.headers:
             headers.add(name, value)
         if self._session is not None and identity is self._identity:
             return self._session, headers
@@ -195,11 +199,11 @@ class KubeClient:
                 self._session, self._identity = self._open(identity), identity
         return self._session, headers
 
-    def _open(self, identity: Identity) -> aiohttp.ClientSession:
-        secure = self.access.server.startswith("https")
-        tls = tls_context(self.access.ca, self.access.insecure, identity) if secure else True
+    def _open(self, identity: ClientCertificate) -> aiohttp.ClientSession:
+        secure = self.config.server.startswith("https")
+        tls = tls_context(self.config.ca, self.config.insecure, identity) if secure else True
         connector = aiohttp.TCPConnector(
-            limit=self._connections, ssl=tls, keepalive_timeout=60, socket_factory=lively_socket
+            limit=self._connections, ssl=tls, keepalive_timeout=60, socket_factory=keepalive_socket
         )
         timeout = aiohttp.ClientTimeout(total=self._patience, sock_connect=CONNECT_SECONDS)
         # Not `trust_env`: it would look for a proxy and into ~/.netrc before every single request.
@@ -212,13 +216,13 @@ class KubeClient:
         )
 
 
-def lively_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+def keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     """One whose other end is asked whether it is still there: a watch may be silent for long, and a network that has
     lost a connection doesn't say so."""
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in PROBES.items():
+    for name, value in KEEPALIVE_OPTIONS.items():
         if hasattr(socket, name):  # Linux has all of them
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return made
@@ -232,5 +236,5 @@ def proxy_of_environment(server: str) -> str:
     return urllib.request.getproxies().get(address.scheme, "")
 
 
-def _away(server: str, error: BaseException) -> ServerAway:
-    return ServerAway(f"{server}: {str(error) or type(error).__name__}")
+def _away(server: str, error: BaseException) -> ServerUnavailable:
+    return ServerUnavailable(f"{server}: {str(error) or type(error).__name__}")

@@ -19,7 +19,7 @@ REREAD_SECONDS = 60.0
 """A token file is read again after this long; the kubelet rewrites a service account's token well before it ends."""
 
 
-class Identity(msgspec.Struct, frozen=True):
+class ClientCertificate(msgspec.Struct, frozen=True):
     """A client certificate and its key, in PEM."""
 
     certificate: bytes = b""
@@ -31,52 +31,56 @@ class Credentials(Protocol):
         """To send with the next request."""
         ...
 
-    async def identity(self) -> Identity:
+    async def client_certificate(self) -> ClientCertificate:
         """For the TLS handshake; empty where there is none."""
         ...
 
-    def refused(self) -> bool:
+    def invalidate(self) -> bool:
         """The server said 401: forget what is cached. False where another try can't help."""
         ...
 
 
-class FixedCredentials:
+class StaticCredentials:
     """What stands in a kubeconfig: a token, a user name and password, a certificate, or nothing."""
 
-    def __init__(self, headers: dict[str, str] | None = None, identity: Identity = Identity()) -> None:  # noqa: B008  # frozen
-        self._headers, self._identity = headers or {}, identity
+    def __init__(
+        self,
+        headers: dict[str, str] | None = None,
+        client_certificate: ClientCertificate = ClientCertificate(),  # noqa: B008 - frozen
+    ) -> None:
+        self._headers, self._identity = headers or {}, client_certificate
 
     async def headers(self) -> dict[str, str]:
         return self._headers
 
-    async def identity(self) -> Identity:
+    async def client_certificate(self) -> ClientCertificate:
         return self._identity
 
-    def refused(self) -> bool:
+    def invalidate(self) -> bool:
         return False
 
 
-class TokenFile:
+class TokenFileCredentials:
     """A token in a file that somebody rewrites."""
 
     def __init__(
         self,
         path: Path,
-        identity: Identity = Identity(),  # noqa: B008  # frozen
+        client_certificate: ClientCertificate = ClientCertificate(),  # noqa: B008  # frozen
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._path, self._identity, self._clock = path, identity, clock
+        self._path, self._identity, self._clock = path, client_certificate, clock
         self._token, self._read_at = "", float("-inf")
 
     async def headers(self) -> dict[str, str]:
         if self._clock() - self._read_at > REREAD_SECONDS:
             self._read()
-        return bearer(self._token)
+        return bearer_header(self._token)
 
-    async def identity(self) -> Identity:
+    async def client_certificate(self) -> ClientCertificate:
         return self._identity
 
-    def refused(self) -> bool:
+    def invalidate(self) -> bool:
         before, self._read_at = self._token, float("-inf")
         self._read()
         return self._token != before
@@ -88,7 +92,7 @@ class TokenFile:
             found, why = "", str(error.strerror)
         except UnicodeDecodeError:
             found, why = "", "it is no text"
-        if found and not is_sendable(found):
+        if found and not is_valid_header_value(found):
             found, why = "", "it has characters that no header can carry"
         if not found and not self._token:
             raise ClusterUnreachable(f"{self._path}: the token can't be read: {why}")
@@ -96,14 +100,14 @@ class TokenFile:
         self._read_at = self._clock()
 
 
-def is_sendable(token: str) -> bool:
+def is_valid_header_value(token: str) -> bool:
     return token.isascii() and token.isprintable()
 
 
-def bearer(token: str) -> dict[str, str]:
+def bearer_header(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def basic(username: str, password: str) -> dict[str, str]:
+def basic_auth_header(username: str, password: str) -> dict[str, str]:
     pair = base64.b64encode(f"{username}:{password}".encode()).decode()
     return {"Authorization": f"Basic {pair}"}

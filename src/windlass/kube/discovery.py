@@ -55,7 +55,7 @@ async def discover(client: KubeClient, kinds: Sequence[Kind]) -> list[Resource]:
     for kind in kinds:
         versions = [one for one in kind.versions if kind.plural in there.get((kind.group, one), ())]
         if versions:
-            found.append(kind.at(versions[0]))
+            found.append(kind.resource_at(versions[0]))
     return found
 
 

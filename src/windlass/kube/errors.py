@@ -35,11 +35,11 @@ class Status(msgspec.Struct, frozen=True):
     details: StatusDetails | None = None
 
 
-class ServerAway(ClusterUnreachable):
+class ServerUnavailable(ClusterUnreachable):
     """There was no answer."""
 
 
-class Fenced(ClusterUnreachable):
+class LeaseLost(ClusterUnreachable):
     """It was not sent, since the lease was lost."""
 
 
@@ -51,7 +51,7 @@ class ApiError(ClusterUnreachable):
         self.retry_after = retry_after or float(status.details.retry_after_seconds if status.details else 0)
 
     @property
-    def is_final(self) -> bool:
+    def is_permanent(self) -> bool:
         """Sending the same again would bring the same answer."""
         return 400 <= self.code < 500 and self.code not in (401, 408, 429)
 
@@ -68,10 +68,10 @@ class NotFound(ApiError): ...
 class Conflict(ApiError): ...
 
 
-class Expired(ApiError): ...
+class ResourceExpired(ApiError): ...
 
 
-class TooMany(ApiError): ...
+class TooManyRequests(ApiError): ...
 
 
 _BY_CODE: dict[int, type[ApiError]] = {
@@ -79,8 +79,8 @@ _BY_CODE: dict[int, type[ApiError]] = {
     403: Forbidden,
     404: NotFound,
     409: Conflict,
-    410: Expired,
-    429: TooMany,
+    410: ResourceExpired,
+    429: TooManyRequests,
 }
 _STATUS = msgspec.json.Decoder(Status)
 

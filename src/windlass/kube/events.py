@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, NotFound, ServerAway
+from windlass.kube.errors import ApiError, NotFound, ServerUnavailable
 from windlass.kube.request import MERGE_PATCH, Request
 from windlass.kube.resources import EVENTS
 
@@ -24,18 +24,18 @@ log = logging.getLogger(__name__)
 
 CONTROLLER = "windlass.dev/scheduler"
 MOST_QUEUED = 20_000
-WORKERS, EAGER = 16, 4
+WORKERS, UNYIELDING_WORKERS = 16, 4
 """Requests at a time, and those of them that are sent whatever else there is to do."""
-WAY_SECONDS = 0.1
+YIELD_SECONDS = 0.1
 RATE, BURST = 50.0, 500.0
 """A second, and at once, of events that only say that something still waits."""
-REPEATS_AFTER = 60.0
+SERIES_UPDATE_SECONDS = 60.0
 """The count of an event that comes again is sent at most this often."""
-REMEMBERED = 50_000
+MAX_REMEMBERED = 50_000
 LONGEST_NOTE = 1024
 
 
-class Regarding(msgspec.Struct, frozen=True):
+class EventRegarding(msgspec.Struct, frozen=True):
     """The object that an event is about."""
 
     kind: str
@@ -52,7 +52,7 @@ class Regarding(msgspec.Struct, frozen=True):
         return self.key.rpartition("/")[2]
 
     @property
-    def reference(self) -> dict[str, str]:
+    def object_reference(self) -> dict[str, str]:
         found = {"apiVersion": self.api_version, "kind": self.kind, "name": self.name, "uid": self.uid}
         if "/" in self.key:
             found["namespace"] = self.namespace
@@ -60,12 +60,12 @@ class Regarding(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    regarding: Regarding
+    regarding: EventRegarding
     reason: str
     note: str
     action: str
     type: str = "Normal"
-    related: Regarding | None = None
+    related: EventRegarding | None = None
 
 
 class _Sent(msgspec.Struct):
@@ -76,7 +76,7 @@ class _Sent(msgspec.Struct):
     """The server has it: before that, its count can't grow there."""
 
 
-class Recorder:
+class EventRecorder:
     def __init__(self, client: KubeClient, instance: str) -> None:
         self._client, self._instance = client, instance
         self._queue: asyncio.Queue[tuple[Request, _Sent]] = asyncio.Queue(MOST_QUEUED)
@@ -84,7 +84,7 @@ class Recorder:
         self._tokens, self._filled_at = BURST, time.monotonic()
         self._serial = 0
         self.dropped = 0
-        self.gives_way: Callable[[], bool] = lambda: False
+        self.should_yield: Callable[[], bool] = lambda: False
         """Whether there is more urgent work for the server: then few events are sent at a time, unless they pile up."""
 
     def record(self, event: Event, *, droppable: bool = False) -> None:
@@ -92,7 +92,7 @@ class Recorder:
         identity = (event.regarding.kind, event.regarding.key, event.reason, event.note)
         known = self._sent.get(identity)
         now = time.monotonic()
-        if known is not None and (known.sent_at + REPEATS_AFTER > now or not known.is_there):
+        if known is not None and (known.sent_at + SERIES_UPDATE_SECONDS > now or not known.is_there):
             known.count += 1
             return
         if droppable and not self._may_send(now):
@@ -105,8 +105,8 @@ class Recorder:
         name, request = self._request(event)
         # The first repeat is told at once, those after it now and then.
         path = EVENTS.path(f"{event.regarding.namespace}/{name}")
-        fresh = self._sent[identity] = _Sent(path, now - REPEATS_AFTER)
-        if len(self._sent) > REMEMBERED:
+        fresh = self._sent[identity] = _Sent(path, now - SERIES_UPDATE_SECONDS)
+        if len(self._sent) > MAX_REMEMBERED:
             self._sent.popitem(last=False)
         self._push(request, fresh)
 
@@ -114,7 +114,7 @@ class Recorder:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(WORKERS):
-                group.create_task(self._work(is_patient=number >= EAGER))
+                group.create_task(self._work(is_patient=number >= UNYIELDING_WORKERS))
 
     async def drain(self, seconds: float) -> None:
         """Wait for what is queued, as long as that."""
@@ -125,15 +125,15 @@ class Recorder:
 
     async def _work(self, *, is_patient: bool) -> None:
         while True:
-            while is_patient and self.gives_way() and self._queue.qsize() < MOST_QUEUED // 2:
-                await asyncio.sleep(WAY_SECONDS)
+            while is_patient and self.should_yield() and self._queue.qsize() < MOST_QUEUED // 2:
+                await asyncio.sleep(YIELD_SECONDS)
             request, sent = await self._queue.get()
             try:
                 await self._client.send(request)
                 sent.is_there = True
             except NotFound:
                 pass  # the namespace, or the event whose count was to grow, is gone
-            except (ApiError, ServerAway) as error:
+            except (ApiError, ServerUnavailable) as error:
                 self.dropped += 1
                 log.debug("an event was not taken: %s", error)
             finally:
@@ -162,7 +162,7 @@ class Recorder:
             "kind": "Event",
             "metadata": {"name": name, "namespace": about.namespace},
             "eventTime": micro_time(),
-            "regarding": about.reference,
+            "regarding": about.object_reference,
             "reason": event.reason,
             "note": event.note[:LONGEST_NOTE],
             "action": event.action,
@@ -171,8 +171,8 @@ class Recorder:
             "reportingInstance": self._instance[:128],
         }
         if event.related is not None:
-            body["related"] = event.related.reference
-        return name, Request("POST", EVENTS.within(about.namespace), body=body)
+            body["related"] = event.related.object_reference
+        return name, Request("POST", EVENTS.namespace_collection(about.namespace), body=body)
 
 
 def _series(sent: _Sent) -> Request:

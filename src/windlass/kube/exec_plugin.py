@@ -15,17 +15,17 @@ from typing import Any
 
 import msgspec
 
-from windlass.kube.credentials import Identity, bearer, is_sendable
+from windlass.kube.credentials import ClientCertificate, bearer_header, is_valid_header_value
 from windlass.kube.kubeconfig import ExecSpec
 from windlass.model.errors import ClusterUnreachable, InputError
-from windlass.model.times import seconds_of
+from windlass.model.times import parse_timestamp
 
 VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 MODES = ("Never", "IfAvailable", "Always")
-EARLY_SECONDS = 10
+REFRESH_BEFORE_EXPIRY_SECONDS = 10
 """Credentials this close to their end are asked for again, so that none ends on its way."""
 LONGEST_RUN = 60.0
-FRESH_SECONDS = 5.0
+MIN_REFRESH_INTERVAL_SECONDS = 5.0
 """An answer this young is not what the server has refused: that came before it, from one of many requests at once."""
 
 
@@ -68,14 +68,14 @@ class ExecCredentials:
 
     async def headers(self) -> dict[str, str]:
         token = (await self._status()).token
-        return bearer(token) if token else {}
+        return bearer_header(token) if token else {}
 
-    async def identity(self) -> Identity:
+    async def client_certificate(self) -> ClientCertificate:
         status = await self._status()
-        return Identity(status.client_certificate_data.encode(), status.client_key_data.encode())
+        return ClientCertificate(status.client_certificate_data.encode(), status.client_key_data.encode())
 
-    def refused(self) -> bool:
-        if not 0 <= self._clock() - self._known_at <= FRESH_SECONDS:
+    def invalidate(self) -> bool:
+        if not 0 <= self._clock() - self._known_at <= MIN_REFRESH_INTERVAL_SECONDS:
             self._known = None
         return True
 
@@ -87,8 +87,8 @@ class ExecCredentials:
             return self._known
 
     def _is_over(self, status: ExecStatus) -> bool:
-        end = seconds_of(status.expiration_timestamp)
-        return bool(end) and self._clock() > end - EARLY_SECONDS
+        end = parse_timestamp(status.expiration_timestamp)
+        return bool(end) and self._clock() > end - REFRESH_BEFORE_EXPIRY_SECONDS
 
     async def _run(self) -> ExecStatus:
         spec = self._spec
@@ -140,7 +140,7 @@ class ExecCredentials:
         status = answer.status
         if status is None or not (status.token or status.client_certificate_data):
             raise ClusterUnreachable(f"{command}: printed neither a token nor a certificate")
-        if not is_sendable(status.token):
+        if not is_valid_header_value(status.token):
             raise ClusterUnreachable(f"{command}: printed a token that no header can carry")
         if bool(status.client_certificate_data) != bool(status.client_key_data):
             raise ClusterUnreachable(

@@ -17,25 +17,25 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from windlass.cluster.delta import Delta, Gone, Put
+from windlass.cluster.delta import Deleted, Delta, Put
 from windlass.kube.backoff import Backoff
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, Expired, Forbidden, ServerAway, Status, api_error
+from windlass.kube.errors import ApiError, Forbidden, ResourceExpired, ServerUnavailable, Status, api_error
 from windlass.kube.request import Request
 from windlass.kube.resources import Resource
-from windlass.model.objects import Unreadable, decode_known
+from windlass.model.codec import Unreadable, decode_kind
 
 log = logging.getLogger(__name__)
 
-PAGE = 1000
+PAGE_SIZE = 1000
 WATCH_SECONDS = 300
 """The server ends a watch after this long or twice that; it goes on where it was."""
-SILENCE_SECONDS = 2 * WATCH_SECONDS + 60.0
+IDLE_TIMEOUT_SECONDS = 2 * WATCH_SECONDS + 60.0
 LONGEST_PAUSE = 10.0
-QUICK_END = 1.0
+MIN_WATCH_SECONDS = 1.0
 """A watch that ends sooner than this counts as a failure, so that a server that hangs up at once isn't hammered."""
 
-Sink = Callable[[Sequence[Delta]], None]
+DeltaHandler = Callable[[Sequence[Delta]], None]
 
 
 class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -71,10 +71,16 @@ _EVENTS = msgspec.json.Decoder(_Event)
 
 class Informer:
     def __init__(
-        self, client: KubeClient, resource: Resource, sink: Sink, *, required: bool = True, page: int = PAGE
+        self,
+        client: KubeClient,
+        resource: Resource,
+        handler: DeltaHandler,
+        *,
+        required: bool = True,
+        page: int = PAGE_SIZE,
     ) -> None:
         self._required = required
-        self._client, self.resource, self._sink, self._page = client, resource, sink, page
+        self._client, self.resource, self._sink, self._page = client, resource, handler, page
         self._known: dict[str, str] = {}
         """Key → resourceVersion of what the sink was told of."""
         self._version = ""
@@ -87,7 +93,7 @@ class Informer:
         self.restarts = 0
         """Watches that had to begin again for another reason than their time being up."""
         self.relists = -1
-        self.heard_at = 0.0
+        self.last_heard_at = 0.0
         """When the server last said something, by the loop's clock."""
 
     async def run(self) -> None:
@@ -99,11 +105,11 @@ class Informer:
                 await self._watch_unless_stale()
                 self._backoff.reset()
                 continue
-            except Expired:
+            except ResourceExpired:
                 log.info("%s: the watch is too far behind; listing again", self.resource.plural)
                 self._version = ""
                 pause = 0.0 if self.relists < 1 else self._backoff.next()
-            except (ApiError, ServerAway) as error:
+            except (ApiError, ServerUnavailable) as error:
                 self.forbidden = isinstance(error, Forbidden)
                 if self.forbidden and not self._required:
                     self.synced.set()  # what we may not see doesn't count, and nobody waits for it
@@ -113,14 +119,14 @@ class Informer:
             self.restarts += 1
             await asyncio.sleep(pause)
 
-    def clear(self, heir: Informer | None = None) -> None:
+    def clear(self, successor: Informer | None = None) -> None:
         """Nothing of this kind is left, but for what the heir knows, which watches it in another version."""
-        kept = heir._known if heir is not None else {}
+        kept = successor._known if successor is not None else {}
         self._sink([self._gone(key) for key in self._known if key not in kept])
         self._known, self._version = {}, ""
         self._fresh.set()
 
-    async def refresh(self) -> None:
+    async def relist(self) -> None:
         """List again, and return when that is through: what the sink knows then is no older than this call."""
         self._stale.set()
         self._fresh.clear()
@@ -152,7 +158,7 @@ class Informer:
             request = Request("GET", self.resource.collection, tuple(query))
             try:
                 page = _PAGES.decode(await self._client.send(request))
-            except Expired:
+            except ResourceExpired:
                 if not token:
                     raise
                 token, limit, found = "", 0, {}  # the list outlived its token: all of it in one piece, then
@@ -180,12 +186,12 @@ class Informer:
             ("timeoutSeconds", str(random.randint(WATCH_SECONDS, 2 * WATCH_SECONDS))),
         )
         request = Request("GET", self.resource.collection, query)
-        async with contextlib.aclosing(self._client.lines(request, SILENCE_SECONDS)) as lines:
+        async with contextlib.aclosing(self._client.stream_lines(request, IDLE_TIMEOUT_SECONDS)) as lines:
             async for line in lines:
                 self._heard()
                 self._take(_EVENTS.decode(line))
-        if self._heard() - began < QUICK_END:
-            raise ServerAway(f"{self.resource.plural}: the watch ended at once")
+        if self._heard() - began < MIN_WATCH_SECONDS:
+            raise ServerUnavailable(f"{self.resource.plural}: the watch ended at once")
 
     def _take(self, event: _Event) -> None:
         if event.type == "ERROR":
@@ -211,7 +217,7 @@ class Informer:
         known[key] = named.resource_version
         if told == named.resource_version and told:
             return None
-        thing = decode_known(raw, self.resource.kind, self.resource.api_version)
+        thing = decode_kind(raw, self.resource.kind, self.resource.api_version)
         if isinstance(thing, Unreadable):
             thing = msgspec.structs.replace(
                 thing,
@@ -222,12 +228,12 @@ class Informer:
             )
         return Put(thing)
 
-    def _gone(self, key: str) -> Gone:
-        return Gone(self.resource.kind, key, self.resource.group)
+    def _gone(self, key: str) -> Deleted:
+        return Deleted(self.resource.kind, key, self.resource.group)
 
     def _key(self, named: _Name) -> str:
         return f"{named.namespace}/{named.name}" if self.resource.namespaced else named.name
 
     def _heard(self) -> float:
-        self.heard_at = asyncio.get_running_loop().time()
-        return self.heard_at
+        self.last_heard_at = asyncio.get_running_loop().time()
+        return self.last_heard_at

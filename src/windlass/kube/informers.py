@@ -15,25 +15,25 @@ from collections.abc import Sequence
 from windlass.kube.backoff import Backoff
 from windlass.kube.client import KubeClient
 from windlass.kube.discovery import discover
-from windlass.kube.errors import ApiError, ServerAway
-from windlass.kube.informer import Informer, Sink
-from windlass.kube.resources import KINDS, Kind, Resource
+from windlass.kube.errors import ApiError, ServerUnavailable
+from windlass.kube.informer import DeltaHandler, Informer
+from windlass.kube.resources import WATCHED_KINDS, Kind, Resource
 
 log = logging.getLogger(__name__)
 
-LOOK_AGAIN_SECONDS = 30.0
-MISSED_FOR_GOOD = 2
+REDISCOVERY_SECONDS = 30.0
+MISSES_UNTIL_DROPPED = 2
 
 
 class Informers:
     def __init__(
         self,
         client: KubeClient,
-        sink: Sink,
-        kinds: Sequence[Kind] = KINDS,
-        look_again: float = LOOK_AGAIN_SECONDS,
+        handler: DeltaHandler,
+        kinds: Sequence[Kind] = WATCHED_KINDS,
+        rediscovery_seconds: float = REDISCOVERY_SECONDS,
     ) -> None:
-        self._client, self._sink, self._kinds, self._look_again = client, sink, kinds, look_again
+        self._client, self._sink, self._kinds, self._look_again = client, handler, kinds, rediscovery_seconds
         self._running: dict[Resource, tuple[Informer, asyncio.Task[None]]] = {}
         self._missed: dict[Resource, int] = {}
         """How often a kind that we watch was not there."""
@@ -48,14 +48,14 @@ class Informers:
     def informers(self) -> list[Informer]:
         return [informer for informer, _ in self._running.values()]
 
-    def served(self, kind: str, group: str = "") -> Resource | None:
+    def resource_for(self, kind: str, group: str = "") -> Resource | None:
         """The kind in the version that the server has, if it has it."""
         return next((one for one in self._running if one.kind == kind and one.group == group), None)
 
     def is_watched(self, kind: str, group: str = "") -> bool:
         """Whether an object of this kind is on its way to the sink if it exists. A kind that has not been found yet is
         looked for at once, and counts until that is done."""
-        resource = self.served(kind, group)
+        resource = self.resource_for(kind, group)
         if resource is not None:
             return not self._running[resource][0].forbidden
         if (kind, group) not in self._absent:
@@ -67,9 +67,9 @@ class Informers:
     def all_synced(self) -> bool:
         return self.synced.is_set() and all(informer.synced.is_set() for informer in self.informers)
 
-    async def refresh(self, *kinds: str) -> None:
+    async def relist(self, *kinds: str) -> None:
         """List these kinds again, so that what the sink knows of them is no older than this call."""
-        await asyncio.gather(*(one.refresh() for one in self.informers if one.resource.kind in kinds))
+        await asyncio.gather(*(one.relist() for one in self.informers if one.resource.kind in kinds))
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -80,7 +80,7 @@ class Informers:
                     await self._look()
                     backoff.reset()
                     pause = self._look_again * random.uniform(0.8, 1.2)
-                except (ApiError, ServerAway) as error:
+                except (ApiError, ServerUnavailable) as error:
                     pause = backoff.next()
                     log.warning("kinds can't be looked up: %s; trying again in %.1f s", error, pause)
                 with contextlib.suppress(TimeoutError):
@@ -103,7 +103,7 @@ class Informers:
             if kind.required and kind.kind not in {one.kind for one in found}
         ]
         if missing:
-            raise ServerAway(f"the server doesn't have {', '.join(missing)}")
+            raise ServerUnavailable(f"the server doesn't have {', '.join(missing)}")
         await self._restart_broken()
         for resource in found:
             self._missed.pop(resource, None)
@@ -147,7 +147,7 @@ class Informers:
             if heir is not None:
                 await self._running[heir][0].synced.wait()
                 await self._stop(resource, self._running[heir][0])
-            elif self._missed[resource] >= MISSED_FOR_GOOD:
+            elif self._missed[resource] >= MISSES_UNTIL_DROPPED:
                 await self._stop(resource)
                 log.info("%s.%s is gone", resource.plural, resource.group)
 

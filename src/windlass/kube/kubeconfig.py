@@ -69,7 +69,7 @@ class ContextEntry(msgspec.Struct, frozen=True):
     namespace: str = ""
 
 
-class Chosen(msgspec.Struct, frozen=True):
+class ResolvedContext(msgspec.Struct, frozen=True):
     """One context, with its cluster and user."""
 
     name: str
@@ -78,10 +78,10 @@ class Chosen(msgspec.Struct, frozen=True):
     namespace: str
 
 
-class Merged(msgspec.Struct):
+class MergedKubeconfig(msgspec.Struct):
     """All files together."""
 
-    current: str = ""
+    current_context: str = ""
     clusters: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     users: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     contexts: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
@@ -101,19 +101,19 @@ def kubeconfig_files(explicit: str, environment: Mapping[str, str]) -> list[Path
     return [Path(environment["HOME"]) / ".kube" / "config"] if environment.get("HOME") else []
 
 
-def load_merged(files: Sequence[Path]) -> Merged:
+def load_kubeconfig(files: Sequence[Path]) -> MergedKubeconfig:
     """Files that don't exist are passed over, as kubectl does."""
-    merged = Merged()
+    merged = MergedKubeconfig()
     for path in files:
         if path.is_file():
             _merge(merged, path)
     return merged
 
 
-def choose(merged: Merged, context: str = "") -> Chosen:
+def resolve_context(merged: MergedKubeconfig, context: str = "") -> ResolvedContext:
     """The context of that name, or the current one."""
     files = ", ".join(str(path) for path in merged.files)
-    name = context or merged.current
+    name = context or merged.current_context
     if not name:
         raise InputError("no context is chosen", file=files, path="current-context", remedy="use --context")
     entry = merged.contexts.get(name)
@@ -123,7 +123,7 @@ def choose(merged: Merged, context: str = "") -> Chosen:
     chosen = _read(entry, ContextEntry, f"contexts[{name}]", files)
     cluster = _named(merged.clusters, chosen.cluster, "clusters", files)
     user = _named(merged.users, chosen.user, "users", files) if chosen.user else {}
-    return Chosen(
+    return ResolvedContext(
         name,
         _read(cluster, ClusterEntry, f"clusters[{chosen.cluster}]", files),
         _read(user, UserEntry, f"users[{chosen.user}]", files),
@@ -131,7 +131,7 @@ def choose(merged: Merged, context: str = "") -> Chosen:
     )
 
 
-def _merge(merged: Merged, path: Path) -> None:
+def _merge(merged: MergedKubeconfig, path: Path) -> None:
     try:
         document = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader) or {}
     except yaml.YAMLError as error:
@@ -139,7 +139,7 @@ def _merge(merged: Merged, path: Path) -> None:
     if not isinstance(document, dict):
         raise InputError("is no kubeconfig", file=str(path), remedy="a kubeconfig is a mapping")
     merged.files.append(path)
-    merged.current = merged.current or str(document.get("current-context") or "")
+    merged.current_context = merged.current_context or str(document.get("current-context") or "")
     for field, into, inner in (
         ("clusters", merged.clusters, "cluster"),
         ("users", merged.users, "user"),

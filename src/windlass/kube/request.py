@@ -20,11 +20,11 @@ class Request(msgspec.Struct, frozen=True):
     body: Any = None
     """Sent as JSON."""
     content_type: str = JSON
-    waits: bool = True
+    retries_on_429: bool = True
     """After 429 it is sent again when the server says so. An eviction's 429 is an answer, and is not."""
 
     @property
-    def encoded(self) -> bytes | None:
+    def encoded_body(self) -> bytes | None:
         return None if self.body is None else msgspec.json.encode(self.body)
 
     def with_query(self, **query: str) -> Request:

@@ -19,7 +19,7 @@ class Kind(msgspec.Struct, frozen=True):
     required: bool = False
     """Part of Kubernetes itself: without it nothing can be decided."""
 
-    def at(self, version: str) -> Resource:
+    def resource_at(self, version: str) -> Resource:
         return Resource(self.kind, self.plural, self.group, version, self.namespaced)
 
 
@@ -50,7 +50,7 @@ class Resource(msgspec.Struct, frozen=True):
         inside = f"/namespaces/{namespace}" if self.namespaced else ""
         return f"{self.root}{inside}/{self.plural}/{name}" + (f"/{subresource}" if subresource else "")
 
-    def within(self, namespace: str) -> str:
+    def namespace_collection(self, namespace: str) -> str:
         """The collection in one namespace, to create in."""
         return f"{self.root}/namespaces/{namespace}/{self.plural}" if self.namespaced else self.collection
 
@@ -58,17 +58,17 @@ class Resource(msgspec.Struct, frozen=True):
 NAMESPACES = Resource("Namespace", "namespaces", "", "v1", namespaced=False)
 PODS = Resource("Pod", "pods", "", "v1")
 NODES = Resource("Node", "nodes", "", "v1", namespaced=False)
-VOLUMES = Resource("PersistentVolume", "persistentvolumes", "", "v1", namespaced=False)
-CLAIMS = Resource("PersistentVolumeClaim", "persistentvolumeclaims", "", "v1")
+PERSISTENT_VOLUMES = Resource("PersistentVolume", "persistentvolumes", "", "v1", namespaced=False)
+PERSISTENT_VOLUME_CLAIMS = Resource("PersistentVolumeClaim", "persistentvolumeclaims", "", "v1")
 EVENTS = Resource("Event", "events", "events.k8s.io", "v1")
 LEASES = Resource("Lease", "leases", "coordination.k8s.io", "v1")
 CONFIG_MAPS = Resource("ConfigMap", "configmaps", "", "v1")
 
-KUEUE = "kueue.x-k8s.io"
+KUEUE_API_GROUP = "kueue.x-k8s.io"
 _KUEUE = ("v1beta2", "v1beta1")
 _KUBEFLOW = "kubeflow.org"
 
-KINDS: tuple[Kind, ...] = (
+WATCHED_KINDS: tuple[Kind, ...] = (
     Kind("Namespace", "namespaces", "", ("v1",), False, True),
     Kind("StorageClass", "storageclasses", "storage.k8s.io", ("v1",), False, True),
     Kind("CSINode", "csinodes", "storage.k8s.io", ("v1",), False, True),
@@ -81,13 +81,13 @@ KINDS: tuple[Kind, ...] = (
     Kind("Node", "nodes", "", ("v1",), False, True),
     Kind("Pod", "pods", "", ("v1",), True, True),
     Kind("Job", "jobs", "batch", ("v1",), True, True),
-    Kind("ClusterQueue", "clusterqueues", KUEUE, _KUEUE, False),
-    Kind("LocalQueue", "localqueues", KUEUE, _KUEUE),
-    Kind("Cohort", "cohorts", KUEUE, _KUEUE, False),
-    Kind("ResourceFlavor", "resourceflavors", KUEUE, _KUEUE, False),
-    Kind("Topology", "topologies", KUEUE, _KUEUE, False),
-    Kind("Workload", "workloads", KUEUE, _KUEUE),
-    Kind("WorkloadPriorityClass", "workloadpriorityclasses", KUEUE, _KUEUE, False),
+    Kind("ClusterQueue", "clusterqueues", KUEUE_API_GROUP, _KUEUE, False),
+    Kind("LocalQueue", "localqueues", KUEUE_API_GROUP, _KUEUE),
+    Kind("Cohort", "cohorts", KUEUE_API_GROUP, _KUEUE, False),
+    Kind("ResourceFlavor", "resourceflavors", KUEUE_API_GROUP, _KUEUE, False),
+    Kind("Topology", "topologies", KUEUE_API_GROUP, _KUEUE, False),
+    Kind("Workload", "workloads", KUEUE_API_GROUP, _KUEUE),
+    Kind("WorkloadPriorityClass", "workloadpriorityclasses", KUEUE_API_GROUP, _KUEUE, False),
     Kind("Reservation", "reservations", "windlass.dev", ("v1",), False),
     Kind("RunTimeHistory", "runtimehistories", "windlass.dev", ("v1",)),
     Kind("PodGroup", "podgroups", "scheduling.x-k8s.io", ("v1alpha1",)),

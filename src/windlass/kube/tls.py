@@ -6,24 +6,24 @@ import os
 import ssl
 import tempfile
 
-from windlass.kube.credentials import Identity
+from windlass.kube.credentials import ClientCertificate
 from windlass.model.errors import InputError
 
 
-def tls_context(ca: bytes, insecure: bool, identity: Identity) -> ssl.SSLContext:
+def tls_context(ca: bytes, insecure: bool, client_certificate: ClientCertificate) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cadata=ca.decode() if ca else None)
         if insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        if identity.certificate:
-            _load_identity(context, identity)
+        if client_certificate.certificate:
+            _load_identity(context, client_certificate)
     except (ssl.SSLError, UnicodeDecodeError) as error:
         raise InputError(f"the certificates can't be used: {error}", remedy="check the kubeconfig") from None
     return context
 
 
-def _load_identity(context: ssl.SSLContext, identity: Identity) -> None:
+def _load_identity(context: ssl.SSLContext, identity: ClientCertificate) -> None:
     """OpenSSL takes a client's certificate only from a file: one that nobody else can read, for a moment."""
     handle, path = tempfile.mkstemp(prefix="windlass-", suffix=".pem")
     try:

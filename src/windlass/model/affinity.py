@@ -17,7 +17,7 @@ OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 NAME_FIELD = "metadata.name"
 
 
-def matches_pod_affinity_to_node(pod: Pod, node_labels: Mapping[str, str], node_name: str) -> bool:
+def matches_required_node_affinity(pod: Pod, node_labels: Mapping[str, str], node_name: str) -> bool:
     """Both `spec.nodeSelector` and the required node affinity of the pod."""
     for key, value in pod.spec.node_selector.items():
         if node_labels.get(key) != value:

@@ -17,14 +17,14 @@ from windlass.model.labels import check_selector
 from windlass.model.meta import KubeStruct, LabelSelector, ObjectMeta
 from windlass.model.pod import RawQuantity
 from windlass.model.quantity import milli_value, parse_quantity
-from windlass.model.quota import MILLI_GPU
-from windlass.model.times import duration_seconds
+from windlass.model.quota import MILLI_PER_GPU
+from windlass.model.times import parse_duration
 
 FINAL_SHARE = "LessThanOrEqualToFinalShare"
 INITIAL_SHARE = "LessThanInitialShare"
 STRATEGY_LISTS = ((FINAL_SHARE, INITIAL_SHARE), (FINAL_SHARE,), (INITIAL_SHARE,))
-PLACEMENTS = ("pack", "spread", "balanced")
-POLICIES = (
+PLACEMENT_STRATEGIES = ("pack", "spread", "balanced")
+PLACEMENT_POLICIES = (
     "windlass",
     "fgd",
     "best-fit",
@@ -207,7 +207,7 @@ class Settings(msgspec.Struct, frozen=True):
     requeue_at_creation: bool = False
     """A workload that wasn't ready in time queues as of its creation, not of its eviction."""
 
-    def sees_node(self, labels: Mapping[str, str]) -> bool:
+    def selects_node(self, labels: Mapping[str, str]) -> bool:
         """Whether the scheduler looks at a node with these labels at all."""
         return self.node_selector.items() <= labels.items()
 
@@ -220,9 +220,9 @@ class Settings(msgspec.Struct, frozen=True):
 def scheduler_settings(wire: SchedulerConfiguration) -> Settings:
     if not all(wire.scheduler_names) or not wire.scheduler_names:
         raise InputError("a name is missing", path="schedulerNames", remedy="name at least one scheduler")
-    _choice(wire.placement, POLICIES, "placement")
+    _choice(wire.placement, PLACEMENT_POLICIES, "placement")
     for index, one in enumerate(wire.classes):
-        _choice(one.strategy, PLACEMENTS, f"classes[{index}].strategy")
+        _choice(one.strategy, PLACEMENT_STRATEGIES, f"classes[{index}].strategy")
         check_selector(one.selector, f"classes[{index}].selector")
     for index, word in enumerate(wire.budgets_yield_to):
         _choice(word, BUDGETS_YIELD_TO, f"budgetsYieldTo[{index}]")
@@ -285,7 +285,7 @@ def _with_readiness(settings: Settings, ready: WaitForPodsReady | None) -> Setti
     )
 
 
-def counted(requests: Mapping[str, int], rules: ResourceRules) -> dict[str, int]:
+def transform_requests(requests: Mapping[str, int], rules: ResourceRules) -> dict[str, int]:
     """Requests as quota counts them: what is excluded left out, what is transformed added or replaced."""
     kept = {
         name: amount
@@ -316,7 +316,7 @@ def _outputs(rule: Transformation, amount: int, requests: Mapping[str, int]) -> 
 
 def _scale(resource: str) -> int:
     """Units in which quota counts the resource, per unit that people write."""
-    return MILLI_GPU if resource in _IN_THOUSANDTHS else 1
+    return MILLI_PER_GPU if resource in _IN_THOUSANDTHS else 1
 
 
 def _with_sharing(
@@ -379,7 +379,7 @@ def _run_times(run_times: Mapping[str, str]) -> dict[str, int]:
 
 def _seconds(text: str, path: str) -> int:
     try:
-        return duration_seconds(text)
+        return parse_duration(text)
     except InputError as error:
         raise error.with_context(path=path) from None
 

@@ -22,7 +22,7 @@ from windlass.model.configuration import (
     WaitForPodsReady,
 )
 from windlass.model.pod import RawQuantity
-from windlass.model.times import duration_of
+from windlass.model.times import format_duration
 
 API_VERSION = "windlass.dev/v1"
 HASH_LENGTH = 16
@@ -47,15 +47,15 @@ def _wire(settings: Settings) -> SchedulerConfiguration:
         seed=settings.seed,
         classes=settings.classes,
         budgets_yield_to=settings.budgets_yield_to,
-        min_run_time=duration_of(settings.min_run_seconds),
-        restart_cost=duration_of(settings.restart_seconds),
-        lost_work_cap=duration_of(settings.lost_seconds_cap),
+        min_run_time=format_duration(settings.min_run_seconds),
+        restart_cost=format_duration(settings.restart_seconds),
+        lost_work_cap=format_duration(settings.lost_seconds_cap),
         lost_work_caps=_durations(settings.lost_seconds_caps),
-        gang_grace=duration_of(settings.gang_grace_seconds),
+        gang_grace=format_duration(settings.gang_grace_seconds),
         defrag=settings.defrag,
         backfill=BackfillSettings(
             depth=settings.backfill_depth,
-            reservation_lead=duration_of(settings.reservation_lead_seconds),
+            reservation_lead=format_duration(settings.reservation_lead_seconds),
             run_times=_durations(settings.run_time_seconds),
             run_time_percentile=settings.run_time_percentile,
         ),
@@ -79,8 +79,8 @@ def _usage(settings: Settings) -> AdmissionFairSharing | None:
     weights: dict[str, RawQuantity] = {
         name: f"{milli}m" for name, milli in settings.resource_weights_milli.items()
     }
-    half_life = duration_of(settings.usage_half_life_seconds)
-    interval = duration_of(settings.usage_sampling_seconds)
+    half_life = format_duration(settings.usage_half_life_seconds)
+    interval = format_duration(settings.usage_sampling_seconds)
     return AdmissionFairSharing(
         usage_half_life_time=half_life, usage_sampling_interval=interval, resource_weights=weights
     )
@@ -91,14 +91,14 @@ def _readiness(settings: Settings) -> WaitForPodsReady | None:
         return None
     timestamp = "Creation" if settings.requeue_at_creation else "Eviction"
     return WaitForPodsReady(
-        timeout=duration_of(settings.ready_seconds),
+        timeout=format_duration(settings.ready_seconds),
         block_admission=settings.block_admission,
         requeuing_strategy=RequeuingStrategy(timestamp=timestamp),
     )
 
 
 def _durations(seconds: dict[str, int]) -> dict[str, str]:
-    return {name: duration_of(number) for name, number in seconds.items()}
+    return {name: format_duration(number) for name, number in seconds.items()}
 
 
 def _chosen(value: Any) -> Any:

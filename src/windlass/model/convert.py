@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 
 from windlass.model.errors import InputError
-from windlass.model.kueue import wire
+from windlass.model.kueue import queue_wire
 
 
 def convert(tree: Mapping[str, Any], struct: type) -> object:
     """Most objects are as they should be; what it takes to say what is wrong with the others is loaded for them."""
-    if not issubclass(struct, wire.QueueKind) and not _has_null(tree):
+    if not issubclass(struct, queue_wire.QueueObject) and not _has_null(tree):
         try:
             return msgspec.convert(tree, struct)
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
@@ -32,24 +32,24 @@ def _has_null(value: object) -> bool:
     return value is None or any(map(_has_null, inside))
 
 
-def found_here(value: object) -> str:
+def describe_found(value: object) -> str:
     """What an object has in a wrong place, in words."""
-    from windlass.model.faults import found
+    from windlass.model.decode_errors import describe_value
 
-    return found(value)
+    return describe_value(value)
 
 
 def _convert_carefully(tree: Mapping[str, Any], struct: type) -> object:
-    from windlass.model.faults import find_fault, type_info, unknown_fields, without_nulls
+    from windlass.model.decode_errors import find_decode_error, type_info, unknown_fields, without_nulls
 
     info = type_info(struct)
     cleaned = without_nulls(tree, info)
     try:
         thing: object = msgspec.convert(cleaned, struct)
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
-        fault = find_fault(cleaned, info)
+        fault = find_decode_error(cleaned, info)
         raise fault or InputError(str(error)) from None
-    if isinstance(thing, wire.QueueKind):
+    if isinstance(thing, queue_wire.QueueObject):
         spec = {"spec": tree.get("spec")}
         return msgspec.structs.replace(thing, unread_fields=tuple(unknown_fields(spec, info)))
     return thing

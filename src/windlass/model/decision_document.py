@@ -13,11 +13,11 @@ import msgspec
 
 from windlass.model.decision import Admit, AdmittedPodSet, Bind, Decision, DeviceGrant, Evict, Hold, Reserve
 from windlass.model.errors import InputError
-from windlass.model.hold_document import hold_document, hold_of
+from windlass.model.hold_document import hold_document, parse_hold
 from windlass.model.plan import Plan
-from windlass.model.times import seconds_of, timestamp_of
+from windlass.model.times import format_timestamp, parse_timestamp
 
-WHOLE_DEVICE = 1000
+MILLI_PER_GPU = 1000
 
 
 def decision_document(decision: Decision) -> dict[str, Any]:
@@ -61,19 +61,19 @@ def decision_document(decision: Decision) -> dict[str, Any]:
                 "decision": "reserve",
                 "workload": decision.workload,
                 "domain": decision.domain,
-                "from": timestamp_of(decision.start),
-                "until": None if decision.until is None else timestamp_of(decision.until),
+                "from": format_timestamp(decision.start),
+                "until": None if decision.until is None else format_timestamp(decision.until),
                 "nodes": decision.nodes,
             }
         case Hold():
             return hold_document(decision)
 
 
-def plan_of(document: Mapping[str, Any]) -> Plan:
+def parse_plan(document: Mapping[str, Any]) -> Plan:
     """The plan that was written."""
     kinds: dict[str, list[Any]] = {"evict": [], "admit": [], "bind": [], "reserve": [], "hold": []}
     for one in document["decisions"]:
-        kinds[one["decision"]].append(decision_of(one))
+        kinds[one["decision"]].append(parse_decision(one))
     return Plan(
         binds=tuple(kinds["bind"]),
         holds=tuple(kinds["hold"]),
@@ -83,7 +83,7 @@ def plan_of(document: Mapping[str, Any]) -> Plan:
     )
 
 
-def decision_of(document: dict[str, Any]) -> Decision:
+def parse_decision(document: dict[str, Any]) -> Decision:
     """The decision that `decision_document` wrote."""
     match document:
         case {"decision": "admit", "workload": workload, "kind": kind, "queue": queue, "after": after}:
@@ -96,16 +96,16 @@ def decision_of(document: dict[str, Any]) -> Decision:
         case {"decision": "evict", "workload": workload, "pods": pods, "reason": reason}:
             return Evict(workload, tuple(pods), document["for"], reason)
         case {"decision": "reserve", "workload": workload, "domain": domain, "until": until, "nodes": nodes}:
-            end = None if until is None else seconds_of(until)
-            return Reserve(workload, domain, seconds_of(document["from"]), end, nodes)
+            end = None if until is None else parse_timestamp(until)
+            return Reserve(workload, domain, parse_timestamp(document["from"]), end, nodes)
         case {"decision": "hold"}:
-            return hold_of(document)
+            return parse_hold(document)
     raise InputError(f"{document.get('decision')!r} is no decision", path="decisions")
 
 
 def device_document(grant: DeviceGrant) -> dict[str, Any]:
     document: dict[str, Any] = {"index": grant.index}
-    if grant.milli != WHOLE_DEVICE:
+    if grant.milli != MILLI_PER_GPU:
         document["milli"] = grant.milli
     if grant.profile:
         document["profile"] = grant.profile

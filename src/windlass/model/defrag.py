@@ -43,7 +43,7 @@ class Start(msgspec.Struct, frozen=True):
     """`search`, or `exact` for the solver."""
 
 
-class Unmoved(msgspec.Struct, frozen=True):
+class NoMovesFound(msgspec.Struct, frozen=True):
     """A workload for which no moves were found."""
 
     workload: str
@@ -54,7 +54,7 @@ class DefragPlan(msgspec.Struct, frozen=True):
     moves: tuple[Move, ...] = ()
     """In an order in which they can be carried out."""
     starts: tuple[Start, ...] = ()
-    waits: tuple[Unmoved, ...] = ()
+    waits: tuple[NoMovesFound, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from windlass.model.catalogue import find_model
 from windlass.model.errors import InputError
+from windlass.model.gpu_models import find_gpu_model
 from windlass.model.mig import MIG_RESOURCE_PREFIX
 from windlass.model.node import Node
 
@@ -182,7 +182,7 @@ def _spread_out(groups: tuple[DeviceGroup, ...]) -> list[Device]:
 
 
 def _known_memory(model: str) -> int:
-    known = find_model(model)
+    known = find_gpu_model(model)
     return known.memory_mib if known else 0
 
 

@@ -83,7 +83,7 @@ class Budgets:
         return found
 
     @cached_property
-    def _healthy(self) -> tuple[Healthy, ...]:
+    def _healthy(self) -> tuple[HealthyPodCounts, ...]:
         return tuple(map(healthy_pods, self._budgets, self._covered))
 
     @cached_property
@@ -105,11 +105,11 @@ class Budgets:
             pod.key
             for number, pods in enumerate(self._covered)
             for pod in pods
-            if one.get(pod.key) == (number,) and is_free(self._budgets[number], pod, self._healthy[number])
+            if one.get(pod.key) == (number,) and is_exempt(self._budgets[number], pod, self._healthy[number])
         }
         return {key: numbers if key in one else several for key, numbers in found.items() if key not in free}
 
-    def covering(self, pods: Iterable[str]) -> Counter[int]:
+    def count_by_budget(self, pods: Iterable[str]) -> Counter[int]:
         """Budget → how many of the pods it covers."""
         found: Counter[int] = Counter()
         for key in pods if self._budgets else ():
@@ -120,23 +120,23 @@ class Budgets:
 NO_BUDGETS = Budgets()
 
 
-class Disruptions:
+class DisruptionTracker:
     """Who goes in one decision, as the budgets count it."""
 
     def __init__(
-        self, budgets: Budgets = NO_BUDGETS, with_it: Mapping[str, Iterable[str]] | None = None
+        self, budgets: Budgets = NO_BUDGETS, pods_evicted_with: Mapping[str, Iterable[str]] | None = None
     ) -> None:
         """`with_it`: workload → pods beside its own that don't stay when it goes."""
         self.budgets = budgets
-        self._with_it = with_it or {}
+        self._with_it = pods_evicted_with or {}
         self._used: Counter[int] = Counter()
 
-    def of(self, *workloads: Workload) -> Counter[int]:
+    def count_by_budget(self, *workloads: Workload) -> Counter[int]:
         """Budget → how many pods of the workloads it covers."""
         found: Counter[int] = Counter()
         for workload in workloads:
-            own = (key for pod_set in workload.pod_sets for key in pod_set.pods)
-            found += self.budgets.covering((*own, *self._with_it.get(workload.key, ())))
+            own = (key for pod_set in workload.pod_sets for key in pod_set.pod_keys)
+            found += self.budgets.count_by_budget((*own, *self._with_it.get(workload.key, ())))
         return found
 
     def allow(self, covered: Mapping[int, int], besides: Mapping[int, int]) -> bool:
@@ -146,7 +146,7 @@ class Disruptions:
             for number, count in covered.items()
         )
 
-    def note(self, covered: Mapping[int, int]) -> None:
+    def record(self, covered: Mapping[int, int]) -> None:
         """So many go."""
         self._used.update(covered)
 
@@ -165,29 +165,29 @@ def check_budget(budget: PodDisruptionBudget) -> None:
             _check_amount(value, f"spec.{field}")
 
 
-class Healthy(NamedTuple):
+class HealthyPodCounts(NamedTuple):
     """Pods of a budget that are fit, and how many have to be."""
 
     current: int
     desired: int
 
 
-def healthy_pods(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> Healthy:
+def healthy_pods(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> HealthyPodCounts:
     """As its status says, or counted where there is none.
 
     A budget that names neither a minimum nor a maximum allows nobody to go, as the disruption controller has it.
     """
     if budget.status.disruptions_allowed is not None:
-        return Healthy(budget.status.current_healthy, budget.status.desired_healthy)
-    covered = [pod for pod in pods if budget.covers(pod) and not pod.is_over]
+        return HealthyPodCounts(budget.status.current_healthy, budget.status.desired_healthy)
+    covered = [pod for pod in pods if budget.covers(pod) and not pod.is_terminal]
     fit = [pod for pod in covered if pod.is_bound and pod.is_ready and not pod.metadata.deletion_timestamp]
     expected = max(len(covered), budget.status.expected_pods)
     spec = budget.spec
     if spec.max_unavailable is not None:
-        return Healthy(len(fit), max(0, expected - _resolve(spec.max_unavailable, expected)))
+        return HealthyPodCounts(len(fit), max(0, expected - _resolve(spec.max_unavailable, expected)))
     if spec.min_available is not None:
-        return Healthy(len(fit), max(0, _resolve(spec.min_available, expected)))
-    return Healthy(len(fit), len(covered) + 1)
+        return HealthyPodCounts(len(fit), max(0, _resolve(spec.min_available, expected)))
+    return HealthyPodCounts(len(fit), len(covered) + 1)
 
 
 def disruptions_allowed(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> int:
@@ -195,7 +195,7 @@ def disruptions_allowed(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> int
     return _allowed(budget, healthy_pods(budget, pods))
 
 
-def _allowed(budget: PodDisruptionBudget, healthy: Healthy) -> int:
+def _allowed(budget: PodDisruptionBudget, healthy: HealthyPodCounts) -> int:
     status = budget.status
     if status.disruptions_allowed is None:
         return max(0, healthy.current - healthy.desired)
@@ -204,7 +204,7 @@ def _allowed(budget: PodDisruptionBudget, healthy: Healthy) -> int:
     return max(0, status.disruptions_allowed)
 
 
-def is_free(budget: PodDisruptionBudget, pod: Pod, healthy: Healthy) -> bool:
+def is_exempt(budget: PodDisruptionBudget, pod: Pod, healthy: HealthyPodCounts) -> bool:
     """Whether it may go without taking from the budget: it is not ready, and those that are ready suffice."""
     if pod.is_ready:
         return False
@@ -217,7 +217,7 @@ def _counts(budget: PodDisruptionBudget, pod: Pod) -> bool:
     """Whether the budget has a say: the pod runs (no budget keeps one that has not started), and its going isn't
     counted yet."""
     leaves = pod.metadata.deletion_timestamp or pod.metadata.name in budget.status.disrupted_pods
-    return pod.is_bound and not pod.is_over and pod.status.phase != "Pending" and not leaves
+    return pod.is_bound and not pod.is_terminal and pod.status.phase != "Pending" and not leaves
 
 
 def _resolve(value: int | str, total: int) -> int:

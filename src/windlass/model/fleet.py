@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import msgspec
 
-from windlass.model.catalogue import find_model, geometry_of_model
 from windlass.model.device import LAYOUT_ANNOTATION, UNHEALTHY_ANNOTATION, Device, DeviceGroup, encode_layout
 from windlass.model.errors import InputError
 from windlass.model.fleet_spec import (
@@ -23,6 +22,7 @@ from windlass.model.fleet_spec import (
     gpu_memory_mib,
     gpu_product,
 )
+from windlass.model.gpu_models import find_gpu_model, mig_geometry_of_model
 from windlass.model.meta import ObjectMeta
 from windlass.model.mig import mig_resource_name
 from windlass.model.node import Node, NodeCondition, NodeSpec, NodeStatus, Taint
@@ -116,7 +116,7 @@ def _device_groups(pool: FleetPool) -> list[DeviceGroup]:
 def _instances(gpu: DeviceGroup, group: FleetGpus) -> DeviceGroup:
     """A GPU that is cut into equal instances, each advertised as a GPU of its own."""
     profile = group.mig[0]
-    geometry = geometry_of_model(gpu.model, gpu.memory)
+    geometry = mig_geometry_of_model(gpu.model, gpu.memory)
     found = geometry.profile(profile) if geometry else None
     assert geometry is not None, "check_fleet has seen to it"
     assert found is not None, "check_fleet has seen to it"
@@ -124,7 +124,7 @@ def _instances(gpu: DeviceGroup, group: FleetGpus) -> DeviceGroup:
         gpu,
         model=f"{gpu.model}-MIG-{profile}".replace("+", "."),
         count=len(group.mig),
-        memory=gpu.memory * found.size // geometry.slices,
+        memory=gpu.memory * found.memory_slices // geometry.memory_slices,
         mig="",
     )
 
@@ -232,13 +232,13 @@ def _gpu_labels(pool: FleetPool) -> dict[str, str]:
         "nvidia.com/gpu.sharing-strategy": sharing.strategy if sharing else "none",
         "nvidia.com/gpu.mode": "compute",
         "nvidia.com/mps.capable": "true" if sharing and sharing.strategy == "mps" else "false",
-        "nvidia.com/mig.capable": "true" if geometry_of_model(gpu_product(first), memory) else "false",
+        "nvidia.com/mig.capable": "true" if mig_geometry_of_model(gpu_product(first), memory) else "false",
     }
     if cut:
         labels["nvidia.com/mig.strategy"] = pool.mig_strategy
-    known = find_model(first.model)
+    known = find_gpu_model(first.model)
     if known:
-        major, minor = known.compute.split(".")
+        major, minor = known.compute_capability.split(".")
         labels["nvidia.com/gpu.family"] = known.family
         labels["nvidia.com/gpu.compute.major"] = major
         labels["nvidia.com/gpu.compute.minor"] = minor

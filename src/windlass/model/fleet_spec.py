@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from windlass.model.catalogue import find_model, geometry_of_model, product_label
 from windlass.model.errors import InputError
+from windlass.model.gpu_models import find_gpu_model, mig_geometry_of_model, product_label
 from windlass.model.meta import ObjectMeta
 from windlass.model.mig import place_layout
 from windlass.model.node import Taint
 from windlass.model.pod import RawQuantity
-from windlass.model.requests import base_units
+from windlass.model.requests import parse_amount
 from windlass.model.taints import check_taints
 
 EXAMPLE = """\
@@ -154,14 +154,14 @@ def check_fleet(fleet: Fleet) -> None:
 def gpu_memory_mib(group: FleetGpus) -> int:
     """Of one GPU: what the fleet says, else what is known of the model."""
     if group.memory is not None:
-        return base_units("memory", group.memory) // _MIB
-    known = find_model(group.model)
+        return parse_amount("memory", group.memory) // _MIB
+    known = find_gpu_model(group.model)
     return known.memory_mib if known else 0
 
 
 def gpu_product(group: FleetGpus) -> str:
     """What GPU Feature Discovery would call the model."""
-    known = find_model(group.model)
+    known = find_gpu_model(group.model)
     return known.product if known else product_label(group.model)
 
 
@@ -191,7 +191,7 @@ def _check_pool(pool: FleetPool, path: str) -> None:
 
 def _check_amount(name: str, raw: RawQuantity, path: str) -> None:
     try:
-        amount = base_units(name, raw)
+        amount = parse_amount(name, raw)
     except InputError as error:
         raise error.with_context(path=path) from None
     if not amount:
@@ -244,7 +244,7 @@ def _check_model(group: FleetGpus, where: str) -> None:
 def _check_mig(group: FleetGpus, where: str) -> None:
     if not group.mig:
         return
-    geometry = geometry_of_model(gpu_product(group), gpu_memory_mib(group))
+    geometry = mig_geometry_of_model(gpu_product(group), gpu_memory_mib(group))
     if geometry is None:
         raise InputError(
             f"GPU model {group.model!r} can't be cut by MIG, or how is not known",

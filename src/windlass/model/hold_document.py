@@ -13,7 +13,7 @@ import msgspec
 
 from windlass.model.decision import Hold
 from windlass.model.refusal import Refusal
-from windlass.model.times import seconds_of, timestamp_of
+from windlass.model.times import format_timestamp, parse_timestamp
 from windlass.model.verdict import Change, Limit, MoveOffer, NearMiss, ReasonCount, Relief, Verdict
 
 
@@ -185,7 +185,7 @@ STRUCTS = (
 
 def hold_document(hold: Hold) -> dict[str, Any]:
     verdict = hold.verdict
-    start = None if verdict.planned_start is None else timestamp_of(verdict.planned_start)
+    start = None if verdict.planned_start is None else format_timestamp(verdict.planned_start)
     made = HoldDocument(
         decision="hold",
         workload=hold.workload,
@@ -210,7 +210,7 @@ def hold_document(hold: Hold) -> dict[str, Any]:
     return document
 
 
-def hold_of(document: dict[str, Any]) -> Hold:
+def parse_hold(document: dict[str, Any]) -> Hold:
     """The hold that was written."""
     read = msgspec.convert(document, HoldDocument)
     estimate, relief = read.estimate, read.relief
@@ -220,7 +220,7 @@ def hold_of(document: dict[str, Any]) -> Hold:
         counts=tuple(ReasonCount(one.code, one.kube, one.nodes) for one in read.counts),
         nearest=tuple(NearMiss(**msgspec.structs.asdict(one)) for one in read.nearest),
         detail=read.detail,
-        planned_start=None if estimate.start is None else seconds_of(estimate.start),
+        planned_start=None if estimate.start is None else parse_timestamp(estimate.start),
         ahead=estimate.ahead,
         outlook=estimate.outlook,
         is_infeasible=read.infeasible,
@@ -237,16 +237,16 @@ def hold_of(document: dict[str, Any]) -> Hold:
 
 def _refusal(one: Refusal) -> HoldRefusal:
     fields = msgspec.structs.asdict(one)
-    return HoldRefusal(**{**fields, "until": timestamp_of(one.until)})
+    return HoldRefusal(**{**fields, "until": format_timestamp(one.until)})
 
 
 def _refusal_of(read: HoldRefusal) -> Refusal:
     fields = msgspec.structs.asdict(read)
-    return Refusal(**{**fields, "until": seconds_of(read.until)})
+    return Refusal(**{**fields, "until": parse_timestamp(read.until)})
 
 
 def _relief_of(read: HoldRelief) -> Relief:
-    at = None if read.at is None else seconds_of(read.at)
+    at = None if read.at is None else parse_timestamp(read.at)
     return Relief(read.workloads, read.of, read.names, at, read.basis)
 
 
@@ -266,7 +266,7 @@ def _limit(one: Limit) -> HoldLimit:
 
 
 def _relief(one: Relief) -> HoldRelief:
-    at = None if one.at is None else timestamp_of(one.at)
+    at = None if one.at is None else format_timestamp(one.at)
     return HoldRelief(one.workloads, one.of, one.names, at, one.basis)
 
 

@@ -31,9 +31,9 @@ class MigProfile(msgspec.Struct, frozen=True):
 
     name: str
     """As nvidia-smi prints it: `1g.10gb`, `1g.10gb+me`."""
-    compute: int
+    compute_slices: int
     """Compute slices (the `g` of the name)."""
-    size: int
+    memory_slices: int
     """Memory slices."""
     starts: tuple[int, ...]
     """Memory slices at which an instance may begin."""
@@ -46,9 +46,9 @@ class MigGeometry(msgspec.Struct, frozen=True):
     name: str
     number: int
     """Position in `GEOMETRIES`, for arrays."""
-    slices: int
+    memory_slices: int
     """Memory slices of the whole GPU."""
-    compute: int
+    compute_slices: int
     """Compute slices of the whole GPU."""
     profiles: tuple[MigProfile, ...]
 
@@ -57,8 +57,8 @@ class MigGeometry(msgspec.Struct, frozen=True):
 
     def mask(self, profile: MigProfile, start: int) -> int:
         """The bits that an instance takes: its memory slices, and the media engines one above the last slice."""
-        media = 1 << self.slices if profile.media else 0
-        return ((1 << profile.size) - 1) << start | media
+        media = 1 << self.memory_slices if profile.media else 0
+        return ((1 << profile.memory_slices) - 1) << start | media
 
 
 def _eight_slices(one: int, double: int, three: int, whole: int) -> tuple[MigProfile, ...]:
@@ -131,7 +131,7 @@ def place_layout(geometry: MigGeometry, profiles: Sequence[str]) -> tuple[tuple[
             return None
         wanted.append(profile)
     # Largest first: they have the fewest places to go, so the search hardly ever turns back.
-    wanted.sort(key=lambda profile: (-profile.size, -profile.compute, profile.name))
+    wanted.sort(key=lambda profile: (-profile.memory_slices, -profile.compute_slices, profile.name))
     starts = _place(geometry, tuple(wanted), 0)
     if starts is None:
         return None

@@ -210,6 +210,6 @@ class Pod(KubeStruct, frozen=True):
         return all(one.status == "True" for one in self.status.conditions)
 
     @property
-    def is_over(self) -> bool:
+    def is_terminal(self) -> bool:
         """Ended: it holds nothing on its node any more."""
         return self.status.phase in ("Succeeded", "Failed")

@@ -23,7 +23,7 @@ class PriorityClass(KubeStruct, frozen=True):
     preemption_policy: str = "PreemptLowerPriority"
 
 
-def with_priorities(things: Iterable[object]) -> list[object]:
+def resolve_priorities(things: Iterable[object]) -> list[object]:
     """The same objects; a pod that names a class, or none where there is a default, has its number and policy."""
     objects = list(things)
     classes = {one.metadata.name: one for one in objects if isinstance(one, PriorityClass)}

@@ -14,7 +14,7 @@ from windlass.model.node import Taint
 from windlass.model.pod import Toleration
 
 
-class QuotaCell(msgspec.Struct, frozen=True):
+class FlavorResourceQuota(msgspec.Struct, frozen=True):
     """The quota of one resource in one flavor."""
 
     nominal: int
@@ -26,9 +26,9 @@ class QuotaCell(msgspec.Struct, frozen=True):
 
 class FlavorQuotas(msgspec.Struct, frozen=True):
     flavor: str
-    cells: dict[str, QuotaCell]
+    quotas: dict[str, FlavorResourceQuota]
     """By resource."""
-    inactive: str = ""
+    inactive_reason: str = ""
     """Why nothing is admitted on this flavor in this queue, though its quota counts; empty where it is used."""
 
 
@@ -48,7 +48,7 @@ class Fungibility(msgspec.Struct, frozen=True):
 
 
 class PreemptionPolicy(msgspec.Struct, frozen=True):
-    within_queue: str = "Never"
+    within_cluster_queue: str = "Never"
     """Never, LowerPriority or LowerOrNewerEqualPriority."""
     reclaim_within_cohort: str = "Never"
     """Never, LowerPriority or Any."""
@@ -60,8 +60,8 @@ class PreemptionPolicy(msgspec.Struct, frozen=True):
 class ClusterQueue(msgspec.Struct, frozen=True):
     name: str
     cohort: str = ""
-    groups: tuple[ResourceGroup, ...] = ()
-    strategy: str = "BestEffortFIFO"
+    resource_groups: tuple[ResourceGroup, ...] = ()
+    queueing_strategy: str = "BestEffortFIFO"
     fungibility: Fungibility = Fungibility()
     preemption: PreemptionPolicy = PreemptionPolicy()
     fair_weight_milli: int = 1000
@@ -71,7 +71,7 @@ class ClusterQueue(msgspec.Struct, frozen=True):
     stop_policy: str = "None"
     usage_based: bool = False
     """Order by usage history inside the queue (admissionScope UsageBasedAdmissionFairSharing)."""
-    inactive: str = ""
+    inactive_reason: str = ""
     """Why it admits nothing: a field that is not implemented, by its path, or a missing flavor."""
 
 
@@ -80,7 +80,7 @@ class Cohort(msgspec.Struct, frozen=True):
 
     name: str
     parent: str = ""
-    groups: tuple[ResourceGroup, ...] = ()
+    resource_groups: tuple[ResourceGroup, ...] = ()
     fair_weight_milli: int = 1000
 
 
@@ -93,7 +93,7 @@ class LocalQueue(msgspec.Struct, frozen=True):
     consumed: dict[str, int] = msgspec.field(default_factory=dict)
     """Decayed usage so far, by resource, as its status has it."""
     consumed_at: int = 0
-    inactive: str = ""
+    inactive_reason: str = ""
     """Why nothing of it is admitted: a field that is not implemented, by its path."""
 
 
@@ -125,7 +125,7 @@ class QueueSystem(msgspec.Struct, frozen=True):
     workload_priority_classes: dict[str, int] = msgspec.field(default_factory=dict)
     default_priority_class: str = ""
     """The PriorityClass of pods that name none (globalDefault)."""
-    non_preempting: frozenset[str] = frozenset()
+    non_preempting_classes: frozenset[str] = frozenset()
     """PriorityClasses whose preemptionPolicy is Never."""
     namespaces: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
     """Labels of the namespaces, which a queue's `namespace_selector` selects by."""

@@ -15,12 +15,12 @@ from windlass.model.pod import Pod, RawQuantity
 from windlass.model.quantity import milli_value, whole_value
 from windlass.model.requests import format_amount, pod_requests
 
-MILLI_GPU = 1000
+MILLI_PER_GPU = 1000
 _IN_THOUSANDTHS = ("cpu", WHOLE_GPU)
 
 
 @lru_cache(maxsize=1 << 14)
-def quota_units(resource: str, raw: RawQuantity) -> int:
+def parse_quota(resource: str, raw: RawQuantity) -> int:
     """An amount of quota in the unit in which it is counted, rounded up as Kubernetes rounds; never negative.
 
     Unlike a request, quota of an extended resource may be a fraction: half a GPU is a quota, and no request.
@@ -52,6 +52,6 @@ def quota_requests(pod: Pod, device_memory_mib: int = 0) -> dict[str, int]:
     milli = asked.milli
     if asked.memory_mib:
         known = max(device_memory_mib, asked.memory_mib)
-        milli = -(-MILLI_GPU * asked.memory_mib // known) if device_memory_mib else MILLI_GPU
+        milli = -(-MILLI_PER_GPU * asked.memory_mib // known) if device_memory_mib else MILLI_PER_GPU
     requests[WHOLE_GPU] = asked.count * milli
     return requests

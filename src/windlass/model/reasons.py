@@ -42,7 +42,7 @@ MAX_RESOURCES = 32
 """So many distinct resources may one pod ask for; more don't fit into the mask."""
 
 
-def why_insufficient(position: int) -> int:
+def insufficient_bit(position: int) -> int:
     """The mask bit of the resource at `position` of a shape's sorted request list."""
     if not 0 <= position < MAX_RESOURCES:
         raise ValueError(f"resource position {position} is outside 0..{MAX_RESOURCES - 1}")
@@ -316,7 +316,7 @@ def reason_of_bit(bit: int) -> Reason:
     return _BY_BIT[bit]
 
 
-def insufficient(resource: str) -> Reason:
+def insufficient_reason(resource: str) -> Reason:
     """The entry for a resource of which a node has too little free."""
     if resource == "pods":
         return Reason(

@@ -32,7 +32,7 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     """The server's own words."""
 
     @property
-    def name(self) -> tuple[str, str, str]:
+    def key(self) -> tuple[str, str, str]:
         """There is one refusal of a name at a time."""
         return self.kind, self.pod, self.node
 
@@ -63,11 +63,11 @@ class Refusals(msgspec.Struct, frozen=True):
     def __bool__(self) -> bool:
         return bool(self.evictions or self.binds)
 
-    def keep(self, pods: Iterable[str]) -> bool:
+    def forbid_eviction(self, pods: Iterable[str]) -> bool:
         """Whether one of the pods may not be evicted."""
         return bool(self.evictions) and any(pod in self.evictions for pod in pods)
 
-    def of(self, workload: str, pods: Iterable[str]) -> tuple[Refusal, ...]:
+    def affecting(self, workload: str, pods: Iterable[str]) -> tuple[Refusal, ...]:
         """What stands in the way of a workload that waits, with these pods."""
         kept = [one for one in self.evictions.values() if one.for_workload == workload]
         return (*kept, *(one for pod in pods for one in self.binds.get(pod, ())))
@@ -76,7 +76,7 @@ class Refusals(msgspec.Struct, frozen=True):
 NO_REFUSALS = Refusals()
 
 
-def refusals_of(found: Iterable[Refusal]) -> Refusals:
+def index_refusals(found: Iterable[Refusal]) -> Refusals:
     evictions: dict[str, Refusal] = {}
     binds: dict[str, tuple[Refusal, ...]] = {}
     for one in found:

@@ -16,7 +16,7 @@ from windlass.model.node import Node
 from windlass.model.pod import Container, Pod, PodSpec, RawQuantity
 from windlass.model.quantity import INT64_MAX, format_quantity, milli_value, parse_quantity, whole_value
 
-MOST_OF_A_POD = 2**50
+MAX_POD_REQUEST = 2**50
 """More than any node has (1 PiB of memory). Larger requests count as this much, so that the sum over thousands of pods
 stays within 64 bits."""
 Amounts = dict[str, int]
@@ -39,20 +39,20 @@ def pod_requests(pod: Pod) -> Amounts:
     return total
 
 
-def is_extended(name: str) -> bool:
+def is_extended_resource(name: str) -> bool:
     """Whether the resource is an extended one (`nvidia.com/gpu`): whole numbers only, request equal to limit."""
     return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
 
 
 @lru_cache(maxsize=1 << 16)
-def base_units(name: str, raw: RawQuantity) -> int:
+def parse_amount(name: str, raw: RawQuantity) -> int:
     """The amount of one resource in the unit that the arrays hold it in; refuses what no resource can be."""
     value = milli_value(raw) if name == "cpu" else whole_value(raw)
     if value < 0:
         raise InputError(
             f"{raw!r} is negative", remedy="a resource quantity must be 0 or more", code="INVALID_OBJECT"
         )
-    if is_extended(name) and parse_quantity(raw).denominator != 1:
+    if is_extended_resource(name) and parse_quantity(raw).denominator != 1:
         raise InputError(
             f"{raw!r} of {name} must be an integer",
             remedy="extended resources can't be split; share a GPU with nvidia.com/gpu.shared, a MIG profile or the "
@@ -83,7 +83,7 @@ def _spec_requests(spec: PodSpec) -> Amounts:
     for name, amount in total.items():
         if amount > INT64_MAX:
             raise InputError(f"the pod's containers ask for an absurd sum of {name}", path="spec.containers")
-    return {name: min(amount, MOST_OF_A_POD) for name, amount in total.items() if amount}
+    return {name: min(amount, MAX_POD_REQUEST) for name, amount in total.items() if amount}
 
 
 def _count_init_containers(spec: PodSpec, total: Amounts) -> None:
@@ -144,7 +144,7 @@ def _check_against_limit(name: str, amount: int, limit: int | None, container: C
     """What may differ from its limit, and how; called only where request and limit differ."""
     requests, limits = container.resources.requests, container.resources.limits
     path = f"{where}.requests.{name}"
-    if is_extended(name) or name.startswith("hugepages-"):
+    if is_extended_resource(name) or name.startswith("hugepages-"):
         if limit is None:
             raise InputError(
                 f"{name} is requested without a limit",
@@ -173,7 +173,7 @@ def _above_limit(name: str, request: RawQuantity, limit: RawQuantity, path: str)
 
 def _amount(name: str, raw: RawQuantity, where: str, group: str = "") -> int:
     try:
-        return base_units(name, raw)
+        return parse_amount(name, raw)
     except InputError as error:
         path = f"{where}.{group}.{name}" if group else f"{where}.{name}"
         raise error.with_context(path=path, code="INVALID_OBJECT") from None

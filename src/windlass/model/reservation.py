@@ -28,17 +28,17 @@ from windlass.model.errors import InputError
 from windlass.model.meta import KubeStruct, ObjectMeta
 from windlass.model.pod import Container, Pod, PodSpec, RawQuantity, ResourceRequirements, Toleration
 from windlass.model.quota import quota_requests
-from windlass.model.times import seconds_of
+from windlass.model.times import parse_timestamp
 
 GPU = "nvidia.com/gpu"
-MOST_UNITS = 100_000
+MAX_UNITS = 100_000
 
 
-class StrictPart(KubeStruct, frozen=True, forbid_unknown_fields=True):
+class StrictStruct(KubeStruct, frozen=True, forbid_unknown_fields=True):
     """Base of our own kind's parts."""
 
 
-class Who(StrictPart, frozen=True):
+class ReservationSubjects(StrictStruct, frozen=True):
     """Whose room it is: workloads that match any of these."""
 
     namespaces: tuple[str, ...] = ()
@@ -47,16 +47,16 @@ class Who(StrictPart, frozen=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     """Labels that the workload's pods have, all of them: a user, a team, a project."""
 
-    def holds(self, namespace: str, queue: str, labels: Mapping[str, str]) -> bool:
+    def matches(self, namespace: str, queue: str, labels: Mapping[str, str]) -> bool:
         if namespace in self.namespaces or (queue and f"{namespace}/{queue}" in self.queues):
             return True
         return bool(self.labels) and self.labels.items() <= labels.items()
 
 
-class ReservationSpec(StrictPart, frozen=True):
+class ReservationSpec(StrictStruct, frozen=True):
     from_: str = msgspec.field(name="from", default="")
     until: str = ""
-    who: Who = Who()
+    who: ReservationSubjects = ReservationSubjects()
     gpus: int | None = None
     """So many units of one GPU each; in place of `count` and `resources`."""
     count: int = 1
@@ -74,7 +74,7 @@ class ReservationStatus(KubeStruct, frozen=True):
     """Node → units, as the last plan had them: they stay there while they can."""
 
 
-class ReservationObject(StrictPart, frozen=True):
+class ReservationObject(StrictStruct, frozen=True):
     """As it is written."""
 
     spec: ReservationSpec
@@ -91,8 +91,8 @@ class Reservation(msgspec.Struct, frozen=True):
     start: int
     until: int
     count: int
-    pod: Pod
-    who: Who
+    template: Pod
+    who: ReservationSubjects
     topology: str = ""
     nodes: dict[str, int] = msgspec.field(default_factory=dict)
 
@@ -101,7 +101,7 @@ class Reservation(msgspec.Struct, frozen=True):
         return f"reservation/{self.name}"
 
 
-def reservation_of(wire: ReservationObject) -> Reservation:
+def reservation_from_object(wire: ReservationObject) -> Reservation:
     """The reservation that an object means, or an error that names the field."""
     spec = wire.spec
     if not wire.metadata.name:
@@ -122,7 +122,7 @@ def reservation_of(wire: ReservationObject) -> Reservation:
         start=start,
         until=until,
         count=count,
-        pod=_unit(wire.metadata.name, spec, resources),
+        template=_unit(wire.metadata.name, spec, resources),
         who=spec.who,
         topology=spec.topology,
         nodes=wire.status.nodes,
@@ -130,7 +130,7 @@ def reservation_of(wire: ReservationObject) -> Reservation:
 
 
 def _time(text: str, path: str) -> int:
-    seconds = seconds_of(text)
+    seconds = parse_timestamp(text)
     if not seconds:
         raise InputError(f"{text[:64]!r} is not a time", path=path, remedy="write it as 2026-01-31T08:00:00Z")
     return seconds
@@ -140,13 +140,13 @@ def _units(spec: ReservationSpec) -> tuple[int, dict[str, RawQuantity]]:
     if spec.gpus is not None:
         if spec.resources or spec.count != 1:
             raise InputError("stands beside count or resources", path="spec.gpus", remedy="use one of them")
-        if not 0 < spec.gpus <= MOST_UNITS:
-            raise InputError(f"{spec.gpus} GPUs", path="spec.gpus", remedy=f"use 1 to {MOST_UNITS}")
+        if not 0 < spec.gpus <= MAX_UNITS:
+            raise InputError(f"{spec.gpus} GPUs", path="spec.gpus", remedy=f"use 1 to {MAX_UNITS}")
         return spec.gpus, {GPU: 1}
     if not spec.resources:
         raise InputError("reserves nothing", path="spec.resources", remedy="name resources, or use spec.gpus")
-    if not 0 < spec.count <= MOST_UNITS:
-        raise InputError(f"{spec.count} units", path="spec.count", remedy=f"use 1 to {MOST_UNITS}")
+    if not 0 < spec.count <= MAX_UNITS:
+        raise InputError(f"{spec.count} units", path="spec.count", remedy=f"use 1 to {MAX_UNITS}")
     return spec.count, spec.resources
 
 

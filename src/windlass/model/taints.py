@@ -44,7 +44,7 @@ def tolerates(tolerations: Sequence[Toleration], taint: Taint) -> bool:
     return any(_covers(toleration, taint) for toleration in tolerations)
 
 
-def untolerated(
+def find_untolerated_taint(
     taints: Sequence[Taint], tolerations: Sequence[Toleration], effects: Collection[str] = HARD_EFFECTS
 ) -> Taint | None:
     """The first taint of one of the effects that no toleration covers."""

@@ -16,7 +16,7 @@ _LONGEST_DURATION = 10**10
 
 
 @lru_cache(maxsize=1 << 15)
-def seconds_of(timestamp: str) -> int:
+def parse_timestamp(timestamp: str) -> int:
     """Seconds since 1970 of an RFC 3339 time; 0 for an empty or unreadable one."""
     if not timestamp:
         return 0
@@ -30,12 +30,12 @@ _LAST_TIMESTAMP = 253_402_300_799
 """The last second of the year 9999: RFC 3339 has no later one."""
 
 
-def timestamp_of(seconds: int) -> str:
+def format_timestamp(seconds: int) -> str:
     """The RFC 3339 time, in UTC, as Kubernetes writes it."""
     return datetime.fromtimestamp(min(seconds, _LAST_TIMESTAMP), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def duration_of(seconds: int) -> str:
+def format_duration(seconds: int) -> str:
     """As people write it: `45s`, `10m`, `1h4m`; `duration_seconds` reads it."""
     hours, rest = divmod(seconds, 3600)
     minutes, left = divmod(rest, 60)
@@ -43,7 +43,7 @@ def duration_of(seconds: int) -> str:
     return "".join(parts) or "0s"
 
 
-def duration_seconds(text: str) -> int:
+def parse_duration(text: str) -> int:
     """Whole seconds, rounded up, of `90`, `90s`, `1h30m` or `1.5h`; an `InputError` for anything else."""
     if text.isascii() and text.isdigit() and len(text) <= 10:
         return int(text)

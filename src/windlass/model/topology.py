@@ -48,7 +48,7 @@ _NAMES = {
 }
 _WORDS = ("subblock", "block", "rack")
 
-GIGABYTES_A_SECOND = {
+LEVEL_BANDWIDTH_GB_PER_S = {
     "network.topology.nvidia.com/accelerator": 900,
     CLIQUE: 900,
     "cloud.provider.com/topology-rack": 25,
@@ -67,7 +67,7 @@ def level_name(key: str) -> str:
     return last if last in _WORDS else key
 
 
-def levels_of(node: Node, keys: Sequence[str] = DEFAULT_TOPOLOGY_KEYS) -> tuple[str | None, ...]:
+def topology_domains(node: Node, keys: Sequence[str] = DEFAULT_TOPOLOGY_KEYS) -> tuple[str | None, ...]:
     """The node's domain at each of the levels; None where it has no such label.
 
     A node without a hostname label is its own domain under its name, as the kubelet would have labelled it.
@@ -83,6 +83,6 @@ def levels_in_use(nodes: Iterable[Node], keys: Sequence[str] = DEFAULT_TOPOLOGY_
     present: set[str] = set()
     for node in nodes:
         present.update(
-            key for key, domain in zip(keys, levels_of(node, keys), strict=True) if domain is not None
+            key for key, domain in zip(keys, topology_domains(node, keys), strict=True) if domain is not None
         )
     return tuple(key for key in keys if key in present)

@@ -23,12 +23,12 @@ SLICE_LEVEL = PREFIX + "podset-slice-required-topology"
 SLICE_SIZE = PREFIX + "podset-slice-size"
 SLICE_LAYERS = PREFIX + "podset-slice-required-topology-constraints"
 GROUP = PREFIX + "podset-group-name"
-MOST_LAYERS = 3
-MOST_PODS = 10**7
+MAX_LAYERS = 3
+MAX_PODS = 10**7
 """A slice of more pods than that is a slip of the pen."""
 
 
-def topology_of_annotations(annotations: Mapping[str, str]) -> TopologyRequest | None:
+def topology_request_from_annotations(annotations: Mapping[str, str]) -> TopologyRequest | None:
     """What the annotations of a pod or a pod template ask for; None where they ask for nothing."""
     if not any(name.startswith(PREFIX + "podset-") for name in annotations):
         return None
@@ -53,7 +53,7 @@ def slice_layers(level: str, size: int, path: str) -> tuple[tuple[str, int], ...
     """The single layer of slices that a level and a size stand for; a size alone cuts nothing."""
     if not level:
         return ()
-    if not 1 <= size <= MOST_PODS:
+    if not 1 <= size <= MAX_PODS:
         raise InputError(
             f"slices within {level} need a size",
             path=path,
@@ -94,10 +94,10 @@ def topology_request(
 
 
 def _check_layers(layers: tuple[tuple[str, int], ...], path: str) -> None:
-    if len(layers) > MOST_LAYERS:
-        raise InputError(f"{len(layers)} layers of slices", path=path, remedy=f"use at most {MOST_LAYERS}")
+    if len(layers) > MAX_LAYERS:
+        raise InputError(f"{len(layers)} layers of slices", path=path, remedy=f"use at most {MAX_LAYERS}")
     for level, size in layers:
-        if not level or not 1 <= size <= MOST_PODS:
+        if not level or not 1 <= size <= MAX_PODS:
             raise InputError(
                 f"a slice of {size} pods within {level or 'no level'}",
                 path=path,

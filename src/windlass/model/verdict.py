@@ -16,18 +16,18 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from windlass.model.gpu import WHOLE_GPU
-from windlass.model.reasons import WHY_GPU_DEVICE_ROOM, insufficient, reason_of_bit
+from windlass.model.reasons import WHY_GPU_DEVICE_ROOM, insufficient_reason, reason_of_bit
 from windlass.model.refusal import Refusal
-from windlass.model.times import timestamp_of
+from windlass.model.times import format_timestamp
 
-MOST_NAMED = 3
-_TOO_FEW_GPUS = insufficient(WHOLE_GPU).kube
+MAX_NAMED = 3
+_TOO_FEW_GPUS = insufficient_reason(WHOLE_GPU).kube
 _NO_DEVICE_ROOM = reason_of_bit(WHY_GPU_DEVICE_ROOM.bit_length() - 1).kube
-SAID_FIRST = ("fragmentation", "model", "quota", "topology")
+LIMIT_KINDS_SHOWN_FIRST = ("fragmentation", "model", "quota", "topology")
 """Kinds of limits that the count of nodes doesn't tell."""
 
 
-IN_SHORT = {
+PUBLIC_MESSAGE_BY_CODE = {
     "KUEUE_QUOTA_INSUFFICIENT": "the quota of its queue doesn't suffice now",
     "KUEUE_QUOTA_MISCONFIGURED": "its queue has no quota for a resource that it asks for",
     "KUEUE_QUEUE_MISSING": "its queue is missing, inactive or stopped",
@@ -44,7 +44,7 @@ IN_SHORT = {
     "CPU_MEM_INSUFFICIENT": "too little CPU or memory is free",
 }
 """By code, what the owner is told where nothing more was worked out."""
-OF_ITSELF = frozenset(
+CODES_WITH_PUBLIC_DETAIL = frozenset(
     {"GANG_INCOMPLETE", "INVALID_OBJECT", "NOT_IMPLEMENTED", "POLICY_DENIED", "STORAGE_INSUFFICIENT"}
 )
 """Codes whose detail names nothing but the workload's own pods, claims and groups: its owner is to read it."""
@@ -105,14 +105,14 @@ class Relief(msgspec.Struct, frozen=True, gc=False):
     @property
     def public_text(self) -> str:
         verb = "ends" if self.workloads == 1 else "end"
-        when = f", at {timestamp_of(self.at)}" if self.at is not None else ""
+        when = f", at {format_timestamp(self.at)}" if self.at is not None else ""
         basis = f" ({self.basis})" if self.basis else ""
         return f"it could start once {_count(self.workloads, 'running workload')} {verb}{when}{basis}"
 
     @property
     def text(self) -> str:
-        more = len(self.names) - MOST_NAMED
-        names = ", ".join(self.names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        more = len(self.names) - MAX_NAMED
+        names = ", ".join(self.names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
         return f"{self.public_text}: {names}" if names else self.public_text
 
 
@@ -184,7 +184,11 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     def sentences(self) -> list[str]:
         """The parts of the message, what holds it first."""
         # The sentence on what can't ever fit names its level itself.
-        first = SAID_FIRST if not (self.is_infeasible and self.detail) else SAID_FIRST[:-1]
+        first = (
+            LIMIT_KINDS_SHOWN_FIRST
+            if not (self.is_infeasible and self.detail)
+            else LIMIT_KINDS_SHOWN_FIRST[:-1]
+        )
         said = [limit.text for limit in self.limits if limit.kind in first]
         # No time helps what can't ever fit.
         outlook = "" if self.is_infeasible and self.planned_start is None else self.outlook
@@ -196,8 +200,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         """The same for the workload's owner: nothing in it tells of other tenants."""
         limits = [limit.text for limit in self.limits]
         if not limits:
-            short = IN_SHORT.get(self.code, f"it waits ({self.code})")
-            short = self.detail if self.code in OF_ITSELF and self.detail else short
+            short = PUBLIC_MESSAGE_BY_CODE.get(self.code, f"it waits ({self.code})")
+            short = self.detail if self.code in CODES_WITH_PUBLIC_DETAIL and self.detail else short
             limits = [self._counted] if self.counts or not self.detail else [short]
         parts = [*limits, self._public_outlook, *self._help(is_public=True)]
         return "; ".join(part for part in parts if part)
@@ -211,7 +215,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     def _counted(self) -> str:
         if not self.nodes:
             return "no nodes available to schedule pods"
-        words = in_words((count.kube, count.nodes) for count in self.counts)
+        words = format_reason_counts((count.kube, count.nodes) for count in self.counts)
         return f"0/{self.nodes} nodes are available: {words}."
 
     @property
@@ -219,12 +223,12 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         waits = f"{_count(self.ahead, 'workload')} of its queue before it" if self.ahead else ""
         if self.planned_start is None:
             return waits
-        start = f"planned to start at {timestamp_of(self.planned_start)}"
+        start = f"planned to start at {format_timestamp(self.planned_start)}"
         return f"{start}, {waits}" if waits else start
 
     def _help(self, *, is_public: bool) -> Iterator[str]:
         said = dict.fromkeys(one.public_text if is_public else one.text for one in self.refusals)
-        yield from list(said)[:MOST_NAMED]
+        yield from list(said)[:MAX_NAMED]
         if self.is_infeasible:
             yield "it is infeasible: it would not fit even if nothing else ran"
         # What a plan rests on is said with the plan.
@@ -239,7 +243,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
             yield f"what would help: {self.remedy}"
 
 
-def in_words(counts: Iterable[tuple[str, int]]) -> str:
+def format_reason_counts(counts: Iterable[tuple[str, int]]) -> str:
     """Reasons and nodes as kube-scheduler lists them. That devices lack room goes without saying where as many nodes
     lack GPUs by number."""
     told = dict(counts)
@@ -249,8 +253,8 @@ def in_words(counts: Iterable[tuple[str, int]]) -> str:
 
 
 def _moves_text(moves: tuple[MoveOffer, ...]) -> str:
-    words = [f"{move.pod} from {move.from_node} to {move.to_node}" for move in moves[:MOST_NAMED]]
-    more = f" and {len(moves) - MOST_NAMED} more" if len(moves) > MOST_NAMED else ""
+    words = [f"{move.pod} from {move.from_node} to {move.to_node}" for move in moves[:MAX_NAMED]]
+    more = f" and {len(moves) - MAX_NAMED} more" if len(moves) > MAX_NAMED else ""
     hours = sum(move.lost_milli_seconds for move in moves) / 3_600_000
     return f"moving {', '.join(words)}{more} would make room (and lose {hours:.1f} GPU-hours of work)"
 

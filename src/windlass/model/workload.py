@@ -25,7 +25,7 @@ class TopologyRequest(msgspec.Struct, frozen=True):
     """Further layers (label, size) inside a slice, widest first."""
     group: str = ""
     """Pod sets of one group (a leader and its workers) share a domain."""
-    of_gang: bool = False
+    spans_pod_sets: bool = False
     """The level holds for all sets of the workload that ask so, not for each: pods that form a group have one request,
     however many shapes they come in."""
 
@@ -33,11 +33,11 @@ class TopologyRequest(msgspec.Struct, frozen=True):
 class PodSet(msgspec.Struct, frozen=True):
     name: str
     count: int
-    pod: Pod
+    template: Pod
     """Template: what each pod of the set asks for and where it may go."""
     min_count: int | None = None
     """Partial admission: with as few as these it can start (all of `count` where None)."""
-    pods: tuple[str, ...] = ()
+    pod_keys: tuple[str, ...] = ()
     """Pods of the set that exist, by key, those that are placed first."""
     topology: TopologyRequest | None = None
 
@@ -61,7 +61,7 @@ class PodSetAssignment(msgspec.Struct, frozen=True):
 class Admission(msgspec.Struct, frozen=True):
     """It holds quota."""
 
-    queue: str
+    cluster_queue: str
     """ClusterQueue."""
     assignments: tuple[PodSetAssignment, ...] = ()
     reserved_at: int = 0
@@ -75,7 +75,7 @@ class Workload(msgspec.Struct, frozen=True):
     """Workload, Job, JobSet, PodGroup, Pod, PyTorchJob, …"""
     pod_sets: tuple[PodSet, ...]
     uid: str = ""
-    queue: str = ""
+    queue_name: str = ""
     """LocalQueue name in the workload's namespace; empty where it is in no queue."""
     priority: int = 0
     preemption_policy: str = "PreemptLowerPriority"
@@ -83,7 +83,7 @@ class Workload(msgspec.Struct, frozen=True):
     queued_at: int = 0
     """Since when it counts as waiting: its creation, or its last eviction."""
     admission: Admission | None = None
-    evicted: bool = False
+    evicting: bool = False
     """Its eviction is already under way."""
     active: bool = True
     hold: str = ""
@@ -91,13 +91,13 @@ class Workload(msgspec.Struct, frozen=True):
     hold_code: str = ""
     unreadable: str = ""
     """Why nothing of it can be placed: what its pods ask for can't be understood. Set also where it holds quota."""
-    minimum: int | None = None
+    min_pods: int | None = None
     """Pods (over all sets) with which a gang may start; None: all of them. Members above it are elastic."""
     all_or_nothing: bool = True
     """Losing one running member stops the rest."""
     max_run_seconds: int | None = None
     """Declared limit of its run time."""
-    limit_enforced: bool = True
+    run_limit_enforced: bool = True
     """Something stops it at its limit (a deadline); False for a declared `windlass.dev/duration`."""
     started_at: int = 0
     checkpoint_at: int = 0
@@ -107,10 +107,10 @@ class Workload(msgspec.Struct, frozen=True):
     evictable: bool = True
     evictions: int = 0
     """How often it was preempted so far; see `queueing.victims` for why that counts."""
-    promised: bool = False
+    nominated: bool = False
     """Others were evicted for it, and it waits until they are gone: it goes first, so that nobody takes their room.
     Kubernetes remembers it as `status.nominatedNodeName` of a pod that waits."""
-    begun: bool = False
+    gang_running: bool = False
     """The rest of its gang runs, and idles without it: it goes before its equals in priority."""
     owner: str = ""
     """`Kind namespace/name` of what it was made of, where that is another object (the Job of a Kueue Workload)."""

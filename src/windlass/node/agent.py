@@ -21,26 +21,33 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from windlass.model.errors import InputError, WindlassError
+from windlass.node.agent_parts import PLUGIN_OFF_FILE
 from windlass.node.backend.protocol import DeviceBackend, DeviceError
-from windlass.node.named_configs import LABEL, NAMED, SINGLE, WORD, NamedConfigs, write_word
-from windlass.node.owners import SWITCH
-from windlass.node.root import HostRoot
-from windlass.node.supervisor import AGAIN, NO_DRIVER
+from windlass.node.host_root import HostRoot
+from windlass.node.named_configs import (
+    CONFIG_LABEL,
+    CONFIG_LABEL_FILE,
+    NAMED,
+    SINGLE,
+    NamedConfigs,
+    write_state_file,
+)
+from windlass.node.supervisor import NO_DRIVER, RESTARTED_VARIABLE
 
 if TYPE_CHECKING:
-    from windlass.node.beside import BesideParts
     from windlass.node.exporter.counters_file import CountersFile
-    from windlass.node.exporter.pods import PodResources
-    from windlass.node.exporter.server import Exporter
+    from windlass.node.exporter.exporter import Exporter
+    from windlass.node.exporter.pod_resources import PodResources
     from windlass.node.exporter.web_config import WebConfig
     from windlass.node.labels.sinks import LabelSink
     from windlass.node.node_api import NodeApi
+    from windlass.node.sidecar import SidecarParts
 
-BESIDE = ("exporter", "labels", "mig")
+SIDECAR_PARTS = ("exporter", "labels", "mig")
 RETRY_SECONDS = 30.0
-ASK_AGAIN_SECONDS = 2.0
-LAST_PORT = 65_535
-PARENT_SECONDS = 1.0
+LABEL_RETRY_SECONDS = 2.0
+MAX_PORT = 65_535
+PARENT_POLL_SECONDS = 1.0
 """How often a process looks whether its supervisor is still there."""
 
 
@@ -53,7 +60,7 @@ class NoDriver(DeviceError):
 class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The command line of `windlass node run`, read."""
 
-    parts: frozenset[str] = frozenset(("plugin", *BESIDE))
+    parts: frozenset[str] = frozenset(("plugin", *SIDECAR_PARTS))
     fleet: Path | None = None
     node_name: str = ""
     root: Path = Path("/")
@@ -62,7 +69,7 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     config_file_srcdir: Path | None = None
     default_config: str = ""
     fallback_strategies: tuple[str, ...] = (NAMED, SINGLE)
-    node_label: str = LABEL
+    node_label: str = CONFIG_LABEL
     flags: dict[str, Any] = {}
     honor_renames: bool = False
     device_plugins: Path = Path("/var/lib/kubelet/device-plugins")
@@ -110,14 +117,14 @@ def make_backend(options: AgentOptions) -> DeviceBackend:
     return SimulatedBackend(pool, number, folder=options.root)
 
 
-def forget_old_switch(options: AgentOptions) -> None:
+def clear_stale_label_files(options: AgentOptions) -> None:
     """What a label switched off in an earlier life stays off only if somebody follows labels in this one."""
     if not _can_reach_api(options):
-        for word in (SWITCH, WORD):
+        for word in (PLUGIN_OFF_FILE, CONFIG_LABEL_FILE):
             (options.state / word).unlink(missing_ok=True)
 
 
-def named_configs(options: AgentOptions) -> NamedConfigs | None:
+def make_named_configs(options: AgentOptions) -> NamedConfigs | None:
     """The folder of named configs, where there is one."""
     if options.config_file_srcdir is None:
         return None
@@ -130,9 +137,9 @@ def named_configs(options: AgentOptions) -> NamedConfigs | None:
     )
 
 
-def wait_for_label(options: AgentOptions, log: Callable[[str], None], stop: threading.Event) -> None:
+def wait_for_config_label(options: AgentOptions, log: Callable[[str], None], stop: threading.Event) -> None:
     """Where the node's label picks the config, nothing is offered before it was read once on this boot."""
-    word = options.state / WORD
+    word = options.state / CONFIG_LABEL_FILE
     if options.config_file_srcdir is None or word.exists() or not _can_reach_api(options):
         return
     log(f"waiting for the node's label {options.node_label}, which the process beside reads")
@@ -140,7 +147,7 @@ def wait_for_label(options: AgentOptions, log: Callable[[str], None], stop: thre
         pass
 
 
-def read_label(options: AgentOptions, log: Callable[[str], None], stop: threading.Event) -> None:
+def fetch_config_label(options: AgentOptions, log: Callable[[str], None], stop: threading.Event) -> None:
     """Asks for the node's label until there is an answer, or a word of before to go by."""
     api = _make_api(options) if options.config_file_srcdir is not None else None
     told = ""
@@ -151,10 +158,10 @@ def read_label(options: AgentOptions, log: Callable[[str], None], stop: threadin
             if str(error) != told:
                 told = str(error)
                 log(f"the node's label {options.node_label} can't be read: {told}")
-            if (options.state / WORD).exists() or stop.wait(ASK_AGAIN_SECONDS):
+            if (options.state / CONFIG_LABEL_FILE).exists() or stop.wait(LABEL_RETRY_SECONDS):
                 return
         else:
-            write_word(options.state / WORD, labels.get(options.node_label, ""))
+            write_state_file(options.state / CONFIG_LABEL_FILE, labels.get(options.node_label, ""))
             return
 
 
@@ -163,45 +170,49 @@ def make_config(options: AgentOptions, log: Callable[[str], None], copy: Path | 
 
     file = options.config_file or os.environ.get("CONFIG_FILE")
     return ConfigSource(
-        named_configs(options) or (Path(file) if file else None),
+        make_named_configs(options) or (Path(file) if file else None),
         os.environ,
         options.flags,
         honor_renames=options.honor_renames,
         log=log,
-        copy=copy,
-        again=AGAIN in os.environ,
+        last_good_copy=copy,
+        is_restart=RESTARTED_VARIABLE in os.environ,
     )
 
 
 def run_plugin(options: AgentOptions) -> int:
     """The plugin process; 2 for wrong input, 1 where another plugin is live or there is no driver."""
     from windlass.node.cdi_writer import CdiWriter
-    from windlass.node.health import HealthBook
-    from windlass.node.health_rules import Rules, rules_from
+    from windlass.node.health import HealthTracker
+    from windlass.node.health_rules import HealthRules, health_rules_from_environment
     from windlass.node.health_watch import Timing
     from windlass.node.plugin.manager import PluginManager
     from windlass.node.plugin.process import PluginProcess
-    from windlass.node.wishes import WishFile
+    from windlass.node.preferred_devices import PreferredDevicesFile
 
     log = log_to_stderr("plugin")
     stop = _stop_on_signal()
     try:
-        wait_for_label(options, log, stop)
+        wait_for_config_label(options, log, stop)
         config = make_config(options, log, options.state / "plugin-config.yaml")
         root = HostRoot(options.root)
         backend = wait_for_driver(options, config.config.fail_on_init_error, log, stop)
         if backend is None:
             return 0
-        wish = WishFile(options.state / "wishes.json")
+        wish = PreferredDevicesFile(options.state / "wishes.json")
         kubelet = options.kubelet_socket
-        manager = PluginManager(options.device_plugins, root, log, kubelet_socket=kubelet, wish=wish)
-        rules = rules_from(os.environ, Rules(quiet_seconds=options.quiet_seconds), log)
+        manager = PluginManager(
+            options.device_plugins, root, log, kubelet_socket=kubelet, preferred_devices=wish
+        )
+        rules = health_rules_from_environment(
+            os.environ, HealthRules(quiet_seconds=options.quiet_seconds), log
+        )
         process = PluginProcess(
             backend,
             root,
             config,
             manager,
-            HealthBook(rules, time.monotonic),
+            HealthTracker(rules, time.monotonic),
             state=options.state,
             cdi=CdiWriter(options.cdi_folder, root, log, without_hooks=options.cdi_disable_hooks),
             log=log,
@@ -216,19 +227,19 @@ def run_plugin(options: AgentOptions) -> int:
     return 0
 
 
-def run_beside(options: AgentOptions) -> int:
+def run_sidecar(options: AgentOptions) -> int:
     """The process beside the plugin."""
-    from windlass.node.beside import Beside, BesideOptions
+    from windlass.node.sidecar import Sidecar, SidecarOptions
 
     log = log_to_stderr("beside")
     stop = _stop_on_signal()
     try:
-        read_label(options, log, stop)
+        fetch_config_label(options, log, stop)
         config = make_config(options, log, options.state / "beside-config.yaml")
         backend = wait_for_driver(options, config.config.fail_on_init_error, log, stop)
         if backend is None:
             return 0
-        choices = BesideOptions(
+        choices = SidecarOptions(
             parts=options.parts,
             interval=options.interval,
             mig_config=options.mig_config,
@@ -236,7 +247,7 @@ def run_beside(options: AgentOptions) -> int:
             config_label=options.node_label if options.config_file_srcdir is not None else "",
         )
         parts = _beside_parts(options, backend, config, log)
-        beside = Beside(backend, HostRoot(options.root), config, choices, parts, log)
+        beside = Sidecar(backend, HostRoot(options.root), config, choices, parts, log)
         beside.run(stop)
     except WindlassError as error:
         log(f"error: {error}")
@@ -247,10 +258,10 @@ def run_beside(options: AgentOptions) -> int:
 
 def _beside_parts(
     options: AgentOptions, backend: DeviceBackend, config: Any, log: Callable[[str], None]
-) -> BesideParts:
-    from windlass.node.beside import BesideParts
+) -> SidecarParts:
     from windlass.node.exporter.metrics_server import MetricsServer
-    from windlass.node.exporter.pods import PodResources
+    from windlass.node.exporter.pod_resources import PodResources
+    from windlass.node.sidecar import SidecarParts
 
     api, pods = _make_api(options), PodResources(options.pod_resources)
     exporter = metrics = None
@@ -258,7 +269,7 @@ def _beside_parts(
         exporter = _make_exporter(options, backend, pods, log)
         metrics = MetricsServer(exporter, *listen_address(options.listen), make_web_config(options, log))
     sink = _make_label_sink(options, config, api) if "labels" in options.parts else None
-    return BesideParts(api=api, pods=pods, exporter=exporter, metrics=metrics, sink=sink)
+    return SidecarParts(api=api, pods=pods, exporter=exporter, metrics=metrics, sink=sink)
 
 
 def make_web_config(
@@ -275,7 +286,7 @@ def listen_address(text: str) -> tuple[str, int]:
     """`:9400`, `9400`, `127.0.0.1:9400` or `[::1]:9400` → host and port; an empty host is every address."""
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not (port.isascii() and port.isdigit() and int(port) <= LAST_PORT) or (colon and host.endswith(":")):
+    if not (port.isascii() and port.isdigit() and int(port) <= MAX_PORT) or (colon and host.endswith(":")):
         raise InputError(
             f"{text[:64]!r} is no address", path="--listen", remedy="write :9400 or 127.0.0.1:9400"
         )
@@ -285,11 +296,11 @@ def listen_address(text: str) -> tuple[str, int]:
 def _make_exporter(
     options: AgentOptions, backend: DeviceBackend, pods: PodResources, log: Callable[[str], None]
 ) -> Exporter:
-    from windlass.node.exporter.server import Exporter
+    from windlass.node.exporter.exporter import Exporter
 
     return Exporter(
         backend,
-        read_counters_file(options.counters, log).follow,
+        make_counters_file(options.counters, log).reload_if_changed,
         hostname=options.node,
         root=HostRoot(options.root),
         pods=pods,
@@ -313,22 +324,22 @@ def _make_label_sink(options: AgentOptions, config: Any, api: NodeApi | None) ->
 def _make_api(options: AgentOptions) -> NodeApi | None:
     if options.without_api:
         return None
-    from windlass.kube.access import find_access
+    from windlass.kube.client_config import load_client_config
     from windlass.node.node_api import NodeApi
 
-    return NodeApi(find_access(options.kubeconfig), options.node)
+    return NodeApi(load_client_config(options.kubeconfig), options.node)
 
 
 def _can_reach_api(options: AgentOptions) -> bool:
-    from windlass.kube.access import find_access
+    from windlass.kube.client_config import load_client_config
 
     try:
-        return not options.without_api and bool(find_access(options.kubeconfig))
+        return not options.without_api and bool(load_client_config(options.kubeconfig))
     except WindlassError:
         return False
 
 
-def read_counters_file(path: Path | None, log: Callable[[str], None] = lambda line: None) -> CountersFile:
+def make_counters_file(path: Path | None, log: Callable[[str], None] = lambda line: None) -> CountersFile:
     from windlass.node.exporter.counters_file import CountersFile
 
     named = path or os.environ.get("DCGM_EXPORTER_COLLECTORS")
@@ -336,14 +347,14 @@ def read_counters_file(path: Path | None, log: Callable[[str], None] = lambda li
 
 
 def wait_for_driver(
-    options: AgentOptions, must: bool, log: Callable[[str], None], stop: threading.Event
+    options: AgentOptions, required: bool, log: Callable[[str], None], stop: threading.Event
 ) -> DeviceBackend | None:
     """The back end; with `failOnInitError: false` a node without a driver is waited on instead of failed."""
     while not stop.is_set():
         try:
             return make_backend(options)
         except DeviceError as error:
-            if must:
+            if required:
                 raise NoDriver(str(error)) from None
             log(f"{error}; trying again in {RETRY_SECONDS:g} s")
             stop.wait(RETRY_SECONDS)
@@ -359,7 +370,7 @@ def _stop_on_signal() -> threading.Event:
         stop.set()
 
     def watch_parent() -> None:
-        while not stop.wait(PARENT_SECONDS):
+        while not stop.wait(PARENT_POLL_SECONDS):
             if os.getppid() != parent:
                 stop.set()
 
@@ -369,12 +380,12 @@ def _stop_on_signal() -> threading.Event:
     return stop
 
 
-def commands(options: AgentOptions) -> dict[str, list[str]]:
+def child_commands(options: AgentOptions) -> dict[str, list[str]]:
     """The processes that the chosen parts need, as the supervisor starts them."""
     encoded = msgspec.json.encode(options, enc_hook=str).decode()
     names = ["plugin"] if "plugin" in options.parts else []
     # Also the plugin alone has somebody beside it who reads the node's labels and tells of its health.
-    if options.parts & set(BESIDE) or _can_reach_api(options):
+    if options.parts & set(SIDECAR_PARTS) or _can_reach_api(options):
         names.append("beside")
     # Without docstrings (-OO) each process is a megabyte and a half smaller. Whatever lies in the folder where the
     # agent was started is no module of ours (-P).

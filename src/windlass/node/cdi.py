@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 
 from windlass.model.errors import InputError
-from windlass.node.root import HostRoot
-from windlass.node.whole_file import write_whole
-from windlass.sharing.inventory import Gpu, Instance, Inventory
+from windlass.node.atomic_file import write_atomically
+from windlass.node.host_root import HostRoot
+from windlass.sharing.inventory import Gpu, Inventory, MigInstance
 
 COMMON_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
@@ -127,7 +127,7 @@ def check_spec(spec: CdiSpec, root: HostRoot) -> None:
 def write_spec(spec: CdiSpec, folder: Path) -> Path:
     """`<vendor>-<class>.json`, replaced as a whole."""
     path = folder / f"{spec.kind.replace('/', '-')}.json"
-    write_whole(path, msgspec.json.format(msgspec.json.encode(spec), indent=2))
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(spec), indent=2))
     return path
 
 
@@ -146,7 +146,7 @@ def _gpu_paths(gpu: Gpu, root: HostRoot) -> list[str]:
     return paths + [f"/dev/dri/{name}" for name in names if root.exists(f"/dev/dri/{name}")]
 
 
-def _instance_paths(gpu: Gpu, instance: Instance, root: HostRoot) -> list[str]:
+def _instance_paths(gpu: Gpu, instance: MigInstance, root: HostRoot) -> list[str]:
     caps = [
         root.capability_minor(gpu.minor, instance.gpu_instance),
         root.capability_minor(gpu.minor, instance.gpu_instance, instance.compute_instance),

@@ -12,10 +12,10 @@ import msgspec
 
 from windlass.model.errors import InputError
 from windlass.node.cdi import CdiDevice, CdiMount, CdiSpec, edits_for
-from windlass.node.root import HostRoot
+from windlass.node.host_root import HostRoot
 from windlass.sharing.plugin_config import PluginConfig
 
-CHANNELS = "/dev/nvidia-caps-imex-channels"
+IMEX_CHANNEL_FOLDER = "/dev/nvidia-caps-imex-channels"
 VERSION = "0.5.0"
 
 
@@ -33,7 +33,7 @@ _EXTRAS = {
 }
 
 
-def present_channels(config: PluginConfig, root: HostRoot) -> tuple[int, ...]:
+def present_imex_channels(config: PluginConfig, root: HostRoot) -> tuple[int, ...]:
     """The wanted IMEX channels that this machine has; an `InputError` where one is required and isn't there."""
     found = tuple(
         each for each in config.imex_channel_ids if root.device_node(channel_path(each)) is not None
@@ -49,7 +49,7 @@ def present_channels(config: PluginConfig, root: HostRoot) -> tuple[int, ...]:
 
 
 def channel_path(channel: int) -> str:
-    return f"{CHANNELS}/channel{channel}"
+    return f"{IMEX_CHANNEL_FOLDER}/channel{channel}"
 
 
 def extra_specs(config: PluginConfig, root: HostRoot, vendor: str) -> Iterator[CdiSpec]:
@@ -62,7 +62,7 @@ def extra_specs(config: PluginConfig, root: HostRoot, vendor: str) -> Iterator[C
     for name, extra in _EXTRAS.items():
         if switches[name]:
             yield CdiSpec(cdi_version=VERSION, kind=f"{vendor}/{name}", devices=_all(extra, root))
-    channels = present_channels(config, root)
+    channels = present_imex_channels(config, root)
     if channels:
         paths = {str(each): [channel_path(each)] for each in channels}
         paths["all"] = [path for one in paths.values() for path in one]

@@ -12,7 +12,7 @@ from pathlib import Path
 from windlass.model.errors import InputError
 from windlass.node.cdi import CdiSpec, check_spec, make_spec, write_spec
 from windlass.node.cdi_extras import extra_specs
-from windlass.node.root import HostRoot
+from windlass.node.host_root import HostRoot
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import PluginConfig
 
@@ -30,7 +30,7 @@ class CdiWriter:
         self._written: dict[str, CdiSpec] = {}
         self._told: set[str] = set()
 
-    def follow(self, inventory: Inventory, config: PluginConfig) -> None:
+    def sync(self, inventory: Inventory, config: PluginConfig) -> None:
         if not any(strategy.startswith("cdi-") for strategy in config.device_list_strategy):
             return
         wrong: set[str] = set()

@@ -8,15 +8,17 @@ from __future__ import annotations
 import json
 import sys
 
-from windlass.node.leave_out import leave_out
+from windlass.node.leave_out import skip_unused_imports
 
 
 def main(name: str, options: str) -> int:
     choices = json.loads(options)
-    leave_out(tls=name != "plugin" and bool(not choices["without_api"] or choices["web_config_file"]))
-    from windlass.node.agent import decode_options, run_beside, run_plugin
+    skip_unused_imports(
+        tls=name != "plugin" and bool(not choices["without_api"] or choices["web_config_file"])
+    )
+    from windlass.node.agent import decode_options, run_plugin, run_sidecar
 
-    run = {"plugin": run_plugin, "beside": run_beside}[name]
+    run = {"plugin": run_plugin, "beside": run_sidecar}[name]
     return run(decode_options(options))
 
 

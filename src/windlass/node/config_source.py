@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from windlass.model.errors import InputError
+from windlass.node.atomic_file import write_atomically
 from windlass.node.named_configs import NamedConfigs
-from windlass.node.whole_file import write_whole
 from windlass.sharing.plugin_config import PluginConfig, resolve_config
 
 
 def read_yaml(path: Path) -> Any:
     """The one document of a file; None for an empty one."""
-    from windlass.dump.yamltext import read_documents  # only where there is a file to read
+    from windlass.dump.yaml_documents import read_documents  # only where there is a file to read
 
     try:
         text = path.read_text(encoding="utf-8")
@@ -36,19 +36,19 @@ def read_yaml(path: Path) -> Any:
 class ConfigSource:
     def __init__(
         self,
-        place: Path | NamedConfigs | None,
+        location: Path | NamedConfigs | None,
         environment: Mapping[str, str],
         flags: Mapping[str, Any],
         *,
         honor_renames: bool = False,
         log: Callable[[str], None] = lambda line: None,
-        copy: Path | None = None,
-        again: bool = False,
+        last_good_copy: Path | None = None,
+        is_restart: bool = False,
     ) -> None:
         """`copy` is where the file in force is kept, for the next process of the same agent (`again`)."""
-        self._place = place
-        self._copy = copy
-        self._again = again
+        self._place = location
+        self._copy = last_good_copy
+        self._again = is_restart
         self._environment = environment
         self._flags = flags
         self._honor_renames = honor_renames
@@ -57,7 +57,7 @@ class ConfigSource:
         self.config = self._first()
         self._warn()
 
-    def follow(self) -> PluginConfig:
+    def reload_if_changed(self) -> PluginConfig:
         """The configuration that is in force now."""
         seen = self._look()
         if seen != self._seen:
@@ -96,9 +96,9 @@ class ConfigSource:
         """For later processes; without it they have only what the file says then."""
         try:
             if isinstance(self._place, NamedConfigs):
-                self._place.remember(path)
+                self._place.record_last_good(path)
             if self._copy is not None:
-                write_whole(self._copy, path.read_bytes() if path is not None else b"")
+                write_atomically(self._copy, path.read_bytes() if path is not None else b"")
         except OSError as error:
             self._log(f"the configuration can't be kept for the next start: {error}")
 

@@ -14,17 +14,17 @@ import msgspec
 
 from windlass.node.backend import protocol
 from windlass.node.backend.protocol import Fault, Reading
-from windlass.node.health_rules import Rules
-from windlass.node.xid import Action, xid
+from windlass.node.health_rules import HealthRules
+from windlass.node.xid import Action, lookup_xid
 from windlass.sharing.inventory import Gpu, Inventory
 
-SLOWED_BY = {"heat": 0x8 | 0x20 | 0x40, "power": 0x80}
+THROTTLE_BITS = {"heat": 0x8 | 0x20 | 0x40, "power": 0x80}
 """NVML's bits for being slowed down by heat, and by a power brake."""
-IN_A_READING = ("recovery-", "remap-failure", "remap-pending", "links")
+READING_PROBLEM_PREFIXES = ("recovery-", "remap-failure", "remap-pending", "links")
 """Kinds of ailments, by their beginnings, that one reading shows by itself, and that end with the next."""
 
 
-class Ailment(msgspec.Struct, frozen=True, kw_only=True):
+class HealthProblem(msgspec.Struct, frozen=True, kw_only=True):
     """Why a device can't be used."""
 
     reason: str
@@ -34,7 +34,7 @@ class Ailment(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a passed validation ends it; otherwise it ends when its cause is gone."""
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class HealthChange(msgspec.Struct, frozen=True, kw_only=True):
     """A device became unusable, or usable again, or something else is worth telling."""
 
     uuid: str
@@ -44,18 +44,18 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     at: float = 0.0
 
 
-class HealthBook:
+class HealthTracker:
     """What is wrong with what, by UUID and kind of ailment."""
 
-    def __init__(self, rules: Rules, clock: Callable[[], float]) -> None:
+    def __init__(self, rules: HealthRules, clock: Callable[[], float]) -> None:
         self._rules = rules
         self._clock = clock
-        self._ills: dict[str, dict[str, Ailment]] = {}
+        self._ills: dict[str, dict[str, HealthProblem]] = {}
         self._slow_since: dict[tuple[str, str], float] = {}
         self._before: dict[str, tuple[float, Reading]] = {}
         self._last_fatal: dict[str, float] = {}
         self._most_links: dict[str, int] = {}
-        self._changes: list[Change] = []
+        self._changes: list[HealthChange] = []
 
     def unhealthy(self) -> dict[str, str]:
         """Why each device can't be used; healthy ones are absent."""
@@ -74,22 +74,22 @@ class HealthBook:
         }
         return {uuid: "; ".join(actions) for uuid, actions in found.items()}
 
-    def kinds(self) -> dict[str, list[str]]:
+    def problem_kinds(self) -> dict[str, list[str]]:
         """What is wrong with each device in words that programs know, `xid-48` or `heat`; healthy ones are absent."""
         return {uuid: sorted(ills) for uuid, ills in self._ills.items() if ills}
 
-    def changes(self) -> tuple[Change, ...]:
+    def drain_changes(self) -> tuple[HealthChange, ...]:
         """What happened since the last call."""
         told, self._changes = tuple(self._changes), []
         return told
 
     def on_faults(self, faults: Sequence[Fault], inventory: Inventory) -> None:
         for fault in faults:
-            meaning = xid(fault.xid)
+            meaning = lookup_xid(fault.xid)
             if self._rules.is_ignored(fault.xid):
                 continue
             hit = self._hit(fault, inventory)
-            words = f"Xid {fault.xid}: {meaning.words}"
+            words = f"Xid {fault.xid}: {meaning.description}"
             for uuid in hit:
                 if self._rules.is_fatal(fault.xid):
                     self._last_fatal[uuid] = self._clock()
@@ -115,7 +115,7 @@ class HealthBook:
                 self._strike(gpu.uuid, "lost", "the driver has lost the GPU", Action.RESTART_NODE.value)
             elif "lost" in self._ills.get(gpu.uuid, {}):
                 self._heal(gpu.uuid, "lost")
-                self.ask_again(gpu.uuid, "it was lost and is back")
+                self.require_validation(gpu.uuid, "it was lost and is back")
             self._links_lost(gpu)
         present = {gpu.uuid for gpu in inventory.gpus}
         present |= {each.uuid for gpu in inventory.gpus for each in gpu.instances}
@@ -142,14 +142,14 @@ class HealthBook:
             self._strike(gpu.uuid, kind, reason, action)
         wrong = {kind for kind, _, _ in _wrong(reading)}
         for kind in list(self._ills.get(gpu.uuid, ())):
-            if kind.startswith(IN_A_READING) and kind not in wrong:
+            if kind.startswith(READING_PROBLEM_PREFIXES) and kind not in wrong:
                 self._heal(gpu.uuid, kind)
         self._throttling(gpu.uuid, reading, now)
         self._rates(gpu.uuid, reading, now)
 
     def _throttling(self, uuid: str, reading: Reading, now: float) -> None:
         reasons = int(reading.get(protocol.THROTTLE_REASONS, 0))
-        for kind, bits in SLOWED_BY.items():
+        for kind, bits in THROTTLE_BITS.items():
             if not reasons & bits:
                 self._slow_since.pop((uuid, kind), None)
                 self._heal(uuid, kind)
@@ -188,7 +188,7 @@ class HealthBook:
             self._last_fatal[uuid] = now
             self._strike(uuid, "ecc", "double-bit ECC error", Action.RESET_GPU.value, heals=True)
 
-    def ask_again(self, uuid: str, why: str) -> None:
+    def require_validation(self, uuid: str, why: str) -> None:
         """Nobody gets the device before the validator has passed on it."""
         self._strike(
             uuid, "gate", f"not validated: {why}", "wait for the validator, or see why it fails", heals=True
@@ -198,14 +198,14 @@ class HealthBook:
         """The validator's word on a GPU, which counts for its instances too."""
         devices = [gpu.uuid, *(instance.uuid for instance in gpu.instances)]
         if failures:
-            self.ask_again(gpu.uuid, "; ".join(failures))
+            self.require_validation(gpu.uuid, "; ".join(failures))
             return
         for uuid in devices:
             for kind, ill in list(self._ills.get(uuid, {}).items()):
                 if ill.heals_by_validation:
                     self._heal(uuid, kind)
 
-    def wants_validation(self, gpu: Gpu) -> bool:
+    def is_ready_for_validation(self, gpu: Gpu) -> bool:
         """Whether the validator could bring the GPU back: nothing else is wrong, and it has been quiet."""
         devices = [gpu.uuid, *(instance.uuid for instance in gpu.instances)]
         ills = [ill for uuid in devices for ill in self._ills.get(uuid, {}).values()]
@@ -217,7 +217,7 @@ class HealthBook:
         ills = self._ills.setdefault(uuid, {})
         known = ills.get(kind)
         since = known.since if known else self._clock()
-        ills[kind] = Ailment(reason=reason, action=action, since=since, heals_by_validation=heals)
+        ills[kind] = HealthProblem(reason=reason, action=action, since=since, heals_by_validation=heals)
         if known is None or known.reason != reason:
             self._tell(uuid, False, reason, action)
 
@@ -232,11 +232,11 @@ class HealthBook:
 
     def _tell(self, uuid: str, healthy: bool, reason: str, action: str) -> None:
         self._changes.append(
-            Change(uuid=uuid, healthy=healthy, reason=reason, action=action, at=self._clock())
+            HealthChange(uuid=uuid, healthy=healthy, reason=reason, action=action, at=self._clock())
         )
 
 
-RECOVERY = {
+RECOVERY_ACTIONS = {
     1: Action.RESET_GPU.value,
     2: Action.RESTART_NODE.value,
     3: "drain work that uses peer-to-peer",
@@ -252,7 +252,7 @@ def _wrong(reading: Reading) -> list[tuple[str, str, str]]:
     found = []
     action = int(reading.get(protocol.RECOVERY_ACTION, 0))
     if action:
-        todo = RECOVERY.get(action, Action.CONTACT_SUPPORT.value)
+        todo = RECOVERY_ACTIONS.get(action, Action.CONTACT_SUPPORT.value)
         found.append((f"recovery-{action}", f"the driver asks for recovery action {action}", todo))
     if reading.get(protocol.ROW_REMAP_FAILURE):
         found.append(("remap-failure", "a memory row could not be remapped", Action.CONTACT_SUPPORT.value))

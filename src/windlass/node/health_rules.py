@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from windlass.node.xid import xid
+from windlass.node.xid import lookup_xid
 
 _EVERY_XID = ("all", "xids")
 LONGEST_NUMBER = 9
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class HealthRules(msgspec.Struct, frozen=True, kw_only=True):
     """When something counts."""
 
     quiet_seconds: float = 30.0
@@ -38,17 +38,17 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_fatal(self, code: int) -> bool:
         """Whether an Xid makes a device unusable."""
-        return self._is_forced(code) or (not self.is_ignored(code) and xid(code).is_fatal)
+        return self._is_forced(code) or (not self.is_ignored(code) and lookup_xid(code).is_fatal)
 
     def _is_forced(self, code: int) -> bool:
         return self.counts_all_xids or code in self.counted_xids
 
 
-def rules_from(
+def health_rules_from_environment(
     environment: Mapping[str, str],
-    rules: Rules | None = None,
+    rules: HealthRules | None = None,
     log: Callable[[str], None] = lambda line: None,
-) -> Rules:
+) -> HealthRules:
     """The original's two variables, comma-separated: Xids to ignore, and Xids to count after all.
 
     Either may say `xids` or `all`; to ignore `all` switches the other checks off too. What is counted by its number
@@ -57,7 +57,7 @@ def rules_from(
     off = _words(environment, "DP_DISABLE_HEALTHCHECKS", log)
     on = _words(environment, "DP_ENABLE_HEALTHCHECKS", log)
     return msgspec.structs.replace(
-        rules or Rules(),
+        rules or HealthRules(),
         ignored_xids=_numbers(off),
         counted_xids=_numbers(on),
         ignores_all_xids=not off.isdisjoint(_EVERY_XID),

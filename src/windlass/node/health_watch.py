@@ -15,10 +15,10 @@ from collections.abc import Callable
 import msgspec
 
 from windlass.node.backend.protocol import DeviceBackend, DeviceError, Fault
-from windlass.node.health import HealthBook
-from windlass.node.root import HostRoot
+from windlass.node.health import HealthTracker
+from windlass.node.host_root import HostRoot
 from windlass.node.validator.checks import Validation, validate
-from windlass.node.validator.gate import Gate
+from windlass.node.validator.validated_gpus import ValidatedGpus
 from windlass.sharing.inventory import Gpu, Inventory
 
 Log = Callable[[str], None]
@@ -37,17 +37,17 @@ class HealthWatch:
         self,
         backend: DeviceBackend,
         root: HostRoot,
-        book: HealthBook,
+        tracker: HealthTracker,
         *,
         log: Log,
         wake: Callable[[], None],
         timing: Timing | None = None,
-        gate: Gate | None = None,
+        validated: ValidatedGpus | None = None,
     ) -> None:
         """`wake` is called from other threads when there is something to look at; `gate` knows which GPUs have passed
         the validator already, and without one all have."""
-        self._backend, self._root, self._book = backend, root, book
-        self._log, self._wake, self._gate = log, wake, gate
+        self._backend, self._root, self._book = backend, root, tracker
+        self._log, self._wake, self._gate = log, wake, validated
         self._timing = timing or Timing()
         self._faults: queue.SimpleQueue[Fault] = queue.SimpleQueue()
         self._validations: queue.SimpleQueue[tuple[str, Validation]] = queue.SimpleQueue()
@@ -70,13 +70,13 @@ class HealthWatch:
             self._waiter.join(seconds)
         return self._waiter is None or not self._waiter.is_alive()
 
-    def look(self, inventory: Inventory) -> None:
+    def poll(self, inventory: Inventory) -> None:
         """One look at everything: GPUs that came and went, faults, counters, the validator's answers."""
         for gpu in inventory.gpus:
             if gpu.uuid not in self._seen:
                 self._seen.add(gpu.uuid)
-                if self._gate is not None and not self._gate.is_open(gpu.uuid):
-                    self._book.ask_again(gpu.uuid, "the validator has not passed on this boot")
+                if self._gate is not None and not self._gate.has_passed(gpu.uuid):
+                    self._book.require_validation(gpu.uuid, "the validator has not passed on this boot")
         self._book.on_inventory(inventory)
         faults = []
         while not self._faults.empty():
@@ -96,7 +96,7 @@ class HealthWatch:
             gpu = inventory.gpu(uuid)
             if gpu is not None:
                 self._take_in(gpu, outcome)
-        waiting = [gpu for gpu in inventory.gpus if self._book.wants_validation(gpu)]
+        waiting = [gpu for gpu in inventory.gpus if self._book.is_ready_for_validation(gpu)]
         if not waiting or self._validating.is_set() or time.monotonic() < self._next_validation:
             return
         self._validating.set()
@@ -106,7 +106,7 @@ class HealthWatch:
         failures = [f"{check.name}: {check.evidence}" for check in outcome.failures(gpu.index)]
         self._book.on_validated(gpu, failures)
         if self._gate is not None:
-            (self._gate.close if failures else self._gate.open)(gpu.uuid)
+            (self._gate.mark_failed if failures else self._gate.mark_passed)(gpu.uuid)
 
     def _run_validator(self, gpus: list[Gpu]) -> None:
         wanted = {gpu.uuid for gpu in gpus} | {each.uuid for gpu in gpus for each in gpu.instances}

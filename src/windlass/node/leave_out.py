@@ -18,7 +18,7 @@ OPENSSL = ("ssl", "_hashlib")
 """asyncio, which gRPC loads, does without the one; `hashlib` has code of its own for the other."""
 
 
-def leave_out(*, tls: bool) -> None:
+def skip_unused_imports(*, tls: bool) -> None:
     """`tls`: whether the process talks to anything but Unix sockets."""
     empty = [*NEVER_CALLED, *(PURE_PYTHON if find_spec("google._upb") else ())]
     for name in empty:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from windlass.node.backend.protocol import DeviceBackend, DeviceError, ModeChange
+from windlass.node.backend.protocol import DeviceBackend, DeviceError, MigModeChange
 from windlass.sharing.inventory import Gpu
 from windlass.sharing.mig_plan import Create, Destroy, GpuPlan, SetMode, Step
 
@@ -27,15 +27,15 @@ def apply_plans(backend: DeviceBackend, plans: Sequence[GpuPlan], report: Report
             try:
                 _carry_out(backend, plan.uuid, step)
             except Exception as error:  # also a mistake of ours must not leave a GPU half cut
-                report(f"GPU {plan.index}: {words(step)} failed: {error}")
+                report(f"GPU {plan.index}: {describe_step(step)} failed: {error}")
                 stuck = _undo(backend, done, report)
                 left = f"; not rolled back: {'; '.join(stuck)}" if stuck else "; rolled back"
-                raise DeviceError(f"GPU {plan.index}: {words(step)}: {error}{left}") from None
+                raise DeviceError(f"GPU {plan.index}: {describe_step(step)}: {error}{left}") from None
             done.append((plan.uuid, step))
-            report(f"GPU {plan.index}: {words(step)}")
+            report(f"GPU {plan.index}: {describe_step(step)}")
 
 
-def words(step: Step) -> str:
+def describe_step(step: Step) -> str:
     match step:
         case Create(profile, start):
             return f"create {profile} at slice {start}"
@@ -57,7 +57,7 @@ def _carry_out(backend: DeviceBackend, uuid: str, step: Step) -> None:
 
 
 def _set_mode(backend: DeviceBackend, uuid: str, enabled: bool) -> None:
-    if backend.set_mig_mode(uuid, enabled) is ModeChange.NEEDS_RESET:
+    if backend.set_mig_mode(uuid, enabled) is MigModeChange.NEEDS_RESET:
         try:
             backend.reset(uuid)
         except DeviceError as error:
@@ -74,9 +74,9 @@ def _undo(backend: DeviceBackend, done: Sequence[tuple[str, Step]], report: Repo
         opposite = _opposite(step)
         try:
             _carry_out(backend, uuid, opposite)
-            report(f"{uuid}: rolled back: {words(opposite)}")
+            report(f"{uuid}: rolled back: {describe_step(opposite)}")
         except DeviceError as error:
-            stuck.append(f"{words(opposite)}: {error}")
+            stuck.append(f"{describe_step(opposite)}: {error}")
     return stuck
 
 

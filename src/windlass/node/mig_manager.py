@@ -18,16 +18,22 @@ import msgspec
 from windlass.model.errors import InputError, WindlassError
 from windlass.node.backend.protocol import DeviceBackend
 from windlass.node.config_source import read_yaml
-from windlass.node.exporter.view import Holder
-from windlass.node.mig_apply import apply_plans, words
+from windlass.node.exporter.collection_context import DeviceHolder
+from windlass.node.mig_apply import apply_plans, describe_step
 from windlass.sharing.inventory import Inventory
-from windlass.sharing.mig_config import MigEntry, generated_configs, layout_for, read_mig_configs, select
+from windlass.sharing.mig_config import (
+    MigEntry,
+    entry_for_gpu,
+    generated_configs,
+    read_mig_configs,
+    select_config,
+)
 from windlass.sharing.mig_plan import Destroy, GpuPlan, SetMode, plan_gpu
 
-CONFIG, STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
-REASON = "windlass.dev/mig-config-reason"
-Holders = Callable[[], Mapping[str, Sequence[Holder]]]
-HoldBack = Callable[[frozenset[str]], AbstractContextManager[None]]
+CONFIG_LABEL, STATE_LABEL = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
+REASON_ANNOTATION = "windlass.dev/mig-config-reason"
+Holders = Callable[[], Mapping[str, Sequence[DeviceHolder]]]
+CordonDevices = Callable[[frozenset[str]], AbstractContextManager[None]]
 TRIES = 3
 
 
@@ -42,14 +48,14 @@ def plan_node(
     """What the layout means for each GPU that it names."""
     plans = []
     for gpu in inventory.gpus:
-        entry = layout_for(gpu, entries)
+        entry = entry_for_gpu(gpu, entries)
         if entry is None or (not gpu.mig_capable and not entry.wanted):
             continue
         plans.append(plan_gpu(gpu, entry.wanted, enabled=entry.enabled, in_use=in_use))
     return tuple(plans)
 
 
-def devices_that_go(inventory: Inventory, plans: Sequence[GpuPlan]) -> frozenset[str]:
+def affected_devices(inventory: Inventory, plans: Sequence[GpuPlan]) -> frozenset[str]:
     """UUIDs of the instances that are destroyed and of the GPUs whose mode changes."""
     found = set()
     for plan in plans:
@@ -70,16 +76,16 @@ class MigManager:
         *,
         config_file: Path | None,
         holders: Holders,
-        write: Callable[[str, str], None],
+        write_state: Callable[[str, str], None],
         log: Callable[[str], None],
-        hold_back: HoldBack = lambda uuids: nullcontext(),
+        cordon_devices: CordonDevices = lambda uuids: nullcontext(),
     ) -> None:
         """Within `hold_back`, nobody is given the devices with these UUIDs."""
-        self._hold_back = hold_back
+        self._hold_back = cordon_devices
         self._backend = backend
         self._config_file = config_file
         self._holders = holders
-        self._write = write
+        self._write = write_state
         self._log = log
         self._done = ""
         self._refused = ""
@@ -88,7 +94,7 @@ class MigManager:
     def on_node(self, node: Mapping[str, Any]) -> None:
         """Acts where the label has changed, or where the agent hasn't seen it yet."""
         labels = node.get("metadata", {}).get("labels") or {}
-        wanted, state = labels.get(CONFIG, ""), labels.get(STATE, "")
+        wanted, state = labels.get(CONFIG_LABEL, ""), labels.get(STATE_LABEL, "")
         if not wanted or wanted == self._done:
             return
         self._done = wanted
@@ -134,17 +140,19 @@ class MigManager:
             words_of = str(error) if isinstance(error, WindlassError) else f"{type(error).__name__}: {error}"
             self._log(f"MIG config {name}: {words_of}")
             return Outcome("failed", words_of)
-        changed = [f"GPU {plan.index}: {', '.join(map(words, plan.steps))}" for plan in plans if plan.steps]
+        changed = [
+            f"GPU {plan.index}: {', '.join(map(describe_step, plan.steps))}" for plan in plans if plan.steps
+        ]
         self._log(f"MIG config {name}: {'; '.join(changed) or 'nothing to change'}")
         return Outcome("success", "; ".join(changed) or "nothing to change")
 
     def _carry_out(self, name: str) -> tuple[GpuPlan, ...]:
         """Plans, makes sure that nobody is given what will go, looks once more who holds what, and does it."""
         for _ in range(TRIES):
-            going = devices_that_go(self._backend.inventory(), self._plans(name))
+            going = affected_devices(self._backend.inventory(), self._plans(name))
             with self._hold_back(going):
                 plans = self._plans(name)
-                if devices_that_go(self._backend.inventory(), plans) <= going:
+                if affected_devices(self._backend.inventory(), plans) <= going:
                     apply_plans(self._backend, plans, self._log)
                     return plans
         raise InputError("devices changed hands each time while the layout was planned")
@@ -158,9 +166,9 @@ class MigManager:
 
     def entries(self, name: str, inventory: Inventory) -> tuple[MigEntry, ...]:
         if self._config_file is None:
-            return select(generated_configs(inventory.gpus), name)
+            return select_config(generated_configs(inventory.gpus), name)
         raw = read_yaml(self._config_file)
-        return select(read_mig_configs(raw, str(self._config_file)), name)
+        return select_config(read_mig_configs(raw, str(self._config_file)), name)
 
     def _in_use(self, inventory: Inventory) -> frozenset[str]:
         """Devices that a pod holds or a process is on."""

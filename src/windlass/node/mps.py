@@ -43,7 +43,7 @@ class MpsDaemon:
             self._run(["-d"])
             if with_limits:
                 for command in self.limits():
-                    self.command(command)
+                    self.send_command(command)
         except DeviceError:
             self.stop()
             raise
@@ -59,7 +59,7 @@ class MpsDaemon:
 
     def is_alive(self) -> bool:
         try:
-            return self.command("get_default_active_thread_percentage") != ""
+            return self.send_command("get_default_active_thread_percentage") != ""
         except DeviceError:
             return False
 
@@ -67,11 +67,11 @@ class MpsDaemon:
         """Ends the daemon and gives the GPUs back their default mode, whatever state either is in."""
         (self.folder / ".started").unlink(missing_ok=True)
         with contextlib.suppress(DeviceError):  # it was not running, which is what is wanted
-            self.command("quit")
+            self.send_command("quit")
         for gpu in self.gpus:
             self.backend.set_exclusive(gpu.uuid, False)
 
-    def command(self, text: str) -> str:
+    def send_command(self, text: str) -> str:
         """What the control daemon answers."""
         return self._run([], text + "\n")
 

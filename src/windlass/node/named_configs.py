@@ -11,19 +11,19 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from windlass.model.errors import InputError
-from windlass.node.whole_file import write_whole
+from windlass.node.atomic_file import write_atomically
 
-LABEL = "nvidia.com/device-plugin.config"
+CONFIG_LABEL = "nvidia.com/device-plugin.config"
 NAMED, SINGLE, EMPTY = "named", "single", "empty"
 FALLBACKS = (NAMED, SINGLE, EMPTY)
 NAMED_FALLBACK = "default"
-WORD = "device-plugin.config"
+CONFIG_LABEL_FILE = "device-plugin.config"
 """The file in the state folder with the label's value; empty where the node has no such label."""
-LAST_GOOD = "device-plugin.config.good"
+LAST_GOOD_FILE = "device-plugin.config.good"
 """The file in the state folder with the name of the config that was last in force."""
 
 
-def choose_name(label: str, names: Collection[str], default: str, fallbacks: Sequence[str]) -> str:
+def choose_config_name(label: str, names: Collection[str], default: str, fallbacks: Sequence[str]) -> str:
     """The name in force; empty for no config at all. An `InputError` where nothing leads to one."""
     if not names:
         raise InputError("no configuration files available", remedy="give the ConfigMap at least one key")
@@ -53,7 +53,7 @@ class NamedConfigs:
         folder: Path,
         state: Path,
         *,
-        label: str = LABEL,
+        label: str = CONFIG_LABEL,
         default: str = "",
         fallbacks: Sequence[str] = (NAMED, SINGLE),
     ) -> None:
@@ -80,9 +80,9 @@ class NamedConfigs:
 
     def choose(self) -> Path | None:
         """The file in force; None for no file. An `InputError` where the label, or what stands in for it, is wrong."""
-        label = read_word(self._state / WORD)
+        label = read_state_file(self._state / CONFIG_LABEL_FILE)
         try:
-            name = choose_name(label, self.names(), self._default, self._fallbacks)
+            name = choose_config_name(label, self.names(), self._default, self._fallbacks)
         except InputError as error:
             place = f"{self.label}={label}" if label else f"without {self.label}"
             raise error.with_context(file=str(self.folder), path=place) from None
@@ -90,22 +90,22 @@ class NamedConfigs:
 
     def last_good(self) -> Path | None:
         """The file of the config that was in force last, also in an earlier life of the agent; None without one."""
-        name = read_word(self._state / LAST_GOOD)
+        name = read_state_file(self._state / LAST_GOOD_FILE)
         return self.folder / name if name and name in self.names() else None
 
-    def remember(self, path: Path | None) -> None:
+    def record_last_good(self, path: Path | None) -> None:
         """That this one can be served."""
         name = path.name if path is not None else ""
-        if name != read_word(self._state / LAST_GOOD):
-            write_word(self._state / LAST_GOOD, name)
+        if name != read_state_file(self._state / LAST_GOOD_FILE):
+            write_state_file(self._state / LAST_GOOD_FILE, name)
 
 
-def read_word(path: Path) -> str:
+def read_state_file(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return ""
 
 
-def write_word(path: Path, word: str) -> None:
-    write_whole(path, word.encode())
+def write_state_file(path: Path, text: str) -> None:
+    write_atomically(path, text.encode())

@@ -18,30 +18,30 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from windlass.kube.access import Access
+from windlass.kube.client_config import ClientConfig
 from windlass.kube.request import JSON, MERGE_PATCH
 from windlass.kube.tls import tls_context
 from windlass.model.errors import ClusterUnreachable
-from windlass.model.times import timestamp_of
+from windlass.model.times import format_timestamp
 
-SECONDS = 15.0
+REQUEST_SECONDS = 15.0
 WATCH_SECONDS = 300
 Kept = TypeVar("Kept")
 
 
-class Missing(ClusterUnreachable):
+class NotFound(ClusterUnreachable):
     """There is no such object."""
 
 
 class NodeApi:
-    def __init__(self, access: Access, node: str) -> None:
+    def __init__(self, access: ClientConfig, node: str) -> None:
         self.node = node
         self.access = access
         self._lock = threading.Lock()
         self._connection: http.client.HTTPConnection | None = None
 
     def get_node(self) -> dict[str, Any]:
-        return self.call("GET", f"/api/v1/nodes/{self.node}")
+        return self.request("GET", f"/api/v1/nodes/{self.node}")
 
     def patch_node(
         self,
@@ -51,21 +51,21 @@ class NodeApi:
     ) -> dict[str, Any]:
         metadata = {"labels": dict(labels or {}), "annotations": dict(annotations or {})}
         body = {"metadata": {name: value for name, value in metadata.items() if value}}
-        return self.call("PATCH", f"/api/v1/nodes/{self.node}", body, MERGE_PATCH)
+        return self.request("PATCH", f"/api/v1/nodes/{self.node}", body, MERGE_PATCH)
 
-    def pods(self) -> list[dict[str, Any]]:
+    def list_pods(self) -> list[dict[str, Any]]:
         """The pods that are bound to this node."""
         query = urlencode({"fieldSelector": f"spec.nodeName={self.node}", "resourceVersion": "0"})
-        found: list[dict[str, Any]] = self.call("GET", f"/api/v1/pods?{query}").get("items") or []
+        found: list[dict[str, Any]] = self.request("GET", f"/api/v1/pods?{query}").get("items") or []
         return found
 
     def annotate_pod(self, namespace: str, name: str, annotations: Mapping[str, str]) -> None:
         body = {"metadata": {"annotations": dict(annotations)}}
-        self.call("PATCH", f"/api/v1/namespaces/{namespace}/pods/{name}", body, MERGE_PATCH)
+        self.request("PATCH", f"/api/v1/namespaces/{namespace}/pods/{name}", body, MERGE_PATCH)
 
-    def event(self, *, reason: str, message: str, warning: bool, now: float, uid: str = "") -> None:
+    def create_event(self, *, reason: str, message: str, warning: bool, now: float, uid: str = "") -> None:
         """An Event on the node, in the namespace where Kubernetes keeps such."""
-        stamp = timestamp_of(int(now))
+        stamp = format_timestamp(int(now))
         body = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -84,12 +84,12 @@ class NodeApi:
             "lastTimestamp": stamp,
             "count": 1,
         }
-        self.call("POST", "/api/v1/namespaces/default/events", body)
+        self.request("POST", "/api/v1/namespaces/default/events", body)
 
-    def pod(self, namespace: str, name: str) -> dict[str, Any]:
-        return self.call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
+    def get_pod(self, namespace: str, name: str) -> dict[str, Any]:
+        return self.request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
 
-    def put_node_feature(
+    def apply_node_feature(
         self, namespace: str, labels: Mapping[str, str], owners: Sequence[Mapping[str, Any]] = ()
     ) -> None:
         """NFD's object of ours, made or replaced; it goes when its owners go."""
@@ -112,14 +112,14 @@ class NodeApi:
             "spec": {"labels": dict(labels), "features": {"flags": {}, "attributes": {}, "instances": {}}},
         }
         try:
-            found = self.call("GET", f"{path}/{name}")
-        except Missing:
-            self.call("POST", path, body)
+            found = self.request("GET", f"{path}/{name}")
+        except NotFound:
+            self.request("POST", path, body)
             return
         is_owned = found["metadata"].get("ownerReferences") == metadata.get("ownerReferences")
         if found.get("spec") != body["spec"] or not is_owned:
             metadata["resourceVersion"] = found["metadata"]["resourceVersion"]
-            self.call("PUT", f"{path}/{name}", body)
+            self.request("PUT", f"{path}/{name}", body)
 
     def watch_node(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """The node now, and again after each change, until the server ends the watch."""
@@ -130,7 +130,7 @@ class NodeApi:
         return self._watch("/api/v1/pods", f"spec.nodeName={self.node}")
 
     def _watch(self, path: str, selector: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        listed = self.call("GET", f"{path}?{urlencode({'fieldSelector': selector})}")
+        listed = self.request("GET", f"{path}?{urlencode({'fieldSelector': selector})}")
         yield "LISTED", listed
         query = {
             "watch": "1",
@@ -138,7 +138,7 @@ class NodeApi:
             "resourceVersion": listed["metadata"]["resourceVersion"],
             "timeoutSeconds": str(WATCH_SECONDS),
         }
-        connection = self._connect(timeout=WATCH_SECONDS + SECONDS)
+        connection = self._connect(timeout=WATCH_SECONDS + REQUEST_SECONDS)
         try:
             connection.request("GET", f"{path}?{urlencode(query)}", headers=self._headers())
             answer = connection.getresponse()
@@ -154,7 +154,7 @@ class NodeApi:
         finally:
             connection.close()
 
-    def call(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> dict[str, Any]:
+    def request(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> dict[str, Any]:
         """The answer's document; one more try where a kept connection had died."""
         with self._lock:
             for attempt in (1, 2):
@@ -169,7 +169,7 @@ class NodeApi:
 
     def _send(self, method: str, path: str, body: Any, content_type: str) -> dict[str, Any]:
         if self._connection is None:
-            self._connection = self._connect(SECONDS)
+            self._connection = self._connect(REQUEST_SECONDS)
         headers = {**self._headers(), "Content-Type": content_type}
         data = None if body is None else json.dumps(body).encode()
         self._connection.request(method, path, data, headers)
@@ -179,7 +179,7 @@ class NodeApi:
             found: dict[str, Any] = msgspec.json.decode(text) if text else {}
             return found
         words = _words(text) or answer.reason
-        kind = Missing if answer.status == 404 else ClusterUnreachable
+        kind = NotFound if answer.status == 404 else ClusterUnreachable
         raise kind(f"{method} {path.partition('?')[0]}: {answer.status} {words}")
 
     def _connect(self, timeout: float) -> http.client.HTTPConnection:
@@ -187,7 +187,7 @@ class NodeApi:
         host, port = server.hostname or "", server.port
         if server.scheme == "http":
             return http.client.HTTPConnection(host, port or 80, timeout=timeout)
-        identity = _finished(self.access.credentials.identity())
+        identity = _finished(self.access.credentials.client_certificate())
         context: ssl.SSLContext = tls_context(self.access.ca, self.access.insecure, identity)
         return http.client.HTTPSConnection(host, port or 443, timeout=timeout, context=context)
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from windlass.model.device import LAYOUT_ANNOTATION, UNHEALTHY_ANNOTATION
 from windlass.node.backend.protocol import DeviceBackend
-from windlass.node.exporter.view import Holder
-from windlass.node.journal import Entry, read_journal
-from windlass.node.labels.features import layout
-from windlass.node.wishes import GIVEN, given_devices
+from windlass.node.exporter.collection_context import DeviceHolder
+from windlass.node.health_journal import HealthJournalEntry, read_journal
+from windlass.node.labels.features import device_annotations
+from windlass.node.preferred_devices import ALLOCATED_DEVICES_ANNOTATION, allocated_devices
 
 if TYPE_CHECKING:
     from windlass.node.node_api import NodeApi
 
-Key = tuple[str, str]
+PodKey = tuple[str, str]
 """Namespace and name of a pod."""
 
 
@@ -32,8 +32,8 @@ class Reporter:
         api: NodeApi,
         journal: Path,
         *,
-        pods: Callable[[], Mapping[Key, Mapping[str, Any]]],
-        holders: Callable[[], Mapping[str, Sequence[Holder]]],
+        pods: Callable[[], Mapping[PodKey, Mapping[str, Any]]],
+        holders: Callable[[], Mapping[str, Sequence[DeviceHolder]]],
     ) -> None:
         self._backend = backend
         self._api = api
@@ -43,7 +43,7 @@ class Reporter:
         # What happened before this process began was told by the one before it.
         self._reported = read_journal(journal).last
         self._annotated: tuple[str, str] | None = None
-        self._given: dict[Key, str] = {}
+        self._given: dict[PodKey, str] = {}
 
     def report(self) -> None:
         journal = read_journal(self._journal)
@@ -51,13 +51,13 @@ class Reporter:
             self._tell(entry)
             self._reported = entry.number
         inventory = self._backend.inventory()
-        self._annotate_node(*layout(inventory, frozenset(journal.unhealthy)))
-        self._annotate_pods(given_devices(inventory, self._holders()))
+        self._annotate_node(*device_annotations(inventory, frozenset(journal.unhealthy)))
+        self._annotate_pods(allocated_devices(inventory, self._holders()))
 
-    def _tell(self, entry: Entry) -> None:
+    def _tell(self, entry: HealthJournalEntry) -> None:
         change = entry.change
         todo = f": {change.action}" if change.action else ""
-        self._api.event(
+        self._api.create_event(
             reason="GPUHealthy" if change.healthy else "GPUUnhealthy",
             message=f"{change.uuid}: {change.reason}{todo}",
             warning=not change.healthy,
@@ -70,11 +70,14 @@ class Reporter:
             self._api.patch_node(annotations=annotations)
             self._annotated = (devices, unhealthy)
 
-    def _annotate_pods(self, given: Mapping[Key, str]) -> None:
+    def _annotate_pods(self, given: Mapping[PodKey, str]) -> None:
         pods = self._pods()
         for key, devices in given.items():
             annotations = pods.get(key, {}).get("metadata", {}).get("annotations") or {}
-            if key in pods and devices not in (annotations.get(GIVEN), self._given.get(key)):
-                self._api.annotate_pod(*key, {GIVEN: devices})
+            if key in pods and devices not in (
+                annotations.get(ALLOCATED_DEVICES_ANNOTATION),
+                self._given.get(key),
+            ):
+                self._api.annotate_pod(*key, {ALLOCATED_DEVICES_ANNOTATION: devices})
                 self._given[key] = devices
         self._given = {key: devices for key, devices in self._given.items() if key in given}

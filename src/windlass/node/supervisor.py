@@ -14,11 +14,11 @@ import signal
 import sys
 import time
 
-SHORTEST_LIFE = 10.0
-LONGEST_PAUSE = 30.0
+MIN_UPTIME_SECONDS = 10.0
+MAX_BACKOFF_SECONDS = 30.0
 STOP_SECONDS = 10.0
 WRONG_INPUT, NO_DRIVER = 2, 3
-AGAIN = "WINDLASS_AGENT_AGAIN"
+RESTARTED_VARIABLE = "WINDLASS_AGENT_AGAIN"
 """Set in the environment of a child that isn't the first of its name."""
 
 
@@ -36,7 +36,7 @@ class Supervisor:
     def run(self) -> int:
         """Until a signal ends it."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self.end())
+            signal.signal(number, lambda *_: self.stop())
         signal.signal(signal.SIGHUP, lambda *_: self._send(signal.SIGTERM))
         code = 0
         while self._pids or self._due:
@@ -46,7 +46,7 @@ class Supervisor:
                 self._send(signal.SIGKILL)
         return code
 
-    def end(self) -> None:
+    def stop(self) -> None:
         self._killing_at = time.monotonic() + STOP_SECONDS
         self._due.clear()
         self._send(signal.SIGTERM)
@@ -56,7 +56,7 @@ class Supervisor:
             if time.monotonic() >= due:
                 del self._due[name]
                 command = self._commands[name]
-                again = {AGAIN: "1"} if name in self._lives else {}
+                again = {RESTARTED_VARIABLE: "1"} if name in self._lives else {}
                 self._pids[os.posix_spawn(command[0], command, {**os.environ, **again})] = name
                 self._lives[name] = self._lives.get(name, 0) + 1
                 self._begun[name] = time.monotonic()
@@ -78,10 +78,12 @@ class Supervisor:
         if code in (WRONG_INPUT, NO_DRIVER) and self._lives[name] == 1:
             why = "with this configuration" if code == WRONG_INPUT else "without a driver (failOnInitError)"
             log(f"{name} can't start {why}; ending")
-            self.end()
+            self.stop()
             return code
         life = time.monotonic() - self._begun[name]
-        pause = min(LONGEST_PAUSE, 2 * self._pause.get(name, 0.25)) if life < SHORTEST_LIFE else 0.5
+        pause = (
+            min(MAX_BACKOFF_SECONDS, 2 * self._pause.get(name, 0.25)) if life < MIN_UPTIME_SECONDS else 0.5
+        )
         self._pause[name] = pause
         self._due[name] = time.monotonic() + pause
         log(f"{name} ended with {code} after {life:.1f} s; starting it again in {pause:g} s")

@@ -30,7 +30,7 @@ _POST, _HTTP, _PATH, _AUTHORITY, _NEW_NAME = b"\x83", b"\x86", b"\x04", b"\x01",
 """HPACK: two whole header fields of the static table, two names of it, and a name that follows."""
 
 
-def call(path: Path, method: str, request: bytes, seconds: float) -> bytes:
+def call_unary(path: Path, method: str, request: bytes, seconds: float) -> bytes:
     """The answer's message; a `DeviceError` where there is none within the time."""
     end = time.monotonic() + seconds
     try:

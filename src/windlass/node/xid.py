@@ -27,7 +27,7 @@ class Action(Enum):
 class Xid(msgspec.Struct, frozen=True):
     code: int
     action: Action
-    words: str
+    description: str
 
     @property
     def is_fatal(self) -> bool:
@@ -83,7 +83,7 @@ RECOVERY_CHANGED = 154
 """Carries no verdict of its own: the recovery action, which is read anyway, says what to do."""
 
 
-def xid(code: int) -> Xid:
+def lookup_xid(code: int) -> Xid:
     if code == RECOVERY_CHANGED:
         return Xid(code, Action.IGNORE, _WORDS[code])
     action = _BY_CODE.get(code, Action.CONTACT_SUPPORT)

@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from windlass.model.verdict import Verdict
 from windlass.model.workload import Workload
-from windlass.placement.elastic import whole_key
-from windlass.placement.pieces import held_choices
-from windlass.placement.verdicts import verdict_of
-from windlass.placement.work import Work
+from windlass.placement.decision_context import DecisionContext
+from windlass.placement.pieces import admitted_choices
+from windlass.placement.verdicts import make_verdict
+from windlass.placement.workload_pieces import workload_key
 
 
 class LatePods(NamedTuple):
-    seated: list[tuple[Workload, tuple[str, ...]]]
+    placed: list[tuple[Workload, tuple[str, ...]]]
     """Pieces whose pods have found places; with each, who has to be gone first."""
     refused: dict[str, Verdict]
     """Workload → why some of its pods have found none."""
@@ -24,20 +24,20 @@ class LatePods(NamedTuple):
     """All that hold quota for pods which have no node."""
 
 
-def seat_late_pods(work: Work) -> LatePods:
-    held = [piece for piece in work.pieces if piece.admission is not None and not piece.evicted]
-    pods, nodes = work.snapshot.pods, work.snapshot.facts.size
+def place_late_pods(context: DecisionContext) -> LatePods:
+    held = [piece for piece in context.pieces if piece.admission is not None and not piece.evicting]
+    pods, nodes = context.snapshot.pods, context.snapshot.nodes.size
     pending = {pods.keys[row] for row in pods.pending().tolist()}
-    late = [piece for piece in held if any(not pending.isdisjoint(part.pods) for part in piece.pod_sets)]
+    late = [piece for piece in held if any(not pending.isdisjoint(part.pod_keys) for part in piece.pod_sets)]
     seated: list[tuple[Workload, tuple[str, ...]]] = []
     refused: dict[str, Verdict] = {}
     for piece in sorted(late, key=lambda one: (-one.priority, one.queued_at, one.key)):
         if piece.unreadable:
-            refused[whole_key(piece.key)] = Verdict("INVALID_OBJECT", nodes, detail=piece.unreadable)
+            refused[workload_key(piece.key)] = Verdict("INVALID_OBJECT", nodes, detail=piece.unreadable)
             continue
-        found = work.site.place(piece, held_choices(piece))
+        found = context.placer.place(piece, admitted_choices(piece))
         if found.ok:
             seated.append((piece, found.after))
         else:
-            refused[whole_key(piece.key)] = verdict_of(found.code, found.message, nodes)
-    return LatePods(seated, refused, frozenset(whole_key(piece.key) for piece in late))
+            refused[workload_key(piece.key)] = make_verdict(found.code, found.message, nodes)
+    return LatePods(seated, refused, frozenset(workload_key(piece.key) for piece in late))

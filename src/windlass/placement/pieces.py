@@ -12,16 +12,16 @@ import msgspec
 
 from windlass.model.queue import QueueSystem
 from windlass.model.workload import TopologyRequest, Workload
-from windlass.placement.elastic import is_extra, pieces_before, pieces_of
-from windlass.placement.recall import Recall
-from windlass.queueing.node import queue_time
+from windlass.placement.decision_cache import DecisionCache
+from windlass.placement.workload_pieces import is_above_minimum, prerequisite_pieces, split_workload
 from windlass.queueing.outcome import Admitted, Evicted, Outcome
-from windlass.queueing.site import PodSetChoice
+from windlass.queueing.placement_interface import PodSetChoice
+from windlass.queueing.quota_node import queue_order_timestamp
 
-ANYWHERE = TopologyRequest("unconstrained")
+UNCONSTRAINED_TOPOLOGY = TopologyRequest("unconstrained")
 
 
-def with_their_base(outcomes: Sequence[Outcome], pieces: Mapping[str, Workload]) -> list[Outcome]:
+def drop_without_prerequisites(outcomes: Sequence[Outcome], pieces: Mapping[str, Workload]) -> list[Outcome]:
     """Without what was admitted of a gang whose minimum, later in the same decision, had to make room for others.
 
     Whatever is admitted beside a minimum that waits for somebody to go waits with it.
@@ -37,7 +37,7 @@ def with_their_base(outcomes: Sequence[Outcome], pieces: Mapping[str, Workload])
     kept: list[Outcome] = []
     for one in outcomes:
         if isinstance(one, Admitted):
-            before = pieces_before(one.workload)
+            before = prerequisite_pieces(one.workload)
             if not all(runs(key) for key in before):
                 continue
             after = {*one.after, *(name for key in before if key in admitted for name in admitted[key].after)}
@@ -46,15 +46,22 @@ def with_their_base(outcomes: Sequence[Outcome], pieces: Mapping[str, Workload])
     return kept
 
 
-def turn_of(piece: Workload) -> tuple[bool, int, bool, bool, int, bool, str]:
+def unqueued_sort_key(piece: Workload) -> tuple[bool, int, bool, bool, int, bool, str]:
     """The order of what is in no queue: extra members last, then by priority and age; before its equals comes for whom
     others went, then whose gang has begun; among those of one age gangs go before lone pods (as `queueing.order` has
     it), and then it goes by name."""
-    first = not piece.promised, not piece.begun
-    return is_extra(piece.key), -piece.priority, *first, queue_time(piece), is_alone(piece), piece.key
+    first = not piece.nominated, not piece.gang_running
+    return (
+        is_above_minimum(piece.key),
+        -piece.priority,
+        *first,
+        queue_order_timestamp(piece),
+        is_single_pod(piece),
+        piece.key,
+    )
 
 
-def held_choices(piece: Workload) -> tuple[PodSetChoice, ...]:
+def admitted_choices(piece: Workload) -> tuple[PodSetChoice, ...]:
     """What was admitted of each set."""
     held = piece.admission.assignments if piece.admission is not None else ()
     choices = []
@@ -65,21 +72,21 @@ def held_choices(piece: Workload) -> tuple[PodSetChoice, ...]:
     return tuple(choices)
 
 
-def is_alone(workload: Workload) -> bool:
+def is_single_pod(workload: Workload) -> bool:
     """A pod that is in no queue and no group."""
-    return workload.kind == "Pod" and not workload.queue and not workload.hold
+    return workload.kind == "Pod" and not workload.queue_name and not workload.hold
 
 
 def pieces_to_decide(
-    system: QueueSystem, workloads: Iterable[Workload], recall: Recall | None = None
+    system: QueueSystem, workloads: Iterable[Workload], cache: DecisionCache | None = None
 ) -> list[Workload]:
     """The workloads in the pieces that are decided for themselves, with the topology that their queue implies."""
     implied = _topology_queues(system)
-    known = (recall or Recall()).pieces
+    known = (cache or DecisionCache()).pieces
 
     def pieces(workload: Workload) -> tuple[Workload, ...]:
-        found = pieces_of(workload)
-        local = system.local_queues.get(f"{workload.namespace}/{workload.queue}") if implied else None
+        found = split_workload(workload)
+        local = system.local_queues.get(f"{workload.namespace}/{workload.queue_name}") if implied else None
         if local is None or local.cluster_queue not in implied:
             return tuple(found)
         return tuple(map(_with_implied_topology, found))
@@ -89,7 +96,7 @@ def pieces_to_decide(
         if workload.kind == "Pod" and workload.admission is not None:
             found.append(workload)  # it is in one piece, and has its place
         else:
-            found += known.of(workload, pieces)
+            found += known.get_or_make(workload, pieces)
     return found
 
 
@@ -97,7 +104,7 @@ def _topology_queues(system: QueueSystem) -> set[str]:
     """ClusterQueues all of whose flavors have a topology: whatever is in them is placed by it."""
     found = set()
     for name, queue in system.queues.items():
-        flavors = [one.flavor for group in queue.groups for one in group.flavors]
+        flavors = [one.flavor for group in queue.resource_groups for one in group.flavors]
         known = [system.flavors[flavor] for flavor in flavors if flavor in system.flavors]
         if known and all(flavor.topology for flavor in known):
             found.add(name)
@@ -109,7 +116,7 @@ def _with_implied_topology(piece: Workload) -> Workload:
     if all(one.topology is not None for one in piece.pod_sets):
         return piece
     sets = tuple(
-        one if one.topology is not None else msgspec.structs.replace(one, topology=ANYWHERE)
+        one if one.topology is not None else msgspec.structs.replace(one, topology=UNCONSTRAINED_TOPOLOGY)
         for one in piece.pod_sets
     )
     return msgspec.structs.replace(piece, pod_sets=sets)

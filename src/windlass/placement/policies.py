@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import msgspec
 
-from windlass.cluster.resources import CPU
-from windlass.cluster.state import DEV_END, DEV_FIRST, NodeState
+from windlass.cluster.node_state import DEV_END, DEV_FIRST, NodeState
+from windlass.cluster.resource_columns import CPU
 from windlass.model.errors import InputError
-from windlass.placement.arrays import Rule
+from windlass.placement.kernel_arrays import ScoringRule
 from windlass.placement.kernels import scores
 
 SCORERS = {
@@ -46,12 +46,12 @@ class PlacementConfig(msgspec.Struct, frozen=True):
             )
 
 
-def make_rule(config: PlacementConfig, state: NodeState) -> Rule:
+def make_scoring_rule(config: PlacementConfig, state: NodeState) -> ScoringRule:
     """The policy's numbers on this cluster."""
-    devices = state.node[:, DEV_END] - state.node[:, DEV_FIRST]
-    return Rule(
+    devices = state.node_info[:, DEV_END] - state.node_info[:, DEV_FIRST]
+    return ScoringRule(
         scorer=SCORERS[config.policy],
         seed=config.seed & (1 << 63) - 1,  # a word of the kernels, whatever the user gives
-        largest_cpu=max(1, int(state.total[:, CPU].max(initial=0))),
+        largest_cpu=max(1, int(state.allocatable[:, CPU].max(initial=0))),
         largest_gpu=max(1, 1000 * int(devices.max(initial=0))),
     )

@@ -12,21 +12,21 @@ import math
 
 import numpy as np
 
-from windlass.cluster.facts import Bools, NodeFacts
+from windlass.cluster.node_columns import Bools, NodeColumns
 from windlass.model.node import Taint
 from windlass.model.pod import Pod
 from windlass.model.reasons import WHY_NODE_AFFINITY, WHY_TAINT
 from windlass.model.taints import tolerates
 from windlass.placement.filters.node_affinity import refused_by_node_affinity
 from windlass.placement.filters.taints import refused_by_taints
-from windlass.placement.neighbours import Neighbours
-from windlass.placement.neighbours.counters import Counts, sums_by_domain
-from windlass.placement.neighbours.spread import (
-    SOFT,
-    Constraint,
-    constraints_of,
+from windlass.placement.inter_pod import InterPodRules
+from windlass.placement.inter_pod.match_counters import Counts, sums_by_domain
+from windlass.placement.inter_pod.topology_spread import (
+    SCHEDULE_ANYWAY,
+    SpreadConstraint,
     counted_nodes,
     has_all_keys,
+    spread_constraints,
 )
 
 TAINT_TOLERATION_WEIGHT = 3
@@ -38,7 +38,9 @@ _FULL = 100
 _HOSTNAME = "kubernetes.io/hostname"
 
 
-def preference_scores(pod: Pod, facts: NodeFacts, neighbours: Neighbours, feasible: Bools) -> Counts | None:
+def preference_scores(
+    pod: Pod, facts: NodeColumns, neighbours: InterPodRules, feasible: Bools
+) -> Counts | None:
     """A score for every feasible node (0 for the others), higher is better.
 
     None if nothing is preferred: no preferred term, no soft spread, no PreferNoSchedule taint that the pod
@@ -46,8 +48,8 @@ def preference_scores(pod: Pod, facts: NodeFacts, neighbours: Neighbours, feasib
     """
     disliked = _disliked_taints(pod, facts)
     liked = _liked_labels(pod, facts)
-    pull = neighbours.pull(pod)
-    soft = constraints_of(pod, SOFT)
+    pull = neighbours.affinity_scores(pod)
+    soft = spread_constraints(pod, SCHEDULE_ANYWAY)
     if disliked is None and liked is None and pull is None and not soft:
         return None
     rows = np.flatnonzero(feasible)
@@ -65,7 +67,7 @@ def preference_scores(pod: Pod, facts: NodeFacts, neighbours: Neighbours, feasib
     return scores
 
 
-def _disliked_taints(pod: Pod, facts: NodeFacts) -> Counts | None:
+def _disliked_taints(pod: Pod, facts: NodeColumns) -> Counts | None:
     """PreferNoSchedule taints per node that the pod doesn't tolerate; None if there are none anywhere."""
     counts = np.array([_count_disliked(pod, taints) for taints in facts.taint_sets], dtype=np.int64)
     if not counts.any():
@@ -79,7 +81,7 @@ def _count_disliked(pod: Pod, taints: tuple[Taint, ...]) -> int:
     return sum(not tolerates(pod.spec.tolerations, taint) for taint in soft)
 
 
-def _liked_labels(pod: Pod, facts: NodeFacts) -> Counts | None:
+def _liked_labels(pod: Pod, facts: NodeColumns) -> Counts | None:
     """Summed weight of the preferred node affinity terms that match; None if the pod has none."""
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     terms = affinity.preferred_during_scheduling_ignored_during_execution if affinity else ()
@@ -91,7 +93,9 @@ def _liked_labels(pod: Pod, facts: NodeFacts) -> Counts | None:
     return total
 
 
-def _evenness(pod: Pod, soft: tuple[Constraint, ...], neighbours: Neighbours, feasible: Bools) -> Counts:
+def _evenness(
+    pod: Pod, soft: tuple[SpreadConstraint, ...], neighbours: InterPodRules, feasible: Bools
+) -> Counts:
     """The fewer matching pods in a node's domains, the higher. Nodes that lack one of the labels get 0."""
     facts = neighbours.facts
     eligible = has_all_keys(soft, facts)
@@ -116,7 +120,7 @@ def _evenness(pod: Pod, soft: tuple[Constraint, ...], neighbours: Neighbours, fe
 
 
 def _matching_in_domain(
-    key: str, counts: Counts, counted: Bools, judged: Bools, facts: NodeFacts
+    key: str, counts: Counts, counted: Bools, judged: Bools, facts: NodeColumns
 ) -> tuple[int, Counts]:
     """How many domains the judged nodes are in, and the matching pods in each node's domain."""
     column = facts.label(key)
@@ -126,7 +130,7 @@ def _matching_in_domain(
     return domains, by_node
 
 
-def _static_for_spread(pod: Pod, facts: NodeFacts) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+def _static_for_spread(pod: Pod, facts: NodeColumns) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     """The two node-local reasons that a spread constraint's policies ask about."""
     static = np.zeros(facts.size, dtype=np.uint64)
     for bit, refused in (

@@ -11,30 +11,30 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from windlass.cluster.facts import NodeFacts
+from windlass.cluster.node_columns import NodeColumns
+from windlass.cluster.node_state import Ints, Uint64s
 from windlass.cluster.shape import Shape
-from windlass.cluster.state import Ints, Words
 from windlass.model.mig import MIG_RESOURCE_PREFIX
-from windlass.model.reasons import FIRST_RESOURCE_BIT, Reason, insufficient, reason_of_bit
+from windlass.model.reasons import FIRST_RESOURCE_BIT, Reason, insufficient_reason, reason_of_bit
 from windlass.model.requests import format_amount
 from windlass.model.verdict import NearMiss, ReasonCount, Verdict
-from windlass.placement.arrays import MAX_REQUESTS, NEAREST, Outcome
-from windlass.queueing.site import Said
+from windlass.placement.kernel_arrays import MAX_REQUESTS, NEAREST_NODES, PlacementArrays
+from windlass.queueing.placement_interface import HoldMessage
 
 
-class Accounts(NamedTuple):
+class VerdictArrays(NamedTuple):
     """The kernels' verdict arrays, kept before they are used again. One row a verdict."""
 
     counts: Ints
     """[bit] nodes that have the reason."""
     near: Ints
-    near_why: Words
+    near_why: Uint64s
     short: Ints
     free: Ints
 
     @staticmethod
-    def keep(outcome: Outcome, verdicts: int) -> Accounts:
-        return Accounts(
+    def copy_from(outcome: PlacementArrays, verdicts: int) -> VerdictArrays:
+        return VerdictArrays(
             outcome.verdict_counts[:verdicts].copy(),
             outcome.verdict_near[:verdicts].copy(),
             outcome.verdict_near_why[:verdicts].copy(),
@@ -47,9 +47,9 @@ class Refusal(msgspec.Struct, frozen=True, eq=False):
     """Why one shape found no node, at the moment of the decision."""
 
     shape: Shape
-    facts: NodeFacts
-    accounts: Accounts
-    v: int
+    facts: NodeColumns
+    arrays: VerdictArrays
+    row: int
     """Row of the accounts."""
 
     def verdict(self) -> Verdict:
@@ -58,29 +58,29 @@ class Refusal(msgspec.Struct, frozen=True, eq=False):
             merged[reason.kube] = ReasonCount(reason.code, reason.kube, nodes)
         counts = tuple(sorted(merged.values(), key=lambda count: (-count.nodes, count.kube)))
         nearest = tuple(
-            self._near_miss(place) for place in range(NEAREST) if self.accounts.near[self.v, place] >= 0
+            self._near_miss(place) for place in range(NEAREST_NODES) if self.arrays.near[self.row, place] >= 0
         )
         return Verdict(code=self.code, nodes=self.facts.size, counts=counts, nearest=nearest)
 
     def _counted(self) -> list[tuple[Reason, int]]:
-        counted = self.accounts.counts[self.v]
+        counted = self.arrays.counts[self.row]
         return [(reason_of(self.shape, bit), int(counted[bit])) for bit in np.flatnonzero(counted).tolist()]
 
     @property
     def code(self) -> str:
         """What binds it: a reason of the nearest miss, since the others would not have helped anyway. What its devices
         say comes first: that too few are advertised follows from it."""
-        if self.accounts.near[self.v, 0] >= 0:
-            bits = bits_of(int(self.accounts.near_why[self.v, 0]))
+        if self.arrays.near[self.row, 0] >= 0:
+            bits = bits_of(int(self.arrays.near_why[self.row, 0]))
             return reason_of(self.shape, bits[0]).code if bits else "UNKNOWN"
         counts = sorted(self._counted(), key=lambda one: (-one[1], one[0].kube))
         return counts[0][0].code if counts else "NODE_UNSCHEDULABLE"
 
     def _near_miss(self, place: int) -> NearMiss:
-        accounts = self.accounts
-        why = int(accounts.near_why[self.v, place])
+        accounts = self.arrays
+        why = int(accounts.near_why[self.row, place])
         reasons = tuple(reason_of(self.shape, bit).kube for bit in bits_of(why))
-        short, left = accounts.short[self.v, place], accounts.free[self.v, place]
+        short, left = accounts.short[self.row, place], accounts.free[self.row, place]
         lacks, free = {}, {}
         gpu = self.shape.gpu
         for j, (name, asked) in enumerate(self.shape.requests):
@@ -97,17 +97,17 @@ class Refusal(msgspec.Struct, frozen=True, eq=False):
             free[what] = str(left[MAX_REQUESTS])
             if short[MAX_REQUESTS]:
                 lacks[what] = str(short[MAX_REQUESTS])
-        return NearMiss(self.facts.names[int(accounts.near[self.v, place])], reasons, lacks, free)
+        return NearMiss(self.facts.names[int(accounts.near[self.row, place])], reasons, lacks, free)
 
 
-def verdict_of(code: str, said: Said, nodes: int) -> Verdict:
+def make_verdict(code: str, message: HoldMessage, nodes: int) -> Verdict:
     """Of what waits: in the words of the stage that held it, or counted node by node."""
-    return Verdict(code, nodes, detail=said) if isinstance(said, str) else said.verdict()
+    return Verdict(code, nodes, detail=message) if isinstance(message, str) else message.verdict()
 
 
 def reason_of(shape: Shape, bit: int) -> Reason:
     if bit >= FIRST_RESOURCE_BIT:
-        return insufficient(shape.requests[bit - FIRST_RESOURCE_BIT][0])
+        return insufficient_reason(shape.requests[bit - FIRST_RESOURCE_BIT][0])
     return reason_of_bit(bit)
 
 

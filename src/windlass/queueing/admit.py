@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windlass.model.disruption import Disruptions
+from windlass.model.disruption import DisruptionTracker
 from windlass.model.errors import InputError
 from windlass.model.labels import matches_selector
 from windlass.model.queue import QueueSystem
 from windlass.model.workload import Workload
-from windlass.queueing.assignment import Mode
-from windlass.queueing.book import Book
+from windlass.queueing.admission_state import AdmissionState
 from windlass.queueing.config import QueueConfig
-from windlass.queueing.counted import Counted
-from windlass.queueing.cycle import Cycle, Entry, LastResort
-from windlass.queueing.history import Ledger
-from windlass.queueing.lines import Line
-from windlass.queueing.node import Running, local_queue_key
+from windlass.queueing.cycle import Cycle, Entry, PreemptUnqueued
+from windlass.queueing.flavor_assignment import FlavorAssignmentMode
+from windlass.queueing.nominator import Nominator
 from windlass.queueing.outcome import (
     BEHIND_HEAD,
     CLUSTER_QUEUE_STOPPED,
@@ -31,11 +28,14 @@ from windlass.queueing.outcome import (
     QUOTA_INSUFFICIENT,
     Outcome,
 )
-from windlass.queueing.pending import Pending
-from windlass.queueing.planner import Planner
-from windlass.queueing.site import Site
-from windlass.queueing.tree import QuotaTree
-from windlass.queueing.victims import Rules
+from windlass.queueing.pending_queue import PendingQueue
+from windlass.queueing.pending_workload import PendingWorkload
+from windlass.queueing.placement_interface import PlacementInterface
+from windlass.queueing.preemption_common import PreemptionContext
+from windlass.queueing.quota_cache import QuotaTreeCache
+from windlass.queueing.quota_node import AdmittedWorkload, local_queue_key
+from windlass.queueing.quota_tree import QuotaTree
+from windlass.queueing.usage_history import LocalQueueUsage
 
 INVALID_OBJECT = "INVALID_OBJECT"
 DRAIN = "HoldAndDrain"
@@ -44,60 +44,66 @@ NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
 
 def admit(
-    system: QueueSystem,
+    queue_system: QueueSystem,
     workloads: Sequence[Workload],
     config: QueueConfig,
     now: int,
-    site: Site,
-    disruptions: Disruptions | None = None,
-    counted: Counted | None = None,
-    last_resort: LastResort | None = None,
+    placement: PlacementInterface,
+    disruptions: DisruptionTracker | None = None,
+    quota_cache: QuotaTreeCache | None = None,
+    preempt_unqueued: PreemptUnqueued | None = None,
 ) -> list[Outcome]:
     """Workloads that are in no queue are none of its business: they get no outcome. `last_resort` may put them out of
     their places for one that has its quota and finds no room."""
     running: list[Workload] = []
     waiting: list[Workload] = []
     for workload in workloads:
-        if workload.queue:
+        if workload.queue_name:
             (waiting if workload.admission is None else running).append(workload)
-    counted = counted or Counted()
-    tree = counted.tree(system, config, now, running)
-    decision = _Decision(system, tree, Rules(config, now, disruptions=disruptions), site)
+    quota_cache = quota_cache or QuotaTreeCache()
+    tree = quota_cache.tree_with_usage(queue_system, config, now, running)
+    decision = _Decision(
+        queue_system, tree, PreemptionContext(config, now, disruptions=disruptions), placement
+    )
     decision.drain()
     for workload in sorted(waiting, key=lambda workload: workload.key):
-        known = counted.waiting.get(id(workload))
+        known = quota_cache.pending_by_id.get(id(workload))
         if known is not None:
-            known.begin(site)
+            known.reset(placement)
             decision.push(known)
         else:
             pending = decision.enqueue(workload)
             if pending is not None:
-                counted.waiting[id(workload)] = pending
-    counted.forget_gone(len(waiting))
-    decision.run(last_resort)
+                quota_cache.pending_by_id[id(workload)] = pending
+    quota_cache.prune(len(waiting))
+    decision.run(preempt_unqueued)
     return decision.book.outcomes()
 
 
 class _Decision:
-    def __init__(self, system: QueueSystem, tree: QuotaTree, rules: Rules, site: Site) -> None:
+    def __init__(
+        self, system: QueueSystem, tree: QuotaTree, rules: PreemptionContext, site: PlacementInterface
+    ) -> None:
         """`tree`: with all that runs counted on it."""
         config = rules.config
         self._system = system
         self._config = config
         self._site = site
         self._tree = tree
-        self._ledger = Ledger(config.history, system.local_queues, rules.now) if config.history else None
-        self._lines: dict[str, Line] = {}
-        self._claimants: list[tuple[Pending, Line]] = []
+        self._ledger = (
+            LocalQueueUsage(config.history, system.local_queues, rules.now) if config.history else None
+        )
+        self._lines: dict[str, PendingQueue] = {}
+        self._claimants: list[tuple[PendingWorkload, PendingQueue]] = []
         """Heads of strict queues that wait for quota and keep their claim to it in every round."""
-        self._rules = rules._replace(ledger=self._ledger)
-        self.book = Book(self._rules)
+        self._rules = rules._replace(local_queue_usage=self._ledger)
+        self.book = AdmissionState(self._rules)
         if self._ledger is not None:
             for running in self._running():
-                self._ledger.add_running(running)
+                self._ledger.add_admitted(running)
 
-    def _running(self) -> list[Running]:
-        return [running for queue in self._tree.queues.values() for running in queue.running.values()]
+    def _running(self) -> list[AdmittedWorkload]:
+        return [running for queue in self._tree.queues.values() for running in queue.admitted.values()]
 
     def drain(self) -> None:
         """What runs in a queue that is to be emptied goes, and what somebody has deactivated."""
@@ -117,12 +123,12 @@ class _Decision:
             elif local is not None and local.stop_policy == DRAIN:
                 self._stop(running, LOCAL_QUEUE_STOPPED, f"The LocalQueue {local.key} is stopped")
 
-    def _stop(self, running: Running, reason: str, message: str) -> None:
+    def _stop(self, running: AdmittedWorkload, reason: str, message: str) -> None:
         """It keeps its quota until it has ended, and is nobody else's victim."""
-        self.book.drain(running, reason, message)
-        del running.node.running[running.key]
+        self.book.evict_stopped(running, reason, message)
+        del running.node.admitted[running.key]
 
-    def enqueue(self, workload: Workload) -> Pending | None:
+    def enqueue(self, workload: Workload) -> PendingWorkload | None:
         """In its line; None where it can't be in one."""
         why = self._why_not_queued(workload)
         if why:
@@ -130,17 +136,17 @@ class _Decision:
             return None
         name = self._system.local_queues[local_queue_key(workload)].cluster_queue
         try:
-            pending = Pending(workload, self._tree.queues[name], self._site)
+            pending = PendingWorkload(workload, self._tree.queues[name], self._site)
         except InputError as error:
             self.book.hold(workload.key, error.code or INVALID_OBJECT, str(error))
             return None
         self.push(pending)
         return pending
 
-    def push(self, pending: Pending) -> None:
+    def push(self, pending: PendingWorkload) -> None:
         line = self._lines.get(pending.node.name)
         if line is None:
-            line = self._lines[pending.node.name] = Line(pending.node, self._ledger)
+            line = self._lines[pending.node.name] = PendingQueue(pending.node, self._ledger)
         line.push(pending)
 
     def _why_not_queued(self, workload: Workload) -> str:
@@ -154,21 +160,21 @@ class _Decision:
             return f"LocalQueue {key} doesn't exist"
         if local.stop_policy != "None":
             return f"LocalQueue {key} is stopped"
-        if local.inactive:
-            return f"LocalQueue {key} is inactive: {local.inactive}"
+        if local.inactive_reason:
+            return f"LocalQueue {key} is inactive: {local.inactive_reason}"
         name = local.cluster_queue
         if name not in self._tree.queues:
             return f"ClusterQueue {name} doesn't exist"
-        if name in self._tree.inactive:
-            return f"ClusterQueue {name} {self._tree.inactive[name]}"
+        if name in self._tree.inactive_reasons:
+            return f"ClusterQueue {name} {self._tree.inactive_reasons[name]}"
         known = self._system.namespaces.get(workload.namespace, {})
         labels = {NAMESPACE_NAME: workload.namespace, **known}
         if not matches_selector(self._system.queues[name].namespace_selector, labels):
             return "Workload namespace doesn't match ClusterQueue selector"
         return ""
 
-    def run(self, last_resort: LastResort | None) -> None:
-        planner = Planner(self._system, self._rules, self._site)
+    def run(self, last_resort: PreemptUnqueued | None) -> None:
+        planner = Nominator(self._system, self._rules, self._site)
         cycle = Cycle(planner, self.book, self._site, self._config.fair_sharing, last_resort)
         waiting = [self._lines[name] for name in sorted(self._lines)]
         for _ in range(self._config.max_cycles):
@@ -186,16 +192,18 @@ class _Decision:
             self._finish_round(cycle.run(heads + claimants), waiting)
         self._hold_the_rest()
 
-    def _next_head(self, line: Line) -> Pending | None:
+    def _next_head(self, line: PendingQueue) -> PendingWorkload | None:
         """Passes over workloads whose like was refused already."""
         while (head := line.pop()) is not None:
-            refused = line.parked_shapes and line.parked_shapes.get(head.shape(self._system.flavors))
+            refused = line.inadmissible_shapes and line.inadmissible_shapes.get(
+                head.shape(self._system.flavors)
+            )
             if not refused:
                 return head
             self.book.hold(head.key, *refused)
         return None
 
-    def _finish_round(self, entries: list[Entry], waiting: list[Line]) -> None:
+    def _finish_round(self, entries: list[Entry], waiting: list[PendingQueue]) -> None:
         moved = False
         skipped = []
         for entry in entries:
@@ -209,13 +217,13 @@ class _Decision:
             else:
                 self._park(entry)
 
-    def _requeue(self, entry: Entry, waiting: list[Line]) -> bool:
+    def _requeue(self, entry: Entry, waiting: list[PendingQueue]) -> bool:
         """Whether anything is different from before the round."""
-        was_blocked = entry.line.blocked_by is entry.pending
-        if entry.is_decided:
+        was_blocked = entry.queue.blocked_by is entry.pending
+        if entry.is_admitted:
             if was_blocked:
-                entry.line.blocked_by = None
-                waiting.append(entry.line)
+                entry.queue.blocked_by = None
+                waiting.append(entry.queue)
             return True
         if entry.pending.has_flavors_left:
             self._put_back(entry, waiting)
@@ -223,28 +231,28 @@ class _Decision:
         self._park(entry)
         return not was_blocked
 
-    def _put_back(self, entry: Entry, waiting: list[Line]) -> None:
-        if entry.line.blocked_by is entry.pending:
-            entry.line.blocked_by = None
-            waiting.append(entry.line)
-        entry.line.push(entry.pending)
+    def _put_back(self, entry: Entry, waiting: list[PendingQueue]) -> None:
+        if entry.queue.blocked_by is entry.pending:
+            entry.queue.blocked_by = None
+            waiting.append(entry.queue)
+        entry.queue.push(entry.pending)
 
     def _park(self, entry: Entry) -> None:
         """Until the next decision."""
-        pending, line = entry.pending, entry.line
+        pending, line = entry.pending, entry.queue
         self.book.hold(pending.key, entry.code, entry.message)
-        pending.tried = ()
+        pending.tried_flavors = ()
         if line.is_strict:
             line.blocked_by = pending
-            if entry.assignment.mode == Mode.PREEMPT:
+            if entry.assignment.mode == FlavorAssignmentMode.PREEMPT:
                 self._claimants.append((pending, line))
-        elif entry.is_lasting:
-            line.parked_shapes[pending.shape(self._system.flavors)] = (entry.code, entry.message)
+        elif entry.refused_by_quota:
+            line.inadmissible_shapes[pending.shape(self._system.flavors)] = (entry.code, entry.message)
 
     def _hold_the_rest(self) -> None:
         for line in self._lines.values():
             head = line.blocked_by
-            while (pending := line.pop_any()) is not None:
+            while (pending := line.pop_ignoring_block()) is not None:
                 if head is not None:
                     why = f"waits behind {head.key}, the head of ClusterQueue {line.node.name} (StrictFIFO)"
                     self.book.hold(pending.key, BEHIND_HEAD, why)

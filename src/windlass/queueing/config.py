@@ -12,7 +12,7 @@ FINAL_SHARE = "LessThanOrEqualToFinalShare"
 INITIAL_SHARE = "LessThanInitialShare"
 
 
-class UsageHistory(msgspec.Struct, frozen=True):
+class UsageHistoryConfig(msgspec.Struct, frozen=True):
     """Order inside a usage-based queue by what its local queues consumed so far (Kueue's admissionFairSharing)."""
 
     half_life_seconds: int = 0
@@ -28,12 +28,12 @@ class QueueConfig(msgspec.Struct, frozen=True):
     """Order and preempt by dominant resource share instead of by nominal quota and priority."""
     preemption_strategies: tuple[str, ...] = (FINAL_SHARE, INITIAL_SHARE)
     """Fair sharing only: which comparisons of shares allow a preemption, tried in this order."""
-    history: UsageHistory | None = None
+    history: UsageHistoryConfig | None = None
     """None: queues are ordered by priority and age alone."""
     partial_admission: bool = True
     ignore_undeclared: bool = False
     """A resource that no group of the queue covers is not counted instead of being refused."""
-    patience: int = 3
+    max_preemptions_while_borrowing: int = 3
     """A workload that was preempted so many times preempts others only for what is within its queue's own quota."""
     min_run_seconds: int = 0
     """What runs for less than this is nobody's victim."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from windlass.queueing.site import PodSetChoice, Said
+from windlass.queueing.placement_interface import HoldMessage, PodSetChoice
 
 IN_CLUSTER_QUEUE = "InClusterQueue"
 IN_COHORT_RECLAMATION = "InCohortReclamation"
@@ -16,7 +16,7 @@ DEACTIVATED = "Deactivated"
 PRIORITY = "Priority"
 """Outside queues: a higher PriorityClass."""
 
-YIELDS_TO = {
+BUDGET_OVERRIDE_BY_REASON = {
     IN_COHORT_RECLAMATION: "reclaim",
     IN_COHORT_RECLAIM_WHILE_BORROWING: "reclaim",
     IN_COHORT_FAIR_SHARING: "fairShare",
@@ -25,7 +25,7 @@ YIELDS_TO = {
 }
 """Reason of an eviction → the word by which an administrator lets disruption budgets yield to it."""
 
-QUEUES_OWN = frozenset(
+QUEUE_EVICTION_REASONS = frozenset(
     {
         IN_CLUSTER_QUEUE,
         IN_COHORT_RECLAMATION,
@@ -50,13 +50,13 @@ class Admitted(msgspec.Struct, frozen=True):
     """It gets quota and a place, whole, once what stands in `after` is gone."""
 
     workload: str
-    queue: str
+    cluster_queue: str
     """ClusterQueue."""
     choices: tuple[PodSetChoice, ...]
     nodes: tuple[dict[str, int], ...] = ()
     """Per pod set, in the order of the choices."""
     after: tuple[str, ...] = ()
-    turn: int = 0
+    decided_in_cycle: int = 0
     """The round in which it was first decided; see `Held.turn`."""
 
 
@@ -64,7 +64,7 @@ class Evicted(msgspec.Struct, frozen=True):
     """A running workload has to go."""
 
     workload: str
-    for_: str
+    preemptor: str
     """The workload that needs the room; empty where its queue was stopped."""
     reason: str
     message: str = ""
@@ -75,8 +75,8 @@ class Held(msgspec.Struct, frozen=True):
 
     workload: str
     code: str
-    message: Said
-    turn: int = 0
+    message: HoldMessage
+    decided_in_cycle: int = 0
     """The round in which it was first decided: what is further back in its queue comes in a later one."""
 
 

@@ -13,24 +13,24 @@ from collections.abc import Iterator
 from heapq import heapify, heappop
 from typing import Generic, Protocol, TypeVar
 
-from windlass.queueing.assignment import Assignment
-from windlass.queueing.node import QuotaNode
-from windlass.queueing.pending import Pending
-from windlass.queueing.share import share_of
+from windlass.queueing.dominant_share import dominant_share
+from windlass.queueing.flavor_assignment import Assignment
+from windlass.queueing.pending_workload import PendingWorkload
+from windlass.queueing.quota_node import QuotaNode
 
 
 class Nominee(Protocol):
     """A head, and what it would take."""
 
-    pending: Pending
+    pending: PendingWorkload
     assignment: Assignment
 
 
 Entry = TypeVar("Entry", bound=Nominee)
-Standing = tuple[bool, bool, tuple[bool, int], int, bool, int, str]
+TournamentKey = tuple[bool, bool, tuple[bool, int], int, bool, int, str]
 
 
-def fair_order(entries: list[Entry]) -> Iterator[Entry]:
+def fair_sharing_order(entries: list[Entry]) -> Iterator[Entry]:
     """Queues without a cohort as they come, then tree after tree."""
     trees: dict[int, tuple[QuotaNode, list[Entry]]] = {}
     for entry in entries:
@@ -51,15 +51,15 @@ class _Bracket(Generic[Entry]):
 
     def __init__(self, cohort: QuotaNode, entries: list[Entry]) -> None:
         self.cohort = cohort
-        self._heap: list[tuple[Standing, str, Entry]] = []
+        self._heap: list[tuple[TournamentKey, str, Entry]] = []
         self._below: dict[int, _Bracket[Entry]] = {}
-        self._best: dict[int, tuple[Standing, Entry] | None] = {}
+        self._best: dict[int, tuple[TournamentKey, Entry] | None] = {}
         """Per bracket below, its nominee and how it stands here."""
         grouped: dict[int, tuple[QuotaNode, list[Entry]]] = {}
         for entry in entries:
             child = _child_towards(cohort, entry.pending.node)
             if child is entry.pending.node:
-                self._heap.append((standing(entry, child), entry.pending.key, entry))
+                self._heap.append((tournament_key(entry, child), entry.pending.key, entry))
             else:
                 grouped.setdefault(id(child), (child, []))[1].append(entry)
         heapify(self._heap)
@@ -71,7 +71,9 @@ class _Bracket(Generic[Entry]):
         for number, bracket in self._below.items():
             if number not in self._best:
                 nominee = bracket.winner()
-                self._best[number] = None if nominee is None else (standing(nominee, bracket.cohort), nominee)
+                self._best[number] = (
+                    None if nominee is None else (tournament_key(nominee, bracket.cohort), nominee)
+                )
             best = self._best[number]
             if best is not None:
                 choices.append(best)
@@ -86,19 +88,19 @@ class _Bracket(Generic[Entry]):
         self._below[id(child)].strike(entry)
 
 
-def standing(entry: Nominee, child: QuotaNode) -> Standing:
+def tournament_key(entry: Nominee, child: QuotaNode) -> TournamentKey:
     """How the entry stands in the cohort above `child`, with its usage added."""
     pending, usage = entry.pending, entry.assignment.usage
-    pending.node.add(usage)
-    share = share_of(child)
-    pending.node.remove(usage)
-    promised = pending.workload.promised
+    pending.node.add_usage(usage)
+    share = dominant_share(child)
+    pending.node.remove_usage(usage)
+    promised = pending.workload.nominated
     return (
         not promised,
         share.borrows_any(usage),
         share.rank,
         -pending.priority,
-        not pending.workload.begun,
+        not pending.workload.gang_running,
         pending.queued_at,
         pending.uid,
     )

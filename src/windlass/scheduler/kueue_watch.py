@@ -15,17 +15,17 @@ import msgspec
 
 from windlass.kube.backoff import Backoff
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, Forbidden, NotFound, ServerAway
+from windlass.kube.errors import ApiError, Forbidden, NotFound, ServerUnavailable
 from windlass.kube.request import Request
 from windlass.kube.resources import LEASES, Resource
-from windlass.model.times import seconds_of
-from windlass.scheduler.world import World
+from windlass.model.times import parse_timestamp
+from windlass.scheduler.cache import SchedulerCache
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY = 15.0
-LEASE = "kueue-system/c1f6bfd2.kueue.x-k8s.io"
-WEBHOOKS = Resource(
+POLL_SECONDS = 15.0
+KUEUE_LEASE = "kueue-system/c1f6bfd2.kueue.x-k8s.io"
+KUEUE_WEBHOOKS_PATH = Resource(
     "ValidatingWebhookConfiguration",
     "validatingwebhookconfigurations",
     "admissionregistration.k8s.io",
@@ -35,29 +35,29 @@ WEBHOOKS = Resource(
 
 
 async def kueue_is_live(client: KubeClient) -> bool:
-    lease = await _look(client, LEASES.path(LEASE))
+    lease = await _look(client, LEASES.path(KUEUE_LEASE))
     if lease is not None:
         spec = lease.get("spec") or {}
-        renewed = seconds_of(spec.get("renewTime", ""))
+        renewed = parse_timestamp(spec.get("renewTime", ""))
         if spec.get("holderIdentity") and time.time() < renewed + 2 * spec.get("leaseDurationSeconds", 15):
             return True
-    return await _look(client, WEBHOOKS) is not None
+    return await _look(client, KUEUE_WEBHOOKS_PATH) is not None
 
 
-async def watch_kueue(client: KubeClient, world: World, known: asyncio.Event) -> None:
+async def watch_kueue(client: KubeClient, cache: SchedulerCache, detected: asyncio.Event) -> None:
     """Tells the world who decides on queues; `known` is set once that is known. Until cancelled."""
-    backoff = Backoff(most=LOOK_EVERY)
+    backoff = Backoff(most=POLL_SECONDS)
     while True:
         try:
             live = await kueue_is_live(client)
-            if live != world.kueue_is_live:
+            if live != cache.kueue_is_live:
                 log.info("Kueue %s", "is live: it decides on quota" if live else "is not live: quota is ours")
-                world.kueue_is_live = live
-                world.reconsider()
-            known.set()
+                cache.kueue_is_live = live
+                cache.reevaluate_queue_ownership()
+            detected.set()
             backoff.reset()
-            pause = LOOK_EVERY
-        except (ApiError, ServerAway) as error:
+            pause = POLL_SECONDS
+        except (ApiError, ServerUnavailable) as error:
             pause = backoff.next(getattr(error, "retry_after", 0.0))
             log.warning("whether Kueue is live can't be told: %s; trying again in %.1f s", error, pause)
         await asyncio.sleep(pause)

@@ -16,48 +16,53 @@ from typing import Protocol
 
 from windlass.cluster.delta import Delta
 from windlass.cluster.snapshot import Snapshot
-from windlass.engine import Memo, decide_first
+from windlass.engine import EngineCache, decide_without_explanations
 from windlass.model.plan import Plan
 from windlass.planner import engine_config
+from windlass.scheduler.cache import SchedulerCache
+from windlass.scheduler.explanation_cache import ExplanationCache
 from windlass.scheduler.metrics import Metrics
-from windlass.scheduler.options import Options
-from windlass.scheduler.told import Explanations
-from windlass.scheduler.world import World
+from windlass.scheduler.options import SchedulerOptions
 
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 10.0
 """Time alone can change a decision (a grace, a planned start, a reservation), so it is looked at this often."""
-FAILED_SECONDS = 5.0
-QUICK_SECONDS, FEW_CHANGES = 0.01, 100
+RETRY_SECONDS = 5.0
+INLINE_MAX_SECONDS, INLINE_MAX_CHANGES = 0.01, 100
 """After a decision that took less, one on no more changes than this is made at once, without a thread of its own."""
 EXPLAIN_SECONDS, EXPLAIN_BUSY_SECONDS = 2.0, 60.0
 """What would help those that wait is worked out no more often than this; the second while there is work to bind."""
 
 
-class Sink(Protocol):
-    def carry_out(self, plan: Plan, snapshot: Snapshot) -> None: ...
+class PlanSink(Protocol):
+    def execute(self, plan: Plan, snapshot: Snapshot) -> None: ...
 
 
-class Witness(Protocol):
+class CycleObserver(Protocol):
     """Sees everything that went into a decision, and the decision."""
 
-    def cycle(self, now: int, told: Sequence[Delta], plan: Plan | None) -> None: ...
+    def on_cycle(self, now: int, deltas: Sequence[Delta], plan: Plan | None) -> None: ...
 
 
-class Loop:
+class SchedulingLoop:
     def __init__(
-        self, options: Options, world: World, sink: Sink, metrics: Metrics, witness: Witness | None = None
+        self,
+        options: SchedulerOptions,
+        cache: SchedulerCache,
+        sink: PlanSink,
+        metrics: Metrics,
+        observer: CycleObserver | None = None,
     ) -> None:
-        self._options, self._world, self._sink, self._metrics = options, world, sink, metrics
-        self._witness = witness
+        self._options, self._world, self._sink, self._metrics = options, cache, sink, metrics
+        self._witness = observer
         self._config = engine_config(options.settings)
-        self._memo = Memo()
-        self.alive_at = time.monotonic()
+        self._memo = EngineCache()
+        self.last_cycle_at = time.monotonic()
         """When the loop last got round."""
-        self.failed_in_a_row = 0
+        self.consecutive_failures = 0
         self.last_failure = ""
-        self._explanations = Explanations(world.changed.is_set)
+        self._explanations = ExplanationCache(cache.changed.is_set)
         self._explained_at = 0.0
         self._is_quick = False
         """The last decision took no longer than handing it to a thread and back may."""
@@ -68,23 +73,23 @@ class Loop:
         while may_decide():
             try:
                 await self._cycle(must)
-                self.failed_in_a_row = 0
+                self.consecutive_failures = 0
             except Exception as error:  # a task boundary: one bad decision must not take the next one with it
-                self.failed_in_a_row += 1
+                self.consecutive_failures += 1
                 self.last_failure = f"{type(error).__name__}: {error}"
-                log.exception("a decision failed; deciding again in %.0f s", FAILED_SECONDS)
+                log.exception("a decision failed; deciding again in %.0f s", RETRY_SECONDS)
                 self._metrics.failures.inc()
-                self._memo = Memo()
-                await asyncio.sleep(FAILED_SECONDS)
+                self._memo = EngineCache()
+                await asyncio.sleep(RETRY_SECONDS)
             must = await self._wait()
 
-    async def follow(self) -> None:
+    async def run_standby(self) -> None:
         """Keep the store up to date without deciding, until cancelled: for a replica that doesn't lead."""
         while True:
             now = int(time.time())
-            settled = self._world.settle(now)
-            self._note(now, settled.told, None)
-            self.alive_at = time.monotonic()
+            settled = self._world.flush(now)
+            self._note(now, settled.applied, None)
+            self.last_cycle_at = time.monotonic()
             await self._wait()
 
     async def _wait(self) -> bool:
@@ -95,48 +100,48 @@ class Loop:
                 await self._world.changed.wait()
         except TimeoutError:
             return True
-        await asyncio.sleep(self._options.pause)
+        await asyncio.sleep(self._options.batch_seconds)
         return False
 
     async def _cycle(self, must: bool) -> None:
         """Decide, if there is news or time has passed."""
-        self.alive_at = time.monotonic()
+        self.last_cycle_at = time.monotonic()
         now = int(time.time())
-        settled = self._world.settle(now)
-        if not settled.is_news and not must:
-            self._note(now, settled.told, None)
+        settled = self._world.flush(now)
+        if not settled.needs_decision and not must:
+            self._note(now, settled.applied, None)
             return
         snapshot = self._world.store.snapshot(now)
         started = time.perf_counter()
-        if self._is_quick and len(settled.told) <= FEW_CHANGES:
+        if self._is_quick and len(settled.applied) <= INLINE_MAX_CHANGES:
             plan, told = self._decide(snapshot, now)
         else:
             plan, told = await asyncio.to_thread(self._decide, snapshot, now)
         took = time.perf_counter() - started
-        self._is_quick = took < QUICK_SECONDS
+        self._is_quick = took < INLINE_MAX_SECONDS
         self._metrics.algorithm.observe(took)
         self._metrics.cycles.inc()
-        self._world.store.learn(snapshot.pods.pending())
-        self._note(now, settled.told, plan)
-        self._sink.carry_out(told, snapshot)
+        self._world.store.mark_decided(snapshot.pods.pending())
+        self._note(now, settled.applied, plan)
+        self._sink.execute(told, snapshot)
         self._count(plan)
 
     def _decide(self, snapshot: Snapshot, now: int) -> tuple[Plan, Plan]:
         """The plan, and the same as those are told of it who wait: they hear what would help when there is time."""
-        plan, advisor = decide_first(snapshot, self._config, now, self._memo)
+        plan, advisor = decide_without_explanations(snapshot, self._config, now, self._memo)
         silent = time.monotonic() - self._explained_at
         if (
             advisor is not None
             and plan.holds
             and silent > (EXPLAIN_BUSY_SECONDS if plan.binds else EXPLAIN_SECONDS)
         ):
-            self._explanations.work_out(plan, advisor.explained)
+            self._explanations.compute(plan, advisor.explain_hold)
             self._explained_at = time.monotonic()
-        return plan, self._explanations.told(plan)
+        return plan, self._explanations.with_explanations(plan)
 
     def _note(self, now: int, told: Sequence[Delta], plan: Plan | None) -> None:
         if self._witness is not None:
-            self._witness.cycle(now, told, plan)
+            self._witness.on_cycle(now, told, plan)
 
     def _count(self, plan: Plan) -> None:
         self._metrics.pending.labels("active").set(len(plan.binds))

@@ -9,7 +9,7 @@ import msgspec
 from windlass.model.configuration import Settings
 
 
-class Options(msgspec.Struct, frozen=True):
+class SchedulerOptions(msgspec.Struct, frozen=True):
     settings: Settings = Settings()
     """What the engine is configured with, and which pods and nodes are ours; published in the cluster."""
     shadow: bool = False
@@ -23,7 +23,7 @@ class Options(msgspec.Struct, frozen=True):
     """Address of /healthz, /readyz and /metrics."""
     take_over: frozenset[str] = frozenset()
     """LocalQueues (`namespace/name`) or ClusterQueues that are ours although Kueue is live."""
-    pause: float = 0.001
+    batch_seconds: float = 0.001
     """Seconds between the first change and the decision on it, so that changes that come together are one batch."""
-    warm: bool = True
+    warm_up: bool = True
     """Compile before the first decision. Without, plain functions decide on small inputs, with equal results."""

@@ -13,29 +13,29 @@ from typing import Any
 
 from windlass.cluster.snapshot import Snapshot
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, Fenced, NotFound, ServerAway
-from windlass.kube.resources import KUEUE, Resource
-from windlass.kube.writes import patch_status
+from windlass.kube.errors import ApiError, LeaseLost, NotFound, ServerUnavailable
+from windlass.kube.resources import KUEUE_API_GROUP, Resource
+from windlass.kube.write_requests import patch_status
 from windlass.model.queue import ClusterQueue, QueueSystem
 from windlass.model.quota import format_quota
-from windlass.model.times import timestamp_of
+from windlass.model.times import format_timestamp
 from windlass.model.workload import Workload
-from windlass.scheduler.world import World
+from windlass.scheduler.cache import SchedulerCache
 
 log = logging.getLogger(__name__)
 
-AT_MOST_EVERY = 2.0
+WRITE_INTERVAL_SECONDS = 2.0
 Tree = dict[str, Any]
-Name = tuple[str, str]
+QueueKey = tuple[str, str]
 """Kind and key."""
 
 
-def queue_statuses(system: QueueSystem, workloads: Iterable[Workload]) -> dict[Name, Tree]:
+def queue_statuses(system: QueueSystem, workloads: Iterable[Workload]) -> dict[QueueKey, Tree]:
     """What each queue's status should be, without times."""
-    members: dict[Name, list[Workload]] = {("ClusterQueue", name): [] for name in system.queues}
+    members: dict[QueueKey, list[Workload]] = {("ClusterQueue", name): [] for name in system.queues}
     members |= {("LocalQueue", key): [] for key in system.local_queues}
     for one in workloads:
-        local = system.local_queues.get(f"{one.namespace}/{one.queue}") if one.queue else None
+        local = system.local_queues.get(f"{one.namespace}/{one.queue_name}") if one.queue_name else None
         if local is not None:
             members["LocalQueue", local.key].append(one)
             members.setdefault(("ClusterQueue", local.cluster_queue), []).append(one)
@@ -53,8 +53,8 @@ def _status(kind: str, name: str, queue: ClusterQueue | None, members: list[Work
     why, message = "", ""
     if queue is None:
         why, message = "ClusterQueueDoesNotExist", f"ClusterQueue {name} doesn't exist"
-    elif queue.inactive:
-        why, message = "NotImplemented", queue.inactive
+    elif queue.inactive_reason:
+        why, message = "NotImplemented", queue.inactive_reason
     elif queue.stop_policy != "None":
         why, message = "Stopped", f"stopPolicy is {queue.stop_policy}"
     good = "Can admit new workloads" if kind == "ClusterQueue" else "Can submit new workloads to localQueue"
@@ -82,9 +82,9 @@ def _usage(queue: ClusterQueue | None, running: Iterable[Workload]) -> list[Tree
                 where = part.flavors.get(resource, ""), resource
                 used[where] = used.get(where, 0) + amount
     flavors: dict[str, list[Tree]] = {}
-    for group in queue.groups if queue is not None else ():
+    for group in queue.resource_groups if queue is not None else ():
         for flavor in group.flavors:
-            for resource, cell in flavor.cells.items():
+            for resource, cell in flavor.quotas.items():
                 total = used.get((flavor.flavor, resource), 0)
                 borrowed = max(0, total - cell.nominal) if queue is not None and queue.cohort else 0
                 entry = {"name": resource, "total": format_quota(resource, total)}
@@ -97,22 +97,24 @@ class QueueStatusWriter:
     def __init__(
         self,
         client: KubeClient,
-        world: World,
+        cache: SchedulerCache,
         may_write: Callable[[], bool],
-        served: Callable[[str, str], Resource | None],
+        resource_for: Callable[[str, str], Resource | None],
     ) -> None:
-        self._client, self._world, self._may_write, self._served = client, world, may_write, served
-        self._wanted: dict[Name, Tree] = {}
-        self._written: dict[Name, Tree] = {}
-        self._since: dict[Name, tuple[str, str]] = {}
+        self._client, self._world, self._may_write, self._served = client, cache, may_write, resource_for
+        self._wanted: dict[QueueKey, Tree] = {}
+        self._written: dict[QueueKey, Tree] = {}
+        self._since: dict[QueueKey, tuple[str, str]] = {}
         """Status of the Active condition, and since when it has it."""
         self._work = asyncio.Event()
 
-    def see(self, snapshot: Snapshot) -> None:
+    def observe(self, snapshot: Snapshot) -> None:
         """A decision was made on this."""
-        if self._world.kueue_is_live or not (snapshot.system.queues or snapshot.system.local_queues):
+        if self._world.kueue_is_live or not (
+            snapshot.queue_system.queues or snapshot.queue_system.local_queues
+        ):
             return
-        for name, status in queue_statuses(snapshot.system, snapshot.workloads).items():
+        for name, status in queue_statuses(snapshot.queue_system, snapshot.workloads).items():
             if self._written.get(name) != status:
                 self._wanted[name] = status
                 self._work.set()
@@ -127,22 +129,22 @@ class QueueStatusWriter:
             while self._wanted:
                 name, status = self._wanted.popitem()
                 await self._write(name, status)
-            await asyncio.sleep(AT_MOST_EVERY)
+            await asyncio.sleep(WRITE_INTERVAL_SECONDS)
 
-    async def _write(self, name: Name, status: Tree) -> None:
-        resource = self._served(name[0], KUEUE)
-        if resource is None or self._world.look(name[0], name[1], KUEUE) is None:
+    async def _write(self, name: QueueKey, status: Tree) -> None:
+        resource = self._served(name[0], KUEUE_API_GROUP)
+        if resource is None or self._world.get(name[0], name[1], KUEUE_API_GROUP) is None:
             return
         self._written[name] = status
         active = status["conditions"][0]["status"]
         if self._since.get(name, ("", ""))[0] != active:
-            self._since[name] = active, timestamp_of(int(time.time()))
+            self._since[name] = active, format_timestamp(int(time.time()))
         condition = {**status["conditions"][0], "lastTransitionTime": self._since[name][1]}
         try:
             request = patch_status(resource, name[1], {**status, "conditions": [condition]})
             await self._client.send(request, self._may_write)
-        except (NotFound, Fenced):
+        except (NotFound, LeaseLost):
             self._written.pop(name, None)
-        except (ApiError, ServerAway) as error:
+        except (ApiError, ServerUnavailable) as error:
             self._written.pop(name, None)
             log.warning("status of %s %s: %s", *name, error)

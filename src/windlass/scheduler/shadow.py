@@ -11,22 +11,22 @@ import logging
 from windlass.cluster.snapshot import Snapshot
 from windlass.model.decision import Evict
 from windlass.model.plan import Plan
-from windlass.scheduler.world import World
+from windlass.scheduler.cache import SchedulerCache
 
 log = logging.getLogger(__name__)
 
 
-class Shadow:
-    def __init__(self, world: World) -> None:
-        self._world = world
+class ShadowSink:
+    def __init__(self, cache: SchedulerCache) -> None:
+        self._world = cache
         self._binds: dict[str, str] = {}
         """Pod → node that was decided last, while it waits."""
         self._holds: dict[str, str] = {}
         self._evicts: set[Evict] = set()
-        self.same = self.other = 0
+        self.matched = self.mismatched = 0
         """Pods that went where we would have put them, and those that didn't."""
 
-    def carry_out(self, plan: Plan, snapshot: Snapshot) -> None:
+    def execute(self, plan: Plan, snapshot: Snapshot) -> None:
         self._compare()
         binds = {bind.pod: bind.node for bind in plan.binds}
         for pod, node in binds.items():
@@ -50,6 +50,6 @@ class Shadow:
             if found is None or not found.is_bound:
                 continue
             actual = found.spec.node_name
-            self.same += actual == node
-            self.other += actual != node
+            self.matched += actual == node
+            self.mismatched += actual != node
             log.info("shadow: %s was bound to %s; decided: %s", pod, actual, node)

@@ -19,11 +19,11 @@ from windlass.sharing.mig_sizes import multiprocessor_share
 WHOLE, MIG, MPS, TIME_SLICING = "whole", "mig", "mps", "time-slicing"
 ISOLATION = ("none", "memory", "faults", "strict")
 """What neighbours must not touch: nothing, memory limits, each other's crashes, or anything (other people's code)."""
-MOST_SLOW_DOWN = 1.5
+MAX_SLOWDOWN = 1.5
 """Up to here a latency-sensitive tenant is content."""
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True):
+class TenantLoad(msgspec.Struct, frozen=True, kw_only=True):
     """What one tenant does when it has the GPU to itself."""
 
     busy: float = 1.0
@@ -36,14 +36,14 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """How long one request takes with the GPU alone; short ones suffer most from taking turns."""
 
 
-class Workload(msgspec.Struct, frozen=True, kw_only=True):
+class SharingWorkload(msgspec.Struct, frozen=True, kw_only=True):
     tenants: int
     """How many would share."""
     memory_mib: int = 0
     """Of each."""
     isolation: str = "none"
     latency_sensitive: bool = False
-    load: Load = Load()
+    load: TenantLoad = TenantLoad()
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +72,7 @@ class Advice(msgspec.Struct, frozen=True):
     options: tuple[Option, ...]
 
 
-def advise(workload: Workload, card: Card) -> Advice:
+def advise(workload: SharingWorkload, card: Card) -> Advice:
     """The way to take, and every other with the reason why not."""
     options = (_mig(workload, card), _mps(workload, card), _time_slicing(workload, card), _whole(workload))
     possible = [option for option in options if option.possible]
@@ -81,7 +81,7 @@ def advise(workload: Workload, card: Card) -> Advice:
         why = "there is nobody to share with" if workload.tenants <= 1 else "no way of sharing can serve this"
         return Advice(WHOLE, why, options)
     best = min(shared, key=lambda option: (round(option.slow_down, 2), _ORDER.index(option.way)))
-    if workload.latency_sensitive and best.slow_down > MOST_SLOW_DOWN:
+    if workload.latency_sensitive and best.slow_down > MAX_SLOWDOWN:
         why = f"even {best.way} would make requests {best.slow_down:.1f} times slower"
         return Advice(WHOLE, why, options)
     return Advice(best.way, best.reason, options)
@@ -90,30 +90,30 @@ def advise(workload: Workload, card: Card) -> Advice:
 _ORDER = (MIG, MPS, TIME_SLICING)
 """Among equally fast ways, the one that isolates more."""
 
-TURN_US = 140.0
+TIME_SLICE_SWITCH_US = 140.0
 """Fitted on an H200: what a change of turns costs. The other two ways needed no constant."""
 
 
-def predict_time_slicing(load: Load, tenants: int) -> float:
+def predict_time_slicing(load: TenantLoad, tenants: int) -> float:
     """Whoever is busy takes turns, whatever little of the GPU it fills, and every turn costs a change."""
-    turn = 1 + TURN_US / load.request_us if tenants > 1 else 1.0
+    turn = 1 + TIME_SLICE_SWITCH_US / load.request_us if tenants > 1 else 1.0
     return _at_once(load, tenants) * turn
 
 
-def predict_mps(load: Load, tenants: int, *, limited: bool = True) -> float:
+def predict_mps(load: TenantLoad, tenants: int, *, limited: bool = True) -> float:
     """Tenants run together until something runs out; limits on threads hold also while neighbours are idle."""
     together = _at_once(load, tenants)
     share = tenants if limited else together
     return max(1.0, share * load.multiprocessors, together * load.bandwidth)
 
 
-def predict_mig(load: Load, geometry: MigGeometry, profile: MigProfile) -> float:
+def predict_mig(load: TenantLoad, geometry: MigGeometry, profile: MigProfile) -> float:
     """A slice of multiprocessors and a slice of memory, and no neighbours."""
-    compute, memory = multiprocessor_share(geometry, profile), profile.size / geometry.slices
+    compute, memory = multiprocessor_share(geometry, profile), profile.memory_slices / geometry.memory_slices
     return max(1.0, load.multiprocessors / compute, load.bandwidth / memory)
 
 
-def _at_once(load: Load, tenants: int) -> float:
+def _at_once(load: TenantLoad, tenants: int) -> float:
     """How many tenants want the GPU at a moment when one does."""
     return 1 + (tenants - 1) * load.busy
 
@@ -126,12 +126,12 @@ def fitting_profiles(
         profile
         for profile in geometry.profiles
         if not profile.media
-        and profile.size * total_mib // geometry.slices >= memory_mib
+        and profile.memory_slices * total_mib // geometry.memory_slices >= memory_mib
         and place_layout(geometry, (profile.name,) * tenants) is not None
     ]
 
 
-def _mig(workload: Workload, card: Card) -> Option:
+def _mig(workload: SharingWorkload, card: Card) -> Option:
     if card.geometry is None:
         return Option(way=MIG, possible=False, reason=f"{card.name} has no MIG")
     fits = fitting_profiles(card.geometry, workload.tenants, workload.memory_mib, card.memory_mib)
@@ -139,14 +139,14 @@ def _mig(workload: Workload, card: Card) -> Option:
         reason = f"no profile holds {workload.memory_mib} MiB {workload.tenants} times on one {card.name}"
         return Option(way=MIG, possible=False, reason=reason)
     slow, _, best = min(
-        ((predict_mig(workload.load, card.geometry, each), -each.size, each) for each in fits),
+        ((predict_mig(workload.load, card.geometry, each), -each.memory_slices, each) for each in fits),
         key=lambda found: found[:2],
     )
     reason = f"{workload.tenants}× {best.name}: memory, faults and bandwidth are kept apart by the hardware"
     return Option(way=MIG, possible=True, reason=reason, profile=best.name, slow_down=slow)
 
 
-def _mps(workload: Workload, card: Card) -> Option:
+def _mps(workload: SharingWorkload, card: Card) -> Option:
     if workload.isolation in ("faults", "strict"):
         reason = "a fault of one MPS client ends the others, and they share a server"
         return Option(way=MPS, possible=False, reason=reason)
@@ -160,7 +160,7 @@ def _mps(workload: Workload, card: Card) -> Option:
     return Option(way=MPS, possible=True, reason=reason, slow_down=slow)
 
 
-def _time_slicing(workload: Workload, card: Card) -> Option:
+def _time_slicing(workload: SharingWorkload, card: Card) -> Option:
     if workload.isolation in ("memory", "strict"):
         reason = "time-slicing limits nobody's memory: one tenant can take all of it"
         return Option(way=TIME_SLICING, possible=False, reason=reason)
@@ -173,5 +173,5 @@ def _time_slicing(workload: Workload, card: Card) -> Option:
     return Option(way=TIME_SLICING, possible=True, reason=reason, slow_down=slow)
 
 
-def _whole(workload: Workload) -> Option:
+def _whole(workload: SharingWorkload) -> Option:
     return Option(way=WHOLE, possible=True, reason="nobody else is on it", slow_down=1.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from windlass.model.catalogue import geometry_of_model
+from windlass.model.gpu_models import mig_geometry_of_model
 from windlass.model.mig import MigGeometry
 
 
@@ -23,7 +23,7 @@ class Engines(msgspec.Struct, frozen=True):
     ofa: int = 0
 
 
-class Instance(msgspec.Struct, frozen=True, kw_only=True):
+class MigInstance(msgspec.Struct, frozen=True, kw_only=True):
     """One MIG device: a compute instance that has its GPU instance to itself."""
 
     uuid: str
@@ -43,7 +43,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     engines: Engines = Engines()
 
     @property
-    def whole(self) -> bool:
+    def has_all_compute_slices(self) -> bool:
         """Whether it has all compute slices of its GPU instance; only such instances are advertised."""
         return "c." not in self.profile
 
@@ -74,7 +74,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     mig_enabled: bool = False
     mig_pending: bool = False
     """The mode after the next reset."""
-    instances: tuple[Instance, ...] = ()
+    instances: tuple[MigInstance, ...] = ()
     peers: tuple[int, ...] = ()
     """NVLinks to each GPU of the node, by position in the inventory."""
     switch_links: int = 0
@@ -86,7 +86,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def geometry(self) -> MigGeometry | None:
-        return geometry_of_model(self.name.replace(" ", "-"), self.memory_mib)
+        return mig_geometry_of_model(self.name.replace(" ", "-"), self.memory_mib)
 
 
 class Driver(msgspec.Struct, frozen=True):

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from windlass.model.catalogue import geometry_of_model
 from windlass.model.errors import InputError
+from windlass.model.gpu_models import mig_geometry_of_model
 from windlass.model.mig import (
     GEOMETRIES,
     MigGeometry,
@@ -29,10 +29,10 @@ __all__ = [
     "find_profile",
     "find_start",
     "free_starts",
-    "geometry_of_model",
     "is_legal_layout",
     "legal_layouts",
     "maximal_layouts",
+    "mig_geometry_of_model",
     "mig_resource_name",
     "place_layout",
     "placement_mask",
@@ -45,7 +45,7 @@ __all__ = [
 
 def profiles_of(model: str) -> tuple[MigProfile, ...]:
     """The profiles of a GPU model, smallest first; empty where it has no MIG."""
-    geometry = geometry_of_model(model)
+    geometry = mig_geometry_of_model(model)
     return geometry.profiles if geometry else ()
 
 
@@ -62,7 +62,7 @@ def placement_mask(model: str, profile: str, start: int) -> int:
 
 def free_starts(model: str, used_mask: int, profile: str) -> tuple[int, ...]:
     """Where an instance could go beside what is taken; empty where there is no room, or no such profile."""
-    geometry = geometry_of_model(model)
+    geometry = mig_geometry_of_model(model)
     found = geometry.profile(profile) if geometry else None
     if geometry is None or found is None:
         return ()
@@ -93,7 +93,7 @@ def find_start(model: str, used_mask: int, profile: str) -> int | None:
 @lru_cache(maxsize=1 << 14)
 def _usefulness(geometry: MigGeometry, used_mask: int) -> int:
     return sum(
-        profile.size
+        profile.memory_slices
         for profile in geometry.profiles
         for start in profile.starts
         if not used_mask & geometry.mask(profile, start)
@@ -102,14 +102,14 @@ def _usefulness(geometry: MigGeometry, used_mask: int) -> int:
 
 def is_legal_layout(model: str, profiles: Sequence[str]) -> bool:
     """Whether one GPU of the model can hold all these instances at once."""
-    geometry = geometry_of_model(model)
+    geometry = mig_geometry_of_model(model)
     return geometry is not None and place_layout(geometry, profiles) is not None
 
 
 @lru_cache(maxsize=64)
 def legal_layouts(model: str) -> tuple[tuple[str, ...], ...]:
     """Every multiset of profiles that one GPU can hold, each in the order of `profiles_of`; the empty one first."""
-    geometry = geometry_of_model(model)
+    geometry = mig_geometry_of_model(model)
     if geometry is None:
         return ()
     names = [profile.name for profile in geometry.profiles]
@@ -156,7 +156,7 @@ def profile_name(compute: int, instance_mib: int, total_mib: int, *, media: bool
 
 
 def _known(model: str, profile: str) -> tuple[MigGeometry, MigProfile]:
-    geometry = geometry_of_model(model)
+    geometry = mig_geometry_of_model(model)
     if geometry is None:
         raise InputError(
             f"the MIG geometry of GPU model {model!r} is not known",

@@ -21,7 +21,7 @@ from windlass.sharing.inventory import Gpu
 from windlass.sharing.mig import place_layout
 
 ALL = -1
-MOST_INSTANCES = 64
+MAX_INSTANCES = 64
 _PROFILE = re.compile(r"(?:[1-9]c\.)?[1-9]g\.[1-9][0-9]{0,3}gb(?:\+me\.all|\+me|\+gfx|-me)?")
 _FILTER = re.compile(r"0x[0-9A-Fa-f]{8}(?::0x[0-9A-Fa-f]{8})?")
 _FIELDS = ("device-filter", "devices", "mig-enabled", "mig-devices")
@@ -56,7 +56,7 @@ def read_mig_configs(raw: Any, file: str = "") -> MigConfigs:
         raise error.with_context(file=file) from None
 
 
-def layout_for(gpu: Gpu, entries: Sequence[MigEntry]) -> MigEntry | None:
+def entry_for_gpu(gpu: Gpu, entries: Sequence[MigEntry]) -> MigEntry | None:
     """What the layout says of a GPU: the last entry that names it; None where none does."""
     found = None
     for entry in entries:
@@ -65,7 +65,7 @@ def layout_for(gpu: Gpu, entries: Sequence[MigEntry]) -> MigEntry | None:
     return found
 
 
-def select(configs: Mapping[str, tuple[MigEntry, ...]], name: str) -> tuple[MigEntry, ...]:
+def select_config(configs: Mapping[str, tuple[MigEntry, ...]], name: str) -> tuple[MigEntry, ...]:
     if name not in configs:
         known = ", ".join(sorted(configs)) or "none"
         raise InputError(
@@ -106,9 +106,9 @@ def _most(geometry: MigGeometry, profile: str) -> int:
 def _balanced(geometry: MigGeometry) -> dict[str, int]:
     """Seven slices: two of 1g, one of 2g, one of 3g; four slices: two of 1g, one of 2g."""
     wanted = {}
-    for compute, count in ((1, 2), (2, 1), (3, 1)) if geometry.compute == 7 else ((1, 2), (2, 1)):
-        plain = [each for each in geometry.profiles if each.compute == compute and not each.media]
-        wanted[min(plain, key=lambda profile: profile.size).name] = count
+    for compute, count in ((1, 2), (2, 1), (3, 1)) if geometry.compute_slices == 7 else ((1, 2), (2, 1)):
+        plain = [each for each in geometry.profiles if each.compute_slices == compute and not each.media]
+        wanted[min(plain, key=lambda profile: profile.memory_slices).name] = count
     return wanted
 
 
@@ -210,7 +210,7 @@ def _wanted(raw: Any, path: str) -> dict[str, int]:
                 path=f"{path}.{name}",
                 remedy=f"use {name.partition('c.')[2]}",
             )
-        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST_INSTANCES:
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_INSTANCES:
             raise InputError("must be a count", path=f"{path}.{name}", remedy="write a number of instances")
         if count:
             wanted[name] += count

@@ -15,7 +15,7 @@ from itertools import combinations
 import msgspec
 
 from windlass.model.mig import MigGeometry
-from windlass.sharing.inventory import Gpu, Instance
+from windlass.sharing.inventory import Gpu, MigInstance
 
 
 class Destroy(msgspec.Struct, frozen=True, tag="destroy", tag_field="step"):
@@ -119,11 +119,15 @@ def _off(gpu: Gpu) -> GpuPlan:
 
 
 def _best(
-    geometry: MigGeometry, instances: Sequence[Instance], wanted: Counter[str], in_use: frozenset[str]
-) -> tuple[list[Instance], list[tuple[str, int]]] | None:
+    geometry: MigGeometry, instances: Sequence[MigInstance], wanted: Counter[str], in_use: frozenset[str]
+) -> tuple[list[MigInstance], list[tuple[str, int]]] | None:
     """`(stay, create)` with the most instances that stay; None where nothing works."""
     fixed = [each for each in instances if each.uuid in in_use]
-    free = [each for each in instances if each.uuid not in in_use and each.whole and wanted[each.profile]]
+    free = [
+        each
+        for each in instances
+        if each.uuid not in in_use and each.has_all_compute_slices and wanted[each.profile]
+    ]
     for size in range(len(free), -1, -1):
         for chosen in combinations(free, size):
             kept = [*fixed, *chosen]
@@ -138,7 +142,7 @@ def _best(
 
 
 def place_around(
-    geometry: MigGeometry, kept: Sequence[Instance], wanted: Mapping[str, int]
+    geometry: MigGeometry, kept: Sequence[MigInstance], wanted: Mapping[str, int]
 ) -> list[tuple[str, int]] | None:
     """Starts for the wanted profiles beside what stays, or None; in order of start."""
     used = 0
@@ -148,7 +152,7 @@ def place_around(
             return None
         used |= geometry.mask(profile, instance.start)
     profiles = [found for name in Counter(wanted).elements() if (found := geometry.profile(name))]
-    profiles.sort(key=lambda profile: (-profile.size, -profile.compute, profile.name))
+    profiles.sort(key=lambda profile: (-profile.memory_slices, -profile.compute_slices, profile.name))
 
     def place(at: int, used: int, last: int) -> list[tuple[str, int]] | None:
         if at == len(profiles):
@@ -168,7 +172,7 @@ def place_around(
     return sorted(placed, key=lambda item: (item[1], item[0])) if placed is not None else None
 
 
-def _gpu_instances(instances: Sequence[Instance]) -> Iterator[tuple[int, str, int]]:
+def _gpu_instances(instances: Sequence[MigInstance]) -> Iterator[tuple[int, str, int]]:
     """Each GPU instance once, however many compute instances it holds."""
     seen = set()
     for instance in instances:
@@ -185,7 +189,7 @@ def _no_room(gpu: Gpu, profiles: Sequence[str], in_use: frozenset[str]) -> str:
     return f"{words} can't be cut from one {gpu.name}"
 
 
-def _named(instances: Sequence[Instance]) -> str:
+def _named(instances: Sequence[MigInstance]) -> str:
     return ", ".join(f"{each.profile} at slice {each.start} ({each.uuid})" for each in instances)
 
 

@@ -45,7 +45,7 @@ def instance_memory_mib(geometry: MigGeometry, profile: MigProfile, total_mib: i
     table = _MEMORY.get(geometry.name)
     if table is not None:
         return table[geometry.profiles.index(profile)]
-    return profile.size * total_mib // geometry.slices
+    return profile.memory_slices * total_mib // geometry.memory_slices
 
 
 def instance_multiprocessors(geometry: MigGeometry, profile: MigProfile) -> int:
@@ -53,14 +53,14 @@ def instance_multiprocessors(geometry: MigGeometry, profile: MigProfile) -> int:
 
 
 def instance_engines(geometry: MigGeometry, profile: MigProfile) -> Engines:
-    is_whole = profile.size == geometry.slices
+    is_whole = profile.memory_slices == geometry.memory_slices
     media = int(profile.media or is_whole)
     if geometry.name in _DECODERS:
         decoders = _DECODERS[geometry.name][geometry.profiles.index(profile)]
-        return Engines(copy=profile.compute, decoder=decoders, jpeg=media, ofa=media)
-    copy = 8 if is_whole else profile.compute
+        return Engines(copy=profile.compute_slices, decoder=decoders, jpeg=media, ofa=media)
+    copy = 8 if is_whole else profile.compute_slices
     pairs = 2 if geometry.name in _BLACKWELLS else 1
-    return Engines(copy=pairs * copy, decoder=profile.compute, jpeg=profile.compute, ofa=media)
+    return Engines(copy=pairs * copy, decoder=profile.compute_slices, jpeg=profile.compute_slices, ofa=media)
 
 
 def multiprocessor_share(geometry: MigGeometry, profile: MigProfile) -> float:

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from windlass.model.errors import InputError
-from windlass.sharing.plugin_fields import ALIASES, FIELDS, Field
-from windlass.sharing.replicas import Sharing, read_sharing
+from windlass.sharing.plugin_fields import ALIASES, PLUGIN_FIELDS, PluginField
 from windlass.sharing.resource_names import ResourceNames, read_names
+from windlass.sharing.sharing_config import Sharing, read_sharing
 
 _SECTIONS = ("version", "flags", "resources", "sharing", "imex")
 
@@ -69,7 +69,7 @@ def resolve_config(
     """One configuration out of the three; an `InputError` that names the field for what can't be."""
     raw = _sections(file)
     warnings: list[str] = []
-    values = {_name(field): _value(field, raw, environment or {}, flags or {}) for field in FIELDS}
+    values = {_name(field): _value(field, raw, environment or {}, flags or {}) for field in PLUGIN_FIELDS}
     warnings += _unknown_fields(raw)
     names = read_names(raw.get("resources"))
     if names != ResourceNames() and not honor_renames:
@@ -94,13 +94,13 @@ def _sections(file: Any) -> Mapping[str, Any]:
     return file
 
 
-def _name(field: Field) -> str:
+def _name(field: PluginField) -> str:
     """`--mig-strategy` → `mig_strategy`."""
     return field.flag.removeprefix("--").replace("-", "_")
 
 
 def _value(
-    field: Field, raw: Mapping[str, Any], environment: Mapping[str, str], flags: Mapping[str, Any]
+    field: PluginField, raw: Mapping[str, Any], environment: Mapping[str, str], flags: Mapping[str, Any]
 ) -> Any:
     for flag in (field.flag, *(alias for alias, real in ALIASES.items() if real == field.flag)):
         if flags.get(flag) is not None:
@@ -127,7 +127,7 @@ def _at(raw: Mapping[str, Any], path: str) -> Any:
 
 def _unknown_fields(raw: Mapping[str, Any]) -> list[str]:
     """The original ignores what it doesn't know; so do we, aloud."""
-    known = {part for field in FIELDS for part in _prefixes(field.path)} | set(_SECTIONS)
+    known = {part for field in PLUGIN_FIELDS for part in _prefixes(field.path)} | set(_SECTIONS)
     known |= {"sharing.timeSlicing", "sharing.mps"}
     found: list[str] = []
 
@@ -151,7 +151,7 @@ def _hint(path: str) -> str:
     last = path.rpartition(".")[2]
     if last in ("renameByDefault", "failRequestsGreaterThanOne"):
         return f" (it belongs to sharing.timeSlicing.{last} or sharing.mps.{last})"
-    places = [field.path for field in FIELDS if field.path.endswith(f".{last}")]
+    places = [field.path for field in PLUGIN_FIELDS if field.path.endswith(f".{last}")]
     return f" (did you mean {places[0]}?)" if places else ""
 
 

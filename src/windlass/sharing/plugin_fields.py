@@ -21,7 +21,7 @@ _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, 
 _TRUE, _FALSE = ("1", "t", "true"), ("0", "f", "false")
 
 
-class Field(msgspec.Struct, frozen=True):
+class PluginField(msgspec.Struct, frozen=True):
     """One setting."""
 
     path: str
@@ -33,7 +33,7 @@ class Field(msgspec.Struct, frozen=True):
     parse: Parse
 
 
-def flag(raw: Any, path: str) -> bool:
+def parse_bool(raw: Any, path: str) -> bool:
     """true or false, also as the words that Go's parser takes."""
     if isinstance(raw, bool):
         return raw
@@ -43,7 +43,7 @@ def flag(raw: Any, path: str) -> bool:
     raise InputError(f"{str(raw)[:64]!r} is neither true nor false", path=path, remedy="write true or false")
 
 
-def text(raw: Any, path: str) -> str:
+def parse_text(raw: Any, path: str) -> str:
     if isinstance(raw, str):
         return raw
     raise InputError("must be text", path=path, remedy="put it between quotation marks")
@@ -60,7 +60,7 @@ def one_of(*choices: str) -> Parse:
     return parse
 
 
-def some_of(*choices: str) -> Parse:
+def list_of(*choices: str) -> Parse:
     """One word, a list, or words with commas between them."""
 
     def parse(raw: Any, path: str) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ def some_of(*choices: str) -> Parse:
     return parse
 
 
-def duration(raw: Any, path: str) -> float:
+def parse_go_duration(raw: Any, path: str) -> float:
     """Seconds; `INFINITE` for the word."""
     if raw == "infinite":
         return INFINITE
@@ -98,7 +98,7 @@ def _seconds(part: str) -> float:
     return float(part.removesuffix(unit)) * _UNITS[unit]
 
 
-def channels(raw: Any, path: str) -> tuple[int, ...]:
+def parse_imex_channels(raw: Any, path: str) -> tuple[int, ...]:
     if isinstance(raw, str):
         raw = [int(word) if word.isascii() and word.isdigit() else word for word in raw.split(",") if word]
     if raw in ([], (), [0], (0,)) and not any(isinstance(item, bool) for item in raw):
@@ -117,55 +117,55 @@ _NEWER_VARIABLES = {
 }
 
 
-def _field(path: str, flag_name: str, default: Any, parse: Parse) -> Field:
+def _field(path: str, flag_name: str, default: Any, parse: Parse) -> PluginField:
     variable = flag_name.removeprefix("--").replace("-", "_").upper()
     if path.startswith("flags.gfd."):
-        return Field(path, flag_name, (f"GFD_{variable}",), default, parse)
+        return PluginField(path, flag_name, (f"GFD_{variable}",), default, parse)
     newer = [_NEWER_VARIABLES[variable]] if variable in _NEWER_VARIABLES else []
     other = [f"GFD_{variable}"] if path in _LABELS_TOO else []
-    return Field(path, flag_name, (*newer, variable, *other), default, parse)
+    return PluginField(path, flag_name, (*newer, variable, *other), default, parse)
 
 
-FIELDS: Sequence[Field] = (
+PLUGIN_FIELDS: Sequence[PluginField] = (
     _field("flags.migStrategy", "--mig-strategy", "none", one_of("none", "single", "mixed")),
-    _field("flags.failOnInitError", "--fail-on-init-error", True, flag),
-    _field("flags.mpsRoot", "--mps-root", "", text),
-    _field("flags.nvidiaDriverRoot", "--nvidia-driver-root", "/", text),
-    _field("flags.nvidiaDevRoot", "--nvidia-dev-root", "", text),
-    _field("flags.gdrcopyEnabled", "--gdrcopy-enabled", False, flag),
-    _field("flags.gdsEnabled", "--gds-enabled", False, flag),
-    _field("flags.mofedEnabled", "--mofed-enabled", False, flag),
-    _field("flags.useNodeFeatureAPI", "--use-node-feature-api", True, flag),
+    _field("flags.failOnInitError", "--fail-on-init-error", True, parse_bool),
+    _field("flags.mpsRoot", "--mps-root", "", parse_text),
+    _field("flags.nvidiaDriverRoot", "--nvidia-driver-root", "/", parse_text),
+    _field("flags.nvidiaDevRoot", "--nvidia-dev-root", "", parse_text),
+    _field("flags.gdrcopyEnabled", "--gdrcopy-enabled", False, parse_bool),
+    _field("flags.gdsEnabled", "--gds-enabled", False, parse_bool),
+    _field("flags.mofedEnabled", "--mofed-enabled", False, parse_bool),
+    _field("flags.useNodeFeatureAPI", "--use-node-feature-api", True, parse_bool),
     _field(
         "flags.deviceDiscoveryStrategy",
         "--device-discovery-strategy",
         "auto",
         one_of("auto", "nvml", "tegra"),
     ),
-    _field("flags.plugin.passDeviceSpecs", "--pass-device-specs", False, flag),
-    _field("flags.plugin.deviceListStrategy", "--device-list-strategy", ("envvar",), some_of(*STRATEGIES)),
+    _field("flags.plugin.passDeviceSpecs", "--pass-device-specs", False, parse_bool),
+    _field("flags.plugin.deviceListStrategy", "--device-list-strategy", ("envvar",), list_of(*STRATEGIES)),
     _field("flags.plugin.deviceIDStrategy", "--device-id-strategy", "uuid", one_of("uuid", "index")),
-    _field("flags.plugin.cdiAnnotationPrefix", "--cdi-annotation-prefix", "cdi.k8s.io/", text),
-    _field("flags.plugin.nvidiaCTKPath", "--nvidia-ctk-path", "/usr/bin/nvidia-ctk", text),
-    _field("flags.plugin.containerDriverRoot", "--container-driver-root", "/driver-root", text),
+    _field("flags.plugin.cdiAnnotationPrefix", "--cdi-annotation-prefix", "cdi.k8s.io/", parse_text),
+    _field("flags.plugin.nvidiaCTKPath", "--nvidia-ctk-path", "/usr/bin/nvidia-ctk", parse_text),
+    _field("flags.plugin.containerDriverRoot", "--container-driver-root", "/driver-root", parse_text),
     _field(
         "flags.plugin.sharedDevicesAllocationPolicy",
         "--shared-devices-allocation-policy",
         "distributed",
         one_of("distributed", "packed"),
     ),
-    _field("flags.gfd.oneshot", "--oneshot", False, flag),
-    _field("flags.gfd.noTimestamp", "--no-timestamp", False, flag),
-    _field("flags.gfd.sleepInterval", "--sleep-interval", 60.0, duration),
+    _field("flags.gfd.oneshot", "--oneshot", False, parse_bool),
+    _field("flags.gfd.noTimestamp", "--no-timestamp", False, parse_bool),
+    _field("flags.gfd.sleepInterval", "--sleep-interval", 60.0, parse_go_duration),
     _field(
         "flags.gfd.outputFile",
         "--output-file",
         "/etc/kubernetes/node-feature-discovery/features.d/gfd",
-        text,
+        parse_text,
     ),
-    _field("flags.gfd.machineTypeFile", "--machine-type-file", "/sys/class/dmi/id/product_name", text),
-    _field("imex.channelIDs", "--imex-channel-ids", (), channels),
-    _field("imex.required", "--imex-required", False, flag),
+    _field("flags.gfd.machineTypeFile", "--machine-type-file", "/sys/class/dmi/id/product_name", parse_text),
+    _field("imex.channelIDs", "--imex-channel-ids", (), parse_imex_channels),
+    _field("imex.required", "--imex-required", False, parse_bool),
 )
 ALIASES = {
     "--driver-root": "--nvidia-driver-root",

@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 
 from windlass.model.errors import InputError
-from windlass.sharing.inventory import Gpu, Instance
-from windlass.sharing.replicas import mapping, resource_name
+from windlass.sharing.inventory import Gpu, MigInstance
+from windlass.sharing.sharing_config import parse_resource_name, require_mapping
 
 _SECTIONS = ("gpus", "mig")
 _FIELDS = ("pattern", "name")
 
 
-class NamedKind(msgspec.Struct, frozen=True):
+class NamePattern(msgspec.Struct, frozen=True):
     """One entry: devices like this are called that."""
 
     pattern: str
@@ -33,10 +33,10 @@ class NamedKind(msgspec.Struct, frozen=True):
 
 
 class ResourceNames(msgspec.Struct, frozen=True, kw_only=True):
-    gpus: tuple[NamedKind, ...] = ()
-    mig: tuple[NamedKind, ...] = ()
+    gpus: tuple[NamePattern, ...] = ()
+    mig: tuple[NamePattern, ...] = ()
 
-    def of(self, gpu: Gpu, instance: Instance | None, usual: str) -> str:
+    def name_for(self, gpu: Gpu, instance: MigInstance | None, usual: str) -> str:
         """The first name whose pattern matches the model, or the profile of an instance; `usual` where none does."""
         kinds, text = (self.gpus, gpu.name) if instance is None else (self.mig, instance.profile)
         return next((kind.name for kind in kinds if kind.matches(text)), usual)
@@ -46,12 +46,12 @@ def read_names(raw: Any, path: str = "resources") -> ResourceNames:
     """An `InputError` with the field's path for an entry that lacks something."""
     if raw is None:
         return ResourceNames()
-    section = mapping(raw, path, _SECTIONS)
+    section = require_mapping(raw, path, _SECTIONS)
     found = {name: _kinds(section.get(name), f"{path}.{name}") for name in _SECTIONS}
     return ResourceNames(**found)
 
 
-def _kinds(raw: Any, path: str) -> tuple[NamedKind, ...]:
+def _kinds(raw: Any, path: str) -> tuple[NamePattern, ...]:
     if raw is None:
         return ()
     if not isinstance(raw, Sequence) or isinstance(raw, str):
@@ -59,11 +59,11 @@ def _kinds(raw: Any, path: str) -> tuple[NamedKind, ...]:
     return tuple(_kind(item, f"{path}[{at}]") for at, item in enumerate(raw))
 
 
-def _kind(raw: Any, path: str) -> NamedKind:
-    entry = mapping(raw, path, _FIELDS)
+def _kind(raw: Any, path: str) -> NamePattern:
+    entry = require_mapping(raw, path, _FIELDS)
     pattern = entry.get("pattern")
     if not isinstance(pattern, str) or not pattern:
         raise InputError(
             "is required", path=f"{path}.pattern", remedy='write a model or profile, "*" for every one'
         )
-    return NamedKind(pattern, resource_name(entry.get("name"), f"{path}.name"))
+    return NamePattern(pattern, parse_resource_name(entry.get("name"), f"{path}.name"))

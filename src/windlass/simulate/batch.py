@@ -12,41 +12,43 @@ from dataclasses import dataclass
 from types import FrameType
 
 from windlass.simulate.result import RunResult
-from windlass.simulate.runner import BatchSettings, Runner, RunSpec, Task
-from windlass.simulate.workers import OnProgress, Outcome, run_apart
+from windlass.simulate.runner import BatchSettings, BatchTask, RunSpec, TaskRunner
+from windlass.simulate.workers import BatchOutcome, OnProgress, run_in_processes
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchResult:
     """The results so far, in the order of the specs."""
 
     results: list[RunResult]
     interrupted: bool
 
 
-def run_batch(specs: Sequence[RunSpec], settings: BatchSettings, jobs: int, on_progress: OnProgress) -> Batch:
+def run_batch(
+    specs: Sequence[RunSpec], settings: BatchSettings, jobs: int, on_progress: OnProgress
+) -> BatchResult:
     """Runs all specs, those of one trace and seed next to each other, so that the trace is read once and an
     interrupted comparison still has pairs. A bad input raises before anything has run, if the first spec shows it.
     """
-    runner = Runner(settings)
+    runner = TaskRunner(settings)
     for spec in specs[:1]:
         runner.load(spec)
     arrivals = list(dict.fromkeys((spec.trace, spec.seed) for spec in specs))
-    tasks = [Task(number, spec) for number, spec in enumerate(specs)]
+    tasks = [BatchTask(number, spec) for number, spec in enumerate(specs)]
     tasks.sort(key=lambda task: arrivals.index((task.spec.trace, task.spec.seed)))
     jobs = min(jobs, len(specs))
     if jobs <= 1:
         results, interrupted = _run_here(tasks, runner, on_progress)
     else:
-        results, interrupted = run_apart(tasks, settings, jobs, on_progress)
+        results, interrupted = run_in_processes(tasks, settings, jobs, on_progress)
     in_asked_order = sorted(zip(tasks, results, strict=True), key=lambda pair: pair[0].number)
-    return Batch([result for _, result in in_asked_order if result is not None], interrupted)
+    return BatchResult([result for _, result in in_asked_order if result is not None], interrupted)
 
 
-def _run_here(tasks: Sequence[Task], runner: Runner, on_progress: OnProgress) -> Outcome:
+def _run_here(tasks: Sequence[BatchTask], runner: TaskRunner, on_progress: OnProgress) -> BatchOutcome:
     results: list[RunResult | None] = [None] * len(tasks)
     try:
-        with Interruption() as interruption:
+        with DeferredInterrupt() as interruption:
             for number, task in enumerate(tasks):
 
                 def report(done: int, total: int, before: int = number) -> None:
@@ -62,13 +64,13 @@ def _run_here(tasks: Sequence[Task], runner: Runner, on_progress: OnProgress) ->
     return results, False
 
 
-class Interruption:
+class DeferredInterrupt:
     """Keeps a Ctrl-C until the run is between two steps, where stopping is clean; a second one is not kept."""
 
     def __init__(self) -> None:
         self._wanted = False
 
-    def __enter__(self) -> Interruption:
+    def __enter__(self) -> DeferredInterrupt:
         self._before = signal.signal(signal.SIGINT, self._keep)
         return self
 

@@ -6,12 +6,12 @@ runs are equal.
 
 from __future__ import annotations
 
-from windlass.model.times import timestamp_of
+from windlass.model.times import format_timestamp
 
-START = 1_767_225_600
+VIRTUAL_EPOCH = 1_767_225_600
 """2026-01-01T00:00:00Z."""
 
 
-def stamp(at: int) -> str:
+def virtual_timestamp(at: int) -> str:
     """The timestamp of a moment `at` seconds after the start (before it, where negative)."""
-    return timestamp_of(START + at)
+    return format_timestamp(VIRTUAL_EPOCH + at)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from windlass.cluster.shape import Shape, ShapeBook
-from windlass.cluster.state import Ints
+from windlass.cluster.node_state import Ints
+from windlass.cluster.shape import Shape, ShapeRegistry
 from windlass.model.device import LAYOUT_ANNOTATION
 from windlass.model.node import Node
 from windlass.simulate.trace import Trace
@@ -24,14 +24,14 @@ class Demand(msgspec.Struct, frozen=True):
     """Milli-GPU of each job."""
     least_memory: int
     """Bytes that the least demanding GPU pod asks for."""
-    is_told: bool
+    is_exact: bool
     """Whether the milli-GPU are what a job will hold. MIG instances, replicas and shares by memory are worth what the
     device that they are on makes them worth."""
 
 
 def demand_of(trace: Trace) -> Demand:
     """Pods of a trace share spec and annotations, so each pair is looked at once."""
-    book = ShapeBook()
+    book = ShapeRegistry()
     known: dict[tuple[int, int], Shape] = {}
     jobs = []
     for job in trace.jobs:
@@ -39,7 +39,7 @@ def demand_of(trace: Trace) -> Demand:
         for pod in job.pods:
             alike = (id(pod.spec), id(pod.metadata.annotations))
             if alike not in known:
-                known[alike] = book.of(pod)[0]
+                known[alike] = book.intern(pod)[0]
             total += known[alike].gpu_milli
         jobs.append(total)
     gpu_shapes = [shape for shape in known.values() if shape.gpu is not None]

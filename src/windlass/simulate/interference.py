@@ -26,49 +26,57 @@ from collections.abc import Sequence
 import msgspec
 
 EXCLUSIVE, TIME_SLICING, MPS, MIG = "exclusive", "time-slicing", "mps", "mig"
-WAYS = (EXCLUSIVE, TIME_SLICING, MPS, MIG)
-SLICES = 7
+SHARING_STRATEGIES = (EXCLUSIVE, TIME_SLICING, MPS, MIG)
+COMPUTE_SLICES = 7
 """Compute slices of a GPU that can be partitioned."""
-ALONE_US = 249
+EXCLUSIVE_US = 249
 SEVEN_TENANTS_US = {TIME_SLICING: 1_860, MPS: 1_090, MIG: 570}
 
 
-class Interference(msgspec.Struct, frozen=True):
+class InterferenceModel(msgspec.Struct, frozen=True):
     """The three constants."""
 
-    switch: float
-    crowding: float
-    width: float
+    switch_overhead: float
+    contention: float
+    parallel_fraction: float
 
-    def slowdown(self, way: str, active: int, slices: int = SLICES) -> float:
+    def slowdown(self, strategy: str, active: int, slices: int = COMPUTE_SLICES) -> float:
         """How many times as long work takes with so many tenants at work on the GPU, itself included."""
-        if way == MIG:
-            return 1 + self.width * (SLICES / slices - 1)
-        if way == EXCLUSIVE or active <= 1:
+        if strategy == MIG:
+            return 1 + self.parallel_fraction * (COMPUTE_SLICES / slices - 1)
+        if strategy == EXCLUSIVE or active <= 1:
             return 1.0
-        return active * (1 + self.switch) if way == TIME_SLICING else 1 + self.crowding * (active - 1)
+        return (
+            active * (1 + self.switch_overhead)
+            if strategy == TIME_SLICING
+            else 1 + self.contention * (active - 1)
+        )
 
-    def capacity(self, way: str, tenants: int, slices: int = SLICES) -> float:
+    def capacity(self, strategy: str, tenants: int, slices: int = COMPUTE_SLICES) -> float:
         """Work done per second by so many tenants that never pause, in seconds of work alone on a whole GPU."""
-        return tenants / self.slowdown(way, tenants, slices)
+        return tenants / self.slowdown(strategy, tenants, slices)
 
 
-def fitted(alone_us: float, seven_us: dict[str, float]) -> Interference:
+def fit_model(alone_us: float, seven_us: dict[str, float]) -> InterferenceModel:
     """The constants that give exactly the measured medians."""
-    others = SLICES - 1
-    return Interference(
-        switch=seven_us[TIME_SLICING] / (SLICES * alone_us) - 1,
-        crowding=(seven_us[MPS] / alone_us - 1) / others,
-        width=(seven_us[MIG] / alone_us - 1) / others,
+    others = COMPUTE_SLICES - 1
+    return InterferenceModel(
+        switch_overhead=seven_us[TIME_SLICING] / (COMPUTE_SLICES * alone_us) - 1,
+        contention=(seven_us[MPS] / alone_us - 1) / others,
+        parallel_fraction=(seven_us[MIG] / alone_us - 1) / others,
     )
 
 
-MEASURED = fitted(ALONE_US, {way: float(us) for way, us in SEVEN_TENANTS_US.items()})
-WIDE = Interference(switch=MEASURED.switch, crowding=1.0, width=1.0)
+MEASURED_MODEL = fit_model(EXCLUSIVE_US, {way: float(us) for way, us in SEVEN_TENANTS_US.items()})
+WIDE_KERNEL_MODEL = InterferenceModel(
+    switch_overhead=MEASURED_MODEL.switch_overhead, contention=1.0, parallel_fraction=1.0
+)
 """Work that fills a whole GPU by itself: nothing runs side by side with it for free."""
 
 
-def expected_slowdown(way: str, shares: Sequence[float], model: Interference = MEASURED) -> list[float]:
+def expected_slowdown(
+    strategy: str, shares: Sequence[float], model: InterferenceModel = MEASURED_MODEL
+) -> list[float]:
     """Each tenant's mean slow-down where tenant i is at work for the part `shares[i]` of the time, independently.
 
     Exact over the number of others at work, which is a sum of independent draws.
@@ -82,5 +90,5 @@ def expected_slowdown(way: str, shares: Sequence[float], model: Interference = M
                 chance = [
                     a * (1 - busy) + b * busy for a, b in zip([*chance, 0.0], [0.0, *chance], strict=True)
                 ]
-        means.append(sum(part * model.slowdown(way, many + 1) for many, part in enumerate(chance)))
+        means.append(sum(part * model.slowdown(strategy, many + 1) for many, part in enumerate(chance)))
     return means

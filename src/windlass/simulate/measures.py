@@ -10,8 +10,14 @@ import numpy as np
 
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.store import Store
-from windlass.placement.measures import CAUSES, Stranding, Usage, allocated_milli, usage_of
-from windlass.placement.mix import WorkloadMix, mix_arrays
+from windlass.placement.utilization import (
+    FRAGMENT_CAUSES,
+    GpuUtilization,
+    StrandedGpus,
+    allocated_milli,
+    utilization_with_mix,
+)
+from windlass.placement.workload_mix import WorkloadMix, mix_arrays
 from windlass.simulate.demand import demand_of
 from windlass.simulate.placements import Explanation
 from windlass.simulate.result import Curve, RunResult, Waiting
@@ -22,16 +28,16 @@ SAMPLES = 200
 """How many samples the curves of a trace with times get."""
 
 
-class Recorder:
+class RunRecorder:
     def __init__(
         self, trace: Trace, policy: str, mix: str, seed: int, expected: WorkloadMix, empty: Snapshot
     ) -> None:
         self._trace, self._policy, self._mix, self._seed = trace, policy, mix, seed
-        self._mix_arrays = mix_arrays(expected, empty.models, empty.state)
-        self._total = usage_of(empty, self._mix_arrays).total_milli
+        self._mix_arrays = mix_arrays(expected, empty.gpu_models, empty.node_state)
+        self._total = utilization_with_mix(empty, self._mix_arrays).total_milli
         demand = demand_of(trace)
-        self._stranding = Stranding(self._mix_arrays, demand.least_memory)
-        self._milli, self._is_told = demand.milli, demand.is_told
+        self._stranding = StrandedGpus(self._mix_arrays, demand.least_memory)
+        self._milli, self._is_told = demand.milli, demand.is_exact
         self._demand = np.cumsum(self._milli)
         self._timed = any(job.arrival or job.duration is not None for job in trace.jobs)
         self._last_arrival = trace.jobs[-1].arrival if trace.jobs else 0
@@ -50,7 +56,7 @@ class Recorder:
         """Of a trace with times, the sample with the most allocated: milli-GPU, second, snapshot."""
         self._samples: list[_Sample] = []
 
-    def next_step(self, done: int) -> int:
+    def next_step_end(self, done: int) -> int:
         """For traces without times: how many jobs have come when the demand has grown by another percent."""
         if not self._total:
             return len(self._milli)
@@ -122,11 +128,11 @@ class Recorder:
                 else 0.0
             )
         snapshot = store.snapshot()
-        used = usage_of(snapshot, self._mix_arrays)
+        used = utilization_with_mix(snapshot, self._mix_arrays)
         if self._timed and (self._fullest is None or used.allocated_milli > self._fullest[0]):
             self._fullest = (used.allocated_milli, now, snapshot)
         refused = self._pods_arrived - self._placed_pods
-        self._samples.append(_Sample(at, used, self._stranding.of(snapshot), waiting, refused))
+        self._samples.append(_Sample(at, used, self._stranding.by_reason(snapshot), waiting, refused))
 
     def _percent(self, milli: int) -> float:
         return 100 * milli / self._total if self._total else 0.0
@@ -140,7 +146,7 @@ class Recorder:
         explanation: Explanation | None,
     ) -> RunResult:
         seen = end if self._fullest is None else self._fullest[2]
-        used = usage_of(seen, self._mix_arrays)
+        used = utilization_with_mix(seen, self._mix_arrays)
         allocated = self._most_allocated if self._timed else used.allocated_milli
         offered = self._total * min(self._now, self._last_arrival)
         return RunResult(
@@ -160,11 +166,11 @@ class Recorder:
             allocated_pct=self._percent(allocated),
             fragmentation_pct=self._percent(used.fragment_milli),
             fragmentation_causes=used.causes,
-            stranded_milli=self._stranding.of(seen),
+            stranded_milli=self._stranding.by_reason(seen),
             gpu_time_pct=100 * self._gpu_seconds / offered if self._timed and offered else None,
             makespan_hours=self._now / 3600 if self._timed else None,
             waiting=self._waiting() if self._timed else None,
-            nodes=end.facts.size,
+            nodes=end.nodes.size,
             decisions_per_second=round(self._pods_arrived / seconds, 1) if seconds else 0.0,
             interrupted=interrupted,
             curve=self._curve(),
@@ -195,7 +201,7 @@ class Recorder:
             fragmentation_pct=tuple(self._percent(each.used.fragment_milli) for each in samples),
             waiting_jobs=tuple(each.waiting for each in samples),
             fragmentation_causes={
-                cause: tuple(each.used.causes[cause] for each in samples) for cause in CAUSES
+                cause: tuple(each.used.causes[cause] for each in samples) for cause in FRAGMENT_CAUSES
             },
             stranded_milli={
                 reason: tuple(each.stranded[reason] for each in samples) for reason in samples[0].stranded
@@ -215,7 +221,7 @@ class _Sample(msgspec.Struct, frozen=True):
     """A point of the curves."""
 
     at: float
-    used: Usage
+    used: GpuUtilization
     stranded: dict[str, int]
     waiting: int
     refused: int

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from windlass.simulate.compare import value_of
-from windlass.simulate.report import duration_words
+from windlass.simulate.report import format_duration
 from windlass.simulate.result import RunResult
 
 # Okabe and Ito's colours stay apart for colour-blind readers and in print; black and brown extend them.
@@ -27,7 +27,7 @@ FAINT = "#DDDDDD"
 CAUSE_SHADES = ("#404040", "#7A7A7A", "#A8A8A8", "#CFCFCF", "#E8E8E8")
 """Causes are not policies, so they have no policy's colour."""
 
-CAUSE_WORDS = {
+CAUSE_LABELS = {
     "lack_gpu": "too little GPU left",
     "lack_cpu": "too little CPU beside it",
     "lack_both": "both too little",
@@ -44,7 +44,7 @@ Runs = Mapping[str, Sequence[RunResult]]
 Floats = NDArray[np.float64]
 
 
-def policy_looks(policies: Iterable[str]) -> dict[str, tuple[str, str]]:
+def policy_styles(policies: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Colour and line style of each policy."""
     looks = {}
     others = 0
@@ -62,7 +62,7 @@ def draw_curves(axes: Axes, runs: Runs, field: str, title: str) -> None:
     """One line a policy over the course of the run: the mean over its seeds, with a band from lowest to highest."""
     ends: list[tuple[float, str, str]] = []
     last = 0.0
-    looks = policy_looks(runs)
+    looks = policy_styles(runs)
     for policy, of_policy in runs.items():
         at, values = _on_one_grid(of_policy, field)
         if not len(at):
@@ -121,7 +121,7 @@ def zoom_to_difference(axes: Axes, runs: Runs) -> None:
 
 def draw_final(axes: Axes, runs: Runs, measure: str, title: str) -> None:
     """The end of every run as a dot, and each policy's mean as a bar across its dots with the number beside it."""
-    looks = policy_looks(runs)
+    looks = policy_styles(runs)
     for row, (policy, of_policy) in enumerate(runs.items()):
         values = [value_of(run, measure) for run in of_policy]
         _dots_with_mean(axes, row, values, looks[policy][0], f"{np.mean(values):.2f} %")
@@ -149,7 +149,7 @@ def draw_differences(axes: Axes, rows: Sequence[tuple[str, Sequence[float]]], ba
 def draw_causes(axes: Axes, runs: Runs) -> None:
     """What the expected fragment consists of at the end, in percent of all GPUs, stacked by cause."""
     shares = {policy: _cause_shares(of_policy) for policy, of_policy in runs.items()}
-    causes = [cause for cause in CAUSE_WORDS if any(row.get(cause, 0) > 0.005 for row in shares.values())]
+    causes = [cause for cause in CAUSE_LABELS if any(row.get(cause, 0) > 0.005 for row in shares.values())]
     start = np.zeros(len(shares))
     for number, cause in enumerate(causes):
         widths = np.array([row.get(cause, 0.0) for row in shares.values()])
@@ -160,7 +160,7 @@ def draw_causes(axes: Axes, runs: Runs) -> None:
             height=0.6,
             color=CAUSE_SHADES[number],
             edgecolor="white",
-            label=CAUSE_WORDS[cause],
+            label=CAUSE_LABELS[cause],
         )
         start += widths
     for row, total in enumerate(start):
@@ -178,7 +178,7 @@ def draw_causes(axes: Axes, runs: Runs) -> None:
 def draw_waiting(axes: Axes, runs: Runs) -> None:
     """Mean, median and tails of the waiting time, on a logarithmic scale from a second on."""
     marks = (("p50", "o", "median"), ("mean", "D", "mean"), ("p90", "s", "90 %"), ("p99", "^", "99 %"))
-    looks = policy_looks(runs)
+    looks = policy_styles(runs)
     for row, (policy, of_policy) in enumerate(runs.items()):
         waits = [run.waiting for run in of_policy if run.waiting is not None]
         if not waits:
@@ -190,7 +190,7 @@ def draw_waiting(axes: Axes, runs: Runs) -> None:
             label = words if row == 0 else None
             axes.plot(point, row, shape, color=looks[policy][0], markersize=8, label=label, zorder=3)
         axes.annotate(
-            f"mean {duration_words(means[1])}",
+            f"mean {format_duration(means[1])}",
             (points[1], row),
             (0, 10),
             textcoords="offset points",

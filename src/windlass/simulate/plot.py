@@ -46,7 +46,7 @@ STYLE: Any = {  # matplotlib's stub lists every key it knows as a literal
     "svg.hashsalt": "windlass",
 }
 
-MEASURE_WORDS = {"allocated_pct": "GPUs allocated in the end", "gpu_time_pct": "GPU-time used over the run"}
+MEASURE_LABELS = {"allocated_pct": "GPUs allocated in the end", "gpu_time_pct": "GPU-time used over the run"}
 
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -106,7 +106,7 @@ def _draw_trace(results: Sequence[RunResult]) -> Figure:
         )
     measure = headline_measure(results)
     panels.draw_final(
-        figure.add_subplot(grid[-1, 0]), runs, measure, f"{MEASURE_WORDS[measure]} (more is better)"
+        figure.add_subplot(grid[-1, 0]), runs, measure, f"{MEASURE_LABELS[measure]} (more is better)"
     )
     if panels.has_waiting(runs):
         panels.draw_waiting(figure.add_subplot(grid[-1, 1]), runs)
@@ -124,7 +124,7 @@ def _draw_traces(results: Sequence[RunResult], traces: Sequence[str]) -> Figure:
     axes = figure.add_subplot()
     if len(policies) == 1:
         by_trace = {trace: [run for run in results if run.trace == trace] for trace in traces}
-        panels.draw_final(axes, by_trace, measure, f"{MEASURE_WORDS[measure]}, {baseline} (more is better)")
+        panels.draw_final(axes, by_trace, measure, f"{MEASURE_LABELS[measure]}, {baseline} (more is better)")
         return figure
     rows = []
     for trace in traces:
@@ -134,7 +134,7 @@ def _draw_traces(results: Sequence[RunResult], traces: Sequence[str]) -> Figure:
             if policy != baseline and differences:
                 rows.append((trace if len(policies) == 2 else f"{trace}  {policy}", differences))
     others = [policy for policy in policies if policy != baseline]
-    axes.set_title(f"{MEASURE_WORDS[measure]}: {', '.join(others)} against {baseline} (right is better)")
+    axes.set_title(f"{MEASURE_LABELS[measure]}: {', '.join(others)} against {baseline} (right is better)")
     panels.draw_differences(axes, rows, baseline)
     return figure
 

@@ -70,7 +70,7 @@ def headline(results: Sequence[RunResult]) -> str:
     """`openb/default · 1,213 nodes · 6,212 GPUs · seeds 42–51, published order`."""
     first = results[0]
     facts = [first.trace, f"{first.nodes:,} nodes", f"{first.gpu_milli_total / 1000:,.0f} GPUs"]
-    seeds = seed_words(sorted({result.seed for result in results if result.seed is not None}))
+    seeds = format_seeds(sorted({result.seed for result in results if result.seed is not None}))
     orders = "/".join(dict.fromkeys(result.order for result in results))
     facts.append(f"{seeds}, {orders} order" if seeds else f"{orders} order")
     if first.mix != "declared":
@@ -78,7 +78,7 @@ def headline(results: Sequence[RunResult]) -> str:
     return " · ".join(facts)
 
 
-def seed_words(seeds: Sequence[int]) -> str:
+def format_seeds(seeds: Sequence[int]) -> str:
     """`seed 42`, `seeds 42–51` where they are consecutive, else `seeds 42, 44`."""
     if len(seeds) <= 1:
         return "".join(f"seed {seed}" for seed in seeds)
@@ -87,7 +87,7 @@ def seed_words(seeds: Sequence[int]) -> str:
     return "seeds " + ", ".join(map(str, seeds))
 
 
-def duration_words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Seconds as a person says them: `0.31 s`, `4.2 min`, `2.5 h`."""
     if seconds < 120:
         return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"
@@ -128,7 +128,7 @@ def _comparison_columns(summaries: Sequence[PolicySummary], with_speed: bool) ->
     if any(row.waiting_mean for row in summaries):
         columns.append(("mean wait", lambda row: _wait(row.waiting_mean)))
     if with_speed:
-        columns.append(("a run took", lambda row: duration_words(row.seconds.mean)))
+        columns.append(("a run took", lambda row: format_duration(row.seconds.mean)))
     return columns
 
 
@@ -156,7 +156,7 @@ def _run_columns(results: Sequence[RunResult]) -> list[RunColumn]:
     if headline_measure(results) == "gpu_time_pct":
         columns.append(("GPU-time used", lambda run: _optional(run.gpu_time_pct, "{:.2f} %")))
         columns.append(("wait mean / p99", _waits))
-    columns.append(("took", lambda run: duration_words(run.seconds)))
+    columns.append(("took", lambda run: format_duration(run.seconds)))
     columns.append(("decisions/s", lambda run: f"{run.decisions_per_second:,.0f}"))
     columns.append(("peak memory", lambda run: f"{run.peak_rss_mib:,.0f} MiB"))
     return columns
@@ -194,13 +194,13 @@ def _better(value: Paired | None) -> str:
 
 
 def _wait(value: Spread | None) -> str:
-    return ABSENT if value is None else duration_words(value.mean)
+    return ABSENT if value is None else format_duration(value.mean)
 
 
 def _waits(run: RunResult) -> str:
     if run.waiting is None:
         return ABSENT
-    return f"{duration_words(run.waiting.mean)} / {duration_words(run.waiting.p99)}"
+    return f"{format_duration(run.waiting.mean)} / {format_duration(run.waiting.p99)}"
 
 
 def _optional(value: float | None, form: str) -> str:

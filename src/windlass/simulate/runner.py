@@ -17,8 +17,8 @@ from windlass.model.errors import InputError
 from windlass.model.node import Node
 from windlass.simulate.placements import Placement, PlacementWriter
 from windlass.simulate.result import RunResult
-from windlass.simulate.run import simulate
 from windlass.simulate.trace import Trace
+from windlass.simulate.trace_run import simulate_trace
 from windlass.simulate.traces import load_trace
 
 PLACEMENT_COLUMNS = ("trace", "policy", "seed", "pod", "node", "devices", "time")
@@ -48,14 +48,14 @@ class BatchSettings:
 
 
 @dataclass(frozen=True)
-class Task:
+class BatchTask:
     """A spec and its position in the order of the command line."""
 
     number: int
     spec: RunSpec
 
 
-class Runner:
+class TaskRunner:
     """Runs tasks in this process, and keeps the last trace, since neighbouring tasks share it."""
 
     def __init__(self, settings: BatchSettings) -> None:
@@ -79,10 +79,10 @@ class Runner:
             _check_explained(self._trace, settings.explain)
         return self._trace
 
-    def run(self, task: Task, on_progress: Callable[[int, int], None]) -> RunResult:
+    def run(self, task: BatchTask, on_progress: Callable[[int, int], None]) -> RunResult:
         trace = self.load(task.spec)
         with _placements_file(self._settings.placements, task) as writer:
-            return simulate(
+            return simulate_trace(
                 trace,
                 task.spec.policy,
                 mix=self._settings.mix,
@@ -115,7 +115,7 @@ def _check_explained(trace: Trace, pod: str) -> None:
 
 
 @contextmanager
-def _placements_file(folder: Path | None, task: Task) -> Iterator[PlacementWriter | None]:
+def _placements_file(folder: Path | None, task: BatchTask) -> Iterator[PlacementWriter | None]:
     if folder is None:
         yield None
         return

@@ -27,10 +27,17 @@ import numpy as np
 
 from windlass.model.errors import InputError
 from windlass.model.node import Node
-from windlass.simulate.draws import Draws, Ints
-from windlass.simulate.park import NodeSize, gpus_of, uniform_park
-from windlass.simulate.shapes import PodSize, PodTemplate, Templates, class_mix, cut_gpus, gang, template_of
-from windlass.simulate.statistics import (
+from windlass.simulate.fleet import NodeSize, count_gpus, uniform_fleet
+from windlass.simulate.pod_templates import (
+    PodSize,
+    PodTemplate,
+    TemplateCache,
+    count_shapes,
+    make_job_pods,
+    make_template,
+    split_gpus_by_pod,
+)
+from windlass.simulate.published_statistics import (
     OPENB_KINDS,
     OPENB_NODE_COUNT,
     OPENB_NODES,
@@ -39,11 +46,12 @@ from windlass.simulate.statistics import (
     PHILLY_SECONDS_1,
     PHILLY_SECONDS_2_TO_4,
     PHILLY_SECONDS_8_UP,
+    QUANTILES,
     SERVICE_HOURS,
-    SHARES,
     TRAINING_GPUS,
     PodKind,
 )
+from windlass.simulate.random_stream import Ints, RandomStream
 from windlass.simulate.trace import Job, ShapeCount, Trace
 
 DEFAULT_SEED = 42
@@ -55,22 +63,22 @@ SIZES, ARRIVALS, TIMES, RANKS = range(4)
 Nodes = tuple[Node, ...]
 
 
-class Recipe(msgspec.Struct, frozen=True):
+class SyntheticTrace(msgspec.Struct, frozen=True):
     description: str
     make: Callable[[str, int, Nodes | None], Trace]
 
 
 def make_synthetic(name: str, *, seed: int | None = None, nodes: Nodes | None = None) -> Trace:
     """`name` is the whole `synthetic/<name>`. Other nodes replace the park, and demand is then counted against them."""
-    recipe = RECIPES.get(name)
+    recipe = SYNTHETIC_TRACES.get(name)
     if recipe is None:
-        near = difflib.get_close_matches(name, RECIPES, 1)
-        hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(RECIPES)}"
+        near = difflib.get_close_matches(name, SYNTHETIC_TRACES, 1)
+        hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(SYNTHETIC_TRACES)}"
         raise InputError(f"unknown trace {name!r}", remedy=hint)
     return recipe.make(name, DEFAULT_SEED if seed is None else seed, nodes)
 
 
-def openb_like_park(count: int) -> Nodes:
+def openb_like_fleet(count: int) -> Nodes:
     """`count` nodes in openb's proportions, largest remainders first, at least one node of the largest shape."""
     exact = [count * weight / OPENB_NODE_COUNT for weight, _ in OPENB_NODES]
     counts = [int(share) for share in exact]
@@ -78,7 +86,7 @@ def openb_like_park(count: int) -> Nodes:
     for shape in by_remainder[: count - sum(counts)]:
         counts[shape] += 1
     shapes = enumerate(zip(counts, OPENB_NODES, strict=True))
-    return uniform_park((f"node-{shape:02}", many, size) for shape, (many, (_, size)) in shapes)
+    return uniform_fleet((f"node-{shape:02}", many, size) for shape, (many, (_, size)) in shapes)
 
 
 class _Class(msgspec.Struct, frozen=True, eq=False):
@@ -96,17 +104,17 @@ def _classes(kinds: Sequence[PodKind]) -> list[_Class]:
         for weight, cpu, milli in kind.sizes:
             size = PodSize(cpu, cpu * kind.mib_per_cpu // 1000, kind.gpus, milli)
             share = kind.weight * weight * scale // total
-            classes.append(_Class(template_of(size), share, size.demand_milli))
+            classes.append(_Class(make_template(size), share, size.demand_milli))
     return classes
 
 
 def _openb_like(name: str, seed: int, nodes: Nodes | None, *, park: int, pods: int | None = None) -> Trace:
-    nodes = nodes or openb_like_park(park)
+    nodes = nodes or openb_like_fleet(park)
     classes = _classes(OPENB_KINDS)
     if pods is None:
-        drawn = _drawn_until(classes, 10 * DEMAND_PERCENT * gpus_of(nodes), seed)
+        drawn = _drawn_until(classes, 10 * DEMAND_PERCENT * count_gpus(nodes), seed)
     else:
-        drawn = Draws(seed, SIZES).choose([each.weight for each in classes], pods)
+        drawn = RandomStream(seed, SIZES).weighted_choice([each.weight for each in classes], pods)
     templates = [each.template for each in classes]
     jobs = []
     for number, choice in enumerate(drawn.tolist()):
@@ -117,8 +125,8 @@ def _openb_like(name: str, seed: int, nodes: Nodes | None, *, park: int, pods: i
         nodes=nodes,
         jobs=tuple(jobs),
         retry=False,
-        ranks=tuple(Draws(seed, RANKS).permutation(len(nodes)).tolist()),
-        declared=tuple(ShapeCount(each.template.pod("class"), each.weight) for each in classes),
+        ranks=tuple(RandomStream(seed, RANKS).permutation(len(nodes)).tolist()),
+        declared=tuple(ShapeCount(each.template.make_pod("class"), each.weight) for each in classes),
         seed=seed,
         order="generated",
     )
@@ -126,45 +134,51 @@ def _openb_like(name: str, seed: int, nodes: Nodes | None, *, park: int, pods: i
 
 def _drawn_until(classes: list[_Class], target: int, seed: int) -> Ints:
     """Classes of pods, until the first pod that would ask for more than `target` milli-GPUs in all."""
-    draws, weights = Draws(seed, SIZES), [each.weight for each in classes]
+    draws, weights = RandomStream(seed, SIZES), [each.weight for each in classes]
     demand = np.array([each.demand for each in classes], dtype=np.int64)
     drawn = np.empty(0, dtype=np.int64)
     while demand[drawn].sum() <= target:
-        drawn = np.concatenate([drawn, draws.choose(weights, 4096)])
+        drawn = np.concatenate([drawn, draws.weighted_choice(weights, 4096)])
     return drawn[: int(np.searchsorted(np.cumsum(demand[drawn]), target, side="right"))]
 
 
 def _training(name: str, seed: int, nodes: Nodes | None) -> Trace:
-    park = nodes or uniform_park((("node", 128, NodeSize(128_000, 1_048_576, 8, "NVIDIA-H100-80GB-HBM3")),))
-    count, templates = 2_000, Templates()
-    choices = Draws(seed, SIZES).choose([weight for weight, _ in TRAINING_GPUS], count)
+    park = nodes or uniform_fleet((("node", 128, NodeSize(128_000, 1_048_576, 8, "NVIDIA-H100-80GB-HBM3")),))
+    count, templates = 2_000, TemplateCache()
+    choices = RandomStream(seed, SIZES).weighted_choice([weight for weight, _ in TRAINING_GPUS], count)
     gpus = np.array([size for _, size in TRAINING_GPUS], dtype=np.int64)[choices]
     seconds = np.zeros(count, dtype=np.int64)
     tables = ((1, PHILLY_SECONDS_1), (2, PHILLY_SECONDS_2_TO_4), (8, PHILLY_SECONDS_8_UP))
     for stream, (least, table) in enumerate(tables):
-        drawn = Draws(seed, TIMES + 100 * (stream + 1)).from_quantiles(SHARES, table, count).astype(np.int64)
+        drawn = (
+            RandomStream(seed, TIMES + 100 * (stream + 1))
+            .from_quantiles(QUANTILES, table, count)
+            .astype(np.int64)
+        )
         seconds = np.where(gpus >= least, drawn, seconds)
-    arrivals = _arrivals(Draws(seed, ARRIVALS), PHILLY_HOURS, 14, count)
+    arrivals = _arrivals(RandomStream(seed, ARRIVALS), PHILLY_HOURS, 14, count)
     jobs = []
     for number, (at, size, duration) in enumerate(
         zip(arrivals, gpus.tolist(), seconds.tolist(), strict=True)
     ):
         job = f"job-{number:05}"
-        parts = [templates.of(PodSize(8_000 * part, 65_536 * part, part)) for part in cut_gpus(size)]
-        jobs.append(Job(job, gang(job, parts), at, max(1, duration)))
+        parts = [
+            templates.get(PodSize(8_000 * part, 65_536 * part, part)) for part in split_gpus_by_pod(size)
+        ]
+        jobs.append(Job(job, make_job_pods(job, parts), at, max(1, duration)))
     return _queued(name, seed, park, jobs)
 
 
 def _inference(name: str, seed: int, nodes: Nodes | None) -> Trace:
-    park = nodes or uniform_park((("node", 64, NodeSize(64_000, 524_288, 4, "NVIDIA-L4")),))
+    park = nodes or uniform_fleet((("node", 64, NodeSize(64_000, 524_288, 4, "NVIDIA-L4")),))
     count = 24_000
     shared, whole = (
         next(kind for kind in OPENB_KINDS if kind.name == each) for each in ("gpu-share", "one-gpu")
     )
     classes = _classes((msgspec.structs.replace(shared, weight=7), msgspec.structs.replace(whole, weight=1)))
-    choices = Draws(seed, SIZES).choose([each.weight for each in classes], count)
-    seconds = Draws(seed, TIMES).from_quantiles(SHARES, OPENB_SHARE_SECONDS, count).astype(np.int64)
-    arrivals = _arrivals(Draws(seed, ARRIVALS), SERVICE_HOURS, 3, count)
+    choices = RandomStream(seed, SIZES).weighted_choice([each.weight for each in classes], count)
+    seconds = RandomStream(seed, TIMES).from_quantiles(QUANTILES, OPENB_SHARE_SECONDS, count).astype(np.int64)
+    arrivals = _arrivals(RandomStream(seed, ARRIVALS), SERVICE_HOURS, 3, count)
     jobs = []
     for number, (at, choice, duration) in enumerate(
         zip(arrivals, choices.tolist(), seconds.tolist(), strict=True)
@@ -174,15 +188,15 @@ def _inference(name: str, seed: int, nodes: Nodes | None) -> Trace:
     return _queued(name, seed, park, jobs)
 
 
-def _arrivals(draws: Draws, hours: Sequence[int], days: int, count: int) -> list[int]:
+def _arrivals(draws: RandomStream, hours: Sequence[int], days: int, count: int) -> list[int]:
     """Seconds of arrival: the day's hours as often as they weigh, every second of an hour alike."""
-    day, hour = draws.below(days, count), draws.choose(hours, count)
-    seconds = day * DAY + hour * 3600 + draws.below(3600, count)
+    day, hour = draws.integers_below(days, count), draws.weighted_choice(hours, count)
+    seconds = day * DAY + hour * 3600 + draws.integers_below(3600, count)
     return [int(second) for second in np.sort(seconds)]
 
 
 def _queued(name: str, seed: int, park: Nodes, jobs: list[Job]) -> Trace:
-    mix = class_mix(pod for job in jobs for pod in job.pods)
+    mix = count_shapes(pod for job in jobs for pod in job.pods)
     return Trace(
         name=name, nodes=park, jobs=tuple(jobs), retry=True, declared=mix, seed=seed, order="generated"
     )
@@ -192,14 +206,16 @@ def _like_openb(park: int, pods: int | None = None) -> Callable[[str, int, Nodes
     return lambda name, seed, nodes: _openb_like(name, seed, nodes, park=park, pods=pods)
 
 
-RECIPES = {
-    "synthetic/openb-like": Recipe(
+SYNTHETIC_TRACES = {
+    "synthetic/openb-like": SyntheticTrace(
         "shapes and mix of openb/default, 1,213 nodes", _like_openb(OPENB_NODE_COUNT)
     ),
-    "synthetic/small": Recipe("the same on 64 nodes, for a first look", _like_openb(64)),
-    "synthetic/large": Recipe("the same on 10,000 nodes, 100,000 pods", _like_openb(10_000, 100_000)),
-    "synthetic/training": Recipe("gangs of up to 128 GPUs for two weeks, 128 nodes of 8 GPUs", _training),
-    "synthetic/inference": Recipe(
+    "synthetic/small": SyntheticTrace("the same on 64 nodes, for a first look", _like_openb(64)),
+    "synthetic/large": SyntheticTrace("the same on 10,000 nodes, 100,000 pods", _like_openb(10_000, 100_000)),
+    "synthetic/training": SyntheticTrace(
+        "gangs of up to 128 GPUs for two weeks, 128 nodes of 8 GPUs", _training
+    ),
+    "synthetic/inference": SyntheticTrace(
         "shared GPUs that come and go for three days, 64 nodes of 4 GPUs", _inference
     ),
 }

@@ -26,7 +26,7 @@ class Timeline(Generic[E]):
     def next_at(self) -> int | None:
         return self._events[0][0] if self._events else None
 
-    def take(self, until: int) -> Iterator[tuple[int, E]]:
+    def pop_due(self, until: int) -> Iterator[tuple[int, E]]:
         """Moment and event of all that is due; also of what is pushed meanwhile."""
         while self._events and self._events[0][0] <= until:
             at, _, _, event = heapq.heappop(self._events)

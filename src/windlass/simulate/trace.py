@@ -9,7 +9,7 @@ import msgspec
 
 from windlass.model.node import Node
 from windlass.model.pod import Pod
-from windlass.model.times import timestamp_of
+from windlass.model.times import format_timestamp
 
 FIRST_ARRIVAL = 1_000_000_000
 """Creation time of the first job's pods, in seconds since 1970."""
@@ -26,7 +26,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     """Seconds from start to end; None means that it stays."""
 
 
-def dated(jobs: tuple[Job, ...]) -> tuple[Job, ...]:
+def with_creation_times(jobs: tuple[Job, ...]) -> tuple[Job, ...]:
     """The jobs with creation times on their pods, a second apart in the order of arrival: as in any cluster, the older
     goes first among equals."""
     return tuple(
@@ -36,7 +36,9 @@ def dated(jobs: tuple[Job, ...]) -> tuple[Job, ...]:
 
 
 def _created(pod: Pod, seconds: int) -> Pod:
-    metadata = msgspec.structs.replace(pod.metadata, creation_timestamp=timestamp_of(FIRST_ARRIVAL + seconds))
+    metadata = msgspec.structs.replace(
+        pod.metadata, creation_timestamp=format_timestamp(FIRST_ARRIVAL + seconds)
+    )
     return msgspec.structs.replace(pod, metadata=metadata)
 
 

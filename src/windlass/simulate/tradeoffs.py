@@ -14,14 +14,14 @@ from statistics import fmean
 import msgspec
 import numpy as np
 
+from windlass.cluster.node_state import DEV_END, DEV_FIRST, FREE_MILLI
 from windlass.cluster.snapshot import Snapshot
-from windlass.cluster.state import DEV_END, DEV_FIRST, FREE
 from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.model.pod import Pod
 from windlass.model.topology import RACK
 from windlass.simulate.interference import MPS, expected_slowdown
 
-BUSY = 0.5
+BUSY_FRACTION = 0.5
 """Part of the time that a pod on a shared GPU is taken to be at work."""
 
 
@@ -64,7 +64,7 @@ def trade_offs(snapshot: Snapshot, since: Mapping[str, int] | None = None, now: 
             at_risk[job] = at_risk.get(job, 0.0) + gpus * (now - since.get(pod.key, now)) / 3600
     slowdowns = _slowdowns(tenants.values())
     used = set().union(*jobs.values()) if jobs else set()
-    racks = [node.labels.get(RACK, "") for node in snapshot.facts.nodes]
+    racks = [node.labels.get(RACK, "") for node in snapshot.nodes.objects]
     return TradeOffs(
         stranded_gpus=_stranded(snapshot, used),
         shared_gpus=sum(many > 1 for many in tenants.values()),
@@ -86,11 +86,11 @@ def _job_of(pod: Pod) -> str:
 
 
 def _stranded(snapshot: Snapshot, used: set[int]) -> float:
-    state = snapshot.state
-    free = state.room[:, FREE]
+    state = snapshot.node_state
+    free = state.device_occupancy[:, FREE_MILLI]
     return (
         sum(
-            int(free[int(state.node[node, DEV_FIRST]) : int(state.node[node, DEV_END])].sum())
+            int(free[int(state.node_info[node, DEV_FIRST]) : int(state.node_info[node, DEV_END])].sum())
             for node in used
         )
         / 1000
@@ -100,7 +100,7 @@ def _stranded(snapshot: Snapshot, used: set[int]) -> float:
 def _slowdowns(tenants: Iterable[int]) -> list[float]:
     """Of every pod that has a share, in rising order."""
     counts = Counter(tenants)
-    found = {many: expected_slowdown(MPS, [BUSY] * many)[0] for many in counts}
+    found = {many: expected_slowdown(MPS, [BUSY_FRACTION] * many)[0] for many in counts}
     return [found[many] for many in sorted(counts) for _ in range(many * counts[many])]
 
 

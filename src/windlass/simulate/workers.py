@@ -20,17 +20,17 @@ from multiprocessing.synchronize import Event
 from typing import TypeAlias
 
 from windlass.simulate.result import RunResult
-from windlass.simulate.runner import BatchSettings, Runner, Task
+from windlass.simulate.runner import BatchSettings, BatchTask, TaskRunner
 
 OnProgress = Callable[[float], None]
 """Called with the number of runs done so far, a run in progress counting as its fraction."""
 
-Outcome = tuple[list[RunResult | None], bool]
+BatchOutcome = tuple[list[RunResult | None], bool]
 """A result for each task, None where there is none, and whether somebody interrupted."""
 
 REPORT_EVERY = 0.1
 """Seconds between two progress messages of a worker."""
-GRACE = 5.0
+STOP_TIMEOUT_SECONDS = 5.0
 """Seconds that a worker has to come to the end of its step; then it is ended, and its run tells nothing."""
 
 
@@ -44,17 +44,17 @@ _Messages: TypeAlias = "SimpleQueue[_Progress]"
 _Run: TypeAlias = "Future[RunResult | None]"
 
 # What a worker is given at its start, for all tasks that it will be handed.
-_worker_runner: Runner
+_worker_runner: TaskRunner
 _worker_messages: _Messages
 _worker_stopped: Event
 
 
 def _start_worker(settings: BatchSettings, messages: _Messages, stopped: Event) -> None:
     global _worker_runner, _worker_messages, _worker_stopped
-    _worker_runner, _worker_messages, _worker_stopped = Runner(settings), messages, stopped
+    _worker_runner, _worker_messages, _worker_stopped = TaskRunner(settings), messages, stopped
 
 
-def _work(task: Task) -> RunResult | None:
+def _work(task: BatchTask) -> RunResult | None:
     """One run in a worker; None if it was stopped before there was anything to tell."""
     last = time.monotonic()
 
@@ -69,7 +69,9 @@ def _work(task: Task) -> RunResult | None:
     return None if _worker_stopped.is_set() else _worker_runner.run(task, report)
 
 
-def run_apart(tasks: Sequence[Task], settings: BatchSettings, jobs: int, on_progress: OnProgress) -> Outcome:
+def run_in_processes(
+    tasks: Sequence[BatchTask], settings: BatchSettings, jobs: int, on_progress: OnProgress
+) -> BatchOutcome:
     """Runs the tasks in `jobs` processes; results come in the order of the tasks."""
     context = multiprocessing.get_context("spawn")
     messages: _Messages = context.SimpleQueue()
@@ -106,7 +108,7 @@ def _stop(futures: Mapping[_Run, int], stopped: Event) -> None:
     """Cancels what has not begun, and asks what runs to tell what it has. Where all is done, nothing is left to do."""
     stopped.set()
     running = [future for future in futures if not future.cancel()]
-    late = wait(running, timeout=GRACE).not_done
+    late = wait(running, timeout=STOP_TIMEOUT_SECONDS).not_done
     if late:
         for process in multiprocessing.active_children():
             process.terminate()

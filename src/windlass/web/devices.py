@@ -10,23 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from windlass.model.catalogue import geometry_of_model
 from windlass.model.convert import convert
 from windlass.model.device import REPLICAS, Device, node_devices, node_replicas
 from windlass.model.errors import InputError
+from windlass.model.gpu_models import mig_geometry_of_model
 from windlass.model.mig import MIG_RESOURCE_PREFIX, place_layout, profile_of_resource
 from windlass.model.node import Node
 from windlass.model.requests import node_quantities
-from windlass.web.pods import PodCard
+from windlass.web.pods import PodRecord
 
 Tree = dict[str, Any]
-WHOLE = 1000
+WHOLE_MILLI = 1000
 MIG_INSTANCES = "sandbox.windlass.dev/mig-instances"
 """`GPU:profile` of every instance, on simulated nodes."""
 SHARED = "nvidia.com/gpu.shared"
 
 
-def gpu_views(tree: Mapping[str, Any], pods: Iterable[PodCard]) -> list[Tree]:
+def gpu_views(tree: Mapping[str, Any], pods: Iterable[PodRecord]) -> list[Tree]:
     """One entry a GPU, in the order of their indices; empty where the node has none or can't be understood."""
     try:
         node = convert(tree, Node)
@@ -52,7 +52,7 @@ def gpu_views(tree: Mapping[str, Any], pods: Iterable[PodCard]) -> list[Tree]:
     return views
 
 
-def shared_facts(views: list[Tree]) -> Tree:
+def extract_common_fields(views: list[Tree]) -> Tree:
     """Takes model and memory out of the GPUs that have the same as the first, and says them once."""
     if not views:
         return {}
@@ -73,8 +73,8 @@ def _empty(device: Device) -> Tree:
 
 
 def _slices(device: Device) -> int:
-    geometry = geometry_of_model(device.model, device.memory_mib)
-    return geometry.slices if geometry else 8
+    geometry = mig_geometry_of_model(device.model, device.memory_mib)
+    return geometry.memory_slices if geometry else 8
 
 
 def _cut(static: list[Tree], devices: tuple[Device, ...], capacity: Mapping[str, int], known: str) -> None:
@@ -89,16 +89,16 @@ def _cut(static: list[Tree], devices: tuple[Device, ...], capacity: Mapping[str,
         mine = [part.partition(":")[2] for part in known.split(",") if part.startswith(f"{view['i']}:")]
         profiles = mine if known else alike
         device = devices[view["i"]]
-        geometry = geometry_of_model(device.model, device.memory_mib)
+        geometry = mig_geometry_of_model(device.model, device.memory_mib)
         placed = place_layout(geometry, profiles) if geometry else None
         if geometry is None or placed is None:
             continue
-        sizes = {profile.name: profile.size for profile in geometry.profiles}
+        sizes = {profile.name: profile.memory_slices for profile in geometry.profiles}
         parts = [{"profile": name, "start": start, "size": sizes[name]} for name, start in placed]
-        view.update(mode="mig", slices=geometry.slices, parts=parts)
+        view.update(mode="mig", slices=geometry.memory_slices, parts=parts)
 
 
-def _seat(views: list[Tree], pod: PodCard, replicas: int) -> None:
+def _seat(views: list[Tree], pod: PodRecord, replicas: int) -> None:
     if pod.profile:
         _seat_in_slices(views, pod)
     elif pod.shared:
@@ -107,8 +107,8 @@ def _seat(views: list[Tree], pod: PodCard, replicas: int) -> None:
         _seat_on_gpus(views, pod, replicas)
 
 
-def _seat_on_gpus(views: list[Tree], pod: PodCard, replicas: int) -> None:
-    milli = WHOLE // replicas if replicas > 1 else pod.milli
+def _seat_on_gpus(views: list[Tree], pod: PodRecord, replicas: int) -> None:
+    milli = WHOLE_MILLI // replicas if replicas > 1 else pod.milli
     known = [index for index in pod.devices if index < len(views)]
     for index in known[: pod.gpus]:
         _use(views[index], pod, milli)
@@ -119,7 +119,7 @@ def _seat_on_gpus(views: list[Tree], pod: PodCard, replicas: int) -> None:
         _use(min(roomy, key=lambda view: (bool(view.get("ill")), view["i"])), pod, milli)
 
 
-def _seat_in_shares(views: list[Tree], pod: PodCard) -> None:
+def _seat_in_shares(views: list[Tree], pod: PodRecord) -> None:
     sharing = [view for view in views if view.get("mode") == "shared"]
     known = [view for view in sharing if view["i"] in pod.devices]
     for number in range(pod.gpus):
@@ -127,10 +127,10 @@ def _seat_in_shares(views: list[Tree], pod: PodCard) -> None:
         view = known[number] if number < len(known) else next(iter(free), None)
         if view is None:
             return
-        _use(view, pod, WHOLE // view["slots"])
+        _use(view, pod, WHOLE_MILLI // view["slots"])
 
 
-def _seat_in_slices(views: list[Tree], pod: PodCard) -> None:
+def _seat_in_slices(views: list[Tree], pod: PodRecord) -> None:
     wanted = sorted(
         (view for view in views if view.get("mode") == "mig"), key=lambda view: view["i"] not in pod.devices
     )
@@ -149,12 +149,12 @@ def _seat_in_slices(views: list[Tree], pod: PodCard) -> None:
         if found is None:
             return
         found[1].update(pod=pod.key, job=pod.group, util=pod.util)
-        _use(found[0], pod, WHOLE * found[1]["size"] // found[0]["slices"])
+        _use(found[0], pod, WHOLE_MILLI * found[1]["size"] // found[0]["slices"])
 
 
-def _use(view: Tree, pod: PodCard, milli: int) -> None:
+def _use(view: Tree, pod: PodRecord, milli: int) -> None:
     view["uses"].append({"pod": pod.key, "job": pod.group, "milli": milli, "util": pod.util})
 
 
 def _left(view: Tree) -> int:
-    return WHOLE - sum(int(use["milli"]) for use in view["uses"])
+    return WHOLE_MILLI - sum(int(use["milli"]) for use in view["uses"])

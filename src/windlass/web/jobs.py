@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windlass.model.times import seconds_of
-from windlass.web.pods import PodCard, gpu_ask
+from windlass.model.times import parse_timestamp
+from windlass.web.pods import PodRecord, gpu_request_fields
 
 Tree = dict[str, Any]
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -22,7 +22,7 @@ _NODES_LACK = re.compile(r"^0/(\d+) nodes are available: (.*)$", re.DOTALL)
 
 
 def job_view(
-    key: str, pods: Sequence[PodCard], owner: Mapping[str, Any] | None, workload: Mapping[str, Any] | None
+    key: str, pods: Sequence[PodRecord], owner: Mapping[str, Any] | None, workload: Mapping[str, Any] | None
 ) -> Tree | None:
     """None where nothing is left to show."""
     namespace, kind, name = key.split("/", 2)
@@ -44,14 +44,14 @@ def job_view(
         "count": len(pods),
     }
     if reason or message:
-        view["reason"], view["why"], view["message"] = reason, sentence(message), message
+        view["reason"], view["why"], view["message"] = reason, shorten_message(message), message
     for field, value in _facts(pods, owner, workload).items():
         if value:
             view[field] = value
     return view
 
 
-def sentence(message: str) -> str:
+def shorten_message(message: str) -> str:
     """What is said of this job alone: kube-scheduler's counts, which come first, are left out where more follows."""
     found = _NODES_LACK.match(message)
     said = found[2] if found else message
@@ -62,8 +62,8 @@ def sentence(message: str) -> str:
 
 
 def _state(
-    pods: Sequence[PodCard],
-    live: Sequence[PodCard],
+    pods: Sequence[PodRecord],
+    live: Sequence[PodRecord],
     owner: Mapping[str, Any] | None,
     workload: Mapping[str, Any] | None,
 ) -> tuple[str, str, str]:
@@ -71,7 +71,7 @@ def _state(
     if ended:
         return ended
     held = _held(owner, workload)
-    if held and not any(pod.holds for pod in live):
+    if held and not any(pod.occupies_node for pod in live):
         return "waiting", *held
     waiting = [pod for pod in live if pod.state == "waiting"]
     if waiting:
@@ -86,7 +86,7 @@ def _state(
 
 
 def _ended(
-    pods: Sequence[PodCard], live: Sequence[PodCard], owner: Mapping[str, Any] | None
+    pods: Sequence[PodRecord], live: Sequence[PodRecord], owner: Mapping[str, Any] | None
 ) -> tuple[str, str, str] | None:
     for condition in ((owner or {}).get("status") or {}).get("conditions") or ():
         if condition.get("status") == "True" and condition.get("type") in ("Complete", "Failed"):
@@ -114,7 +114,7 @@ def _held(owner: Mapping[str, Any] | None, workload: Mapping[str, Any] | None) -
 
 
 def _wanted(
-    pods: Sequence[PodCard], live: Sequence[PodCard], owner: Mapping[str, Any] | None
+    pods: Sequence[PodRecord], live: Sequence[PodRecord], owner: Mapping[str, Any] | None
 ) -> tuple[int, Mapping[str, Any]]:
     """How many pods at a time, and what each asks for."""
     spec = (owner or {}).get("spec") or {}
@@ -122,7 +122,7 @@ def _wanted(
     if template:
         count = spec.get("parallelism", spec.get("replicas", 1))
         meta = template.get("metadata") or {}
-        ask = gpu_ask(template.get("spec") or {}, meta.get("annotations") or {})
+        ask = gpu_request_fields(template.get("spec") or {}, meta.get("annotations") or {})
         return int(count if count is not None else 1), ask
     first = (live or pods)[0] if pods else None
     if first is None:
@@ -148,11 +148,11 @@ def _words(count: int, ask: Mapping[str, Any]) -> str:
 
 
 def _facts(
-    pods: Sequence[PodCard], owner: Mapping[str, Any] | None, workload: Mapping[str, Any] | None
+    pods: Sequence[PodRecord], owner: Mapping[str, Any] | None, workload: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     meta = (owner or {}).get("metadata") or {}
     spec = (workload or {}).get("spec") or {}
-    held = [pod for pod in pods if pod.holds]
+    held = [pod for pod in pods if pod.occupies_node]
     return {
         "queue": spec.get("queueName") or (meta.get("labels") or {}).get(QUEUE_LABEL) or "",
         "priority": spec.get("priority") or (pods[0].priority if pods else 0),
@@ -166,22 +166,22 @@ def _facts(
     }
 
 
-def _pod_view(pod: PodCard) -> Tree:
+def _pod_view(pod: PodRecord) -> Tree:
     view: Tree = {"key": pod.key, "state": pod.state}
     for field in ("node", "reason", "devices", "profile", "util"):
         value = getattr(pod, field)
         if value:
             view[field] = value
     if pod.message:
-        view["why"] = sentence(pod.message)
+        view["why"] = shorten_message(pod.message)
     return view
 
 
-def _order(pod: PodCard) -> tuple[bool, str]:
+def _order(pod: PodRecord) -> tuple[bool, str]:
     return pod.state in ("done", "failed"), pod.key
 
 
-def _created(pods: Sequence[PodCard], owner: Mapping[str, Any] | None) -> int:
+def _created(pods: Sequence[PodRecord], owner: Mapping[str, Any] | None) -> int:
     if owner is not None:
-        return seconds_of(owner["metadata"].get("creationTimestamp") or "")
+        return parse_timestamp(owner["metadata"].get("creationTimestamp") or "")
     return min((pod.created for pod in pods), default=0)

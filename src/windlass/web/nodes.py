@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windlass.model.errors import InputError
-from windlass.model.requests import base_units
+from windlass.model.requests import parse_amount
 from windlass.model.topology import BLOCK, CLIQUE, RACK, ZONE
-from windlass.web.devices import gpu_views, shared_facts
-from windlass.web.pods import PodCard
+from windlass.web.devices import extract_common_fields, gpu_views
+from windlass.web.pods import PodRecord
 
 Tree = dict[str, Any]
 RACK_KEYS = (
@@ -28,14 +28,14 @@ RACK_KEYS = (
 PRODUCT = "nvidia.com/gpu.product"
 
 
-def node_view(tree: Mapping[str, Any], pods: Sequence[PodCard]) -> Tree:
+def node_view(tree: Mapping[str, Any], pods: Sequence[PodRecord]) -> Tree:
     meta, spec, status = tree["metadata"], tree.get("spec") or {}, tree.get("status") or {}
     labels = meta.get("labels") or {}
     ready, why = _ready(status)
     room = status.get("allocatable") or {}
     gpus = gpu_views(tree, pods)
     view: Tree = {
-        **shared_facts(gpus),
+        **extract_common_fields(gpus),
         "name": meta["name"],
         "rack": next((labels[key] for key in RACK_KEYS if labels.get(key)), ""),
         "zone": labels.get(ZONE, ""),
@@ -85,6 +85,6 @@ def _taint(one: Mapping[str, Any]) -> str:
 
 def _amount(name: str, room: Mapping[str, Any]) -> int:
     try:
-        return base_units(name, room.get(name, 0))
+        return parse_amount(name, room.get(name, 0))
     except InputError:
         return 0

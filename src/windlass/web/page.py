@@ -17,18 +17,18 @@ from aiohttp import web
 
 from windlass.model.errors import WindlassError
 from windlass.web.assets import Asset, load_assets
-from windlass.web.board import Source
-from windlass.web.links import Links
-from windlass.web.live import Live
-from windlass.web.session import Refused, Sessions
+from windlass.web.one_time_links import OneTimeLinks
+from windlass.web.page_state import ObjectSource
+from windlass.web.session import RequestRefused, Sessions
+from windlass.web.update_stream import UpdateStream
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
-    "Content-Security-Policy": POLICY,
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -37,15 +37,15 @@ HEADERS = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
 LARGEST_BODY = 4096
-REAL = b"event: real\ndata: {}\n\n"
+REAL_GPUS_EVENT = b"event: real\ndata: {}\n\n"
 """Tells the page that nothing is simulated, so that it shows no buttons that break things."""
-REFUSAL = (
+REFUSAL_PAGE = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
     '<meta name="viewport" content="width=device-width"><title>Windlass</title><h1>Windlass</h1><p>{}</p></html>\n'
 )
 
 
-class Faults(Protocol):
+class FaultInjector(Protocol):
     """What can be broken and mended: `node/x`, `gpu/x:3`. Says what it did; an `InputError` says why it can't."""
 
     def fail(self, target: str, xid: int | None = None) -> str: ...
@@ -53,17 +53,17 @@ class Faults(Protocol):
     def heal(self, target: str) -> str: ...
 
 
-class FaultOrder(msgspec.Struct, forbid_unknown_fields=True):
+class FaultRequest(msgspec.Struct, forbid_unknown_fields=True):
     action: str
     target: str
     xid: int | None = None
 
 
 def make_page(
-    source: Source, faults: Faults | None, links: Links, hosts: Callable[[], set[str]]
+    source: ObjectSource, faults: FaultInjector | None, links: OneTimeLinks, hosts: Callable[[], set[str]]
 ) -> web.Application:
     """`hosts` are the `name:port` under which the page is served; `faults` is None where nothing is simulated."""
-    live, sessions, assets = Live(source), Sessions(links, hosts), load_assets()
+    live, sessions, assets = UpdateStream(source), Sessions(links, hosts), load_assets()
     page = _Page(live, sessions, assets, faults)
     app = web.Application(middlewares=[_guard(sessions)], client_max_size=LARGEST_BODY)
     app.router.add_get("/", page.index)
@@ -82,13 +82,13 @@ def make_page(
 
 class _Page:
     def __init__(
-        self, live: Live, sessions: Sessions, assets: dict[str, Asset], faults: Faults | None
+        self, live: UpdateStream, sessions: Sessions, assets: dict[str, Asset], faults: FaultInjector | None
     ) -> None:
         self._live, self._sessions, self._assets, self._faults = live, sessions, assets, faults
 
     async def index(self, request: web.Request) -> web.StreamResponse:
         if "token" in request.query:
-            return self._sessions.enter(request)
+            return self._sessions.start_session(request)
         self._sessions.check_session(request)
         return self._file("index.html")
 
@@ -104,21 +104,21 @@ class _Page:
         await response.prepare(request)
         with contextlib.suppress(ConnectionError):
             if self._faults is None:
-                await response.write(REAL)
-            await self._live.follow(response.write)
+                await response.write(REAL_GPUS_EVENT)
+            await self._live.stream_to(response.write)
         return response
 
     async def faults(self, request: web.Request) -> web.StreamResponse:
         self._sessions.check_session(request)
-        self._sessions.check_change(request)
+        self._sessions.check_write(request)
         if self._faults is None:
-            raise Refused(409, "These GPUs are real: they can't be failed from here.")
+            raise RequestRefused(409, "These GPUs are real: they can't be failed from here.")
         try:
-            order = msgspec.json.decode(await request.read(), type=FaultOrder)
+            order = msgspec.json.decode(await request.read(), type=FaultRequest)
         except msgspec.MsgspecError as error:
-            raise Refused(400, f"Not an order: {error}") from None
+            raise RequestRefused(400, f"Not an order: {error}") from None
         if order.action not in ("fail", "heal"):
-            raise Refused(400, f"{order.action[:64]!r} is neither fail nor heal.")
+            raise RequestRefused(400, f"{order.action[:64]!r} is neither fail nor heal.")
         try:
             said = (
                 self._faults.fail(order.target, order.xid)
@@ -126,15 +126,17 @@ class _Page:
                 else self._faults.heal(order.target)
             )
         except (WindlassError, ValueError) as error:
-            raise Refused(422, str(error)) from None
+            raise RequestRefused(422, str(error)) from None
         return web.json_response({"message": said})
 
     def _file(self, path: str) -> web.StreamResponse:
         asset = self._assets.get(path)
         if asset is None:
             if path == "index.html":
-                raise Refused(503, "This copy of Windlass has no built page: run `make page` in its folder.")
-            raise Refused(404, "There is no such file.")
+                raise RequestRefused(
+                    503, "This copy of Windlass has no built page: run `make page` in its folder."
+                )
+            raise RequestRefused(404, "There is no such file.")
         return web.Response(
             body=asset.content, content_type=asset.kind, charset=asset.charset, headers=asset.headers
         )
@@ -146,9 +148,9 @@ def _guard(sessions: Sessions) -> Any:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            sessions.check_address(request)
+            sessions.check_host(request)
             response = await handler(request)
-        except Refused as refused:
+        except RequestRefused as refused:
             response = _refusal(request, refused)
         except web.HTTPException as problem:
             response = web.Response(status=problem.status, text=f"{problem.reason}\n")
@@ -161,9 +163,9 @@ def _guard(sessions: Sessions) -> Any:
     return guard
 
 
-def _refusal(request: web.Request, refused: Refused) -> web.Response:
+def _refusal(request: web.Request, refused: RequestRefused) -> web.Response:
     """A page for a person who came by the address bar, a line for a program."""
     if "text/html" not in request.headers.get("Accept", ""):
         return web.Response(status=refused.status, text=refused.reason + "\n")
     shown = re.sub("`(.*?)`", r"<code>\1</code>", html.escape(refused.reason))
-    return web.Response(status=refused.status, text=REFUSAL.format(shown), content_type="text/html")
+    return web.Response(status=refused.status, text=REFUSAL_PAGE.format(shown), content_type="text/html")

@@ -16,17 +16,17 @@ from windlass.model.errors import InputError
 from windlass.model.gpu import gpu_request
 from windlass.model.pod import Pod
 from windlass.model.requests import pod_requests
-from windlass.model.times import seconds_of
+from windlass.model.times import parse_timestamp
 
-ALLOCATED = "windlass.dev/allocated-devices"
-WISHED = "windlass.dev/devices"
-UTILISATION = "sandbox.windlass.dev/gpu-utilization"
+ALLOCATED_DEVICES_ANNOTATION = "windlass.dev/allocated-devices"
+PREFERRED_DEVICES_ANNOTATION = "windlass.dev/devices"
+UTILIZATION_ANNOTATION = "sandbox.windlass.dev/gpu-utilization"
 SHARED = "nvidia.com/gpu.shared"
 GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
 ENDED = ("Succeeded", "Failed")
 
 
-class PodCard(msgspec.Struct, frozen=True, kw_only=True):
+class PodRecord(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     """`namespace/name`."""
     group: str
@@ -55,27 +55,31 @@ class PodCard(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: str = ""
 
     @property
-    def holds(self) -> bool:
+    def occupies_node(self) -> bool:
         """It takes room on its node."""
         return bool(self.node) and self.state not in ("done", "failed")
 
 
-def pod_card(tree: Mapping[str, Any], group: str) -> PodCard:
+def pod_record(tree: Mapping[str, Any], group: str) -> PodRecord:
     meta, spec, status = tree["metadata"], tree.get("spec") or {}, tree.get("status") or {}
     annotations = meta.get("annotations") or {}
     state, reason, message = pod_state(tree)
     ask = _ask(tree)
-    return PodCard(
+    return PodRecord(
         key=f"{meta.get('namespace', '')}/{meta['name']}",
         group=group,
         node=spec.get("nodeName") or "",
         state=state,
         reason=reason,
         message=message,
-        devices=_indices(annotations.get(ALLOCATED) or annotations.get(WISHED) or ""),
-        util=_percent(annotations.get(UTILISATION), 100) if state == "running" else 0,
-        created=seconds_of(meta.get("creationTimestamp") or ""),
-        started=seconds_of(status.get("startTime") or ""),
+        devices=_indices(
+            annotations.get(ALLOCATED_DEVICES_ANNOTATION)
+            or annotations.get(PREFERRED_DEVICES_ANNOTATION)
+            or ""
+        ),
+        util=_percent(annotations.get(UTILIZATION_ANNOTATION), 100) if state == "running" else 0,
+        created=parse_timestamp(meta.get("creationTimestamp") or ""),
+        started=parse_timestamp(status.get("startTime") or ""),
         restarts=sum(int(one.get("restartCount") or 0) for one in status.get("containerStatuses") or ()),
         priority=int(spec.get("priority") or 0),
         priority_class=spec.get("priorityClassName") or "",
@@ -102,7 +106,7 @@ def pod_state(tree: Mapping[str, Any]) -> tuple[str, str, str]:
     return "waiting", *_unscheduled(status)
 
 
-def group_of(tree: Mapping[str, Any]) -> tuple[str, str, str]:
+def job_key_of(tree: Mapping[str, Any]) -> tuple[str, str, str]:
     """`(namespace, kind, name)` of what the pod belongs to by its own word: its controller, its group, or itself."""
     meta = tree["metadata"]
     namespace = meta.get("namespace", "")
@@ -113,7 +117,7 @@ def group_of(tree: Mapping[str, Any]) -> tuple[str, str, str]:
     return (namespace, "Group", named) if named else (namespace, "Pod", meta["name"])
 
 
-def gpu_ask(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> dict[str, Any]:
+def gpu_request_fields(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> dict[str, Any]:
     """What a pod of this template would ask for, as fields of `PodCard`."""
     return _ask({"metadata": {"name": "template", "annotations": dict(annotations)}, "spec": spec})
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.model.errors import InputError
-from windlass.model.requests import base_units
+from windlass.model.requests import parse_amount
 
 Tree = dict[str, Any]
 
@@ -41,6 +41,6 @@ def queue_view(tree: Mapping[str, Any]) -> Tree:
 
 def _add(quota: dict[str, list[int]], name: str, column: int, raw: Any) -> None:
     try:
-        quota.setdefault(name, [0, 0, 0])[column] += base_units(name, raw)
+        quota.setdefault(name, [0, 0, 0])[column] += parse_amount(name, raw)
     except InputError:
         return

@@ -14,16 +14,19 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from windlass.web.links import Links
+from windlass.web.one_time_links import OneTimeLinks
 
 COOKIE = "windlass-page"
 PAGE_HEADER = "X-Windlass-Page"
 MOST_SESSIONS = 256
-NEW_LINK = "`windlass page` prints a new one."
-BOUNCE = '<!doctype html><meta http-equiv="refresh" content="0; url=/"><title>Windlass</title><a href="/">Windlass</a>'
+NEW_LINK_HINT = "`windlass page` prints a new one."
+REDIRECT_PAGE = (
+    '<!doctype html><meta http-equiv="refresh" content="0; url=/"><title>Windlass</title>'
+    '<a href="/">Windlass</a>'
+)
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The request is not answered; `reason` is what its sender is told."""
 
     def __init__(self, status: int, reason: str) -> None:
@@ -32,47 +35,47 @@ class Refused(Exception):
 
 
 class Sessions:
-    def __init__(self, links: Links, hosts: Callable[[], set[str]]) -> None:
+    def __init__(self, links: OneTimeLinks, hosts: Callable[[], set[str]]) -> None:
         self._links, self._hosts = links, hosts
         self._known: list[str] = []
 
-    def check_address(self, request: web.BaseRequest) -> None:
+    def check_host(self, request: web.BaseRequest) -> None:
         """Refuses what was not sent to us by our own name, or was sent by another site's page."""
         if request.headers.get("Host", "").lower() not in self._hosts():
-            raise Refused(421, "This server answers only under the address that it printed.")
+            raise RequestRefused(421, "This server answers only under the address that it printed.")
         site = request.headers.get("Sec-Fetch-Site", "none")
         navigation = request.headers.get("Sec-Fetch-Mode") == "navigate" and request.method == "GET"
         if site not in ("none", "same-origin") and not navigation:
-            raise Refused(403, "Requests of other sites are refused.")
+            raise RequestRefused(403, "Requests of other sites are refused.")
         origin = request.headers.get("Origin")
         if origin is not None and not self._is_ours(origin, request):
-            raise Refused(403, "Requests of other sites are refused.")
+            raise RequestRefused(403, "Requests of other sites are refused.")
 
     def check_session(self, request: web.BaseRequest) -> None:
         if not self._is_known(request):
-            raise Refused(401, f"This page is opened by a link, which works once. {NEW_LINK}")
+            raise RequestRefused(401, f"This page is opened by a link, which works once. {NEW_LINK_HINT}")
 
     def _is_known(self, request: web.BaseRequest) -> bool:
         given = request.cookies.get(self.cookie_name(request), "").encode("utf-8", "surrogateescape")
         return any(hmac.compare_digest(given, known.encode()) for known in self._known)
 
-    def check_change(self, request: web.BaseRequest) -> None:
+    def check_write(self, request: web.BaseRequest) -> None:
         """For a request that changes something: it must say that our own page sent it."""
         if (
             not self._is_ours(request.headers.get("Origin", ""), request)
             or PAGE_HEADER not in request.headers
         ):
-            raise Refused(403, "Only the page itself may change something.")
+            raise RequestRefused(403, "Only the page itself may change something.")
 
-    def enter(self, request: web.BaseRequest) -> web.Response:
+    def start_session(self, request: web.BaseRequest) -> web.Response:
         """By a link: its code for a cookie, and on to the page. Who has a cookie needs no code."""
         is_known, answer = self._is_known(request), _onward(request)
-        if self._links.spend(request.query.get("token", "")):
+        if self._links.redeem(request.query.get("token", "")):
             if not is_known:
                 self._admit(request, answer)
         elif not is_known and not _from_elsewhere(request):
             why = "This link was used already, or is of an earlier start. A link works once."
-            raise Refused(401, f"{why} {NEW_LINK}")
+            raise RequestRefused(401, f"{why} {NEW_LINK_HINT}")
         return answer
 
     def _admit(self, request: web.BaseRequest, answer: web.Response) -> None:
@@ -100,5 +103,5 @@ def _onward(request: web.BaseRequest) -> web.Response:
     """To the page, without the code in the address. A redirect that another site began brings no cookie along; a step
     that our own answer takes does."""
     if _from_elsewhere(request):
-        return web.Response(text=BOUNCE, content_type="text/html")
+        return web.Response(text=REDIRECT_PAGE, content_type="text/html")
     return web.Response(status=303, headers={"Location": "/"})

@@ -13,12 +13,12 @@ from windlass.bench.claims import report
 from windlass.bench.claims.claim import FAILS, HOLDS, PARTLY, Claim, percentile
 from windlass.bench.claims.classes import PER_CLASS
 from windlass.bench.claims.oversubscription import OWN_PERCENT
-from windlass.bench.claims.report import PARTS, Request, check, claim_document, claim_markdown
+from windlass.bench.claims.report import PARTS, ClaimRequest, check_claim, claim_document, claim_markdown
 from windlass.bench.section import Row
 from windlass.cli.errors import run_command
 from windlass.cli.main import cli
 
-QUICK = Request(quick=True)
+QUICK = ClaimRequest(quick=True)
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -71,7 +71,7 @@ SCHEMA: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def claims() -> dict[str, Claim]:
     """Every part once, on its quick workload."""
-    return {part: check(part, QUICK) for part in PARTS}
+    return {part: check_claim(part, QUICK) for part in PARTS}
 
 
 @pytest.fixture(autouse=True)
@@ -278,7 +278,7 @@ class TestCommand:
     def test_ctrl_c_prints_what_is_there(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        def interrupted(request: Request, on_progress: object) -> Claim:
+        def interrupted(request: ClaimRequest, on_progress: object) -> Claim:
             raise KeyboardInterrupt
 
         monkeypatch.setitem(report.CHECKS, "locality", interrupted)

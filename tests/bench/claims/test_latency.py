@@ -7,7 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.bench.claims.latency import alone, in_instance, together
+from windlass.bench.claims.latency import (
+    exclusive_completion_times,
+    mig_completion_times,
+    shared_completion_times,
+)
 from windlass.bench.claims.services import (
     BURST_S,
     CYCLE_S,
@@ -16,7 +20,7 @@ from windlass.bench.claims.services import (
     draw_services,
     request_times,
 )
-from windlass.simulate.interference import MEASURED, MPS, TIME_SLICING
+from windlass.simulate.interference import MEASURED_MODEL, MPS, TIME_SLICING
 
 times = st.lists(st.floats(0, 20), max_size=12).map(lambda found: np.array(sorted(found)))
 gpus = st.lists(times, min_size=1, max_size=5)
@@ -32,7 +36,7 @@ def reference(way: str, tenants: list[np.ndarray], work: float) -> list[list[flo
     now = 0.0
     while coming or any(queues):
         active = [tenant for tenant, queue in enumerate(queues) if queue]
-        rate = 1 / MEASURED.slowdown(way, len(active)) if active else 0.0
+        rate = 1 / MEASURED_MODEL.slowdown(way, len(active)) if active else 0.0
         first = min(active, key=lambda tenant: left[tenant], default=None)
         end = now + left[first] / rate if first is not None else float("inf")
         step_to = min(end, coming[0][0] if coming else float("inf"))
@@ -54,12 +58,12 @@ def reference(way: str, tenants: list[np.ndarray], work: float) -> list[list[flo
 class TestAlone:
     def test_by_hand(self) -> None:
         """The second waits for the first, the third finds nobody."""
-        done = alone(np.array([0.0, 0.5, 5.0]), work=1.0)
+        done = exclusive_completion_times(np.array([0.0, 0.5, 5.0]), work=1.0)
         assert done.tolist() == [1.0, 2.0, 6.0]
 
     @given(times, st.floats(1, 4))
     def test_first_come_first_served_without_pause(self, arrivals: np.ndarray, slowdown: float) -> None:
-        done, step = alone(arrivals, slowdown, 1.0), slowdown
+        done, step = exclusive_completion_times(arrivals, slowdown, 1.0), slowdown
         free = 0.0
         for came, went in zip(arrivals.tolist(), done.tolist(), strict=True):
             free = max(free, came) + step
@@ -67,7 +71,7 @@ class TestAlone:
 
     def test_a_smaller_instance_takes_longer(self) -> None:
         arrivals = request_times(draw_services(1, 1)[0], 100, 1)
-        took = [float((in_instance(arrivals, slices) - arrivals).mean()) for slices in (1, 2, 3, 7)]
+        took = [float((mig_completion_times(arrivals, slices) - arrivals).mean()) for slices in (1, 2, 3, 7)]
         assert took == sorted(took, reverse=True)
         assert took[-1] < took[0] / 2
 
@@ -75,27 +79,29 @@ class TestAlone:
 class TestTogether:
     def test_two_at_once_by_hand(self) -> None:
         """Both begin together, and each takes as long as the model says for two."""
-        done = together(MPS, [np.array([0.0]), np.array([0.0])], work=1.0)
-        assert [one.tolist() for one in done] == [[pytest.approx(1 + MEASURED.crowding)]] * 2
+        done = shared_completion_times(MPS, [np.array([0.0]), np.array([0.0])], work=1.0)
+        assert [one.tolist() for one in done] == [[pytest.approx(1 + MEASURED_MODEL.contention)]] * 2
 
     def test_half_a_request_alone_and_the_rest_beside_another(self) -> None:
-        first, second = together(MPS, [np.array([0.0]), np.array([0.5])], work=1.0)
-        slow = 1 + MEASURED.crowding
+        first, second = shared_completion_times(MPS, [np.array([0.0]), np.array([0.5])], work=1.0)
+        slow = 1 + MEASURED_MODEL.contention
         assert first.tolist() == [pytest.approx(0.5 + 0.5 * slow)]
         assert second.tolist() == [pytest.approx(0.5 + 0.5 * slow + 0.5)]
 
     @given(shared, gpus)
     def test_as_the_slow_and_obvious_way_of_counting(self, way: str, tenants: list[np.ndarray]) -> None:
-        quick, slow = together(way, tenants, work=1.0), reference(way, tenants, 1.0)
+        quick, slow = shared_completion_times(way, tenants, work=1.0), reference(way, tenants, 1.0)
         assert [one.tolist() for one in quick] == [pytest.approx(one) for one in slow]
 
     @given(shared, times)
     def test_a_tenant_without_neighbours_is_alone(self, way: str, arrivals: np.ndarray) -> None:
-        assert together(way, [arrivals], work=1.0)[0] == pytest.approx(alone(arrivals, work=1.0))
+        assert shared_completion_times(way, [arrivals], work=1.0)[0] == pytest.approx(
+            exclusive_completion_times(arrivals, work=1.0)
+        )
 
     @given(shared, gpus)
     def test_nothing_is_done_before_its_own_time(self, way: str, tenants: list[np.ndarray]) -> None:
-        for came, went in zip(tenants, together(way, tenants, work=1.0), strict=True):
+        for came, went in zip(tenants, shared_completion_times(way, tenants, work=1.0), strict=True):
             assert len(came) == len(went)
             assert (went - came >= 1.0 - 1e-9).all()
 

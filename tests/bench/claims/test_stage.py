@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.bench.claims.parks import rack_park
+from windlass.bench.claims.parks import rack_fleet
 from windlass.bench.claims.queues import QUEUE_LABEL, QueueSpec, queue_objects
-from windlass.bench.claims.stage import FAILED, Outage, Settings, Stage
-from windlass.bench.claims.tasks import Record, Task
-from windlass.cluster.workloads.build import TOTAL_COUNT
+from windlass.bench.claims.task_cluster import FAILED, Outage, TaskCluster, TaskClusterSettings
+from windlass.bench.claims.tasks import Task, TaskRecord
+from windlass.cluster.workloads.build_workload import TOTAL_COUNT
 from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.engine import EngineConfig
 from windlass.model.meta import ObjectMeta
 from windlass.model.pod import Pod
 from windlass.queueing.config import QueueConfig
-from windlass.simulate.jobs import EVICTED
-from windlass.simulate.shapes import spec_of
+from windlass.simulate.job_cluster import EVICTED
+from windlass.simulate.pod_templates import make_pod_spec
 
 QUEUES = queue_objects([QueueSpec("own", 16, {"reclaimWithinCohort": "Any"}), QueueSpec("spare", 0)])
 FOREVER = 1_000_000
@@ -43,36 +43,36 @@ def task(
     made = tuple(
         Pod(
             metadata=ObjectMeta(name=f"{name}-{index}", labels=labels, annotations=annotations),
-            spec=spec_of({}, {"nvidia.com/gpu": str(gpus)}),
+            spec=make_pod_spec({}, {"nvidia.com/gpu": str(gpus)}),
         )
         for index in range(pods)
     )
     return Task(name, made, at, seconds, queue, checkpoint, restart)
 
 
-def play(*tasks: Task, nodes: int = 2, horizon: int = 100_000, **more: object) -> dict[str, Record]:
+def play(*tasks: Task, nodes: int = 2, horizon: int = 100_000, **more: object) -> dict[str, TaskRecord]:
     config = EngineConfig(queues=QueueConfig(ignore_undeclared=True))
-    found = Settings(config, rack_park(nodes, 2), horizon=horizon, **more)  # type: ignore[arg-type]
-    return {record.task.name: record for record in Stage(found, tasks).run()}
+    found = TaskClusterSettings(config, rack_fleet(nodes, 2), horizon=horizon, **more)  # type: ignore[arg-type]
+    return {record.task.name: record for record in TaskCluster(found, tasks).run()}
 
 
 class TestRecord:
     def test_a_stop_undoes_what_came_after_the_last_checkpoint(self) -> None:
-        record = Record(task("a", checkpoint=600, restart=60, seconds=2000), 8)
+        record = TaskRecord(task("a", checkpoint=600, restart=60, seconds=2000), 8)
         assert record.start(0, ()) == 2000
         assert record.at_risk(1300) == 100
         record.stop(1300, EVICTED, FOREVER)
-        assert (record.saved, record.lost) == (1200, 100)
+        assert (record.checkpointed_seconds, record.lost) == (1200, 100)
         assert record.start(5000, ()) == 5000 + 60 + 800
 
     def test_without_checkpoints_everything_is_undone(self) -> None:
-        record = Record(task("a"), 8)
+        record = TaskRecord(task("a"), 8)
         record.start(0, ())
         record.stop(900, EVICTED, FOREVER)
-        assert (record.saved, record.lost) == (0, 900)
+        assert (record.checkpointed_seconds, record.lost) == (0, 900)
 
     def test_a_stop_during_the_restart_undoes_nothing(self) -> None:
-        record = Record(task("a", restart=60), 8)
+        record = TaskRecord(task("a", restart=60), 8)
         record.start(0, ())
         record.stop(10, EVICTED, FOREVER)
         record.start(20, ())
@@ -80,7 +80,7 @@ class TestRecord:
         assert (record.lost, record.restarting, record.held) == (10, 30, 40)
 
     def test_nothing_counts_after_the_horizon(self) -> None:
-        record = Record(task("a"), 8)
+        record = TaskRecord(task("a"), 8)
         record.start(900, ())
         record.end(1900, 1000)
         assert record.held == 100
@@ -95,7 +95,7 @@ class TestRecord:
         self, seconds: int, checkpoint: int, restart: int, stops: list[tuple[int, int]]
     ) -> None:
         """Whatever stops it, and however often: in the end exactly its own work has been done."""
-        record = Record(task("a", checkpoint=checkpoint, restart=restart, seconds=seconds), 8)
+        record = TaskRecord(task("a", checkpoint=checkpoint, restart=restart, seconds=seconds), 8)
         now = 0
         end = record.start(now, ())
         for run, pause in stops:
@@ -188,7 +188,7 @@ class TestStage:
             for queue in ("own", "spare")
         ]
 
-        def look(now: int, stage: Stage) -> None:
+        def look(now: int, stage: TaskCluster) -> None:
             held = Counter(
                 (bind.node, grant.index)
                 for record in stage.running.values()
@@ -198,10 +198,10 @@ class TestStage:
             assert all(count == 1 for count in held.values())
 
         config = EngineConfig(queues=QueueConfig(ignore_undeclared=True))
-        found = Settings(
-            config, rack_park(2, 2), QUEUES, horizon=5000, tick=7, look_every=50, evictable="spare"
+        found = TaskClusterSettings(
+            config, rack_fleet(2, 2), QUEUES, horizon=5000, tick=7, sample_every=50, evictable="spare"
         )
-        for record in Stage(found, tasks, look).run():
+        for record in TaskCluster(found, tasks, look).run():
             assert record.ended is not None or record.started is not None or record.waited > 0
             if record.ended is not None and record.task.seconds is not None:
                 assert record.held == record.task.seconds + record.lost + record.restarting

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from windlass.embedded.api import admission, apply, quota
+from windlass.embedded.api import admission, resource_quota, server_side_apply
 from windlass.embedded.api.crds import with_status
 from windlass.embedded.api.errors import ApiError
+from windlass.embedded.api.json_trees import deep_copy
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.machinery import Machinery
-from windlass.embedded.api.trees import clone
 
 Tree = dict[str, Any]
 NOW = "2026-11-15T12:00:00Z"
@@ -52,15 +52,15 @@ class Desk:
         if kind.namespaced:
             metadata["namespace"] = "default"
         if manager:
-            made = apply.track(self.machinery, kind, None, made, manager, NOW)
+            made = server_side_apply.track_managed_fields(self.machinery, kind, None, made, manager, NOW)
         admission.admit(kind, made, self)
         made = self.machinery.prepare_create(kind, made)
         self.machinery.validate_create(kind, made)
         if kind.kind == "CustomResourceDefinition":
             made = with_status(made, self.machinery.kinds, NOW)
-            self.machinery.adopt(made)
-        for changed in quota.charge(kind, made, None, self):
-            self._store(self.machinery.kinds.named("resourcequotas"), changed)
+            self.machinery.serve_crd(made)
+        for changed in resource_quota.charge(kind, made, None, self):
+            self._store(self.machinery.kinds.by_resource("resourcequotas"), changed)
         return self._store(kind, made)
 
     def patch(
@@ -77,7 +77,7 @@ class Desk:
         kind = self.kind_of(like)
         live = self.objects.get(self._key(kind, like))
         if content_type == APPLY:
-            asked = apply.apply(
+            asked = server_side_apply.apply(
                 self.machinery, kind, live, patch, manager, NOW, force=force, subresource=subresource
             )
             if live is None:
@@ -91,11 +91,13 @@ class Desk:
         new = self.machinery.prepare_update(kind, new, live, subresource)
         self.machinery.validate_update(kind, new, live, subresource)
         if content_type != APPLY:
-            new = apply.track(self.machinery, kind, live, new, manager, NOW, subresource=subresource)
+            new = server_side_apply.track_managed_fields(
+                self.machinery, kind, live, new, manager, NOW, subresource=subresource
+            )
         return self._store(kind, new)
 
     def kind_of(self, obj: Tree) -> Kind:
-        kind = self.machinery.kinds.of(obj["apiVersion"], obj["kind"])
+        kind = self.machinery.kinds.by_kind(obj["apiVersion"], obj["kind"])
         assert kind is not None, obj["kind"]
         return kind
 
@@ -105,7 +107,7 @@ class Desk:
     def _store(self, kind: Kind | None, obj: Tree) -> Tree:
         assert kind is not None
         self.objects[self._key(kind, obj)] = obj
-        return clone(obj)
+        return deep_copy(obj)
 
 
 def refusal(act: Any) -> str:

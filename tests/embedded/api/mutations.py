@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from windlass.embedded.api.trees import clone
+from windlass.embedded.api.json_trees import deep_copy
 
 Tree = dict[str, Any]
 
@@ -57,7 +57,7 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 def mutated(obj: Tree, seed: int) -> Tree:
     """The object after one to three changes."""
     chance = random.Random(seed)
-    made: Tree = clone(obj)
+    made: Tree = deep_copy(obj)
     for _ in range(chance.randint(1, 3)):
         there = [place for place in places(made) if place[1] not in ("apiVersion", "kind")]
         if not there:
@@ -67,7 +67,7 @@ def mutated(obj: Tree, seed: int) -> Tree:
         if how < 0.2 and isinstance(container, dict):
             del container[key]
         elif how < 0.3 and isinstance(container, dict):
-            container[chance.choice(["foo", "name", "$patch", ""])] = clone(chance.choice(STRANGE))
+            container[chance.choice(["foo", "name", "$patch", ""])] = deep_copy(chance.choice(STRANGE))
         else:
-            container[key] = clone(chance.choice(STRANGE))
+            container[key] = deep_copy(chance.choice(STRANGE))
     return made

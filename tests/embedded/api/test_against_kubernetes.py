@@ -69,7 +69,7 @@ class Real:
 
 
 def collection(obj: Tree) -> str:
-    kind = KINDS.of(obj["apiVersion"], obj["kind"])
+    kind = KINDS.by_kind(obj["apiVersion"], obj["kind"])
     if kind is None:
         return f"/apis/{obj['apiVersion']}/namespaces/default/widgets"
     inside = "/namespaces/default" if kind.namespaced else ""

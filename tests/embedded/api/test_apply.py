@@ -11,10 +11,10 @@ from tests.embedded.api import custom_samples, samples
 from tests.embedded.api.desk import APPLY, Desk, refusal
 from tests.embedded.api.states import STATES
 
-from windlass.embedded.api.apply import LAST_APPLIED, empty
 from windlass.embedded.api.defaults import apply_defaults
-from windlass.embedded.api.fieldsets import difference, read, shown, written
-from windlass.embedded.api.firstfields import fields_of_new
+from windlass.embedded.api.field_sets import difference, format_path, from_fields_v1, to_fields_v1
+from windlass.embedded.api.initial_fields import initial_fields_v1
+from windlass.embedded.api.server_side_apply import LAST_APPLIED_ANNOTATION, empty_object
 
 STEPS = st.tuples(
     st.sampled_from(["f:a", "f:b.c/d", 'k:{"name":"x"}', 'v:"y"']),
@@ -26,7 +26,7 @@ PATHS = st.sets(STEPS.flatmap(lambda steps: st.integers(1, 3).map(lambda length:
 
 @given(PATHS)
 def test_sets_are_written_and_read(paths: set[tuple[str, ...]]) -> None:
-    assert read(written(paths)) == paths
+    assert from_fields_v1(to_fields_v1(paths)) == paths
 
 
 def test_the_short_way_comes_to_the_same() -> None:
@@ -35,19 +35,21 @@ def test_the_short_way_comes_to_the_same() -> None:
         kind = desk.kind_of(obj)
         made, _ = desk.machinery.decode(kind, obj)
         apply_defaults(kind, made)
-        node = desk.machinery.node(kind)
-        found = difference(empty(desk.machinery, kind), made, node)
+        node = desk.machinery.schema(kind)
+        found = difference(empty_object(desk.machinery, kind), made, node)
         long = {path for path in found.added | found.changed if path[0] not in ("f:apiVersion", "f:kind")}
         short = {
-            path for path in read(fields_of_new(made, node)) if path[0] not in ("f:apiVersion", "f:kind")
+            path
+            for path in from_fields_v1(initial_fields_v1(made, node))
+            if path[0] not in ("f:apiVersion", "f:kind")
         }
         assert short == long, obj["kind"]
 
 
 def test_paths_are_shown_as_people_write_them() -> None:
     path = ("f:spec", "f:containers", 'k:{"name":"main"}', "f:image")
-    assert shown(path) == '.spec.containers[name="main"].image'
-    assert shown(("f:metadata", "f:finalizers", 'v:"a/b"')) == '.metadata.finalizers[="a/b"]'
+    assert format_path(path) == '.spec.containers[name="main"].image'
+    assert format_path(("f:metadata", "f:finalizers", 'v:"a/b"')) == '.metadata.finalizers[="a/b"]'
 
 
 def _config(**data: str) -> dict[str, Any]:
@@ -107,11 +109,11 @@ def test_kubectl_takes_over_from_its_own_client_side() -> None:
     desk = Desk()
     note = '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"a":"1"}}'
     first = _config(a="1")
-    first["metadata"]["annotations"] = {LAST_APPLIED: note}
+    first["metadata"]["annotations"] = {LAST_APPLIED_ANNOTATION: note}
     desk.create(first, "kubectl-client-side-apply")
     made = desk.patch(first, _config(a="2"), APPLY, "kubectl")
     assert made["data"] == {"a": "2"}
-    assert '"a":"2"' in made["metadata"]["annotations"][LAST_APPLIED]
+    assert '"a":"2"' in made["metadata"]["annotations"][LAST_APPLIED_ANNOTATION]
     assert "conflict" in refusal(lambda: desk.patch(first, _config(a="3"), APPLY, "somebody"))
 
 

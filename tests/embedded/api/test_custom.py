@@ -6,8 +6,8 @@ import pytest
 from tests.embedded.api.custom_samples import BAD, BAD_DEFINITIONS, GOOD, definition, widget
 from tests.embedded.api.desk import Desk, refusal
 
-from windlass.embedded.api.custom import version_order
-from windlass.embedded.api.events import as_core, as_events
+from windlass.embedded.api.custom_kind import version_order
+from windlass.embedded.api.events import to_core_v1, to_events_v1
 from windlass.embedded.api.jsonpath import BadPath, find
 
 
@@ -76,7 +76,7 @@ def test_a_kind_with_two_versions_has_one_store() -> None:
     desk.create(crd)
     kinds = [kind for kind in desk.machinery.kinds if kind.group == "example.com"]
     assert [kind.version for kind in kinds] == ["v1", "v2beta1"]
-    assert {kind.store for kind in kinds} == {"widgets.example.com"}
+    assert {kind.storage_resource for kind in kinds} == {"widgets.example.com"}
 
 
 def test_a_taken_kind_is_not_established() -> None:
@@ -149,10 +149,10 @@ def test_events_have_two_faces() -> None:
         "count": 2,
         "eventTime": None,
     }
-    other = as_events(core)
+    other = to_events_v1(core)
     assert other["apiVersion"] == "events.k8s.io/v1"
     assert (other["regarding"], other["note"], other["deprecatedCount"]) == ({"name": "p"}, "hello", 2)
-    assert as_core(other) == core
+    assert to_core_v1(other) == core
 
 
 def test_patterns_can_not_hold_the_server_up() -> None:

@@ -11,10 +11,10 @@ from tests.embedded.api.test_robustness import EVERYTHING
 from windlass.embedded.api.decode import decode
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.kinds import Kinds
-from windlass.embedded.api.quantities import NotAQuantity, canonical
+from windlass.embedded.api.quantities import InvalidQuantity, canonical
 
 KINDS = Kinds()
-POD = KINDS.named("pods")
+POD = KINDS.by_resource("pods")
 assert POD is not None
 
 
@@ -59,7 +59,7 @@ def test_canonical(raw: Any, written: str) -> None:
 
 @pytest.mark.parametrize("raw", ["", "abc", "1 Gi", "--1", "1x", "1KiB", "."])
 def test_not_quantities(raw: str) -> None:
-    with pytest.raises(NotAQuantity):
+    with pytest.raises(InvalidQuantity):
         canonical(raw)
 
 
@@ -78,7 +78,7 @@ def test_the_input_is_not_changed() -> None:
 
 def test_decoding_twice_changes_nothing_more() -> None:
     for obj in EVERYTHING:
-        kind = KINDS.of(obj["apiVersion"], obj["kind"])
+        kind = KINDS.by_kind(obj["apiVersion"], obj["kind"])
         if kind is not None:
             try:
                 once, _ = decode(kind, obj)

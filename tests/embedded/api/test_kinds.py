@@ -6,37 +6,37 @@ import pytest
 from tests.embedded.api.custom_samples import definition
 from tests.embedded.api.desk import Desk
 
-from windlass.embedded.api import discovery, openapi, openapi_wire
-from windlass.embedded.api.kinds import BUILT_IN, Kinds
+from windlass.embedded.api import discovery, openapi, openapi_protobuf
+from windlass.embedded.api.kinds import BUILT_IN_KINDS, Kinds
 from windlass.embedded.api.machinery import Machinery
-from windlass.embedded.api.schema import definitions, of_kind
-from windlass.kube.resources import KINDS
+from windlass.embedded.api.schema import definitions, kind_schema
+from windlass.kube.resources import WATCHED_KINDS
 
 
 def test_every_kind_that_the_scheduler_needs_is_served() -> None:
     kinds = Kinds()
-    for kind in KINDS:
+    for kind in WATCHED_KINDS:
         if kind.required:
-            assert kinds.at(kind.group, kind.versions[0], kind.plural) is not None, kind.plural
+            assert kinds.by_path(kind.group, kind.versions[0], kind.plural) is not None, kind.plural
 
 
 def test_every_kind_has_a_schema() -> None:
-    for kind in BUILT_IN:
-        assert of_kind(kind).type == "struct"
+    for kind in BUILT_IN_KINDS:
+        assert kind_schema(kind).type == "struct"
 
 
 def test_events_have_one_store() -> None:
     kinds = Kinds()
-    assert {kind.store for kind in kinds if kind.kind == "Event"} == {"events"}
+    assert {kind.storage_resource for kind in kinds if kind.kind == "Event"} == {"events"}
 
 
 def test_a_kind_is_found_by_path_name_and_object() -> None:
     kinds = Kinds()
-    job = kinds.at("batch", "v1", "jobs")
+    job = kinds.by_path("batch", "v1", "jobs")
     assert job is not None
-    assert kinds.named("jobs.batch") is job
-    assert kinds.of("batch/v1", "Job") is job
-    assert kinds.of("batch/v2", "Job") is None
+    assert kinds.by_resource("jobs.batch") is job
+    assert kinds.by_kind("batch/v1", "Job") is job
+    assert kinds.by_kind("batch/v2", "Job") is None
 
 
 def test_discovery_has_both_forms_of_everything() -> None:
@@ -64,11 +64,11 @@ def test_a_custom_kind_comes_and_goes() -> None:
     desk = Desk()
     before = desk.machinery.kinds.generation
     crd = desk.create(definition())
-    assert desk.machinery.kinds.named("widgets.example.com") is not None
+    assert desk.machinery.kinds.by_resource("widgets.example.com") is not None
     assert desk.machinery.kinds.generation > before
     assert openapi.v3(desk.machinery, "example.com", "v1") is not None
-    desk.machinery.forget(crd)
-    assert desk.machinery.kinds.named("widgets.example.com") is None
+    desk.machinery.stop_serving_crd(crd)
+    assert desk.machinery.kinds.by_resource("widgets.example.com") is None
     assert openapi.v3(desk.machinery, "example.com", "v1") is None
 
 
@@ -81,7 +81,7 @@ def test_openapi_refers_to_nothing_that_is_missing() -> None:
             return own.union(*(references(each) for each in node.values()), set())
         return set().union(*(references(each) for each in node)) if isinstance(node, list) else set()
 
-    for kind in BUILT_IN:
+    for kind in BUILT_IN_KINDS:
         document = openapi.v3(machinery, kind.group, kind.version)
         assert document is not None
         known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
@@ -96,7 +96,7 @@ def test_openapi_tells_kubectl_that_fields_are_checked() -> None:
     patch = document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"]
     assert "fieldValidation" in {each["name"] for each in patch["parameters"]}
     assert patch["x-kubernetes-group-version-kind"]["kind"] == "Deployment"
-    assert b"fieldValidation" in openapi_wire.v2(Machinery())
+    assert b"fieldValidation" in openapi_protobuf.v2(Machinery())
 
 
 def test_merge_keys_are_in_openapi() -> None:
@@ -108,7 +108,7 @@ def test_merge_keys_are_in_openapi() -> None:
 
 
 def test_the_words_are_about_fields_that_exist() -> None:
-    for name, fields in openapi.words().items():
+    for name, fields in openapi.descriptions().items():
         known = {"", *definitions()[name].get("properties", {})}
         assert set(fields) <= known, name
 
@@ -117,6 +117,6 @@ def test_the_words_are_about_fields_that_exist() -> None:
     "name", ["io.k8s.api.core.v1.PodSpec", "io.k8s.api.core.v1.Container", "io.k8s.api.batch.v1.JobSpec"]
 )
 def test_what_people_look_up_is_described(name: str) -> None:
-    described = openapi.words()[name]
+    described = openapi.descriptions()[name]
     missing = set(definitions()[name]["properties"]) - set(described)
     assert len(missing) <= 5, missing

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.embedded.api.errors import ApiError
+from windlass.embedded.api.json_trees import deep_copy
 from windlass.embedded.api.kinds import Kinds
 from windlass.embedded.api.patches import json_patch, merge_patch
-from windlass.embedded.api.schema import Node, of_kind
-from windlass.embedded.api.strategic import strategic_merge
-from windlass.embedded.api.trees import clone
+from windlass.embedded.api.schema import SchemaNode, kind_schema
+from windlass.embedded.api.strategic_merge import strategic_merge
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab", max_size=2),
@@ -49,7 +49,7 @@ def test_merge_patch(value: Any, patch: Any, result: Any) -> None:
 
 @given(JSON, JSON)
 def test_merge_patch_is_idempotent_and_leaves_its_input(value: Any, patch: Any) -> None:
-    before = clone(value)
+    before = deep_copy(value)
     once = merge_patch(value, patch)
     assert merge_patch(once, patch) == once
     assert value == before
@@ -93,15 +93,15 @@ def test_json_patches_that_fail(operation: Any) -> None:
     assert (refused.value.code, refused.value.reason) == (422, "Invalid")
 
 
-def _pod_node() -> Node:
-    kind = Kinds().named("pods")
+def _pod_node() -> SchemaNode:
+    kind = Kinds().by_resource("pods")
     assert kind is not None
-    return of_kind(kind)
+    return kind_schema(kind)
 
 
 def _patched(containers: Any, patch: Any) -> Any:
     value = {"spec": {"containers": containers}}
-    before = clone(value)
+    before = deep_copy(value)
     made = strategic_merge(value, {"spec": patch}, _pod_node())
     assert value == before
     return made["spec"]

@@ -8,8 +8,8 @@ import pytest
 from tests.embedded.api.desk import Desk, refusal
 from tests.embedded.api.samples import container, made, pod
 
-from windlass.embedded.api import quota
-from windlass.embedded.api.trees import Tree
+from windlass.embedded.api import resource_quota
+from windlass.embedded.api.json_trees import Tree
 
 
 def _gpu(name: str, count: int, **spec: Any) -> Tree:
@@ -66,7 +66,11 @@ def test_finished_pods_use_nothing() -> None:
     done["status"]["phase"] = "Succeeded"
     desk.objects["pods", "default", "a"] = done
     stored = desk.objects["resourcequotas", "default", "q"]
-    assert quota.usage(stored, desk) == {"pods": "0", "count/pods": "1", "requests.nvidia.com/gpu": "0"}
+    assert resource_quota.usage(stored, desk) == {
+        "pods": "0",
+        "count/pods": "1",
+        "requests.nvidia.com/gpu": "0",
+    }
 
 
 def test_init_containers_count_by_the_largest() -> None:
@@ -115,7 +119,7 @@ def test_scopes(spec: Tree, counts: bool) -> None:
         pod("a", containers=[container(resources={"requests": {"cpu": "1"}})], priorityClassName="high")
     )
     stored = desk.objects["resourcequotas", "default", "q"]
-    assert quota.usage(stored, desk) == {"pods": "1" if counts else "0"}
+    assert resource_quota.usage(stored, desk) == {"pods": "1" if counts else "0"}
 
 
 def test_an_update_is_charged_for_the_difference() -> None:
@@ -125,7 +129,7 @@ def test_an_update_is_charged_for_the_difference() -> None:
     small = desk.create(made("v1", "PersistentVolumeClaim", "c", spec=spec))
     large = {**small, "spec": {**spec, "resources": {"requests": {"storage": "2Gi"}}}}
     kind = desk.kind_of(small)
-    (changed,) = quota.charge(kind, large, small, desk)
+    (changed,) = resource_quota.charge(kind, large, small, desk)
     assert changed["status"]["used"] == {"requests.storage": "2Gi"}
 
 

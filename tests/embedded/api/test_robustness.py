@@ -13,7 +13,7 @@ from tests.embedded.api.desk import APPLY, Desk
 from tests.embedded.api.mutations import STRANGE, mutated
 
 from windlass.embedded.api.errors import ApiError
-from windlass.embedded.api.trees import clone
+from windlass.embedded.api.json_trees import deep_copy
 
 Tree = dict[str, Any]
 EVERYTHING = (
@@ -67,7 +67,7 @@ def _client_error(act: Any) -> Any:
 @given(st.sampled_from(range(len(EVERYTHING))), st.integers(0, 10**9))
 def test_strange_objects_are_made_or_refused(which: int, seed: int) -> None:
     obj = mutated(EVERYTHING[which], seed)
-    before = clone(obj)
+    before = deep_copy(obj)
     made = _client_error(lambda: _desk().create(obj))
     assert obj == before
     if made is not None:
@@ -86,7 +86,7 @@ def test_strange_patches_are_applied_or_refused(target: Tree, content_type: str,
     desk = _desk()
     if _client_error(lambda: desk.create(target)) is None:
         return
-    before = clone(desk.objects)
+    before = deep_copy(desk.objects)
     patch: Any = mutated({**target, "status": {"phase": "x"}}, seed)
     if content_type == sequences.JSON:
         patch = [
@@ -111,7 +111,7 @@ def test_strange_objects_are_shown(which: int, seed: int) -> None:
     """What is stored has been decoded; whatever that let through must fit into a table."""
     desk = _desk()
     obj = mutated(EVERYTHING[which], seed)
-    kind = desk.machinery.kinds.of(EVERYTHING[which]["apiVersion"], EVERYTHING[which]["kind"])
+    kind = desk.machinery.kinds.by_kind(EVERYTHING[which]["apiVersion"], EVERYTHING[which]["kind"])
     assert kind is not None
     decoded = _client_error(lambda: desk.machinery.decode(kind, obj))
     if decoded is not None:

@@ -100,7 +100,7 @@ POD: dict[str, Any] = {
     ],
 )
 def test_fields_of_pods(text: str, matches: bool) -> None:
-    kind = KINDS.named("pods")
+    kind = KINDS.by_resource("pods")
     assert kind is not None
     chosen = field_selector(text, kind)
     assert chosen is not None
@@ -121,7 +121,7 @@ def test_fields_of_pods(text: str, matches: bool) -> None:
     ],
 )
 def test_fields_that_are_not_supported(resource: str, text: str, message: str) -> None:
-    kind = KINDS.named(resource)
+    kind = KINDS.by_resource(resource)
     assert kind is not None
     with pytest.raises(ApiError) as refused:
         field_selector(text, kind)
@@ -130,7 +130,7 @@ def test_fields_that_are_not_supported(resource: str, text: str, message: str) -
 
 def test_events_are_selected_by_the_names_of_their_group() -> None:
     event = {"metadata": {}, "involvedObject": {"name": "p"}, "reportingComponent": "windlass"}
-    core, other = KINDS.at("", "v1", "events"), KINDS.at("events.k8s.io", "v1", "events")
+    core, other = KINDS.by_path("", "v1", "events"), KINDS.by_path("events.k8s.io", "v1", "events")
     assert core is not None
     assert other is not None
     for kind, text in (

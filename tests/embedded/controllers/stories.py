@@ -19,7 +19,7 @@ from tests.cluster.api import until
 from tests.cluster.control_plane import ControlPlane
 from tests.embedded.server.harness import Client
 
-from windlass.embedded.up import EmbeddedCluster
+from windlass.embedded.embedded_cluster import EmbeddedCluster
 
 Tree = dict[str, Any]
 POLICY, APPS, BATCH = "/apis/policy/v1", "/apis/apps/v1", "/apis/batch/v1"

@@ -9,8 +9,8 @@ from tests.embedded.world import Tree, World, conditions, template
 
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.controllers.cache import Cache
-from windlass.embedded.controllers.events import Allowance, EventWriter
-from windlass.embedded.controllers.queue import LONGEST_PAUSE, WorkQueue
+from windlass.embedded.controllers.events import EventRateLimiter, EventRecorder
+from windlass.embedded.controllers.work_queue import MAX_BACKOFF, WorkQueue
 
 BUDGETS = "poddisruptionbudgets.policy"
 CONFIGS = "configmaps"
@@ -214,16 +214,16 @@ def test_quota_gives_back_what_has_ended(world: World) -> None:
 
 def test_events_are_counted_and_expire(world: World) -> None:
     thing = world.verbs.create("configmaps", "default", {"metadata": {"name": "thing"}})
-    writer = EventWriter(world.verbs, "somebody")
+    writer = EventRecorder(world.verbs, "somebody")
     for _ in range(3):
-        writer.write(thing, "Odd", "something happened", world.now, type="Warning")
-    writer.write(thing, "Odd", "something else", world.now)
+        writer.record(thing, "Odd", "something happened", world.now, type="Warning")
+    writer.record(thing, "Odd", "something else", world.now)
     world.step()
     events = {each["message"]: each for each in world.verbs.list("events", "default")}
     assert events["something happened"]["count"] == 3
     assert events["something else"]["count"] == 1
     world.pass_time(3000)
-    writer.write(thing, "Odd", "something happened", world.now, type="Warning")
+    writer.record(thing, "Odd", "something happened", world.now, type="Warning")
     world.pass_time(1000)
     left = world.verbs.list("events", "default")
     assert [each["message"] for each in left] == ["something happened"], "an hour after it was last seen"
@@ -236,7 +236,7 @@ class TestQueue:
         queue: WorkQueue[str] = WorkQueue()
         for item in ("a", "b", "a"):
             queue.add(item)
-        assert [queue.take(0), queue.take(0), queue.take(0)] == ["a", "b", None]
+        assert [queue.pop(0), queue.pop(0), queue.pop(0)] == ["a", "b", None]
 
     def test_the_earlier_moment_stands(self) -> None:
         queue: WorkQueue[str] = WorkQueue()
@@ -244,17 +244,17 @@ class TestQueue:
         queue.add_at("a", 5)
         queue.add_at("a", 20)
         assert queue.next_due() == 5
-        assert queue.take(4) is None
-        assert queue.take(5) == "a"
-        assert queue.take(100) is None
+        assert queue.pop(4) is None
+        assert queue.pop(5) == "a"
+        assert queue.pop(100) is None
 
     def test_pauses_double_up_to_a_limit(self) -> None:
         queue: WorkQueue[str] = WorkQueue()
-        pauses = [queue.failed("a", 0.0) for _ in range(30)]
+        pauses = [queue.add_rate_limited("a", 0.0) for _ in range(30)]
         assert pauses[1] == 2 * pauses[0]
-        assert pauses[-1] == LONGEST_PAUSE
-        queue.succeeded("a")
-        assert queue.failed("a", 0.0) == pauses[0]
+        assert pauses[-1] == MAX_BACKOFF
+        queue.forget("a")
+        assert queue.add_rate_limited("a", 0.0) == pauses[0]
 
 
 def test_a_definition_goes_after_its_objects(world: World) -> None:
@@ -279,11 +279,11 @@ def test_a_definition_goes_after_its_objects(world: World) -> None:
 
 def test_normal_events_have_an_allowance_and_warnings_have_none(world: World) -> None:
     thing = world.verbs.create("configmaps", "default", {"metadata": {"name": "thing"}})
-    writer = EventWriter(world.verbs, "kubelet", Allowance(burst=3, rate=1))
+    writer = EventRecorder(world.verbs, "kubelet", EventRateLimiter(burst=3, rate=1))
     for number in range(10):
-        writer.write(thing, "Started", f"container {number}", world.now)
-        writer.write(thing, "BackOff", f"container {number}", world.now, type="Warning")
+        writer.record(thing, "Started", f"container {number}", world.now)
+        writer.record(thing, "BackOff", f"container {number}", world.now, type="Warning")
     kinds = [each["type"] for each in world.verbs.list("events", "default")]
     assert (kinds.count("Normal"), kinds.count("Warning")) == (3, 10)
-    writer.write(thing, "Started", "later", world.now + 1)
+    writer.record(thing, "Started", "later", world.now + 1)
     assert len(world.verbs.list("events", "default")) == 14

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.embedded.world import Tree, World, conditions, template
 
-from windlass.embedded.controllers.deployment import REVISION
-from windlass.embedded.controllers.template import POD_TEMPLATE_HASH
+from windlass.embedded.controllers.deployment import REVISION_ANNOTATION
+from windlass.embedded.controllers.pod_template import POD_TEMPLATE_HASH
 
 DEPLOYMENTS, SETS = "deployments.apps", "replicasets.apps"
 
@@ -60,7 +60,7 @@ class TestRolling:
         assert (status["replicas"], status["updatedReplicas"], status["availableReplicas"]) == (3, 3, 3)
         assert conditions(web(world)) == {"Available": "True", "Progressing": "True"}
         assert progress(world) == "NewReplicaSetAvailable"
-        assert web(world)["metadata"]["annotations"][REVISION] == "1"
+        assert web(world)["metadata"]["annotations"][REVISION_ANNOTATION] == "1"
         assert world.reasons("Deployment", "web") == ["ScalingReplicaSet"]
         pod = world.pods()[0]
         assert pod["metadata"]["name"].startswith(f"web-{pod['metadata']['labels'][POD_TEMPLATE_HASH]}-")
@@ -72,7 +72,7 @@ class TestRolling:
         assert sizes(world) == {"train": 3, "new": 1}, "a quarter more at first, and none less"
         world.start_all()
         assert sizes(world) == {"train": 0, "new": 3}
-        assert web(world)["metadata"]["annotations"][REVISION] == "2"
+        assert web(world)["metadata"]["annotations"][REVISION_ANNOTATION] == "2"
 
     def test_a_template_that_comes_back_gets_the_newest_number(self, world: World) -> None:
         make(world)
@@ -84,7 +84,7 @@ class TestRolling:
         assert sizes(world) == {"train": 3, "new": 0}
         revisions = {
             each["spec"]["template"]["spec"]["containers"][0]["image"]: each["metadata"]["annotations"][
-                REVISION
+                REVISION_ANNOTATION
             ]
             for each in world.verbs.list(SETS, "default")
         }

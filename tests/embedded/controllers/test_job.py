@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.embedded.world import Tree, World, conditions, template
 
-from windlass.embedded.controllers.job_pods import INDEX, indices_of, indices_text
-from windlass.embedded.controllers.objects import timestamp
+from windlass.embedded.controllers.job_pods import COMPLETION_INDEX, format_indices, parse_indices
+from windlass.embedded.controllers.objects import format_time
 
 JOBS = "jobs.batch"
 
@@ -59,7 +59,7 @@ def end(world: World, pod: Tree, phase: str = "Succeeded", code: int = 1) -> Non
 
 
 def _now(world: World) -> str:
-    return timestamp(world.now)
+    return format_time(world.now)
 
 
 class TestCompletion:
@@ -121,29 +121,29 @@ class TestCompletion:
 class TestIndexed:
     def test_every_index_runs_once(self, world: World) -> None:
         make(world, parallelism=2, completions=3, completionMode="Indexed")
-        first = {pod["metadata"]["annotations"][INDEX]: pod for pod in active(world)}
+        first = {pod["metadata"]["annotations"][COMPLETION_INDEX]: pod for pod in active(world)}
         assert sorted(first) == ["0", "1"]
         pod = first["1"]
-        assert pod["metadata"]["labels"][INDEX] == "1"
+        assert pod["metadata"]["labels"][COMPLETION_INDEX] == "1"
         assert pod["metadata"]["name"].startswith("train-1-")
         assert pod["spec"]["hostname"] == "train-1"
         assert [each["name"] for each in pod["spec"]["containers"][0]["env"]] == ["JOB_COMPLETION_INDEX"]
         end(world, first["1"])
         assert status(world)["completedIndexes"] == "1"
-        assert sorted(pod["metadata"]["annotations"][INDEX] for pod in active(world)) == ["0", "2"]
+        assert sorted(pod["metadata"]["annotations"][COMPLETION_INDEX] for pod in active(world)) == ["0", "2"]
 
     def test_a_failed_index_is_tried_again(self, world: World) -> None:
         make(world, parallelism=1, completions=1, completionMode="Indexed")
         end(world, active(world)[0], "Failed")
         world.pass_time(11)
-        assert [pod["metadata"]["annotations"][INDEX] for pod in active(world)] == ["0"]
+        assert [pod["metadata"]["annotations"][COMPLETION_INDEX] for pod in active(world)] == ["0"]
 
     @given(st.sets(st.integers(0, 40)))
     def test_indices_are_written_and_read_back(self, indices: set[int]) -> None:
-        assert indices_of(indices_text(indices)) == indices
+        assert parse_indices(format_indices(indices)) == indices
 
     def test_how_indices_are_written(self) -> None:
-        assert indices_text({1, 3, 4, 5, 7, 8}) == "1,3-5,7,8"
+        assert format_indices({1, 3, 4, 5, 7, 8}) == "1,3-5,7,8"
 
 
 class TestFailure:
@@ -277,7 +277,7 @@ def test_never_too_many_and_never_lost(
         pods = active(world)
         assert len(pods) <= min(parallelism, completions - succeeded)
         if indexed:
-            indices = [pod["metadata"]["annotations"][INDEX] for pod in pods]
+            indices = [pod["metadata"]["annotations"][COMPLETION_INDEX] for pod in pods]
             assert len(set(indices)) == len(indices)
         if not pods:
             break

@@ -10,10 +10,14 @@ from hypothesis import strategies as st
 from tests.embedded.controllers.test_job import JOBS, active, end, job, make, status
 from tests.embedded.world import Tree, World, conditions, template
 
-from windlass.embedded.controllers.job_indices import FAILURES, IGNORED, rule_met
-from windlass.embedded.controllers.job_pods import TRACKING, index_of, indices_text
+from windlass.embedded.controllers.job_indices import (
+    FAILURE_COUNT_ANNOTATION,
+    IGNORED_FAILURE_COUNT_ANNOTATION,
+    matched_success_rule,
+)
+from windlass.embedded.controllers.job_pods import TRACKING_FINALIZER, format_indices, index_of
+from windlass.embedded.in_process_client import InProcessClient
 from windlass.embedded.registry.registry import Registry
-from windlass.embedded.verbs import Verbs
 
 
 @pytest.fixture
@@ -44,7 +48,7 @@ class TestLimitPerIndex:
         assert indices(world) == [0, 2]
         world.pass_time(2)
         assert indices(world) == [0, 1, 2]
-        assert pod_of(world, 1)["metadata"]["annotations"][FAILURES] == "1"
+        assert pod_of(world, 1)["metadata"]["annotations"][FAILURE_COUNT_ANNOTATION] == "1"
         assert status(world)["failed"] == 1
         end(world, pod_of(world, 1), "Failed")
         world.pass_time(3600)
@@ -66,7 +70,7 @@ class TestLimitPerIndex:
         end(world, pod_of(world, 0), "Failed", code=9)
         world.pass_time(11)
         marks = pod_of(world, 0)["metadata"]["annotations"]
-        assert (marks[FAILURES], marks[IGNORED]) == ("0", "1")
+        assert (marks[FAILURE_COUNT_ANNOTATION], marks[IGNORED_FAILURE_COUNT_ANNOTATION]) == ("0", "1")
         assert status(world)["failedIndexes"] == ""
 
 
@@ -83,7 +87,7 @@ class TestSuccessPolicy:
         done=st.sets(st.integers(0, 9)), named=st.sets(st.integers(0, 9), min_size=1), least=st.integers(1, 9)
     )
     def test_rules(self, done: set[int], named: set[int], least: int) -> None:
-        text = indices_text(named)
+        text = format_indices(named)
         both = {"succeededIndexes": text, "succeededCount": least}
         for rule, met in (
             ({"succeededIndexes": text}, named <= done),
@@ -91,7 +95,7 @@ class TestSuccessPolicy:
             (both, len(done & named) >= least),
         ):
             spec = {"spec": {"successPolicy": {"rules": [rule]}}}
-            assert (rule_met(spec, done) == 0) == met
+            assert (matched_success_rule(spec, done) == 0) == met
 
 
 class TestLeftBehind:
@@ -111,7 +115,7 @@ class TestLeftBehind:
         (old,) = world.pods()
         world.verbs.delete(JOBS, "default", "train")
         world.apply(JOBS, "train", {"template": template({}, "Never")})
-        assert TRACKING in old["metadata"]["finalizers"]
+        assert TRACKING_FINALIZER in old["metadata"]["finalizers"]
         again = restarted(world)
         assert old["metadata"]["uid"] not in [pod["metadata"]["uid"] for pod in again.pods()]
         assert len(again.pods()) == 1
@@ -130,6 +134,6 @@ def restarted(world: World) -> World:
     """Other controllers on the same store, which remember nothing."""
     again = World()
     again.now = world.now
-    again.verbs = Verbs(Registry(world.verbs.registry.store, clock=lambda: again.now))
+    again.verbs = InProcessClient(Registry(world.verbs.registry.store, clock=lambda: again.now))
     again.cache = type(world.cache)(again.verbs)
     return again.run()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.embedded.world import Tree, World, template
 
-from windlass.embedded.controllers.revisions import REVISIONS
+from windlass.embedded.controllers.revisions import CONTROLLER_REVISIONS
 
 SETS = "statefulsets.apps"
 
@@ -101,7 +101,10 @@ class TestUpdate:
         assert set(images(world).values()) == {"new"}
         status = world.get(SETS, "db")["status"]
         assert status["currentRevision"] == status["updateRevision"]
-        assert [each["revision"] for each in world.verbs.list(REVISIONS, "default")] in ([1, 2], [2, 1])
+        assert [each["revision"] for each in world.verbs.list(CONTROLLER_REVISIONS, "default")] in (
+            [1, 2],
+            [2, 1],
+        )
 
     def test_a_partition_holds_the_rest_back(self, world: World) -> None:
         make(world, updateStrategy={"type": "RollingUpdate", "rollingUpdate": {"partition": 2}})

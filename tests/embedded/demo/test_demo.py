@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.binaries import Binaries
 from tests.embedded.cluster_up import Up
 
-from windlass.demo.story import STORY
+from windlass.demo.steps import DEMO_STEPS
 
 WINDLASS = Path(sys.executable).with_name("windlass")
 
@@ -36,10 +36,10 @@ def test_the_whole_story_on_a_cluster_of_its_own(binaries: Binaries, tmp_path: P
     (tools / "kubectl").symlink_to(binaries.path("kubectl"))
     done = demo(path=f"{tools}:{os.environ['PATH']}", home=tmp_path)
     assert done.returncode == 0, done.stdout
-    for number, step in enumerate(STORY, 1):
-        assert f"{number}/{len(STORY)}  {step.title}" in done.stdout
+    for number, step in enumerate(DEMO_STEPS, 1):
+        assert f"{number}/{len(DEMO_STEPS)}  {step.title}" in done.stdout
     assert "✗" not in done.stdout
-    assert f"All {len(STORY)} steps came out as told." in done.stdout
+    assert f"All {len(DEMO_STEPS)} steps came out as told." in done.stdout
     # What is said is what was done: every command is shown with the answer of the real kubectl.
     assert f"Commands are run with {tools / 'kubectl'}" in done.stdout
     assert re.search(r"\$ kubectl apply -f - <<EOF", done.stdout)

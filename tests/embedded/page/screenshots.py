@@ -16,9 +16,9 @@ from tests.cluster.api import until
 from tests.embedded.cluster_up import Up, up
 from tests.embedded.page.conftest import PATIENCE
 
-from windlass.demo.api import Api
-from windlass.demo.kubectl import StandIn
-from windlass.demo.scene import FLAVOR, TOLERATE, job, queue, running
+from windlass.demo.api import ApiClient
+from windlass.demo.fixtures import FLAVOR_MANIFEST, TOLERATION, job_manifest, queue_manifest, running_pods
+from windlass.demo.kubectl import BuiltInKubectl
 
 POD = """\
 apiVersion: v1
@@ -37,16 +37,23 @@ WAITING = {"forgot-the-toleration", "moe-train", "finetune"}
 
 
 def work(cluster: Up) -> None:
-    api = Api(cluster.kubeconfig)
-    kubectl = StandIn(api)
+    api = ApiClient(cluster.kubeconfig)
+    kubectl = BuiltInKubectl(api)
 
     def apply(*manifests: str) -> None:
         code, said = kubectl.run(["apply", "-f", "-"], "---\n".join(manifests))
         assert code == 0, said
 
-    apply(FLAVOR, queue("research", 16, "lab", "reclaimWithinCohort: Any"), queue("product", 16, "lab"))
-    apply(job("llama-pretrain", 2, 8, queue="research"), job("ablation", 1, 2, queue="product"))
-    until(lambda: len(running(api)) == 3, 60, "the jobs run")
+    apply(
+        FLAVOR_MANIFEST,
+        queue_manifest("research", 16, "lab", "reclaimWithinCohort: Any"),
+        queue_manifest("product", 16, "lab"),
+    )
+    apply(
+        job_manifest("llama-pretrain", 2, 8, queue="research"),
+        job_manifest("ablation", 1, 2, queue="product"),
+    )
+    until(lambda: len(running_pods(api)) == 3, 60, "the jobs run")
     asks = {
         "notebook": ("nvidia.com/gpu: 1", "12"),
         "eval": ("nvidia.com/gpu: 4", "76"),
@@ -54,14 +61,16 @@ def work(cluster: Up) -> None:
         "serve-large": ("nvidia.com/mig-3g.40gb: 1", "80"),
         **{f"chat-{n}": ("nvidia.com/gpu.shared: 1", str(35 + 12 * n)) for n in range(4)},
     }
-    apply(*(POD.format(name=name, asks=ask, use=use, tolerate=TOLERATE) for name, (ask, use) in asks.items()))
-    until(lambda: len(running(api)) == 3 + len(asks), 60, "the pods run")
+    apply(
+        *(POD.format(name=name, asks=ask, use=use, tolerate=TOLERATION) for name, (ask, use) in asks.items())
+    )
+    until(lambda: len(running_pods(api)) == 3 + len(asks), 60, "the pods run")
     apply(
         POD.format(
             name="forgot-the-toleration", asks="nvidia.com/gpu: 1", use="0", tolerate="restartPolicy: Never"
         ),
-        job("moe-train", 4, 8, queue="research"),
-        job("finetune", 2, 8, queue="product"),
+        job_manifest("moe-train", 4, 8, queue="research"),
+        job_manifest("finetune", 2, 8, queue="product"),
     )
     assert cluster.api.request(
         "POST", "/windlass/sandbox", {"action": "fail", "target": "gpu/h100-3:6", "xid": 79}

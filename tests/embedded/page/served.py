@@ -15,7 +15,7 @@ from typing import Any
 from aiohttp import web
 from tests.embedded.page.feed import Feed
 
-from windlass.web.links import Links
+from windlass.web.one_time_links import OneTimeLinks
 from windlass.web.page import make_page
 
 PATIENCE = 60.0
@@ -52,11 +52,11 @@ class Served:
         self._do(_call(lambda: self.feed.put(resource, *objects)))
 
     def link(self) -> str:
-        return self._links.make()
+        return self._links.create()
 
     def start_anew(self) -> None:
         """A server that knows no browser."""
-        self._links = Links()
+        self._links = OneTimeLinks()
         self._links.address = f"http://{self._host}"
         self._do(self._start())
 

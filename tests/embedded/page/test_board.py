@@ -7,21 +7,21 @@ from typing import Any
 
 from tests.embedded.page.feed import Feed, nodes, pod
 
-from windlass.web.board import Board
+from windlass.web.page_state import PageState
 
 GPU = "nvidia.com/gpu"
 Tree = dict[str, Any]
 
 
-def shown(board: Board, what: str) -> dict[str, Tree]:
+def shown(board: PageState, what: str) -> dict[str, Tree]:
     found = json.loads(board.snapshot())[what]
     return {str(each.get("key") or each["name"]): each for each in found}
 
 
-def with_nodes() -> tuple[Feed, Board]:
+def with_nodes() -> tuple[Feed, PageState]:
     feed = Feed()
     feed.put("nodes", *nodes())
-    return feed, Board(feed)
+    return feed, PageState(feed)
 
 
 def test_every_gpu_of_the_fleet_is_there() -> None:
@@ -158,27 +158,27 @@ def test_ill_gpus_and_closed_nodes() -> None:
 
 def test_only_what_changed_is_told() -> None:
     feed, board = with_nodes()
-    assert len(json.loads(board.changes())["nodes"]) == 12
-    assert board.changes() == b""
+    assert len(json.loads(board.drain_changes())["nodes"]) == 12
+    assert board.drain_changes() == b""
     feed.put("pods", pod("one", {GPU: "1"}, "h100-2", "0"))
-    told = json.loads(board.changes())
+    told = json.loads(board.drain_changes())
     assert [view["name"] for view in told["nodes"]] == ["h100-2"]
     assert [view["key"] for view in told["jobs"]] == ["default/Pod/one"]
     feed.put("pods", pod("one", {GPU: "1"}, "h100-2", "0"))  # the same again
-    assert board.changes() == b""
+    assert board.drain_changes() == b""
     feed.remove("pods", pod("one", {GPU: "1"}, "h100-2", "0"))
-    told = json.loads(board.changes())
+    told = json.loads(board.drain_changes())
     assert told["gone"] == {"jobs": ["default/Pod/one"]}
 
 
 def test_what_comes_and_goes_while_nobody_looks_is_not_kept() -> None:
     feed, board = with_nodes()
-    board.changes()
+    board.drain_changes()
     for number in range(300):
         feed.put("pods", pod(f"p{number}", {GPU: "1"}, "h100-0", "0"))
         feed.put("events", {"metadata": {"name": f"e{number}", "uid": f"e{number}"}, "message": str(number)})
         feed.remove("pods", pod(f"p{number}", {GPU: "1"}, "h100-0", "0"))
-    told = json.loads(board.changes())
+    told = json.loads(board.drain_changes())
     assert sorted(told) == ["events"]
     assert len(told["events"]) == 200
     assert told["events"][-1]["message"] == "299"
@@ -186,7 +186,7 @@ def test_what_comes_and_goes_while_nobody_looks_is_not_kept() -> None:
 
 def test_events_are_told_once_and_the_newest_word_counts() -> None:
     feed, board = with_nodes()
-    board.changes()
+    board.drain_changes()
     event = {
         "metadata": {"name": "e", "uid": "e", "namespace": "default"},
         "reason": "Scheduled",
@@ -194,9 +194,9 @@ def test_events_are_told_once_and_the_newest_word_counts() -> None:
     }
     feed.put("events", event)
     feed.put("events", {**event, "count": 2, "message": "b"})
-    told = json.loads(board.changes())["events"]
+    told = json.loads(board.drain_changes())["events"]
     assert [(each["message"], each["count"]) for each in told] == [("b", 2)]
-    assert board.changes() == b""
+    assert board.drain_changes() == b""
 
 
 def test_an_object_that_cannot_be_understood_hides_nothing_else() -> None:

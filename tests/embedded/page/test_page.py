@@ -11,23 +11,23 @@ from playwright.sync_api import Page, expect
 from tests.embedded.cluster_up import Up
 from tests.embedded.page.conftest import PATIENCE, Open
 
-from windlass.demo.api import Api
-from windlass.demo.kubectl import StandIn
-from windlass.demo.stage import Stage
-from windlass.demo.story import STORY, tidy
+from windlass.demo.api import ApiClient
+from windlass.demo.kubectl import BuiltInKubectl
+from windlass.demo.presenter import Presenter
+from windlass.demo.steps import DEMO_STEPS, clean_up
 
-STEPS = {step.name: step for step in STORY}
+STEPS = {step.name: step for step in DEMO_STEPS}
 expect.set_options(timeout=PATIENCE)
 
 
 @pytest.fixture
-def stage(windlass_up: Up) -> Iterator[Stage]:
+def stage(windlass_up: Up) -> Iterator[Presenter]:
     """The demo's own stage on the running cluster: its steps are played, and what they leave is looked at."""
-    api = Api(windlass_up.kubeconfig)
-    made = Stage(api, StandIn(api), windlass_up.kubeconfig, step=False, fast=True)
-    tidy(made)
+    api = ApiClient(windlass_up.kubeconfig)
+    made = Presenter(api, BuiltInKubectl(api), windlass_up.kubeconfig, step=False, fast=True)
+    clean_up(made)
     yield made
-    tidy(made)
+    clean_up(made)
     made.close()
 
 
@@ -51,26 +51,26 @@ def test_the_whole_fleet_is_shown_and_the_token_is_gone_from_the_address(page: P
     assert page.evaluate("document.cookie") == ""
 
 
-def test_the_story_is_seen(page: Page, stage: Stage) -> None:
+def test_the_story_is_seen(page: Page, stage: Presenter) -> None:
     """Steps of the demo, each looked at on the page before it is cleared away."""
-    STEPS["toleration"].play(stage)
+    STEPS["toleration"].run(stage)
     row = job(page, "train")
     expect(row).to_have_attribute("data-state", "waiting")
     expect(row.locator(".job-why")).to_contain_text("untolerated taint")
-    STEPS["patch"].play(stage)
+    STEPS["patch"].run(stage)
     expect(row).to_have_attribute("data-state", "running")
     expect(page.locator("#racks .gpu.busy")).to_have_count(1)
-    tidy(stage)
+    clean_up(stage)
     expect(row).to_have_count(0)
     expect(page.locator("#racks .gpu.taken")).to_have_count(0)
 
-    STEPS["slice"].play(stage)
+    STEPS["slice"].run(stage)
     expect(page.locator("#racks .gpu.mig.taken")).to_have_count(1)
     expect(page.locator("#racks .gpu.mig i.used")).to_have_count(1)
     expect(page.locator("#racks .gpu.shared.taken")).to_have_count(1)
-    tidy(stage)
+    clean_up(stage)
 
-    STEPS["gangs"].play(stage)
+    STEPS["gangs"].run(stage)
     expect(page.locator("#racks .gpu.busy")).to_have_count(24)
     expect(page.locator(".jobs.waiting .job")).to_have_count(1)
     winner = page.locator(".jobs.running .job-name").first.text_content()
@@ -81,14 +81,14 @@ def test_the_story_is_seen(page: Page, stage: Stage) -> None:
     expect(page.locator("#details .placement li")).to_have_count(3)
     page.keyboard.press("Escape")
     expect(page.locator("#details")).to_be_hidden()
-    tidy(stage)
+    clean_up(stage)
 
-    STEPS["quota"].play(stage)
+    STEPS["quota"].run(stage)
     expect(page.locator(".queue", has_text="team-b")).to_contain_text("16 of 16 GPUs")
     expect(page.locator(".jobs.waiting .job")).to_have_count(2)
 
 
-def test_a_gpu_is_broken_and_mended_by_keyboard_alone(page: Page, stage: Stage) -> None:
+def test_a_gpu_is_broken_and_mended_by_keyboard_alone(page: Page, stage: Presenter) -> None:
     """No pointer: Tab and arrows to a GPU, Enter, to the button, and back."""
     page.keyboard.press("g")
     expect(gpu(page, "h100-0", 0)).to_be_focused()
@@ -118,8 +118,8 @@ def test_a_gpu_is_broken_and_mended_by_keyboard_alone(page: Page, stage: Stage) 
     expect(gpu(page, "h100-0", 3)).to_be_focused()
 
 
-def test_jobs_are_found_and_walked_by_keyboard(page: Page, stage: Stage) -> None:
-    STEPS["slice"].play(stage)
+def test_jobs_are_found_and_walked_by_keyboard(page: Page, stage: Presenter) -> None:
+    STEPS["slice"].run(stage)
     expect(page.locator(".jobs.running .job")).to_have_count(2)
     page.keyboard.press("q")
     page.keyboard.press("ArrowDown")
@@ -134,7 +134,9 @@ def test_jobs_are_found_and_walked_by_keyboard(page: Page, stage: Stage) -> None
     expect(page.locator(".jobs.running .job")).to_have_count(2)
 
 
-def test_a_node_that_fails_is_seen_and_its_silence_ends(page: Page, windlass_up: Up, stage: Stage) -> None:
+def test_a_node_that_fails_is_seen_and_its_silence_ends(
+    page: Page, windlass_up: Up, stage: Presenter
+) -> None:
     page.locator(".node-name[data-node='h100-3']").click()
     page.locator("#details .action.fail").click()
     expect(page.locator("#toast")).to_contain_text("h100-3")

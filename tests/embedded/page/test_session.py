@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from tests.embedded.page.feed import Feed, nodes
 
-from windlass.web.links import Links
+from windlass.web.one_time_links import OneTimeLinks
 from windlass.web.page import make_page
 
 
@@ -32,8 +32,8 @@ class Breaker:
 
 
 @asynccontextmanager
-async def served(feed: Feed, breaker: Breaker) -> AsyncIterator[Links]:
-    hosts, links = set[str](), Links()
+async def served(feed: Feed, breaker: Breaker) -> AsyncIterator[OneTimeLinks]:
+    hosts, links = set[str](), OneTimeLinks()
     runner = web.AppRunner(make_page(feed, breaker, links, lambda: hosts), shutdown_timeout=1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -46,7 +46,7 @@ async def served(feed: Feed, breaker: Breaker) -> AsyncIterator[Links]:
         await runner.cleanup()
 
 
-Act = Callable[[aiohttp.ClientSession, Links, Breaker], Awaitable[None]]
+Act = Callable[[aiohttp.ClientSession, OneTimeLinks, Breaker], Awaitable[None]]
 
 
 def visit(act: Act) -> None:
@@ -64,16 +64,16 @@ def browsing() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))
 
 
-async def log_in(browser: aiohttp.ClientSession, links: Links) -> str:
+async def log_in(browser: aiohttp.ClientSession, links: OneTimeLinks) -> str:
     """The page's address without a code."""
-    async with browser.get(links.make()) as answer:
+    async with browser.get(links.create()) as answer:
         assert answer.status == 200
     return links.address
 
 
 def test_nothing_without_a_link() -> None:
-    async def act(browser: aiohttp.ClientSession, links: Links, breaker: Breaker) -> None:
-        links.make()
+    async def act(browser: aiohttp.ClientSession, links: OneTimeLinks, breaker: Breaker) -> None:
+        links.create()
         asked = (
             ("GET", "/"),
             ("GET", "/live"),
@@ -90,8 +90,8 @@ def test_nothing_without_a_link() -> None:
 
 
 def test_a_link_becomes_a_cookie_that_scripts_and_other_sites_do_not_have() -> None:
-    async def act(browser: aiohttp.ClientSession, links: Links, breaker: Breaker) -> None:
-        link = links.make()
+    async def act(browser: aiohttp.ClientSession, links: OneTimeLinks, breaker: Breaker) -> None:
+        link = links.create()
         async with browser.get(link, allow_redirects=False) as answer:
             assert (answer.status, answer.headers["Location"]) == (303, "/")
             (cookie,) = answer.cookies.values()
@@ -112,8 +112,8 @@ def test_a_link_becomes_a_cookie_that_scripts_and_other_sites_do_not_have() -> N
 
 
 def test_a_link_opens_the_page_once_and_for_one_browser() -> None:
-    async def act(first: aiohttp.ClientSession, links: Links, breaker: Breaker) -> None:
-        link, other = links.make(), links.make()
+    async def act(first: aiohttp.ClientSession, links: OneTimeLinks, breaker: Breaker) -> None:
+        link, other = links.create(), links.create()
         async with browsing() as second:
             async with first.get(link) as answer:
                 assert answer.status == 200
@@ -130,19 +130,19 @@ def test_a_link_opens_the_page_once_and_for_one_browser() -> None:
 
 
 def test_of_many_links_the_oldest_end() -> None:
-    links = Links()
-    codes = [links.make().partition("token=")[2] for _ in range(1000)]
-    assert not links.spend(codes[0])
-    assert links.spend(codes[-1])
-    assert not links.spend(codes[-1])
-    assert sum(links.spend(code) for code in codes) < 100
+    links = OneTimeLinks()
+    codes = [links.create().partition("token=")[2] for _ in range(1000)]
+    assert not links.redeem(codes[0])
+    assert links.redeem(codes[-1])
+    assert not links.redeem(codes[-1])
+    assert sum(links.redeem(code) for code in codes) < 100
 
 
 def test_a_link_on_another_site_leads_to_the_page_too() -> None:
     """There the browser keeps a SameSite cookie to itself until the next step, which must be our own page's."""
 
-    async def act(browser: aiohttp.ClientSession, links: Links, breaker: Breaker) -> None:
-        link = links.make()
+    async def act(browser: aiohttp.ClientSession, links: OneTimeLinks, breaker: Breaker) -> None:
+        link = links.create()
         clicked = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Accept": "text/html"}
         async with browser.get(link, headers=clicked, allow_redirects=False) as answer:
             assert answer.status == 200
@@ -167,7 +167,7 @@ def test_a_link_on_another_site_leads_to_the_page_too() -> None:
     ],
 )
 def test_other_sites_get_nothing(headers: dict[str, str], status: int) -> None:
-    async def act(browser: aiohttp.ClientSession, links: Links, breaker: Breaker) -> None:
+    async def act(browser: aiohttp.ClientSession, links: OneTimeLinks, breaker: Breaker) -> None:
         url = await log_in(browser, links)
         for path in ("/", "/live", "/favicon.svg"):
             async with browser.get(url + path, headers=headers) as answer:
@@ -177,7 +177,7 @@ def test_other_sites_get_nothing(headers: dict[str, str], status: int) -> None:
 
 
 def test_the_stream_begins_with_everything() -> None:
-    async def act(browser: aiohttp.ClientSession, links: Links, breaker: Breaker) -> None:
+    async def act(browser: aiohttp.ClientSession, links: OneTimeLinks, breaker: Breaker) -> None:
         url = await log_in(browser, links)
         async with browser.get(f"{url}/live") as answer:
             assert answer.headers["Content-Type"].startswith("text/event-stream")
@@ -191,7 +191,7 @@ def test_the_stream_begins_with_everything() -> None:
 
 
 def test_buttons_work_from_the_page_and_from_nowhere_else() -> None:
-    async def act(browser: aiohttp.ClientSession, links: Links, breaker: Breaker) -> None:
+    async def act(browser: aiohttp.ClientSession, links: OneTimeLinks, breaker: Breaker) -> None:
         url = await log_in(browser, links)
         order = {"action": "fail", "target": "gpu/h100-0:3", "xid": 79}
         mine = {"Origin": url, "X-Windlass-Page": "1"}

@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 from tests.embedded.world import Tree
 
-from windlass.embedded.controllers.all import Controllers
 from windlass.embedded.controllers.cache import Cache
+from windlass.embedded.controllers.controller_manager import ControllerManager
+from windlass.embedded.in_process_client import InProcessClient
 from windlass.embedded.registry.registry import Registry
-from windlass.embedded.runtime.interface import STDERR, STDOUT, ExecRequest, LogRequest
+from windlass.embedded.runtime.kubelet_api import STDERR, STDOUT, ExecRequest, LogRequest
 from windlass.embedded.runtime.process.cgroups import Cgroups
 from windlass.embedded.runtime.process.nodes import ProcessNodes
 from windlass.embedded.store.store import Store
-from windlass.embedded.verbs import Verbs
 from windlass.model.fleet_spec import FleetPool
 from windlass.node.backend.protocol import DeviceError
 from windlass.node.backend.simulated import SimulatedBackend
@@ -44,7 +44,7 @@ class Host:
         self, folder: Path, backend: Callable[[], Any] = no_driver, replicas: int = 1, **watch: Any
     ) -> None:
         """`watch`: the rules and the timing of looking at GPUs."""
-        self.verbs = Verbs(Registry(Store()))
+        self.verbs = InProcessClient(Registry(Store()))
         for name in ("default", "kube-node-lease"):
             self.verbs.create("namespaces", "", {"metadata": {"name": name}})
         cache = Cache(self.verbs)
@@ -54,11 +54,11 @@ class Host:
             self.verbs, cache, backend=backend, replicas=replicas, cgroups=cgroups, **watch
         )
         self.nodes.register(time.time())
-        self._controllers = Controllers(self.verbs, cache, further=self.nodes.workers)
+        self._controllers = ControllerManager(self.verbs, cache, extra_controllers=self.nodes.controllers)
         self._controllers.start()
-        self.nodes.join(self._controllers.loop)
+        self.nodes.attach_loop(self._controllers.loop)
         self._task = asyncio.create_task(self._controllers.loop.run())
-        self.name = self.nodes.park.names()[0]
+        self.name = self.nodes.fleet.node_names()[0]
 
     async def close(self) -> None:
         self._task.cancel()
@@ -91,18 +91,18 @@ class Host:
         return self.pod(name)
 
     async def logs(self, name: str, **request: Any) -> str:
-        pieces = [piece async for piece in self.nodes.runtime.logs(self.pod(name), LogRequest(**request))]
+        pieces = [piece async for piece in self.nodes.kubelet_api.logs(self.pod(name), LogRequest(**request))]
         return b"".join(pieces).decode()
 
     async def until_logged(self, name: str, text: str) -> None:
-        await self.until(lambda: self.nodes._containers.runs(self.pod(name), "main"))
+        await self.until(lambda: self.nodes._containers.processes(self.pod(name), "main"))
         deadline = time.monotonic() + PATIENCE
         while text not in await self.logs(name):
             assert time.monotonic() < deadline, "not in time"
             await asyncio.sleep(0.02)
 
     async def exec(self, name: str, *command: str, **request: Any) -> tuple[str, str, int]:
-        session = await self.nodes.runtime.exec(self.pod(name), ExecRequest(command=command, **request))
+        session = await self.nodes.kubelet_api.exec(self.pod(name), ExecRequest(command=command, **request))
         streams = {STDOUT: b"", STDERR: b""}
         try:
             async for channel, piece in session.output():

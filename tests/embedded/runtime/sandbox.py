@@ -11,9 +11,9 @@ from tests.embedded.world import Tree, World
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.fleet import default_fleet
 from windlass.embedded.runtime.fleet_nodes import fleet_nodes
-from windlass.embedded.runtime.interface import ExecRequest, LogRequest
-from windlass.embedded.runtime.nodes import SimulatedNodes
-from windlass.embedded.runtime.simulated import Delays
+from windlass.embedded.runtime.kubelet_api import ExecRequest, LogRequest
+from windlass.embedded.runtime.simulated_containers import Delays
+from windlass.embedded.runtime.simulated_nodes import SimulatedNodes
 from windlass.model.fleet_spec import Fleet
 
 GPU = "nvidia.com/gpu"
@@ -32,9 +32,9 @@ class Sandbox(World):
             self.verbs, self.cache, self._machines, delays=self._delays, clock=lambda: self.now
         )
         self.nodes.register(self.now)
-        self.run(*self.nodes.workers)
+        self.run(*self.nodes.controllers)
         assert self.controllers is not None
-        self.nodes.join(self.controllers.loop)
+        self.nodes.attach_loop(self.controllers.loop)
 
     def restart(self) -> None:
         """All that is not in the store is forgotten."""
@@ -65,7 +65,7 @@ class Sandbox(World):
         async def read() -> str:
             pieces = [
                 piece
-                async for piece in self.nodes.runtime.logs(self.get("pods", name), LogRequest(**request))
+                async for piece in self.nodes.kubelet_api.logs(self.get("pods", name), LogRequest(**request))
             ]
             return b"".join(pieces).decode()
 
@@ -73,7 +73,7 @@ class Sandbox(World):
 
     def exec(self, name: str, *command: str) -> tuple[str, int]:
         async def run() -> tuple[str, int]:
-            session = await self.nodes.runtime.exec(self.get("pods", name), ExecRequest(command=command))
+            session = await self.nodes.kubelet_api.exec(self.get("pods", name), ExecRequest(command=command))
             try:
                 text = b"".join([piece async for _, piece in session.output()])
                 return text.decode(), await session.exit_code()

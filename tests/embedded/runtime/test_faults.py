@@ -6,7 +6,7 @@ import pytest
 from tests.embedded.runtime.sandbox import GPU, Sandbox
 from tests.embedded.world import Tree, conditions, template
 
-from windlass.embedded.runtime.containers import Exit
+from windlass.embedded.runtime.container_runtime import ContainerExit
 from windlass.model.errors import InputError
 
 
@@ -47,11 +47,11 @@ class TestGpu:
     def test_no_pod_gets_it_until_it_is_healed(self, world: Sandbox) -> None:
         world.nodes.faults.fail("gpu/h100-0:0")
         assert world.start("a", "h100-0", limits={GPU: "8"})["status"]["phase"] == "Failed"
-        assert world.nodes.faults.broken()[0]["target"] == "gpu/h100-0:0"
+        assert world.nodes.faults.active_faults()[0]["target"] == "gpu/h100-0:0"
         world.nodes.faults.heal("gpu/h100-0:0")
         assert world.start("b", "h100-0", limits={GPU: "8"})["status"]["phase"] == "Running"
         assert node(world, "h100-0")["status"]["allocatable"][GPU] == "8"
-        assert world.nodes.faults.broken() == []
+        assert world.nodes.faults.active_faults() == []
 
     def test_an_xid_of_the_application_s_own_making(self, world: Sandbox) -> None:
         world.start("p", "h100-0", limits={GPU: "1"}, wish="0")
@@ -67,7 +67,7 @@ class TestGpu:
         pod = world.pods()[0]["metadata"]["name"]
         world.verbs.bind("default", pod, "cpu-0")
         world.step()
-        world.nodes.kubelet.fail_pod(f"default/{pod}", "GPUUnhealthy", "gone", world.now, Exit(1))
+        world.nodes.kubelet.fail_pod(f"default/{pod}", "GPUUnhealthy", "gone", world.now, ContainerExit(1))
         world.pass_time(11)
         assert len(world.pods()) == 2
         assert world.get("jobs.batch", "train")["status"]["failed"] == 1
@@ -186,7 +186,7 @@ class TestNode:
         )
         assert ("node.kubernetes.io/not-ready", "NoSchedule") in taints(world, "g-1")
         assert node(world, "g-0")["status"]["allocatable"][GPU] == "3"
-        assert {each["target"] for each in world.nodes.faults.broken()} == {"node/g-1", "gpu/g-0:2"}
+        assert {each["target"] for each in world.nodes.faults.active_faults()} == {"node/g-1", "gpu/g-0:2"}
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ import pytest_asyncio
 from tests.embedded.runtime.host import PATIENCE, Host
 from tests.embedded.world import Tree
 
-from windlass.embedded.up import gpus_of
+from windlass.embedded.embedded_cluster import gpu_count
 from windlass.model.fleet_spec import FleetPool
 from windlass.node.backend.protocol import DeviceError
 from windlass.node.backend.simulated import SimulatedBackend
-from windlass.node.health_rules import Rules
+from windlass.node.health_rules import HealthRules
 from windlass.node.health_watch import Timing
 from windlass.sharing.inventory import Inventory
 
@@ -24,7 +24,7 @@ GPU = "nvidia.com/gpu"
 SLICE = "nvidia.com/mig-1g.18gb"
 CUT = [{"model": "H200", "count": 1, "mig": ["1g.18gb"] * 7}]
 SLEEP = ("sleep", "1000")
-RULES = Rules(quiet_seconds=0.2, throttled_seconds=0.2)
+RULES = HealthRules(quiet_seconds=0.2, throttled_seconds=0.2)
 TIMING = Timing(round_seconds=0.05, reading_seconds=0.05, validation_retry_seconds=0.1)
 
 
@@ -78,8 +78,8 @@ async def two_pods(host: Watched) -> tuple[str, str]:
     for name in ("one", "two"):
         host.start(name, *SLEEP, limits={GPU: "1"})
         await host.until_phase(name, "Running")
-    machine = host.nodes.here.machine
-    (first,), (second,) = machine.holders(0), machine.holders(1)
+    machine = host.nodes.this_machine.device_manager
+    (first,), (second,) = machine.pods_using(0), machine.pods_using(1)
     return first.partition("/")[2], second.partition("/")[2]
 
 
@@ -93,7 +93,7 @@ class TestFaults:
         assert "GPU 0 (GPU-" in pod["status"]["message"], "which may be hit by the loss, or by the Xid, first"
         conditions = {each["type"]: each["status"] for each in pod["status"]["conditions"]}
         assert conditions["DisruptionTarget"] == "True"
-        assert (host.allocatable(), host.ill(), gpus_of(host.node)) == (1, "0", 2)
+        assert (host.allocatable(), host.ill(), gpu_count(host.node)) == (1, "0", 2)
         gone = "Xid 79: GPU has fallen off the bus; drain the node and reboot it"
         await host.until(lambda: any(gone in said for said in host.told("GPUUnhealthy")))
         assert host.pod(beside)["status"]["phase"] == "Running"
@@ -145,8 +145,8 @@ class TestFaults:
         for name in ("one", "two"):
             cut.start(name, *SLEEP, limits={SLICE: "1"})
             await cut.until_phase(name, "Running")
-        machine = cut.nodes.here.machine
-        (unit,) = machine.held_by("default/one")
+        machine = cut.nodes.this_machine.device_manager
+        (unit,) = machine.allocated_to("default/one")
         (instance,) = (
             each
             for gpu in cut.driver.inventory().gpus

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from tests.embedded.runtime.sandbox import GPU, Sandbox
 
-from windlass.embedded.runtime.interface import STDOUT, ExecRequest, Refused
-from windlass.embedded.runtime.nvidia_smi import Seen, nvidia_smi
-from windlass.embedded.runtime.shell import Place, run_command
-from windlass.embedded.runtime.simulated import Delays
+from windlass.embedded.runtime.kubelet_api import STDOUT, ExecRequest, KubeletApiError
+from windlass.embedded.runtime.nvidia_smi import VisibleDevice, nvidia_smi
+from windlass.embedded.runtime.simulated_containers import Delays
+from windlass.embedded.runtime.simulated_shell import ShellEnvironment, run_command
 
-PLACE = Place("box", {"A": "1", "HOSTNAME": "box"}, lambda words: (f"smi {' '.join(words)}\n", 0), "today")
+PLACE = ShellEnvironment(
+    "box", {"A": "1", "HOSTNAME": "box"}, lambda words: (f"smi {' '.join(words)}\n", 0), "today"
+)
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ class TestShell:
     )
     def test_what_it_knows(self, command: list[str], text: str, code: int) -> None:
         done = run_command(command, PLACE)
-        assert (done.text, done.code, done.understood) == (text, code, True)
+        assert (done.text, done.exit_code, done.understood) == (text, code, True)
 
     @pytest.mark.parametrize(
         ("command", "code"),
@@ -51,7 +53,7 @@ class TestShell:
     )
     def test_what_it_doesn_t_know_it_says(self, command: list[str], code: int) -> None:
         done = run_command(command, PLACE)
-        assert done.code == code
+        assert done.exit_code == code
         assert not done.understood
         assert "simulated by windlass up" in done.errors
 
@@ -64,7 +66,7 @@ class TestShell:
 
 class TestNvidiaSmi:
     DEVICES = (
-        Seen(
+        VisibleDevice(
             index=0, name="NVIDIA H100 80GB HBM3", uuid="GPU-1", memory_mib=81559, used_mib=100, utilization=7
         ),
     )
@@ -91,7 +93,7 @@ class TestNvidiaSmi:
 
     def test_only_the_pod_s_own(self, world: Sandbox) -> None:
         world.start("two", "h100-0", limits={GPU: "2"}, wish="3,4")
-        machine = world.nodes.park.machine("h100-0")
+        machine = world.nodes.fleet.device_manager("h100-0")
         assert machine is not None
         text, _ = world.exec("two", "nvidia-smi", "-L")
         assert text == "".join(
@@ -124,13 +126,13 @@ class TestExec:
 
     def test_a_container_that_has_ended(self, world: Sandbox) -> None:
         world.start("p", "cpu-0", command=["true"])
-        with pytest.raises(Refused, match="container not found"):
+        with pytest.raises(KubeletApiError, match="container not found"):
             world.exec("p", "true")
 
     def test_a_node_that_is_down(self, world: Sandbox) -> None:
         world.start("p", "cpu-0")
         world.nodes.faults.fail("node/cpu-0")
-        with pytest.raises(Refused, match="can't be reached"):
+        with pytest.raises(KubeletApiError, match="can't be reached"):
             world.exec("p", "true")
 
 
@@ -159,7 +161,9 @@ class TestLogs:
 
     def test_the_one_before(self, world: Sandbox) -> None:
         world.start("p", "cpu-0", restartPolicy="Always", command=["sh", "-c", "echo hi; sleep 1; exit 1"])
-        with pytest.raises(Refused, match='previous terminated container "main" in pod "p" not found'):
+        with pytest.raises(
+            KubeletApiError, match='previous terminated container "main" in pod "p" not found'
+        ):
             world.logs("p", previous=True)
         world.pass_time(1.5)
         assert world.logs("p", previous=True) == "hi\n"
@@ -167,14 +171,14 @@ class TestLogs:
     def test_refusals(self, world: Sandbox) -> None:
         two = [{"name": "a", "image": "x"}, {"name": "b", "image": "x"}]
         world.start("p", "cpu-0", containers=two)
-        with pytest.raises(Refused, match=r"choose one of: \[a b\]"):
+        with pytest.raises(KubeletApiError, match=r"choose one of: \[a b\]"):
             world.logs("p")
-        with pytest.raises(Refused, match="container c is not valid for pod p"):
+        with pytest.raises(KubeletApiError, match="container c is not valid for pod p"):
             world.logs("p", container="c")
         slow = Sandbox(delays=Delays(pull=60, start=0, stop=0))
         slow.start("q", "cpu-0")
         with pytest.raises(
-            Refused, match='container "main" in pod "q" is waiting to start: ContainerCreating'
+            KubeletApiError, match='container "main" in pod "q" is waiting to start: ContainerCreating'
         ):
             slow.logs("q")
 
@@ -182,7 +186,7 @@ class TestLogs:
 @pytest.mark.asyncio
 async def test_cat_gives_back_what_it_is_given(world: Sandbox) -> None:
     world.start("p", "cpu-0", command=["sleep", "infinity"])
-    session = await world.nodes.runtime.exec(
+    session = await world.nodes.kubelet_api.exec(
         world.get("pods", "p"), ExecRequest(command=("cat",), stdin=True)
     )
     await session.write(b"typed in\n")

@@ -8,7 +8,7 @@ import pytest
 from tests.embedded.runtime.sandbox import GPU, Sandbox
 from tests.embedded.world import Tree, conditions
 
-from windlass.embedded.runtime.simulated import Delays
+from windlass.embedded.runtime.simulated_containers import Delays
 
 ANY = [{"operator": "Exists"}]
 
@@ -277,9 +277,9 @@ def test_a_restarted_cluster_goes_on_where_it_was(world: Sandbox) -> None:
     world.pass_time(50)
     world.restart()
     assert world.phase("p") == "Running"
-    machine = world.nodes.park.machine("h100-0")
+    machine = world.nodes.fleet.device_manager("h100-0")
     assert machine is not None
-    assert machine.holders(3) == ["default/p"]
+    assert machine.pods_using(3) == ["default/p"]
     world.pass_time(49)
     assert world.phase("p") == "Running"
     world.pass_time(2)

@@ -13,9 +13,9 @@ import pytest_asyncio
 from tests.embedded.runtime.host import Host, one_gpu
 from tests.embedded.world import Tree
 
-from windlass.embedded.runtime.interface import STDOUT, ExecRequest, Refused
+from windlass.embedded.runtime.kubelet_api import STDOUT, ExecRequest, KubeletApiError
 from windlass.embedded.runtime.process.cgroups import Cgroups
-from windlass.embedded.runtime.process.this_machine import this_machine
+from windlass.embedded.runtime.process.this_machine import discover_this_machine
 
 GPU = "nvidia.com/gpu"
 TRAP = """
@@ -90,7 +90,7 @@ class TestLife:
     async def test_sigterm_lets_it_save(self, host: Host) -> None:
         host.start("p", sys.executable, "-c", TRAP)
         await host.until_logged("p", "ready")
-        process = host.nodes._containers.runs(host.pod("p"), "main")[-1]
+        process = host.nodes._containers.processes(host.pod("p"), "main")[-1]
         host.verbs.delete("pods", "default", "p", grace=60)
         await host.until(lambda: host.verbs.find("pods", "default", "p") is None)
         lines, over = process.lines()
@@ -128,7 +128,7 @@ class TestExec:
     async def test_input(self, host: Host) -> None:
         host.start("p", "sleep", "600")
         await host.until_phase("p", "Running")
-        session = await host.nodes.runtime.exec(host.pod("p"), ExecRequest(command=("cat",), stdin=True))
+        session = await host.nodes.kubelet_api.exec(host.pod("p"), ExecRequest(command=("cat",), stdin=True))
         await session.write(b"through\n")
         await session.end_input()
         assert [piece async for piece in session.output()] == [(STDOUT, b"through\n")]
@@ -144,14 +144,14 @@ class TestExec:
     async def test_closing_ends_it(self, host: Host) -> None:
         host.start("p", "sleep", "600")
         await host.until_phase("p", "Running")
-        session = await host.nodes.runtime.exec(host.pod("p"), ExecRequest(command=("sleep", "600")))
+        session = await host.nodes.kubelet_api.exec(host.pod("p"), ExecRequest(command=("sleep", "600")))
         await session.close()
         assert await session.exit_code() == 137
 
     async def test_nothing_runs_there(self, host: Host) -> None:
         host.start("p", "true")
         await host.until_phase("p", "Succeeded")
-        with pytest.raises(Refused, match="container not found"):
+        with pytest.raises(KubeletApiError, match="container not found"):
             await host.exec("p", "true")
 
     async def test_nvidia_smi_of_a_pod_without_gpus(self, host: Host) -> None:
@@ -190,28 +190,28 @@ class TestCgroups:
         (tmp_path / "cgroup.controllers").write_text("cpu memory")
         (tmp_path / "cgroup.subtree_control").touch()
         groups = Cgroups(tmp_path, "w")
-        group = groups.make("pod", memory=1 << 20, milli_cpu=500)
+        group = groups.create("pod", memory=1 << 20, milli_cpu=500)
         assert group is not None
         assert (tmp_path / "w/pod/memory.max").read_text() == str(1 << 20)
         assert (tmp_path / "w/pod/cpu.max").read_text() == "50000 100000"
         assert group.procs == (tmp_path / "w/pod/cgroup.procs",)
-        assert not group.was_out_of_memory()
+        assert not group.was_oom_killed()
         (tmp_path / "w/pod/memory.events").write_text("low 0\noom_kill 1\n")
-        assert group.was_out_of_memory()
+        assert group.was_oom_killed()
 
     def test_version_one(self, tmp_path: Path) -> None:
         for controller in ("memory", "cpu"):
             (tmp_path / controller).mkdir()
         groups = Cgroups(tmp_path, "w")
-        assert groups.make("pod", memory=0, milli_cpu=0) is None, "nothing to limit"
-        group = groups.make("pod", memory=1 << 20, milli_cpu=500)
+        assert groups.create("pod", memory=0, milli_cpu=0) is None, "nothing to limit"
+        group = groups.create("pod", memory=1 << 20, milli_cpu=500)
         assert group is not None
         assert [folder.parent.parent.name for folder in group.folders] == ["memory", "cpu"]
 
     def test_none_is_said(self, tmp_path: Path) -> None:
         groups = Cgroups(tmp_path / "none")
-        assert groups.make("pod", memory=1) is None
-        assert "does not exist" in groups.why_not
+        assert groups.create("pod", memory=1) is None
+        assert "does not exist" in groups.unavailable_reason
 
 
 def _waiting(pod: Tree) -> Tree:
@@ -230,7 +230,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def test_sharing_by_mps_is_what_the_node_says(tmp_path: Path) -> None:
-    found, _ = this_machine(one_gpu, 2, str(tmp_path), 0.0)
+    found, _ = discover_this_machine(one_gpu, 2, str(tmp_path), 0.0)
     labels = found.node["metadata"]["labels"]
     assert labels["nvidia.com/gpu.sharing-strategy"] == "mps"
     assert labels["nvidia.com/mps.capable"] == "true"

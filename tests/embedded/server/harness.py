@@ -19,12 +19,12 @@ from urllib.parse import urlencode
 import urllib3
 import yaml
 
+from windlass.embedded.in_process_client import InProcessClient
 from windlass.embedded.pki import Identity, make_identity, write_kubeconfig
 from windlass.embedded.registry.registry import Registry
-from windlass.embedded.runtime.interface import Runtime
+from windlass.embedded.runtime.kubelet_api import KubeletApi
 from windlass.embedded.server.server import ApiServer
 from windlass.embedded.store.store import Store
-from windlass.embedded.verbs import Verbs
 
 Tree = dict[str, Any]
 _Value = TypeVar("_Value")
@@ -151,14 +151,14 @@ def with_node(client: Client, name: str = "n1") -> Client:
 class Served:
     """A server that runs in a thread until `stop`."""
 
-    def __init__(self, folder: Path, runtime: Runtime | None = None, history: int | None = None) -> None:
+    def __init__(self, folder: Path, runtime: KubeletApi | None = None, history: int | None = None) -> None:
         self.folder, self._runtime, self._history = folder, runtime, history
         self.identity: Identity = make_identity()
         self.kubeconfig = folder / "kubeconfig"
         self._ready, self._loop = threading.Event(), asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._end: asyncio.Event
-        self.verbs: Verbs
+        self.verbs: InProcessClient
         self.server: ApiServer
 
     def start(self) -> Served:
@@ -174,13 +174,13 @@ class Served:
 
     async def _live(self) -> None:
         self._end = asyncio.Event()
-        store = Store() if self._history is None else Store(most_changes=self._history)
+        store = Store() if self._history is None else Store(max_changes=self._history)
         registry = Registry(store)
-        self.verbs = Verbs(registry)
+        self.verbs = InProcessClient(registry)
         for name in NAMESPACES:
             self.verbs.create("namespaces", "", {"metadata": {"name": name}})
         self.verbs.create("serviceaccounts", "default", {"metadata": {"name": "default"}})
-        self.server = ApiServer(registry, self.identity, runtime=self._runtime)
+        self.server = ApiServer(registry, self.identity, kubelet_api=self._runtime)
         await self.server.start()
         write_kubeconfig(self.kubeconfig, self.server.url, self.identity)
         self._ready.set()

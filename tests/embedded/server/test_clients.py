@@ -16,8 +16,8 @@ from lightkube.resources.core_v1 import ConfigMap, Pod
 from tests.embedded.server.harness import Served
 
 from windlass.cluster.delta import Delta, Put
-from windlass.kube.access import find_access
 from windlass.kube.client import KubeClient
+from windlass.kube.client_config import load_client_config
 from windlass.kube.informer import Informer
 from windlass.kube.resources import PODS as POD_RESOURCE
 
@@ -80,7 +80,7 @@ def test_windlass_own_informer(served: Served, tmp_path: Path) -> None:
     seen: list[Delta] = []
 
     async def follow() -> None:
-        async with KubeClient(find_access(str(served.kubeconfig))) as client:
+        async with KubeClient(load_client_config(str(served.kubeconfig))) as client:
             informer = Informer(client, POD_RESOURCE, seen.extend)
             running = asyncio.create_task(informer.run())
             await asyncio.wait_for(informer.synced.wait(), 60)

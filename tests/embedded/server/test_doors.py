@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.embedded.server.harness import Client, Served, Tree
 
-from windlass.embedded.pki import kept_identity
+from windlass.embedded.pki import load_or_create_identity
 from windlass.embedded.server import server
 
 PATHS = (
@@ -161,10 +161,10 @@ def said_by(served: Served) -> Iterator[ssl.SSLSocket]:
 
 
 def test_an_identity_is_kept_with_the_state(tmp_path: Path) -> None:
-    first = kept_identity(tmp_path)
-    assert kept_identity(tmp_path) == first
+    first = load_or_create_identity(tmp_path)
+    assert load_or_create_identity(tmp_path) == first
     assert stat.S_IMODE((tmp_path / "identity.json").stat().st_mode) == 0o600
-    other = kept_identity(tmp_path, ["gpu.example"])
+    other = load_or_create_identity(tmp_path, ["gpu.example"])
     assert "gpu.example" in other.names
     assert other.token != first.token
 

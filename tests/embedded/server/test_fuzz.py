@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.embedded.server.harness import APPLY, JSON, JSON_PATCH, MERGE, STRATEGIC, Client, Served, Tree
 
-from windlass.embedded.api.kinds import BUILT_IN, Kind
+from windlass.embedded.api.kinds import BUILT_IN_KINDS, Kind
 
-STORED = [kind for kind in BUILT_IN if "list" in kind.verbs]
+STORED = [kind for kind in BUILT_IN_KINDS if "list" in kind.verbs]
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 PODS = "/api/v1/namespaces/default/pods"
 SETTINGS = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -182,7 +182,7 @@ def state(served: Served) -> tuple[int, dict[str, list[bytes]]]:
     def look() -> tuple[int, dict[str, list[bytes]]]:
         store = served.verbs.registry.store
         return store.version, {
-            one.resource: [each.raw for each in one.ordered()] for one in store.shelves() if len(one)
+            one.resource: [each.raw for each in one.list_current()] for one in store.storages() if len(one)
         }
 
     return served.call(look)

@@ -25,7 +25,7 @@ def test_every_kind_is_read_as_its_json(control_plane: ControlPlane) -> None:
     api, machinery = Client(control_plane.kubeconfig), Machinery()
     seen = set()
     for sample in (*NAMESPACED, *CLUSTER_WIDE):
-        kind = machinery.kinds.of(sample["apiVersion"], sample["kind"])
+        kind = machinery.kinds.by_kind(sample["apiVersion"], sample["kind"])
         if kind is None or kind.group == "apiextensions.k8s.io":
             continue
         space = "/namespaces/default" if kind.namespaced else ""
@@ -82,7 +82,7 @@ def test_what_is_cut_or_mixed_up_is_refused(message: bytes) -> None:
 def test_a_kind_that_is_unknown_is_refused() -> None:
     with pytest.raises(Malformed, match='no kind "Pod" is registered for version "v7"'):
         decode(envelope(b"", b"v7"), ("", ""))
-    assert Kinds().of("v7", "Pod") is None
+    assert Kinds().by_kind("v7", "Pod") is None
 
 
 @given(st.binary(max_size=120))

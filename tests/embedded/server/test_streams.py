@@ -15,7 +15,7 @@ import pytest
 from tests.cluster.api import until
 from tests.embedded.server.harness import Served, Tree
 
-from windlass.embedded.runtime.interface import STDERR, STDOUT, ExecRequest, LogRequest, Refused
+from windlass.embedded.runtime.kubelet_api import STDERR, STDOUT, ExecRequest, KubeletApiError, LogRequest
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -62,13 +62,13 @@ class EchoRuntime:
     async def logs(self, pod: Tree, request: LogRequest) -> AsyncIterator[bytes]:
         self.asked.append(request)
         if request.container == "silent":
-            raise Refused(400, "BadRequest", 'container "silent" in pod "two" is waiting to start')
+            raise KubeletApiError(400, "BadRequest", 'container "silent" in pod "two" is waiting to start')
         for number in range(3):
             yield f"line {number}\n".encode()
 
     async def exec(self, pod: Tree, request: ExecRequest) -> EchoSession:
         if request.command == ("refuse",):
-            raise Refused(404, "NotFound", "no such thing")
+            raise KubeletApiError(404, "NotFound", "no such thing")
         self.sessions.append(EchoSession(request))
         return self.sessions[-1]
 

@@ -9,21 +9,21 @@ import asyncio
 import sys
 from pathlib import Path
 
-from windlass.embedded.pki import kept_identity, write_kubeconfig
+from windlass.embedded.in_process_client import InProcessClient
+from windlass.embedded.pki import load_or_create_identity, write_kubeconfig
 from windlass.embedded.registry.registry import Registry
 from windlass.embedded.server.server import ApiServer
 from windlass.embedded.store.journal import open_state
-from windlass.embedded.verbs import Verbs
 
 
 async def main(folder: Path, kubeconfig: Path) -> None:
     store, journal = open_state(folder)
     journal.start()
     registry = Registry(store)
-    verbs = Verbs(registry)
+    verbs = InProcessClient(registry)
     if verbs.find("namespaces", "", "default") is None:
         verbs.create("namespaces", "", {"metadata": {"name": "default"}})
-    identity = kept_identity(folder)
+    identity = load_or_create_identity(folder)
     server = ApiServer(registry, identity)
     await server.start()
     write_kubeconfig(kubeconfig, server.url, identity)

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.embedded.store.field_sharing import FieldSharing
+from windlass.embedded.store.interning import FieldInterner
 
 NAMES = st.sampled_from(["f:spec", "f:status", "f:containers", ".", "k:{}"])
 FIELDS = st.recursive(st.just({}), lambda below: st.dictionaries(NAMES, below, max_size=3), max_leaves=8)
@@ -34,10 +34,10 @@ TREES = st.fixed_dictionaries(
 
 @given(st.lists(TREES, max_size=6), st.integers(1, 4))
 def test_nothing_is_changed(trees: list[dict[str, Any]], most: int) -> None:
-    sharing = FieldSharing(most)
+    sharing = FieldInterner(most)
     before = copy.deepcopy(trees)
     for tree in trees:
-        sharing.share(tree)
+        sharing.intern(tree)
     assert trees == before
 
 
@@ -48,10 +48,10 @@ def test_equal_parts_are_one() -> None:
         spec = {"nodeName": address, "containers": [{"name": "main"}]}
         return {"metadata": {"managedFields": [entry]}, "spec": spec}
 
-    sharing = FieldSharing()
+    sharing = FieldInterner()
     one, two = pod("10.0.0.1"), pod("10.0.0.2")
     for tree in (one, two):
-        sharing.share(tree)
+        sharing.intern(tree)
     first, second = (tree["metadata"]["managedFields"][0]["fieldsV1"]["f:status"] for tree in (one, two))
     assert first["f:conditions"] is second["f:conditions"]
     assert one["spec"]["containers"] is two["spec"]["containers"]

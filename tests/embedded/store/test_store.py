@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.embedded.store.journal import open_state
-from windlass.embedded.store.record import ADDED, DELETED, MODIFIED, Change
-from windlass.embedded.store.shelf import Compacted
+from windlass.embedded.store.resource_storage import Compacted
 from windlass.embedded.store.store import FIRST_VERSION, Store
+from windlass.embedded.store.stored_object import ADDED, DELETED, MODIFIED, Change
 from windlass.model.errors import InputError
 
 Tree = dict[str, Any]
@@ -47,27 +47,27 @@ def played(store: Store, steps: list[tuple[str, str, str]]) -> dict[int, dict[tu
 @given(STEPS)
 def test_every_version_can_be_seen_again(steps: list[tuple[str, str, str]]) -> None:
     store = Store()
-    shelf = store.shelf("things")
+    shelf = store.storage("things")
     for version, expected in played(store, steps).items():
-        found = list(shelf.at(version))
+        found = list(shelf.list_at(version))
         assert [each.key for each in found] == sorted(expected)
         assert {each.key: each.tree["value"] for each in found} == expected
-        assert [each.key for each in shelf.at(version, "x")] == [
+        assert [each.key for each in shelf.list_at(version, "x")] == [
             key for key in sorted(expected) if key[0] == "x"
         ]
 
 
 @given(STEPS, st.integers(1, 10))
 def test_changes_after_a_version_lead_from_it_to_now(steps: list[tuple[str, str, str]], most: int) -> None:
-    store = Store(most_changes=most)
-    shelf = store.shelf("things")
+    store = Store(max_changes=most)
+    shelf = store.storage("things")
     states = played(store, steps)
     for version, state in states.items():
-        if version < shelf.compacted:
+        if version < shelf.compacted_version:
             with pytest.raises(Compacted):
-                shelf.since(version)
+                shelf.changes_since(version)
             continue
-        changes = shelf.since(version)
+        changes = shelf.changes_since(version)
         for change in changes:
             assert (change.type == ADDED) == (change.key not in state and change.type != DELETED)
             if change.type == DELETED:
@@ -76,18 +76,18 @@ def test_changes_after_a_version_lead_from_it_to_now(steps: list[tuple[str, str,
             else:
                 assert change.type == (MODIFIED if change.key in state else ADDED)
                 state[change.key] = change.new.tree["value"]
-        assert state == {each.key: each.tree["value"] for each in shelf.ordered()}
+        assert state == {each.key: each.tree["value"] for each in shelf.list_current()}
 
 
 @given(STEPS, SPACES, NAMES)
 def test_a_list_goes_on_after_a_key(steps: list[tuple[str, str, str]], namespace: str, name: str) -> None:
     store = Store()
     played(store, steps)
-    shelf = store.shelf("things")
-    everything = [each.key for each in shelf.ordered()]
+    shelf = store.storage("things")
+    everything = [each.key for each in shelf.list_current()]
     after = (namespace, name)
-    assert [each.key for each in shelf.ordered("", after)] == [key for key in everything if key > after]
-    assert [each.key for each in shelf.ordered(namespace, after)] == [
+    assert [each.key for each in shelf.list_current("", after)] == [key for key in everything if key > after]
+    assert [each.key for each in shelf.list_current(namespace, after)] == [
         key for key in everything if key > after and key[0] == namespace
     ]
 
@@ -102,13 +102,13 @@ def test_listeners_hear_changes_in_order_even_those_they_make() -> None:
             store.put("things", ("x", "b"), tree("x", "b", 0))
 
     far: list[int] = []
-    store.follow("things", lambda change: far.append(change.version))
+    store.subscribe_durable("things", lambda change: far.append(change.version))
     store.subscribe("things", first)
     store.subscribe("things", lambda change: heard.append(("second", change.version)))
     store.put("things", ("x", "a"), tree("x", "a", 0))
     one, two = FIRST_VERSION + 1, FIRST_VERSION + 2
     assert far == [one, two]
-    assert store.settled
+    assert store.is_durable
     assert heard == [("first", one), ("second", one), ("first", two), ("second", two)]
 
 
@@ -132,12 +132,12 @@ def test_what_is_kept_comes_back(tmp_path: Path) -> None:
         store, journal = open_state(tmp_path)
         journal.start()
         told: list[int] = []
-        store.follow("things", lambda change: told.append(change.version))
+        store.subscribe_durable("things", lambda change: told.append(change.version))
         for number in range(50):
             store.put("things", ("x", f"n{number}"), tree("x", f"n{number}", number))
         store.remove("things", ("x", "n7"))
         assert told == []  # nobody is told before it is on disk
-        await store.wait()
+        await store.wait_durable()
         assert told == list(range(FIRST_VERSION + 1, FIRST_VERSION + 52))
         version = store.version
         await journal.close()
@@ -147,12 +147,12 @@ def test_what_is_kept_comes_back(tmp_path: Path) -> None:
     assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in tmp_path.iterdir())
     store, journal = open_state(tmp_path)
     assert store.version == version
-    assert {each.key[1]: each.tree["value"] for each in store.shelf("things").ordered()} == {
+    assert {each.key[1]: each.tree["value"] for each in store.storage("things").list_current()} == {
         f"n{number}": number for number in range(50) if number != 7
     }
     with pytest.raises(Compacted):
-        store.shelf("things").since(FIRST_VERSION)
-    assert store.shelf("things").since(version) == []
+        store.storage("things").changes_since(FIRST_VERSION)
+    assert store.storage("things").changes_since(version) == []
     with pytest.raises(InputError, match="can't be used for the cluster's state"):
         open_state(tmp_path)  # one process a folder
     asyncio.run(journal.close())
@@ -163,13 +163,13 @@ def test_a_disk_that_fails_is_never_acknowledged(tmp_path: Path) -> None:
         store, journal = open_state(tmp_path)
         journal.start()
         store.put("things", ("x", "a"), tree("x", "a", 0))
-        await store.wait()
+        await store.wait_durable()
         await asyncio.to_thread(lambda: journal._connection.execute("drop table objects"))
         store.put("things", ("x", "b"), tree("x", "b", 0))
         with pytest.raises(OSError, match="can't be written"):
-            await store.wait()
+            await store.wait_durable()
         with pytest.raises(OSError, match="can't be written"):
-            await store.wait()  # nor may anybody read what is not on disk
+            await store.wait_durable()  # nor may anybody read what is not on disk
         with pytest.raises(OSError, match="can't be written"):
             store.put("things", ("x", "c"), tree("x", "c", 0))
         await journal.close()

@@ -6,11 +6,11 @@ import msgspec
 from hypothesis import strategies as st
 
 from reference.park import A100, H100, gpu_node, pod
+from windlass.model.codec import decode_object
 from windlass.model.meta import OwnerReference
 from windlass.model.node import Taint
-from windlass.model.objects import decode_object
 from windlass.model.pod import PodStatus, Toleration
-from windlass.model.times import timestamp_of
+from windlass.model.times import format_timestamp
 
 NOW = 1_800_000_000
 RACK, ZONE = "windlass.dev/rack", "topology.kubernetes.io/zone"
@@ -42,7 +42,7 @@ class Ask(msgspec.Struct, frozen=True):
                 group=("w", self.pods),
                 annotations=notes,
                 labels={QUEUE: self.queue} if self.queue else {},
-                created=timestamp_of(NOW - 60),
+                created=format_timestamp(NOW - 60),
                 node_selector={PRODUCT: self.product} if self.product else {},
                 tolerations=self.tolerations,
             )
@@ -90,12 +90,14 @@ class Scenery(msgspec.Struct, frozen=True):
 
 def running_pod(name, gpus, cpu, node, *, limit=None, is_bare=False, age=600):
     spec = {"active_deadline_seconds": limit} if limit else {}
-    made = pod(name, gpus, cpu=str(cpu), on=node, namespace="other", created=timestamp_of(NOW - age), **spec)
+    made = pod(
+        name, gpus, cpu=str(cpu), on=node, namespace="other", created=format_timestamp(NOW - age), **spec
+    )
     owners = () if is_bare else (OwnerReference("ReplicaSet", "apps/v1", name, controller=True),)
     return msgspec.structs.replace(
         made,
         metadata=msgspec.structs.replace(made.metadata, owner_references=owners),
-        status=PodStatus(phase="Running", start_time=timestamp_of(NOW - age)),
+        status=PodStatus(phase="Running", start_time=format_timestamp(NOW - age)),
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from reference.park import Desk, gpu_node, pod
 from reference.parks import parks, queues, running
 from windlass.model.plan import Plan
-from windlass.placement.explain.advisor import MOST_EXPLAINED
+from windlass.placement.explain.advisor import MAX_EXPLAINED_HOLDS
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -17,7 +17,7 @@ from windlass.placement.explain.advisor import MOST_EXPLAINED
 def test_every_hold_can_be_explained(data):
     nodes = data.draw(parks())
     objects = (*nodes, *data.draw(running(nodes)), *data.draw(queues()))
-    plain, plan = Desk(*objects).plan(), Desk(*objects, explain=MOST_EXPLAINED).plan()
+    plain, plan = Desk(*objects).plan(), Desk(*objects, explain=MAX_EXPLAINED_HOLDS).plan()
     assert [hold.workload for hold in plan.holds] == [hold.workload for hold in plain.holds]
     for hold, other in zip(plan.holds, plain.holds, strict=True):
         assert hold.verdict.is_explained
@@ -30,16 +30,16 @@ def test_every_hold_can_be_explained(data):
 
 def test_what_is_tried_for_one_is_undone_before_the_next():
     waiting = [pod("a", 8), pod("b", 8, cpu="2")]
-    desk = Desk(gpu_node("n0", 8), pod("p", 1, on="n0"), *waiting, explain=MOST_EXPLAINED)
+    desk = Desk(gpu_node("n0", 8), pod("p", 1, on="n0"), *waiting, explain=MAX_EXPLAINED_HOLDS)
     told = [hold.verdict.changes[0].text for hold in desk.plan().holds]
     assert told == ["with 7 GPUs a pod instead of 8"] * 2
 
 
 def test_only_the_first_holds_are_explained_and_equal_ones_alike():
-    waiting = [pod(f"w{i:02}", 8, cpu=f"{100 + i % 2}m") for i in range(MOST_EXPLAINED + 2)]
-    plan = Desk(gpu_node("n0", 8), pod("p", 1, on="n0"), *waiting, explain=MOST_EXPLAINED).plan()
+    waiting = [pod(f"w{i:02}", 8, cpu=f"{100 + i % 2}m") for i in range(MAX_EXPLAINED_HOLDS + 2)]
+    plan = Desk(gpu_node("n0", 8), pod("p", 1, on="n0"), *waiting, explain=MAX_EXPLAINED_HOLDS).plan()
     explained = [hold.verdict for hold in plan.holds]
-    assert all(verdict.changes == explained[0].changes for verdict in explained[:MOST_EXPLAINED])
-    assert not any(verdict.limits or verdict.changes for verdict in explained[MOST_EXPLAINED:])
-    assert [verdict.is_explained for verdict in explained] == [True] * MOST_EXPLAINED + [False] * 2
+    assert all(verdict.changes == explained[0].changes for verdict in explained[:MAX_EXPLAINED_HOLDS])
+    assert not any(verdict.limits or verdict.changes for verdict in explained[MAX_EXPLAINED_HOLDS:])
+    assert [verdict.is_explained for verdict in explained] == [True] * MAX_EXPLAINED_HOLDS + [False] * 2
     assert {verdict.code for verdict in explained} == {"GPU_FULL"}

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from reference.builders import taint
 from reference.park import Desk, gpu_node, node, pod
-from windlass.placement.explain.advisor import ABOUT_NODES
-from windlass.placement.explain.cause import ORDER, TOO_LARGE, NodeGroup, cause_of
+from windlass.placement.explain.advisor import NODE_REFUSAL_CODES
+from windlass.placement.explain.cause import CAUSE_ORDER, TOO_LARGE, NodeGroup, cause_of
 
 TAINT, SELECTOR, CORDON = "TAINT_NOT_TOLERATED", "SELECTOR_MISMATCH", "NODE_UNSCHEDULABLE"
 FULL, CPU = "GPU_FULL", "CPU_MEM_INSUFFICIENT"
@@ -77,12 +77,12 @@ def test_the_order_of_nodes_decides_nothing(groups: list[NodeGroup], wanted: int
 @given(GROUPS, st.integers(1, 4))
 def test_a_named_rule_keeps_it_off_some_node(groups: list[NodeGroup], wanted: int) -> None:
     cause = cause_of(FULL, wanted, groups)
-    there = {code for one in groups for code in (*one.fixed, *one.lacks)}
+    there = {code for one in groups for code in (*one.permanent, *one.curable)}
     assert cause in there | {FULL, TOO_LARGE}
 
 
 def test_every_cause_has_its_rank() -> None:
-    assert set(ORDER) <= ABOUT_NODES | {"GPU_FRAGMENTED"}
+    assert set(CAUSE_ORDER) <= NODE_REFUSAL_CODES | {"GPU_FRAGMENTED"}
 
 
 class TestInThePlan:

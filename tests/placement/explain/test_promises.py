@@ -22,17 +22,17 @@ from tests.placement.explain.held_gangs import (
 from reference.park import gpu_node
 from windlass.cluster.delta import Put
 from windlass.cluster.store import Store
-from windlass.engine import EngineConfig, Memo, decide
+from windlass.engine import EngineCache, EngineConfig, decide
 from windlass.model.configuration import Settings
-from windlass.placement.explain.advisor import MOST_EXPLAINED
-from windlass.planner import engine_plan
+from windlass.placement.explain.advisor import MAX_EXPLAINED_HOLDS
+from windlass.planner import plan_objects
 
 FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 W = "default/w"
 
 
 def plan_of(objects):
-    return engine_plan(objects, Settings(), NOW)[0]
+    return plan_objects(objects, Settings(), NOW)[0]
 
 
 def held(plan):
@@ -154,8 +154,8 @@ def test_owners_are_told_nothing_of_others(scenery, ask):
 @FEW
 @given(sceneries(), asks(), asks())
 def test_explaining_changes_nothing(scenery, ask, second):
-    store, memo = Store(), Memo()
-    plain, config = EngineConfig(), EngineConfig(explain=MOST_EXPLAINED)
+    store, memo = Store(), EngineCache()
+    plain, config = EngineConfig(), EngineConfig(max_explained_holds=MAX_EXPLAINED_HOLDS)
     store.apply(Put(one) for one in scenery.with_gang(ask))
     snapshot = store.snapshot(NOW)
     before = decide(snapshot, plain, NOW, memo)

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
-from windlass.model.objects import decode_object
 from windlass.model.plan import Plan
-from windlass.planner import engine_plan
+from windlass.planner import plan_objects
 
 START = "2026-01-01T00:00:00Z"
 EPOCH = 1767225600
@@ -198,7 +198,7 @@ def objects(park: Park) -> list[Any]:
 
 
 def plan_of(park: Park, settings: Settings | None = None) -> Plan:
-    return engine_plan(objects(park), settings or Settings(), NOW)[0]
+    return plan_objects(objects(park), settings or Settings(), NOW)[0]
 
 
 def victims(park: Park, plan: Plan) -> list[Running]:

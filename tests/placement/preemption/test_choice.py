@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.placement.preemption.choice import MOST_WEIGHED, cheapest, cost_of
-from windlass.placement.preemption.units import Unit
+from windlass.placement.preemption.victim_selection import MAX_EXHAUSTIVE_UNITS, eviction_cost, select_victims
+from windlass.placement.preemption.victim_units import VictimUnit
 
 
-def unit(number: int, priority: int, lost: int, pods: int = 1, *, leaving: bool = False) -> Unit:
+def unit(number: int, priority: int, lost: int, pods: int = 1, *, leaving: bool = False) -> VictimUnit:
     names = tuple(f"d/{number}-{at}" for at in range(pods))
-    return Unit(number, f"d/{number}", (number,), names, priority, (lost, 0), 0, str(number), leaving)
+    return VictimUnit(number, f"d/{number}", (number,), names, priority, (lost, 0), 0, str(number), leaving)
 
 
-def drawn(rng: Random, count: int) -> tuple[list[Unit], np.ndarray, np.ndarray]:
+def drawn(rng: Random, count: int) -> tuple[list[VictimUnit], np.ndarray, np.ndarray]:
     units = [
         unit(at, rng.choice([0, 5]), rng.randint(0, 9), leaving=rng.random() < 0.1) for at in range(count)
     ]
@@ -32,19 +32,21 @@ def test_it_is_the_cheapest_of_all_sets(rng: Random) -> None:
     units, freed, lacking = drawn(rng, rng.randint(1, 7))
     sets = [one for n in range(len(units) + 1) for one in combinations(range(len(units)), n)]
     enough = [one for one in sets if np.all(freed[list(one)].sum(axis=0) >= lacking)]
-    found = cheapest(units, freed, lacking)
+    found = select_victims(units, freed, lacking)
     if not enough:
         assert found is None
         return
     assert found is not None
     assert tuple(found) in enough
-    assert cost_of([units[at] for at in found]) == min(cost_of([units[at] for at in one]) for one in enough)
+    assert eviction_cost([units[at] for at in found]) == min(
+        eviction_cost([units[at] for at in one]) for one in enough
+    )
 
 
 @given(st.randoms(use_true_random=False))
 def test_of_many_units_nobody_goes_who_isnt_needed(rng: Random) -> None:
-    units, freed, lacking = drawn(rng, MOST_WEIGHED + rng.randint(1, 8))
-    found = cheapest(units, freed, lacking)
+    units, freed, lacking = drawn(rng, MAX_EXHAUSTIVE_UNITS + rng.randint(1, 8))
+    found = select_victims(units, freed, lacking)
     if found is None:
         assert np.any(freed.sum(axis=0) < lacking)
         return
@@ -62,7 +64,7 @@ def test_of_many_units_nobody_goes_who_isnt_needed(rng: Random) -> None:
         (unit(0, 5, 9, leaving=True), unit(1, 0, 0)),  # and what goes anyway before everybody
     ],
 )
-def test_who_goes_of_two_that_free_the_same(first: Unit, second: Unit) -> None:
+def test_who_goes_of_two_that_free_the_same(first: VictimUnit, second: VictimUnit) -> None:
     freed = np.array([[4], [4]], dtype=np.int64)
-    assert cheapest([first, second], freed, np.array([4])) == [0]
-    assert cheapest([second, first], freed, np.array([4])) == [1]
+    assert select_victims([first, second], freed, np.array([4])) == [0]
+    assert select_victims([second, first], freed, np.array([4])) == [1]

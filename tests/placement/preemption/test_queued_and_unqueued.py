@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
-from windlass.model.objects import decode_object
 from windlass.model.plan import Plan
-from windlass.planner import engine_plan
+from windlass.planner import plan_objects
 
 EPOCH = 1767225600
 STAMP = "2026-01-01T00:00:00Z"
@@ -78,7 +78,7 @@ FLAVOR = {"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": "d
 
 
 def decided(*trees: Tree) -> Plan:
-    plan, _ = engine_plan([decode_object(tree) for tree in trees], Settings(), EPOCH + 3600)
+    plan, _ = plan_objects([decode_object(tree) for tree in trees], Settings(), EPOCH + 3600)
     return plan
 
 

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from tests.placement.preemption.parks import NOW, gpu_node, pod, pod_group
 
+from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
 from windlass.model.meta import OwnerReference
-from windlass.model.objects import decode_object
 from windlass.model.plan import Plan
-from windlass.planner import engine_plan
+from windlass.planner import plan_objects
 
 CLASS = {
     "apiVersion": "scheduling.k8s.io/v1",
@@ -23,7 +23,7 @@ CLASS = {
 
 
 def plan(*objects: Any, **settings: Any) -> Plan:
-    return engine_plan(objects, Settings(**settings), NOW)[0]
+    return plan_objects(objects, Settings(**settings), NOW)[0]
 
 
 def evicted(found: Plan) -> set[str]:

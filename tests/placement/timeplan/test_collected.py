@@ -7,38 +7,43 @@ from typing import Any
 import msgspec
 from tests.placement.timeplan.worlds import events, job, plans, scenario, starts
 
-from windlass.model.run_times import PERIOD_SECONDS, RunTimes
+from windlass.model.run_time_history import PERIOD_SECONDS, RunTimes
 from windlass.model.workload import Admission, Workload
-from windlass.placement.timeplan.terms import TimeSettings, end_of, limit_of, with_collected
+from windlass.placement.timeplan.run_limits import (
+    PlannedStartSettings,
+    expected_end,
+    run_limit_of,
+    with_run_estimates,
+)
 from windlass.simulate.scenario import Outcome
 
 NOW = 3000 * PERIOD_SECONDS
 WEEK = NOW // PERIOD_SECONDS
-PLAIN = Workload("team/w", "Job", (), queue="q")
+PLAIN = Workload("team/w", "Job", (), queue_name="q")
 COLLECTED = {"team/q": RunTimes({WEEK: {60: 10, 600: 10}})}
 
 
-def known(**settings: Any) -> TimeSettings:
-    return with_collected(TimeSettings(**settings), COLLECTED, NOW)
+def known(**settings: Any) -> PlannedStartSettings:
+    return with_run_estimates(PlannedStartSettings(**settings), COLLECTED, NOW)
 
 
 def test_it_counts_only_where_nothing_else_does() -> None:
-    assert limit_of(PLAIN, known()) == 600
-    assert limit_of(PLAIN, known(percentile=50)) == 60
-    assert limit_of(PLAIN, known(percentile=0)) is None
-    assert limit_of(PLAIN, known(history={"team/q": 7200})) == 7200, "configured beats collected"
-    declared = msgspec.structs.replace(PLAIN, max_run_seconds=30, limit_enforced=False)
-    assert limit_of(declared, known()) == 30, "what it states is enforced at its end"
-    deadline = msgspec.structs.replace(PLAIN, max_run_seconds=9000, limit_enforced=True)
-    assert limit_of(deadline, known()) == 9000
-    assert limit_of(msgspec.structs.replace(PLAIN, queue=""), known()) is None
-    assert limit_of(msgspec.structs.replace(PLAIN, queue="other"), known()) is None
+    assert run_limit_of(PLAIN, known()) == 600
+    assert run_limit_of(PLAIN, known(percentile=50)) == 60
+    assert run_limit_of(PLAIN, known(percentile=0)) is None
+    assert run_limit_of(PLAIN, known(history={"team/q": 7200})) == 7200, "configured beats collected"
+    declared = msgspec.structs.replace(PLAIN, max_run_seconds=30, run_limit_enforced=False)
+    assert run_limit_of(declared, known()) == 30, "what it states is enforced at its end"
+    deadline = msgspec.structs.replace(PLAIN, max_run_seconds=9000, run_limit_enforced=True)
+    assert run_limit_of(deadline, known()) == 9000
+    assert run_limit_of(msgspec.structs.replace(PLAIN, queue_name=""), known()) is None
+    assert run_limit_of(msgspec.structs.replace(PLAIN, queue_name="other"), known()) is None
 
 
 def test_what_runs_for_longer_than_those_before_it_has_no_known_end() -> None:
     running = msgspec.structs.replace(PLAIN, admission=Admission("team"), started_at=NOW - 500)
-    assert end_of(running, known(), NOW) == NOW + 100
-    assert end_of(running, known(), NOW + 1000) is None
+    assert expected_end(running, known(), NOW) == NOW + 100
+    assert expected_end(running, known(), NOW + 1000) is None
 
 
 HISTORY = {

@@ -7,10 +7,10 @@ import pytest
 from tests.placement.timeplan.worlds import events, job, plans, scenario, starts
 
 from windlass.model.workload import Admission, Workload
-from windlass.placement.timeplan.terms import TimeSettings, end_of, limit_of
+from windlass.placement.timeplan.run_limits import PlannedStartSettings, expected_end, run_limit_of
 
 HOUR = 3600
-PLAIN = Workload("team/w", "Job", (), queue="q")
+PLAIN = Workload("team/w", "Job", (), queue_name="q")
 
 
 def test_one_that_ends_in_time_runs_ahead_and_one_that_does_not_waits() -> None:
@@ -89,15 +89,15 @@ def test_who_preempts_takes_what_is_its_right() -> None:
 
 
 def test_one_past_its_limit_is_taken_to_end_soon_and_then_has_no_known_end() -> None:
-    settings = TimeSettings()
+    settings = PlannedStartSettings()
     runs = msgspec.structs.replace(
         PLAIN, max_run_seconds=100, started_at=1000, admission=Admission("q", reserved_at=1000)
     )
-    assert end_of(runs, settings, 1050) == 1100
-    assert end_of(runs, settings, 1130) == 1131
-    assert end_of(runs, settings, 1161) is None
-    assert end_of(msgspec.structs.replace(runs, started_at=0), settings, 1050) == 1100
-    assert end_of(msgspec.structs.replace(runs, max_run_seconds=None), settings, 1050) is None
+    assert expected_end(runs, settings, 1050) == 1100
+    assert expected_end(runs, settings, 1130) == 1131
+    assert expected_end(runs, settings, 1161) is None
+    assert expected_end(msgspec.structs.replace(runs, started_at=0), settings, 1050) == 1100
+    assert expected_end(msgspec.structs.replace(runs, max_run_seconds=None), settings, 1050) is None
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,6 @@ def test_one_past_its_limit_is_taken_to_end_soon_and_then_has_no_known_end() -> 
 def test_a_limit_that_nobody_enforces_is_not_believed_against_history(
     declared: int | None, enforced: bool, known: int | None, expected: int | None
 ) -> None:
-    settings = TimeSettings(history={} if known is None else {"team/q": known})
-    workload = msgspec.structs.replace(PLAIN, max_run_seconds=declared, limit_enforced=enforced)
-    assert limit_of(workload, settings) == expected
+    settings = PlannedStartSettings(history={} if known is None else {"team/q": known})
+    workload = msgspec.structs.replace(PLAIN, max_run_seconds=declared, run_limit_enforced=enforced)
+    assert run_limit_of(workload, settings) == expected

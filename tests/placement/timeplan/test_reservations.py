@@ -7,11 +7,11 @@ from typing import Any
 from tests.placement.timeplan.worlds import events, job, scenario, starts
 
 from windlass.cli.plan_document import plan_document
+from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
-from windlass.model.objects import decode_object
-from windlass.model.times import seconds_of
-from windlass.planner import engine_plan
-from windlass.simulate.clock import stamp
+from windlass.model.times import parse_timestamp
+from windlass.planner import plan_objects
+from windlass.simulate.clock import virtual_timestamp
 
 HOUR = 3600
 
@@ -24,7 +24,7 @@ def reservation(start: int, end: int, **spec: Any) -> dict[str, Any]:
         "apiVersion": "windlass.dev/v1",
         "kind": "Reservation",
         "metadata": {"name": "r"},
-        "spec": {"from": stamp(start), "until": stamp(end), **spec},
+        "spec": {"from": virtual_timestamp(start), "until": virtual_timestamp(end), **spec},
     }
 
 
@@ -115,8 +115,8 @@ def _plan(*objects: dict[str, Any]) -> list[dict[str, Any]]:
             "allocatable": {"nvidia.com/gpu": 8, "pods": 10, "cpu": 8},
         },
     }
-    now = seconds_of(stamp(0).replace("Z", "+00:00"))
-    plan, notes = engine_plan([decode_object(tree) for tree in (node, *objects)], Settings(), now)
+    now = parse_timestamp(virtual_timestamp(0).replace("Z", "+00:00"))
+    plan, notes = plan_objects([decode_object(tree) for tree in (node, *objects)], Settings(), now)
     decisions: list[dict[str, Any]] = plan_document(plan, now, notes)["decisions"]
     return decisions
 
@@ -127,8 +127,8 @@ def test_the_plan_says_what_is_reserved() -> None:
             "decision": "reserve",
             "workload": "reservation/r",
             "domain": "n",
-            "from": stamp(HOUR),
-            "until": stamp(2 * HOUR),
+            "from": virtual_timestamp(HOUR),
+            "until": virtual_timestamp(2 * HOUR),
             "nodes": {"n": 1},
         }
     ]

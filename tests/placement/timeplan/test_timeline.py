@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.model.pod import Pod
-from windlass.placement.obstacles import Seat
-from windlass.placement.timeplan.clock import Amended, Holder, Holdings
-from windlass.placement.timeplan.forecast import Course
-from windlass.placement.timeplan.profile import Profile
-from windlass.placement.timeplan.walls import Wall
+from windlass.placement.blocked_capacity import PlannedPod
+from windlass.placement.timeplan.capacity_forecast import FreeCapacityTimeline
+from windlass.placement.timeplan.planned_start import PlannedStart
+from windlass.placement.timeplan.profile import SpareCapacityProfile
+from windlass.placement.timeplan.quota_timeline import AmendedQuotaTimeline, QuotaTimeline, TimedQueueUsage
 
 NODES, WIDTH = 5, 2
 MOMENTS = st.integers(1, 12)
@@ -31,8 +31,8 @@ HOLDERS = st.lists(
 )
 
 
-def course(returns: list[tuple[int, int, list[int]]]) -> Course:
-    return Course(
+def course(returns: list[tuple[int, int, list[int]]]) -> FreeCapacityTimeline:
+    return FreeCapacityTimeline(
         np.full((NODES, WIDTH), 20, dtype=np.int64),
         np.array([until for until, _, _ in returns], dtype=np.int64),
         np.array([row for _, row, _ in returns], dtype=np.int64),
@@ -51,7 +51,7 @@ def test_what_is_free_at_a_moment(returns: list[tuple[int, int, list[int]]], mom
         assert found.at(moment).tolist() == expected.tolist()
 
 
-def summed(holders: list[Holder], moment: int) -> dict[str, dict[tuple[str, str], int]]:
+def summed(holders: list[TimedQueueUsage], moment: int) -> dict[str, dict[tuple[str, str], int]]:
     total: dict[str, dict[tuple[str, str], int]] = {}
     for end, (queue, usage) in holders:
         if end is None or end > moment:
@@ -70,9 +70,11 @@ def without_nothing(totals: object) -> dict[str, dict[tuple[str, str], int]]:
 
 
 @given(HOLDERS, HOLDERS, st.data())
-def test_what_is_held_at_a_moment(running: list[Holder], placed: list[Holder], data: st.DataObject) -> None:
+def test_what_is_held_at_a_moment(
+    running: list[TimedQueueUsage], placed: list[TimedQueueUsage], data: st.DataObject
+) -> None:
     gone = data.draw(st.sets(st.sampled_from(range(len(running))))) if running else set()
-    found = Amended(Holdings(running), placed, [running[number] for number in gone])
+    found = AmendedQuotaTimeline(QuotaTimeline(running), placed, [running[number] for number in gone])
     here = [one for number, one in enumerate(running) if number not in gone] + placed
     for moment in data.draw(st.lists(st.integers(0, 13), min_size=1, max_size=8)):
         assert without_nothing(found.at(moment)) == summed(here, moment)
@@ -81,7 +83,7 @@ def test_what_is_held_at_a_moment(running: list[Holder], placed: list[Holder], d
 class Held(NamedTuple):
     """A wall and what it holds by node."""
 
-    wall: Wall
+    wall: PlannedStart
     rows: list[int]
     amounts: list[list[int]]
 
@@ -93,7 +95,9 @@ def walls(draw: st.DrawFn) -> Held:
     rows = sorted(draw(st.sets(st.integers(0, NODES - 1), max_size=3)))
     amounts = [draw(AMOUNTS) for _ in rows]
     name = f"wall-{draw(st.integers(0, 999))}"
-    return Held(Wall(name, start, end, tuple(Seat(Pod(), 0, row) for row in rows)), rows, amounts)
+    return Held(
+        PlannedStart(name, start, end, tuple(PlannedPod(Pod(), 0, row) for row in rows)), rows, amounts
+    )
 
 
 @given(RETURNS, st.lists(walls(), min_size=1, max_size=5), st.integers(1, 12), ENDS)
@@ -109,12 +113,12 @@ def test_the_least_that_walls_leave_in_a_span(
         )
         for one in held
     }
-    profile = Profile([one.wall for one in held], lambda wall: by_wall[id(wall)], free.at)
+    profile = SpareCapacityProfile([one.wall for one in held], lambda wall: by_wall[id(wall)], free.at)
     expected = free.at(start).copy()
     for moment in range(start, end if end is not None else 40):
         left = free.at(moment).copy()
         for one in held:
-            if one.wall.stands_at(moment):
+            if one.wall.is_active_at(moment):
                 for row, amounts in zip(one.rows, one.amounts, strict=True):
                     left[row] -= amounts
         expected = np.minimum(expected, left)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from windlass.model.times import seconds_of
-from windlass.simulate.clock import START
+from windlass.model.times import parse_timestamp
+from windlass.simulate.clock import VIRTUAL_EPOCH
 from windlass.simulate.scenario import Event, Outcome, play
 from windlass.simulate.scenario.load import read_scenario
 
@@ -46,7 +46,7 @@ def job(name: str, gpus: int, limit: int | None, **more: Any) -> dict[str, Any]:
 
 
 def events(outcome: Outcome, what: str) -> list[Event]:
-    return [one for one in outcome.events if isinstance(one, Event) and one.what == what]
+    return [one for one in outcome.events if isinstance(one, Event) and one.kind == what]
 
 
 def starts(outcome: Outcome) -> dict[str, int]:
@@ -63,6 +63,6 @@ def plans(outcome: Outcome) -> dict[str, list[tuple[int, int]]]:
     for event in events(outcome, "hold"):
         said = PLANNED.search(event.text)
         if said:
-            start = seconds_of(said[1].replace("Z", "+00:00")) - START
+            start = parse_timestamp(said[1].replace("Z", "+00:00")) - VIRTUAL_EPOCH
             found.setdefault(event.subject.partition("/")[2], []).append((event.at, start))
     return found

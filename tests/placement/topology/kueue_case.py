@@ -19,9 +19,9 @@ import numpy as np
 from windlass.model.workload import TopologyRequest
 from windlass.placement.topology import (
     DomainTree,
-    MatrixRoom,
-    TopologyAsk,
+    MatrixCapacity,
     TopologyFailure,
+    TopologyPodSetRequest,
     plan_topology,
 )
 
@@ -87,7 +87,9 @@ class Case:
         levels = self.world.levels(flavor)
         names = [name for name in sorted(self.world.nodes) if self._in_flavor(name, flavor)]
         tree = DomainTree.build(levels, [self.world.domain(name, levels) for name in names], names)
-        asks = [TopologyAsk(p.get("name", "main"), p["count"], topology_request(p)) for p in pod_sets]
+        asks = [
+            TopologyPodSetRequest(p.get("name", "main"), p["count"], topology_request(p)) for p in pod_sets
+        ]
         topology = self.world.flavors[flavor]["spec"]["topologyName"]
         answer = plan_topology(tree, asks, self._room(names, flavor, pod_sets), topology)
         if isinstance(answer, TopologyFailure):
@@ -122,13 +124,13 @@ class Case:
         anyone = {"tolerations": [{"operator": "Exists"}]}
         return self.world.node_problem(node, flavor, anyone) is None
 
-    def _room(self, names: list[str], flavor: str, pod_sets: list[Json]) -> MatrixRoom:
+    def _room(self, names: list[str], flavor: str, pod_sets: list[Json]) -> MatrixCapacity:
         specs = [p["template"]["spec"] for p in pod_sets]
         requests = [self.scorer.pod_requests(spec) for spec in specs]
         resources = sorted({resource for request in requests for resource in request})
         usable = [[self.world.node_problem(name, flavor, spec) is None for name in names] for spec in specs]
         free = [[_base(self.free[name].get(resource, 0)) for resource in resources] for name in names]
-        return MatrixRoom(
+        return MatrixCapacity(
             resources,
             np.array(free, dtype=np.int64).reshape(-1, len(resources)),
             np.array([[_base(request.get(resource, 0)) for resource in resources] for request in requests]),

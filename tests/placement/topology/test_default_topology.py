@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from reference.park import Desk, gpu_node, pod
-from windlass.cluster.facts import NodeFacts
+from windlass.cluster.node_columns import NodeColumns
 from windlass.model.meta import LabelSelector
 from windlass.model.pod import Affinity, PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
 from windlass.model.topology import HOSTNAME, RACK, ZONE, level_name
 from windlass.model.workload import TopologyRequest
-from windlass.placement.topology.affinity import request_of_affinity
-from windlass.placement.topology.default import DefaultTopology
+from windlass.placement.topology.affinity_request import request_from_affinity
+from windlass.placement.topology.default_topology import DefaultTopology
 
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 RAIL = "example.com/rail"
@@ -22,7 +22,7 @@ def rack_node(name, rack, zone="z", gpus=8, **labels):
 
 
 def topology(*nodes, keys=()):
-    return DefaultTopology(NodeFacts(nodes), [True] * len(nodes), keys)
+    return DefaultTopology(NodeColumns(nodes), [True] * len(nodes), keys)
 
 
 def test_levels_are_those_that_all_nodes_with_the_label_have():
@@ -85,12 +85,12 @@ def to(app, key=RACK, **options):
 
 def test_affinity_to_itself_is_a_request():
     one = drawn("a", to("ring"))
-    assert request_of_affinity(one, [one]) == TopologyRequest("required", RACK, of_gang=True)
+    assert request_from_affinity(one, [one]) == TopologyRequest("required", RACK, spans_pod_sets=True)
 
 
 def test_only_those_whom_the_selector_names_share_the_domain():
     one, other = drawn("a", to("ring")), pod("b", 8, labels={"app": "other"})
-    assert request_of_affinity(one, [one, other]) == TopologyRequest("required", RACK)
+    assert request_from_affinity(one, [one, other]) == TopologyRequest("required", RACK)
 
 
 @pytest.mark.parametrize(
@@ -98,17 +98,17 @@ def test_only_those_whom_the_selector_names_share_the_domain():
 )
 def test_affinity_to_others_is_none(term):
     one = drawn("a", term)
-    assert request_of_affinity(one, [one]) is None
+    assert request_from_affinity(one, [one]) is None
 
 
 def test_two_required_terms_are_left_to_the_rules_between_pods():
     one = drawn("a", to("ring"), to("ring", ZONE))
-    assert request_of_affinity(one, [one]) is None
+    assert request_from_affinity(one, [one]) is None
 
 
 def test_the_dearest_preference_is_a_preference():
     one = drawn("a", preferred=((10, to("ring", ZONE)), (50, to("ring", RACK))))
-    assert request_of_affinity(one, [one]) == TopologyRequest("preferred", RACK, of_gang=True)
+    assert request_from_affinity(one, [one]) == TopologyRequest("preferred", RACK, spans_pod_sets=True)
 
 
 def test_a_gang_by_affinity_goes_to_the_rack_that_holds_all_of_it():

@@ -11,10 +11,10 @@ import pytest
 from windlass.model.workload import TopologyRequest
 from windlass.placement.topology import (
     DomainTree,
-    MatrixRoom,
-    TopologyAsk,
+    MatrixCapacity,
     TopologyFailure,
     TopologyPlan,
+    TopologyPodSetRequest,
     plan_topology,
 )
 
@@ -22,20 +22,22 @@ LEVELS = ("block", "rack", "host")
 Cluster = dict[str, dict[str, int]]
 
 
-def place(cluster: Cluster, *asks: TopologyAsk, leader_takes: int = 1) -> dict[str, dict[str, int]] | str:
+def place(
+    cluster: Cluster, *asks: TopologyPodSetRequest, leader_takes: int = 1
+) -> dict[str, dict[str, int]] | str:
     """Node → pods by pod set, or the message of the failure. A pod takes one place; one named leader may take more."""
     names = [node for nodes in cluster.values() for node in nodes]
     paths = [(*rack.split("/"), node) for rack, nodes in cluster.items() for node in nodes]
     free = np.array([[room] for nodes in cluster.values() for room in nodes.values()])
     takes = np.array([[leader_takes if ask.name == "leader" else 1] for ask in asks])
-    answer = plan_topology(DomainTree.build(LEVELS, paths), asks, MatrixRoom(["pods"], free, takes), "dc")
+    answer = plan_topology(DomainTree.build(LEVELS, paths), asks, MatrixCapacity(["pods"], free, takes), "dc")
     if isinstance(answer, TopologyFailure):
         return answer.message
     return {placement.name: placement.by_node(names) for placement in answer.placements}
 
 
-def pods(count: int, mode: str, level: str = "", **slices: object) -> TopologyAsk:
-    return TopologyAsk("main", count, TopologyRequest(mode, level, **slices))  # type: ignore[arg-type]
+def pods(count: int, mode: str, level: str = "", **slices: object) -> TopologyPodSetRequest:
+    return TopologyPodSetRequest("main", count, TopologyRequest(mode, level, **slices))  # type: ignore[arg-type]
 
 
 # ---- required ---------------------------------------------------------------------------------------------------
@@ -77,7 +79,7 @@ def test_the_message_counts_the_nodes_that_take_nothing_at_all() -> None:
 
 def test_a_failure_says_which_level_binds() -> None:
     tree = DomainTree.build(("host",), [("a",), ("b",)])
-    room = MatrixRoom(["gpu"], np.array([[1], [1]]), np.array([[2]]))
+    room = MatrixCapacity(["gpu"], np.array([[1], [1]]), np.array([[2]]))
     assert plan_topology(tree, [pods(3, "required", "host")], room, "dc") == TopologyFailure(
         pod_set="main",
         message=(
@@ -117,8 +119,8 @@ def test_a_preference_is_no_excuse_for_half_a_job() -> None:
 # ---- anywhere ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ask", [pods(3, "unconstrained"), TopologyAsk("main", 3)])
-def test_pods_that_may_go_anywhere_take_one_node_where_one_suffices(ask: TopologyAsk) -> None:
+@pytest.mark.parametrize("ask", [pods(3, "unconstrained"), TopologyPodSetRequest("main", 3)])
+def test_pods_that_may_go_anywhere_take_one_node_where_one_suffices(ask: TopologyPodSetRequest) -> None:
     assert place({"A/1": {"a": 1, "b": 9}, "A/2": {"c": 4, "d": 2}}, ask) == {"main": {"c": 3}}
 
 
@@ -170,9 +172,9 @@ def test_with_several_layers_the_message_says_how_far_each_gets() -> None:
 # ---- leader and workers -----------------------------------------------------------------------------------------
 
 
-def group(workers: int, mode: str, level: str = "") -> tuple[TopologyAsk, TopologyAsk]:
+def group(workers: int, mode: str, level: str = "") -> tuple[TopologyPodSetRequest, TopologyPodSetRequest]:
     request = TopologyRequest(mode, level, group="g")
-    return TopologyAsk("leader", 1, request), TopologyAsk("workers", workers, request)
+    return TopologyPodSetRequest("leader", 1, request), TopologyPodSetRequest("workers", workers, request)
 
 
 def test_the_leader_sits_in_the_domain_of_its_workers() -> None:
@@ -188,7 +190,7 @@ def test_the_leader_does_not_sit_where_it_would_cost_the_workers_their_room() ->
     """It needs only CPU: node `a` has just enough of that for its own share of the workers."""
     tree = DomainTree.build(("rack", "host"), [("1", "a"), ("1", "b")])
     cpu_and_gpu = np.array([[4, 4], [9, 2]])
-    room = MatrixRoom(["cpu", "gpu"], cpu_and_gpu, np.array([[3, 0], [1, 1]]))
+    room = MatrixCapacity(["cpu", "gpu"], cpu_and_gpu, np.array([[3, 0], [1, 1]]))
     plan = plan_topology(tree, group(6, "required", "rack"), room)
     assert isinstance(plan, TopologyPlan)
     assert [placement.by_node("ab") for placement in plan.placements] == [{"b": 1}, {"a": 4, "b": 2}]
@@ -203,7 +205,7 @@ def test_what_fits_beside_the_leader_is_what_the_message_counts() -> None:
 def test_a_seat_in_the_middle_of_the_row_does_not_end_the_filling() -> None:
     """The leader sits on `b`, between `c` and `a` in order of size; all four places are still taken."""
     tree = DomainTree.build(("rack", "host"), [("1", "a"), ("1", "b"), ("1", "c")])
-    room = MatrixRoom(["cpu", "gpu"], np.array([[1, 1], [2, 1], [2, 2]]), np.array([[1, 0], [1, 1]]))
+    room = MatrixCapacity(["cpu", "gpu"], np.array([[1, 1], [2, 1], [2, 2]]), np.array([[1, 0], [1, 1]]))
     plan = plan_topology(tree, group(4, "required", "rack"), room)
     assert isinstance(plan, TopologyPlan)
     assert [placement.by_node("abc") for placement in plan.placements] == [{"b": 1}, {"a": 1, "b": 1, "c": 2}]
@@ -211,7 +213,7 @@ def test_a_seat_in_the_middle_of_the_row_does_not_end_the_filling() -> None:
 
 def test_a_leader_that_fits_nowhere_is_named() -> None:
     tree = DomainTree.build(("host",), [("a",), ("b",)])
-    room = MatrixRoom(["gpu"], np.array([[4], [4]]), np.array([[8], [1]]))
+    room = MatrixCapacity(["gpu"], np.array([[4], [4]]), np.array([[8], [1]]))
     failure = plan_topology(tree, group(4, "preferred", "host"), room, "dc")
     assert isinstance(failure, TopologyFailure)
     assert failure.pod_set == "leader"
@@ -220,7 +222,7 @@ def test_a_leader_that_fits_nowhere_is_named() -> None:
 
 def test_a_group_is_one_leader_and_its_workers() -> None:
     request = TopologyRequest("required", "rack", group="g")
-    crowd = [TopologyAsk(name, 2, request) for name in ("one", "two")]
+    crowd = [TopologyPodSetRequest(name, 2, request) for name in ("one", "two")]
     message = "podset group g must be a leader of one pod and its workers"
     assert place({"A/1": {"a": 9}}, *crowd) == message
 
@@ -229,18 +231,22 @@ def test_a_group_is_one_leader_and_its_workers() -> None:
 
 
 def test_pod_sets_do_not_take_the_same_place_twice() -> None:
-    first, second = (TopologyAsk(name, 2, TopologyRequest("required", "host")) for name in ("one", "two"))
+    first, second = (
+        TopologyPodSetRequest(name, 2, TopologyRequest("required", "host")) for name in ("one", "two")
+    )
     assert place({"A/1": {"a": 3, "b": 3}}, first, second) == {"one": {"a": 2}, "two": {"b": 2}}
 
 
 def test_pod_sets_share_a_node_where_it_has_room_for_both() -> None:
-    first, second = (TopologyAsk(name, 2, TopologyRequest("required", "host")) for name in ("one", "two"))
+    first, second = (
+        TopologyPodSetRequest(name, 2, TopologyRequest("required", "host")) for name in ("one", "two")
+    )
     assert place({"A/1": {"a": 4, "b": 6}}, first, second) == {"one": {"a": 2}, "two": {"a": 2}}
 
 
 def test_a_set_without_pods_needs_no_place() -> None:
-    idle = TopologyAsk("idle", 0, TopologyRequest("required", "rack", group="g"))
-    busy = TopologyAsk("busy", 1, TopologyRequest("required", "rack", group="g"))
+    idle = TopologyPodSetRequest("idle", 0, TopologyRequest("required", "rack", group="g"))
+    busy = TopologyPodSetRequest("busy", 1, TopologyRequest("required", "rack", group="g"))
     assert place({"A/1": {"a": 1}}, idle, busy) == {"idle": {}, "busy": {"a": 1}}
 
 
@@ -248,16 +254,16 @@ def test_a_set_without_pods_needs_no_place() -> None:
 
 
 def test_the_score_decides_between_nodes_with_the_same_room() -> None:
-    scored = TopologyAsk("main", 1, TopologyRequest("required", "rack"), score=np.array([0, 7, 9]))
+    scored = TopologyPodSetRequest("main", 1, TopologyRequest("required", "rack"), score=np.array([0, 7, 9]))
     assert place({"A/1": {"a": 2, "b": 2, "c": 3}}, scored) == {"main": {"b": 1}}
-    alone = TopologyAsk("main", 1, TopologyRequest("required", "host"), score=np.array([0, 7, 9]))
+    alone = TopologyPodSetRequest("main", 1, TopologyRequest("required", "host"), score=np.array([0, 7, 9]))
     assert place({"A/1": {"a": 2, "b": 2, "c": 3}}, alone) == {"main": {"b": 1}}
 
 
 def test_where_racks_are_the_lowest_level_their_nodes_are_the_callers_choice() -> None:
     tree = DomainTree.build(("rack",), [("1",), ("1",), ("1",)], names=("a", "b", "c"))
-    room = MatrixRoom(["pods"], np.array([[1], [4], [2]]), np.array([[1]]))
-    ask = TopologyAsk("main", 4, TopologyRequest("required", "rack"), score=np.array([5, 0, 9]))
+    room = MatrixCapacity(["pods"], np.array([[1], [4], [2]]), np.array([[1]]))
+    ask = TopologyPodSetRequest("main", 4, TopologyRequest("required", "rack"), score=np.array([5, 0, 9]))
     plan = plan_topology(tree, [ask], room)
     assert isinstance(plan, TopologyPlan)
     assert plan.placements[0].by_node(("a", "b", "c")) == {"c": 2, "a": 1, "b": 1}
@@ -266,7 +272,7 @@ def test_where_racks_are_the_lowest_level_their_nodes_are_the_callers_choice() -
 def test_room_of_a_rack_is_what_its_nodes_hold_each_not_their_sum() -> None:
     """Two nodes with half a pod's worth each don't make a place."""
     tree = DomainTree.build(("rack",), [("1",), ("1",)])
-    room = MatrixRoom(["gpu"], np.array([[4], [4]]), np.array([[8]]))
+    room = MatrixCapacity(["gpu"], np.array([[4], [4]]), np.array([[8]]))
     assert isinstance(plan_topology(tree, [pods(1, "required", "rack")], room), TopologyFailure)
 
 
@@ -308,12 +314,12 @@ def test_room_of_a_rack_is_what_its_nodes_hold_each_not_their_sum() -> None:
         (pods(1, "nearby", "rack"), "unknown topology mode: nearby"),
     ],
 )
-def test_a_request_that_no_cluster_meets_says_why(ask: TopologyAsk, message: str) -> None:
+def test_a_request_that_no_cluster_meets_says_why(ask: TopologyPodSetRequest, message: str) -> None:
     assert place({"A/1": {"a": 9}}, ask) == message
 
 
 def test_a_topology_without_nodes_has_no_domains() -> None:
     tree = DomainTree.build(("rack", "host"), [(None, "a"), ("1", None)])
-    room = MatrixRoom(["pods"], np.array([[1], [1]]), np.array([[1]]))
+    room = MatrixCapacity(["pods"], np.array([[1], [1]]), np.array([[1]]))
     failure = plan_topology(tree, [pods(1, "required", "rack")], room)
     assert failure == TopologyFailure("main", "no topology domains at level: rack")

@@ -10,10 +10,10 @@ from tests.placement.topology.worlds import World, keeps, worlds
 from windlass.model.workload import TopologyRequest
 from windlass.placement.topology import (
     DomainTree,
-    MatrixRoom,
-    SetPlacement,
-    TopologyAsk,
+    MatrixCapacity,
+    PodSetPlacement,
     TopologyFailure,
+    TopologyPodSetRequest,
     plan_replacement,
 )
 
@@ -25,9 +25,9 @@ def replace(
     kept: dict[str, int], room: dict[str, int], count: int, request: TopologyRequest
 ) -> dict[str, int] | str:
     tree = DomainTree.build(("rack", "host"), PATHS)
-    free = MatrixRoom(["pods"], np.array([[room.get(name, 0)] for name in NAMES]), np.array([[1]]))
+    free = MatrixCapacity(["pods"], np.array([[room.get(name, 0)] for name in NAMES]), np.array([[1]]))
     stay = np.array([kept.get(name, 0) for name in NAMES])
-    answer = plan_replacement(tree, TopologyAsk("main", count, request), 0, stay, free, "dc")
+    answer = plan_replacement(tree, TopologyPodSetRequest("main", count, request), 0, stay, free, "dc")
     return answer.message if isinstance(answer, TopologyFailure) else answer.by_node(NAMES)
 
 
@@ -94,7 +94,7 @@ def test_what_stays_and_what_is_new_keep_the_rules_together(world: World, data: 
         free[node] = [have - pods * one for have, one in zip(free[node], wish.takes, strict=True)]
     free[lost] = [0, 0]
     answer = replacement(world, free, kept, placed["set0"][lost])
-    if isinstance(answer, SetPlacement):
+    if isinstance(answer, PodSetPlacement):
         new = answer.by_node(world.names)
         together = {node: kept.get(node, 0) + new.get(node, 0) for node in {*kept, *new}}
         assert sum(together.values()) == wish.count
@@ -109,10 +109,12 @@ def test_what_stays_and_what_is_new_keep_the_rules_together(world: World, data: 
 
 def replacement(
     world: World, free: dict[str, list[int]], kept: dict[str, int], count: int
-) -> SetPlacement | TopologyFailure:
+) -> PodSetPlacement | TopologyFailure:
     tree = DomainTree.build(world.levels, world.paths, world.names)
-    room = MatrixRoom(
+    room = MatrixCapacity(
         ["a", "b"], np.array([free[name] for name in world.names]), np.array([world.wishes[0].takes])
     )
     stay = np.array([kept.get(name, 0) for name in world.names])
-    return plan_replacement(tree, TopologyAsk("set0", count, world.wishes[0].request), 0, stay, room)
+    return plan_replacement(
+        tree, TopologyPodSetRequest("set0", count, world.wishes[0].request), 0, stay, room
+    )

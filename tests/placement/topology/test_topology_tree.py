@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from windlass.placement.topology import DomainTree, MatrixRoom
+from windlass.placement.topology import DomainTree, MatrixCapacity
 
 
 def test_domains_are_numbered_by_their_values_from_the_widest_level_down() -> None:
@@ -23,7 +23,7 @@ def test_the_same_rack_name_in_two_blocks_is_two_racks() -> None:
 
 def test_nodes_are_a_layer_of_their_own_where_a_lowest_domain_has_several() -> None:
     tree = DomainTree.build(("rack",), [("1",), ("1",), ("2",)], names=("b", "a", "c"))
-    assert tree.nodes_below
+    assert tree.has_node_layer
     assert [layer.size for layer in tree.layers] == [2, 3]
     assert tree.rows.tolist() == [1, 0, 2]
 
@@ -45,35 +45,35 @@ def test_a_placement_is_written_as_pods_per_lowest_domain() -> None:
 
 
 def test_the_scarcest_resource_decides_how_many_pods_fit() -> None:
-    room = MatrixRoom(["cpu", "gpu"], np.array([[8, 3], [1, 9], [-4, 9]]), np.array([[2, 1]]))
-    assert room.pods(0).tolist() == [3, 0, 0]
+    room = MatrixCapacity(["cpu", "gpu"], np.array([[8, 3], [1, 9], [-4, 9]]), np.array([[2, 1]]))
+    assert room.pods_per_node(0).tolist() == [3, 0, 0]
 
 
 def test_a_cap_is_what_the_caller_counted_itself() -> None:
-    room = MatrixRoom(["cpu"], np.array([[8], [8]]), np.array([[2]]), caps=[np.array([1, 99])])
-    assert room.pods(0).tolist() == [1, 4]
-    room.take(0, np.array([0, 1]), np.array([1, 1]))
-    assert room.pods(0).tolist() == [0, 3]
+    room = MatrixCapacity(["cpu"], np.array([[8], [8]]), np.array([[2]]), caps=[np.array([1, 99])])
+    assert room.pods_per_node(0).tolist() == [1, 4]
+    room.reserve(0, np.array([0, 1]), np.array([1, 1]))
+    assert room.pods_per_node(0).tolist() == [0, 3]
 
 
 def test_beside_a_leader_there_is_less_room_where_it_fits() -> None:
-    room = MatrixRoom(["cpu"], np.array([[8], [3]]), np.array([[1], [4]]))
-    takes_leader, beside = room.beside(0, 1)
+    room = MatrixCapacity(["cpu"], np.array([[8], [3]]), np.array([[1], [4]]))
+    takes_leader, beside = room.pods_beside_leader(0, 1)
     assert takes_leader.tolist() == [True, False]
     assert beside.tolist() == [4, 3]
 
 
 def test_each_node_is_excluded_for_one_reason_the_first_by_name() -> None:
-    room = MatrixRoom(
+    room = MatrixCapacity(
         ["gpu", "cpu"],
         np.array([[0, 0], [0, 8], [8, 8], [0, 0]]),
         np.array([[1, 1]]),
         caps=[np.array([9, 9, 9, 0])],
         excluded=[{"nodeSelector": 1}],
     )
-    assert room.excluded(0) == {"nodeSelector": 1, 'resource "cpu"': 1, 'resource "gpu"': 1}
+    assert room.excluded_nodes(0) == {"nodeSelector": 1, 'resource "cpu"': 1, 'resource "gpu"': 1}
 
 
 def test_a_set_that_asks_for_nothing_fits_everywhere() -> None:
-    room = MatrixRoom(["cpu"], np.array([[0]]), np.array([[0]]))
-    assert room.pods(0)[0] > 10**9
+    room = MatrixCapacity(["cpu"], np.array([[0]]), np.array([[0]]))
+    assert room.pods_per_node(0)[0] > 10**9

@@ -14,9 +14,9 @@ from tests.placement.topology.slow import Vector, Wish
 from windlass.model.workload import TopologyRequest
 from windlass.placement.topology import (
     DomainTree,
-    MatrixRoom,
-    TopologyAsk,
+    MatrixCapacity,
     TopologyFailure,
+    TopologyPodSetRequest,
     plan_topology,
 )
 
@@ -42,12 +42,12 @@ class World:
         rows = list(range(len(self.names))) if rows is None else rows
         names = [self.names[row] for row in rows]
         tree = DomainTree.build(self.levels, [self.paths[row] for row in rows], names)
-        room = MatrixRoom(
+        room = MatrixCapacity(
             ["a", "b"],
             np.array([self.free[row] for row in rows], dtype=np.int64).reshape(-1, 2),
             np.array([wish.takes for wish in self.wishes], dtype=np.int64),
         )
-        asks = [TopologyAsk(wish.name, wish.count, wish.request) for wish in self.wishes]
+        asks = [TopologyPodSetRequest(wish.name, wish.count, wish.request) for wish in self.wishes]
         answer = plan_topology(tree, asks, room, "test")
         if isinstance(answer, TopologyFailure):
             return answer

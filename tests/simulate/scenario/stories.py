@@ -40,12 +40,12 @@ def played(folder: Path, body: str, header: str = HEADER + CLUSTER) -> Outcome:
 
 def failures(outcome: Outcome) -> list[tuple[str, str]]:
     """What was expected and what was seen instead."""
-    return [(check.what, check.seen) for check in outcome.failures]
+    return [(check.expectation, check.actual) for check in outcome.failures]
 
 
 def events(outcome: Outcome, *kinds: str) -> list[tuple[int, str, str]]:
     """Time, kind and subject of the events of these kinds."""
     checks = outcome.checks
     return [
-        (one.at, one.what, one.subject) for one in outcome.events if one not in checks and one.what in kinds
+        (one.at, one.kind, one.subject) for one in outcome.events if one not in checks and one.kind in kinds
     ]

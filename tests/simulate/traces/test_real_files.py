@@ -11,10 +11,10 @@ import pytest
 from windlass.model.gpu import GpuRequest, gpu_request
 from windlass.model.pod import Pod
 from windlass.model.requests import pod_requests
-from windlass.simulate.park import gpus_of
+from windlass.simulate.fleet import count_gpus
 from windlass.simulate.trace import Trace
 from windlass.simulate.traces import list_traces, load_trace
-from windlass.simulate.traces.openb import LISTS
+from windlass.simulate.traces.openb import POD_LISTS
 
 pytestmark = pytest.mark.traces
 
@@ -85,7 +85,7 @@ def asked_milli(trace: Trace) -> int:
     return sum(by_spec[id(pod.spec), id(pod.metadata.annotations)] for job in trace.jobs for pod in job.pods)
 
 
-@pytest.mark.parametrize("pods", LISTS)
+@pytest.mark.parametrize("pods", POD_LISTS)
 def test_declared_mix_has_the_published_counts(traces_dir: Path, pods: str) -> None:
     trace = load_trace(f"openb/{pods}", seed=42, traces_dir=traces_dir)
     kinds: Counter[str] = Counter()
@@ -114,7 +114,7 @@ def test_every_order_asks_for_130_percent(traces_dir: Path, pods: str, seed: int
 
 def test_default_42(traces_dir: Path) -> None:
     trace = load_trace("openb/default", seed=42, traces_dir=traces_dir)
-    assert (len(trace.nodes), gpus_of(trace.nodes), len(trace.jobs)) == (1213, 6212, 10_866)
+    assert (len(trace.nodes), count_gpus(trace.nodes), len(trace.jobs)) == (1213, 6212, 10_866)
     assert [job.name for job in trace.jobs[:3]] == ["openb-pod-0255", "openb-pod-1685", "openb-pod-6784"]
     assert trace.ranks[:4] == (601, 815, 450, 13)
     assert asked_milli(trace) == 8_075_080
@@ -129,19 +129,19 @@ def test_same_seed_same_bytes(traces_dir: Path) -> None:
 
 def test_all_nodes(traces_dir: Path) -> None:
     nodes = load_trace("openb-all/default", seed=42, traces_dir=traces_dir).nodes
-    assert (len(nodes), gpus_of(nodes)) == (1523, 6212)
+    assert (len(nodes), count_gpus(nodes)) == (1523, 6212)
 
 
 def test_recorded_times(traces_dir: Path) -> None:
     trace = load_trace("openb/default", seed=None, traces_dir=traces_dir, replay="times:100:10")
     assert len(trace.jobs) == 8152
     assert len(trace.nodes) in (121, 122)
-    assert gpus_of(trace.nodes) == pytest.approx(621, rel=0.05)
+    assert count_gpus(trace.nodes) == pytest.approx(621, rel=0.05)
 
 
 def test_philly(traces_dir: Path) -> None:
     trace = load_trace("philly", seed=None, traces_dir=traces_dir)
-    assert (len(trace.jobs), gpus_of(trace.nodes)) == (82_247, 2490)
+    assert (len(trace.jobs), count_gpus(trace.nodes)) == (82_247, 2490)
     sizes = Counter(len(job.pods) for job in trace.jobs)
     assert (sizes[16], sizes[8], sizes[4]) == (3, 6, 67)
     hours = sum(

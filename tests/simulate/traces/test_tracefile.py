@@ -14,9 +14,9 @@ from windlass.model.meta import ObjectMeta
 from windlass.model.node import Node, NodeSpec, NodeStatus, Taint
 from windlass.model.pod import PodSpec, Toleration
 from windlass.model.requests import node_quantities, pod_requests
-from windlass.simulate.park import NodeSize, Park
-from windlass.simulate.shapes import PodSize, PodTemplate, gang, template_of
-from windlass.simulate.trace import Job, Trace, dated
+from windlass.simulate.fleet import NodeFactory, NodeSize
+from windlass.simulate.pod_templates import PodSize, PodTemplate, make_job_pods, make_template
+from windlass.simulate.trace import Job, Trace, with_creation_times
 from windlass.simulate.traces import load_trace, read_nodes_file, write_trace
 
 PARK = """\
@@ -111,7 +111,7 @@ def test_given_nodes_replace_the_park(csv_file: Path) -> None:
     csv_file.write_text(CSV.replace(" nodes=park.csv", ""))
     with pytest.raises(InputError, match=r"jobs.csv: names no nodes \(give the park with --nodes FILE\)"):
         load(csv_file)
-    nodes = (Park().node("n", NodeSize(1000, 1024)),)
+    nodes = (NodeFactory().make_node("n", NodeSize(1000, 1024)),)
     assert load_trace(str(csv_file), seed=None, traces_dir=None, nodes=nodes).nodes == nodes
 
 
@@ -236,7 +236,7 @@ def templates(draw: st.DrawFn) -> PodTemplate:
     gpus = draw(st.integers(0, 8))
     milli = draw(st.sampled_from([0, 1000] if gpus > 1 else [0, 1, 250, 1000])) if gpus else 0
     models = draw(st.sampled_from([(), ("T4",), ("G2", "T4")])) if milli else ()
-    made = template_of(PodSize(draw(st.integers(0, 9999)), draw(st.integers(0, 9999)), gpus, milli, models))
+    made = make_template(PodSize(draw(st.integers(0, 9999)), draw(st.integers(0, 9999)), gpus, milli, models))
     spec = made.spec
     if draw(st.booleans()):
         spec = PodSpec(
@@ -254,7 +254,9 @@ def templates(draw: st.DrawFn) -> PodTemplate:
 def jobs(draw: st.DrawFn, name: str) -> Job:
     pods = draw(st.lists(templates(), min_size=1, max_size=3))
     pods = [each for each in pods for _ in range(draw(st.integers(1, 2)))]
-    return Job(name, gang(name, pods), draw(st.integers(0, 99)), draw(st.none() | st.integers(1, 10**9)))
+    return Job(
+        name, make_job_pods(name, pods), draw(st.integers(0, 99)), draw(st.none() | st.integers(1, 10**9))
+    )
 
 
 @st.composite
@@ -264,7 +266,7 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
         size = NodeSize(
             draw(st.integers(1, 10**6)), draw(st.integers(1, 10**6)), gpus, "T4" if gpus else "", gpus
         )
-        return Park().node(name, size)
+        return NodeFactory().make_node(name, size)
     resources = {"cpu": draw(QUANTITIES), "memory": draw(BYTES), "pods": 110}
     taints = draw(st.sampled_from([(), (Taint(key="gpu", effect="NoSchedule"),)]))
     meta = ObjectMeta(name=name, labels=draw(LABELS))
@@ -285,7 +287,11 @@ def test_what_is_written_is_read_again(tmp_path: Path, trace: Trace, suffix: str
     path = tmp_path / f"a trace{suffix}"
     write_trace(trace, path)
     again = load(path)
-    assert (again.jobs, again.nodes, again.retry) == (dated(trace.jobs), trace.nodes, trace.retry)
+    assert (again.jobs, again.nodes, again.retry) == (
+        with_creation_times(trace.jobs),
+        trace.nodes,
+        trace.retry,
+    )
     write_trace(again, tmp_path / f"second{suffix}")
     assert (tmp_path / f"second{suffix}").read_text().replace("second", "a trace") == path.read_text()
 

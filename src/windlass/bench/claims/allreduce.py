@@ -26,7 +26,7 @@ GB = 1e9
 NVLINK_4 = 900 * GB / 2
 """900 GB/s is both directions together."""
 PCIE_4 = 32 * GB
-HDR = 25 * GB
+HDR_PORT = 25 * GB
 """A port of HDR InfiniBand, 200 Gbit/s."""
 
 
@@ -37,19 +37,19 @@ def ethernet(gigabits: float) -> float:
 class Fabric(msgspec.Struct, frozen=True):
     """What connects the GPUs."""
 
-    inside: float = NVLINK_4
+    intra_node_bandwidth: float = NVLINK_4
     """Between the GPUs of a node, each GPU and direction."""
-    port: float = HDR
+    port_bandwidth: float = HDR_PORT
     ports: int = 8
     """Of a full node; a job with fewer of its GPUs has fewer of them, and at least one."""
-    gpus_a_node: int = 8
+    gpus_per_node: int = 8
     oversubscription: float = 1.0
     """Of the links between racks."""
     inside_delay: float = 3e-6
     network_delay: float = 10e-6
 
 
-class Spot(msgspec.Struct, frozen=True):
+class JobPlacement(msgspec.Struct, frozen=True):
     """Where a job is: GPUs by (rack, node)."""
 
     gpus: Mapping[tuple[str, str], int]
@@ -63,37 +63,42 @@ class Spot(msgspec.Struct, frozen=True):
         return len({rack for rack, _ in self.gpus})
 
 
-def ring(members: int, size: float, bandwidth: float, delay: float) -> float:
+def ring_seconds(members: int, size: float, bandwidth: float, delay: float) -> float:
     if members < 2:
         return 0.0
     return 2 * (members - 1) / members * size / bandwidth + 2 * (members - 1) * delay
 
 
-def tree(members: int, size: float, bandwidth: float, delay: float) -> float:
+def tree_seconds(members: int, size: float, bandwidth: float, delay: float) -> float:
     if members < 2:
         return 0.0
     return 2 * size / bandwidth + 2 * math.ceil(math.log2(members)) * delay
 
 
-def between_nodes(spot: Spot, size: float, fabric: Fabric) -> float:
+def inter_node_seconds(spot: JobPlacement, size: float, fabric: Fabric) -> float:
     """Over the nodes of the job, by the shorter of ring and tree."""
     nodes = len(spot.gpus)
     if nodes < 2:
         return 0.0
     fewest = min(spot.gpus.values())
-    ports = max(1, fabric.ports * fewest // fabric.gpus_a_node)
+    ports = max(1, fabric.ports * fewest // fabric.gpus_per_node)
     narrowing = fabric.oversubscription if spot.racks > 1 else 1.0
-    bandwidth = ports * fabric.port / narrowing
-    return min(way(nodes, size, bandwidth, fabric.network_delay) for way in (ring, tree))
+    bandwidth = ports * fabric.port_bandwidth / narrowing
+    return min(way(nodes, size, bandwidth, fabric.network_delay) for way in (ring_seconds, tree_seconds))
 
 
-def all_reduce(spot: Spot, size: float, fabric: Fabric) -> float:
+def all_reduce_seconds(spot: JobPlacement, size: float, fabric: Fabric) -> float:
     """Seconds for `size` bytes."""
-    inside = max(ring(many, size, fabric.inside, fabric.inside_delay) for many in spot.gpus.values())
-    return inside + between_nodes(spot, size, fabric)
+    inside = max(
+        ring_seconds(many, size, fabric.intra_node_bandwidth, fabric.inside_delay)
+        for many in spot.gpus.values()
+    )
+    return inside + inter_node_seconds(spot, size, fabric)
 
 
-def step_seconds(spot: Spot, size: float, fabric: Fabric, compute: float, overlap: float = 0.0) -> float:
+def step_seconds(
+    spot: JobPlacement, size: float, fabric: Fabric, compute: float, overlap: float = 0.0
+) -> float:
     """One step of training: compute, and the part of the all-reduce that does not hide behind it."""
-    exchange = all_reduce(spot, size, fabric)
+    exchange = all_reduce_seconds(spot, size, fabric)
     return compute + exchange - min(overlap * exchange, compute)

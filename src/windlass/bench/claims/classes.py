@@ -22,23 +22,23 @@ from windlass.bench.claims.mixture import (
     SERVICE,
     TIER,
     TRAINING,
-    Mixture,
+    WorkloadMixture,
     draw_outages,
     draw_tasks,
 )
-from windlass.bench.claims.parks import rack_park
+from windlass.bench.claims.parks import rack_fleet
 from windlass.bench.claims.queues import QueueSpec, queue_objects
-from windlass.bench.claims.spread import free_by_node
-from windlass.bench.claims.stage import FAILED, Settings, Stage
-from windlass.bench.claims.tasks import Record
+from windlass.bench.claims.spread import free_gpus_by_node
+from windlass.bench.claims.task_cluster import FAILED, TaskCluster, TaskClusterSettings
+from windlass.bench.claims.tasks import TaskRecord
 from windlass.bench.section import Column, Row, Section
 from windlass.engine import EngineConfig
 from windlass.model.configuration import WorkloadClass
 from windlass.model.meta import LabelSelector
 from windlass.model.topology import RACK
+from windlass.placement.decision_context import GangSettings
 from windlass.placement.policies import PlacementConfig
-from windlass.placement.timeplan.terms import TimeSettings
-from windlass.placement.work import GangSettings
+from windlass.placement.timeplan.run_limits import PlannedStartSettings
 from windlass.queueing.config import QueueConfig
 from windlass.simulate.interference import MPS, expected_slowdown
 
@@ -65,13 +65,13 @@ COLUMNS = (
 )
 
 
-class Rule(msgspec.Struct, frozen=True):
+class PlacementRule(msgspec.Struct, frozen=True):
     name: str
     policy: str
     classes: tuple[WorkloadClass, ...] = ()
-    near: bool = False
+    prefer_rack: bool = False
     """Training asks for one rack, where it can have it."""
-    apart: bool = False
+    spread_replicas: bool = False
     """The replicas of a service are kept apart."""
 
 
@@ -80,18 +80,25 @@ def _class(kind: str, strategy: str) -> WorkloadClass:
 
 
 RULES = (
-    Rule("pack all", "windlass"),
-    Rule("spread all", "spread"),
-    Rule("balance all", "windlass", tuple(_class(kind, "balanced") for kind in KINDS)),
-    Rule("by class, services spread", "windlass", (_class(SERVICE, "spread"),), near=True),
-    Rule(PER_CLASS, "windlass", near=True, apart=True),
+    PlacementRule("pack all", "windlass"),
+    PlacementRule("spread all", "spread"),
+    PlacementRule("balance all", "windlass", tuple(_class(kind, "balanced") for kind in KINDS)),
+    PlacementRule("by class, services spread", "windlass", (_class(SERVICE, "spread"),), prefer_rack=True),
+    PlacementRule(PER_CLASS, "windlass", prefer_rack=True, spread_replicas=True),
 )
-QUICK = Mixture(
-    nodes=16, nodes_a_rack=4, days=1, services=8, training_pct=35, node_failures=3, rack_failures=1, tick=300
+QUICK = WorkloadMixture(
+    nodes=16,
+    nodes_per_rack=4,
+    days=1,
+    services=8,
+    training_pct=35,
+    node_failures=3,
+    rack_failures=1,
+    tick=300,
 )
 
 
-class Look(msgspec.Struct, frozen=True):
+class Sample(msgspec.Struct, frozen=True):
     stranded: float
     node_hit: float
     rack_hit: float
@@ -100,7 +107,7 @@ class Look(msgspec.Struct, frozen=True):
     slowdowns: tuple[float, ...]
 
 
-def check_classes(mixture: Mixture, seed: int, on_progress: OnProgress) -> Claim:
+def check_classes(mixture: WorkloadMixture, seed: int, on_progress: OnProgress) -> Claim:
     rows = []
     for done, rule in enumerate(RULES):
         on_progress(done / len(RULES))
@@ -126,34 +133,36 @@ def check_classes(mixture: Mixture, seed: int, on_progress: OnProgress) -> Claim
     )
 
 
-def play(mixture: Mixture, rule: Rule, seed: int) -> tuple[list[Look], list[Record]]:
-    nodes = rack_park(mixture.nodes, mixture.nodes_a_rack)
+def play(mixture: WorkloadMixture, rule: PlacementRule, seed: int) -> tuple[list[Sample], list[TaskRecord]]:
+    nodes = rack_fleet(mixture.nodes, mixture.nodes_per_rack)
     rack_of = {node.name: node.labels[RACK] for node in nodes}
-    looks: list[Look] = []
-    settings = Settings(
+    looks: list[Sample] = []
+    settings = TaskClusterSettings(
         config=EngineConfig(
             PlacementConfig(rule.policy),
             classes=rule.classes,
             queues=QueueConfig(ignore_undeclared=True),
-            gangs=GangSettings(time=TimeSettings(depth=0)),
+            gangs=GangSettings(planned_starts=PlannedStartSettings(depth=0)),
         ),
         nodes=nodes,
-        objects=queue_objects([QueueSpec(TRAINING, mixture.gpus)], topology=rule.near),
+        objects=queue_objects([QueueSpec(TRAINING, mixture.gpus)], topology=rule.prefer_rack),
         horizon=mixture.horizon,
         tick=mixture.tick,
         outages=draw_outages(mixture, nodes, seed),
-        look_every=HOUR,
+        sample_every=HOUR,
     )
 
-    def look(now: int, stage: Stage) -> None:
+    def look(now: int, stage: TaskCluster) -> None:
         if now >= WARM_UP_HOURS * HOUR:
-            free = free_by_node(stage.snapshot(now))
-            looks.append(look_at(stage.running.values(), rack_of, free))
+            free = free_gpus_by_node(stage.snapshot(now))
+            looks.append(take_sample(stage.running.values(), rack_of, free))
 
-    return looks, Stage(settings, draw_tasks(mixture, seed, rule.near, rule.apart), look).run()
+    return looks, TaskCluster(
+        settings, draw_tasks(mixture, seed, rule.prefer_rack, rule.spread_replicas), look
+    ).run()
 
 
-def look_at(running: Iterable[Record], rack_of: Mapping[str, str], free: Sequence[float]) -> Look:
+def take_sample(running: Iterable[TaskRecord], rack_of: Mapping[str, str], free: Sequence[float]) -> Sample:
     """What there is to see at one moment."""
     records = list(running)
     nodes = {name: {name} for name in rack_of}
@@ -162,7 +171,7 @@ def look_at(running: Iterable[Record], rack_of: Mapping[str, str], free: Sequenc
         racks.setdefault(rack, set()).add(name)
     places = [({bind.node for bind in record.binds}, record) for record in records]
     replicas = [(record.task.pods[0].metadata.labels[APP], where) for where, record in _of(places, SERVICE)]
-    return Look(
+    return Sample(
         stranded=sum(gpus for gpus in free if gpus < 8),
         node_hit=_hit(places, nodes.values()),
         rack_hit=_hit(places, racks.values()),
@@ -172,10 +181,10 @@ def look_at(running: Iterable[Record], rack_of: Mapping[str, str], free: Sequenc
     )
 
 
-Places = Sequence[tuple[set[str], Record]]
+Places = Sequence[tuple[set[str], TaskRecord]]
 
 
-def _of(places: Places, kind: str) -> list[tuple[set[str], Record]]:
+def _of(places: Places, kind: str) -> list[tuple[set[str], TaskRecord]]:
     return [(where, record) for where, record in places if record.task.kind == kind]
 
 
@@ -196,14 +205,16 @@ def _halved(replicas: Sequence[tuple[str, set[str]]], domains: Iterable[set[str]
     return fmean(map(halved, domains))
 
 
-def _slowdowns(replicas: Iterable[Record]) -> tuple[float, ...]:
+def _slowdowns(replicas: Iterable[TaskRecord]) -> tuple[float, ...]:
     """Of each replica, by those on the same GPU."""
     tenants = Counter((bind.node, bind.devices[0].index) for record in replicas for bind in record.binds)
     of = {many: expected_slowdown(MPS, [BUSY] * many)[0] for many in set(tenants.values())}
     return tuple(of[many] for many in tenants.values() for _ in range(many))
 
 
-def _row(rule: Rule, mixture: Mixture, looks: Sequence[Look], records: Sequence[Record]) -> Row:
+def _row(
+    rule: PlacementRule, mixture: WorkloadMixture, looks: Sequence[Sample], records: Sequence[TaskRecord]
+) -> Row:
     waits = {
         kind: [
             float(mixture.horizon - record.task.arrival if record.wait is None else record.wait)
@@ -232,7 +243,7 @@ def _row(rule: Rule, mixture: Mixture, looks: Sequence[Look], records: Sequence[
     }
 
 
-def _waited_again(record: Record) -> int:
+def _waited_again(record: TaskRecord) -> int:
     return record.waited - (record.wait or 0)
 
 

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from windlass.bench.claims.services import REQUEST_S, Floats
-from windlass.simulate.interference import MEASURED, MIG, Interference
+from windlass.simulate.interference import MEASURED_MODEL, MIG, InterferenceModel
 
 
-def alone(arrivals: Floats, slowdown: float = 1.0, work: float = REQUEST_S) -> Floats:
+def exclusive_completion_times(arrivals: Floats, slowdown: float = 1.0, work: float = REQUEST_S) -> Floats:
     """When each request is done, where nobody else slows the tenant down: first come, first served."""
     step = slowdown * work
     turn = np.arange(len(arrivals)) * step
@@ -24,22 +24,25 @@ def alone(arrivals: Floats, slowdown: float = 1.0, work: float = REQUEST_S) -> F
     return free_at + turn + step
 
 
-def in_instance(
-    arrivals: Floats, slices: int, model: Interference = MEASURED, work: float = REQUEST_S
+def mig_completion_times(
+    arrivals: Floats, slices: int, model: InterferenceModel = MEASURED_MODEL, work: float = REQUEST_S
 ) -> Floats:
     """The same in a MIG instance of so many compute slices."""
-    return alone(arrivals, model.slowdown(MIG, 1, slices), work)
+    return exclusive_completion_times(arrivals, model.slowdown(MIG, 1, slices), work)
 
 
-def together(
-    way: str, tenants: Sequence[Floats], model: Interference = MEASURED, work: float = REQUEST_S
+def shared_completion_times(
+    strategy: str,
+    tenants: Sequence[Floats],
+    model: InterferenceModel = MEASURED_MODEL,
+    work: float = REQUEST_S,
 ) -> list[Floats]:
     """When each request of each tenant of one GPU is done, with time-slicing or MPS.
 
     All who are at work progress alike, so one clock of progress serves for all of them: a request that begins when it
     shows v is done when it shows v + work, and it runs at one over the slow-down of that many tenants.
     """
-    slowdown = [1.0, *(model.slowdown(way, many) for many in range(1, len(tenants) + 1))]
+    slowdown = [1.0, *(model.slowdown(strategy, many) for many in range(1, len(tenants) + 1))]
     waiting: list[deque[float]] = [deque() for _ in tenants]
     done: list[list[float]] = [[] for _ in tenants]
     at_work: list[tuple[float, int]] = []

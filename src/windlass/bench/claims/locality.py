@@ -13,22 +13,22 @@ import msgspec
 
 from windlass.bench.claims.allreduce import (
     GB,
-    HDR,
+    HDR_PORT,
     NVLINK_4,
     PCIE_4,
     Fabric,
-    Spot,
-    all_reduce,
+    JobPlacement,
+    all_reduce_seconds,
     ethernet,
     step_seconds,
 )
 from windlass.bench.claims.claim import FAILS, PARTLY, Claim, OnProgress
-from windlass.bench.claims.parks import rack_park
+from windlass.bench.claims.parks import rack_fleet
 from windlass.bench.claims.queues import QUEUE_LABEL, QueueSpec, queue_objects
 from windlass.bench.section import Column, Row, Section
 from windlass.cluster.delta import Put
 from windlass.cluster.store import Store
-from windlass.cluster.workloads.build import TOTAL_COUNT
+from windlass.cluster.workloads.build_workload import TOTAL_COUNT
 from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.engine import EngineConfig, decide
 from windlass.model.meta import ObjectMeta
@@ -36,8 +36,8 @@ from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.topology import RACK
 from windlass.placement.policies import PlacementConfig
-from windlass.simulate.draws import Draws
-from windlass.simulate.shapes import spec_of
+from windlass.simulate.pod_templates import make_pod_spec
+from windlass.simulate.random_stream import RandomStream
 
 CLAIM = (
     "A 32-GPU job with a worker that only Ethernet reaches runs at one tenth of the speed of one on NVLinked nodes; "
@@ -45,10 +45,10 @@ CLAIM = (
 )
 GPUS = 32
 RACKS, NODES_A_RACK = 8, 8
-REQUIRED = "kueue.x-k8s.io/podset-required-topology"
-GRADIENTS = 14 * GB
+REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
+GRADIENT_BYTES = 14 * GB
 """Of a model of 7 billion parameters, two bytes each."""
-BUCKET = 25e6
+BUCKET_BYTES = 25e6
 """What frameworks exchange at a time while the backward pass goes on."""
 COMPUTE_S = 1.0
 """Of one step, for the sake of a number; the last table says what another would change."""
@@ -57,13 +57,13 @@ HDR_RAILS = Fabric()
 FABRICS = (
     ("NVLink, 8 HDR ports a node", HDR_RAILS),
     ("NVLink, 1 HDR port a node", Fabric(ports=1)),
-    ("PCIe 4, 1 HDR port a node", Fabric(inside=PCIE_4, ports=1)),
-    ("NVLink, 100 Gbit Ethernet", Fabric(ports=1, port=ethernet(100))),
-    ("NVLink, 25 Gbit Ethernet", Fabric(ports=1, port=ethernet(25))),
-    ("NVLink, 10 Gbit Ethernet", Fabric(ports=1, port=ethernet(10))),
+    ("PCIe 4, 1 HDR port a node", Fabric(intra_node_bandwidth=PCIE_4, ports=1)),
+    ("NVLink, 100 Gbit Ethernet", Fabric(ports=1, port_bandwidth=ethernet(100))),
+    ("NVLink, 25 Gbit Ethernet", Fabric(ports=1, port_bandwidth=ethernet(25))),
+    ("NVLink, 10 Gbit Ethernet", Fabric(ports=1, port_bandwidth=ethernet(10))),
 )
 
-PLACEMENTS = (
+PLACEMENT_COLUMNS = (
     Column("placement", "the job is placed"),
     Column("nodes", "nodes"),
     Column("racks", "racks"),
@@ -83,8 +83,8 @@ FABRIC_COLUMNS = (
 
 
 def check_locality(seed: int, on_progress: OnProgress) -> Claim:
-    nodes = rack_park(RACKS * NODES_A_RACK, NODES_A_RACK)
-    spots = place_everywhere(nodes, seed)
+    nodes = rack_fleet(RACKS * NODES_A_RACK, NODES_A_RACK)
+    spots = place_job_variants(nodes, seed)
     on_progress(0.5)
     near = spots[0][1]
     placements = [_placement_row(name, spot, near) for name, spot in spots]
@@ -99,10 +99,10 @@ def check_locality(seed: int, on_progress: OnProgress) -> Claim:
             Section(
                 name="locality-placements",
                 title=f"A {GPUS}-GPU job on a park of {RACKS} racks of {NODES_A_RACK} nodes that is half full",
-                note=f"NVLink 4 in the node, 8 HDR ports a node, {GRADIENTS / GB:.0f} GB of gradients, {COMPUTE_S:g} s "
-                "of compute a step, nothing overlapped; 4:1 is the oversubscription between racks. "
+                note=f"NVLink 4 in the node, 8 HDR ports a node, {GRADIENT_BYTES / GB:.0f} GB of gradients, "
+                f"{COMPUTE_S:g} s of compute a step, nothing overlapped; 4:1 is the oversubscription between racks. "
                 "Speed is against the same job in one rack.",
-                columns=PLACEMENTS,
+                columns=PLACEMENT_COLUMNS,
                 rows=placements,
             ),
             Section(
@@ -119,7 +119,7 @@ def check_locality(seed: int, on_progress: OnProgress) -> Claim:
 # Where the engine puts the job
 
 
-def place_everywhere(nodes: Sequence[Node], seed: int) -> list[tuple[str, Spot]]:
+def place_job_variants(nodes: Sequence[Node], seed: int) -> list[tuple[str, JobPlacement]]:
     """The job, placed in four ways on the same half-full park: as a gang in one rack, or pod by pod."""
     whole = partial(_pods, pods=GPUS // 8, gpus=8)
     single = partial(_pods, pods=GPUS, gpus=1)
@@ -131,9 +131,9 @@ def place_everywhere(nodes: Sequence[Node], seed: int) -> list[tuple[str, Spot]]
     ]
 
 
-def place(nodes: Sequence[Node], pods: Sequence[Pod], policy: str, seed: int) -> Spot:
+def place(nodes: Sequence[Node], pods: Sequence[Pod], policy: str, seed: int) -> JobPlacement:
     """Among equal nodes the choice is by chance (the seed), as kube-scheduler does it."""
-    ranks = Draws(seed, 1).permutation(len(nodes)).tolist()
+    ranks = RandomStream(seed, 1).permutation(len(nodes)).tolist()
     store = Store({node.name: rank for node, rank in zip(nodes, ranks, strict=True)})
     store.apply(map(Put, nodes))
     if any(KUEUE_GROUP in pod.metadata.labels for pod in pods):
@@ -146,17 +146,17 @@ def place(nodes: Sequence[Node], pods: Sequence[Pod], policy: str, seed: int) ->
     for bind in plan.binds:
         at = (rack_of[bind.node], bind.node)
         gpus[at] = gpus.get(at, 0) + len(bind.devices)
-    return Spot(gpus)
+    return JobPlacement(gpus)
 
 
 def _pods(pods: int, gpus: int, rack: bool = False) -> list[Pod]:
-    annotations = {TOTAL_COUNT: str(pods), REQUIRED: RACK} if rack else {}
+    annotations = {TOTAL_COUNT: str(pods), REQUIRED_TOPOLOGY: RACK} if rack else {}
     labels = {KUEUE_GROUP: "job", QUEUE_LABEL: "train"} if rack else {}
     amount = {"nvidia.com/gpu": str(gpus)}
     return [
         Pod(
             metadata=ObjectMeta(name=f"job-{index:02}", labels=labels, annotations=annotations),
-            spec=spec_of({}, dict(amount)),
+            spec=make_pod_spec({}, dict(amount)),
         )
         for index in range(pods)
     ]
@@ -164,8 +164,8 @@ def _pods(pods: int, gpus: int, rack: bool = False) -> list[Pod]:
 
 def _others(nodes: Sequence[Node], seed: int) -> list[Pod]:
     """Half of the nodes, drawn by the seed, are full."""
-    full = Draws(seed, 2).permutation(len(nodes))[: len(nodes) // 2].tolist()
-    spec = spec_of({}, {"nvidia.com/gpu": "8"})
+    full = RandomStream(seed, 2).permutation(len(nodes))[: len(nodes) // 2].tolist()
+    spec = make_pod_spec({}, {"nvidia.com/gpu": "8"})
     return [
         Pod(
             metadata=ObjectMeta(name=f"other-{number:03}"),
@@ -178,35 +178,38 @@ def _others(nodes: Sequence[Node], seed: int) -> list[Pod]:
 # What it makes of that
 
 
-def _placement_row(name: str, spot: Spot, near: Spot) -> Row:
+def _placement_row(name: str, spot: JobPlacement, near: JobPlacement) -> Row:
     row: Row = {"placement": name, "nodes": len(spot.gpus), "racks": spot.racks, "gpus": spot.total}
     for narrow in OVERSUBSCRIPTIONS:
         fabric = msgspec.structs.replace(HDR_RAILS, oversubscription=float(narrow))
-        row[f"all_reduce_{narrow}_s"] = all_reduce(spot, GRADIENTS, fabric)
-        best = step_seconds(near, GRADIENTS, fabric, COMPUTE_S)
-        row[f"speed_{narrow}_pct"] = 100 * best / step_seconds(spot, GRADIENTS, fabric, COMPUTE_S)
+        row[f"all_reduce_{narrow}_s"] = all_reduce_seconds(spot, GRADIENT_BYTES, fabric)
+        best = step_seconds(near, GRADIENT_BYTES, fabric, COMPUTE_S)
+        row[f"speed_{narrow}_pct"] = 100 * best / step_seconds(spot, GRADIENT_BYTES, fabric, COMPUTE_S)
     return row
 
 
-def _fabric_row(name: str, fabric: Fabric, near: Spot, far: Spot) -> Row:
+def _fabric_row(name: str, fabric: Fabric, near: JobPlacement, far: JobPlacement) -> Row:
     narrow = msgspec.structs.replace(fabric, oversubscription=4.0)
-    best = all_reduce(near, GRADIENTS, HDR_RAILS)
-    here, there = all_reduce(near, GRADIENTS, fabric), all_reduce(far, GRADIENTS, narrow)
+    best = all_reduce_seconds(near, GRADIENT_BYTES, HDR_RAILS)
+    here, there = (
+        all_reduce_seconds(near, GRADIENT_BYTES, fabric),
+        all_reduce_seconds(far, GRADIENT_BYTES, narrow),
+    )
     return {
         "fabric": name,
         "one_rack_s": here,
         "across_s": there,
         "across_x": there / here,
-        "bucket_ms": 1000 * all_reduce(near, BUCKET, fabric),
+        "bucket_ms": 1000 * all_reduce_seconds(near, BUCKET_BYTES, fabric),
         "speed_pct": 100 * (COMPUTE_S + best) / (COMPUTE_S + here),
         "hidden_pct": 100
-        * step_seconds(near, GRADIENTS, HDR_RAILS, COMPUTE_S, 0.8)
-        / step_seconds(near, GRADIENTS, fabric, COMPUTE_S, 0.8),
-        "tenth_s": tenth_below(best, here),
+        * step_seconds(near, GRADIENT_BYTES, HDR_RAILS, COMPUTE_S, 0.8)
+        / step_seconds(near, GRADIENT_BYTES, fabric, COMPUTE_S, 0.8),
+        "tenth_s": tenth_speed_threshold(best, here),
     }
 
 
-def tenth_below(best: float, here: float) -> float | None:
+def tenth_speed_threshold(best: float, here: float) -> float | None:
     """Compute a step, in seconds, below which the speed is less than a tenth; None where it never is."""
     compute = (here - 10 * best) / 9
     return compute if compute > 0 else None
@@ -233,9 +236,10 @@ def _conditions(placements: Sequence[Row], fabrics: Sequence[Row]) -> tuple[str,
         "Racks matter only where the links between them are narrower than the nodes' ports, or shared with other load; "
         "on a non-blocking fabric one rack and several are the same.",
         f"A tenth of the speed needs a step with little compute: below {tenths or 'nothing'} for "
-        f"{GRADIENTS / GB:.0f} GB of gradients. Every worker waits for the slowest link, so one such worker is enough.",
+        f"{GRADIENT_BYTES / GB:.0f} GB of gradients. Every worker waits for the slowest link, "
+        "so one such worker is enough.",
         "28 times is 900 over 32 GB/s: both directions of NVLink over one of PCIe. Like for like it is 14.",
-        f"PCIe before InfiniBand is no order: a HDR port ({HDR / GB:.0f} GB/s) nearly fills a PCIe 4 x16 slot "
+        f"PCIe before InfiniBand is no order: a HDR port ({HDR_PORT / GB:.0f} GB/s) nearly fills a PCIe 4 x16 slot "
         f"({PCIE_4 / GB:.0f}), and eight ports a node carry six times as much.",
         "Pods of one GPU, spread by default, cost more than racks do: every GPU then has the network for a neighbour.",
     )

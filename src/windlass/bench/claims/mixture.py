@@ -10,18 +10,18 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from windlass.bench.claims.parks import GPUS_A_NODE
+from windlass.bench.claims.parks import GPUS_PER_NODE
 from windlass.bench.claims.queues import QUEUE_LABEL
-from windlass.bench.claims.stage import Outage
+from windlass.bench.claims.task_cluster import Outage
 from windlass.bench.claims.tasks import Task
-from windlass.cluster.workloads.build import TOTAL_COUNT
+from windlass.cluster.workloads.build_workload import TOTAL_COUNT
 from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.model.meta import LabelSelector, ObjectMeta
 from windlass.model.node import Node
 from windlass.model.pod import Pod, TopologySpreadConstraint
 from windlass.model.topology import HOSTNAME, RACK
-from windlass.simulate.draws import Draws
-from windlass.simulate.shapes import PodSize, template_of
+from windlass.simulate.pod_templates import PodSize, make_template
+from windlass.simulate.random_stream import RandomStream
 
 SERVICE, TRAINING, EXPERIMENT = "service", "training", "experiment"
 KINDS = (SERVICE, TRAINING, EXPERIMENT)
@@ -36,14 +36,14 @@ TRAINING_PODS = ((60, 1), (25, 2), (15, 4))
 TRAINING_SHARES, TRAINING_SECONDS = (0.0, 0.5, 0.9, 1.0), (1800.0, 10_800.0, 43_200.0, 86_400.0)
 EXPERIMENT_GPUS = ((80, 1), (20, 2))
 EXPERIMENT_SHARES, EXPERIMENT_SECONDS = (0.0, 0.5, 0.9, 1.0), (300.0, 3600.0, 14_400.0, 43_200.0)
-PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
+PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"
 
 
-class Mixture(msgspec.Struct, frozen=True):
+class WorkloadMixture(msgspec.Struct, frozen=True):
     """How much of what, in percent of the park's GPUs."""
 
     nodes: int = 32
-    nodes_a_rack: int = 4
+    nodes_per_rack: int = 4
     days: int = 2
     services: int = 16
     training_pct: int = 45
@@ -59,27 +59,29 @@ class Mixture(msgspec.Struct, frozen=True):
 
     @property
     def gpus(self) -> int:
-        return self.nodes * GPUS_A_NODE
+        return self.nodes * GPUS_PER_NODE
 
 
-def draw_tasks(mixture: Mixture, seed: int, near: bool = False, apart: bool = False) -> list[Task]:
+def draw_tasks(
+    mixture: WorkloadMixture, seed: int, prefer_rack: bool = False, spread_replicas: bool = False
+) -> list[Task]:
     """All work; with `near`, training asks for nodes of one rack where there are some; with `apart`, the replicas of
     a service are evenly spread over the racks, and no two of them are on one node."""
     return [
-        *_services(mixture, seed, apart),
-        *_training(mixture, seed, near),
+        *_services(mixture, seed, spread_replicas),
+        *_training(mixture, seed, prefer_rack),
         *_experiments(mixture, seed),
     ]
 
 
-def draw_outages(mixture: Mixture, nodes: Sequence[Node], seed: int) -> tuple[Outage, ...]:
+def draw_outages(mixture: WorkloadMixture, nodes: Sequence[Node], seed: int) -> tuple[Outage, ...]:
     """One node for two hours each, one rack for one hour each; none in the first hours, and no two at a time."""
     many = mixture.node_failures + mixture.rack_failures
     racks = sorted({node.labels[RACK] for node in nodes})
     by_rack = {rack: tuple(node.name for node in nodes if node.labels[RACK] == rack) for rack in racks}
     slot = (mixture.horizon - 6 * HOUR) // max(1, many)
-    order = Draws(seed, 20).permutation(many).tolist()
-    which = Draws(seed, 21).below(1 << 30, many).tolist()
+    order = RandomStream(seed, 20).permutation(many).tolist()
+    which = RandomStream(seed, 21).integers_below(1 << 30, many).tolist()
     outages = []
     for number, place in enumerate(order):
         at = 6 * HOUR + place * slot
@@ -92,8 +94,8 @@ def draw_outages(mixture: Mixture, nodes: Sequence[Node], seed: int) -> tuple[Ou
     return tuple(sorted(outages, key=lambda outage: outage.at))
 
 
-def _services(mixture: Mixture, seed: int, apart: bool) -> Iterator[Task]:
-    opening = Draws(seed, 10).below(6 * HOUR, mixture.services).tolist()
+def _services(mixture: WorkloadMixture, seed: int, apart: bool) -> Iterator[Task]:
+    opening = RandomStream(seed, 10).integers_below(6 * HOUR, mixture.services).tolist()
     size = PodSize(2_000, 16_384, 1, SHARE_MILLI)
     for number in range(mixture.services):
         name = f"service-{number:02}"
@@ -120,18 +122,18 @@ def _service_task(name: str, app: str, size: PodSize, arrival: int, seconds: int
     return Task(name, (pod,), arrival, seconds, SERVICE, 1, SERVICE_RESTART)  # nothing that it did is undone
 
 
-def _training(mixture: Mixture, seed: int, near: bool) -> Iterator[Task]:
+def _training(mixture: WorkloadMixture, seed: int, near: bool) -> Iterator[Task]:
     pods_mean = sum(weight * pods for weight, pods in TRAINING_PODS) / 100
-    mean = pods_mean * GPUS_A_NODE * _mean(TRAINING_SHARES, TRAINING_SECONDS)
+    mean = pods_mean * GPUS_PER_NODE * _mean(TRAINING_SHARES, TRAINING_SECONDS)
     count = round(mixture.training_pct / 100 * mixture.gpus * mixture.horizon / mean)
-    sizes = Draws(seed, 11).choose([weight for weight, _ in TRAINING_PODS], count).tolist()
-    seconds = Draws(seed, 12).from_quantiles(TRAINING_SHARES, TRAINING_SECONDS, count).tolist()
-    arrivals = sorted(Draws(seed, 13).below(mixture.horizon, count).tolist())
-    size = PodSize(64_000, 524_288, GPUS_A_NODE)
+    sizes = RandomStream(seed, 11).weighted_choice([weight for weight, _ in TRAINING_PODS], count).tolist()
+    seconds = RandomStream(seed, 12).from_quantiles(TRAINING_SHARES, TRAINING_SECONDS, count).tolist()
+    arrivals = sorted(RandomStream(seed, 13).integers_below(mixture.horizon, count).tolist())
+    size = PodSize(64_000, 524_288, GPUS_PER_NODE)
     for number in range(count):
         name, pods = f"training-{number:04}", TRAINING_PODS[sizes[number]][1]
         labels = {TIER: TRAINING, QUEUE_LABEL: TRAINING}
-        annotations = {PREFERRED: RACK} if near else {}
+        annotations = {PREFERRED_TOPOLOGY: RACK} if near else {}
         if pods > 1:
             labels[KUEUE_GROUP] = name
             annotations[TOTAL_COUNT] = str(pods)
@@ -140,13 +142,13 @@ def _training(mixture: Mixture, seed: int, near: bool) -> Iterator[Task]:
         yield Task(name, members, arrivals[number], duration, TRAINING, TRAINING_CHECKPOINT, TRAINING_RESTART)
 
 
-def _experiments(mixture: Mixture, seed: int) -> Iterator[Task]:
+def _experiments(mixture: WorkloadMixture, seed: int) -> Iterator[Task]:
     gpus_mean = sum(weight * gpus for weight, gpus in EXPERIMENT_GPUS) / 100
     mean = gpus_mean * _mean(EXPERIMENT_SHARES, EXPERIMENT_SECONDS)
     count = round(mixture.experiment_pct / 100 * mixture.gpus * mixture.horizon / mean)
-    sizes = Draws(seed, 14).choose([weight for weight, _ in EXPERIMENT_GPUS], count).tolist()
-    seconds = Draws(seed, 15).from_quantiles(EXPERIMENT_SHARES, EXPERIMENT_SECONDS, count).tolist()
-    arrivals = sorted(Draws(seed, 16).below(mixture.horizon, count).tolist())
+    sizes = RandomStream(seed, 14).weighted_choice([weight for weight, _ in EXPERIMENT_GPUS], count).tolist()
+    seconds = RandomStream(seed, 15).from_quantiles(EXPERIMENT_SHARES, EXPERIMENT_SECONDS, count).tolist()
+    arrivals = sorted(RandomStream(seed, 16).integers_below(mixture.horizon, count).tolist())
     for number in range(count):
         name, gpus = f"experiment-{number:05}", EXPERIMENT_GPUS[sizes[number]][1]
         pod = _pod(name, PodSize(8_000 * gpus, 65_536 * gpus, gpus), {TIER: EXPERIMENT})
@@ -155,7 +157,7 @@ def _experiments(mixture: Mixture, seed: int) -> Iterator[Task]:
 
 
 def _pod(name: str, size: PodSize, labels: dict[str, str], annotations: dict[str, str] | None = None) -> Pod:
-    template = template_of(size)
+    template = make_template(size)
     metadata = ObjectMeta(
         name=name, labels=labels, annotations={**template.annotations, **(annotations or {})}
     )

@@ -15,21 +15,21 @@ from statistics import fmean
 import msgspec
 
 from windlass.bench.claims.claim import FAILS, PARTLY, Claim, OnProgress, Panel, Series, percentile
-from windlass.bench.claims.parks import GPUS_A_NODE, rack_park
+from windlass.bench.claims.parks import GPUS_PER_NODE, rack_fleet
 from windlass.bench.claims.queues import QUEUE_LABEL, QueueSpec, queue_objects
-from windlass.bench.claims.stage import Settings, Stage
-from windlass.bench.claims.tasks import Record, Task
+from windlass.bench.claims.task_cluster import TaskCluster, TaskClusterSettings
+from windlass.bench.claims.tasks import Task, TaskRecord
 from windlass.bench.section import Column, Row, Section
-from windlass.cluster.workloads.build import TOTAL_COUNT
+from windlass.cluster.workloads.build_workload import TOTAL_COUNT
 from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.engine import EngineConfig
 from windlass.model.meta import ObjectMeta
 from windlass.model.pod import Pod
-from windlass.placement.timeplan.terms import TimeSettings
-from windlass.placement.work import GangSettings
+from windlass.placement.decision_context import GangSettings
+from windlass.placement.timeplan.run_limits import PlannedStartSettings
 from windlass.queueing.config import QueueConfig
-from windlass.simulate.draws import Draws
-from windlass.simulate.shapes import PodSize, Templates, cut_gpus
+from windlass.simulate.pod_templates import PodSize, TemplateCache, split_gpus_by_pod
+from windlass.simulate.random_stream import RandomStream
 from windlass.simulate.trace import Job
 from windlass.simulate.traces import load_trace
 
@@ -40,7 +40,7 @@ CHECKPOINT_S, RESTART_S = 600, 60
 OWN, SPARE = "own", "spare"
 WINDOW_START = 5
 """Days into the trace: it begins on an empty cluster, and fills within a few days."""
-COPIES = 4
+MAX_SPARE_COPIES = 4
 """How often the trace's jobs may come again as spare work, each time at another time of the window."""
 
 COLUMNS = (
@@ -61,26 +61,26 @@ COLUMNS = (
 
 class Scale(msgspec.Struct, frozen=True):
     days: int = 2
-    thin: int = 3
+    keep_every: int = 3
     """Every so-many-th job of the trace, so that a run takes minutes."""
-    extras: tuple[float, ...] = (0.5, 1.0, 1.5, 2.0)
+    spare_loads: tuple[float, ...] = (0.5, 1.0, 1.5, 2.0)
     """Spare work offered, in terms of the owners' own."""
     compared: float = 1.5
     """The amount of it with which the other settings are compared."""
     tick: int = 120
 
 
-QUICK = Scale(days=1, extras=(1.0, 2.0), compared=2.0, tick=300)
+QUICK = Scale(days=1, spare_loads=(1.0, 2.0), compared=2.0, tick=300)
 
 
 class Setting(msgspec.Struct, frozen=True):
     name: str
-    extra: float
+    spare_load: float
     checkpoint: int = CHECKPOINT_S
     preempt: bool = True
 
 
-class Load(msgspec.Struct, frozen=True):
+class OwnerLoad(msgspec.Struct, frozen=True):
     """The owners' jobs in the window, and the park that they keep at 40 %."""
 
     trace: str
@@ -90,15 +90,15 @@ class Load(msgspec.Struct, frozen=True):
 
     @property
     def gpu_seconds(self) -> float:
-        return self.nodes * GPUS_A_NODE * self.window
+        return self.nodes * GPUS_PER_NODE * self.window
 
 
 def check_oversubscription(
     scale: Scale, seed: int, traces_dir: Path | None, on_progress: OnProgress
 ) -> Claim:
-    load = owners(scale, seed, traces_dir)
+    load = load_owner_jobs(scale, seed, traces_dir)
     settings = [Setting("owners alone", 0.0)]
-    settings += [Setting("spare work, checkpoints", extra) for extra in scale.extras]
+    settings += [Setting("spare work, checkpoints", extra) for extra in scale.spare_loads]
     settings += [
         Setting("spare work, no checkpoints", scale.compared, checkpoint=0),
         Setting("the same work, no preemption", scale.compared, preempt=False),
@@ -106,7 +106,7 @@ def check_oversubscription(
     rows = []
     for done, setting in enumerate(settings):
         on_progress(done / len(settings))
-        spare = spare_jobs(load, setting.extra, seed)
+        spare = spare_jobs(load, setting.spare_load, seed)
         rows.append(_row(setting, load, spare, play(load, setting, spare, scale.tick)))
     return Claim(
         "oversubscription",
@@ -131,20 +131,20 @@ def check_oversubscription(
 # The work
 
 
-def owners(scale: Scale, seed: int, traces_dir: Path | None) -> Load:
+def load_owner_jobs(scale: Scale, seed: int, traces_dir: Path | None) -> OwnerLoad:
     name = "helios" if traces_dir is not None else "synthetic/training"
     trace = load_trace(name, seed=seed if traces_dir is None else None, traces_dir=traces_dir)
     window = scale.days * DAY
     jobs = tuple(
         job
-        for number, job in enumerate(in_window(trace.jobs, WINDOW_START * DAY, window))
-        if number % scale.thin == 0
+        for number, job in enumerate(jobs_in_window(trace.jobs, WINDOW_START * DAY, window))
+        if number % scale.keep_every == 0
     )
     busy = sum(_work(job, window) for job in jobs) / window
-    return Load(trace.name, jobs, max(1, round(busy / (OWN_PERCENT / 100) / GPUS_A_NODE)), window)
+    return OwnerLoad(trace.name, jobs, max(1, round(busy / (OWN_PERCENT / 100) / GPUS_PER_NODE)), window)
 
 
-def in_window(jobs: Sequence[Job], start: int, window: int) -> Iterator[Job]:
+def jobs_in_window(jobs: Sequence[Job], start: int, window: int) -> Iterator[Job]:
     """Jobs with GPUs that come in the window; what runs when it begins comes at once, with what is left of it."""
     for job in jobs:
         left = job.arrival + (job.duration or 0) - start
@@ -154,14 +154,14 @@ def in_window(jobs: Sequence[Job], start: int, window: int) -> Iterator[Job]:
         yield msgspec.structs.replace(job, arrival=arrival, duration=min(job.duration or 0, left))
 
 
-def spare_jobs(load: Load, extra: float, seed: int) -> list[Job]:
+def spare_jobs(load: OwnerLoad, extra: float, seed: int) -> list[Job]:
     """Jobs of the same trace at other times, drawn until they ask for so much of the owners' work."""
     target = extra * sum(_work(job, load.window) for job in load.jobs)
     chosen: list[Job] = []
     offered = 0.0
-    for copy in range(COPIES):
-        shift = (2 * copy + 1) * load.window // (2 * COPIES)
-        for number in Draws(seed, copy).permutation(len(load.jobs)).tolist():
+    for copy in range(MAX_SPARE_COPIES):
+        shift = (2 * copy + 1) * load.window // (2 * MAX_SPARE_COPIES)
+        for number in RandomStream(seed, copy).permutation(len(load.jobs)).tolist():
             if offered >= target:
                 return chosen
             job = load.jobs[number]
@@ -182,8 +182,8 @@ def _work(job: Job, window: int) -> float:
     return _gpus(job) * min(job.duration or 0, window - job.arrival)
 
 
-def _task(job: Job, kind: str, queue: str, checkpoint: int, templates: Templates) -> Task:
-    parts = cut_gpus(_gpus(job))
+def _task(job: Job, kind: str, queue: str, checkpoint: int, templates: TemplateCache) -> Task:
+    parts = split_gpus_by_pod(_gpus(job))
     labels = {QUEUE_LABEL: queue}
     annotations: dict[str, str] = {}
     if len(parts) > 1:
@@ -192,7 +192,7 @@ def _task(job: Job, kind: str, queue: str, checkpoint: int, templates: Templates
     pods = tuple(
         Pod(
             metadata=ObjectMeta(name=f"{job.name}-{index}", labels=labels, annotations=annotations),
-            spec=templates.of(PodSize(gpus=part)).spec,
+            spec=templates.get(PodSize(gpus=part)).spec,
         )
         for index, part in enumerate(parts)
     )
@@ -202,33 +202,33 @@ def _task(job: Job, kind: str, queue: str, checkpoint: int, templates: Templates
 # A run
 
 
-def play(load: Load, setting: Setting, spare: Sequence[Job], tick: int) -> list[Record]:
-    templates = Templates()
+def play(load: OwnerLoad, setting: Setting, spare: Sequence[Job], tick: int) -> list[TaskRecord]:
+    templates = TemplateCache()
     spare_queue = SPARE if setting.preempt else OWN
     tasks = [_task(job, OWN, OWN, 0, templates) for job in load.jobs]
     tasks += [_task(job, SPARE, spare_queue, setting.checkpoint, templates) for job in spare]
     queues = [
-        QueueSpec(OWN, load.nodes * GPUS_A_NODE, {"reclaimWithinCohort": "Any"}),
+        QueueSpec(OWN, load.nodes * GPUS_PER_NODE, {"reclaimWithinCohort": "Any"}),
         QueueSpec(SPARE, 0),
     ]
     config = EngineConfig(
         queues=QueueConfig(restart_seconds=RESTART_S),
         gangs=GangSettings(
-            time=TimeSettings(depth=0)
+            planned_starts=PlannedStartSettings(depth=0)
         ),  # nobody declares a run time, so there is nothing to plan
     )
-    settings = Settings(
+    settings = TaskClusterSettings(
         config=config,
-        nodes=rack_park(load.nodes, 16),
+        nodes=rack_fleet(load.nodes, 16),
         objects=queue_objects(queues),
         horizon=load.window,
         tick=tick,
         evictable=SPARE,
     )
-    return Stage(settings, tasks).run()
+    return TaskCluster(settings, tasks).run()
 
 
-def _row(setting: Setting, load: Load, spare_work: Sequence[Job], records: Sequence[Record]) -> Row:
+def _row(setting: Setting, load: OwnerLoad, spare_work: Sequence[Job], records: Sequence[TaskRecord]) -> Row:
     def gpu_seconds(kind: str, of: str) -> float:
         return sum(record.gpus * float(getattr(record, of)) for record in records if record.task.kind == kind)
 
@@ -287,7 +287,7 @@ def _verdict(rows: Sequence[Row]) -> str:
     return PARTLY if any(float(row["useful_pct"]) >= 80 for row in _with_checkpoints(rows)) else FAILS
 
 
-def _conditions(rows: Sequence[Row], load: Load) -> tuple[str, ...]:
+def _conditions(rows: Sequence[Row], load: OwnerLoad) -> tuple[str, ...]:
     reached = next((row for row in _with_checkpoints(rows) if float(row["useful_pct"]) >= 80), None)
     without, queued = (
         _named(rows, name) for name in ("spare work, no checkpoints", "the same work, no preemption")

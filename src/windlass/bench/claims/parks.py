@@ -5,10 +5,10 @@ from __future__ import annotations
 from windlass.model.fleet import Fleet, FleetGpus, FleetPool, FleetSpec, expand_fleet
 from windlass.model.node import Node
 
-GPUS_A_NODE = 8
+GPUS_PER_NODE = 8
 
 
-def rack_park(nodes: int, nodes_a_rack: int, gpus: int = GPUS_A_NODE) -> tuple[Node, ...]:
+def rack_fleet(nodes: int, nodes_per_rack: int, gpus: int = GPUS_PER_NODE) -> tuple[Node, ...]:
     pool = FleetPool(
         name="n",
         count=nodes,
@@ -16,6 +16,6 @@ def rack_park(nodes: int, nodes_a_rack: int, gpus: int = GPUS_A_NODE) -> tuple[N
         cpu="128",
         memory="2Ti",
         pods=1000,
-        nodes_per_rack=nodes_a_rack,
+        nodes_per_rack=nodes_per_rack,
     )
     return tuple(expand_fleet(Fleet(spec=FleetSpec(pools=(pool,)))))

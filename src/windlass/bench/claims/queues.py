@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.model.objects import decode_object
+from windlass.model.codec import decode_object
 from windlass.model.topology import HOSTNAME, RACK
 
 KUEUE = "kueue.x-k8s.io/v1beta2"

@@ -15,7 +15,7 @@ from windlass import __version__
 from windlass.bench.claims import classes, oversubscription, sharing, spread
 from windlass.bench.claims.claim import Claim, OnProgress
 from windlass.bench.claims.locality import check_locality
-from windlass.bench.claims.mixture import Mixture
+from windlass.bench.claims.mixture import WorkloadMixture
 from windlass.bench.report import API_VERSION, report_markdown, report_tables
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ PARTS = ("sharing", "oversubscription", "classes", "spread", "locality")
 DEFAULT_SEED = 42
 
 
-class Request(msgspec.Struct, frozen=True):
+class ClaimRequest(msgspec.Struct, frozen=True):
     """What was asked for on the command line."""
 
     seed: int = DEFAULT_SEED
@@ -34,33 +34,35 @@ class Request(msgspec.Struct, frozen=True):
     traces_dir: Path | None = None
 
 
-def check(part: str, request: Request, on_progress: OnProgress = lambda done: None) -> Claim:
+def check_claim(part: str, request: ClaimRequest, on_progress: OnProgress = lambda done: None) -> Claim:
     return CHECKS[part](request, on_progress)
 
 
-def _sharing(request: Request, on_progress: OnProgress) -> Claim:
+def _sharing(request: ClaimRequest, on_progress: OnProgress) -> Claim:
     scale = sharing.QUICK if request.quick else sharing.Scale()
     return sharing.check_sharing(scale, request.seed, on_progress)
 
 
-def _oversubscription(request: Request, on_progress: OnProgress) -> Claim:
+def _oversubscription(request: ClaimRequest, on_progress: OnProgress) -> Claim:
     scale = oversubscription.QUICK if request.quick else oversubscription.Scale()
     return oversubscription.check_oversubscription(scale, request.seed, request.traces_dir, on_progress)
 
 
-def _classes(request: Request, on_progress: OnProgress) -> Claim:
-    return classes.check_classes(classes.QUICK if request.quick else Mixture(), request.seed, on_progress)
+def _classes(request: ClaimRequest, on_progress: OnProgress) -> Claim:
+    return classes.check_classes(
+        classes.QUICK if request.quick else WorkloadMixture(), request.seed, on_progress
+    )
 
 
-def _spread(request: Request, on_progress: OnProgress) -> Claim:
+def _spread(request: ClaimRequest, on_progress: OnProgress) -> Claim:
     return spread.check_spread(spread.QUICK if request.quick else spread.Scale(), request.seed, on_progress)
 
 
-def _locality(request: Request, on_progress: OnProgress) -> Claim:
+def _locality(request: ClaimRequest, on_progress: OnProgress) -> Claim:
     return check_locality(request.seed, on_progress)
 
 
-CHECKS: dict[str, Callable[[Request, OnProgress], Claim]] = {
+CHECKS: dict[str, Callable[[ClaimRequest, OnProgress], Claim]] = {
     "sharing": _sharing,
     "oversubscription": _oversubscription,
     "classes": _classes,
@@ -69,7 +71,7 @@ CHECKS: dict[str, Callable[[Request, OnProgress], Claim]] = {
 }
 
 
-def claim_document(claims: Sequence[Claim], request: Request, interrupted: bool) -> dict[str, Any]:
+def claim_document(claims: Sequence[Claim], request: ClaimRequest, interrupted: bool) -> dict[str, Any]:
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,

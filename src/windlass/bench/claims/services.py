@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.simulate.draws import Draws
+from windlass.simulate.random_stream import RandomStream
 
 GPU_GB = 80
 REQUEST_S = 0.02
@@ -46,10 +46,12 @@ class Service(msgspec.Struct, frozen=True):
 
 def draw_services(count: int, seed: int) -> list[Service]:
     """The first services of a longer list are those of a shorter one."""
-    memory = Draws(seed, MEMORY).below(2, count).tolist()
-    shares = Draws(seed, SHARES).below(201, count).tolist()
-    kinds = Draws(seed, CLASSES).choose([weight for _, weight in CLASS_WEIGHTS], count).tolist()
-    phases = Draws(seed, PHASES).fraction(count).tolist()
+    memory = RandomStream(seed, MEMORY).integers_below(2, count).tolist()
+    shares = RandomStream(seed, SHARES).integers_below(201, count).tolist()
+    kinds = (
+        RandomStream(seed, CLASSES).weighted_choice([weight for _, weight in CLASS_WEIGHTS], count).tolist()
+    )
+    phases = RandomStream(seed, PHASES).uniform(count).tolist()
     return [
         Service(f"service-{n:03}", 10 + 10 * memory[n], 50 + shares[n], CLASS_WEIGHTS[kinds[n]][0], phases[n])
         for n in range(count)
@@ -62,7 +64,7 @@ def request_times(service: Service, seconds: int, seed: int) -> Floats:
     count = round(service.mean_share * seconds / REQUEST_S)
     # Time is stretched to where the rate is even, drawn from there, and folded back.
     usual, burst = CYCLE_S - BURST_S, BURST * BURST_S
-    drawn = np.sort(Draws(seed, _stream(service)).fraction(count)) * cycles * (usual + burst)
+    drawn = np.sort(RandomStream(seed, _stream(service)).uniform(count)) * cycles * (usual + burst)
     cycle, at = np.divmod(drawn, usual + burst)
     at = np.where(at < burst, at / BURST, at - burst + BURST_S)
     found: Floats = np.sort((cycle * CYCLE_S + at + service.phase * CYCLE_S) % seconds)

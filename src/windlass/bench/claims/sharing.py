@@ -14,7 +14,11 @@ import msgspec
 import numpy as np
 
 from windlass.bench.claims.claim import FAILS, PARTLY, Claim, OnProgress
-from windlass.bench.claims.latency import alone, in_instance, together
+from windlass.bench.claims.latency import (
+    exclusive_completion_times,
+    mig_completion_times,
+    shared_completion_times,
+)
 from windlass.bench.claims.services import (
     BURST,
     GPU_GB,
@@ -37,14 +41,22 @@ from windlass.model.fleet import Fleet, FleetGpus, FleetPool, FleetSharing, Flee
 from windlass.model.meta import ObjectMeta
 from windlass.model.node import Node
 from windlass.model.pod import Pod
-from windlass.simulate.interference import EXCLUSIVE, MEASURED, MIG, MPS, TIME_SLICING, WIDE, Interference
-from windlass.simulate.shapes import spec_of
+from windlass.simulate.interference import (
+    EXCLUSIVE,
+    MEASURED_MODEL,
+    MIG,
+    MPS,
+    TIME_SLICING,
+    WIDE_KERNEL_MODEL,
+    InterferenceModel,
+)
+from windlass.simulate.pod_templates import make_pod_spec
 
 GPUS_A_NODE = 4
 REPLICAS = 4
 """Of a time-sliced GPU: as many of the largest services as its memory holds."""
 POOL = "windlass.dev/pool"
-WAY_OF_CLASS = {LATENCY: MIG, THROUGHPUT: MPS, TRYOUT: TIME_SLICING}
+STRATEGY_OF_CLASS = {LATENCY: MIG, THROUGHPUT: MPS, TRYOUT: TIME_SLICING}
 CLAIM = "GPU sharing moves utilisation from about 13 % to over 80 %."
 SLO = 10
 """Times its own time alone that a service's p99 may take, for the sake of a number."""
@@ -67,42 +79,43 @@ class Scale(msgspec.Struct, frozen=True):
     gpus: int = 100
     services: int = 400
     seconds: int = 200
-    more: tuple[int, ...] = (450, 500)
+    more_services: tuple[int, ...] = (450, 500)
     """Numbers of services to look at beside."""
 
 
-QUICK = Scale(gpus=20, services=80, seconds=100, more=(100,))
+QUICK = Scale(gpus=20, services=80, seconds=100, more_services=(100,))
 
 
-class Seat(msgspec.Struct, frozen=True):
+class ServicePlacement(msgspec.Struct, frozen=True):
     """Where a service runs, and how."""
 
     service: Service
     gpu: tuple[str, int]
-    way: str
+    strategy: str
     slices: int = 0
 
 
-class Arrangement(msgspec.Struct, frozen=True):
+class SharingSetup(msgspec.Struct, frozen=True):
     """A way of giving out the GPUs: the park as it is set up, and what each service asks for."""
 
     name: str
     nodes: Callable[[int], Sequence[Node]]
     pod: Callable[[Service], Pod]
-    way: Callable[[Service], str]
+    strategy_of: Callable[[Service], str]
 
 
 def check_sharing(scale: Scale, seed: int, on_progress: OnProgress) -> Claim:
-    cases = [(one, scale.services) for one in ARRANGEMENTS] + [
-        (_arrangement(name), count) for count in scale.more for name in DENSER
+    cases = [(one, scale.services) for one in SHARING_SETUPS] + [
+        (_arrangement(name), count) for count in scale.more_services for name in DENSE_SETUPS
     ]
     rows = []
     for done, (arrangement, count) in enumerate(cases):
         on_progress(done / (len(cases) + 1))
-        rows.append(measure(arrangement, draw_services(count, seed), scale, seed, MEASURED))
-    first, more = rows[: len(ARRANGEMENTS)], rows[len(ARRANGEMENTS) :]
+        rows.append(measure(arrangement, draw_services(count, seed), scale, seed, MEASURED_MODEL))
+    first, more = rows[: len(SHARING_SETUPS)], rows[len(SHARING_SETUPS) :]
     wide = [
-        measure(_arrangement(name), draw_services(scale.services, seed), scale, seed, WIDE) for name in WIDEST
+        measure(_arrangement(name), draw_services(scale.services, seed), scale, seed, WIDE_KERNEL_MODEL)
+        for name in WIDE_KERNEL_SETUPS
     ]
     return Claim(
         "sharing",
@@ -138,11 +151,11 @@ def check_sharing(scale: Scale, seed: int, on_progress: OnProgress) -> Claim:
 
 
 def measure(
-    arrangement: Arrangement, services: Sequence[Service], scale: Scale, seed: int, model: Interference
+    arrangement: SharingSetup, services: Sequence[Service], scale: Scale, seed: int, model: InterferenceModel
 ) -> Row:
     nodes = arrangement.nodes(scale.gpus // GPUS_A_NODE)
     seats = _seats(arrangement, services, nodes)
-    by_gpu: dict[tuple[str, int], list[Seat]] = {}
+    by_gpu: dict[tuple[str, int], list[ServicePlacement]] = {}
     for seat in seats:
         by_gpu.setdefault(seat.gpu, []).append(seat)
     done_in_time = 0
@@ -170,17 +183,19 @@ def measure(
 
 
 def _played(
-    tenants: Sequence[Seat], seconds: int, seed: int, model: Interference
+    tenants: Sequence[ServicePlacement], seconds: int, seed: int, model: InterferenceModel
 ) -> Iterable[tuple[Floats, int]]:
     """Of each tenant of a GPU: how long its requests took, and how many were done before the end."""
     arrivals = [request_times(seat.service, seconds, seed) for seat in tenants]
-    way = tenants[0].way
+    way = tenants[0].strategy
     if way == EXCLUSIVE:
-        done = [alone(one) for one in arrivals]
+        done = [exclusive_completion_times(one) for one in arrivals]
     elif way == MIG:
-        done = [in_instance(one, seat.slices, model) for one, seat in zip(arrivals, tenants, strict=True)]
+        done = [
+            mig_completion_times(one, seat.slices, model) for one, seat in zip(arrivals, tenants, strict=True)
+        ]
     else:
-        done = together(way, arrivals, model)
+        done = shared_completion_times(way, arrivals, model)
     for came, went in zip(arrivals, done, strict=True):
         yield went - came, int((went <= seconds).sum())
 
@@ -188,7 +203,9 @@ def _played(
 # Placing: the engine's work
 
 
-def _seats(arrangement: Arrangement, services: Sequence[Service], nodes: Sequence[Node]) -> list[Seat]:
+def _seats(
+    arrangement: SharingSetup, services: Sequence[Service], nodes: Sequence[Node]
+) -> list[ServicePlacement]:
     by_key = {f"default/{service.name}": service for service in services}
     store = Store()
     store.apply(map(Put, nodes))
@@ -197,10 +214,10 @@ def _seats(arrangement: Arrangement, services: Sequence[Service], nodes: Sequenc
     return [_seat(arrangement, by_key[bind.pod], bind) for bind in plan.binds]
 
 
-def _seat(arrangement: Arrangement, service: Service, bind: Bind) -> Seat:
+def _seat(arrangement: SharingSetup, service: Service, bind: Bind) -> ServicePlacement:
     grant = bind.devices[0]
     slices = int(grant.profile.partition("g")[0]) if grant.profile else 0
-    return Seat(service, (bind.node, grant.index), arrangement.way(service), slices)
+    return ServicePlacement(service, (bind.node, grant.index), arrangement.strategy_of(service), slices)
 
 
 def _pool(name: str, count: int, mig: str = "", sharing: FleetSharing | None = None) -> FleetPool:
@@ -236,7 +253,7 @@ def _by_class(count: int) -> list[Node]:
 
 
 def _made(service: Service, limits: dict[str, str], annotations: dict[str, str], pool: str = "") -> Pod:
-    spec = spec_of({}, dict(limits))
+    spec = make_pod_spec({}, dict(limits))
     if pool:
         spec = msgspec.structs.replace(spec, node_selector={POOL: pool})
     return Pod(metadata=ObjectMeta(name=service.name, annotations=annotations), spec=spec)
@@ -248,7 +265,7 @@ def _whole_pod(service: Service, pool: str = "") -> Pod:
 
 def _mig_pod(service: Service, pool: str = "") -> Pod:
     """The smallest instance with its memory in which even a burst leaves some time over."""
-    fits_one = MEASURED.slowdown(MIG, 1, 1) * BURST * service.share_milli / 1000 < 1
+    fits_one = MEASURED_MODEL.slowdown(MIG, 1, 1) * BURST * service.share_milli / 1000 < 1
     profile = "1g.10gb" if service.memory_gb <= 10 and fits_one else "2g.20gb"
     return _made(service, {f"nvidia.com/mig-{profile}": "1"}, {}, pool)
 
@@ -270,23 +287,23 @@ def _class_pod(service: Service) -> Pod:
     return _share_pod(service, "plain") if service.kind == THROUGHPUT else _whole_pod(service, "sliced")
 
 
-ARRANGEMENTS = (
-    Arrangement("whole, one a service", _plain, _whole_pod, lambda service: EXCLUSIVE),
-    Arrangement("MIG", _mig, _mig_pod, lambda service: MIG),
-    Arrangement("MPS, by share", _plain, _share_pod, lambda service: MPS),
-    Arrangement("time-slicing, 4 replicas", _sliced, _whole_pod, lambda service: TIME_SLICING),
-    Arrangement("by class", _by_class, _class_pod, lambda service: WAY_OF_CLASS[service.kind]),
-    Arrangement("MPS, by memory alone", _plain, _memory_pod, lambda service: MPS),
-    Arrangement("time-slicing, by memory alone", _plain, _memory_pod, lambda service: TIME_SLICING),
+SHARING_SETUPS = (
+    SharingSetup("whole, one a service", _plain, _whole_pod, lambda service: EXCLUSIVE),
+    SharingSetup("MIG", _mig, _mig_pod, lambda service: MIG),
+    SharingSetup("MPS, by share", _plain, _share_pod, lambda service: MPS),
+    SharingSetup("time-slicing, 4 replicas", _sliced, _whole_pod, lambda service: TIME_SLICING),
+    SharingSetup("by class", _by_class, _class_pod, lambda service: STRATEGY_OF_CLASS[service.kind]),
+    SharingSetup("MPS, by memory alone", _plain, _memory_pod, lambda service: MPS),
+    SharingSetup("time-slicing, by memory alone", _plain, _memory_pod, lambda service: TIME_SLICING),
 )
 
 
-DENSER = ("MIG", "MPS, by share", "MPS, by memory alone")
-WIDEST = ("MIG", "MPS, by share", "time-slicing, 4 replicas")
+DENSE_SETUPS = ("MIG", "MPS, by share", "MPS, by memory alone")
+WIDE_KERNEL_SETUPS = ("MIG", "MPS, by share", "time-slicing, 4 replicas")
 
 
-def _arrangement(name: str) -> Arrangement:
-    return next(one for one in ARRANGEMENTS if one.name == name)
+def _arrangement(name: str) -> SharingSetup:
+    return next(one for one in SHARING_SETUPS if one.name == name)
 
 
 # What it comes to
@@ -327,7 +344,9 @@ def _conditions(services: Sequence[Service], scale: Scale, rows: Sequence[Row]) 
         "Services that are held to their compute share (MPS, by share) or to instances (MIG) leave a quarter of the "
         "GPUs idle on average: the room that bursts, and with them the tail latency, need.",
         "Latency is from the interference model in simulate/interference.py, in which seven tenants without a pause do "
-        f"{MEASURED.capacity(TIME_SLICING, 7):.2f} (time-slicing), {MEASURED.capacity(MPS, 7):.1f} (MPS) and "
-        f"{MEASURED.capacity(MIG, 7, 1):.1f} (MIG) times the work of one: measured with small kernels, interpolated "
+        f"{MEASURED_MODEL.capacity(TIME_SLICING, 7):.2f} (time-slicing), {MEASURED_MODEL.capacity(MPS, 7):.1f} "
+        "(MPS) and "
+        f"{MEASURED_MODEL.capacity(MIG, 7, 1):.1f} (MIG) times the work of one: measured with small "
+        "kernels, interpolated "
         "in between. With kernels that fill a GPU, instances of one or two slices can't carry this load (third table).",
     )

@@ -13,25 +13,25 @@ from statistics import fmean
 import msgspec
 
 from windlass.bench.claims.claim import FAILS, HOLDS, Claim, OnProgress, Panel, Series, percentile
-from windlass.bench.claims.parks import GPUS_A_NODE, rack_park
-from windlass.bench.claims.stage import Settings, Stage
-from windlass.bench.claims.tasks import Record, Task
+from windlass.bench.claims.parks import GPUS_PER_NODE, rack_fleet
+from windlass.bench.claims.task_cluster import TaskCluster, TaskClusterSettings
+from windlass.bench.claims.tasks import Task, TaskRecord
 from windlass.bench.section import Column, Row, Section
+from windlass.cluster.node_state import DEV_END, DEV_FIRST, FREE_MILLI
 from windlass.cluster.snapshot import Snapshot
-from windlass.cluster.state import DEV_END, DEV_FIRST, FREE
 from windlass.engine import EngineConfig
 from windlass.placement.policies import PlacementConfig
-from windlass.simulate.draws import Draws
-from windlass.simulate.shapes import PodSize, Templates
+from windlass.simulate.pod_templates import PodSize, TemplateCache
+from windlass.simulate.random_stream import RandomStream
 
 CLAIM = (
     "The default scheduler spreads jobs over the cluster; packing leaves entire nodes empty for large jobs."
 )
 POLICIES = ("spread", "pack", "windlass")
 HOUR = 3600
-SIZES = ((50, 1), (20, 2), (20, 4), (10, 8))
+JOB_SIZES = ((50, 1), (20, 2), (20, 4), (10, 8))
 """Jobs by GPUs, in percent."""
-SHARES = (0.0, 0.5, 0.9, 0.99, 1.0)
+QUANTILES = (0.0, 0.5, 0.9, 0.99, 1.0)
 SECONDS = (180.0, 3600.0, 21_600.0, 86_400.0, 172_800.0)
 """Run times at these shares of the jobs, straight in between: half within the hour, a hundredth over a day."""
 GPUS_DRAWN, TIMES, ARRIVALS = range(3)
@@ -59,7 +59,7 @@ class Scale(msgspec.Struct, frozen=True):
 QUICK = Scale(nodes=16, days=2, warm_up_days=1, loads=(20, 60))
 
 
-class Look(msgspec.Struct, frozen=True):
+class Sample(msgspec.Struct, frozen=True):
     hour: float
     free_gpus: float
     whole_nodes: int
@@ -99,22 +99,22 @@ def check_spread(scale: Scale, seed: int, on_progress: OnProgress) -> Claim:
     )
 
 
-def play(scale: Scale, load: int, policy: str, seed: int) -> tuple[list[Look], list[Record]]:
-    looks: list[Look] = []
+def play(scale: Scale, load: int, policy: str, seed: int) -> tuple[list[Sample], list[TaskRecord]]:
+    looks: list[Sample] = []
 
-    def look(now: int, stage: Stage) -> None:
-        free = free_by_node(stage.snapshot(now))
-        whole = sum(gpus >= GPUS_A_NODE for gpus in free)
-        looks.append(Look(now / HOUR, sum(free), whole))
+    def look(now: int, stage: TaskCluster) -> None:
+        free = free_gpus_by_node(stage.snapshot(now))
+        whole = sum(gpus >= GPUS_PER_NODE for gpus in free)
+        looks.append(Sample(now / HOUR, sum(free), whole))
 
-    settings = Settings(
+    settings = TaskClusterSettings(
         config=EngineConfig(PlacementConfig(policy)),
-        nodes=rack_park(scale.nodes, 8),
+        nodes=rack_fleet(scale.nodes, 8),
         horizon=scale.days * 86_400,
         tick=30,
-        look_every=HOUR,
+        sample_every=HOUR,
     )
-    records = Stage(settings, draw_jobs(scale, load, seed), look).run()
+    records = TaskCluster(settings, draw_jobs(scale, load, seed), look).run()
     return looks, records
 
 
@@ -122,36 +122,38 @@ def draw_jobs(scale: Scale, load: int, seed: int) -> list[Task]:
     """As many as keep `load` percent of the GPUs busy; those of a lower load are not those of a higher."""
     mean_s = sum(
         (after - before) * (low + high) / 2
-        for before, after, low, high in zip(SHARES, SHARES[1:], SECONDS, SECONDS[1:], strict=False)
+        for before, after, low, high in zip(QUANTILES, QUANTILES[1:], SECONDS, SECONDS[1:], strict=False)
     )
-    mean_gpus = sum(weight * gpus for weight, gpus in SIZES) / sum(weight for weight, _ in SIZES)
+    mean_gpus = sum(weight * gpus for weight, gpus in JOB_SIZES) / sum(weight for weight, _ in JOB_SIZES)
     span = scale.days * 86_400
-    count = round(load / 100 * scale.nodes * GPUS_A_NODE * span / (mean_s * mean_gpus))
-    sizes = Draws(seed, GPUS_DRAWN).choose([weight for weight, _ in SIZES], count).tolist()
-    seconds = Draws(seed, TIMES).from_quantiles(SHARES, SECONDS, count).tolist()
-    arrivals = sorted(Draws(seed, ARRIVALS).below(span, count).tolist())
-    templates = Templates()
+    count = round(load / 100 * scale.nodes * GPUS_PER_NODE * span / (mean_s * mean_gpus))
+    sizes = (
+        RandomStream(seed, GPUS_DRAWN).weighted_choice([weight for weight, _ in JOB_SIZES], count).tolist()
+    )
+    seconds = RandomStream(seed, TIMES).from_quantiles(QUANTILES, SECONDS, count).tolist()
+    arrivals = sorted(RandomStream(seed, ARRIVALS).integers_below(span, count).tolist())
+    templates = TemplateCache()
     tasks = []
     for number, (size, duration, arrival) in enumerate(zip(sizes, seconds, arrivals, strict=True)):
-        gpus = SIZES[size][1]
+        gpus = JOB_SIZES[size][1]
         name = f"job-{number:05}"
         # CPU in step with the GPUs: kube-scheduler's own spreading looks at CPU and memory.
-        pod = templates.of(PodSize(8_000 * gpus, 65_536 * gpus, gpus)).pod(name)
+        pod = templates.get(PodSize(8_000 * gpus, 65_536 * gpus, gpus)).make_pod(name)
         tasks.append(Task(name, (pod,), arrival, int(duration), "large" if gpus == 8 else "small"))
     return tasks
 
 
-def free_by_node(snapshot: Snapshot) -> list[float]:
+def free_gpus_by_node(snapshot: Snapshot) -> list[float]:
     """Free GPUs, node by node."""
-    state = snapshot.state
-    free = state.room[:, FREE]
-    spans = zip(state.node[:, DEV_FIRST].tolist(), state.node[:, DEV_END].tolist(), strict=True)
+    state = snapshot.node_state
+    free = state.device_occupancy[:, FREE_MILLI]
+    spans = zip(state.node_info[:, DEV_FIRST].tolist(), state.node_info[:, DEV_END].tolist(), strict=True)
     return [int(free[first:end].sum()) / 1000 for first, end in spans]
 
 
-def _row(scale: Scale, load: int, policy: str, looks: Sequence[Look], records: Sequence[Record]) -> Row:
+def _row(scale: Scale, load: int, policy: str, looks: Sequence[Sample], records: Sequence[TaskRecord]) -> Row:
     seen = [look for look in looks if look.hour >= 24 * scale.warm_up_days]
-    possible = fmean(look.free_gpus // GPUS_A_NODE for look in seen)
+    possible = fmean(look.free_gpus // GPUS_PER_NODE for look in seen)
     whole = fmean(look.whole_nodes for look in seen)
     horizon = scale.days * 86_400
     waits = {
@@ -171,7 +173,7 @@ def _row(scale: Scale, load: int, policy: str, looks: Sequence[Look], records: S
     }
 
 
-def _wait(record: Record, horizon: int) -> float:
+def _wait(record: TaskRecord, horizon: int) -> float:
     """Whoever still waits at the end has waited until then at least."""
     return float(horizon - record.task.arrival if record.wait is None else record.wait)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from windlass.cluster.shape import ShapeBook
+from windlass.cluster.shape import ShapeRegistry
 from windlass.model.decision import Bind
 from windlass.model.pod import Pod
 
@@ -28,13 +28,13 @@ class Task(msgspec.Struct, frozen=True):
     """Seconds from a start after the first until it works again."""
 
 
-class Record:
+class TaskRecord:
     """What became of a task so far."""
 
     def __init__(self, task: Task, gpus: float, number: int = 0) -> None:
         self.task, self.gpus = task, gpus
         self.number, self.pods = number, task.pods
-        self.left = self.starts = 0
+        self.unbound_pods = self.starts = 0
         """Kept by the cluster: pods that are not bound, and how often it was started."""
         self.first_start: int | None = None
         self.started: int | None = None
@@ -44,7 +44,7 @@ class Record:
         """Where its pods are."""
         self.stops: list[tuple[int, str]] = []
         """(when, why): evictions and failures."""
-        self.saved = 0
+        self.checkpointed_seconds = 0
         """Seconds of work that no stop can undo any more."""
         self.lost = self.restarting = self.held = 0
         """Seconds of work that were undone, of restarts, and of holding its GPUs, all until the horizon."""
@@ -65,7 +65,11 @@ class Record:
             self.first_start = now
         self.started, self.binds = now, binds
         self.waited += now - self._waiting_since
-        return None if self.task.seconds is None else now + self._overhead + self.task.seconds - self.saved
+        return (
+            None
+            if self.task.seconds is None
+            else now + self._overhead + self.task.seconds - self.checkpointed_seconds
+        )
 
     def last_checkpoint(self, now: int) -> int | None:
         """When this run wrote its last checkpoint; None if it has not."""
@@ -88,7 +92,7 @@ class Record:
         undone = self.at_risk(now)
         self._close(now, horizon)
         worked = max(0, now - self.started - self._overhead)
-        self.saved += worked - undone
+        self.checkpointed_seconds += worked - undone
         if now <= horizon:
             self.lost += undone
             self.stops.append((now, why))
@@ -115,5 +119,5 @@ class Record:
 
 def gpus_of_tasks(tasks: tuple[Task, ...]) -> list[float]:
     """GPUs that each task holds while it runs; a MIG instance counts by nothing, since it is a part of a GPU."""
-    book = ShapeBook()
-    return [sum(book.of(pod)[0].gpu_milli for pod in task.pods) / 1000 for task in tasks]
+    book = ShapeRegistry()
+    return [sum(book.intern(pod)[0].gpu_milli for pod in task.pods) / 1000 for task in tasks]

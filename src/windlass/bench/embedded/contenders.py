@@ -26,21 +26,21 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from windlass.bench.embedded.ending import unbroken
+from windlass.bench.embedded.sigterm import defer_sigterm
 from windlass.model.errors import ClusterUnreachable
 
-EMBEDDED, REAL = "windlass", "kube-apiserver + etcd"
+EMBEDDED, KUBE_APISERVER = "windlass", "kube-apiserver + etcd"
 START_SECONDS = 120.0
 
 
-class Programs(msgspec.Struct, frozen=True):
+class PeerPrograms(msgspec.Struct, frozen=True):
     """The peer's programs; none where there is nothing to compare with."""
 
     apiserver: Path
     etcd: Path
 
 
-class Contender:
+class ServerProcess:
     """A running server: where it is, how to get in, and what it costs."""
 
     def __init__(self, name: str, durable: bool, folder: Path) -> None:
@@ -50,7 +50,7 @@ class Contender:
         self.context = ssl.create_default_context()
 
     def run(self, command: Sequence[str], log: str) -> None:
-        with (self._folder / log).open("wb") as output, unbroken():
+        with (self._folder / log).open("wb") as output, defer_sigterm():
             process = subprocess.Popen(
                 command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, cwd=self._folder
             )
@@ -88,7 +88,7 @@ class Contender:
             total += int(fields[11]) + int(fields[12])
         return total / ticks
 
-    def __enter__(self) -> Contender:
+    def __enter__(self) -> ServerProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -106,10 +106,10 @@ class Contender:
 
 
 @contextlib.contextmanager
-def embedded(durable: bool) -> Iterator[Contender]:
+def run_embedded(durable: bool) -> Iterator[ServerProcess]:
     """Running, for so long."""
     folder = Path(tempfile.mkdtemp(prefix="windlass-bench-"))
-    with Contender(EMBEDDED, durable, folder) as server:
+    with ServerProcess(EMBEDDED, durable, folder) as server:
         kubeconfig = folder / "kubeconfig"
         command = [sys.executable, "-m", "windlass.bench.embedded.serve", str(kubeconfig)]
         server.run([*command, str(folder / "state")] if durable else command, "server.log")
@@ -124,10 +124,10 @@ def embedded(durable: bool) -> Iterator[Contender]:
 
 
 @contextlib.contextmanager
-def real(durable: bool, programs: Programs) -> Iterator[Contender]:
+def run_kube_apiserver(durable: bool, programs: PeerPrograms) -> Iterator[ServerProcess]:
     """kube-apiserver with the admission that every cluster has, one etcd, and no controllers."""
     folder = Path(tempfile.mkdtemp(prefix="windlass-bench-"))
-    with Contender(REAL, durable, folder) as server:
+    with ServerProcess(KUBE_APISERVER, durable, folder) as server:
         client, peer, port = _free_ports(3)
         etcd = f"http://127.0.0.1:{client}"
         store = _etcd_command(programs.etcd, folder, etcd, f"http://127.0.0.1:{peer}", durable)

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from windlass.bench.embedded.contenders import Contender, Programs, embedded, real
-from windlass.bench.embedded.watchers import Crowd
-from windlass.bench.embedded.wire import Refused, Wire
+from windlass.bench.embedded.contenders import PeerPrograms, ServerProcess, run_embedded, run_kube_apiserver
+from windlass.bench.embedded.raw_client import RawHttpClient, UnexpectedStatus
+from windlass.bench.embedded.watchers import WatcherPool
 from windlass.bench.live.objects import node, pod
 
 PODS, NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
@@ -51,23 +51,23 @@ class Result(msgspec.Struct, frozen=True):
 
 
 async def measure(
-    scale: Scale, programs: Programs | None, durable: Sequence[bool], tell: Callable[[str], None]
+    scale: Scale, programs: PeerPrograms | None, durable: Sequence[bool], on_step: Callable[[str], None]
 ) -> list[Result]:
     """Each form of each server, one after the other."""
     results = []
     for kept in durable:
         how = "durable" if kept else "in memory"
-        tell(f"windlass, {how}")
-        with embedded(kept) as server:
+        on_step(f"windlass, {how}")
+        with run_embedded(kept) as server:
             results.append(await _one(server, scale))
         if programs is not None:
-            tell(f"kube-apiserver and etcd, {'durable' if kept else 'without fsync'}")
-            with real(kept, programs) as server:
+            on_step(f"kube-apiserver and etcd, {'durable' if kept else 'without fsync'}")
+            with run_kube_apiserver(kept, programs) as server:
                 results.append(await _one(server, scale))
     return results
 
 
-async def _one(server: Contender, scale: Scale) -> Result:
+async def _one(server: ServerProcess, scale: Scale) -> Result:
     before = server.cpu_seconds()
     creates, binds = await _create_and_bind(server, scale)
     cpu = server.cpu_seconds() - before
@@ -81,31 +81,31 @@ async def _one(server: Contender, scale: Scale) -> Result:
     return msgspec.structs.replace(made, rss_mib=server.rss_mib(), peak_rss_mib=server.peak_rss_mib())
 
 
-def _wire(server: Contender) -> Wire:
-    return Wire(server.host, server.port, server.token, server.context)
+def _wire(server: ServerProcess) -> RawHttpClient:
+    return RawHttpClient(server.host, server.port, server.token, server.context)
 
 
-async def _create_and_bind(server: Contender, scale: Scale) -> tuple[float, float]:
+async def _create_and_bind(server: ServerProcess, scale: Scale) -> tuple[float, float]:
     """Pods of fifty shapes, each then bound; both by several connections at once."""
     maker = _wire(server)
     bodies = [msgspec.json.encode(_pod(number)) for number in range(scale.pods)]
-    creates = [maker.request("POST", PODS, body) for body in bodies]
+    creates = [maker.encode_request("POST", PODS, body) for body in bodies]
     binds = [
-        maker.request("POST", f"{PODS}/{_pod_name(number)}/binding", _binding(number))
+        maker.encode_request("POST", f"{PODS}/{_pod_name(number)}/binding", _binding(number))
         for number in range(scale.pods)
     ]
     made = await _rate(server, creates, scale.connections, 201)
     return made, await _rate(server, binds, scale.connections, 201)
 
 
-async def _rate(server: Contender, requests: list[bytes], connections: int, wanted: int) -> float:
+async def _rate(server: ServerProcess, requests: list[bytes], connections: int, wanted: int) -> float:
     wires = [await _wire(server).__aenter__() for _ in range(connections)]
 
-    async def work(wire: Wire, mine: list[bytes]) -> None:
+    async def work(wire: RawHttpClient, mine: list[bytes]) -> None:
         for request in mine:
-            code = await wire.send(request)
+            code = await wire.send_for_status(request)
             if code != wanted:
-                raise Refused(f"{server.name} answered {code}")
+                raise UnexpectedStatus(f"{server.name} answered {code}")
 
     began = time.perf_counter()
     await asyncio.gather(*(work(wire, requests[at::connections]) for at, wire in enumerate(wires)))
@@ -116,32 +116,33 @@ async def _rate(server: Contender, requests: list[bytes], connections: int, want
 
 
 async def _watch(
-    server: Contender, watchers: int, writes: int, connections: int, name: str
+    server: ServerProcess, watchers: int, writes: int, connections: int, name: str
 ) -> tuple[int, float]:
     """Watchers of all pods while more are made: how many watchers got all of it, and events a second."""
     async with _wire(server) as wire:
-        page = msgspec.json.decode(await wire.fetch(wire.request("GET", f"{PODS}?limit=1")))
-        crowd = Crowd(server, PODS, watchers)
+        page = msgspec.json.decode(await wire.fetch(wire.encode_request("GET", f"{PODS}?limit=1")))
+        crowd = WatcherPool(server, PODS, watchers)
         await crowd.open(page["metadata"]["resourceVersion"])
         bodies = [{**_pod(number), "metadata": {"name": f"{name}-{number}"}} for number in range(writes)]
-        requests = [wire.request("POST", PODS, msgspec.json.encode(body)) for body in bodies]
+        requests = [wire.encode_request("POST", PODS, msgspec.json.encode(body)) for body in bodies]
         began = time.perf_counter()
         await _rate(server, requests, connections, 201)
-        served = await crowd.until_all_heard(writes, PATIENCE)
+        served = await crowd.wait_for_events(writes, PATIENCE)
         seconds = time.perf_counter() - began
         crowd.close()
         return served, crowd.events / seconds
 
 
-async def _fill(server: Contender, scale: Scale) -> None:
+async def _fill(server: ServerProcess, scale: Scale) -> None:
     """The large cluster: nodes, and pods on them."""
     maker = _wire(server)
     nodes = [
-        maker.request("POST", NODES, msgspec.json.encode(node(number))) for number in range(scale.nodes_kept)
+        maker.encode_request("POST", NODES, msgspec.json.encode(node(number)))
+        for number in range(scale.nodes_kept)
     ]
     await _rate(server, nodes, scale.connections, 201)
     more = range(scale.pods, max(scale.pods, scale.pods_kept - WATCH_WRITES - CROWD_WRITES))
-    pods = [maker.request("POST", PODS, msgspec.json.encode(_pod(number))) for number in more]
+    pods = [maker.encode_request("POST", PODS, msgspec.json.encode(_pod(number))) for number in more]
     if pods:
         await _rate(server, pods, scale.connections, 201)
 

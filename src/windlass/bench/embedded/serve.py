@@ -12,12 +12,12 @@ import os
 import sys
 from pathlib import Path
 
+from windlass.embedded.in_process_client import InProcessClient
 from windlass.embedded.pki import make_identity, write_kubeconfig
 from windlass.embedded.registry.registry import Registry
 from windlass.embedded.server.server import ApiServer
 from windlass.embedded.store.journal import open_state
 from windlass.embedded.store.store import Store
-from windlass.embedded.verbs import Verbs
 
 LOOK_SECONDS = 2.0
 
@@ -29,7 +29,7 @@ async def main(kubeconfig: Path, state: Path | None) -> None:
         store, journal = open_state(state)
         journal.start()
     registry = Registry(store)
-    Verbs(registry).create("namespaces", "", {"metadata": {"name": "default"}})
+    InProcessClient(registry).create("namespaces", "", {"metadata": {"name": "default"}})
     identity = make_identity()
     server = ApiServer(registry, identity)
     await server.start()

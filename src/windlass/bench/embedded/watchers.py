@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from windlass.bench.embedded.contenders import Contender
+from windlass.bench.embedded.contenders import ServerProcess
 
 MARK = b'{"type":"'
 """Every event of a watch begins with it; objects inside have it escaped, if at all."""
@@ -17,7 +17,7 @@ LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 
 class _Counter(asyncio.Protocol):
-    def __init__(self, request: bytes, crowd: Crowd) -> None:
+    def __init__(self, request: bytes, crowd: WatcherPool) -> None:
         self._request, self._crowd = request, crowd
         self._tail = b""
         self._begun = False
@@ -48,10 +48,10 @@ class _Counter(asyncio.Protocol):
         self._transport.close()
 
 
-class Crowd:
+class WatcherPool:
     """Watchers of one collection, from a version on."""
 
-    def __init__(self, server: Contender, path: str, count: int) -> None:
+    def __init__(self, server: ServerProcess, path: str, count: int) -> None:
         self._server, self._path, self._count = server, path, count
         self._watchers: list[_Counter] = []
         self._opened = 0
@@ -109,7 +109,7 @@ class Crowd:
         if self._wanted and self.served + self._lost >= self._count:
             self._all_heard.set()
 
-    async def until_all_heard(self, events: int, seconds: float) -> int:
+    async def wait_for_events(self, events: int, seconds: float) -> int:
         """How many watchers have had so many events, when all have or have lost their server, or the time is up."""
         self._wanted = events
         self.served = sum(watcher.events >= events for watcher in self._watchers)

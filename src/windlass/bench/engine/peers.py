@@ -9,8 +9,8 @@ import msgspec
 
 
 class Peer(msgspec.Struct, frozen=True):
-    who: str
-    what: str
+    project: str
+    benchmark: str
     """Which of their benchmarks."""
     per_second: float | None = None
     seconds: float | None = None
@@ -20,7 +20,7 @@ class Peer(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         number = f"{self.per_second:,.4g}/s" if self.per_second is not None else f"{self.seconds:,.4g} s"
-        return f"{self.who} {self.what}: {'≥ ' if self.threshold else ''}{number}"
+        return f"{self.project} {self.benchmark}: {'≥ ' if self.threshold else ''}{number}"
 
 
 _PERF = "kube-scheduler"
@@ -42,7 +42,7 @@ PEERS: dict[str, Peer] = {
     "kueue-tas": Peer("Kueue", "its own run of this configuration", 37.4),
 }
 
-INCLUDES = (
+PEERS_NOTE = (
     "The peers' numbers are theirs, of other machines, and of more than deciding: kube-scheduler's (scheduler_perf) "
     "include an API server with etcd and the binds, on six cores; Kueue's (test/performance/scheduler) its API server "
     "and a client limit of 50 requests a second, which is what bounds them; KAI's (test/e2e/scale, KWOK) all of a "

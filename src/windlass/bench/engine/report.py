@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from windlass import __version__
-from windlass.bench.engine.measure import Measurements
-from windlass.bench.engine.measured import Measured
-from windlass.bench.engine.peers import INCLUDES, PEERS
-from windlass.bench.engine.tasks import GROWTH, TASKS
+from windlass.bench.engine.measurement import Measurement
+from windlass.bench.engine.peers import PEERS, PEERS_NOTE
+from windlass.bench.engine.task_runner import Measurements
+from windlass.bench.engine.tasks import GROWTH_NODE_COUNTS, TASKS
 from windlass.bench.report import API_VERSION, machine
 from windlass.bench.section import Column, Row, Section
 
@@ -25,7 +25,7 @@ class Goal(msgspec.Struct, frozen=True):
     per_second: float | None = None
     seconds: float | None = None
 
-    def is_met(self, measured: Measured) -> bool:
+    def is_met(self, measured: Measurement) -> bool:
         if self.per_second is not None:
             return measured.per_second >= self.per_second
         return self.seconds is not None and measured.decide_s / measured.units <= self.seconds
@@ -46,7 +46,7 @@ GOALS = {
     **dict.fromkeys(("never-full", "never-large"), Goal(seconds=0.05)),
 }
 
-WHAT = {
+CASE_TITLES = {
     "plain-10k": "10,000 pods of one shape, a GPU each",
     "plain-50k": "50,000 pods of one shape, half a GPU each",
     "shapes-10k": "10,000 pods of 200 shapes",
@@ -84,7 +84,7 @@ _COST = (
     Column("peak_rss_mib", "peak memory, MiB", "{:,.0f}"),
 )
 _GOAL = (Column("goal", "goal"), Column("met", "met"), Column("peer", "published by peers"))
-RATE = (
+RATE_COLUMNS = (
     *_CASE,
     Column("decide_s", "decide, CPU s", "{:.3f}"),
     Column("per_second", "decided a second", "{:,.0f}"),
@@ -92,7 +92,7 @@ RATE = (
     *_COST,
     *_GOAL,
 )
-ONCE = (
+SINGLE_DECISION_COLUMNS = (
     *_CASE,
     Column("decide_ms", "decide, CPU ms", "{:,.1f}"),
     Column("cold_ms", "with nothing remembered, ms", "{:,.0f}"),
@@ -100,7 +100,7 @@ ONCE = (
     *_COST,
     *_GOAL,
 )
-KUEUE = (
+KUEUE_COLUMNS = (
     *_CASE,
     Column("decide_s", "store, snapshot and decide, CPU s", "{:.1f}"),
     Column("per_second", "workloads a second", "{:,.0f}"),
@@ -113,7 +113,7 @@ KUEUE = (
     Column("peak_rss_mib", "peak memory, MiB", "{:,.0f}"),
     Column("peer", "published by peers"),
 )
-STEADY = (
+STEADY_COLUMNS = (
     *_CASE,
     Column("pods", "pods", "{:,.0f}"),
     Column("us_an_event", "an event, µs", "{:,.0f}"),
@@ -123,7 +123,7 @@ STEADY = (
     Column("first_s", "first snapshot and decide, s", "{:.2f}"),
     Column("peak_rss_mib", "peak memory, MiB", "{:,.0f}"),
 )
-GROWN = (
+GROWTH_COLUMNS = (
     Column("what", "case"),
     Column("nodes", "nodes", "{:,}"),
     Column("decide_s", "decide, CPU s", "{:.3f}"),
@@ -144,26 +144,31 @@ class EnginePart(msgspec.Struct, frozen=True):
 
 PARTS = {
     "pods": EnginePart(
-        tuple(list(TASKS)[:6]), ("quick-plain", "quick-mixed"), "Single pods", RATE, note=INCLUDES
+        tuple(list(TASKS)[:6]), ("quick-plain", "quick-mixed"), "Single pods", RATE_COLUMNS, note=PEERS_NOTE
     ),
     "gangs": EnginePart(
-        ("gangs-1000x8", "gang-1x1000"), ("quick-gangs", "quick-gang"), "Gangs with topology", RATE
+        ("gangs-1000x8", "gang-1x1000"), ("quick-gangs", "quick-gang"), "Gangs with topology", RATE_COLUMNS
     ),
     "preemption": EnginePart(
         ("preempt-pod", "preempt-node", "preempt-gang", "preempt-none", "preempt-crowd"),
         ("quick-preempt",),
         "Preemption (5,000 nodes: 20,000 running pods, 2,000 of them candidates)",
-        ONCE,
+        SINGLE_DECISION_COLUMNS,
     ),
-    "plans": EnginePart(("plans-400",), ("quick-plans",), "Planned starts (backfill)", ONCE),
+    "plans": EnginePart(
+        ("plans-400",), ("quick-plans",), "Planned starts (backfill)", SINGLE_DECISION_COLUMNS
+    ),
     "verdict": EnginePart(
-        ("never-full", "never-large"), ("never-full",), "The verdict that a job can't start", ONCE
+        ("never-full", "never-large"),
+        ("never-full",),
+        "The verdict that a job can't start",
+        SINGLE_DECISION_COLUMNS,
     ),
     "kueue": EnginePart(
         ("kueue-baseline", "kueue-large-scale", "kueue-tas"),
         ("quick-kueue",),
         "Kueue's performance configurations on the virtual clock",
-        KUEUE,
+        KUEUE_COLUMNS,
         note="Every workload is also placed on a node. A decision takes no virtual time, so the makespan is that of an "
         "unbounded scheduler; Kueue's own runs took 351, 1,179 and 401 s.",
     ),
@@ -171,14 +176,14 @@ PARTS = {
         ("steady-pods", "steady-queues"),
         ("quick-steady",),
         "Deciding again after a change",
-        STEADY,
+        STEADY_COLUMNS,
         note="Mean of 20 rounds: a pod ends, what starts in its place is assumed and then confirmed.",
     ),
     "growth": EnginePart(
-        tuple(f"{case}@{nodes}" for case in ("plain", "mixed", "gangs") for nodes in GROWTH),
+        tuple(f"{case}@{nodes}" for case in ("plain", "mixed", "gangs") for nodes in GROWTH_NODE_COUNTS),
         ("quick-plain@250", "quick-plain@1000"),
         "How the cost grows with the nodes",
-        GROWN,
+        GROWTH_COLUMNS,
         note="The same pods or gangs on more nodes.",
     ),
 }
@@ -202,7 +207,7 @@ def sections_of(parts: Iterable[str], quick: bool, measured: Measurements) -> li
     return found
 
 
-def document(sections: Sequence[Section], measured: Measurements) -> dict[str, Any]:
+def report_document(sections: Sequence[Section], measured: Measurements) -> dict[str, Any]:
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -216,7 +221,7 @@ def document(sections: Sequence[Section], measured: Measurements) -> dict[str, A
     }
 
 
-def _rows(measured: Sequence[Measured]) -> list[Row]:
+def _rows(measured: Sequence[Measurement]) -> list[Row]:
     rows = [_row(one) for one in measured]
     smallest: dict[str, Row] = {}
     for row in rows:
@@ -229,11 +234,11 @@ def _rows(measured: Sequence[Measured]) -> list[Row]:
     return rows
 
 
-def _row(one: Measured) -> Row:
+def _row(one: Measurement) -> Row:
     goal, peer = GOALS.get(one.task), PEERS.get(one.task)
     return {
         "task": one.task,
-        "what": WHAT.get(one.task) or _grown_case(one),
+        "what": CASE_TITLES.get(one.task) or _grown_case(one),
         "nodes": one.nodes,
         "units": one.units,
         "unit": one.unit,
@@ -245,14 +250,14 @@ def _row(one: Measured) -> Row:
         "evicted": one.evicted,
         "intake_s": round(one.intake_s, 6),
         "peak_rss_mib": one.peak_rss_mib,
-        **{name: round(value, 4) for name, value in one.more.items()},
+        **{name: round(value, 4) for name, value in one.extra.items()},
         "goal": goal.text if goal is not None else None,
         "met": goal.is_met(one) if goal is not None else None,
         "peer": peer.text if peer is not None else None,
     }
 
 
-def _grown_case(one: Measured) -> str:
+def _grown_case(one: Measurement) -> str:
     kind = one.task.partition("@")[0].removeprefix("quick-")
     words = {"plain": "pods of one shape", "mixed": "pods of 200 shapes, some tied", "gangs": "gangs of 8"}
     return f"{one.units:,} {words[kind]}"

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from windlass.kube.credentials import Identity
+from windlass.kube.credentials import ClientCertificate
 from windlass.kube.tls import tls_context
 from windlass.model.errors import ClusterUnreachable
 
@@ -34,7 +34,7 @@ class Usage(msgspec.Struct, frozen=True):
     peak_rss_mib: float
 
 
-class Contender:
+class SchedulerProcess:
     """A running scheduler."""
 
     def __init__(self, name: str, command: list[str], port: int, secure: bool, log: Path) -> None:
@@ -54,7 +54,9 @@ class Contender:
     def _answers(self) -> bool:
         scheme = "https" if self._secure else "http"
         # kube-scheduler makes its own certificate; this is loopback.
-        context = tls_context(b"", insecure=True, identity=Identity()) if self._secure else None
+        context = (
+            tls_context(b"", insecure=True, client_certificate=ClientCertificate()) if self._secure else None
+        )
         try:
             url = f"{scheme}://127.0.0.1:{self._port}/readyz"
             with urllib.request.urlopen(url, timeout=2, context=context) as answer:
@@ -85,7 +87,7 @@ class Contender:
             self._process.wait()
 
 
-def start(name: str, kubeconfig: Path, peer: Path | None) -> Contender:
+def start_scheduler(name: str, kubeconfig: Path, peer: Path | None) -> SchedulerProcess:
     """Windlass as it is installed here, or kube-scheduler with client limits that don't bind; neither elects."""
     folder = Path(tempfile.mkdtemp(prefix="windlass-bench-"))
     port = _free_port()
@@ -93,7 +95,7 @@ def start(name: str, kubeconfig: Path, peer: Path | None) -> Contender:
         program = str(Path(sys.executable).with_name("windlass"))
         command = [program, "scheduler", f"--kubeconfig={kubeconfig}", "--no-leader-elect"]
         command += [f"--listen=127.0.0.1:{port}", "--log-level=warning"]
-        return Contender(name, command, port, False, folder / "log")
+        return SchedulerProcess(name, command, port, False, folder / "log")
     configuration = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -103,7 +105,7 @@ def start(name: str, kubeconfig: Path, peer: Path | None) -> Contender:
     file = folder / "configuration.yaml"
     file.write_text(json.dumps(configuration))
     command = [str(peer), f"--config={file}", "--bind-address=127.0.0.1", f"--secure-port={port}"]
-    return Contender(name, command, port, True, folder / "log")
+    return SchedulerProcess(name, command, port, True, folder / "log")
 
 
 def _free_port() -> int:

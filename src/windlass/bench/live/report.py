@@ -63,7 +63,7 @@ def sections_of(results: Sequence[Result]) -> list[Section]:
     return [section for section in made if section.rows]
 
 
-def document(sections: Sequence[Section]) -> dict[str, Any]:
+def report_document(sections: Sequence[Section]) -> dict[str, Any]:
     listed = [{"name": one.name, "title": one.title, "note": one.note, "rows": one.rows} for one in sections]
     return {"apiVersion": API_VERSION, "kind": KIND, "machine": machine(), "sections": listed}
 

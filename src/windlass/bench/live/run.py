@@ -13,20 +13,20 @@ from typing import Any
 
 import msgspec
 
-from windlass.bench.live.contenders import LIMIT, SCHEDULER_NAMES, WINDLASS, Contender, start
+from windlass.bench.live.bench_cluster import IN_FLIGHT, BenchCluster
+from windlass.bench.live.contenders import LIMIT, SCHEDULER_NAMES, WINDLASS, SchedulerProcess, start_scheduler
 from windlass.bench.live.objects import LABEL, NAMESPACE, name_of_node, pod, running_pod
-from windlass.bench.live.scene import IN_FLIGHT, Scene
-from windlass.kube.access import find_access
 from windlass.kube.client import KubeClient
-from windlass.kube.events import Event, Recorder, Regarding
-from windlass.kube.writes import bind_pod
+from windlass.kube.client_config import load_client_config
+from windlass.kube.events import Event, EventRecorder, EventRegarding
+from windlass.kube.write_requests import bind_pod
 
-QUIET = 15.0
+QUIET_SECONDS = 15.0
 """A contender that has bound nobody for so long is done."""
 STEADY_SECONDS = 30.0
-PATIENCE = 300.0
+TIMEOUT_SECONDS = 300.0
 """Seconds that the server may take for an answer to us: on a small machine the measured keep it busy."""
-GANG = 8
+GANG_SIZE = 8
 BACKLOG, STEADY, GANGS, MEMORY = "backlog", "steady", "gangs", "memory"
 PODS_A_NODE = 10
 SETTLE_SECONDS = 5.0
@@ -56,10 +56,10 @@ class Result(msgspec.Struct, frozen=True):
         return self.bound / self.seconds if self.seconds else 0.0
 
 
-class Stage(msgspec.Struct, frozen=True):
+class BenchEnvironment(msgspec.Struct, frozen=True):
     kubeconfig: Path
     peer: Path | None
-    tell: Callable[[str], None]
+    on_step: Callable[[str], None]
 
 
 def tasks_of(
@@ -76,35 +76,39 @@ def tasks_of(
                 if STEADY in parts and name != LIMIT:
                     tasks.append(Task(STEADY, name, nodes, 0, 20.0))
             if GANGS in parts:
-                tasks.append(Task(GANGS, WINDLASS, nodes, min(2_000, nodes // GANG * GANG)))
+                tasks.append(Task(GANGS, WINDLASS, nodes, min(2_000, nodes // GANG_SIZE * GANG_SIZE)))
         if MEMORY in parts:  # once: a full cluster takes minutes to make
             tasks += [Task(MEMORY, name, nodes, PODS_A_NODE * nodes) for name in contenders if name != LIMIT]
     return tasks
 
 
-async def measure(stage: Stage, tasks: Sequence[Task], done: Callable[[int], None]) -> list[Result]:
+async def measure(
+    stage: BenchEnvironment, tasks: Sequence[Task], done: Callable[[int], None]
+) -> list[Result]:
     results = []
-    async with KubeClient(find_access(str(stage.kubeconfig)), patience=PATIENCE) as client:
-        scene = Scene(client)
+    async with KubeClient(
+        load_client_config(str(stage.kubeconfig)), timeout_seconds=TIMEOUT_SECONDS
+    ) as client:
+        scene = BenchCluster(client)
         for task in tasks:
-            stage.tell(f"{task.part}: {task.contender} on {task.nodes} nodes")
+            stage.on_step(f"{task.part}: {task.contender} on {task.nodes} nodes")
             if task.part == MEMORY:
                 await _fill(scene, task)
             else:
                 await scene.prepare(task.nodes)
             results.append(await _measure_one(stage, scene, task))
             done(len(results))
-        await scene.wipe()
+        await scene.delete_pods()
     return results
 
 
-async def _measure_one(stage: Stage, scene: Scene, task: Task) -> Result:
+async def _measure_one(stage: BenchEnvironment, scene: BenchCluster, task: Task) -> Result:
     if task.contender == LIMIT:
         return await _limit(scene, task)
-    contender = start(task.contender, stage.kubeconfig, stage.peer)
+    contender = start_scheduler(task.contender, stage.kubeconfig, stage.peer)
     try:
         await contender.ready()
-        async with scene.watching():
+        async with scene.watch_binds():
             if task.part == MEMORY:
                 await asyncio.sleep(SETTLE_SECONDS)
                 return _result(scene, contender, task, time.monotonic(), 0.0)
@@ -115,7 +119,7 @@ async def _measure_one(stage: Stage, scene: Scene, task: Task) -> Result:
         contender.stop()
 
 
-async def _fill(scene: Scene, task: Task) -> None:
+async def _fill(scene: BenchCluster, task: Task) -> None:
     """So many pods that run already; for the second contender they are there."""
     if await scene.count() == task.pods:
         return
@@ -123,22 +127,22 @@ async def _fill(scene: Scene, task: Task) -> None:
     await scene.create(running_pod(number, task.nodes) for number in range(task.pods))
 
 
-async def _backlog(scene: Scene, contender: Contender, task: Task) -> Result:
+async def _backlog(scene: BenchCluster, contender: SchedulerProcess, task: Task) -> Result:
     """Everything is there before the contender may look at it."""
     contender.pause()
     name = SCHEDULER_NAMES[task.contender]
     if task.part == GANGS:
-        gangs = (f"gang-{number // GANG}" for number in range(task.pods))
-        await scene.create(pod(number, name, gang, GANG) for number, gang in enumerate(gangs))
+        gangs = (f"gang-{number // GANG_SIZE}" for number in range(task.pods))
+        await scene.create(pod(number, name, gang, GANG_SIZE) for number, gang in enumerate(gangs))
     else:
         await scene.create(pod(number, name) for number in range(task.pods))
     before, began = contender.usage(), time.monotonic()
     contender.resume()
-    await scene.until_still(task.pods, QUIET, lambda _: None)
+    await scene.wait_until_bound(task.pods, QUIET_SECONDS, lambda _: None)
     return _result(scene, contender, task, began, before.cpu_seconds)
 
 
-async def _steady(scene: Scene, contender: Contender, task: Task) -> Result:
+async def _steady(scene: BenchCluster, contender: SchedulerProcess, task: Task) -> Result:
     """Pods come at a steady rate and go five seconds after they came, bound or not."""
     name = SCHEDULER_NAMES[task.contender]
     before, began = contender.usage(), time.monotonic()
@@ -150,26 +154,26 @@ async def _steady(scene: Scene, contender: Contender, task: Task) -> Result:
     return _result(scene, contender, task, began, before.cpu_seconds)
 
 
-async def _come_and_go(scene: Scene, tree: dict[str, Any]) -> None:
+async def _come_and_go(scene: BenchCluster, tree: dict[str, Any]) -> None:
     await scene.create([tree])
     await asyncio.sleep(5.0)
     await scene.delete(tree["metadata"]["name"])
 
 
-async def _limit(scene: Scene, task: Task) -> Result:
+async def _limit(scene: BenchCluster, task: Task) -> Result:
     """A binding and an event for each pod, in turn over the nodes, as many in flight as the others have."""
     await scene.create(pod(number, SCHEDULER_NAMES[LIMIT]) for number in range(task.pods))
     items: Any = (await scene.client.get(f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=LABEL))[
         "items"
     ]
-    recorder = Recorder(scene.client, "bench")
+    recorder = EventRecorder(scene.client, "bench")
     events = asyncio.create_task(recorder.run())
     slots = asyncio.Semaphore(2 * IN_FLIGHT)
 
     async def bind(number: int, key: str, uid: str) -> None:
         async with slots:
             await scene.client.send(bind_pod(key, uid, name_of_node(number % task.nodes), {}))
-            recorder.record(Event(Regarding("Pod", key, uid), "Scheduled", f"Assigned {key}", "Binding"))
+            recorder.record(Event(EventRegarding("Pod", key, uid), "Scheduled", f"Assigned {key}", "Binding"))
 
     began, cpu = time.monotonic(), time.process_time()
     names = [(f"{NAMESPACE}/{one['metadata']['name']}", one["metadata"]["uid"]) for one in items]
@@ -181,11 +185,13 @@ async def _limit(scene: Scene, task: Task) -> Result:
     return Result(task, len(names), seconds, cpu_seconds=time.process_time() - cpu)
 
 
-def _result(scene: Scene, contender: Contender, task: Task, began: float, cpu: float) -> Result:
+def _result(scene: BenchCluster, contender: SchedulerProcess, task: Task, began: float, cpu: float) -> Result:
     after = contender.usage()
     end = max(scene.bound_at.values(), default=began)
     waits = sorted(
-        max(0.0, at - scene.made_at[name]) for name, at in scene.bound_at.items() if name in scene.made_at
+        max(0.0, at - scene.created_at[name])
+        for name, at in scene.bound_at.items()
+        if name in scene.created_at
     )
     return Result(
         task,

@@ -9,17 +9,17 @@ workloads that come out, `placement` places their pods.
 
 from __future__ import annotations
 
-from windlass.cluster.workloads.book import Grouping, WorkloadBook, group
-from windlass.cluster.workloads.facts import says_its_limit
-from windlass.cluster.workloads.inputs import Inputs, inputs_of
-from windlass.cluster.workloads.units import says_where_it_belongs
+from windlass.cluster.workloads.grouping_inputs import GroupingInputs, grouping_inputs
+from windlass.cluster.workloads.units import declares_membership
+from windlass.cluster.workloads.workload_attributes import declares_run_limit
+from windlass.cluster.workloads.workload_index import Grouping, WorkloadIndex, group_workloads
 
 __all__ = [
     "Grouping",
-    "Inputs",
-    "WorkloadBook",
-    "group",
-    "inputs_of",
-    "says_its_limit",
-    "says_where_it_belongs",
+    "GroupingInputs",
+    "WorkloadIndex",
+    "declares_membership",
+    "declares_run_limit",
+    "group_workloads",
+    "grouping_inputs",
 ]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Container, Iterator, Mapping
 
 import msgspec
 
-from windlass.cluster.workloads.inputs import Inputs, is_submitted
+from windlass.cluster.workloads.grouping_inputs import GroupingInputs, is_submitted
 from windlass.model.kueue import WorkloadObject, is_finished
 from windlass.model.meta import ObjectMeta, OwnerReference
 from windlass.model.owners import Owner
@@ -25,7 +25,7 @@ VOLCANO_GROUP = "scheduling.k8s.io/group-name"
 COSCHEDULING_GROUPS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 COSCHEDULING, VOLCANO, NATIVE = "scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.k8s.io"
 
-TRAINING_KINDS = frozenset(
+GANG_KINDS = frozenset(
     ("kubeflow.org", kind) for kind in ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob")
 ) | {
     ("trainer.kubeflow.org", "TrainJob"),
@@ -34,9 +34,9 @@ TRAINING_KINDS = frozenset(
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
 }
 """Their pods start together, whether or not the object itself is at hand."""
-QUEUED_KINDS = frozenset({("batch", "Job"), ("jobset.x-k8s.io", "JobSet")})
+GANG_IF_QUEUED_KINDS = frozenset({("batch", "Job"), ("jobset.x-k8s.io", "JobSet")})
 """Their pods start together where a queue label says that they are queued."""
-SINGLE_KINDS = frozenset(
+INDEPENDENT_POD_KINDS = frozenset(
     ("apps", kind) for kind in ("ReplicaSet", "StatefulSet", "DaemonSet", "Deployment")
 ) | {
     ("", "Node"),
@@ -44,7 +44,7 @@ SINGLE_KINDS = frozenset(
     ("", "Pod"),
 }
 """Kinds whose pods have nothing to do with one another."""
-MOST_NOTED = 3
+MAX_NOTED_PODS = 3
 _TELLING_LABELS = frozenset({QUEUE_NAME, PREBUILT_WORKLOAD, KUEUE_GROUP, *COSCHEDULING_GROUPS})
 _TELLING_ANNOTATIONS = frozenset({VOLCANO_GROUP, KUEUE_WORKLOAD, KUEUE_GROUP})
 
@@ -66,30 +66,30 @@ class Unit(msgspec.Struct):
     succeeded: int = 0
 
 
-Named = tuple[str, str]
+OwnerKey = tuple[str, str]
 """Kind and key of an owner."""
-Ungrouped = tuple[str, str, str]
+UnknownOwner = tuple[str, str, str]
 """API version, kind and key of an owner of a kind that is not known."""
 
 
-class Finder:
+class UnitFinder:
     """Looks up, in what there is, which unit a pod belongs to and which units an owner stands for."""
 
     def __init__(
         self,
-        inputs: Inputs,
-        owned_by: Mapping[Named, str],
+        inputs: GroupingInputs,
+        owned_by: Mapping[OwnerKey, str],
         pods_owned_by: Mapping[str, str],
-        parents: Container[Named],
+        parents: Container[OwnerKey],
     ) -> None:
         """`owned_by`: owner → the Workload that stands for it; the same for pods. `parents`: owners that others are
         below."""
         self._inputs, self._owned_by, self._pods_owned_by = inputs, owned_by, pods_owned_by
         self._parents = parents
-        self.ungrouped: list[Ungrouped] = []
+        self.ungrouped: list[UnknownOwner] = []
         """What the last pod is of that was looked up and could not be grouped."""
 
-    def look_in(self, inputs: Inputs) -> None:
+    def set_inputs(self, inputs: GroupingInputs) -> None:
         self._inputs = inputs
 
     def unit_of(self, pod: Pod) -> UnitKey:
@@ -105,26 +105,26 @@ class Finder:
         labels, annotations = pod.metadata.labels, pod.metadata.annotations
         named = annotations.get(KUEUE_WORKLOAD) or labels.get(PREBUILT_WORKLOAD)
         named = named or labels.get(KUEUE_GROUP) or annotations.get(KUEUE_GROUP)
-        key = beside(pod.metadata, named) if named else self._pods_owned_by.get(pod.key, "")
+        key = sibling_key(pod.metadata, named) if named else self._pods_owned_by.get(pod.key, "")
         return UnitKey("workload", key, "Workload") if key and key in self._inputs.workloads else None
 
     def _by_group(self, pod: Pod) -> UnitKey | None:
         labels, annotations = pod.metadata.labels, pod.metadata.annotations
         native = pod.spec.scheduling_group
         if native is not None and native.pod_group_name:
-            return UnitKey(NATIVE, beside(pod.metadata, native.pod_group_name), "PodGroup")
+            return UnitKey(NATIVE, sibling_key(pod.metadata, native.pod_group_name), "PodGroup")
         for label in COSCHEDULING_GROUPS:
             if labels.get(label):
-                return UnitKey(COSCHEDULING, beside(pod.metadata, labels[label]), "PodGroup")
+                return UnitKey(COSCHEDULING, sibling_key(pod.metadata, labels[label]), "PodGroup")
         if annotations.get(VOLCANO_GROUP):
-            return UnitKey(VOLCANO, beside(pod.metadata, annotations[VOLCANO_GROUP]), "PodGroup")
+            return UnitKey(VOLCANO, sibling_key(pod.metadata, annotations[VOLCANO_GROUP]), "PodGroup")
         kueue = labels.get(KUEUE_GROUP) or annotations.get(KUEUE_GROUP)
-        return UnitKey("kueue-group", beside(pod.metadata, kueue), "PodGroup") if kueue else None
+        return UnitKey("kueue-group", sibling_key(pod.metadata, kueue), "PodGroup") if kueue else None
 
     def _by_owner(self, pod: Pod) -> UnitKey | None:
         found: UnitKey | None = None
         for reference, owner in self._ancestors(pod.metadata):
-            key = beside(pod.metadata, reference.name)
+            key = sibling_key(pod.metadata, reference.name)
             workload = self._owned_by.get((reference.kind, key))
             if workload is not None:
                 return UnitKey("workload", workload, "Workload")
@@ -141,7 +141,7 @@ class Finder:
         while reference is not None and (reference.kind, reference.name) not in seen:
             seen.add((reference.kind, reference.name))
             known = not reference.api_version or _is_known(reference)
-            key = (reference.kind, beside(metadata, reference.name))
+            key = (reference.kind, sibling_key(metadata, reference.name))
             owner = self._inputs.owners.get(key) if known else None
             yield reference, owner
             reference = controller_of(owner.metadata) if owner is not None else None
@@ -150,24 +150,24 @@ class Finder:
         """It may have no pod yet."""
         return () if is_finished(workload) else (UnitKey("workload", key, "Workload"),)
 
-    def units_of_owner(self, named: Named, owner: Owner) -> tuple[UnitKey, ...]:
+    def units_of_owner(self, named: OwnerKey, owner: Owner) -> tuple[UnitKey, ...]:
         """Those that it stands for where no pod does. Owners below another one are that one's business."""
         if owner.finished or self._is_someone_elses(owner) or named in self._owned_by:
             return ()
-        if not owner.together and (is_submitted(owner.metadata) or named in self._parents):
+        if not owner.is_gang and (is_submitted(owner.metadata) or named in self._parents):
             return ()
         if not owner.suspended and self._has_pod_group(named[1]):
             return ()
-        indices = range(owner.groups) if owner.kind == "LeaderWorkerSet" else (None,)
+        indices = range(owner.gang_count) if owner.kind == "LeaderWorkerSet" else (None,)
         return tuple(UnitKey("owner", named[1], named[0], index) for index in indices)
 
     def _has_pod_group(self, key: str) -> bool:
         """Whether its controller has made a PodGroup for it, which has its name: then that stands for the pods."""
         return any((api, key) in self._inputs.pod_groups for api in (COSCHEDULING, VOLCANO, NATIVE))
 
-    def parents_of(self, owner: Owner) -> tuple[Named, ...]:
+    def parents_of(self, owner: Owner) -> tuple[OwnerKey, ...]:
         return tuple(
-            (reference.kind, beside(owner.metadata, reference.name))
+            (reference.kind, sibling_key(owner.metadata, reference.name))
             for reference, _ in self._ancestors(owner.metadata)
         )
 
@@ -176,27 +176,27 @@ class Finder:
         for reference, above in self._ancestors(owner.metadata):
             if (
                 above is not None
-                or (reference.kind, beside(owner.metadata, reference.name)) in self._owned_by
+                or (reference.kind, sibling_key(owner.metadata, reference.name)) in self._owned_by
             ):
                 return True
         return False
 
 
-def notes_of(ungrouped: Mapping[Ungrouped, Collection[str]]) -> list[str]:
+def ungrouped_notes(ungrouped: Mapping[UnknownOwner, Collection[str]]) -> list[str]:
     """What has to be said of owners whose kind is not known, given their pods."""
     said = []
     for (version, kind, key), pods in sorted(ungrouped.items()):
         if len(pods) > 1:
-            more = ", …" if len(pods) > MOST_NOTED else ""
+            more = ", …" if len(pods) > MAX_NOTED_PODS else ""
             said.append(
                 f"{kind} {key} ({version or 'no version'}) is of a kind that is not known and its {len(pods)} pods "
-                f"name no group, so each stands alone: {', '.join(sorted(pods)[:MOST_NOTED])}{more} "
+                f"name no group, so each stands alone: {', '.join(sorted(pods)[:MAX_NOTED_PODS])}{more} "
                 f"(give them the label {KUEUE_GROUP} if they start together)"
             )
     return said
 
 
-def says_where_it_belongs(pod: Pod) -> bool:
+def declares_membership(pod: Pod) -> bool:
     """Whether the pod alone tells that it is in a queue, in a group, or of an owner whose pods may start together."""
     if pod.spec.scheduling_group is not None or not _TELLING_LABELS.isdisjoint(pod.metadata.labels):
         return True
@@ -206,21 +206,21 @@ def says_where_it_belongs(pod: Pod) -> bool:
     if owner is None:
         return False
     kind = (owner.api_version.rpartition("/")[0], owner.kind)
-    return kind not in SINGLE_KINDS and kind not in QUEUED_KINDS
+    return kind not in INDEPENDENT_POD_KINDS and kind not in GANG_IF_QUEUED_KINDS
 
 
 def _starts_together(reference: OwnerReference, owner: Owner | None, pod: Pod) -> bool:
     if owner is not None:
-        return owner.together
+        return owner.is_gang
     api = reference.api_version.rpartition("/")[0]
-    if (api, reference.kind) in TRAINING_KINDS:
+    if (api, reference.kind) in GANG_KINDS:
         return True
-    return (api, reference.kind) in QUEUED_KINDS and QUEUE_NAME in pod.metadata.labels
+    return (api, reference.kind) in GANG_IF_QUEUED_KINDS and QUEUE_NAME in pod.metadata.labels
 
 
 def _is_known(reference: OwnerReference) -> bool:
     kind = (reference.api_version.rpartition("/")[0], reference.kind)
-    return kind in TRAINING_KINDS or kind in QUEUED_KINDS or kind in SINGLE_KINDS
+    return kind in GANG_KINDS or kind in GANG_IF_QUEUED_KINDS or kind in INDEPENDENT_POD_KINDS
 
 
 def _gang_index(reference: OwnerReference, pod: Pod) -> int | None:
@@ -241,6 +241,6 @@ def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
     return reference
 
 
-def beside(metadata: ObjectMeta, name: str) -> str:
+def sibling_key(metadata: ObjectMeta, name: str) -> str:
     """The key of an object of that name in the same namespace."""
     return f"{metadata.namespace or 'default'}/{name}"

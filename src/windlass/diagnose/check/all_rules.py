@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windlass.diagnose.check import (
-    cluster_kinds,
+    cluster_objects,
     config_files,
     gangs,
     hygiene,
@@ -16,6 +16,17 @@ from windlass.diagnose.check import (
 )
 from windlass.diagnose.check.rule import RULES
 
-MODULES = (requests, placement, topology, gangs, quotas, queues, images, hygiene, cluster_kinds, config_files)
+MODULES = (
+    requests,
+    placement,
+    topology,
+    gangs,
+    quotas,
+    queues,
+    images,
+    hygiene,
+    cluster_objects,
+    config_files,
+)
 
 __all__ = ["MODULES", "RULES"]

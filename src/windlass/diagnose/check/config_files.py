@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from windlass.diagnose import tree
+from windlass.diagnose import unstructured
 from windlass.diagnose.check.manifest import Manifest
-from windlass.diagnose.check.rule import ERROR, WARNING, Around, Said, rule
+from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, RuleFinding, rule
 from windlass.model.errors import InputError
 from windlass.sharing.mig_config import read_mig_configs
 from windlass.sharing.plugin_config import resolve_config
@@ -24,7 +24,7 @@ def _configs(manifest: Manifest) -> Iterator[tuple[str, Any]]:
         yield "", manifest.data
     if manifest.kind != "ConfigMap":
         return
-    for key, text in tree.table(manifest.data, "data").items():
+    for key, text in unstructured.nested_map(manifest.data, "data").items():
         if isinstance(text, str) and ("sharing:" in text or "mig-configs:" in text or "migStrategy" in text):
             try:
                 yield f"data.{key}", yaml.load(text, Loader=yaml.CSafeLoader)
@@ -37,28 +37,28 @@ def _is_plugin_config(config: object) -> bool:
 
 
 @rule("plugin-config", ERROR, "A device plugin configuration means what it says")
-def plugin_config(manifest: Manifest, around: Around) -> Iterator[Said]:
+def plugin_config(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for path, config in _configs(manifest):
         if isinstance(config, InputError):
-            yield Said(config.message, path)
+            yield RuleFinding(config.message, path)
             continue
         if not _is_plugin_config(config):
             continue
         try:
             resolved = resolve_config(config)
         except InputError as error:
-            yield Said(error.message, f"{path}.{error.path}".strip("."), error.remedy)
+            yield RuleFinding(error.message, f"{path}.{error.path}".strip("."), error.remedy)
             continue
         for warning in resolved.warnings:
-            yield Said(warning, path, level=WARNING)
+            yield RuleFinding(warning, path, level=WARNING)
 
 
 @rule("mig-config", ERROR, "A mig-parted configuration can be read")
-def mig_config(manifest: Manifest, around: Around) -> Iterator[Said]:
+def mig_config(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for path, config in _configs(manifest):
         if not isinstance(config, dict) or "mig-configs" not in config:
             continue
         try:
             read_mig_configs(config)
         except InputError as error:
-            yield Said(error.message, f"{path}.{error.path}".strip("."), error.remedy)
+            yield RuleFinding(error.message, f"{path}.{error.path}".strip("."), error.remedy)

@@ -12,7 +12,7 @@ from windlass.diagnose.check.manifest import Manifest, read_manifests
 from windlass.diagnose.check.rule import CheckFinding, check_all
 from windlass.diagnose.evidence import Evidence
 from windlass.dump.files import read_text
-from windlass.dump.yamledit import set_field
+from windlass.dump.yaml_edit import set_field
 from windlass.model.configuration import Settings
 from windlass.model.errors import InputError
 
@@ -38,7 +38,9 @@ def fixed_text(
         if finding is None or manifest is None:
             break
         assert finding.change is not None, finding
-        text = set_field(text, manifest.number, manifest.item, finding.change.path, finding.change.value)
+        text = set_field(
+            text, manifest.document_index, manifest.list_index, finding.change.path, finding.change.value
+        )
         mended.append(finding)
     return text, mended
 

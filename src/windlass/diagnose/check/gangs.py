@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from windlass.diagnose import tree
-from windlass.diagnose.check.counts import pod_count
+from windlass.diagnose import unstructured
 from windlass.diagnose.check.manifest import Manifest, PodView
-from windlass.diagnose.check.rule import ERROR, WARNING, Around, Said, rule
+from windlass.diagnose.check.pod_counts import pod_count
+from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, RuleFinding, rule
 
 GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
 GROUP_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
@@ -20,28 +20,28 @@ PROCESSES_FLAG = re.compile(r"--nproc[-_]per[-_]node[= ](\d+)\b")
 
 
 @rule("gang-complete", ERROR, "A group that starts together has all its members, and its numbers agree")
-def gang_complete(manifest: Manifest, around: Around) -> Iterator[Said]:
-    yield from _kueue_group(manifest, around)
-    yield from _pod_group(manifest, around)
+def gang_complete(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
+    yield from _kueue_group(manifest, context)
+    yield from _pod_group(manifest, context)
     yield from _minimum(manifest)
 
 
-def _kueue_group(manifest: Manifest, around: Around) -> Iterator[Said]:
+def _kueue_group(manifest: Manifest, around: CheckContext) -> Iterator[RuleFinding]:
     """Pods that form a group by a label: each says how many there are to be."""
-    name = tree.text(manifest.data, "metadata", "labels", GROUP_LABEL)
+    name = unstructured.nested_string(manifest.data, "metadata", "labels", GROUP_LABEL)
     if manifest.kind != "Pod" or not name:
         return
-    said = tree.at(manifest.data, "metadata", "annotations", GROUP_TOTAL)
+    said = unstructured.nested(manifest.data, "metadata", "annotations", GROUP_TOTAL)
     where = f"metadata.annotations.{GROUP_TOTAL}"
     if said is None:
-        yield Said(
+        yield RuleFinding(
             f"is in the group {name} and doesn't say how many members that has, so it is never admitted",
             "metadata.annotations",
             f"write {GROUP_TOTAL}: the number of its pods, as text",
         )
         return
     if not isinstance(said, str) or not said.isdigit() or int(said) < 1:
-        yield Said(f"{GROUP_TOTAL} is {said!r}, and must be a number of pods as text", where)
+        yield RuleFinding(f"{GROUP_TOTAL} is {said!r}, and must be a number of pods as text", where)
         return
     members = [one for one in around.of_kind("Pod") if _is_of_group(one, manifest.namespace, name)]
     if manifest is not members[0]:
@@ -49,14 +49,19 @@ def _kueue_group(manifest: Manifest, around: Around) -> Iterator[Said]:
     there = len(members) + _running_members(around, manifest.namespace, name, members)
     if there != int(said):
         few = "so it waits for the rest" if there < int(said) else "so the group is refused as a whole"
-        yield Said(f"group {name} has {there} of {said} members, {few}", where, "make the two numbers agree")
+        yield RuleFinding(
+            f"group {name} has {there} of {said} members, {few}", where, "make the two numbers agree"
+        )
 
 
 def _is_of_group(one: Manifest, namespace: str, name: str) -> bool:
-    return one.namespace == namespace and tree.text(one.data, "metadata", "labels", GROUP_LABEL) == name
+    return (
+        one.namespace == namespace
+        and unstructured.nested_string(one.data, "metadata", "labels", GROUP_LABEL) == name
+    )
 
 
-def _running_members(around: Around, namespace: str, name: str, mine: list[Manifest]) -> int:
+def _running_members(around: CheckContext, namespace: str, name: str, mine: list[Manifest]) -> int:
     if around.evidence is None:
         return 0
     names = {one.name for one in mine}
@@ -66,15 +71,15 @@ def _running_members(around: Around, namespace: str, name: str, mine: list[Manif
     )
 
 
-def _pod_group(manifest: Manifest, around: Around) -> Iterator[Said]:
+def _pod_group(manifest: Manifest, around: CheckContext) -> Iterator[RuleFinding]:
     """A PodGroup object: as many pods must be made for it as it wants at least."""
     if manifest.kind != "PodGroup":
         return
     path, minimum = next(
         (
-            (".".join(steps), tree.number(manifest.data, *steps))
+            (".".join(steps), unstructured.nested_int(manifest.data, *steps))
             for steps in (("spec", "minMember"), ("spec", "schedulingPolicy", "gang", "minCount"))
-            if tree.number(manifest.data, *steps)
+            if unstructured.nested_int(manifest.data, *steps)
         ),
         ("spec", 0),
     )
@@ -85,7 +90,7 @@ def _pod_group(manifest: Manifest, around: Around) -> Iterator[Said]:
         if one.namespace == manifest.namespace and manifest.name in _groups_of(view)
     ]
     if minimum and members and sum(members) < minimum:
-        yield Said(
+        yield RuleFinding(
             f"wants at least {minimum} pods, and {sum(members)} are made for it, so none of them starts",
             path,
             "lower the minimum, or make more pods",
@@ -93,10 +98,10 @@ def _pod_group(manifest: Manifest, around: Around) -> Iterator[Said]:
 
 
 def _groups_of(view: PodView) -> set[str]:
-    labels = tree.table(view.template, "metadata", "labels")
-    annotations = tree.table(view.template, "metadata", "annotations")
+    labels = unstructured.nested_map(view.template, "metadata", "labels")
+    annotations = unstructured.nested_map(view.template, "metadata", "annotations")
     named = [labels.get(key) for key in GROUP_LABELS] + [annotations.get(key) for key in GROUP_ANNOTATIONS]
-    named.append(tree.text(view.spec, "schedulingGroup", "podGroupName"))
+    named.append(unstructured.nested_string(view.spec, "schedulingGroup", "podGroupName"))
     return {name for name in named if isinstance(name, str) and name}
 
 
@@ -108,55 +113,60 @@ MINIMA = (
 """Where kinds of jobs write with how many pods they may start."""
 
 
-def _minimum(manifest: Manifest) -> Iterator[Said]:
+def _minimum(manifest: Manifest) -> Iterator[RuleFinding]:
     if not manifest.pods or manifest.kind == "PodDisruptionBudget":
         return
     total = sum(pod_count(manifest, view) for view in manifest.pods)
     for steps in MINIMA:
-        minimum = tree.number(manifest.data, *steps)
+        minimum = unstructured.nested_int(manifest.data, *steps)
         if minimum > total:
-            yield Said(
+            yield RuleFinding(
                 f"wants at least {minimum} pods and makes {total}, so it never starts",
                 ".".join(steps),
                 "lower the minimum, or make more pods",
             )
-    least = tree.text(manifest.data, "metadata", "annotations", MIN_PARALLELISM)
-    parallelism = tree.number(manifest.data, "spec", "parallelism") or 1
+    least = unstructured.nested_string(manifest.data, "metadata", "annotations", MIN_PARALLELISM)
+    parallelism = unstructured.nested_int(manifest.data, "spec", "parallelism") or 1
     if least.isdigit() and int(least) > parallelism:
-        yield Said(
+        yield RuleFinding(
             f"may start with {least} pods at the least, and has {parallelism}",
             f"metadata.annotations.{MIN_PARALLELISM}",
             "the least is at most spec.parallelism",
         )
-    for place, group in enumerate(tree.rows(manifest.data, "spec", "workerGroupSpecs")):
-        low, high = tree.number(group, "minReplicas"), tree.number(group, "maxReplicas")
+    for place, group in enumerate(unstructured.nested_maps(manifest.data, "spec", "workerGroupSpecs")):
+        low, high = (
+            unstructured.nested_int(group, "minReplicas"),
+            unstructured.nested_int(group, "maxReplicas"),
+        )
         if high and low > high:
             path = f"spec.workerGroupSpecs[{place}].minReplicas"
-            yield Said(
+            yield RuleFinding(
                 f"has at least {low} and at most {high} replicas", path, "the least is at most the most"
             )
 
 
 @rule("launcher-agrees", WARNING, "What the launcher is told agrees with pods and GPUs")
-def launcher_agrees(manifest: Manifest, around: Around) -> Iterator[Said]:
+def launcher_agrees(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     total = sum(pod_count(manifest, view) for view in manifest.pods)
     for view in manifest.pods:
         for path, container in view.containers():
-            said = " ".join(word for part in ("command", "args") for word in tree.words(container, part))
+            said = " ".join(
+                word for part in ("command", "args") for word in unstructured.nested_strings(container, part)
+            )
             nodes, processes = NODES_FLAG.search(said), PROCESSES_FLAG.search(said)
             if nodes and int(nodes[1]) != total:
-                yield Said(
+                yield RuleFinding(
                     f"the launcher waits for {nodes[1]} nodes, and {total} pods are made, so it never begins",
                     path,
                     "make --nnodes and the number of pods agree",
                 )
             gpus = [
-                tree.number({"n": amount}, "n")
-                for name, amount in tree.table(container, "resources", "limits").items()
+                unstructured.nested_int({"n": amount}, "n")
+                for name, amount in unstructured.nested_map(container, "resources", "limits").items()
                 if name.startswith("nvidia.com/")
             ]
             if processes and gpus and int(processes[1]) > sum(gpus):
-                yield Said(
+                yield RuleFinding(
                     f"starts {processes[1]} processes and has {sum(gpus)} GPUs for them",
                     path,
                     "start as many processes as there are GPUs",

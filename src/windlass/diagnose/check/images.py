@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from windlass.diagnose import nodes, tree
+from windlass.diagnose import nodes, unstructured
 from windlass.diagnose.check.manifest import Manifest
-from windlass.diagnose.check.requests import asks_for_gpus, readable
-from windlass.diagnose.check.rule import INFO, WARNING, Around, Said, rule
+from windlass.diagnose.check.requests import pod_and_requests, requests_gpus
+from windlass.diagnose.check.rule import INFO, WARNING, CheckContext, RuleFinding, rule
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 
@@ -23,15 +23,15 @@ USUALLY_LARGE = re.compile(
 
 
 @rule("cuda-not-newer-than-driver", WARNING, "The image's CUDA is not newer than the nodes' drivers offer")
-def cuda_not_newer(manifest: Manifest, around: Around) -> Iterator[Said]:
+def cuda_not_newer(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
-        if not asks_for_gpus(view) or not around.nodes:
+        if not requests_gpus(view) or not context.nodes:
             continue
-        offered = max((_driver_cuda(node) for node in around.nodes), default=(0, 0))
+        offered = max((_driver_cuda(node) for node in context.nodes), default=(0, 0))
         for path, container in view.containers():
-            needed = image_cuda(tree.text(container, "image"))
+            needed = cuda_version_of_image(unstructured.nested_string(container, "image"))
             if needed and offered > (0, 0) and needed > offered:
-                yield Said(
+                yield RuleFinding(
                     f"the image is for CUDA {needed[0]}.{needed[1]}, and the newest driver of the cluster offers "
                     f"{offered[0]}.{offered[1]}",
                     f"{path}.image",
@@ -39,7 +39,7 @@ def cuda_not_newer(manifest: Manifest, around: Around) -> Iterator[Said]:
                 )
 
 
-def image_cuda(image: str) -> tuple[int, int] | None:
+def cuda_version_of_image(image: str) -> tuple[int, int] | None:
     """The CUDA release that an image's name tells, where it does."""
     found = CUDA_TAG.search(image)
     if not found:
@@ -61,24 +61,26 @@ def _driver_cuda(node: Node) -> tuple[int, int]:
 
 
 @rule("image-pre-pulled", INFO, "A large image is on the nodes already")
-def image_pre_pulled(manifest: Manifest, around: Around) -> Iterator[Said]:
+def image_pre_pulled(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     """Nodes tell of the fifty largest images that they have; a cluster that tells of none is not judged."""
-    if not around.images:
+    if not context.images:
         return
     for view in manifest.pods:
-        read = readable(view)
-        if read is None or not asks_for_gpus(view):
+        read = pod_and_requests(view)
+        if read is None or not requests_gpus(view):
             continue
         for path, container in view.containers():
-            yield from _absent(tree.text(container, "image"), f"{path}.image", read[0], around)
+            yield from _absent(
+                unstructured.nested_string(container, "image"), f"{path}.image", read[0], context
+            )
 
 
-def _absent(image: str, where: str, pod: Pod, around: Around) -> Iterator[Said]:
-    wanted = full_name(image)
+def _absent(image: str, where: str, pod: Pod, around: CheckContext) -> Iterator[RuleFinding]:
+    wanted = normalized_image_name(image)
     taking = [
         node.name
         for node in around.nodes
-        if nodes.gpu_resources(node) and not nodes.selector_misses(node, pod)
+        if nodes.gpu_resources(node) and not nodes.selector_mismatches(node, pod)
     ]
     sizes = [size for node in around.images.values() if (size := node.get(wanted, 0))]
     lacking = [name for name in taking if wanted not in around.images.get(name, {})]
@@ -88,12 +90,14 @@ def _absent(image: str, where: str, pod: Pod, around: Around) -> Iterator[Said]:
     if max(sizes, default=0) >= LARGE:
         large = f"{max(sizes) / 1000**3:.0f} GB"
         said = f"the image ({large}) is not on {len(lacking)} of {len(taking)} nodes that it may go to"
-        yield Said(f"{said}, such as {lacking[0]}: pulling it takes minutes", where, remedy, WARNING)
+        yield RuleFinding(f"{said}, such as {lacking[0]}: pulling it takes minutes", where, remedy, WARNING)
     elif not sizes and USUALLY_LARGE.search(image):
-        yield Said(f"the image is on none of {len(taking)} nodes, and such images are large", where, remedy)
+        yield RuleFinding(
+            f"the image is on none of {len(taking)} nodes, and such images are large", where, remedy
+        )
 
 
-def full_name(image: str) -> str:
+def normalized_image_name(image: str) -> str:
     """As the container runtime lists it: with its registry, and with a tag."""
     first, slash, _ = image.partition("/")
     if not slash:

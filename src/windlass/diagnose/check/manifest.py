@@ -10,17 +10,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from windlass.diagnose import tree
+from windlass.diagnose import unstructured
 from windlass.diagnose.subject import templates_of
-from windlass.dump.files import Document, documents_of, files_of, raw_objects, read_documents
+from windlass.dump.files import Document, list_files, parse_documents, raw_objects, read_documents
+from windlass.model.codec import decode_object
 from windlass.model.errors import InputError
 from windlass.model.gpu import gpu_request
-from windlass.model.objects import decode_object
 from windlass.model.pod import Pod
 from windlass.model.requests import pod_requests
 
 STDIN = Path("-")
-SILENCED = "windlass.dev/ignore"
+IGNORE_ANNOTATION = "windlass.dev/ignore"
 """Annotation that names rules (comma-separated) which don't apply to the object, or `all`."""
 
 
@@ -33,8 +33,12 @@ class PodView:
         data = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {**tree.table(template, "metadata"), "name": name, "namespace": namespace},
-            "spec": tree.table(template, "spec"),
+            "metadata": {
+                **unstructured.nested_map(template, "metadata"),
+                "name": name,
+                "namespace": namespace,
+            },
+            "spec": unstructured.nested_map(template, "spec"),
         }
         self.pod: Pod | None = None
         self.error: InputError | None = None
@@ -45,7 +49,7 @@ class PodView:
             self.error = error
 
     @cached_property
-    def fault(self) -> InputError | None:
+    def validation_error(self) -> InputError | None:
         """Why no API server would take it: a field, or what it asks for."""
         if self.pod is None:
             return self.error
@@ -57,48 +61,55 @@ class PodView:
 
     @cached_property
     def spec(self) -> dict[str, Any]:
-        return tree.table(self.template, "spec")
+        return unstructured.nested_map(self.template, "spec")
 
-    def at(self, path: str) -> str:
+    def field_path(self, path: str) -> str:
         """The path of a field of the pod, from the object that it is in."""
         return f"{self.path}.{path}" if self.path else path
 
     def containers(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """(path, container), init containers too."""
         for group in ("initContainers", "containers"):
-            for place, container in enumerate(tree.rows(self.spec, group)):
-                yield self.at(f"spec.{group}[{place}]"), container
+            for place, container in enumerate(unstructured.nested_maps(self.spec, group)):
+                yield self.field_path(f"spec.{group}[{place}]"), container
 
 
 class Manifest:
     """One object, with its place."""
 
     def __init__(
-        self, data: dict[str, Any], file: str, document: Document, number: int, item: int | None = None
+        self,
+        data: dict[str, Any],
+        file: str,
+        document: Document,
+        document_index: int,
+        list_index: int | None = None,
     ) -> None:
         self.data, self.file = data, file
         self._document = document
-        self.number, self.item = number, item
+        self.document_index, self.list_index = document_index, list_index
         """Which document of the file, and which item of its List."""
 
     @property
     def kind(self) -> str:
-        return tree.text(self.data, "kind")
+        return unstructured.nested_string(self.data, "kind")
 
     @property
     def name(self) -> str:
-        return tree.text(self.data, "metadata", "name") or tree.text(self.data, "metadata", "generateName")
+        return unstructured.nested_string(self.data, "metadata", "name") or unstructured.nested_string(
+            self.data, "metadata", "generateName"
+        )
 
     @property
     def namespace(self) -> str:
-        return tree.text(self.data, "metadata", "namespace") or "default"
+        return unstructured.nested_string(self.data, "metadata", "namespace") or "default"
 
     @property
     def title(self) -> str:
         return f"{self.kind} {self.name}" if self.name else self.kind
 
     def line_of(self, path: str = "") -> int:
-        return self._document.place_of(self.item, path)[0]
+        return self._document.position_of(self.list_index, path)[0]
 
     @cached_property
     def pods(self) -> tuple[PodView, ...]:
@@ -110,8 +121,8 @@ class Manifest:
             for path, template in templates_of(self.data)
         )
 
-    def silences(self, rule: str) -> bool:
-        said = tree.text(self.data, "metadata", "annotations", SILENCED)
+    def ignores_rule(self, rule: str) -> bool:
+        said = unstructured.nested_string(self.data, "metadata", "annotations", IGNORE_ANNOTATION)
         names = {name.strip() for name in said.split(",")}
         return rule in names or "all" in names
 
@@ -121,9 +132,9 @@ def read_manifests(paths: list[Path], stdin: str = "") -> list[Manifest]:
     found: list[Manifest] = []
     for path in paths:
         if path == STDIN:
-            found += _of_documents(documents_of(stdin, "<stdin>"), "<stdin>")
+            found += _of_documents(parse_documents(stdin, "<stdin>"), "<stdin>")
             continue
-        for file in files_of(path):
+        for file in list_files(path):
             found += _of_documents(read_documents(file), str(file))
     return found
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windlass.diagnose import nodes, tree
+from windlass.diagnose import nodes, unstructured
 from windlass.diagnose.check.manifest import Manifest, PodView
-from windlass.diagnose.check.requests import asks_for_gpus, readable
-from windlass.diagnose.check.rule import ERROR, WARNING, Around, Fix, Said, rule
+from windlass.diagnose.check.requests import pod_and_requests, requests_gpus
+from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, Fix, RuleFinding, rule
 from windlass.model.node import Taint
 from windlass.model.taints import tolerates
 
@@ -15,35 +15,35 @@ GPU_TAINT = Taint(key="nvidia.com/gpu", effect="NoSchedule")
 
 
 @rule("tolerates-gpu-taints", WARNING, "The pod tolerates the taints of the nodes that it needs")
-def tolerates_gpu_taints(manifest: Manifest, around: Around) -> Iterator[Said]:
+def tolerates_gpu_taints(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
-        read = readable(view)
-        if read is None or not asks_for_gpus(view):
+        read = pod_and_requests(view)
+        if read is None or not requests_gpus(view):
             continue
         tolerations = read[0].spec.tolerations
-        if not around.nodes:
+        if not context.nodes:
             if not tolerates(tolerations, GPU_TAINT) and not any(
                 one.key == GPU_TAINT.key for one in tolerations
             ):
-                yield Said(
+                yield RuleFinding(
                     "asks for GPUs without tolerating nvidia.com/gpu, the usual taint of GPU nodes (an "
                     "admission plugin may add it)",
-                    view.at("spec.tolerations"),
+                    view.field_path("spec.tolerations"),
                     "add {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}",
                     change=_tolerate(view, GPU_TAINT),
                 )
             continue
-        devices = set(nodes.accelerators(read[1]))
-        having = [node for node in around.nodes if devices <= set(node.status.capacity)]
-        having = [node for node in having if not nodes.selector_misses(node, read[0])] or having
+        devices = set(nodes.device_requests(read[1]))
+        having = [node for node in context.nodes if devices <= set(node.status.capacity)]
+        having = [node for node in having if not nodes.selector_mismatches(node, read[0])] or having
         blocked = [node for node in having if nodes.blocking_taints(node, read[0])]
         if having and len(blocked) == len(having):
             taint = nodes.blocking_taints(blocked[0], read[0])[0]
-            yield Said(
-                f"no node with {', '.join(sorted(devices))} takes it: taint {nodes.taint_words(taint)} of "
+            yield RuleFinding(
+                f"no node with {', '.join(sorted(devices))} takes it: taint {nodes.format_taint(taint)} of "
                 f"{blocked[0].name} is not tolerated",
-                view.at("spec.tolerations"),
-                f"tolerate {nodes.taint_words(taint)}",
+                view.field_path("spec.tolerations"),
+                f"tolerate {nodes.format_taint(taint)}",
                 ERROR,
                 _tolerate(view, taint),
             )
@@ -53,27 +53,29 @@ def _tolerate(view: PodView, taint: Taint) -> Fix:
     new = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
     if taint.value:
         new = {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
-    return Fix(view.at("spec.tolerations"), [*tree.rows(view.spec, "tolerations"), new])
+    return Fix(
+        view.field_path("spec.tolerations"), [*unstructured.nested_maps(view.spec, "tolerations"), new]
+    )
 
 
 @rule("selector-matches", ERROR, "Labels that the pod selects by exist on some node")
-def selector_matches(manifest: Manifest, around: Around) -> Iterator[Said]:
+def selector_matches(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
-        read = readable(view)
-        if read is None or not around.nodes:
+        read = pod_and_requests(view)
+        if read is None or not context.nodes:
             continue
         wishes: list[tuple[str, tuple[str, ...]]] = [
             (key, (value,)) for key, value in read[0].spec.node_selector.items()
         ]
         wishes += [(key, values) for key, values, how in nodes.required_labels(read[0]) if how == "In"]
         for key, values in wishes:
-            there = sorted({node.labels[key] for node in around.nodes if key in node.labels})
+            there = sorted({node.labels[key] for node in context.nodes if key in node.labels})
             if not set(values) & set(there):
-                where = view.at(
+                where = view.field_path(
                     f"spec.nodeSelector.{key}" if key in read[0].spec.node_selector else "spec.affinity"
                 )
                 wanted = " or ".join(values)
-                yield Said(f"no node has {key}={wanted}", where, _near(values, there, key))
+                yield RuleFinding(f"no node has {key}={wanted}", where, _near(values, there, key))
 
 
 def _near(values: tuple[str, ...], there: list[str], key: str) -> str:
@@ -86,16 +88,16 @@ def _near(values: tuple[str, ...], there: list[str], key: str) -> str:
 
 
 @rule("runtime-class-exists", ERROR, "The pod's runtime class exists")
-def runtime_class_exists(manifest: Manifest, around: Around) -> Iterator[Said]:
-    if around.evidence is None or not around.evidence.knows("RuntimeClass"):
+def runtime_class_exists(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
+    if context.evidence is None or not context.evidence.has_kind("RuntimeClass"):
         return
-    known = {item.name for item in around.evidence.of_kind("RuntimeClass")}
+    known = {item.name for item in context.evidence.of_kind("RuntimeClass")}
     for view in manifest.pods:
-        name = tree.text(view.spec, "runtimeClassName")
+        name = unstructured.nested_string(view.spec, "runtimeClassName")
         if name and name not in known:
             there = ", ".join(sorted(known)) or "none"
-            yield Said(
+            yield RuleFinding(
                 f"runtime class {name} does not exist",
-                view.at("spec.runtimeClassName"),
+                view.field_path("spec.runtimeClassName"),
                 f"there are: {there}",
             )

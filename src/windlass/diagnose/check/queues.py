@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windlass.diagnose import tree
+from windlass.diagnose import unstructured
 from windlass.diagnose.check.manifest import Manifest
-from windlass.diagnose.check.requests import readable
-from windlass.diagnose.check.rule import ERROR, WARNING, Around, Fix, Said, rule
+from windlass.diagnose.check.requests import pod_and_requests
+from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, Fix, RuleFinding, rule
 from windlass.diagnose.queue import QUEUE_LABEL
-from windlass.model.requests import is_extended
+from windlass.model.requests import is_extended_resource
 
 
 @rule("cluster-queue-admits-namespaces", ERROR, "A ClusterQueue has a namespaceSelector")
-def cluster_queue_admits(manifest: Manifest, around: Around) -> Iterator[Said]:
-    if manifest.kind == "ClusterQueue" and tree.at(manifest.data, "spec", "namespaceSelector") is None:
-        yield Said(
+def cluster_queue_admits(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
+    if (
+        manifest.kind == "ClusterQueue"
+        and unstructured.nested(manifest.data, "spec", "namespaceSelector") is None
+    ):
+        yield RuleFinding(
             "has no namespaceSelector, and so admits nothing",
             "spec",
             "write namespaceSelector: {} to admit every namespace",
@@ -24,30 +27,30 @@ def cluster_queue_admits(manifest: Manifest, around: Around) -> Iterator[Said]:
 
 
 @rule("cluster-queue-covers-requests", ERROR, "A ClusterQueue covers what its jobs ask for")
-def cluster_queue_covers(manifest: Manifest, around: Around) -> Iterator[Said]:
+def cluster_queue_covers(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     if manifest.kind == "ClusterQueue":
         yield from _covers_devices_alone(manifest)
-    found = cluster_queue_of(manifest, around)
+    found = cluster_queue_of(manifest, context)
     if found is None:
         return
     name, queue, _ = found
     covered = _covered(queue)
     for view in manifest.pods:
-        read = readable(view)
+        read = pod_and_requests(view)
         for resource in sorted(set(read[1] if read is not None else ()) - covered - {"pods"}):
-            yield Said(
+            yield RuleFinding(
                 f"asks for {resource}, which ClusterQueue {name} doesn't cover, so it would never be admitted",
-                view.at("spec"),
+                view.field_path("spec"),
                 f"add {resource} to the queue's coveredResources",
             )
 
 
-def _covers_devices_alone(manifest: Manifest) -> Iterator[Said]:
+def _covers_devices_alone(manifest: Manifest) -> Iterator[RuleFinding]:
     """Every job asks for CPU and memory, too, and what a queue doesn't cover it never admits."""
     covered = _covered(manifest.data)
     missing = [name for name in ("cpu", "memory") if name not in covered]
-    if missing and any(is_extended(name) for name in covered):
-        yield Said(
+    if missing and any(is_extended_resource(name) for name in covered):
+        yield RuleFinding(
             f"covers devices and not {' and '.join(missing)}: a job that asks for that, too, is never admitted",
             "spec.resourceGroups",
             f"add {' and '.join(missing)} to coveredResources, or have Kueue ignore undeclared resources",
@@ -56,24 +59,26 @@ def _covers_devices_alone(manifest: Manifest) -> Iterator[Said]:
 
 
 def _covered(queue: dict[str, object]) -> set[str]:
-    groups = tree.rows(queue, "spec", "resourceGroups")
-    return {resource for group in groups for resource in tree.words(group, "coveredResources")}
+    groups = unstructured.nested_maps(queue, "spec", "resourceGroups")
+    return {
+        resource for group in groups for resource in unstructured.nested_strings(group, "coveredResources")
+    }
 
 
-def cluster_queue_of(manifest: Manifest, around: Around) -> tuple[str, dict[str, object], str] | None:
+def cluster_queue_of(manifest: Manifest, context: CheckContext) -> tuple[str, dict[str, object], str] | None:
     """Name and content of the ClusterQueue that the manifest is submitted to, and the path of the field that says so;
     None where it is submitted to none, or to one that is not known."""
-    queue = tree.text(manifest.data, "metadata", "labels", QUEUE_LABEL)
+    queue = unstructured.nested_string(manifest.data, "metadata", "labels", QUEUE_LABEL)
     path = f"metadata.labels.{QUEUE_LABEL}"
     if manifest.kind == "Workload":
-        queue, path = tree.text(manifest.data, "spec", "queueName"), "spec.queueName"
-    local = _known("LocalQueue", manifest.namespace, queue, around) if queue else None
-    name = tree.text(local, "spec", "clusterQueue")
-    found = _known("ClusterQueue", "default", name, around) if name else None
+        queue, path = unstructured.nested_string(manifest.data, "spec", "queueName"), "spec.queueName"
+    local = _known("LocalQueue", manifest.namespace, queue, context) if queue else None
+    name = unstructured.nested_string(local, "spec", "clusterQueue")
+    found = _known("ClusterQueue", "default", name, context) if name else None
     return (name, found, path) if found is not None else None
 
 
-def _known(kind: str, namespace: str, name: str, around: Around) -> dict[str, object] | None:
+def _known(kind: str, namespace: str, name: str, around: CheckContext) -> dict[str, object] | None:
     """Among the manifests, else in the cluster."""
     for one in around.of_kind(kind):
         if (one.namespace, one.name) == (namespace, name):
@@ -83,15 +88,15 @@ def _known(kind: str, namespace: str, name: str, around: Around) -> dict[str, ob
 
 
 @rule("queue-exists", ERROR, "The queue that work is submitted to exists")
-def queue_exists(manifest: Manifest, around: Around) -> Iterator[Said]:
-    queue = tree.text(manifest.data, "metadata", "labels", QUEUE_LABEL)
-    if not queue or around.evidence is None or not around.evidence.knows("LocalQueue"):
+def queue_exists(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
+    queue = unstructured.nested_string(manifest.data, "metadata", "labels", QUEUE_LABEL)
+    if not queue or context.evidence is None or not context.evidence.has_kind("LocalQueue"):
         return
-    if _known("LocalQueue", manifest.namespace, queue, around) is None:
+    if _known("LocalQueue", manifest.namespace, queue, context) is None:
         there = sorted(
-            one.name for one in around.evidence.of_kind("LocalQueue") if one.namespace == manifest.namespace
+            one.name for one in context.evidence.of_kind("LocalQueue") if one.namespace == manifest.namespace
         )
-        yield Said(
+        yield RuleFinding(
             f"there is no LocalQueue {queue} in namespace {manifest.namespace}",
             f"metadata.labels.{QUEUE_LABEL}",
             f"there are: {', '.join(there) or 'none'}",

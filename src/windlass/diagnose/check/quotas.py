@@ -4,73 +4,79 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from windlass.diagnose import tree
-from windlass.diagnose.check.counts import total_requests
+from windlass.diagnose import unstructured
 from windlass.diagnose.check.manifest import Manifest
+from windlass.diagnose.check.pod_counts import total_requests
 from windlass.diagnose.check.queues import cluster_queue_of
-from windlass.diagnose.check.requests import readable
-from windlass.diagnose.check.rule import ERROR, WARNING, Around, Said, rule
-from windlass.diagnose.quota import is_no_limit
+from windlass.diagnose.check.requests import pod_and_requests
+from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, RuleFinding, rule
+from windlass.diagnose.resource_quota import is_ineffective_key
 from windlass.model.errors import InputError
-from windlass.model.requests import base_units, format_amount
+from windlass.model.requests import format_amount, parse_amount
 
 COMPUTE = ("cpu", "memory")
 
 
 @rule("resource-quota-admits", ERROR, "The namespace's ResourceQuota has room")
-def resource_quota_admits(manifest: Manifest, around: Around) -> Iterator[Said]:
+def resource_quota_admits(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     if not manifest.pods:
         return
-    for name, hard, used in _quotas(manifest.namespace, around):
+    for name, hard, used in _quotas(manifest.namespace, context):
         yield from _one_pod(manifest, name, hard)
         yield from _all_pods(manifest, name, hard, used)
 
 
-def _quotas(namespace: str, around: Around) -> Iterator[tuple[str, dict[str, object], dict[str, object]]]:
+def _quotas(
+    namespace: str, around: CheckContext
+) -> Iterator[tuple[str, dict[str, object], dict[str, object]]]:
     """(name, hard, used) of the quotas of a namespace, those about to be submitted too."""
     mine = [one for one in around.of_kind("ResourceQuota") if one.namespace == namespace]
     for one in mine:
-        yield one.name, tree.table(one.data, "spec", "hard"), {}
+        yield one.name, unstructured.nested_map(one.data, "spec", "hard"), {}
     if around.evidence is None:
         return
     for item in around.evidence.of_kind("ResourceQuota"):
         if item.namespace == namespace and item.name not in {one.name for one in mine}:
-            yield item.name, tree.table(item.data, "spec", "hard"), tree.table(item.data, "status", "used")
+            yield (
+                item.name,
+                unstructured.nested_map(item.data, "spec", "hard"),
+                unstructured.nested_map(item.data, "status", "used"),
+            )
 
 
-def _one_pod(manifest: Manifest, quota: str, hard: Mapping[str, object]) -> Iterator[Said]:
+def _one_pod(manifest: Manifest, quota: str, hard: Mapping[str, object]) -> Iterator[RuleFinding]:
     """What no pod of it may do, however empty the namespace is."""
     for view in manifest.pods:
-        read = readable(view)
+        read = pod_and_requests(view)
         if read is None:
             continue
         for key in hard:
             name = key.removeprefix("requests.")
             if name in COMPUTE and name not in read[1]:
-                yield Said(
+                yield RuleFinding(
                     f"asks for no {name}, which the ResourceQuota {quota} wants every pod to say, so it is refused",
-                    view.at("spec"),
+                    view.field_path("spec"),
                     f"request {name}, or have a LimitRange fill it in",
                 )
 
 
 def _all_pods(
     manifest: Manifest, quota: str, hard: Mapping[str, object], used: Mapping[str, object]
-) -> Iterator[Said]:
+) -> Iterator[RuleFinding]:
     total = total_requests(manifest)
     for key, limit in hard.items():
         name = key.removeprefix("requests.")
-        if is_no_limit(key) or name not in total:
+        if is_ineffective_key(key) or name not in total:
             continue
         try:
-            top, taken = base_units(name, str(limit)), base_units(name, str(used.get(key, 0)))
+            top, taken = parse_amount(name, str(limit)), parse_amount(name, str(used.get(key, 0)))
         except InputError:
             continue
         if taken + total[name] <= top:
             continue
         amounts = [format_amount(name, amount) for amount in (total[name], taken, top)]
         ever = total[name] > top
-        yield Said(
+        yield RuleFinding(
             f"asks for {amounts[0]} {name} in all, and the ResourceQuota {quota} allows {amounts[2]}"
             f"{'' if ever else f', of which {amounts[1]} are used'}",
             "metadata.namespace",
@@ -80,15 +86,15 @@ def _all_pods(
 
 
 @rule("queue-admits", ERROR, "The queue can admit it: its quota is large enough")
-def queue_admits(manifest: Manifest, around: Around) -> Iterator[Said]:
-    found = cluster_queue_of(manifest, around)
+def queue_admits(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
+    found = cluster_queue_of(manifest, context)
     if found is None:
         return
     name, queue, path = found
     total = total_requests(manifest)
     for resource, most in sorted(_most(queue).items()):
         if most is not None and total.get(resource, 0) > most:
-            yield Said(
+            yield RuleFinding(
                 f"asks for {format_amount(resource, total[resource])} {resource} in all, and ClusterQueue {name} "
                 f"can give {format_amount(resource, most)} at the most",
                 path,
@@ -98,12 +104,15 @@ def queue_admits(manifest: Manifest, around: Around) -> Iterator[Said]:
 
 def _most(queue: dict[str, object]) -> dict[str, int | None]:
     """Resource → the most that one workload can get: of one flavor, borrowing counted; None where unbounded."""
-    in_cohort = bool(tree.text(queue, "spec", "cohort") or tree.text(queue, "spec", "cohortName"))
+    in_cohort = bool(
+        unstructured.nested_string(queue, "spec", "cohort")
+        or unstructured.nested_string(queue, "spec", "cohortName")
+    )
     found: dict[str, int | None] = {}
-    for group in tree.rows(queue, "spec", "resourceGroups"):
-        for flavor in tree.rows(group, "flavors"):
-            for row in tree.rows(flavor, "resources"):
-                name = tree.text(row, "name")
+    for group in unstructured.nested_maps(queue, "spec", "resourceGroups"):
+        for flavor in unstructured.nested_maps(group, "flavors"):
+            for row in unstructured.nested_maps(flavor, "resources"):
+                name = unstructured.nested_string(row, "name")
                 most = _amount(name, row.get("nominalQuota"))
                 borrowed = _amount(name, row.get("borrowingLimit")) if "borrowingLimit" in row else None
                 limit = most if not in_cohort else None if borrowed is None else (most or 0) + borrowed
@@ -114,6 +123,6 @@ def _most(queue: dict[str, object]) -> dict[str, int | None]:
 
 def _amount(name: str, value: object) -> int | None:
     try:
-        return base_units(name, str(value))
+        return parse_amount(name, str(value))
     except InputError:
         return None

@@ -44,7 +44,7 @@ def sarif(findings: Sequence[CheckFinding], version: str) -> dict[str, Any]:
         {
             "ruleId": finding.rule,
             "level": _SARIF[finding.level],
-            "message": {"text": sentence(finding)},
+            "message": {"text": format_finding(finding)},
             "locations": [
                 {
                     "physicalLocation": {
@@ -64,11 +64,11 @@ def sarif(findings: Sequence[CheckFinding], version: str) -> dict[str, Any]:
     }
 
 
-def github(findings: Sequence[CheckFinding]) -> list[str]:
+def github_annotations(findings: Sequence[CheckFinding]) -> list[str]:
     """Workflow commands that annotate the changed lines."""
     return [
         f"::{_GITHUB[one.level]} file={_escaped(one.file, True)},line={one.line},title={one.rule}::"
-        f"{_escaped(sentence(one), False)}"
+        f"{_escaped(format_finding(one), False)}"
         for one in findings
     ]
 
@@ -78,12 +78,12 @@ def _escaped(text: str, is_property: bool) -> str:
     return text.replace(":", "%3A").replace(",", "%2C") if is_property else text
 
 
-def sentence(finding: CheckFinding) -> str:
+def format_finding(finding: CheckFinding) -> str:
     where = f" {finding.path}:" if finding.path else ""
     fix = f" ({finding.fix})" if finding.fix else ""
     return f"{finding.object}:{where} {finding.message}{fix}"
 
 
-def fails(findings: Sequence[CheckFinding], at: str) -> bool:
+def reaches_level(findings: Sequence[CheckFinding], level: str) -> bool:
     """Whether any finding is as grave as that."""
-    return any(LEVELS.index(one.level) >= LEVELS.index(at) for one in findings)
+    return any(LEVELS.index(one.level) >= LEVELS.index(level) for one in findings)

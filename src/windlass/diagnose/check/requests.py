@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windlass.diagnose import nodes, tree
+from windlass.diagnose import nodes, unstructured
 from windlass.diagnose.check.manifest import Manifest, PodView
-from windlass.diagnose.check.rule import ERROR, INFO, WARNING, Around, Fix, Said, rule
-from windlass.diagnose.fit import quantities
+from windlass.diagnose.check.rule import ERROR, INFO, WARNING, CheckContext, Fix, RuleFinding, rule
+from windlass.diagnose.fit import capacity_and_allocatable
 from windlass.model.errors import InputError
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.requests import format_amount, node_quantities, pod_requests
 
-WHOLE = "nvidia.com/gpu"
+GPU_RESOURCE = "nvidia.com/gpu"
 
 
-def readable(view: PodView) -> tuple[Pod, dict[str, int]] | None:
+def pod_and_requests(view: PodView) -> tuple[Pod, dict[str, int]] | None:
     """The pod and its requests; None where another rule has said that it can't be read."""
     if view.pod is None:
         return None
@@ -26,93 +26,97 @@ def readable(view: PodView) -> tuple[Pod, dict[str, int]] | None:
         return None
 
 
-def asks_for_gpus(view: PodView) -> bool:
-    read = readable(view)
-    return read is not None and bool(nodes.accelerators(read[1]))
+def requests_gpus(view: PodView) -> bool:
+    read = pod_and_requests(view)
+    return read is not None and bool(nodes.device_requests(read[1]))
 
 
 @rule("gpu-whole-number", ERROR, "GPUs are asked for in whole numbers")
-def gpu_whole_number(manifest: Manifest, around: Around) -> Iterator[Said]:
+def gpu_whole_number(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
-        fault = view.fault
+        fault = view.validation_error
         if fault is not None and fault.code == "FRACTIONAL_GPU_REQUEST":
-            yield Said(fault.message, view.at(fault.path), fault.remedy)
+            yield RuleFinding(fault.message, view.field_path(fault.path), fault.remedy)
 
 
 @rule("gpu-request-equals-limit", ERROR, "A device's request equals its limit")
-def gpu_request_equals_limit(manifest: Manifest, around: Around) -> Iterator[Said]:
+def gpu_request_equals_limit(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
-        fault = view.fault
+        fault = view.validation_error
         if fault is None or fault.code != "REQUESTS_NE_LIMITS":
             continue
         name = fault.path.partition(".requests.")[2]
         limit = _limit(view, fault.path, name)
-        change = Fix(view.at(fault.path), limit) if limit is not None else None
-        yield Said(fault.message, view.at(fault.path), fault.remedy, change=change)
+        change = Fix(view.field_path(fault.path), limit) if limit is not None else None
+        yield RuleFinding(fault.message, view.field_path(fault.path), fault.remedy, change=change)
 
 
 def _limit(view: PodView, path: str, name: str) -> object:
     for place, container in view.containers():
-        if view.at(path).startswith(f"{place}."):
-            return tree.at(container, "resources", "limits", name)
+        if view.field_path(path).startswith(f"{place}."):
+            return unstructured.nested(container, "resources", "limits", name)
     return None
 
 
 @rule("readable", ERROR, "The object can be read: fields have their types, quantities their grammar")
-def is_readable(manifest: Manifest, around: Around) -> Iterator[Said]:
+def is_readable(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     if not manifest.data:
-        yield Said("is no Kubernetes object", fix="an object has apiVersion, kind and metadata")
+        yield RuleFinding("is no Kubernetes object", fix="an object has apiVersion, kind and metadata")
     for view in manifest.pods:
-        fault = view.fault
+        fault = view.validation_error
         if fault is not None and fault.code not in ("FRACTIONAL_GPU_REQUEST", "REQUESTS_NE_LIMITS"):
-            yield Said(fault.message, view.at(fault.path) if fault.path else view.path, fault.remedy)
+            yield RuleFinding(
+                fault.message, view.field_path(fault.path) if fault.path else view.path, fault.remedy
+            )
 
 
 @rule("mig-and-whole-gpu", WARNING, "A container asks for a MIG slice and a whole GPU at once")
-def mig_and_whole_gpu(manifest: Manifest, around: Around) -> Iterator[Said]:
+def mig_and_whole_gpu(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
         for path, container in view.containers():
-            limits = tree.table(container, "resources", "limits")
+            limits = unstructured.nested_map(container, "resources", "limits")
             slices = [name for name in limits if name.startswith("nvidia.com/mig-")]
-            if WHOLE not in limits or not slices:
+            if GPU_RESOURCE not in limits or not slices:
                 continue
-            both = [node for node in around.nodes if {WHOLE, *slices} <= set(node.status.allocatable)]
-            none = bool(around.nodes) and not both
-            said = f"asks for {WHOLE} and {slices[0]}: only a node with both kinds (strategy mixed) has them"
+            both = [node for node in context.nodes if {GPU_RESOURCE, *slices} <= set(node.status.allocatable)]
+            none = bool(context.nodes) and not both
+            said = f"asks for {GPU_RESOURCE} and {slices[0]}: only a node with both kinds (strategy mixed) has them"
             more = ", and no node of the cluster does" if none else ", and one of the two is likely wasted"
-            yield Said(said + more, f"{path}.resources.limits", "keep one of the two", ERROR if none else "")
+            yield RuleFinding(
+                said + more, f"{path}.resources.limits", "keep one of the two", ERROR if none else ""
+            )
 
 
 @rule("resource-advertised", ERROR, "Some node advertises the resource")
-def resource_advertised(manifest: Manifest, around: Around) -> Iterator[Said]:
+def resource_advertised(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
-        read = readable(view)
-        if read is None or not around.nodes:
+        read = pod_and_requests(view)
+        if read is None or not context.nodes:
             continue
-        known = {name for node in around.nodes for name in node.status.capacity}
-        for name in nodes.accelerators(read[1]):
+        known = {name for node in context.nodes for name in node.status.capacity}
+        for name in nodes.device_requests(read[1]):
             if name not in known:
                 gpus = sorted(one for one in known if one.startswith("nvidia.com/"))
-                yield Said(
+                yield RuleFinding(
                     f"no node advertises {name}",
-                    view.at("spec"),
+                    view.field_path("spec"),
                     f"the cluster has {', '.join(gpus) or 'no GPU resource'}",
                 )
 
 
 @rule("fits-a-node", ERROR, "The pod fits the largest node when that is empty")
-def fits_a_node(manifest: Manifest, around: Around) -> Iterator[Said]:
+def fits_a_node(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
-        read = readable(view)
-        if read is None or not around.nodes:
+        read = pod_and_requests(view)
+        if read is None or not context.nodes:
             continue
-        misses = [_missing(node, read[1]) for node in around.nodes]
+        misses = [_missing(node, read[1]) for node in context.nodes]
         if all(misses) and not any("*" in miss for miss in misses):
             nearest = min(misses, key=lambda miss: (len(miss), sum(miss.values())))
             lacks = ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in nearest.items())
-            yield Said(
+            yield RuleFinding(
                 f"no node is big enough even when empty; the nearest lacks {lacks}",
-                view.at("spec"),
+                view.field_path("spec"),
                 "ask for less",
             )
 
@@ -123,7 +127,7 @@ def _missing(node: Node, requests: dict[str, int]) -> dict[str, int]:
         _, allocatable = node_quantities(node)
     except InputError:
         return {"*": 1}
-    absent = [name for name in nodes.accelerators(requests) if name not in allocatable]
+    absent = [name for name in nodes.device_requests(requests) if name not in allocatable]
     if absent:
         return {absent[0]: requests[absent[0]]}
     return {
@@ -134,51 +138,55 @@ def _missing(node: Node, requests: dict[str, int]) -> dict[str, int]:
 
 
 @rule("fits-now", INFO, "The scheduler would start it now")
-def fits_now(manifest: Manifest, around: Around) -> Iterator[Said]:
+def fits_now(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     """The engine's own decision, where it decides on such objects; else whether a node would take the pods."""
-    verdict = around.holds.get(f"{manifest.namespace}/{manifest.name}") if manifest.pods else None
+    verdict = context.engine_holds.get(f"{manifest.namespace}/{manifest.name}") if manifest.pods else None
     if verdict is not None:
         said = "; ".join(verdict.sentences[:2])
         level = ERROR if verdict.is_infeasible else INFO
-        yield Said(f"would wait ({verdict.code}): {said}", "", "windlass plan schedule -f says more", level)
+        yield RuleFinding(
+            f"would wait ({verdict.code}): {said}", "", "windlass plan schedule -f says more", level
+        )
         return
     for view in manifest.pods:
-        read = readable(view)
-        if read is None or around.fit is None:
+        read = pod_and_requests(view)
+        if read is None or context.fit is None:
             continue
         try:
-            free = around.fit.feasible(read[0])
+            free = context.fit.feasible_nodes(read[0])
         except InputError:
             continue
         if not free:
-            yield Said(
-                "no node would take it now; it would wait", view.at("spec"), "windlass why says for what"
+            yield RuleFinding(
+                "no node would take it now; it would wait",
+                view.field_path("spec"),
+                "windlass why says for what",
             )
 
 
 @rule("cpu-and-memory-in-proportion", WARNING, "CPU and memory don't exceed the node's share per GPU")
-def in_proportion(manifest: Manifest, around: Around) -> Iterator[Said]:
+def in_proportion(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
-        read = readable(view)
-        gpus = nodes.accelerators(read[1]) if read is not None else {}
-        if read is None or not gpus or not around.nodes:
+        read = pod_and_requests(view)
+        gpus = nodes.device_requests(read[1]) if read is not None else {}
+        if read is None or not gpus or not context.nodes:
             continue
         name, asked = next(iter(gpus.items()))
-        shares = [_share(node, name, asked) for node in around.nodes]
+        shares = [_share(node, name, asked) for node in context.nodes]
         fitting = [share for share in shares if share]
         for resource in ("cpu", "memory"):
             most = max((share.get(resource, 0) for share in fitting), default=0)
             if fitting and read[1].get(resource, 0) > most:
-                yield Said(
+                yield RuleFinding(
                     f"asks for {format_amount(resource, read[1][resource])} {resource} with {asked} {name}, more than "
                     f"any node's share of {format_amount(resource, most)}: GPUs beside it would be stranded",
-                    view.at("spec"),
+                    view.field_path("spec"),
                     f"ask for at most {format_amount(resource, most)} {resource}",
                 )
 
 
 def _share(node: Node, name: str, asked: int) -> dict[str, int]:
-    _, allocatable = quantities(node)
+    _, allocatable = capacity_and_allocatable(node)
     total = allocatable.get(name, 0)
     if total < asked:
         return {}

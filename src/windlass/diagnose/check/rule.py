@@ -11,16 +11,16 @@ from typing import Any
 
 import msgspec
 
-from windlass.diagnose import tree
+from windlass.diagnose import unstructured
 from windlass.diagnose.check.manifest import Manifest
 from windlass.diagnose.evidence import Evidence
-from windlass.diagnose.fit import Fit
+from windlass.diagnose.fit import FitChecker
+from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
 from windlass.model.errors import InputError
 from windlass.model.node import Node
-from windlass.model.objects import decode_object
 from windlass.model.verdict import Verdict
-from windlass.planner import engine_plan
+from windlass.planner import plan_objects
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 LEVELS = (INFO, WARNING, ERROR)
@@ -48,7 +48,7 @@ class CheckFinding(msgspec.Struct, frozen=True):
     change: Fix | None = None
 
 
-class Said(msgspec.Struct, frozen=True):
+class RuleFinding(msgspec.Struct, frozen=True):
     """What a rule function yields; where and by which rule is added by whoever runs it."""
 
     message: str
@@ -59,7 +59,7 @@ class Said(msgspec.Struct, frozen=True):
     change: Fix | None = None
 
 
-class Around:
+class CheckContext:
     """What the manifest is checked against: the other manifests, and a cluster where there is one."""
 
     def __init__(
@@ -72,9 +72,9 @@ class Around:
         return list(self.evidence.nodes.values()) if self.evidence is not None else []
 
     @cached_property
-    def fit(self) -> Fit | None:
+    def fit(self) -> FitChecker | None:
         return (
-            Fit(self.evidence.objects, self.now, self.settings)
+            FitChecker(self.evidence.objects, self.now, self.settings)
             if self.evidence is not None and self.nodes
             else None
         )
@@ -86,14 +86,14 @@ class Around:
         return {item.name: found for item in items if (found := _images(item.data))}
 
     @cached_property
-    def holds(self) -> dict[str, Verdict]:
+    def engine_holds(self) -> dict[str, Verdict]:
         """What the engine would hold of these manifests, submitted to the cluster as it is: `namespace/name` → why."""
         if self.evidence is None or not self.nodes:
             return {}
         mine = {f"{one.namespace}/{one.name}" for one in self.manifests}
         fresh = [thing for one in self.manifests if (thing := _submitted(one)) is not None]
         try:
-            plan, _ = engine_plan([*self.evidence.objects, *fresh], self.settings, self.now)
+            plan, _ = plan_objects([*self.evidence.objects, *fresh], self.settings, self.now)
         except InputError:
             return {}  # something of the cluster can't be read: nodes are judged one by one then
         return {hold.workload: hold.verdict for hold in plan.holds if hold.workload in mine}
@@ -110,17 +110,21 @@ class Around:
 
 
 def _images(node: dict[str, Any]) -> dict[str, int]:
-    rows = tree.rows(node, "status", "images")
-    return {name: tree.number(row, "sizeBytes") for row in rows for name in tree.words(row, "names")}
+    rows = unstructured.nested_maps(node, "status", "images")
+    return {
+        name: unstructured.nested_int(row, "sizeBytes")
+        for row in rows
+        for name in unstructured.nested_strings(row, "names")
+    }
 
 
 def _submitted(manifest: Manifest) -> object:
     """The object as the API server would store it; None where it would not, which other rules say."""
-    metadata = tree.table(manifest.data, "metadata") | {
+    metadata = unstructured.nested_map(manifest.data, "metadata") | {
         "name": manifest.name,
         "namespace": manifest.namespace,
     }
-    if any(view.fault is not None for view in manifest.pods):
+    if any(view.validation_error is not None for view in manifest.pods):
         return None
     try:
         return decode_object({**manifest.data, "metadata": metadata, "status": {}})
@@ -128,14 +132,14 @@ def _submitted(manifest: Manifest) -> object:
         return None
 
 
-RuleFunction = Callable[[Manifest, Around], Iterator[Said]]
+RuleFunction = Callable[[Manifest, CheckContext], Iterator[RuleFinding]]
 
 
 class Rule(msgspec.Struct, frozen=True):
     name: str
     level: str
     summary: str
-    look: RuleFunction
+    check: RuleFunction
 
 
 RULES: dict[str, Rule] = {}
@@ -161,14 +165,14 @@ def check_all(
 ) -> list[CheckFinding]:
     """Every rule on every manifest, in the order of the files. `settings` are those of the cluster's scheduler."""
     settings = settings or Settings()
-    seen = evidence.seen_by(settings) if evidence is not None else None
-    around = Around(manifests, seen, now, settings)
+    seen = evidence.visible_to(settings) if evidence is not None else None
+    around = CheckContext(manifests, seen, now, settings)
     found: list[CheckFinding] = []
     for manifest in manifests:
         for one in RULES.values():
-            if (only and one.name not in only) or manifest.silences(one.name):
+            if (only and one.name not in only) or manifest.ignores_rule(one.name):
                 continue
-            for said in one.look(manifest, around):
+            for said in one.check(manifest, around):
                 found.append(
                     CheckFinding(
                         one.name,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windlass.diagnose import nodes, tree
-from windlass.diagnose.check.counts import pod_count
+from windlass.diagnose import nodes, unstructured
 from windlass.diagnose.check.manifest import Manifest, PodView
-from windlass.diagnose.check.requests import readable
-from windlass.diagnose.check.rule import ERROR, WARNING, Around, Said, rule
-from windlass.diagnose.fit import quantities
+from windlass.diagnose.check.pod_counts import pod_count
+from windlass.diagnose.check.requests import pod_and_requests
+from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, RuleFinding, rule
+from windlass.diagnose.fit import capacity_and_allocatable
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 
@@ -18,104 +18,120 @@ PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
 
 
 @rule("topology-satisfiable", ERROR, "The topology that the pods ask for exists and has room for them")
-def topology_satisfiable(manifest: Manifest, around: Around) -> Iterator[Said]:
+def topology_satisfiable(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
-        annotations = tree.table(view.template, "metadata", "annotations")
+        annotations = unstructured.nested_map(view.template, "metadata", "annotations")
         required, preferred = annotations.get(REQUIRED), annotations.get(PREFERRED)
         if required and preferred:
-            yield Said(
+            yield RuleFinding(
                 "asks for a required and for a preferred topology, of which only one may stand",
-                view.at(f"metadata.annotations.{PREFERRED}"),
+                view.field_path(f"metadata.annotations.{PREFERRED}"),
                 "keep one of the two",
             )
         for key, level in ((REQUIRED, required), (PREFERRED, preferred)):
             if isinstance(level, str) and level:
-                where = view.at(f"metadata.annotations.{key}")
-                yield from _level(view, level, where, key == REQUIRED, pod_count(manifest, view), around)
-        yield from _spread(view, around)
+                where = view.field_path(f"metadata.annotations.{key}")
+                yield from _level(view, level, where, key == REQUIRED, pod_count(manifest, view), context)
+        yield from _spread(view, context)
 
 
 def _level(
-    view: PodView, level: str, where: str, is_required: bool, count: int, around: Around
-) -> Iterator[Said]:
+    view: PodView, level: str, where: str, is_required: bool, count: int, around: CheckContext
+) -> Iterator[RuleFinding]:
     if not around.nodes:
         return
     levels = _known_levels(around)
     if levels and level not in levels:
-        yield Said(f"no Topology has the level {level}", where, f"there are {', '.join(sorted(levels))}")
+        yield RuleFinding(
+            f"no Topology has the level {level}", where, f"there are {', '.join(sorted(levels))}"
+        )
         return
     having = [node for node in around.nodes if level in node.labels]
     if not having:
-        yield Said(f"no node has the label {level}", where, "label the nodes, or ask for a level they have")
+        yield RuleFinding(
+            f"no node has the label {level}", where, "label the nodes, or ask for a level they have"
+        )
         return
-    read = readable(view)
+    read = pod_and_requests(view)
     if not is_required or read is None:
         return
     domains: dict[str, int] = {}
     for node in having:
-        if not nodes.selector_misses(node, read[0]):
+        if not nodes.selector_mismatches(node, read[0]):
             name = node.labels[level]
             domains[name] = domains.get(name, 0) + _room(node, read[1])
     most = max(domains.values(), default=0)
     if most < count:
-        yield Said(
+        yield RuleFinding(
             f"no domain of {level} has room for its {count} pods, even when empty: the largest takes {most}",
             where,
             "ask for a wider level, for a preferred one, or for fewer pods",
         )
 
 
-def _known_levels(around: Around) -> set[str]:
+def _known_levels(around: CheckContext) -> set[str]:
     trees = [one.data for one in around.of_kind("Topology")]
     if around.evidence is not None:
         trees += [item.data for item in around.evidence.of_kind("Topology")]
-    return {tree.text(level, "nodeLabel") for one in trees for level in tree.rows(one, "spec", "levels")}
+    return {
+        unstructured.nested_string(level, "nodeLabel")
+        for one in trees
+        for level in unstructured.nested_maps(one, "spec", "levels")
+    }
 
 
 def _room(node: Node, requests: dict[str, int]) -> int:
     """How many such pods the empty node takes."""
-    _, allocatable = quantities(node)
+    _, allocatable = capacity_and_allocatable(node)
     return min((allocatable.get(name, 0) // amount for name, amount in requests.items() if amount), default=0)
 
 
-def _spread(view: PodView, around: Around) -> Iterator[Said]:
-    for place, constraint in enumerate(tree.rows(view.spec, "topologySpreadConstraints")):
-        key = tree.text(constraint, "topologyKey")
-        hard = tree.text(constraint, "whenUnsatisfiable") in ("", "DoNotSchedule")
+def _spread(view: PodView, around: CheckContext) -> Iterator[RuleFinding]:
+    for place, constraint in enumerate(unstructured.nested_maps(view.spec, "topologySpreadConstraints")):
+        key = unstructured.nested_string(constraint, "topologyKey")
+        hard = unstructured.nested_string(constraint, "whenUnsatisfiable") in ("", "DoNotSchedule")
         if around.nodes and key and hard and not any(key in node.labels for node in around.nodes):
-            where = view.at(f"spec.topologySpreadConstraints[{place}].topologyKey")
-            yield Said(f"no node has the label {key} to spread over", where, "use a label that nodes have")
+            where = view.field_path(f"spec.topologySpreadConstraints[{place}].topologyKey")
+            yield RuleFinding(
+                f"no node has the label {key} to spread over", where, "use a label that nodes have"
+            )
 
 
 @rule("affinity-satisfiable", ERROR, "Required pod affinity has somebody to be near to")
-def affinity_satisfiable(manifest: Manifest, around: Around) -> Iterator[Said]:
+def affinity_satisfiable(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
-        terms = tree.rows(
+        terms = unstructured.nested_maps(
             view.spec, "affinity", "podAffinity", "requiredDuringSchedulingIgnoredDuringExecution"
         )
         for place, term in enumerate(terms):
             at = "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-            where = view.at(f"{at}[{place}]")
-            key = tree.text(term, "topologyKey")
-            if around.nodes and key and not any(key in node.labels for node in around.nodes):
-                yield Said(
+            where = view.field_path(f"{at}[{place}]")
+            key = unstructured.nested_string(term, "topologyKey")
+            if context.nodes and key and not any(key in node.labels for node in context.nodes):
+                yield RuleFinding(
                     f"no node has the label {key}", f"{where}.topologyKey", "use a label that nodes have"
                 )
-            yield from _near_whom(view, term, where, around)
+            yield from _near_whom(view, term, where, context)
 
 
-def _near_whom(view: PodView, term: dict[str, object], where: str, around: Around) -> Iterator[Said]:
-    wanted = tree.table(term, "labelSelector", "matchLabels")
-    if not wanted or tree.rows(term, "labelSelector", "matchExpressions"):
+def _near_whom(
+    view: PodView, term: dict[str, object], where: str, around: CheckContext
+) -> Iterator[RuleFinding]:
+    wanted = unstructured.nested_map(term, "labelSelector", "matchLabels")
+    if not wanted or unstructured.nested_maps(term, "labelSelector", "matchExpressions"):
         return  # expressions are the engine's to judge, once there is a cluster
-    if _has(tree.table(view.template, "metadata", "labels"), wanted):
+    if _has(unstructured.nested_map(view.template, "metadata", "labels"), wanted):
         return  # the first of them may stand alone
-    others = [tree.table(one.template, "metadata", "labels") for m in around.manifests for one in m.pods]
+    others = [
+        unstructured.nested_map(one.template, "metadata", "labels")
+        for m in around.manifests
+        for one in m.pods
+    ]
     if around.evidence is not None:
-        others += [item.labels for item in around.evidence.of_kind("Pod") if isinstance(item.value, Pod)]
+        others += [item.labels for item in around.evidence.of_kind("Pod") if isinstance(item.decoded, Pod)]
     if not any(_has(labels, wanted) for labels in others):
         labels = ", ".join(f"{key}={value}" for key, value in wanted.items())
-        yield Said(
+        yield RuleFinding(
             f"must be near a pod with {labels}, which neither it nor any other pod that is known has",
             f"{where}.labelSelector",
             "give the pods that label themselves, so that the first may start",

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from windlass.diagnose import nodes, stack, tree
+from windlass.diagnose import gpu_stack, nodes, unstructured
 from windlass.diagnose.doctor.report import ERROR, OK, WARNING, Symptom
 from windlass.diagnose.evidence import Evidence
-from windlass.diagnose.parts import gpu_nodes
+from windlass.diagnose.stack_components import gpu_nodes
 from windlass.model.errors import InputError
 from windlass.model.node import Node
 from windlass.model.pod import Pod
-from windlass.model.requests import is_extended, pod_requests
+from windlass.model.requests import is_extended_resource, pod_requests
 
 POOL_LABELS = (
     "cloud.google.com/gke-nodepool",
@@ -58,7 +58,7 @@ def examine_node(evidence: Evidence, node: Node, now: int) -> list[Symptom]:
             one.sentence,
             "",
         )
-        for one in stack.node_findings(evidence, node, now, "")
+        for one in gpu_stack.node_findings(evidence, node, now, "")
         if one.code not in ("NODE_UNSCHEDULABLE",)
     ]
     found += _validated(node)
@@ -71,7 +71,7 @@ def _summary(node: Node) -> str:
 
 
 def _takes_work(node: Node) -> Iterator[Symptom]:
-    down = nodes.is_down(node)
+    down = nodes.unschedulable_reason(node)
     if down:
         mend = f"kubectl uncordon {node.name}" if down == "cordoned" else f"kubectl describe node {node.name}"
         yield Symptom("takes-work", ERROR, node.name, f"is {down}", "it takes no new pods", mend)
@@ -88,7 +88,7 @@ def _advertises(node: Node) -> Iterator[Symptom]:
             f"kubectl get pods -A --field-selector spec.nodeName={node.name}",
         )
     for name in nodes.gpu_resources(node):
-        sick = nodes.unhealthy(node, name)
+        sick = nodes.unhealthy_device_count(node, name)
         if sick:
             yield Symptom(
                 "allocatable-equals-capacity",
@@ -128,7 +128,7 @@ def _tainted(evidence: Evidence, node: Node) -> Iterator[Symptom]:
     """CPU-only pods on GPU nodes strand GPUs; a taint keeps them off."""
     if any(taint.effect in ("NoSchedule", "NoExecute") for taint in node.spec.taints):
         return
-    strangers = [item for item in evidence.pods_on(node.name) if _is_stranger(item.value)]
+    strangers = [item for item in evidence.pods_on(node.name) if _is_stranger(item.decoded)]
     if strangers:
         yield Symptom(
             "gpu-nodes-tainted",
@@ -141,12 +141,12 @@ def _tainted(evidence: Evidence, node: Node) -> Iterator[Symptom]:
 
 
 def _is_stranger(value: object) -> bool:
-    if not isinstance(value, Pod) or value.is_over:
+    if not isinstance(value, Pod) or value.is_terminal:
         return False
     if any(owner.kind in ("DaemonSet", "Node") for owner in value.metadata.owner_references):
         return False
     try:
-        return not nodes.accelerators(pod_requests(value))
+        return not nodes.device_requests(pod_requests(value))
     except InputError:
         return False
 
@@ -222,11 +222,11 @@ def _stranded_by_pins(evidence: Evidence, gpus: list[Node]) -> Iterator[Symptom]
     free: Counter[str] = Counter()
     for node in gpus:
         total = nodes.gpu_resources(node).get("nvidia.com/gpu", 0)
-        used = sum(_gpus(item.value) for item in evidence.pods_on(node.name))
+        used = sum(_gpus(item.decoded) for item in evidence.pods_on(node.name))
         free[node.labels.get(PRODUCT, "")] += max(0, total - used)
     for item in evidence.of_kind("Pod"):
-        pod = item.value
-        if not isinstance(pod, Pod) or pod.is_bound or pod.is_over or not _gpus(pod):
+        pod = item.decoded
+        if not isinstance(pod, Pod) or pod.is_bound or pod.is_terminal or not _gpus(pod):
             continue
         pinned = pod.spec.node_selector.get(PRODUCT)
         elsewhere = sum(amount for product, amount in free.items() if product != pinned)
@@ -242,7 +242,7 @@ def _stranded_by_pins(evidence: Evidence, gpus: list[Node]) -> Iterator[Symptom]
 
 
 def _gpus(value: object) -> int:
-    if not isinstance(value, Pod) or value.is_over:
+    if not isinstance(value, Pod) or value.is_terminal:
         return 0
     try:
         return pod_requests(value).get("nvidia.com/gpu", 0)
@@ -252,9 +252,9 @@ def _gpus(value: object) -> int:
 
 def _quota_keys(evidence: Evidence) -> Iterator[Symptom]:
     for quota in evidence.of_kind("ResourceQuota"):
-        for key in tree.table(quota.data, "spec", "hard"):
+        for key in unstructured.nested_map(quota.data, "spec", "hard"):
             bare = key.removeprefix("limits.")
-            if is_extended(bare) and "/" in bare and not key.startswith("requests."):
+            if is_extended_resource(bare) and "/" in bare and not key.startswith("requests."):
                 yield Symptom(
                     "quota-key", ERROR, quota.title, f"key {key} limits nothing", "", f"write requests.{bare}"
                 )

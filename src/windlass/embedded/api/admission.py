@@ -7,12 +7,12 @@ Kubernetes API server: limit ranges, service account, runtime class, priority, t
 
 from __future__ import annotations
 
-from windlass.embedded.api import limits
+from windlass.embedded.api import limit_range
 from windlass.embedded.api.defaults import apply_defaults
 from windlass.embedded.api.errors import ApiError
+from windlass.embedded.api.json_trees import Tree, deep_copy, nested_value
 from windlass.embedded.api.kinds import Kind
-from windlass.embedded.api.quota import Lookup
-from windlass.embedded.api.trees import Tree, clone, dig
+from windlass.embedded.api.resource_quota import Lookup
 
 SYSTEM_CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 """Priority classes that every cluster has, whether somebody has made the objects or not."""
@@ -29,7 +29,7 @@ def admit(kind: Kind, obj: Tree, lookup: Lookup) -> None:
         _admit_pod(kind, obj, lookup)
     elif kind.resource == "persistentvolumeclaims":
         namespace = obj["metadata"].get("namespace", "")
-        limits.check_claim(kind, obj, lookup.list("limitranges", namespace))
+        limit_range.check_claim(kind, obj, lookup.list("limitranges", namespace))
     elif kind.resource == "priorityclasses.scheduling.k8s.io":
         _admit_priority_class(kind, obj, lookup)
 
@@ -38,13 +38,13 @@ def _admit_pod(kind: Kind, pod: Tree, lookup: Lookup) -> None:
     apply_defaults(kind, pod)
     ranges = list(lookup.list("limitranges", pod["metadata"].get("namespace", "")))
     if ranges:
-        limits.fill(pod, ranges)
+        limit_range.fill_defaults(pod, ranges)
     _service_account(kind, pod, lookup)
     _runtime_class(kind, pod, lookup)
     _priority(kind, pod, lookup)
-    tolerate_silence(pod["spec"])
+    add_default_tolerations(pod["spec"])
     if ranges:
-        limits.check(kind, pod, ranges)
+        limit_range.check_pod(kind, pod, ranges)
 
 
 def _refused(kind: Kind, obj: Tree, why: str) -> ApiError:
@@ -73,7 +73,7 @@ def _runtime_class(kind: Kind, pod: Tree, lookup: Lookup) -> None:
     found = lookup.get("runtimeclasses.node.k8s.io", "", name)
     if found is None:
         raise _refused(kind, pod, f'pod rejected: RuntimeClass "{name}" not found')
-    overhead = dig(found, "overhead", "podFixed")
+    overhead = nested_value(found, "overhead", "podFixed")
     if spec.get("overhead") not in (None, overhead):
         why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
         raise _refused(kind, pod, why)
@@ -97,7 +97,7 @@ def _runtime_scheduling(kind: Kind, pod: Tree, scheduling: Tree) -> None:
         each for each in scheduling.get("tolerations") or () if each not in (spec.get("tolerations") or ())
     ]
     if more:
-        spec["tolerations"] = [*(spec.get("tolerations") or ()), *clone(more)]
+        spec["tolerations"] = [*(spec.get("tolerations") or ()), *deep_copy(more)]
 
 
 def _priority(kind: Kind, pod: Tree, lookup: Lookup) -> None:
@@ -111,7 +111,7 @@ def _priority(kind: Kind, pod: Tree, lookup: Lookup) -> None:
         if found is None:
             raise _refused(kind, pod, f"no PriorityClass with name {name} was found")
     else:
-        found = default_class(lookup)
+        found = default_priority_class(lookup)
         if found is not None:
             spec["priorityClassName"] = found["metadata"]["name"]
     value = found.get("value", 0) if found is not None else 0
@@ -131,7 +131,7 @@ def _priority(kind: Kind, pod: Tree, lookup: Lookup) -> None:
     spec["priority"], spec["preemptionPolicy"] = value, policy
 
 
-def default_class(lookup: Lookup) -> Tree | None:
+def default_priority_class(lookup: Lookup) -> Tree | None:
     """The priority class of pods that name none; the lowest, should there be several."""
     classes = lookup.list("priorityclasses.scheduling.k8s.io", "")
     found = [each for each in classes if each.get("globalDefault")]
@@ -141,7 +141,7 @@ def default_class(lookup: Lookup) -> Tree | None:
 def _admit_priority_class(kind: Kind, obj: Tree, lookup: Lookup) -> None:
     if not obj.get("globalDefault"):
         return
-    found = default_class(lookup)
+    found = default_priority_class(lookup)
     if found is not None and found["metadata"]["name"] != obj["metadata"].get("name"):
         why = (
             f"PriorityClass {found['metadata']['name']} is already marked as default. "
@@ -150,7 +150,7 @@ def _admit_priority_class(kind: Kind, obj: Tree, lookup: Lookup) -> None:
         raise _refused(kind, obj, why)
 
 
-def tolerate_silence(spec: Tree) -> None:
+def add_default_tolerations(spec: Tree) -> None:
     """A pod stays five minutes on a node that went silent, unless it says otherwise."""
     mine = spec.get("tolerations") or []
     more = [key for key in _TOLERATED if not any(_tolerates(each, key) for each in mine)]

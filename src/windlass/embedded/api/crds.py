@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from windlass.embedded.api.errors import FieldError, invalid, required, unsupported
+from windlass.embedded.api.json_trees import Tree, deep_copy, nested_value
 from windlass.embedded.api.kinds import Kinds
 from windlass.embedded.api.names import dns_1035_problems, dns_subdomain_problems
-from windlass.embedded.api.trees import Tree, clone, dig
 
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _SCOPES = ("Cluster", "Namespaced")
@@ -44,8 +44,8 @@ def definition_update_errors(new: Tree, old: Tree) -> Iterator[FieldError]:
     """What may not change: objects are stored by it."""
     if is_established(old):
         for path in (("scope",), ("names", "kind")):
-            value = dig(new["spec"], *path)
-            if value != dig(old["spec"], *path):
+            value = nested_value(new["spec"], *path)
+            if value != nested_value(old["spec"], *path):
                 yield invalid(".".join(("spec", *path)), value, "field is immutable")
     served = {each.get("name") for each in new["spec"].get("versions") or ()}
     for index, version in enumerate((old.get("status") or {}).get("storedVersions") or ()):
@@ -127,7 +127,7 @@ def _schema_errors(schema: Tree, path: str, root: bool = False) -> Iterator[Fiel
 
 def with_status(crd: Tree, kinds: Kinds, now: str) -> Tree:
     """A copy with the status that a controller would write: names accepted, established, versions stored."""
-    made: Tree = clone(crd)
+    made: Tree = deep_copy(crd)
     status = made.get("status") or {}
     storage = next(each["name"] for each in made["spec"]["versions"] if each.get("storage"))
     stored = list(dict.fromkeys([*(status.get("storedVersions") or ()), storage]))
@@ -152,7 +152,7 @@ def with_status(crd: Tree, kinds: Kinds, now: str) -> Tree:
     others = [each for name, each in before.items() if name not in ("NamesAccepted", "Established")]
     made["status"] = {
         "conditions": [accepted, established, *others],
-        "acceptedNames": clone(made["spec"]["names"]) if not taken else {"kind": "", "plural": ""},
+        "acceptedNames": deep_copy(made["spec"]["names"]) if not taken else {"kind": "", "plural": ""},
         "storedVersions": stored,
     }
     return made
@@ -169,7 +169,7 @@ def _conflict(spec: Tree, kinds: Kinds) -> tuple[str, str] | None:
     others = [each for each in kinds if each.group == group and each.plural != names["plural"]]
     for field, reason in (("kind", "KindConflict"), ("singular", "SingularConflict")):
         wanted = names.get(field)
-        if any(wanted == (each.kind if field == "kind" else each.one) for each in others):
+        if any(wanted == (each.kind if field == "kind" else each.singular_name) for each in others):
             return reason, f'"{wanted}" is already in use'
     return None
 

@@ -15,16 +15,16 @@ from functools import cache
 from typing import Any
 
 from windlass.embedded.api.errors import ApiError, Tree, quoted
+from windlass.embedded.api.json_trees import exceeds_depth
 from windlass.embedded.api.kinds import Kind
-from windlass.embedded.api.moments import Unreadable, microtime, time
-from windlass.embedded.api.quantities import NO_MATCH, NotAQuantity, canonical
-from windlass.embedded.api.schema import OBJECT_META, Node, defined, of_kind
-from windlass.embedded.api.trees import too_deep
+from windlass.embedded.api.quantities import NO_MATCH, InvalidQuantity, canonical
+from windlass.embedded.api.schema import OBJECT_META, SchemaNode, definition_schema, kind_schema
+from windlass.embedded.api.timestamps import InvalidTimestamp, canonical_micro_time, canonical_time
 
 _RANGES = {"int32": 2**31, "int64": 2**63}
 
 
-class Mismatch(Exception):
+class TypeMismatch(Exception):
     """A value of the wrong type. The path is put together while the stack unwinds, so that good input costs nothing."""
 
     def __init__(self, value: object, wanted: str, why: str = "") -> None:
@@ -39,7 +39,7 @@ class Mismatch(Exception):
         if self.why:
             return self.why
         where = f"Go struct field {self.struct}.{'.'.join(self.path)}" if self.path else "Go value"
-        found = json_name(self.value)
+        found = json_type_name(self.value)
         if found == "number" and self.wanted in _RANGES:
             found = f"number {quoted(self.value)}"
         return f"json: cannot unmarshal {found} into {where} of type {self.wanted}"
@@ -70,40 +70,40 @@ def decode(
     if not isinstance(obj, dict):
         raise ApiError.bad_request(
             f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
-            f"json: cannot unmarshal {json_name(obj)} into Go value of type {_go_package(kind)}.{kind.kind}"
+            f"json: cannot unmarshal {json_type_name(obj)} into Go value of type {_go_package(kind)}.{kind.kind}"
         )
     notes = _Notes()
     head = "" if patched else f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
     try:
-        made: Tree = compiled(kind)(obj, notes)
-    except Mismatch as problem:
+        made: Tree = decoder_of(kind)(obj, notes)
+    except TypeMismatch as problem:
         raise ApiError.bad_request(head + problem.message()) from None
     made["apiVersion"], made["kind"] = kind.api_version, kind.kind
     if not notes.unknown or field_validation == "Ignore":
         return made, []
-    unknown = [f"unknown field {quoted(path)}" for path in unknown_fields(of_kind(kind), obj)]
+    unknown = [f"unknown field {quoted(path)}" for path in unknown_fields(kind_schema(kind), obj)]
     if field_validation == "Strict" and unknown:
         raise ApiError.bad_request(f"{head}strict decoding error: {', '.join(unknown)}")
     return made, unknown
 
 
-def bare(kind: Kind, obj: Tree) -> Tree:
+def decode_as_written(kind: Kind, obj: Tree) -> Tree:
     """Types checked and numbers canonical, with nothing filled in or left out. Raises `Mismatch`."""
     notes = _Notes(bare=True)
-    made: Tree = compiled(kind)(obj, notes)
+    made: Tree = decoder_of(kind)(obj, notes)
     if notes.unknown:
-        for path in unknown_fields(of_kind(kind), obj):
-            raise Mismatch(None, "", f".{path}: field not declared in schema")
+        for path in unknown_fields(kind_schema(kind), obj):
+            raise TypeMismatch(None, "", f".{path}: field not declared in schema")
     return made
 
 
 def decode_metadata(metadata: object, unknown: list[str]) -> Tree:
     """Metadata of a custom object, which has the same shape everywhere; unknown fields are added to `unknown`."""
     notes = _Notes()
-    node = defined(OBJECT_META)
+    node = definition_schema(OBJECT_META)
     try:
         made: Tree = _decoder(node)(metadata, notes)
-    except Mismatch as problem:
+    except TypeMismatch as problem:
         problem.path.insert(0, "metadata")
         raise
     if notes.unknown:
@@ -112,12 +112,12 @@ def decode_metadata(metadata: object, unknown: list[str]) -> Tree:
 
 
 @cache
-def compiled(kind: Kind) -> Decoder:
+def decoder_of(kind: Kind) -> Decoder:
     """The decoder of a built-in kind."""
-    return _decoder(of_kind(kind))
+    return _decoder(kind_schema(kind))
 
 
-def unknown_fields(node: Node, value: object, path: str = "") -> Iterator[str]:
+def unknown_fields(node: SchemaNode, value: object, path: str = "") -> Iterator[str]:
     """The paths of fields that the schema doesn't know; walked only where a decoder has met one."""
     if node.type == "struct" and isinstance(value, dict):
         for name, each in value.items():
@@ -125,7 +125,7 @@ def unknown_fields(node: Node, value: object, path: str = "") -> Iterator[str]:
             child = node.fields.get(name)
             if child is not None:
                 yield from unknown_fields(child, each, inner)
-            elif not node.preserves:
+            elif not node.preserves_unknown_fields:
                 yield inner
     elif node.type == "map" and isinstance(value, dict):
         for name, each in value.items():
@@ -138,7 +138,7 @@ def unknown_fields(node: Node, value: object, path: str = "") -> Iterator[str]:
 # ---- decoders by type
 
 
-def _decoder(node: Node) -> Decoder:
+def _decoder(node: SchemaNode) -> Decoder:
     if node.name:
         return _decoder_of(node.name)
     return _made(node)
@@ -146,10 +146,10 @@ def _decoder(node: Node) -> Decoder:
 
 @cache
 def _decoder_of(definition: str) -> Decoder:
-    return _made(defined(definition))
+    return _made(definition_schema(definition))
 
 
-def _made(node: Node) -> Decoder:
+def _made(node: SchemaNode) -> Decoder:
     if node.type == "struct":
         return _struct(node)
     if node.type == "list":
@@ -157,9 +157,9 @@ def _made(node: Node) -> Decoder:
     if node.type == "map":
         return _map(node)
     if node.type == "string":
-        return _bytes if node.target.get("format") == "byte" else _string
+        return _bytes if node.resolved.get("format") == "byte" else _string
     if node.type == "integer":
-        return _integer(node.target.get("format") or "int64")
+        return _integer(node.resolved.get("format") or "int64")
     simple: dict[str, Decoder] = {
         "boolean": _boolean,
         "number": _number,
@@ -171,7 +171,7 @@ def _made(node: Node) -> Decoder:
     return simple.get(node.type, _anything)
 
 
-def _struct(node: Node) -> Decoder:
+def _struct(node: SchemaNode) -> Decoder:
     """Fields are compiled at first use: definitions refer to themselves."""
     name = node.name.rpartition(".")[2]
     wanted = _go_type(node)
@@ -182,17 +182,17 @@ def _struct(node: Node) -> Decoder:
     def prepare() -> None:
         nonlocal ready
         for field, child in node.fields.items():
-            drops = child.presence == "zero" or (child.presence == "" and child.type in ("list", "map"))
+            drops = child.omit_rule == "zero" or (child.omit_rule == "" and child.type in ("list", "map"))
             known[field] = (_decoder(child), drops)
-            if child.presence == "always":
+            if child.omit_rule == "always":
                 always.append((field, _zero(child)))
-            elif child.presence == "null":
+            elif child.omit_rule == "null":
                 always.append((field, None))
         ready = True
 
     def decode_struct(value: Any, notes: _Notes) -> Any:
         if type(value) is not dict:
-            raise Mismatch(value, wanted)
+            raise TypeMismatch(value, wanted)
         if not ready:
             prepare()
         made = {}
@@ -205,7 +205,7 @@ def _struct(node: Node) -> Decoder:
                 continue
             try:
                 inner = found[0](each, notes)
-            except Mismatch as problem:
+            except TypeMismatch as problem:
                 problem.struct = problem.struct or name
                 problem.path.insert(0, field)
                 raise
@@ -221,13 +221,13 @@ def _struct(node: Node) -> Decoder:
     return decode_struct
 
 
-def zero_value(node: Node) -> Any:
+def zero_value(node: SchemaNode) -> Any:
     """What Go writes for a field that was never set."""
     found = _zero(node)
     return found() if callable(found) else found
 
 
-def _zero(node: Node) -> Any:
+def _zero(node: SchemaNode) -> Any:
     if node.type == "struct":
         made = _decoder(node)
         return lambda: made({}, _Notes())
@@ -241,13 +241,13 @@ def _zero(node: Node) -> Any:
     }.get(node.type)
 
 
-def _list(node: Node) -> Decoder:
+def _list(node: SchemaNode) -> Decoder:
     wanted = _go_type(node)
     inner: list[Decoder] = []
 
     def decode_list(value: Any, notes: _Notes) -> Any:
         if type(value) is not list:
-            raise Mismatch(value, wanted)
+            raise TypeMismatch(value, wanted)
         if not inner:
             inner.append(_decoder(node.items))
         each = inner[0]
@@ -256,13 +256,13 @@ def _list(node: Node) -> Decoder:
     return decode_list
 
 
-def _map(node: Node) -> Decoder:
+def _map(node: SchemaNode) -> Decoder:
     wanted = _go_type(node)
     inner: list[Decoder] = []
 
     def decode_map(value: Any, notes: _Notes) -> Any:
         if type(value) is not dict:
-            raise Mismatch(value, wanted)
+            raise TypeMismatch(value, wanted)
         if not inner:
             inner.append(_decoder(node.values))
         each = inner[0]
@@ -275,18 +275,18 @@ def _map(node: Node) -> Decoder:
 
 def _string(value: Any, notes: _Notes) -> Any:
     if type(value) is not str:
-        raise Mismatch(value, "string")
+        raise TypeMismatch(value, "string")
     return value
 
 
 def _bytes(value: Any, notes: _Notes) -> Any:
     if type(value) is not str:
-        raise Mismatch(value, "[]uint8")
+        raise TypeMismatch(value, "[]uint8")
     try:
         base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
         bad = re.search(r"[^A-Za-z0-9+/]", value)
-        raise Mismatch(
+        raise TypeMismatch(
             value, "", f"illegal base64 data at input byte {bad.start() if bad else len(value)}"
         ) from None
     return value
@@ -297,7 +297,7 @@ def _integer(width: str) -> Decoder:
 
     def decode_integer(value: Any, notes: _Notes) -> Any:
         if type(value) is not int or not -limit <= value < limit:
-            raise Mismatch(value, width)
+            raise TypeMismatch(value, width)
         return value
 
     return decode_integer
@@ -305,60 +305,60 @@ def _integer(width: str) -> Decoder:
 
 def _boolean(value: Any, notes: _Notes) -> Any:
     if type(value) is not bool:
-        raise Mismatch(value, "bool")
+        raise TypeMismatch(value, "bool")
     return value
 
 
 def _number(value: Any, notes: _Notes) -> Any:
     if type(value) is not int and type(value) is not float:
-        raise Mismatch(value, "float64")
+        raise TypeMismatch(value, "float64")
     return value
 
 
 def _quantity(value: Any, notes: _Notes) -> Any:
     if isinstance(value, dict | list):
-        raise Mismatch(value, "", NO_MATCH)
+        raise TypeMismatch(value, "", NO_MATCH)
     try:
         return canonical(value)
-    except NotAQuantity as problem:
-        raise Mismatch(value, "resource.Quantity", str(problem)) from None
+    except InvalidQuantity as problem:
+        raise TypeMismatch(value, "resource.Quantity", str(problem)) from None
 
 
 def _int_or_string(value: Any, notes: _Notes) -> Any:
     if type(value) is str:
         return value
     if type(value) is not int or not -(2**31) <= value < 2**31:
-        raise Mismatch(value, "int32")
+        raise TypeMismatch(value, "int32")
     return value
 
 
 def _time(value: Any, notes: _Notes) -> Any:
-    return _moment(value, time)
+    return _moment(value, canonical_time)
 
 
 def _microtime(value: Any, notes: _Notes) -> Any:
-    return _moment(value, microtime)
+    return _moment(value, canonical_micro_time)
 
 
 def _moment(value: Any, read: Callable[[str], str]) -> Any:
     if type(value) is not str:
-        raise Mismatch(value, "string")
+        raise TypeMismatch(value, "string")
     try:
         return read(value)
-    except Unreadable as problem:
-        raise Mismatch(value, "", str(problem)) from None
+    except InvalidTimestamp as problem:
+        raise TypeMismatch(value, "", str(problem)) from None
 
 
 def _anything(value: Any, notes: _Notes) -> Any:
-    if isinstance(value, dict | list) and too_deep(value):
-        raise Mismatch(value, "", "exceeded max depth")
+    if isinstance(value, dict | list) and exceeds_depth(value):
+        raise TypeMismatch(value, "", "exceeded max depth")
     return value
 
 
 # ---- Go's words for things
 
 
-def json_name(value: object) -> str:
+def json_type_name(value: object) -> str:
     """What JSON calls a value, as Go's messages have it."""
     if isinstance(value, bool):
         return "bool"
@@ -372,15 +372,15 @@ def _go_package(kind: Kind) -> str:
     return kind.version
 
 
-def _go_type(node: Node) -> str:
+def _go_type(node: SchemaNode) -> str:
     if node.type == "list":
         return f"[]{_go_type(node.items)}"
     if node.type == "map":
         return "v1.ResourceList" if node.values.type == "quantity" else f"map[string]{_go_type(node.values)}"
-    if node.target.get("format") == "byte":
+    if node.resolved.get("format") == "byte":
         return "[]uint8"
     if node.name:
         *_, version, name = node.name.split(".")
         return f"{version}.{name}"
-    plain = {"boolean": "bool", "integer": str(node.target.get("format") or "int64"), "number": "float64"}
+    plain = {"boolean": "bool", "integer": str(node.resolved.get("format") or "int64"), "number": "float64"}
     return plain.get(node.type, "string")

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass.embedded.api.defaults_pod import default_pod, default_template
+from windlass.embedded.api.json_trees import Tree, deep_copy
 from windlass.embedded.api.kinds import Kind
-from windlass.embedded.api.trees import Tree, clone
 
 _RBAC = "rbac.authorization.k8s.io"
 
@@ -27,7 +27,7 @@ def apply_defaults(kind: Kind, obj: Tree) -> None:
 def _fill(tree: Tree, values: dict[str, Any]) -> None:
     for name, value in values.items():
         if tree.get(name) is None:
-            tree[name] = clone(value)
+            tree[name] = deep_copy(value)
 
 
 def _pod(obj: Tree) -> None:

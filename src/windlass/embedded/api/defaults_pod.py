@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from windlass.embedded.api.trees import Tree, clone
+from windlass.embedded.api.json_trees import Tree, deep_copy
 
 _MODE = 0o644
 _VOLUMES_WITH_MODE = ("secret", "configMap", "downwardAPI", "projected")
@@ -148,7 +148,7 @@ def _default_downward(source: Any) -> None:
             item["fieldRef"].setdefault("apiVersion", "v1")
 
 
-def quality_of_service(spec: Tree) -> str:
+def qos_class(spec: Tree) -> str:
     """Guaranteed, Burstable or BestEffort, from CPU and memory alone."""
     requests: dict[str, str] = {}
     limited = True
@@ -162,7 +162,7 @@ def quality_of_service(spec: Tree) -> str:
             limited = limited and limit != "0" and wanted in ("0", limit)
             requests[name] = wanted
     if "resources" in spec:
-        own = clone(spec["resources"])
+        own = deep_copy(spec["resources"])
         asked, most = own.get("requests") or {}, own.get("limits") or {}
         if asked or most:
             seen = True

@@ -8,8 +8,8 @@ from __future__ import annotations
 import base64
 import hashlib
 
+from windlass.embedded.api.json_trees import Tree
 from windlass.embedded.api.kinds import Kind, Kinds, Subresource
-from windlass.embedded.api.trees import Tree
 
 
 def aggregated(kinds: Kinds, core: bool) -> Tree:
@@ -47,7 +47,7 @@ def _resource_discovery(kind: Kind) -> Tree:
         "resource": kind.plural,
         "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
         "scope": "Namespaced" if kind.namespaced else "Cluster",
-        "singularResource": kind.one,
+        "singularResource": kind.singular_name,
         "verbs": list(kind.verbs),
     }
     if kind.short_names:
@@ -120,7 +120,7 @@ def resources(kinds: Kinds, group: str, version: str) -> Tree | None:
 def _entries(kind: Kind) -> list[Tree]:
     made: Tree = {
         "name": kind.plural,
-        "singularName": kind.one,
+        "singularName": kind.singular_name,
         "namespaced": kind.namespaced,
         "kind": kind.kind,
         "verbs": list(kind.verbs),

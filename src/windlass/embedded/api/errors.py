@@ -69,14 +69,14 @@ def not_found_field(field: str, value: object) -> FieldError:
     return FieldError(field, "FieldValueNotFound", f"Not found: {quoted(value)}")
 
 
-def too_long(field: str, most: int) -> FieldError:
-    unit = "byte" if most == 1 else "bytes"
-    return FieldError(field, "FieldValueTooLong", f"Too long: may not be more than {most} {unit}")
+def too_long(field: str, max_length: int) -> FieldError:
+    unit = "byte" if max_length == 1 else "bytes"
+    return FieldError(field, "FieldValueTooLong", f"Too long: may not be more than {max_length} {unit}")
 
 
-def too_many(field: str, count: int, most: int) -> FieldError:
-    unit = "item" if most == 1 else "items"
-    return FieldError(field, "FieldValueTooMany", f"Too many: {count}: must have at most {most} {unit}")
+def too_many(field: str, count: int, max_items: int) -> FieldError:
+    unit = "item" if max_items == 1 else "items"
+    return FieldError(field, "FieldValueTooMany", f"Too many: {count}: must have at most {max_items} {unit}")
 
 
 class ApiError(Exception):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windlass.embedded.api.errors import FieldError, invalid
-from windlass.embedded.api.trees import Tree
+from windlass.embedded.api.json_trees import Tree
 
 _PAIRS = (
     ("involvedObject", "regarding"),
@@ -24,14 +24,14 @@ _TO_EVENTS = dict(_PAIRS)
 _TO_CORE = {new: old for old, new in _PAIRS}
 
 
-def as_events(obj: Tree) -> Tree:
+def to_events_v1(obj: Tree) -> Tree:
     """From the stored form to `events.k8s.io/v1`. Shares what lies below."""
     made = {_TO_EVENTS.get(name, name): value for name, value in obj.items()}
     made["apiVersion"] = "events.k8s.io/v1"
     return made
 
 
-def as_core(obj: Tree) -> Tree:
+def to_core_v1(obj: Tree) -> Tree:
     """From `events.k8s.io/v1` to the stored form. Shares what lies below."""
     made = {_TO_CORE.get(name, name): value for name, value in obj.items()}
     made["apiVersion"] = "v1"

@@ -27,7 +27,7 @@ class BadPath(ValueError):
 
 
 @lru_cache(maxsize=4096)
-def compiled(path: str) -> tuple[Step, ...]:
+def compile_path(path: str) -> tuple[Step, ...]:
     """The steps of a path."""
     text = path.strip()
     if text.startswith("{") and text.endswith("}"):
@@ -47,7 +47,7 @@ def compiled(path: str) -> tuple[Step, ...]:
 def find(value: Any, path: str) -> list[Any]:
     """Everything that the path leads to."""
     found = [value]
-    for step in compiled(path):
+    for step in compile_path(path):
         found = [inner for each in found for inner in step(each)]
     return found
 

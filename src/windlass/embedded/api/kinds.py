@@ -13,7 +13,7 @@ import msgspec
 
 from windlass.kube.resources import Resource
 
-WRITES = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _ON_OBJECT = ("get", "patch", "update")
 
 
@@ -34,7 +34,7 @@ class Kind(Resource, frozen=True):
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     subresources: tuple[Subresource, ...] = ()
-    verbs: tuple[str, ...] = WRITES
+    verbs: tuple[str, ...] = ALL_VERBS
     singular: str = ""
     list_kind: str = ""
     stored_as: str = ""
@@ -47,22 +47,22 @@ class Kind(Resource, frozen=True):
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
-    def store(self) -> str:
+    def storage_resource(self) -> str:
         return self.stored_as or self.resource
 
     @property
-    def one(self) -> str:
+    def singular_name(self) -> str:
         """The singular name, which discovery and `kubectl` output use."""
         return self.singular or self.kind.lower()
 
     @property
-    def list_of(self) -> str:
+    def list_kind_name(self) -> str:
         return self.list_kind or self.kind + "List"
 
     def subresource(self, name: str) -> Subresource | None:
         return next((each for each in self.subresources if each.name == name), None)
 
-    def has(self, subresource: str) -> bool:
+    def has_subresource(self, subresource: str) -> bool:
         return self.subresource(subresource) is not None
 
 
@@ -306,7 +306,7 @@ _OTHERS = (
     Kind("EndpointSlice", "endpointslices", "discovery.k8s.io", "v1"),
 )
 
-BUILT_IN: tuple[Kind, ...] = (*_CORE, *_APPS, *_OTHERS)
+BUILT_IN_KINDS: tuple[Kind, ...] = (*_CORE, *_APPS, *_OTHERS)
 """In the order in which a Kubernetes API server lists groups and resources."""
 
 
@@ -318,7 +318,7 @@ class Kinds:
         self._by_path: dict[tuple[str, str, str], Kind] = {}
         self._by_kind: dict[tuple[str, str, str], Kind] = {}
         self._by_resource: dict[str, Kind] = {}
-        for each in BUILT_IN:
+        for each in BUILT_IN_KINDS:
             self.add(each)
 
     def __iter__(self) -> Iterator[Kind]:
@@ -331,7 +331,7 @@ class Kinds:
         self._by_resource.setdefault(kind.resource, kind)
         self.generation += 1
 
-    def drop(self, group: str, plural: str) -> None:
+    def remove(self, group: str, plural: str) -> None:
         """Stop serving a kind, in all its versions."""
         gone = [each for each in self if (each.group, each.plural) == (group, plural)]
         for each in gone:
@@ -340,15 +340,15 @@ class Kinds:
             self._by_resource.pop(each.resource, None)
         self.generation += bool(gone)
 
-    def at(self, group: str, version: str, plural: str) -> Kind | None:
+    def by_path(self, group: str, version: str, plural: str) -> Kind | None:
         """By the parts of a request's path."""
         return self._by_path.get((group, version, plural))
 
-    def named(self, resource: str) -> Kind | None:
+    def by_resource(self, resource: str) -> Kind | None:
         """By `pods` or `jobs.batch`, in the preferred version."""
         return self._by_resource.get(resource)
 
-    def of(self, api_version: str, kind: str) -> Kind | None:
+    def by_kind(self, api_version: str, kind: str) -> Kind | None:
         """By what stands in an object."""
         group, _, version = api_version.rpartition("/")
         return self._by_kind.get((group, version, kind))

@@ -10,22 +10,22 @@ import json
 from typing import Any
 
 from windlass.embedded.api import strategy
-from windlass.embedded.api.custom import Custom
+from windlass.embedded.api.custom_kind import CustomKind
 from windlass.embedded.api.decode import decode
 from windlass.embedded.api.errors import ApiError, FieldError, quoted
+from windlass.embedded.api.json_trees import Tree, exceeds_depth
 from windlass.embedded.api.kinds import Kind, Kinds
 from windlass.embedded.api.patches import check_merge_patch, json_patch, merge_patch
-from windlass.embedded.api.schema import Node, of_kind
-from windlass.embedded.api.strategic import strategic_merge
+from windlass.embedded.api.schema import SchemaNode, kind_schema
+from windlass.embedded.api.strategic_merge import strategic_merge
 from windlass.embedded.api.tables import table
-from windlass.embedded.api.trees import Tree, too_deep
 from windlass.embedded.api.validation import creation_errors, update_errors
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
-PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
+PATCH_MEDIA_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 
 
 class Machinery:
@@ -33,39 +33,39 @@ class Machinery:
 
     def __init__(self, kinds: Kinds | None = None) -> None:
         self.kinds = kinds if kinds is not None else Kinds()
-        self._custom: dict[tuple[str, str, str], Custom] = {}
+        self._custom: dict[tuple[str, str, str], CustomKind] = {}
 
     # ---- custom kinds
 
-    def adopt(self, crd: Tree) -> list[Kind]:
+    def serve_crd(self, crd: Tree) -> list[Kind]:
         """Serve the kinds of an established CustomResourceDefinition, in place of what it said before."""
-        self.forget(crd)
-        made = Custom.versions_of(crd)
+        self.stop_serving_crd(crd)
+        made = CustomKind.versions_of(crd)
         for each in made:
             self._custom[each.kind.group, each.kind.version, each.kind.plural] = each
             self.kinds.add(each.kind)
         return [each.kind for each in made]
 
-    def forget(self, crd: Tree) -> None:
+    def stop_serving_crd(self, crd: Tree) -> None:
         """Stop serving them."""
         group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
         for key in [key for key in self._custom if (key[0], key[2]) == (group, plural)]:
             del self._custom[key]
-        self.kinds.drop(group, plural)
+        self.kinds.remove(group, plural)
 
-    def custom(self, kind: Kind) -> Custom | None:
+    def custom_kind(self, kind: Kind) -> CustomKind | None:
         """What a CustomResourceDefinition says about a kind; none for a built-in one."""
         return self._custom.get((kind.group, kind.version, kind.plural)) if kind.custom else None
 
-    def selectable(self, kind: Kind) -> tuple[str, ...]:
+    def selectable_fields(self, kind: Kind) -> tuple[str, ...]:
         """Paths that field selectors may name besides the usual ones."""
-        found = self.custom(kind)
-        return found.selectable if found is not None else ()
+        found = self.custom_kind(kind)
+        return found.selectable_fields if found is not None else ()
 
-    def node(self, kind: Kind) -> Node:
+    def schema(self, kind: Kind) -> SchemaNode:
         """The schema."""
-        found = self.custom(kind)
-        return found.node if found is not None else of_kind(kind)
+        found = self.custom_kind(kind)
+        return found.schema if found is not None else kind_schema(kind)
 
     # ---- one object on its way in
 
@@ -73,7 +73,7 @@ class Machinery:
         self, kind: Kind, obj: object, field_validation: str = "Ignore", *, patched: bool = False
     ) -> tuple[Tree, list[str]]:
         """A tree of our own in canonical form, with defaults of custom kinds, and the warnings for the client."""
-        found = self.custom(kind)
+        found = self.custom_kind(kind)
         try:
             if found is not None:
                 return found.decode(obj, field_validation)
@@ -87,7 +87,7 @@ class Machinery:
         """Status, generation and defaults of a new object, in place. `metadata.uid` and `.name` must be set."""
         if kind.custom:
             obj["metadata"]["generation"] = 1
-            if kind.has("status"):
+            if kind.has_subresource("status"):
                 obj.pop("status", None)
             return obj
         return strategy.prepare_create(kind, obj)
@@ -106,7 +106,7 @@ class Machinery:
         self._raise(kind, new, errors)
 
     def _custom_errors(self, kind: Kind, obj: Tree) -> list[FieldError]:
-        found = self.custom(kind)
+        found = self.custom_kind(kind)
         return found.errors(obj) if found is not None else []
 
     def _raise(self, kind: Kind, obj: Tree, errors: list[FieldError]) -> None:
@@ -117,7 +117,7 @@ class Machinery:
 
     def patch(self, kind: Kind, obj: Tree, patch: Any, content_type: str) -> Tree:
         """The object after a patch, which must then be decoded again."""
-        if isinstance(patch, dict | list) and too_deep(patch):
+        if isinstance(patch, dict | list) and exceeds_depth(patch):
             raise ApiError.bad_request("error decoding patch: exceeded max depth")
         if content_type == JSON_PATCH:
             return json_patch(obj, patch)
@@ -126,8 +126,8 @@ class Machinery:
             merged: Tree = merge_patch(obj, patch)
             return merged
         if content_type == STRATEGIC_PATCH and not kind.custom:
-            return strategic_merge(obj, patch, of_kind(kind))
-        supported = [each for each in PATCHES if each != STRATEGIC_PATCH or not kind.custom]
+            return strategic_merge(obj, patch, kind_schema(kind))
+        supported = [each for each in PATCH_MEDIA_TYPES if each != STRATEGIC_PATCH or not kind.custom]
         raise ApiError.unsupported_media_type(supported)
 
     # ---- answers
@@ -143,7 +143,7 @@ class Machinery:
         headers: bool = True,
     ) -> Tree:
         """A `meta.k8s.io/v1` Table with the columns that kubectl users know."""
-        found = self.custom(kind)
+        found = self.custom_kind(kind)
         columns = found.columns if found is not None else None
         return table(kind, objs, now, columns, list_meta=list_meta, include=include, headers=headers)
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
+from windlass.embedded.api.json_trees import Tree
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.machinery import Machinery
-from windlass.embedded.api.schema import OBJECT_META, Raw, definition_name, definitions
-from windlass.embedded.api.trees import Tree
+from windlass.embedded.api.schema import OBJECT_META, RawSchema, definition_name, definitions
 
 VERSION = "1.36"
 _V3 = "#/components/schemas/"
@@ -29,7 +29,7 @@ _OWN_KEYS = ("x-go", "$ref", "items", "additionalProperties", "properties")
 
 
 @cache
-def words() -> dict[str, dict[str, str]]:
+def descriptions() -> dict[str, dict[str, str]]:
     """One-line descriptions by definition and field; the empty field is the definition itself."""
     file = resources.files("windlass.embedded.api") / "schemas" / "words.json"
     loaded: dict[str, dict[str, str]] = msgspec.json.decode(file.read_bytes())
@@ -54,7 +54,7 @@ def _group_versions(machinery: Machinery) -> list[tuple[str, str]]:
 
 def _hash(machinery: Machinery, group: str, version: str) -> str:
     custom = [kind for kind in machinery.kinds if kind.custom and kind.group == group]
-    schemas = [msgspec.json.encode(machinery.node(kind).raw) for kind in custom]
+    schemas = [msgspec.json.encode(machinery.schema(kind).raw) for kind in custom]
     text = b"\0".join([VERSION.encode(), group.encode(), version.encode(), *schemas])
     return hashlib.sha256(text).hexdigest().upper()
 
@@ -86,13 +86,13 @@ def v2(machinery: Machinery) -> Tree:
 # ---- schemas
 
 
-def _schemas(machinery: Machinery, kinds: Iterable[Kind], prefix: str) -> dict[str, Raw]:
-    made: dict[str, Raw] = {}
+def _schemas(machinery: Machinery, kinds: Iterable[Kind], prefix: str) -> dict[str, RawSchema]:
+    made: dict[str, RawSchema] = {}
     roots: set[str] = set()
     for kind in kinds:
         if kind.custom:
             name = custom_name(kind)
-            made[name] = _custom_schema(machinery.node(kind).raw, kind, prefix)
+            made[name] = _custom_schema(machinery.schema(kind).raw, kind, prefix)
             roots.add(OBJECT_META)
         else:
             name = definition_name(kind)
@@ -109,7 +109,7 @@ def custom_name(kind: Kind) -> str:
     return ".".join([*reversed(kind.group.split(".")), kind.version, kind.kind])
 
 
-def _list_schema(kind: Kind, name: str, prefix: str) -> Raw:
+def _list_schema(kind: Kind, name: str, prefix: str) -> RawSchema:
     item = {"$ref": prefix + name}
     return {
         "description": f"A list of {kind.kind} objects.",
@@ -122,14 +122,14 @@ def _list_schema(kind: Kind, name: str, prefix: str) -> Raw:
             "items": {"type": "array", "items": item},
         },
         "x-kubernetes-group-version-kind": [
-            {"group": kind.group, "version": kind.version, "kind": kind.list_of}
+            {"group": kind.group, "version": kind.version, "kind": kind.list_kind_name}
         ],
     }
 
 
-def _custom_schema(raw: Raw, kind: Kind, prefix: str) -> Raw:
-    made: Raw = dict(raw) or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    own = words().get(OBJECT_META, {})
+def _custom_schema(raw: RawSchema, kind: Kind, prefix: str) -> RawSchema:
+    made: RawSchema = dict(raw) or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    own = descriptions().get(OBJECT_META, {})
     made["properties"] = {
         **(raw.get("properties") or {}),
         "apiVersion": {"type": "string", "description": _COMMON["apiVersion"]},
@@ -151,8 +151,8 @@ _COMMON = {
 }
 
 
-def _definition(name: str, prefix: str) -> Raw:
-    raw, said = definitions()[name], words().get(name, {})
+def _definition(name: str, prefix: str) -> RawSchema:
+    raw, said = definitions()[name], descriptions().get(name, {})
     made = _expanded(raw, prefix, said.get("", ""))
     if "properties" in raw:
         made["properties"] = {
@@ -162,14 +162,14 @@ def _definition(name: str, prefix: str) -> Raw:
     return made
 
 
-def _said(said: dict[str, str], field: str, raw: Raw) -> str:
+def _said(said: dict[str, str], field: str, raw: RawSchema) -> str:
     """Of a field itself, else of what it refers to, else of fields of this name in general."""
-    return said.get(field) or words().get(raw.get("$ref", ""), {}).get("") or _COMMON.get(field, "")
+    return said.get(field) or descriptions().get(raw.get("$ref", ""), {}).get("") or _COMMON.get(field, "")
 
 
-def _expanded(raw: Raw, prefix: str, description: str) -> Raw:
+def _expanded(raw: RawSchema, prefix: str, description: str) -> RawSchema:
     """A place as OpenAPI writes it; in version 3 a reference stands below `allOf` beside its description."""
-    made: Raw = {"description": description} if description else {}
+    made: RawSchema = {"description": description} if description else {}
     made |= {key: value for key, value in raw.items() if key not in _OWN_KEYS}
     if "$ref" in raw:
         made |= _reference(prefix, raw["$ref"], description)
@@ -182,7 +182,7 @@ def _expanded(raw: Raw, prefix: str, description: str) -> Raw:
     return made
 
 
-def _reference(prefix: str, name: str, description: str) -> Raw:
+def _reference(prefix: str, name: str, description: str) -> RawSchema:
     said = {"description": description} if description else {}
     if prefix == _V2:
         return {**said, "$ref": prefix + name}
@@ -232,7 +232,7 @@ _WRITE = ("dryRun", "fieldManager", "fieldValidation")
 
 
 def _paths(kind: Kind, prefix: str) -> Iterator[tuple[str, Tree]]:
-    inside, collection = kind.within("{namespace}"), {}
+    inside, collection = kind.namespace_collection("{namespace}"), {}
     if "list" in kind.verbs:
         listed = ("labelSelector", "fieldSelector", "limit", "watch")
         collection["get"] = _operation(kind, "list", listed, prefix)

@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from windlass.embedded.api.decode import json_name
+from windlass.embedded.api.decode import json_type_name
 from windlass.embedded.api.errors import ApiError
-from windlass.embedded.api.trees import Tree, clone
+from windlass.embedded.api.json_trees import Tree, deep_copy
 
-MOST_OPERATIONS = 10_000
-MOST_COPIED = 3 << 20
+MAX_OPERATIONS = 10_000
+MAX_COPIED_BYTES = 3 << 20
 """Bytes that the `copy` operations of one patch may add: each can double the object, and forty of them a memory."""
 _REFUSED = "the server rejected our request due to an error in our request"
 
@@ -39,18 +39,18 @@ def json_patch(value: Tree, operations: Any) -> Tree:
         return value
     if not isinstance(operations, list):
         raise _undecodable(operations, "[]handlers.jsonPatchOp")
-    if len(operations) > MOST_OPERATIONS:
+    if len(operations) > MAX_OPERATIONS:
         raise ApiError.too_large(
-            f"The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {len(operations)}"
+            f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
         )
-    made: Any = clone(value)
+    made: Any = deep_copy(value)
     copied = 0
     for operation in operations:
         if operation is not None and not isinstance(operation, dict):
             raise _undecodable(operation, "handlers.jsonPatchOp")
         if operation and operation.get("op") == "copy":
             copied += len(msgspec.json.encode(_find(made, _pointer(operation.get("from")))))
-            if copied > MOST_COPIED:
+            if copied > MAX_COPIED_BYTES:
                 raise _refused()
         made = _carry_out(made, operation or {})
     if not isinstance(made, dict):
@@ -68,7 +68,7 @@ def check_merge_patch(patch: Any) -> None:
 
 def _undecodable(value: Any, wanted: str) -> ApiError:
     return ApiError.bad_request(
-        f"error decoding patch: json: cannot unmarshal {json_name(value)} into Go value of type {wanted}"
+        f"error decoding patch: json: cannot unmarshal {json_type_name(value)} into Go value of type {wanted}"
     )
 
 
@@ -81,18 +81,18 @@ def _carry_out(document: Any, operation: Tree) -> Any:
     if name in ("add", "replace", "test") and "value" not in operation:
         raise _refused()
     if name == "add":
-        return _put(document, path, clone(operation["value"]))
+        return _put(document, path, deep_copy(operation["value"]))
     if name == "remove":
         return _remove(document, path)[0]
     if name == "replace":
-        return _put(document, path, clone(operation["value"]), instead=True)
+        return _put(document, path, deep_copy(operation["value"]), instead=True)
     if name == "test":
         return _test(document, path, operation["value"])
     if name == "move":
         document, moved = _remove(document, _pointer(operation.get("from")))
         return _put(document, path, moved)
     if name == "copy":
-        return _put(document, path, clone(_find(document, _pointer(operation.get("from")))))
+        return _put(document, path, deep_copy(_find(document, _pointer(operation.get("from")))))
     raise _refused()
 
 

@@ -20,7 +20,7 @@ _BINARY = re.compile(r"[KMGTPE]i$")
 _EXPONENT = re.compile(r"[eE][+-]?[0-9]+$")
 
 
-class NotAQuantity(ValueError):
+class InvalidQuantity(ValueError):
     """With Kubernetes' words for it."""
 
 
@@ -28,12 +28,12 @@ class NotAQuantity(ValueError):
 def canonical(raw: str | int | float) -> str:
     """The form in which the API server answers."""
     text = raw if isinstance(raw, str) else _written_number(raw)
-    return format_quantity(amount(text), style(text))
+    return format_quantity(quantity_value(text), style(text))
 
 
 def _written_number(raw: object) -> str:
     if isinstance(raw, bool) or not isinstance(raw, int | float):
-        raise NotAQuantity(NO_MATCH)
+        raise InvalidQuantity(NO_MATCH)
     return str(raw) if isinstance(raw, int) else repr(raw)
 
 
@@ -45,19 +45,19 @@ def style(text: str) -> QuantityStyle:
 
 
 @lru_cache(maxsize=1 << 16)
-def amount(text: str) -> Fraction:
+def quantity_value(text: str) -> Fraction:
     """The exact value."""
     if not _SHAPE.fullmatch(text) or not _NUMBER.match(text):
-        raise NotAQuantity(NO_MATCH)
+        raise InvalidQuantity(NO_MATCH)
     try:
         return parse_quantity(text)
     except InputError as problem:
         if "large" in str(problem):
             return Fraction(-INT64_MAX if text.startswith("-") else INT64_MAX)
-        raise NotAQuantity("unable to parse quantity's suffix") from None
+        raise InvalidQuantity("unable to parse quantity's suffix") from None
 
 
-def written(value: Fraction, like: str) -> str:
+def format_quantity_like(value: Fraction, like: str) -> str:
     """A sum, in the family of suffixes of one of its parts."""
     return format_quantity(value, style(like))
 

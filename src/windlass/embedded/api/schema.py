@@ -15,7 +15,7 @@ import msgspec
 
 from windlass.embedded.api.kinds import Kind
 
-Raw = dict[str, Any]
+RawSchema = dict[str, Any]
 
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 OBJECT_META = f"{_META}.ObjectMeta"
@@ -29,10 +29,10 @@ _SCALARS = ("string", "integer", "number", "boolean")
 
 
 @cache
-def definitions() -> dict[str, Raw]:
+def definitions() -> dict[str, RawSchema]:
     """Every definition of the built-in kinds, by its OpenAPI name."""
     file = resources.files("windlass.embedded.api") / "schemas" / "kubernetes.json"
-    loaded: dict[str, dict[str, Raw]] = msgspec.json.decode(file.read_bytes())
+    loaded: dict[str, dict[str, RawSchema]] = msgspec.json.decode(file.read_bytes())
     return loaded["definitions"]
 
 
@@ -51,33 +51,33 @@ def definition_name(kind: Kind) -> str:
 
 
 @cache
-def defined(name: str) -> Node:
+def definition_schema(name: str) -> SchemaNode:
     """The node of a definition, one for everybody who refers to it."""
-    return Node(definitions()[name], name)
+    return SchemaNode(definitions()[name], name)
 
 
-def of_kind(kind: Kind) -> Node:
+def kind_schema(kind: Kind) -> SchemaNode:
     """The node of a built-in kind."""
-    return defined(definition_name(kind))
+    return definition_schema(definition_name(kind))
 
 
-class Node:
+class SchemaNode:
     """One place in an object: its type, what lies below it, and how changes to it are merged.
 
     `type` is one of struct, map, list, string, integer, number, boolean, quantity, int-or-string, time, microtime, any.
     """
 
-    def __init__(self, raw: Raw, name: str = "") -> None:
+    def __init__(self, raw: RawSchema, name: str = "") -> None:
         self.raw = raw
         """What this place says itself: merge strategy, list type, presence."""
         reference: str = raw.get("$ref", "")
         self.name = name or reference
         """The OpenAPI name of the definition behind it, if it has one."""
-        self.target: Raw = definitions()[reference] if reference else raw
+        self.resolved: RawSchema = definitions()[reference] if reference else raw
 
     @cached_property
     def type(self) -> str:
-        target = self.target
+        target = self.resolved
         if self.name in _SPECIAL:
             return _SPECIAL[self.name]
         if target.get("x-kubernetes-int-or-string"):
@@ -86,53 +86,53 @@ class Node:
         if kind == "object" or "properties" in target:
             if "additionalProperties" in target and "properties" not in target:
                 return "map"
-            known = "properties" in target or self.embedded
-            opaque = self.name or self.preserves
+            known = "properties" in target or self.is_embedded_resource
+            opaque = self.name or self.preserves_unknown_fields
             return "any" if opaque and not known else "struct"
         if kind == "array":
             return "list"
         return kind if kind in _SCALARS else "any"
 
     @cached_property
-    def fields(self) -> dict[str, Node]:
+    def fields(self) -> dict[str, SchemaNode]:
         """Of a struct. An embedded object's standard fields are among them."""
         if self.type != "struct":
             return {}
-        found = {name: Node(raw) for name, raw in self.target.get("properties", {}).items()}
-        if self.embedded:
-            found["apiVersion"] = found["kind"] = Node({"type": "string"})
-            found["metadata"] = defined(OBJECT_META)
+        found = {name: SchemaNode(raw) for name, raw in self.resolved.get("properties", {}).items()}
+        if self.is_embedded_resource:
+            found["apiVersion"] = found["kind"] = SchemaNode({"type": "string"})
+            found["metadata"] = definition_schema(OBJECT_META)
         return found
 
     @cached_property
-    def items(self) -> Node:
+    def items(self) -> SchemaNode:
         """The elements of a list."""
-        return Node(self.target.get("items") or {})
+        return SchemaNode(self.resolved.get("items") or {})
 
     @cached_property
-    def values(self) -> Node:
+    def values(self) -> SchemaNode:
         """The values of a map."""
-        found = self.target.get("additionalProperties")
-        return Node(found if isinstance(found, dict) else {})
+        found = self.resolved.get("additionalProperties")
+        return SchemaNode(found if isinstance(found, dict) else {})
 
     @property
-    def preserves(self) -> bool:
+    def preserves_unknown_fields(self) -> bool:
         """Fields that the schema doesn't know are kept."""
-        return bool(self.target.get("x-kubernetes-preserve-unknown-fields"))
+        return bool(self.resolved.get("x-kubernetes-preserve-unknown-fields"))
 
     @property
-    def embedded(self) -> bool:
-        return bool(self.target.get("x-kubernetes-embedded-resource"))
+    def is_embedded_resource(self) -> bool:
+        return bool(self.resolved.get("x-kubernetes-embedded-resource"))
 
     @property
-    def presence(self) -> str:
+    def omit_rule(self) -> str:
         """`always`: written even when empty; `null`: null when absent; `zero`: dropped when zero; else dropped."""
         return str(self.raw.get("x-go", ""))
 
     # ---- strategic merge
 
     @cached_property
-    def strategies(self) -> tuple[str, ...]:
+    def patch_strategies(self) -> tuple[str, ...]:
         return tuple(str(self.raw.get("x-kubernetes-patch-strategy", "")).split(","))
 
     @property
@@ -151,7 +151,7 @@ class Node:
         return tuple(self._either("x-kubernetes-list-map-keys") or ())
 
     @cached_property
-    def atomic(self) -> bool:
+    def is_atomic(self) -> bool:
         """Owned as a whole: an atomic map or struct."""
         return bool(self._either("x-kubernetes-map-type") == "atomic")
 
@@ -160,9 +160,9 @@ class Node:
         return self._either("default")
 
     def _either(self, key: str) -> Any:
-        return self.raw.get(key, self.target.get(key))
+        return self.raw.get(key, self.resolved.get(key))
 
-    def child(self, name: str) -> Node | None:
+    def child(self, name: str) -> SchemaNode | None:
         """What lies below `name` of a struct or map; none where the schema doesn't know it."""
         if self.type == "struct":
             return self.fields.get(name)

@@ -12,9 +12,9 @@ from functools import lru_cache
 from typing import Any
 
 from windlass.embedded.api.errors import ApiError, FieldError, Tree, quoted
+from windlass.embedded.api.json_trees import nested_value
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.names import label_key_problems, label_value_problems
-from windlass.embedded.api.trees import dig
 
 Labels = Mapping[str, str]
 Match = Callable[[Tree], bool]
@@ -260,14 +260,16 @@ def _term(kind: Kind, selectable: tuple[str, ...], path: str, operator: str, val
 
 def _reader(path: str) -> Callable[[Tree], str]:
     if path == "status.podIPs":
-        return lambda obj: str(dig(obj, "status", "podIP") or "")
+        return lambda obj: str(nested_value(obj, "status", "podIP") or "")
     if path == "source":
-        return lambda obj: str(dig(obj, "source", "component") or obj.get("reportingComponent") or "")
+        return lambda obj: str(
+            nested_value(obj, "source", "component") or obj.get("reportingComponent") or ""
+        )
     names = _RENAMED.get(path, path).replace("regarding.", "involvedObject.").split(".")
     zero = "false" if path in _BOOLEANS else "0" if path in _NUMBERS else ""
 
     def read(obj: Tree) -> str:
-        found = dig(obj, *names)
+        found = nested_value(obj, *names)
         if found is None:
             return zero
         return str(found).lower() if isinstance(found, bool) else str(found)

@@ -10,15 +10,15 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from windlass.embedded.api.admission import tolerate_silence
+from windlass.embedded.api.admission import add_default_tolerations
 from windlass.embedded.api.decode import zero_value
 from windlass.embedded.api.defaults import TEMPLATE_GENERATION, apply_defaults
-from windlass.embedded.api.defaults_pod import quality_of_service
+from windlass.embedded.api.defaults_pod import qos_class
+from windlass.embedded.api.json_trees import Tree, deep_copy
 from windlass.embedded.api.kinds import Kind
-from windlass.embedded.api.schema import of_kind
-from windlass.embedded.api.trees import Tree, clone
+from windlass.embedded.api.schema import kind_schema
 
-COUNTED = {
+KINDS_WITH_GENERATION = {
     ("", "Pod"),
     ("", "ReplicationController"),
     ("networking.k8s.io", "Ingress"),
@@ -45,10 +45,10 @@ JOB_NAME = "batch.kubernetes.io/job-name"
 def prepare_create(kind: Kind, obj: Tree) -> Tree:
     """An object that is to be made, of a built-in kind."""
     identity = (kind.group, kind.kind)
-    if kind.has("status") and identity not in _KEEPS_STATUS:
+    if kind.has_subresource("status") and identity not in _KEEPS_STATUS:
         obj["status"] = empty_status(kind)
     apply_defaults(kind, obj)
-    if identity in COUNTED:
+    if identity in KINDS_WITH_GENERATION:
         obj["metadata"]["generation"] = 1
     more = _CREATED.get(identity)
     if more is not None:
@@ -58,13 +58,13 @@ def prepare_create(kind: Kind, obj: Tree) -> Tree:
 
 def empty_status(kind: Kind) -> Tree:
     """The status of an object that nobody has looked at yet."""
-    node = of_kind(kind).fields.get("status")
+    node = kind_schema(kind).fields.get("status")
     made: Tree = zero_value(node) if node is not None else {}
     return made
 
 
 def _created_pod(obj: Tree) -> None:
-    obj["status"] = {"phase": "Pending", "qosClass": quality_of_service(obj["spec"])}
+    obj["status"] = {"phase": "Pending", "qosClass": qos_class(obj["spec"])}
     if obj["spec"].get("schedulingGates"):
         obj["status"]["conditions"] = [
             {
@@ -154,12 +154,16 @@ def prepare_update(kind: Kind, new: Tree, old: Tree, subresource: str = "") -> T
         return _status_only(kind, new, old)
     if subresource == "finalize":
         finalizers = new["spec"].get("finalizers") or []
-        return {**clone(old), "metadata": new["metadata"], "spec": {**old["spec"], "finalizers": finalizers}}
-    if kind.has("status"):
+        return {
+            **deep_copy(old),
+            "metadata": new["metadata"],
+            "spec": {**old["spec"], "finalizers": finalizers},
+        }
+    if kind.has_subresource("status"):
         _copy(new, old, "status")
     if not kind.custom:
         _updated(kind, new, old)
-    if kind.custom or (kind.group, kind.kind) in COUNTED:
+    if kind.custom or (kind.group, kind.kind) in KINDS_WITH_GENERATION:
         _count(new, old, kind)
     return new
 
@@ -186,7 +190,7 @@ def _keep_identity(new: Tree, old: Tree) -> None:
 
 
 def _status_only(kind: Kind, new: Tree, old: Tree) -> Tree:
-    made = {**clone(old), **({"status": new["status"]} if "status" in new else {})}
+    made = {**deep_copy(old), **({"status": new["status"]} if "status" in new else {})}
     made["metadata"]["resourceVersion"] = new["metadata"].get("resourceVersion", "")
     if "managedFields" in new["metadata"]:
         made["metadata"]["managedFields"] = new["metadata"]["managedFields"]
@@ -203,7 +207,7 @@ def _status_only(kind: Kind, new: Tree, old: Tree) -> Tree:
 
 def _copy(target: Tree, source: Tree, name: str) -> None:
     if name in source:
-        target[name] = clone(source[name])
+        target[name] = deep_copy(source[name])
     else:
         target.pop(name, None)
 
@@ -213,7 +217,7 @@ def _updated(kind: Kind, new: Tree, old: Tree) -> None:
     if identity == ("", "Service"):
         for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
             if not new["spec"].get(name) and old["spec"].get(name):
-                new["spec"][name] = clone(old["spec"][name])
+                new["spec"][name] = deep_copy(old["spec"][name])
     elif identity == ("batch", "Job") and not new["spec"].get("selector"):
         _copy(new["spec"], old["spec"], "selector")
     elif identity == ("apps", "DaemonSet"):
@@ -222,7 +226,7 @@ def _updated(kind: Kind, new: Tree, old: Tree) -> None:
         counted = str(int(before) + changed) if before.isdigit() else before
         new["metadata"].setdefault("annotations", {})[TEMPLATE_GENERATION] = counted
     elif identity == ("", "Namespace"):
-        new["spec"]["finalizers"] = clone(old["spec"].get("finalizers", []))
+        new["spec"]["finalizers"] = deep_copy(old["spec"].get("finalizers", []))
     apply_defaults(kind, new)
     if identity == ("", "Pod"):
         _updated_pod(new["spec"], old["spec"])
@@ -233,7 +237,7 @@ def _updated_pod(new: Tree, old: Tree) -> None:
     for name in ("priority", "preemptionPolicy", "priorityClassName", "serviceAccountName", "serviceAccount"):
         if name in old:
             new.setdefault(name, old[name])
-    tolerate_silence(new)
+    add_default_tolerations(new)
 
 
 def _count(new: Tree, old: Tree, kind: Kind) -> None:
@@ -246,5 +250,5 @@ def _count(new: Tree, old: Tree, kind: Kind) -> None:
 
 def _counted(obj: Tree, kind: Kind) -> Tree:
     """What a change of generation is about: everything but metadata, and status where that is a resource of its own."""
-    left_out = {"metadata", "status"} if kind.has("status") else {"metadata"}
+    left_out = {"metadata", "status"} if kind.has_subresource("status") else {"metadata"}
     return {key: value for key, value in obj.items() if key not in left_out}

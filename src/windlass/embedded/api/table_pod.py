@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.embedded.api.moments import age
-from windlass.embedded.api.trees import Tree, dig
+from windlass.embedded.api.json_trees import Tree, nested_value
+from windlass.embedded.api.timestamps import age
 
 NONE = "<none>"
 
@@ -36,7 +36,7 @@ def pod_cells(pod: Tree, now: float) -> list[Any]:
 
 def pod_conditions(pod: Tree) -> list[Tree]:
     """A finished pod's row is marked, so that kubectl can leave it out where it has always done so."""
-    phase = dig(pod, "status", "phase")
+    phase = nested_value(pod, "status", "phase")
     if phase == "Succeeded":
         return [_completed("Succeeded", "The pod has completed successfully.")]
     if phase == "Failed":
@@ -80,7 +80,7 @@ class _Summary:
 
     def _count(self, container: Tree) -> None:
         self.restarts += container.get("restartCount", 0)
-        finished = dig(container, "lastState", "terminated", "finishedAt")
+        finished = nested_value(container, "lastState", "terminated", "finishedAt")
         if finished and (self.restarted is None or finished > self.restarted):
             self.restarted = finished
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.embedded.api.events import as_core
-from windlass.embedded.api.moments import age, human, seconds_since
-from windlass.embedded.api.trees import Tree, dig
+from windlass.embedded.api.events import to_core_v1
+from windlass.embedded.api.json_trees import Tree, nested_value
+from windlass.embedded.api.timestamps import age, human_duration, seconds_since
 
 NONE = "<none>"
 Cells = list[Any]
@@ -24,7 +24,7 @@ def age_of(obj: Tree, now: float) -> str:
 
 
 def _containers(spec: Tree) -> tuple[str, str]:
-    containers = dig(spec, "template", "spec", "containers") or ()
+    containers = nested_value(spec, "template", "spec", "containers") or ()
     names = ",".join(each.get("name", "") for each in containers)
     return names, ",".join(each.get("image", "") for each in containers)
 
@@ -66,7 +66,7 @@ def replication_controller(obj: Tree, now: float) -> Cells:
 def ingress(obj: Tree, now: float) -> Cells:
     spec = obj["spec"]
     hosts = [each["host"] for each in spec.get("rules") or () if each.get("host")]
-    given = dig(obj, "status", "loadBalancer", "ingress") or ()
+    given = nested_value(obj, "status", "loadBalancer", "ingress") or ()
     addresses = sorted({each.get("ip") or each.get("hostname") or "" for each in given} - {""})
     return [
         name_of(obj),
@@ -113,7 +113,7 @@ def daemon_set(obj: Tree, now: float) -> Cells:
     return [
         name_of(obj),
         *(status.get(each, 0) for each in numbers),
-        labels_text(dig(spec, "template", "spec", "nodeSelector")),
+        labels_text(nested_value(spec, "template", "spec", "nodeSelector")),
         age_of(obj, now),
         *_containers(spec),
         selector_text(spec.get("selector")),
@@ -145,7 +145,7 @@ def _job_duration(status: Tree, now: float) -> str:
     if begun is None:
         return ""
     ended = seconds_since(status.get("completionTime"), now)
-    return human(begun if ended is None else begun - ended)
+    return human_duration(begun if ended is None else begun - ended)
 
 
 _JOB_WORDS = (
@@ -169,7 +169,7 @@ def _job_word(obj: Tree, status: Tree) -> str:
 def cron_job(obj: Tree, now: float) -> Cells:
     spec, status = obj["spec"], obj.get("status") or {}
     last = status.get("lastScheduleTime")
-    inner = dig(spec, "jobTemplate", "spec") or {}
+    inner = nested_value(spec, "jobTemplate", "spec") or {}
     return [
         name_of(obj),
         spec.get("schedule", ""),
@@ -183,13 +183,13 @@ def cron_job(obj: Tree, now: float) -> Cells:
     ]
 
 
-def budget(obj: Tree, now: float) -> Cells:
+def pod_disruption_budget(obj: Tree, now: float) -> Cells:
     spec = obj["spec"]
     limits = [
         str(spec[name]) if spec.get(name) is not None else "N/A"
         for name in ("minAvailable", "maxUnavailable")
     ]
-    return [name_of(obj), *limits, dig(obj, "status", "disruptionsAllowed") or 0, age_of(obj, now)]
+    return [name_of(obj), *limits, nested_value(obj, "status", "disruptionsAllowed") or 0, age_of(obj, now)]
 
 
 def service(obj: Tree, now: float) -> Cells:
@@ -218,7 +218,7 @@ def _external(obj: Tree, spec: Tree) -> str:
     if kind == "ExternalName":
         return str(spec.get("externalName", ""))
     if kind == "LoadBalancer":
-        given = dig(obj, "status", "loadBalancer", "ingress") or ()
+        given = nested_value(obj, "status", "loadBalancer", "ingress") or ()
         addresses = sorted({each.get("ip") or each.get("hostname") or "" for each in given} - {""})
         return ",".join([*addresses, *own]) or "<pending>"
     return ",".join(own) or NONE
@@ -280,7 +280,7 @@ def _node_word(obj: Tree, status: Tree) -> str:
     for each in status.get("conditions") or ():
         if each.get("type") == "Ready":
             words = ["Ready" if each.get("status") == "True" else "NotReady"]
-    if dig(obj, "spec", "unschedulable"):
+    if nested_value(obj, "spec", "unschedulable"):
         words.append("SchedulingDisabled")
     return ",".join(words)
 
@@ -297,7 +297,7 @@ def _address(status: Tree, kind: str) -> str:
 
 def event(obj: Tree, now: float) -> Cells:
     if obj.get("apiVersion") == "events.k8s.io/v1":
-        obj = as_core(obj)
+        obj = to_core_v1(obj)
     about, source, series = obj.get("involvedObject") or {}, obj.get("source") or {}, obj.get("series")
     first = age(obj.get("firstTimestamp") or obj.get("eventTime"), now)
     last = age(obj["lastTimestamp"], now) if obj.get("lastTimestamp") else first
@@ -322,7 +322,7 @@ def event(obj: Tree, now: float) -> Cells:
 
 
 def namespace(obj: Tree, now: float) -> Cells:
-    return [name_of(obj), dig(obj, "status", "phase") or "", age_of(obj, now)]
+    return [name_of(obj), nested_value(obj, "status", "phase") or "", age_of(obj, now)]
 
 
 def secret(obj: Tree, now: float) -> Cells:
@@ -358,7 +358,7 @@ def runtime_class(obj: Tree, now: float) -> Cells:
 
 
 def lease(obj: Tree, now: float) -> Cells:
-    return [name_of(obj), dig(obj, "spec", "holderIdentity") or "", age_of(obj, now)]
+    return [name_of(obj), nested_value(obj, "spec", "holderIdentity") or "", age_of(obj, now)]
 
 
 def controller_revision(obj: Tree, now: float) -> Cells:
@@ -388,6 +388,6 @@ def scale(obj: Tree, now: float) -> Cells:
     return [name_of(obj), obj["spec"].get("replicas", 0), obj["status"].get("replicas", 0), age_of(obj, now)]
 
 
-def plain(obj: Tree, now: float) -> Cells:
+def default_row(obj: Tree, now: float) -> Cells:
     """Kinds without columns of their own: a name, and since when."""
     return [name_of(obj), obj["metadata"].get("creationTimestamp")]

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from windlass.embedded.api.json_trees import Tree, nested_value
 from windlass.embedded.api.table_rows import NONE, Cells, age_of, name_of
-from windlass.embedded.api.trees import Tree, dig
 
 _MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 
@@ -20,21 +20,21 @@ def _modes(modes: Any) -> str:
 
 def _phase(obj: Tree) -> str:
     gone = obj["metadata"].get("deletionTimestamp")
-    return "Terminating" if gone else str(dig(obj, "status", "phase") or "")
+    return "Terminating" if gone else str(nested_value(obj, "status", "phase") or "")
 
 
 def volume(obj: Tree, now: float) -> Cells:
     spec, claim = obj["spec"], obj["spec"].get("claimRef")
     return [
         name_of(obj),
-        dig(spec, "capacity", "storage") or "0",
+        nested_value(spec, "capacity", "storage") or "0",
         _modes(spec.get("accessModes")),
         spec.get("persistentVolumeReclaimPolicy", ""),
         _phase(obj),
         f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else "",
         spec.get("storageClassName", ""),
         spec.get("volumeAttributesClassName") or "<unset>",
-        dig(obj, "status", "reason") or "",
+        nested_value(obj, "status", "reason") or "",
         age_of(obj, now),
         spec.get("volumeMode") or "<unset>",
     ]
@@ -47,7 +47,7 @@ def claim(obj: Tree, now: float) -> Cells:
         name_of(obj),
         _phase(obj),
         spec.get("volumeName", ""),
-        (dig(status, "capacity", "storage") or "0") if bound else "",
+        (nested_value(status, "capacity", "storage") or "0") if bound else "",
         _modes(status.get("accessModes")) if bound else "",
         spec.get("storageClassName") or "",
         spec.get("volumeAttributesClassName") or "<unset>",
@@ -60,7 +60,7 @@ _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
 def storage_class(obj: Tree, now: float) -> Cells:
-    default = dig(obj, "metadata", "annotations", _DEFAULT_CLASS) == "true"
+    default = nested_value(obj, "metadata", "annotations", _DEFAULT_CLASS) == "true"
     return [
         name_of(obj) + (" (default)" if default else ""),
         obj.get("provisioner", ""),
@@ -73,8 +73,8 @@ def storage_class(obj: Tree, now: float) -> Cells:
 
 def volume_attachment(obj: Tree, now: float) -> Cells:
     spec = obj["spec"]
-    name = dig(spec, "source", "persistentVolumeName") or ""
-    attached = bool(dig(obj, "status", "attached"))
+    name = nested_value(spec, "source", "persistentVolumeName") or ""
+    attached = bool(nested_value(obj, "status", "attached"))
     return [
         name_of(obj),
         spec.get("attacher", ""),
@@ -86,7 +86,7 @@ def volume_attachment(obj: Tree, now: float) -> Cells:
 
 
 def csi_node(obj: Tree, now: float) -> Cells:
-    return [name_of(obj), len(dig(obj, "spec", "drivers") or ()), age_of(obj, now)]
+    return [name_of(obj), len(nested_value(obj, "spec", "drivers") or ()), age_of(obj, now)]
 
 
 def csi_driver(obj: Tree, now: float) -> Cells:

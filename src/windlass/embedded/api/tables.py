@@ -13,9 +13,9 @@ import msgspec
 
 from windlass.embedded.api import table_rows as rows
 from windlass.embedded.api import table_storage as storage
+from windlass.embedded.api.json_trees import Tree
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.table_pod import pod_cells, pod_conditions
-from windlass.embedded.api.trees import Tree
 
 Cells = Callable[[Tree, float], list[Any]]
 
@@ -89,7 +89,7 @@ _EVENT = Columns(
     ),
     rows.event,
 )
-_PLAIN = Columns((Column("Name", "string", "name"), Column("Created At", "date")), rows.plain)
+_PLAIN = Columns((Column("Name", "string", "name"), Column("Created At", "date")), rows.default_row)
 
 _BUILT_IN: dict[tuple[str, str], Columns] = {
     ("", "Pod"): Columns(
@@ -149,7 +149,7 @@ _BUILT_IN: dict[tuple[str, str], Columns] = {
         _columns(f"Name|Schedule|Timezone|Suspend!|Active#|Last Schedule|Age|{_TEMPLATE}"), rows.cron_job
     ),
     ("policy", "PodDisruptionBudget"): Columns(
-        _columns("Name|Min Available|Max Unavailable|Allowed Disruptions#|Age"), rows.budget
+        _columns("Name|Min Available|Max Unavailable|Allowed Disruptions#|Age"), rows.pod_disruption_budget
     ),
     ("scheduling.k8s.io", "PriorityClass"): Columns(
         _columns("Name|Value#|Global-Default!|Age|PreemptionPolicy"), rows.priority_class

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from windlass.embedded.api import check_classes as classes
-from windlass.embedded.api import check_config as config
-from windlass.embedded.api import check_networks as networks
-from windlass.embedded.api import check_nodes as nodes
-from windlass.embedded.api import check_quotas as quotas
-from windlass.embedded.api import check_roles as roles
-from windlass.embedded.api import check_updates as updates
-from windlass.embedded.api import check_volumes as volumes
-from windlass.embedded.api import check_workloads as workloads
-from windlass.embedded.api.check_metadata import metadata_errors
-from windlass.embedded.api.check_pod import pod_spec_errors
+from windlass.embedded.api import validate_classes as classes
+from windlass.embedded.api import validate_config as config
+from windlass.embedded.api import validate_networking as networks
+from windlass.embedded.api import validate_nodes as nodes
+from windlass.embedded.api import validate_quotas as quotas
+from windlass.embedded.api import validate_rbac as roles
+from windlass.embedded.api import validate_updates as updates
+from windlass.embedded.api import validate_volumes as volumes
+from windlass.embedded.api import validate_workloads as workloads
 from windlass.embedded.api.crds import definition_errors, definition_update_errors
 from windlass.embedded.api.errors import FieldError, forbidden_field, invalid
 from windlass.embedded.api.events import event_errors
+from windlass.embedded.api.json_trees import Tree
 from windlass.embedded.api.kinds import Kind
-from windlass.embedded.api.trees import Tree
+from windlass.embedded.api.validate_metadata import metadata_errors
+from windlass.embedded.api.validate_pod import pod_spec_errors
 
 _RBAC = "rbac.authorization.k8s.io"
 _STORAGE = "storage.k8s.io"

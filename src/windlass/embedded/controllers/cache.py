@@ -11,32 +11,32 @@ from typing import Protocol
 
 from windlass.embedded.controllers.objects import Tree, key_of, uid_of
 
-Tell = Callable[[str, Tree, "Tree | None"], None]
-Hear = Callable[[str, str, Tree, "Tree | None"], None]
+ChangeHandler = Callable[[str, Tree, "Tree | None"], None]
+ResourceChangeHandler = Callable[[str, str, Tree, "Tree | None"], None]
 """Resource, type of the change, the object as it is (or last was), and as it was before."""
 
 
-class Source(Protocol):
+class ListerWatcher(Protocol):
     """The part of the verbs that is needed here."""
 
     def list(
-        self, resource: str, namespace: str = "", selector: str = "", fields: str = ""
+        self, resource: str, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> list[Tree]: ...
 
-    def subscribe(self, resource: str, tell: Tell) -> Callable[[], None]: ...
+    def subscribe(self, resource: str, handler: ChangeHandler) -> Callable[[], None]: ...
 
 
 class Cache:
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ListerWatcher) -> None:
         self._source = source
         self._objects: dict[str, dict[str, Tree]] = {}
         self._owned: dict[tuple[str, str], dict[str, Tree]] = {}
         self._orphans: dict[tuple[str, str], dict[str, Tree]] = {}
         self._on_node: dict[str, dict[str, Tree]] = {}
         self._stops: list[Callable[[], None]] = []
-        self.hearers: list[Hear] = []
+        self.handlers: list[ResourceChangeHandler] = []
 
-    def follow(self, resource: str) -> None:
+    def watch(self, resource: str) -> None:
         """Know the objects of a kind from now on; those that exist are told as ADDED."""
         if resource in self._objects:
             return
@@ -49,7 +49,7 @@ class Cache:
         while self._stops:
             self._stops.pop()()
 
-    def follows(self, resource: str) -> bool:
+    def is_watching(self, resource: str) -> bool:
         return resource in self._objects
 
     def get(self, resource: str, key: str) -> Tree | None:
@@ -66,11 +66,11 @@ class Cache:
         """Objects that nobody controls."""
         return list(self._orphans.get((resource, namespace), {}).values())
 
-    def on_node(self, name: str) -> list[Tree]:
+    def pods_on_node(self, name: str) -> list[Tree]:
         """Pods that are bound to the node."""
         return list(self._on_node.get(name, {}).values())
 
-    def _teller(self, resource: str) -> Tell:
+    def _teller(self, resource: str) -> ChangeHandler:
         return lambda kind, new, old: self._take(resource, kind, new)
 
     def _take(self, resource: str, kind: str, new: Tree) -> None:
@@ -84,7 +84,7 @@ class Cache:
         else:
             objects[key] = new
             self._remember(resource, key, new)
-        for hear in self.hearers:
+        for hear in self.handlers:
             hear(resource, kind, new, old)
 
     def _remember(self, resource: str, key: str, thing: Tree) -> None:

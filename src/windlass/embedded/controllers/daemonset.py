@@ -16,23 +16,30 @@ from windlass.embedded.controllers.objects import (
     is_deleting,
     labels_of,
     name_of,
-    proportion,
+    scaled_int_or_percent,
 )
-from windlass.embedded.controllers.outcome import Announce, Create, Delete, Outcome, Plan, Status
-from windlass.embedded.controllers.pods import (
+from windlass.embedded.controllers.pod_state import (
     is_available,
     is_finished,
     is_ready,
     phase_of,
     soonest_available,
 )
-from windlass.embedded.controllers.revisions import HASH, keep_revision, trim_revisions
-from windlass.embedded.controllers.template import pod_from, prefix_of
-from windlass.model.affinity import matches_pod_affinity_to_node
+from windlass.embedded.controllers.pod_template import generate_name_of, pod_from_template
+from windlass.embedded.controllers.reconcile_result import (
+    Create,
+    Delete,
+    EmitEvent,
+    ReconcileResult,
+    ReconcileResultBuilder,
+    UpdateStatus,
+)
+from windlass.embedded.controllers.revisions import REVISION_HASH_LABEL, sync_revision, truncate_history
+from windlass.model.affinity import matches_required_node_affinity
 from windlass.model.convert import convert
 from windlass.model.node import Taint
 from windlass.model.pod import Pod
-from windlass.model.taints import untolerated
+from windlass.model.taints import find_untolerated_taint
 
 RESOURCE = "daemonsets.apps"
 _NODE_NAME = "metadata.name"
@@ -48,22 +55,22 @@ _EVERYWHERE = (
 
 def reconcile_daemonset(
     owner: Tree, pods: Sequence[Tree], nodes: Sequence[Tree], revisions: Sequence[Tree], now: float
-) -> Outcome:
-    plan = Plan()
+) -> ReconcileResult:
+    plan = ReconcileResultBuilder()
     if is_deleting(owner):
-        return plan.outcome()
-    _, digest = keep_revision(plan, owner, revisions)
+        return plan.build()
+    _, digest = sync_revision(plan, owner, revisions)
     by_node: dict[str, list[Tree]] = {}
     for pod in pods:
         by_node.setdefault(node_of(pod), []).append(pod)
     wanted = _wanted_nodes(owner, nodes)
     _place(plan, owner, by_node, wanted, digest)
     _update(plan, owner, by_node, wanted, digest, now)
-    in_use = {digest, *(labels_of(pod).get(HASH, "") for pod in pods)}
-    trim_revisions(plan, owner, revisions, in_use)
-    plan.add(Status(RESOURCE, owner, _status(owner, by_node, wanted, digest, now)))
-    plan.look_at(soonest_available(pods, _min_ready(owner), now))
-    return plan.outcome()
+    in_use = {digest, *(labels_of(pod).get(REVISION_HASH_LABEL, "") for pod in pods)}
+    truncate_history(plan, owner, revisions, in_use)
+    plan.add(UpdateStatus(RESOURCE, owner, _status(owner, by_node, wanted, digest, now)))
+    plan.requeue(soonest_available(pods, _min_ready(owner), now))
+    return plan.build()
 
 
 def node_of(pod: Tree) -> str:
@@ -88,12 +95,12 @@ def _wanted_nodes(owner: Tree, nodes: Sequence[Tree]) -> dict[str, bool]:
     assert isinstance(pod, Pod)
     wanted: dict[str, bool] = {}
     for node in nodes:
-        if not matches_pod_affinity_to_node(pod, labels_of(node), name_of(node)):
+        if not matches_required_node_affinity(pod, labels_of(node), name_of(node)):
             continue
         listed = (node.get("spec") or {}).get("taints") or ()
         taints = [msgspec.convert(_bare(each), Taint) for each in listed]
-        if untolerated(taints, pod.spec.tolerations, ("NoExecute",)) is None:
-            wanted[name_of(node)] = untolerated(taints, pod.spec.tolerations) is None
+        if find_untolerated_taint(taints, pod.spec.tolerations, ("NoExecute",)) is None:
+            wanted[name_of(node)] = find_untolerated_taint(taints, pod.spec.tolerations) is None
     return wanted
 
 
@@ -116,7 +123,11 @@ def _tolerations(owner: Tree) -> list[Tree]:
 
 
 def _place(
-    plan: Plan, owner: Tree, by_node: dict[str, list[Tree]], wanted: dict[str, bool], digest: str
+    plan: ReconcileResultBuilder,
+    owner: Tree,
+    by_node: dict[str, list[Tree]],
+    wanted: dict[str, bool],
+    digest: str,
 ) -> None:
     for node, may_start in wanted.items():
         here = by_node.get(node, [])
@@ -124,7 +135,7 @@ def _place(
             if phase_of(pod) in ("Failed", "Succeeded") and not is_deleting(pod):
                 said = f"Found failed daemon pod {owner['metadata']['namespace']}/{name_of(pod)} on node {node}, "
                 if phase_of(pod) == "Failed":
-                    plan.add(Announce(owner, "FailedDaemonPod", f"{said}will try to kill it", "Warning"))
+                    plan.add(EmitEvent(owner, "FailedDaemonPod", f"{said}will try to kill it", "Warning"))
                 plan.add(Delete("pods", pod, owner))
         standing = [pod for pod in here if not is_deleting(pod) and not is_finished(pod)]
         if not here and may_start:
@@ -137,9 +148,9 @@ def _place(
 
 
 def _pod(owner: Tree, node: str, digest: str) -> Tree:
-    pod = pod_from(owner["spec"]["template"], owner, prefix=prefix_of(name_of(owner)))
+    pod = pod_from_template(owner["spec"]["template"], owner, prefix=generate_name_of(name_of(owner)))
     generation = str(owner["metadata"].get("generation", 1))
-    marks = {HASH: digest, "pod-template-generation": generation}
+    marks = {REVISION_HASH_LABEL: digest, "pod-template-generation": generation}
     pod["metadata"]["labels"] = {**pod["metadata"]["labels"], **marks}
     spec = pod["spec"]
     spec["tolerations"] = _tolerations(owner)
@@ -154,7 +165,7 @@ def _pod(owner: Tree, node: str, digest: str) -> Tree:
 
 
 def _update(
-    plan: Plan,
+    plan: ReconcileResultBuilder,
     owner: Tree,
     by_node: dict[str, list[Tree]],
     wanted: dict[str, bool],
@@ -166,12 +177,14 @@ def _update(
     if strategy.get("type") == "OnDelete":
         return
     rolling = strategy.get("rollingUpdate") or {}
-    most = max(1, proportion(rolling.get("maxUnavailable", 1), len(_desired(wanted)), up=True))
+    most = max(
+        1, scaled_int_or_percent(rolling.get("maxUnavailable", 1), len(_desired(wanted)), round_up=True)
+    )
     away, candidates = 0, []
     for node in _desired(wanted):
         standing = [pod for pod in by_node.get(node, ()) if not is_deleting(pod) and not is_finished(pod)]
         well = any(is_available(pod, _min_ready(owner), now) for pod in standing)
-        old = [pod for pod in standing if labels_of(pod).get(HASH) != digest]
+        old = [pod for pod in standing if labels_of(pod).get(REVISION_HASH_LABEL) != digest]
         if old and not well:
             plan.add(*(Delete("pods", pod, owner) for pod in old))
         elif old:
@@ -196,7 +209,9 @@ def _status(
     status["currentNumberScheduled"] = len(first)
     status["numberMisscheduled"] = sum(bool(pods) for node, pods in by_node.items() if node not in desired)
     status["numberReady"] = sum(map(is_ready, first))
-    status["updatedNumberScheduled"] = sum(labels_of(pod).get(HASH) == digest for pod in first) or None
+    status["updatedNumberScheduled"] = (
+        sum(labels_of(pod).get(REVISION_HASH_LABEL) == digest for pod in first) or None
+    )
     status["numberAvailable"] = available or None
     status["numberUnavailable"] = len(desired) - available or None
     status["observedGeneration"] = owner["metadata"].get("generation", 1)

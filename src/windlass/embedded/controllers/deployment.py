@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from windlass.embedded.controllers.deployment_rolling import (
-    DESIRED,
-    MAXIMUM,
-    limits_of,
-    recreate,
-    roll,
-    scale_all,
+    DESIRED_REPLICAS_ANNOTATION,
+    MAX_REPLICAS_ANNOTATION,
+    recreate_step,
+    rolling_update_step,
+    scale_proportionally,
+    surge_and_unavailable,
 )
 from windlass.embedded.controllers.deployment_status import deployment_status
 from windlass.embedded.controllers.objects import (
@@ -27,57 +27,65 @@ from windlass.embedded.controllers.objects import (
     namespace_of,
     owner_reference,
 )
-from windlass.embedded.controllers.outcome import Announce, Create, Delete, Outcome, Patch, Plan, Status
+from windlass.embedded.controllers.pod_template import POD_TEMPLATE_HASH, same_template, template_hash
+from windlass.embedded.controllers.reconcile_result import (
+    Create,
+    Delete,
+    EmitEvent,
+    Patch,
+    ReconcileResult,
+    ReconcileResultBuilder,
+    UpdateStatus,
+)
 from windlass.embedded.controllers.replicaset import RESOURCE as REPLICA_SETS
-from windlass.embedded.controllers.replicaset import wanted_replicas
-from windlass.embedded.controllers.template import POD_TEMPLATE_HASH, same_template, template_hash
+from windlass.embedded.controllers.replicaset import desired_replicas
 
 RESOURCE = "deployments.apps"
-REVISION = "deployment.kubernetes.io/revision"
-HISTORY = "deployment.kubernetes.io/revision-history"
+REVISION_ANNOTATION = "deployment.kubernetes.io/revision"
+REVISION_HISTORY_ANNOTATION = "deployment.kubernetes.io/revision-history"
 _NOT_COPIED = (
     "kubectl.kubernetes.io/last-applied-configuration",
-    REVISION,
-    HISTORY,
-    DESIRED,
-    MAXIMUM,
+    REVISION_ANNOTATION,
+    REVISION_HISTORY_ANNOTATION,
+    DESIRED_REPLICAS_ANNOTATION,
+    MAX_REPLICAS_ANNOTATION,
 )
 
 
 def reconcile_deployment(
     deployment: Tree, replica_sets: Sequence[Tree], pods: Mapping[str, Sequence[Tree]], now: float
-) -> Outcome:
+) -> ReconcileResult:
     """`pods` are those of each ReplicaSet, by its uid; only Recreate looks at them."""
-    plan = Plan()
+    plan = ReconcileResultBuilder()
     ordered = sorted(replica_sets, key=lambda each: (created_at(each), name_of(each)))
     new = _current(deployment, ordered)
     old = [each for each in ordered if each is not new]
     if is_deleting(deployment):
         _write_status(plan, deployment, new, old, now)
-        return plan.outcome()
+        return plan.build()
     paused = bool(deployment["spec"].get("paused"))
     if new is None and not paused:
         created = _create_new(plan, deployment, old, pods)
         _write_status(plan, deployment, None, old, now, created)
-        return plan.outcome()
+        return plan.build()
     if new is not None and not paused:
         _keep_revision(plan, deployment, new, old)
     if paused or _was_scaled(deployment, ordered):
-        scale_all(plan, deployment, new, old)
+        scale_proportionally(plan, deployment, new, old)
     elif (deployment["spec"].get("strategy") or {}).get("type") == "Recreate":
         assert new is not None, "made above"
-        recreate(plan, deployment, new, old, pods)
+        recreate_step(plan, deployment, new, old, pods)
     else:
         assert new is not None, "made above"
-        roll(plan, deployment, new, old)
+        rolling_update_step(plan, deployment, new, old)
     if not paused:
         _clean_up(plan, deployment, new, old)
     _write_status(plan, deployment, new, old, now)
-    return plan.outcome()
+    return plan.build()
 
 
 def revision_of(thing: Tree) -> int:
-    text = annotations_of(thing).get(REVISION, "0")
+    text = annotations_of(thing).get(REVISION_ANNOTATION, "0")
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
@@ -91,14 +99,17 @@ def _current(deployment: Tree, ordered: Sequence[Tree]) -> Tree | None:
 
 
 def _was_scaled(deployment: Tree, replica_sets: Sequence[Tree]) -> bool:
-    desired = str(wanted_replicas(deployment))
+    desired = str(desired_replicas(deployment))
     return any(
-        wanted_replicas(each) > 0 and annotations_of(each).get(DESIRED, desired) != desired
+        desired_replicas(each) > 0
+        and annotations_of(each).get(DESIRED_REPLICAS_ANNOTATION, desired) != desired
         for each in replica_sets
     )
 
 
-def _create_new(plan: Plan, deployment: Tree, old: Sequence[Tree], pods: Mapping[str, Sequence[Tree]]) -> str:
+def _create_new(
+    plan: ReconcileResultBuilder, deployment: Tree, old: Sequence[Tree], pods: Mapping[str, Sequence[Tree]]
+) -> str:
     """The name of the ReplicaSet that is made; empty where its name is taken."""
     collisions = int((deployment.get("status") or {}).get("collisionCount") or 0)
     template = deployment["spec"]["template"]
@@ -106,29 +117,38 @@ def _create_new(plan: Plan, deployment: Tree, old: Sequence[Tree], pods: Mapping
     name = f"{name_of(deployment)}-{digest}"
     if any(name_of(each) == name for each in old):  # two templates, one hash: take another
         plan.add(
-            Status(RESOURCE, deployment, {**deployment.get("status", {}), "collisionCount": collisions + 1})
+            UpdateStatus(
+                RESOURCE, deployment, {**deployment.get("status", {}), "collisionCount": collisions + 1}
+            )
         )
         return ""
     revision = max(map(revision_of, old), default=0) + 1
     is_recreate = (deployment["spec"].get("strategy") or {}).get("type") == "Recreate"
     replicas = _first_size(deployment, old, is_recreate, pods)
     made = _replica_set(deployment, name, digest, revision, replicas)
-    plan.add(Patch(RESOURCE, deployment, {"metadata": {"annotations": {REVISION: str(revision)}}}, "status"))
-    plan.add(Create(REPLICA_SETS, deployment, made, quiet=True))
+    plan.add(
+        Patch(
+            RESOURCE,
+            deployment,
+            {"metadata": {"annotations": {REVISION_ANNOTATION: str(revision)}}},
+            "status",
+        )
+    )
+    plan.add(Create(REPLICA_SETS, deployment, made, suppress_event=True))
     if replicas:
         said = f"Scaled up replica set {name} from 0 to {replicas}"
-        plan.add(Announce(deployment, "ScalingReplicaSet", said))
+        plan.add(EmitEvent(deployment, "ScalingReplicaSet", said))
     return name
 
 
 def _first_size(
     deployment: Tree, old: Sequence[Tree], is_recreate: bool, pods: Mapping[str, Sequence[Tree]]
 ) -> int:
-    desired = wanted_replicas(deployment)
-    running = sum(wanted_replicas(each) for each in old)
+    desired = desired_replicas(deployment)
+    running = sum(desired_replicas(each) for each in old)
     if is_recreate:
         return 0 if running or any(pods.values()) else desired
-    surge, _ = limits_of(deployment)
+    surge, _ = surge_and_unavailable(deployment)
     return max(0, min(desired, desired + surge - running))
 
 
@@ -138,9 +158,9 @@ def _replica_set(deployment: Tree, name: str, digest: str, revision: int, replic
     labels = {**((template.get("metadata") or {}).get("labels") or {}), POD_TEMPLATE_HASH: digest}
     selector = dict(spec["selector"])
     selector["matchLabels"] = {**(selector.get("matchLabels") or {}), POD_TEMPLATE_HASH: digest}
-    surge, _ = limits_of(deployment)
+    surge, _ = surge_and_unavailable(deployment)
     annotations = _copied(deployment)
-    annotations |= {REVISION: str(revision), **_sizes(wanted_replicas(deployment), surge)}
+    annotations |= {REVISION_ANNOTATION: str(revision), **_sizes(desired_replicas(deployment), surge)}
     made_spec: Tree = {
         "replicas": replicas,
         "selector": selector,
@@ -163,42 +183,52 @@ def _replica_set(deployment: Tree, name: str, digest: str, revision: int, replic
 
 
 def _sizes(desired: int, surge: int) -> dict[str, str]:
-    return {DESIRED: str(desired), MAXIMUM: str(desired + surge)}
+    return {DESIRED_REPLICAS_ANNOTATION: str(desired), MAX_REPLICAS_ANNOTATION: str(desired + surge)}
 
 
 def _copied(deployment: Tree) -> dict[str, str]:
     return {key: value for key, value in annotations_of(deployment).items() if key not in _NOT_COPIED}
 
 
-def _keep_revision(plan: Plan, deployment: Tree, new: Tree, old: Sequence[Tree]) -> None:
+def _keep_revision(plan: ReconcileResultBuilder, deployment: Tree, new: Tree, old: Sequence[Tree]) -> None:
     """A template that comes back gets the newest number, and remembers the ones that it had."""
     newest = max(map(revision_of, old), default=0) + 1
     revision = revision_of(new)
     annotations = _copied(deployment)
     if revision < newest:
-        annotations[REVISION] = str(newest)
+        annotations[REVISION_ANNOTATION] = str(newest)
         if revision:
-            before = [*filter(None, annotations_of(new).get(HISTORY, "").split(",")), str(revision)]
-            annotations[HISTORY] = ",".join(before)
+            before = [
+                *filter(None, annotations_of(new).get(REVISION_HISTORY_ANNOTATION, "").split(",")),
+                str(revision),
+            ]
+            annotations[REVISION_HISTORY_ANNOTATION] = ",".join(before)
         revision = newest
     merge: Tree = {"metadata": {"annotations": annotations}}
     min_ready = int(deployment["spec"].get("minReadySeconds") or 0)
     if int(new["spec"].get("minReadySeconds") or 0) != min_ready:
         merge["spec"] = {"minReadySeconds": min_ready}
     plan.add(Patch(REPLICA_SETS, new, merge))
-    plan.add(Patch(RESOURCE, deployment, {"metadata": {"annotations": {REVISION: str(revision)}}}, "status"))
+    plan.add(
+        Patch(
+            RESOURCE,
+            deployment,
+            {"metadata": {"annotations": {REVISION_ANNOTATION: str(revision)}}},
+            "status",
+        )
+    )
 
 
-def _clean_up(plan: Plan, deployment: Tree, new: Tree | None, old: Sequence[Tree]) -> None:
+def _clean_up(plan: ReconcileResultBuilder, deployment: Tree, new: Tree | None, old: Sequence[Tree]) -> None:
     """Old ReplicaSets beyond the limit, once the rollout is through."""
     limit = deployment["spec"].get("revisionHistoryLimit")
     status = (new or {}).get("status") or {}
-    if new is None or int(status.get("availableReplicas") or 0) < wanted_replicas(deployment):
+    if new is None or int(status.get("availableReplicas") or 0) < desired_replicas(deployment):
         return
     idle = [
         each
         for each in old
-        if not wanted_replicas(each)
+        if not desired_replicas(each)
         and not (each.get("status") or {}).get("replicas")
         and not is_deleting(each)
         and labels_of(each).get(POD_TEMPLATE_HASH)
@@ -209,12 +239,17 @@ def _clean_up(plan: Plan, deployment: Tree, new: Tree | None, old: Sequence[Tree
 
 
 def _write_status(
-    plan: Plan, deployment: Tree, new: Tree | None, old: Sequence[Tree], now: float, created: str = ""
+    plan: ReconcileResultBuilder,
+    deployment: Tree,
+    new: Tree | None,
+    old: Sequence[Tree],
+    now: float,
+    created: str = "",
 ) -> None:
     status, again = deployment_status(deployment, new, old, now, created)
     for action in plan.actions:
-        if isinstance(action, Status):  # a new collision count
+        if isinstance(action, UpdateStatus):  # a new collision count
             status["collisionCount"] = action.status["collisionCount"]
-    plan.actions = [each for each in plan.actions if not isinstance(each, Status)]
-    plan.add(Status(RESOURCE, deployment, status))
-    plan.look_at(again)
+    plan.actions = [each for each in plan.actions if not isinstance(each, UpdateStatus)]
+    plan.add(UpdateStatus(RESOURCE, deployment, status))
+    plan.requeue(again)

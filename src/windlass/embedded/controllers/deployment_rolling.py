@@ -5,36 +5,42 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from windlass.embedded.controllers.objects import Tree, annotations_of, created_at, name_of, proportion
-from windlass.embedded.controllers.outcome import Announce, Patch, Plan
-from windlass.embedded.controllers.pods import is_finished
+from windlass.embedded.controllers.objects import (
+    Tree,
+    annotations_of,
+    created_at,
+    name_of,
+    scaled_int_or_percent,
+)
+from windlass.embedded.controllers.pod_state import is_finished
+from windlass.embedded.controllers.reconcile_result import EmitEvent, Patch, ReconcileResultBuilder
 from windlass.embedded.controllers.replicaset import RESOURCE as REPLICA_SETS
-from windlass.embedded.controllers.replicaset import wanted_replicas
+from windlass.embedded.controllers.replicaset import desired_replicas
 
-DESIRED = "deployment.kubernetes.io/desired-replicas"
-MAXIMUM = "deployment.kubernetes.io/max-replicas"
+DESIRED_REPLICAS_ANNOTATION = "deployment.kubernetes.io/desired-replicas"
+MAX_REPLICAS_ANNOTATION = "deployment.kubernetes.io/max-replicas"
 
 
-def limits_of(deployment: Tree) -> tuple[int, int]:
+def surge_and_unavailable(deployment: Tree) -> tuple[int, int]:
     """`(surge, unavailable)` in pods; both zero would stand still, so then one may be unavailable."""
     strategy = deployment["spec"].get("strategy") or {}
     if strategy.get("type") == "Recreate":
         return 0, 0
     rolling = strategy.get("rollingUpdate") or {}
-    replicas = wanted_replicas(deployment)
-    surge = proportion(rolling.get("maxSurge", "25%"), replicas, up=True)
-    unavailable = proportion(rolling.get("maxUnavailable", "25%"), replicas, up=False)
+    replicas = desired_replicas(deployment)
+    surge = scaled_int_or_percent(rolling.get("maxSurge", "25%"), replicas, round_up=True)
+    unavailable = scaled_int_or_percent(rolling.get("maxUnavailable", "25%"), replicas, round_up=False)
     if surge == 0 and unavailable == 0:
         unavailable = 1
     return surge, min(unavailable, replicas)
 
 
-def resize(plan: Plan, deployment: Tree, replica_set: Tree, size: int) -> bool:
+def scale_replica_set(plan: ReconcileResultBuilder, deployment: Tree, replica_set: Tree, size: int) -> bool:
     """Scale a ReplicaSet and say so; whether that changes anything."""
-    before = wanted_replicas(replica_set)
-    surge, _ = limits_of(deployment)
-    desired = wanted_replicas(deployment)
-    annotations = {DESIRED: str(desired), MAXIMUM: str(desired + surge)}
+    before = desired_replicas(replica_set)
+    surge, _ = surge_and_unavailable(deployment)
+    desired = desired_replicas(deployment)
+    annotations = {DESIRED_REPLICAS_ANNOTATION: str(desired), MAX_REPLICAS_ANNOTATION: str(desired + surge)}
     merge: Tree = {"metadata": {"annotations": annotations}}
     if size != before:
         merge["spec"] = {"replicas": size}
@@ -43,39 +49,41 @@ def resize(plan: Plan, deployment: Tree, replica_set: Tree, size: int) -> bool:
         return False
     direction = "up" if size > before else "down"
     said = f"Scaled {direction} replica set {name_of(replica_set)} from {before} to {size}"
-    plan.add(Announce(deployment, "ScalingReplicaSet", said))
+    plan.add(EmitEvent(deployment, "ScalingReplicaSet", said))
     return True
 
 
-def roll(plan: Plan, deployment: Tree, new: Tree, old: Sequence[Tree]) -> None:
+def rolling_update_step(
+    plan: ReconcileResultBuilder, deployment: Tree, new: Tree, old: Sequence[Tree]
+) -> None:
     """One step: first up, then down, never both at once."""
-    if resize(plan, deployment, new, _new_size(deployment, new, old)):
+    if scale_replica_set(plan, deployment, new, _new_size(deployment, new, old)):
         return
     _shrink_old(plan, deployment, new, old)
 
 
 def _new_size(deployment: Tree, new: Tree, old: Sequence[Tree]) -> int:
-    desired, size = wanted_replicas(deployment), wanted_replicas(new)
+    desired, size = desired_replicas(deployment), desired_replicas(new)
     if size >= desired:
         return desired
-    surge, _ = limits_of(deployment)
-    total = size + sum(wanted_replicas(each) for each in old)
+    surge, _ = surge_and_unavailable(deployment)
+    total = size + sum(desired_replicas(each) for each in old)
     room = desired + surge - total
     return size if room <= 0 else min(desired, size + room)
 
 
-def _shrink_old(plan: Plan, deployment: Tree, new: Tree, old: Sequence[Tree]) -> None:
-    standing = [each for each in old if wanted_replicas(each)]
+def _shrink_old(plan: ReconcileResultBuilder, deployment: Tree, new: Tree, old: Sequence[Tree]) -> None:
+    standing = [each for each in old if desired_replicas(each)]
     if not standing:
         return
-    _, unavailable = limits_of(deployment)
-    floor = wanted_replicas(deployment) - unavailable
-    total = wanted_replicas(new) + sum(wanted_replicas(each) for each in standing)
-    new_unavailable = wanted_replicas(new) - _available(new)
+    _, unavailable = surge_and_unavailable(deployment)
+    floor = desired_replicas(deployment) - unavailable
+    total = desired_replicas(new) + sum(desired_replicas(each) for each in standing)
+    new_unavailable = desired_replicas(new) - _available(new)
     may_go = total - floor - new_unavailable
     if may_go <= 0:
         return
-    sizes = {name_of(each): wanted_replicas(each) for each in standing}
+    sizes = {name_of(each): desired_replicas(each) for each in standing}
     for each in sorted(standing, key=created_at):  # pods that don't work anyway go first
         ill = min(sizes[name_of(each)] - _available(each), may_go)
         if ill > 0:
@@ -89,48 +97,54 @@ def _shrink_old(plan: Plan, deployment: Tree, new: Tree, old: Sequence[Tree]) ->
             sizes[name_of(each)] -= step
             spare -= step
     for each in standing:
-        resize(plan, deployment, each, sizes[name_of(each)])
+        scale_replica_set(plan, deployment, each, sizes[name_of(each)])
 
 
-def recreate(
-    plan: Plan, deployment: Tree, new: Tree, old: Sequence[Tree], pods: Mapping[str, Sequence[Tree]]
+def recreate_step(
+    plan: ReconcileResultBuilder,
+    deployment: Tree,
+    new: Tree,
+    old: Sequence[Tree],
+    pods: Mapping[str, Sequence[Tree]],
 ) -> None:
     """All old pods go before the first new one comes."""
-    shrunk = [resize(plan, deployment, each, 0) for each in old if wanted_replicas(each)]
+    shrunk = [scale_replica_set(plan, deployment, each, 0) for each in old if desired_replicas(each)]
     if any(shrunk):
         return
     left = [pod for each in old for pod in pods.get(each["metadata"]["uid"], ()) if not is_finished(pod)]
     if not left:
-        resize(plan, deployment, new, wanted_replicas(deployment))
+        scale_replica_set(plan, deployment, new, desired_replicas(deployment))
 
 
-def scale_all(plan: Plan, deployment: Tree, new: Tree | None, old: Sequence[Tree]) -> None:
+def scale_proportionally(
+    plan: ReconcileResultBuilder, deployment: Tree, new: Tree | None, old: Sequence[Tree]
+) -> None:
     """The number of pods was changed, or the Deployment is paused: keep the proportions of a rollout under way."""
-    standing = [each for each in (*old, *([new] if new else [])) if wanted_replicas(each)]
-    desired = wanted_replicas(deployment)
+    standing = [each for each in (*old, *([new] if new else [])) if desired_replicas(each)]
+    desired = desired_replicas(deployment)
     if len(standing) <= 1:
         latest = standing[0] if standing else (new or max(old, key=created_at, default=None))
         if latest is not None:
-            resize(plan, deployment, latest, desired)
+            scale_replica_set(plan, deployment, latest, desired)
         return
     if new is not None and _is_saturated(new, desired):
         for each in standing:
-            resize(plan, deployment, each, desired if each is new else 0)
+            scale_replica_set(plan, deployment, each, desired if each is new else 0)
         return
-    surge, _ = limits_of(deployment)
+    surge, _ = surge_and_unavailable(deployment)
     _share_out(plan, deployment, standing, desired + surge if desired else 0)
 
 
-def _share_out(plan: Plan, deployment: Tree, standing: list[Tree], allowed: int) -> None:
-    total = sum(wanted_replicas(each) for each in standing)
+def _share_out(plan: ReconcileResultBuilder, deployment: Tree, standing: list[Tree], allowed: int) -> None:
+    total = sum(desired_replicas(each) for each in standing)
     change = allowed - total
     # The largest gets its share first, so that rounding doesn't starve a small one.
-    ranked = sorted(standing, key=lambda each: (-wanted_replicas(each), -created_at(each) * (change > 0)))
+    ranked = sorted(standing, key=lambda each: (-desired_replicas(each), -created_at(each) * (change > 0)))
     left = change
     sizes: dict[str, int] = {}
     for each in ranked:
-        size = wanted_replicas(each)
-        before = int(annotations_of(each).get(MAXIMUM) or 0) or total
+        size = desired_replicas(each)
+        before = int(annotations_of(each).get(MAX_REPLICAS_ANNOTATION) or 0) or total
         share = math.floor(size * allowed / before + 0.5) - size  # halves go up, as Kubernetes rounds
         share = max(min(share, left), 0) if change > 0 else min(max(share, left), 0)
         sizes[name_of(each)] = size + share
@@ -139,13 +153,13 @@ def _share_out(plan: Plan, deployment: Tree, standing: list[Tree], allowed: int)
         first = name_of(ranked[0])
         sizes[first] = max(0, sizes[first] + left)
     for each in standing:
-        resize(plan, deployment, each, sizes[name_of(each)])
+        scale_replica_set(plan, deployment, each, sizes[name_of(each)])
 
 
 def _is_saturated(new: Tree, desired: int) -> bool:
     """Whether the new ReplicaSet has all that the Deployment wants, and was meant to."""
-    known = annotations_of(new).get(DESIRED) == str(desired)
-    return known and wanted_replicas(new) == desired == _available(new)
+    known = annotations_of(new).get(DESIRED_REPLICAS_ANNOTATION) == str(desired)
+    return known and desired_replicas(new) == desired == _available(new)
 
 
 def _available(replica_set: Tree) -> int:

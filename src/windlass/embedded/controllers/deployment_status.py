@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windlass.embedded.controllers.deployment_rolling import limits_of
+from windlass.embedded.controllers.deployment_rolling import surge_and_unavailable
 from windlass.embedded.controllers.objects import (
     Tree,
     condition_of,
+    format_time,
     name_of,
-    seconds,
-    timestamp,
+    parse_time,
     with_condition,
 )
-from windlass.embedded.controllers.replicaset import REPLICA_FAILURE, wanted_replicas
+from windlass.embedded.controllers.replicaset import REPLICA_FAILURE, desired_replicas
 
-FOREVER = 2**31 - 1
+NO_PROGRESS_DEADLINE = 2**31 - 1
 
 
 def deployment_status(
@@ -35,7 +35,7 @@ def deployment_status(
     status["updatedReplicas"] = _sum([new] if new is not None else [], "replicas") or None
     status["readyReplicas"] = _sum(sets, "readyReplicas") or None
     status["availableReplicas"] = available or None
-    status["unavailableReplicas"] = max(0, sum(map(wanted_replicas, sets)) - available) or None
+    status["unavailableReplicas"] = max(0, sum(map(desired_replicas, sets)) - available) or None
     moved = any(int(status.get(field) or 0) > before[field] for field in _COUNTED[1:]) or (
         total - int(status.get("updatedReplicas") or 0) < before["replicas"] - before["updatedReplicas"]
     )
@@ -61,16 +61,16 @@ def _sum(sets: Sequence[Tree], field: str) -> int:
 
 
 def _with(conditions: list[Tree], new: Tree, now: float) -> list[Tree]:
-    return with_condition(conditions, new, now, updated="lastUpdateTime")
+    return with_condition(conditions, new, now, update_time_field="lastUpdateTime")
 
 
 def _touched(condition: Tree, now: float) -> Tree:
-    return {**condition, "lastUpdateTime": timestamp(now)}
+    return {**condition, "lastUpdateTime": format_time(now)}
 
 
 def _availability(deployment: Tree, available: int) -> Tree:
-    _, unavailable = limits_of(deployment)
-    enough = available >= wanted_replicas(deployment) - unavailable
+    _, unavailable = surge_and_unavailable(deployment)
+    enough = available >= desired_replicas(deployment) - unavailable
     return {
         "type": "Available",
         "status": "True" if enough else "False",
@@ -80,7 +80,7 @@ def _availability(deployment: Tree, available: int) -> Tree:
 
 
 def is_complete(deployment: Tree, status: Tree) -> bool:
-    desired = wanted_replicas(deployment)
+    desired = desired_replicas(deployment)
     updated = int(status.get("updatedReplicas") or 0)
     return (
         updated == desired
@@ -93,24 +93,24 @@ def _progress(
     deployment: Tree, new: Tree | None, status: Tree, moved: bool, now: float, created: str
 ) -> tuple[Tree | None, float | None]:
     deadline = deployment["spec"].get("progressDeadlineSeconds")
-    if deadline is None or int(deadline) == FOREVER:
+    if deadline is None or int(deadline) == NO_PROGRESS_DEADLINE:
         return None, None
     known = condition_of(deployment, "Progressing")
     what = f'ReplicaSet "{name_of(new)}"' if new is not None else "Deployment"
     if deployment["spec"].get("paused"):
         late = known is not None and known.get("reason") == "ProgressDeadlineExceeded"
         paused = _condition("Unknown", "DeploymentPaused", "Deployment is paused")
-        return known_words(known) if late and known is not None else paused, None
+        return unchanged_condition(known) if late and known is not None else paused, None
     if known is not None and known.get("reason") == "DeploymentPaused":
         return _condition("Unknown", "DeploymentResumed", "Deployment is resumed"), now + int(deadline)
     if created:
         said = f'Created new replica set "{created}"'
         return _condition("True", "NewReplicaSetCreated", said), now + int(deadline)
     if new is None:
-        return (known_words(known) if known else None), None
+        return (unchanged_condition(known) if known else None), None
     was_through = known is not None and known.get("reason") == "NewReplicaSetAvailable"
     if known is not None and was_through and status.get("replicas") == status.get("updatedReplicas"):
-        return known_words(known), None  # a pod that falls over later is no new rollout
+        return unchanged_condition(known), None  # a pod that falls over later is no new rollout
     if is_complete(deployment, status):
         return _condition("True", "NewReplicaSetAvailable", f"{what} has successfully progressed."), None
     if known is None:
@@ -119,11 +119,11 @@ def _progress(
     if moved:
         return _condition("True", "ReplicaSetUpdated", f"{what} is progressing."), now + int(deadline)
     if was_through:
-        return known_words(known), None
-    expires = seconds(known.get("lastUpdateTime")) + int(deadline)
+        return unchanged_condition(known), None
+    expires = parse_time(known.get("lastUpdateTime")) + int(deadline)
     if now >= expires:
         return _condition("False", "ProgressDeadlineExceeded", f"{what} has timed out progressing."), None
-    return known_words(known), expires
+    return unchanged_condition(known), expires
 
 
 def _with_refusals(conditions: list[Tree], new: Tree | None, old: Sequence[Tree], now: float) -> list[Tree]:
@@ -136,7 +136,7 @@ def _with_refusals(conditions: list[Tree], new: Tree | None, old: Sequence[Tree]
     return [each for each in conditions if each["type"] != REPLICA_FAILURE]
 
 
-def known_words(known: Tree) -> Tree:
+def unchanged_condition(known: Tree) -> Tree:
     return _condition(str(known["status"]), str(known["reason"]), str(known.get("message", "")))
 
 

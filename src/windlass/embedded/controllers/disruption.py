@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from windlass.embedded.controllers.cache import Cache
-from windlass.embedded.controllers.carry import Carrier
-from windlass.embedded.controllers.doors import Door
+from windlass.embedded.controllers.client import Client
+from windlass.embedded.controllers.executor import ActionExecutor
 from windlass.embedded.controllers.objects import (
     Tree,
     controller_of,
@@ -20,16 +20,21 @@ from windlass.embedded.controllers.objects import (
     labels_of,
     name_of,
     namespace_of,
-    proportion,
-    seconds,
-    selects,
+    parse_time,
+    scaled_int_or_percent,
+    selector_matches,
     with_condition,
 )
-from windlass.embedded.controllers.outcome import Announce, Outcome, Plan, Status
-from windlass.embedded.controllers.pods import is_finished, is_ready
+from windlass.embedded.controllers.pod_state import is_finished, is_ready
+from windlass.embedded.controllers.reconcile_result import (
+    EmitEvent,
+    ReconcileResult,
+    ReconcileResultBuilder,
+    UpdateStatus,
+)
 
 RESOURCE = "poddisruptionbudgets.policy"
-DISRUPTED_SECONDS = 120.0
+DELETION_TIMEOUT_SECONDS = 120.0
 """An eviction that was allowed and never came about is forgotten after so long."""
 _SCALED = {
     "ReplicaSet": "replicasets.apps",
@@ -40,23 +45,23 @@ _UNSCALED = {"Job": "jobs.batch", "DaemonSet": "daemonsets.apps"}
 """Owners that don't say how many pods there should be."""
 
 
-class Uncountable(Exception):
+class ExpectedPodsUnknown(Exception):
     """How many pods there should be can't be known."""
 
 
-def reconcile_budget(budget: Tree, pods: Sequence[Tree], expected: int, now: float) -> Outcome:
+def reconcile_budget(budget: Tree, pods: Sequence[Tree], expected: int, now: float) -> ReconcileResult:
     """`pods` are those that it selects."""
     if is_deleting(budget):
-        return Outcome()
-    plan = Plan()
+        return ReconcileResult()
+    plan = ReconcileResultBuilder()
     spec = budget["spec"]
     status = dict(budget.get("status") or {})
     disrupted = _still_disrupted(status.get("disruptedPods") or {}, pods, now)
     healthy = sum(is_ready(pod) and not is_deleting(pod) and name_of(pod) not in disrupted for pod in pods)
     if spec.get("maxUnavailable") is not None:
-        desired = expected - proportion(spec["maxUnavailable"], expected, up=True)
+        desired = expected - scaled_int_or_percent(spec["maxUnavailable"], expected, round_up=True)
     else:
-        desired = proportion(spec.get("minAvailable", 1), expected, up=True)
+        desired = scaled_int_or_percent(spec.get("minAvailable", 1), expected, round_up=True)
     desired = max(0, desired)
     allowed = max(0, healthy - desired) if expected else 0
     status |= {
@@ -78,12 +83,12 @@ def reconcile_budget(budget: Tree, pods: Sequence[Tree], expected: int, now: flo
         },
         now,
     )
-    plan.add(Status(RESOURCE, budget, status))
-    plan.look_at(min((seconds(at) + DISRUPTED_SECONDS for at in disrupted.values()), default=None))
-    return plan.outcome()
+    plan.add(UpdateStatus(RESOURCE, budget, status))
+    plan.requeue(min((parse_time(at) + DELETION_TIMEOUT_SECONDS for at in disrupted.values()), default=None))
+    return plan.build()
 
 
-def reconcile_uncountable(budget: Tree, why: str, now: float) -> Outcome:
+def reconcile_expected_unknown(budget: Tree, why: str, now: float) -> ReconcileResult:
     """To be on the safe side, nothing may go."""
     status = {"currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0, **(budget.get("status") or {})}
     status["disruptionsAllowed"] = 0
@@ -92,10 +97,10 @@ def reconcile_uncountable(budget: Tree, why: str, now: float) -> Outcome:
     conditions = status.get("conditions") or ()
     status["conditions"] = with_condition(conditions, {**new, "observedGeneration": generation}, now)
     said = f"Failed to calculate the number of expected pods: {why}"
-    return Outcome(
+    return ReconcileResult(
         (
-            Status(RESOURCE, budget, status),
-            Announce(budget, "CalculateExpectedPodCountFailed", said, "Warning"),
+            UpdateStatus(RESOURCE, budget, status),
+            EmitEvent(budget, "CalculateExpectedPodCountFailed", said, "Warning"),
         )
     )
 
@@ -106,19 +111,19 @@ def _still_disrupted(disrupted: dict[str, str], pods: Sequence[Tree], now: float
     return {
         name: at
         for name, at in disrupted.items()
-        if name in waiting and now < seconds(at) + DISRUPTED_SECONDS
+        if name in waiting and now < parse_time(at) + DELETION_TIMEOUT_SECONDS
     }
 
 
-class BudgetWorker:
+class DisruptionController:
     name = "disruption-controller"
     resources = (RESOURCE, "pods", *_SCALED.values())
 
-    def __init__(self, door: Door, cache: Cache) -> None:
+    def __init__(self, client: Client, cache: Cache) -> None:
         self._cache = cache
-        self._carrier = Carrier(door, self.name)
+        self._carrier = ActionExecutor(client, self.name)
 
-    def keys(self, resource: str, kind: str, new: Tree, old: Tree | None) -> Iterator[str]:
+    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterator[str]:
         if resource == RESOURCE:
             yield key_of(new)
             return
@@ -127,11 +132,11 @@ class BudgetWorker:
                 continue
             selector = budget["spec"].get("selector")
             if resource != "pods" or any(
-                selects(selector, labels_of(state)) for state in (new, old) if state is not None
+                selector_matches(selector, labels_of(state)) for state in (new, old) if state is not None
             ):
                 yield key_of(budget)
 
-    def work(self, key: str, now: float) -> float | None:
+    def sync(self, key: str, now: float) -> float | None:
         budget = self._cache.get(RESOURCE, key)
         if budget is None:
             return None
@@ -139,15 +144,19 @@ class BudgetWorker:
             pod
             for pod in self._cache.all("pods")
             if namespace_of(pod) == namespace_of(budget)
-            and selects(budget["spec"].get("selector"), labels_of(pod))
+            and selector_matches(budget["spec"].get("selector"), labels_of(pod))
             and not is_finished(pod)
         ]
         try:
             outcome = reconcile_budget(budget, pods, self._expected(budget, pods), now)
-        except Uncountable as why:
-            outcome = Outcome() if is_deleting(budget) else reconcile_uncountable(budget, str(why), now)
-        self._carrier.carry_out(outcome, now)
-        return outcome.again
+        except ExpectedPodsUnknown as why:
+            outcome = (
+                ReconcileResult()
+                if is_deleting(budget)
+                else reconcile_expected_unknown(budget, str(why), now)
+            )
+        self._carrier.execute(outcome, now)
+        return outcome.requeue_at
 
     def _expected(self, budget: Tree, pods: Sequence[Tree]) -> int:
         spec = budget["spec"]
@@ -160,7 +169,7 @@ class BudgetWorker:
                 continue  # nobody would replace it, so it doesn't count
             if reference.get("kind") in _UNSCALED:
                 resource = _UNSCALED[reference["kind"]]
-                raise Uncountable(f"{resource} does not implement the scale subresource")
+                raise ExpectedPodsUnknown(f"{resource} does not implement the scale subresource")
             owner = self._top_owner(pod)
             if owner is None:
                 total += 1

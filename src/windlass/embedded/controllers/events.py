@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from windlass.embedded.api.errors import ApiError
-from windlass.embedded.controllers.doors import Door
-from windlass.embedded.controllers.objects import Tree, created_at, key_of, seconds, split_key, timestamp
+from windlass.embedded.controllers.client import Client
+from windlass.embedded.controllers.objects import Tree, created_at, format_time, key_of, parse_time, split_key
 
-REMEMBERED = 4096
-LIFETIME = 3600.0
-LONGEST_MESSAGE = 1024
+MAX_KNOWN_EVENTS = 4096
+EVENT_TTL_SECONDS = 3600.0
+MAX_MESSAGE_LENGTH = 1024
 
 
-class Allowance:
+class EventRateLimiter:
     """How many events that only tell of normal things may be written: so many at once, then so many a second."""
 
     def __init__(self, burst: float = 1000.0, rate: float = 50.0) -> None:
         self._left, self._burst, self._rate = burst, burst, rate
         self._at = 0.0
 
-    def take(self, now: float) -> bool:
+    def try_accept(self, now: float) -> bool:
         self._left = min(self._burst, self._left + max(0.0, now - self._at) * self._rate)
         self._at = max(self._at, now)
         if self._left < 1:
@@ -32,18 +32,18 @@ class Allowance:
         return True
 
 
-class EventWriter:
+class EventRecorder:
     """Writes events of one component; `host` is the node for a kubelet's.
 
     With an allowance, normal events beyond it are dropped, as a kubelet drops them; warnings never are.
     """
 
-    def __init__(self, door: Door, component: str, allowance: Allowance | None = None) -> None:
-        self._door, self._component, self._allowance = door, component, allowance
+    def __init__(self, client: Client, component: str, rate_limiter: EventRateLimiter | None = None) -> None:
+        self._door, self._component, self._allowance = client, component, rate_limiter
         self._known: OrderedDict[tuple[str, ...], tuple[str, str]] = OrderedDict()
         self._serial = 0
 
-    def write(
+    def record(
         self,
         regarding: Tree,
         reason: str,
@@ -55,9 +55,9 @@ class EventWriter:
         field: str = "",
     ) -> None:
         """An event that can't be written is lost: nothing depends on one."""
-        if type == "Normal" and self._allowance is not None and not self._allowance.take(now):
+        if type == "Normal" and self._allowance is not None and not self._allowance.try_accept(now):
             return
-        message = message[:LONGEST_MESSAGE]
+        message = message[:MAX_MESSAGE_LENGTH]
         target = _reference(regarding, field)
         key = (target.get("uid", ""), target["name"], field, type, reason, message, host)
         known = self._known.get(key)
@@ -67,14 +67,14 @@ class EventWriter:
         except ApiError:
             return
         self._known.move_to_end(key)
-        if len(self._known) > REMEMBERED:
+        if len(self._known) > MAX_KNOWN_EVENTS:
             self._known.popitem(last=False)
 
     def _count(self, known: tuple[str, str], now: float) -> bool:
         namespace, name = known
         try:
             event = self._door.get("events", namespace, name)
-            merge = {"count": int(event.get("count") or 1) + 1, "lastTimestamp": timestamp(now)}
+            merge = {"count": int(event.get("count") or 1) + 1, "lastTimestamp": format_time(now)}
             self._door.patch("events", namespace, name, merge)
         except ApiError:
             return False
@@ -87,7 +87,7 @@ class EventWriter:
         # Names in the order of time, as Kubernetes makes them: `kubectl describe` shows events of one second by name.
         self._serial += 1
         name = f"{target['name']}.{int(now * 1_000_000):x}{self._serial & 0xFFFF:04x}"
-        moment = timestamp(now)
+        moment = format_time(now)
         source = {"component": self._component}
         event = {
             "apiVersion": "v1",
@@ -124,19 +124,19 @@ def _reference(thing: Tree, field: str) -> Tree:
     return {name: value for name, value in reference.items() if value}
 
 
-class EventsExpire:
+class EventTtlController:
     """A worker: an event goes an hour after it was last seen."""
 
     name = "events-ttl"
     resources = ("events",)
 
-    def __init__(self, door: Door, lifetime: float = LIFETIME) -> None:
-        self._door, self._lifetime = door, lifetime
+    def __init__(self, client: Client, lifetime: float = EVENT_TTL_SECONDS) -> None:
+        self._door, self._lifetime = client, lifetime
 
-    def keys(self, resource: str, kind: str, new: Tree, old: Tree | None) -> tuple[str, ...]:
-        return (key_of(new),) if kind == "ADDED" else ()
+    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> tuple[str, ...]:
+        return (key_of(new),) if event_type == "ADDED" else ()
 
-    def work(self, key: str, now: float) -> float | None:
+    def sync(self, key: str, now: float) -> float | None:
         namespace, name = split_key(key)
         try:
             event = self._door.get("events", namespace, name)
@@ -152,4 +152,4 @@ class EventsExpire:
 def _last_seen(event: Tree) -> float:
     series = event.get("series") or {}
     seen = (event.get("lastTimestamp"), series.get("lastObservedTime"), event.get("eventTime"))
-    return max((seconds(each) for each in seen), default=0.0) or created_at(event)
+    return max((parse_time(each) for each in seen), default=0.0) or created_at(event)

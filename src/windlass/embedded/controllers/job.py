@@ -12,51 +12,59 @@ from dataclasses import dataclass, field
 
 from windlass.embedded.controllers.job_indices import (
     failed_indices,
+    failed_pods_to_retry,
+    index_failure_reason,
     is_per_index,
-    last_failed,
-    next_pod,
-    next_try,
-    rule_met,
-    why_indices_fail,
+    matched_success_rule,
+    new_index_pod,
+    retry_at,
 )
 from windlass.embedded.controllers.job_pods import (
+    duplicate_index_pods,
     finished_at,
+    format_indices,
     has_failed,
+    has_tracking_finalizer,
     index_of,
-    indices_of,
-    indices_text,
     is_indexed,
-    is_tracked,
     missing_indices,
     new_pod,
-    surplus,
-    untracked,
+    parse_indices,
+    remove_finalizer_patch,
 )
-from windlass.embedded.controllers.job_policy import FAIL_JOB, IGNORE, verdict_on
+from windlass.embedded.controllers.job_policy import FAIL_JOB, IGNORE, failure_policy_action
 from windlass.embedded.controllers.objects import (
     Tree,
     condition_of,
+    format_time,
     has_condition,
     is_deleting,
-    seconds,
-    timestamp,
+    parse_time,
     uid_of,
     with_condition,
 )
-from windlass.embedded.controllers.outcome import Announce, Create, Delete, Outcome, Patch, Plan, Status
-from windlass.embedded.controllers.pods import (
-    all_restarts,
+from windlass.embedded.controllers.pod_state import (
     deletion_rank,
     is_active,
     is_finished,
     is_ready,
     phase_of,
+    total_restarts,
+)
+from windlass.embedded.controllers.reconcile_result import (
+    Create,
+    Delete,
+    EmitEvent,
+    Patch,
+    ReconcileResult,
+    ReconcileResultBuilder,
+    UpdateStatus,
 )
 
 RESOURCE = "jobs.batch"
-FIRST_BACKOFF, LONGEST_BACKOFF = 10.0, 600.0
-MOST_AT_ONCE = 500
-OURS = "kubernetes.io/job-controller"
+INITIAL_BACKOFF, MAX_BACKOFF = 10.0, 600.0
+MAX_POD_CHANGES_PER_SYNC = 500
+JOB_CONTROLLER = "kubernetes.io/job-controller"
 
 
 @dataclass(frozen=True)
@@ -67,15 +75,15 @@ class Failures:
     last: float = 0.0
 
     @property
-    def until(self) -> float:
+    def backoff_until(self) -> float:
         """No new pod before this moment."""
         if not self.count:
             return 0.0
-        pause: float = min(FIRST_BACKOFF * 2 ** min(self.count - 1, 20), LONGEST_BACKOFF)
+        pause: float = min(INITIAL_BACKOFF * 2 ** min(self.count - 1, 20), MAX_BACKOFF)
         return self.last + pause
 
 
-NONE_FAILED = Failures()
+NO_FAILURES = Failures()
 
 
 @dataclass
@@ -95,39 +103,41 @@ class Tally:
     """Pods whose finalizer can go."""
     why_fail: str = ""
     """The words of a FailJob rule."""
-    failures: Failures = NONE_FAILED
+    failures: Failures = NO_FAILURES
 
 
 def reconcile_job(
-    job: Tree, pods: Sequence[Tree], now: float, failures: Failures = NONE_FAILED
-) -> tuple[Outcome, Failures]:
-    if job["spec"].get("managedBy") not in (None, "", OURS):
-        return Outcome(), failures
-    if is_deleting(job) or is_over(job):
+    job: Tree, pods: Sequence[Tree], now: float, failures: Failures = NO_FAILURES
+) -> tuple[ReconcileResult, Failures]:
+    if job["spec"].get("managedBy") not in (None, "", JOB_CONTROLLER):
+        return ReconcileResult(), failures
+    if is_deleting(job) or is_job_finished(job):
         return _after_the_end(job, pods, now), failures
     tally = count_ended(job, pods, now, failures)
     return _Pass(job, list(pods), now, tally).run(), tally.failures
 
 
-def is_over(job: Tree) -> bool:
+def is_job_finished(job: Tree) -> bool:
     return has_condition(job, "Complete") or has_condition(job, "Failed")
 
 
-def _after_the_end(job: Tree, pods: Sequence[Tree], now: float) -> Outcome:
+def _after_the_end(job: Tree, pods: Sequence[Tree], now: float) -> ReconcileResult:
     """Nothing but letting go of pods and, after its time, of the Job."""
-    plan = Plan([Patch("pods", pod, untracked(pod)) for pod in pods if is_tracked(pod)])
+    plan = ReconcileResultBuilder(
+        [Patch("pods", pod, remove_finalizer_patch(pod)) for pod in pods if has_tracking_finalizer(pod)]
+    )
     ttl = job["spec"].get("ttlSecondsAfterFinished")
     if ttl is not None and not is_deleting(job):
         ended = (
             condition_of(job, "Complete") if has_condition(job, "Complete") else condition_of(job, "Failed")
         )
         assert ended is not None, "it is over"
-        expires = seconds(ended.get("lastTransitionTime")) + int(ttl)
+        expires = parse_time(ended.get("lastTransitionTime")) + int(ttl)
         if now >= expires:
             plan.add(Delete(RESOURCE, job, propagation="Foreground"))
         else:
-            plan.look_at(expires)
-    return plan.outcome()
+            plan.requeue(expires)
+    return plan.build()
 
 
 def count_ended(job: Tree, pods: Sequence[Tree], now: float, failures: Failures) -> Tally:
@@ -140,18 +150,18 @@ def count_ended(job: Tree, pods: Sequence[Tree], now: float, failures: Failures)
         # Once the Job ends, its pods are killed, and their indices have not failed by that.
         tally.given_up = failed_indices(job, () if ending else pods) - tally.done
         if not ending:
-            tally.again = last_failed(job, pods, tally.done | tally.given_up)
+            tally.again = failed_pods_to_retry(job, pods, tally.done | tally.given_up)
     before = status.get("uncountedTerminatedPods") or {}
     caught = {kind: set(before.get(kind) or ()) for kind in ("succeeded", "failed")}
     ends: list[tuple[float, bool]] = []
     for pod in pods:
-        if not is_tracked(pod):
+        if not has_tracking_finalizer(pod):
             continue
         if phase_of(pod) == "Succeeded":
             caught["succeeded"].add(uid_of(pod))
             ends.append((finished_at(pod, now), True))
         elif has_failed(job, pod) or (ending and is_finished(pod)):
-            action, words = verdict_on(job, pod)
+            action, words = failure_policy_action(job, pod)
             tally.why_fail = tally.why_fail or (words if action == FAIL_JOB else "")
             if tally.again.get(index_of(pod)) is pod:
                 continue  # it is counted once another one bears its number of failures on
@@ -171,8 +181,8 @@ def count_ended(job: Tree, pods: Sequence[Tree], now: float, failures: Failures)
 
 def _done_indices(job: Tree, pods: Sequence[Tree]) -> set[int]:
     """Indices that have succeeded; those beyond a number of completions that was lowered no longer count."""
-    known = indices_of((job.get("status") or {}).get("completedIndexes") or "")
-    new = {index_of(pod) for pod in pods if is_tracked(pod) and phase_of(pod) == "Succeeded"}
+    known = parse_indices((job.get("status") or {}).get("completedIndexes") or "")
+    new = {index_of(pod) for pod in pods if has_tracking_finalizer(pod) and phase_of(pod) == "Succeeded"}
     return {index for index in known | new if 0 <= index < int(job["spec"].get("completions") or 0)}
 
 
@@ -185,10 +195,10 @@ class _Pass:
         self.terminating = sum(is_deleting(pod) and not is_finished(pod) for pod in pods)
         self.status: Tree = dict(job.get("status") or {})
         self.conditions: list[Tree] = list(self.status.get("conditions") or ())
-        self.plan = Plan()
+        self.plan = ReconcileResultBuilder()
         self.suspended = bool(self.spec.get("suspend"))
 
-    def run(self) -> Outcome:
+    def run(self) -> ReconcileResult:
         self._note_suspension()
         why = self._why_failed()
         if why:
@@ -198,7 +208,7 @@ class _Pass:
         else:
             self._keep_going()
         self._write()
-        return self.plan.outcome()
+        return self.plan.build()
 
     def _note_suspension(self) -> None:
         known = condition_of({"status": {"conditions": self.conditions}}, "Suspended")
@@ -207,13 +217,13 @@ class _Pass:
             self.status["startTime"] = None
             if not was:
                 self._condition("Suspended", "JobSuspended", "Job suspended")
-                self.plan.add(Announce(self.job, "Suspended", "Job suspended"))
+                self.plan.add(EmitEvent(self.job, "Suspended", "Job suspended"))
         elif was:
             self._condition("Suspended", "JobResumed", "Job resumed", "False")
-            self.plan.add(Announce(self.job, "Resumed", "Job resumed"))
-            self.status["startTime"] = timestamp(self.now)
+            self.plan.add(EmitEvent(self.job, "Resumed", "Job resumed"))
+            self.status["startTime"] = format_time(self.now)
         elif not self.status.get("startTime"):
-            self.status["startTime"] = timestamp(self.now)
+            self.status["startTime"] = format_time(self.now)
 
     def _why_failed(self) -> tuple[str, str] | None:
         begun = condition_of(self.job, "FailureTarget")
@@ -226,7 +236,7 @@ class _Pass:
         if self._past_deadline():
             return "DeadlineExceeded", "Job was active longer than specified deadline"
         if is_per_index(self.job):
-            return why_indices_fail(self.job, self.tally.given_up, self.tally.done)
+            return index_failure_reason(self.job, self.tally.given_up, self.tally.done)
         return None
 
     def _past_limit(self) -> bool:
@@ -236,22 +246,22 @@ class _Pass:
             return True
         if (self.spec["template"].get("spec") or {}).get("restartPolicy") != "OnFailure":
             return False
-        count = sum(all_restarts(pod) for pod in self.active)
+        count = sum(total_restarts(pod) for pod in self.active)
         return count > 0 if limit == 0 else count >= limit
 
     def _past_deadline(self) -> bool:
         deadline = self.spec.get("activeDeadlineSeconds")
         if deadline is None or self.suspended or not self.status.get("startTime"):
             return False
-        ends = seconds(self.status["startTime"]) + int(deadline)
-        self.plan.look_at(ends)
+        ends = parse_time(self.status["startTime"]) + int(deadline)
+        self.plan.requeue(ends)
         return self.now >= ends
 
     def _why_succeeded(self) -> tuple[str, str] | None:
         met = condition_of(self.job, "SuccessCriteriaMet")
         if met is not None and met.get("status") == "True":
             return str(met["reason"]), str(met["message"])
-        rule = rule_met(self.job, self.tally.done) if is_indexed(self.job) else None
+        rule = matched_success_rule(self.job, self.tally.done) if is_indexed(self.job) else None
         if rule is not None:
             return "SuccessPolicy", f"Matched rules at index {rule}"
         completions = self.spec.get("completions")
@@ -266,8 +276,8 @@ class _Pass:
         self._condition(target, reason, message)
         counted = target == "FailureTarget"
         for pod in self.active:
-            if not counted and is_tracked(pod):
-                self.plan.add(Patch("pods", pod, untracked(pod)))
+            if not counted and has_tracking_finalizer(pod):
+                self.plan.add(Patch("pods", pod, remove_finalizer_patch(pod)))
             self.plan.add(Delete("pods", pod, self.job))
         left = len(self.active) + self.terminating
         self.active = []
@@ -276,17 +286,17 @@ class _Pass:
             return
         self._condition(final, reason, message)
         if final == "Complete":
-            self.status["completionTime"] = timestamp(self.now)
-            self.plan.add(Announce(self.job, "Completed", "Job completed"))
+            self.status["completionTime"] = format_time(self.now)
+            self.plan.add(EmitEvent(self.job, "Completed", "Job completed"))
         else:
-            self.plan.add(Announce(self.job, reason, message, "Warning"))
+            self.plan.add(EmitEvent(self.job, reason, message, "Warning"))
         ttl = self.spec.get("ttlSecondsAfterFinished")
         if ttl is not None:
-            self.plan.look_at(self.now + int(ttl))
+            self.plan.requeue(self.now + int(ttl))
 
     def _keep_going(self) -> None:
         if is_indexed(self.job):
-            self._remove(surplus(self.active))
+            self._remove(duplicate_index_pods(self.active))
         want = self._wanted()
         if len(self.active) > want:
             ranked = sorted(self.active, key=deletion_rank)
@@ -296,10 +306,10 @@ class _Pass:
             missing -= self.terminating
         if missing <= 0:
             return
-        if not is_per_index(self.job) and self.now < self.tally.failures.until:
-            self.plan.look_at(self.tally.failures.until)
+        if not is_per_index(self.job) and self.now < self.tally.failures.backoff_until:
+            self.plan.requeue(self.tally.failures.backoff_until)
             return
-        self._start(min(missing, MOST_AT_ONCE))
+        self._start(min(missing, MAX_POD_CHANGES_PER_SYNC))
 
     def _wanted(self) -> int:
         if self.suspended:
@@ -313,8 +323,10 @@ class _Pass:
 
     def _remove(self, pods: Sequence[Tree]) -> None:
         for pod in pods:
-            if is_tracked(pod):
-                self.plan.add(Patch("pods", pod, untracked(pod)))  # first, so that it doesn't count as failed
+            if has_tracking_finalizer(pod):
+                self.plan.add(
+                    Patch("pods", pod, remove_finalizer_patch(pod))
+                )  # first, so that it doesn't count as failed
             self.plan.add(Delete("pods", pod, self.job))
         gone = {uid_of(pod) for pod in pods}
         self.active = [pod for pod in self.active if uid_of(pod) not in gone]
@@ -329,7 +341,7 @@ class _Pass:
             taken |= self._waiting_indices()
         for index in missing_indices(taken, int(self.spec.get("completions") or 0), count):
             pod = (
-                next_pod(self.job, index, self.tally.again.get(index))
+                new_index_pod(self.job, index, self.tally.again.get(index))
                 if is_per_index(self.job)
                 else new_pod(self.job, index)
             )
@@ -339,10 +351,10 @@ class _Pass:
         """Indices that have failed and whose pause isn't over."""
         waiting = set()
         for index, pod in self.tally.again.items():
-            at = next_try(pod, FIRST_BACKOFF, LONGEST_BACKOFF, self.now)
+            at = retry_at(pod, INITIAL_BACKOFF, MAX_BACKOFF, self.now)
             if self.now < at:
                 waiting.add(index)
-                self.plan.look_at(at)
+                self.plan.requeue(at)
         return waiting
 
     def _condition(self, kind: str, reason: str, message: str, status: str = "True") -> None:
@@ -350,20 +362,20 @@ class _Pass:
         known = condition_of({"status": {"conditions": self.conditions}}, kind)
         if known is not None and known["status"] == status:
             return
-        self.conditions = with_condition(self.conditions, new, self.now, updated="lastProbeTime")
+        self.conditions = with_condition(self.conditions, new, self.now, update_time_field="lastProbeTime")
 
     def _write(self) -> None:
         """The counts go first, together with whose they are; the pods are let go after that."""
         status = self.status
         tally = self.tally
-        first: list[Status | Patch] = []
+        first: list[UpdateStatus | Patch] = []
         if tally.release:
             held = {**status, "uncountedTerminatedPods": {k: v for k, v in tally.counting.items() if v}}
             held["conditions"] = self.job.get("status", {}).get("conditions")
             if is_indexed(self.job):  # their pods are let go next, and with them goes what they did
                 held |= self._indices()
-            first.append(Status(RESOURCE, self.job, held))
-            first += [Patch("pods", pod, untracked(pod)) for pod in tally.release]
+            first.append(UpdateStatus(RESOURCE, self.job, held))
+            first += [Patch("pods", pod, remove_finalizer_patch(pod)) for pod in tally.release]
         # Pods that are only about to be made are counted once they are there: making them may be refused.
         status["active"] = len(self.active) or None
         status["ready"] = sum(is_ready(pod) for pod in self.active)
@@ -374,12 +386,12 @@ class _Pass:
         status["conditions"] = self.conditions or None
         if is_indexed(self.job):
             status |= self._indices()
-        self.plan.actions = [*first, *self.plan.actions, Status(RESOURCE, self.job, status)]
+        self.plan.actions = [*first, *self.plan.actions, UpdateStatus(RESOURCE, self.job, status)]
 
     def _indices(self) -> Tree:
         """What the status says of an Indexed Job's indices."""
         tally = self.tally
-        said: Tree = {"completedIndexes": indices_text(tally.done) or None}
+        said: Tree = {"completedIndexes": format_indices(tally.done) or None}
         if is_per_index(self.job):
-            said["failedIndexes"] = indices_text(tally.given_up)
+            said["failedIndexes"] = format_indices(tally.given_up)
         return said

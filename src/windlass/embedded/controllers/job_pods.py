@@ -9,14 +9,14 @@ from windlass.embedded.controllers.objects import (
     annotations_of,
     is_deleting,
     name_of,
-    seconds,
+    parse_time,
     uid_of,
 )
-from windlass.embedded.controllers.pods import phase_of
-from windlass.embedded.controllers.template import pod_from
+from windlass.embedded.controllers.pod_state import phase_of
+from windlass.embedded.controllers.pod_template import pod_from_template
 
-TRACKING = "batch.kubernetes.io/job-tracking"
-INDEX = "batch.kubernetes.io/job-completion-index"
+TRACKING_FINALIZER = "batch.kubernetes.io/job-tracking"
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 def is_indexed(job: Tree) -> bool:
@@ -25,18 +25,18 @@ def is_indexed(job: Tree) -> bool:
 
 def index_of(pod: Tree) -> int:
     """-1 where it has none."""
-    text = annotations_of(pod).get(INDEX, "")
+    text = annotations_of(pod).get(COMPLETION_INDEX, "")
     return int(text) if text.isascii() and text.isdigit() else -1
 
 
-def is_tracked(pod: Tree) -> bool:
+def has_tracking_finalizer(pod: Tree) -> bool:
     """Whether it still waits to be counted."""
-    return TRACKING in (pod["metadata"].get("finalizers") or ())
+    return TRACKING_FINALIZER in (pod["metadata"].get("finalizers") or ())
 
 
-def untracked(pod: Tree) -> Tree:
+def remove_finalizer_patch(pod: Tree) -> Tree:
     """The patch that lets a counted pod go."""
-    left = [each for each in pod["metadata"].get("finalizers") or () if each != TRACKING]
+    left = [each for each in pod["metadata"].get("finalizers") or () if each != TRACKING_FINALIZER]
     return {"metadata": {"uid": uid_of(pod), "finalizers": left or None}}
 
 
@@ -53,13 +53,13 @@ def finished_at(pod: Tree, now: float) -> float:
     """When the pod ended, as its last container says; else when it was deleted, else now."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     ends = [
-        seconds(((each.get("state") or {}).get("terminated") or {}).get("finishedAt")) for each in statuses
+        parse_time(((each.get("state") or {}).get("terminated") or {}).get("finishedAt")) for each in statuses
     ]
-    known = max(ends, default=0.0) or seconds(pod["metadata"].get("deletionTimestamp"))
+    known = max(ends, default=0.0) or parse_time(pod["metadata"].get("deletionTimestamp"))
     return min(known, now) if known else now
 
 
-def indices_of(text: str) -> set[int]:
+def parse_indices(text: str) -> set[int]:
     """Out of `1,3-5,7`."""
     found: set[int] = set()
     for part in filter(None, (text or "").split(",")):
@@ -68,7 +68,7 @@ def indices_of(text: str) -> set[int]:
     return found
 
 
-def indices_text(indices: Iterable[int]) -> str:
+def format_indices(indices: Iterable[int]) -> str:
     """As `1,3-5,7`; two neighbours are written `3,4`."""
     parts: list[str] = []
     run: list[int] = []
@@ -94,16 +94,18 @@ def missing_indices(taken: set[int], completions: int, count: int) -> list[int]:
 def new_pod(job: Tree, index: int = -1) -> Tree:
     """The Job's next pod; for an Indexed Job the one of an index."""
     name = name_of(job)
-    pod = pod_from(job["spec"]["template"], job, prefix=f"{name}-" if index < 0 else f"{name}-{index}-")
+    pod = pod_from_template(
+        job["spec"]["template"], job, prefix=f"{name}-" if index < 0 else f"{name}-{index}-"
+    )
     metadata = pod["metadata"]
-    metadata["finalizers"] = [*metadata.get("finalizers", ()), TRACKING]
+    metadata["finalizers"] = [*metadata.get("finalizers", ()), TRACKING_FINALIZER]
     labels = {"batch.kubernetes.io/job-name": name, "job-name": name}
     uid = uid_of(job)
     labels |= {"batch.kubernetes.io/controller-uid": uid, "controller-uid": uid}
     metadata["labels"] = {**metadata["labels"], **labels}
     if index >= 0:
-        metadata["annotations"] = {**metadata.get("annotations", {}), INDEX: str(index)}
-        metadata["labels"][INDEX] = str(index)
+        metadata["annotations"] = {**metadata.get("annotations", {}), COMPLETION_INDEX: str(index)}
+        metadata["labels"][COMPLETION_INDEX] = str(index)
         spec = pod["spec"]
         spec["hostname"] = spec.get("hostname") or f"{name}-{index}"
         for container in (*spec.get("initContainers", ()), *spec.get("containers", ())):
@@ -114,11 +116,11 @@ def new_pod(job: Tree, index: int = -1) -> Tree:
 def _add_index(container: Tree) -> None:
     environment = container.setdefault("env", [])
     if not any(each.get("name") == "JOB_COMPLETION_INDEX" for each in environment):
-        field = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{INDEX}']"}}
+        field = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{COMPLETION_INDEX}']"}}
         environment.append({"name": "JOB_COMPLETION_INDEX", "valueFrom": field})
 
 
-def surplus(pods: Sequence[Tree]) -> list[Tree]:
+def duplicate_index_pods(pods: Sequence[Tree]) -> list[Tree]:
     """Active pods of an index that has an older one already."""
     seen: set[int] = set()
     extra: list[Tree] = []

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windlass.embedded.controllers.objects import Tree, key_of
-from windlass.embedded.controllers.pods import phase_of
+from windlass.embedded.controllers.pod_state import phase_of
 
 COUNT, IGNORE, FAIL_JOB, FAIL_INDEX = "Count", "Ignore", "FailJob", "FailIndex"
 
 
-def verdict_on(job: Tree, pod: Tree) -> tuple[str, str]:
+def failure_policy_action(job: Tree, pod: Tree) -> tuple[str, str]:
     """`(action, message)` of the first rule that matches; Count where there is none."""
     policy = job["spec"].get("podFailurePolicy")
     if not policy or phase_of(pod) != "Failed":

@@ -8,17 +8,24 @@ from typing import Protocol
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.controllers.cache import Cache
-from windlass.embedded.controllers.doors import Door
-from windlass.embedded.controllers.objects import Tree, is_deleting, name_of, seconds, uid_of, with_condition
+from windlass.embedded.controllers.client import Client
+from windlass.embedded.controllers.objects import (
+    Tree,
+    is_deleting,
+    name_of,
+    parse_time,
+    uid_of,
+    with_condition,
+)
 
-AGAIN_SECONDS = 0.5
+RETRY_SECONDS = 0.5
 GRACE_SECONDS = 2.0
 """Before a namespace is emptied: `kubectl delete -f` deletes it first and then, by name, what the file has inside.
 Kubernetes' controller waits five."""
-CA_NAME = "kube-root-ca.crt"
+ROOT_CA_CONFIG_MAP = "kube-root-ca.crt"
 
 
-class Catalogue(Protocol):
+class Discovery(Protocol):
     """What is served, besides the verbs themselves."""
 
     def resources(self) -> Sequence[str]: ...
@@ -26,28 +33,28 @@ class Catalogue(Protocol):
     def kind(self, resource: str) -> Kind: ...
 
 
-class NamespaceDeletion:
+class NamespaceController:
     name = "namespace-controller"
     resources = ("namespaces",)
 
-    def __init__(self, door: Door, catalogue: Catalogue, cache: Cache) -> None:
-        self._door, self._catalogue, self._cache = door, catalogue, cache
+    def __init__(self, client: Client, discovery: Discovery, cache: Cache) -> None:
+        self._door, self._catalogue, self._cache = client, discovery, cache
 
-    def keys(self, resource: str, kind: str, new: Tree, old: Tree | None) -> Iterator[str]:
-        if kind != "DELETED" and is_deleting(new):
+    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterator[str]:
+        if event_type != "DELETED" and is_deleting(new):
             yield name_of(new)
 
-    def work(self, key: str, now: float) -> float | None:
+    def sync(self, key: str, now: float) -> float | None:
         namespace = self._cache.get("namespaces", key)
         if namespace is None or not is_deleting(namespace):
             return None
-        begins = seconds(namespace["metadata"].get("deletionTimestamp")) + GRACE_SECONDS
+        begins = parse_time(namespace["metadata"].get("deletionTimestamp")) + GRACE_SECONDS
         if now < begins:
             return begins
         left = self._empty(key)
         if left:
             self._tell(namespace, left, now)
-            return now + AGAIN_SECONDS
+            return now + RETRY_SECONDS
         spec = {**(namespace.get("spec") or {}), "finalizers": []}
         self._door.update("namespaces", "", key, {**namespace, "spec": spec}, "finalize")
         return None
@@ -88,33 +95,38 @@ class NamespaceDeletion:
             self._door.patch("namespaces", "", name_of(namespace), merge, "status")
 
 
-class NamespaceFurniture:
+class ServiceAccountController:
     """What a pod expects to find: the service account `default`, and the certificate that the API server shows."""
 
     name = "serviceaccount-controller"
     resources = ("namespaces", "serviceaccounts", "configmaps")
 
-    def __init__(self, door: Door, cache: Cache, ca: str = "") -> None:
-        self._door, self._cache, self._ca = door, cache, ca
+    def __init__(self, client: Client, cache: Cache, ca: str = "") -> None:
+        self._door, self._cache, self._ca = client, cache, ca
 
-    def keys(self, resource: str, kind: str, new: Tree, old: Tree | None) -> Iterator[str]:
+    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterator[str]:
         if resource == "namespaces":
             yield name_of(new)
-        elif name_of(new) in ("default", CA_NAME):
+        elif name_of(new) in ("default", ROOT_CA_CONFIG_MAP):
             yield str(new["metadata"]["namespace"])
 
-    def work(self, key: str, now: float) -> float | None:
+    def sync(self, key: str, now: float) -> float | None:
         namespace = self._cache.get("namespaces", key)
         if namespace is None or is_deleting(namespace):
             return None
         if self._cache.get("serviceaccounts", f"{key}/default") is None:
             account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
             self._door.create("serviceaccounts", key, account)
-        known = self._cache.get("configmaps", f"{key}/{CA_NAME}")
+        known = self._cache.get("configmaps", f"{key}/{ROOT_CA_CONFIG_MAP}")
         data = {"ca.crt": self._ca}
         if known is None:
-            config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CA_NAME}, "data": data}
+            config = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": ROOT_CA_CONFIG_MAP},
+                "data": data,
+            }
             self._door.create("configmaps", key, config)
         elif known.get("data") != data:
-            self._door.patch("configmaps", key, CA_NAME, {"data": data})
+            self._door.patch("configmaps", key, ROOT_CA_CONFIG_MAP, {"data": data})
         return None

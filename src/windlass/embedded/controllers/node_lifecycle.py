@@ -9,24 +9,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from windlass.embedded.controllers.cache import Cache
-from windlass.embedded.controllers.carry import Carrier
-from windlass.embedded.controllers.doors import Door
-from windlass.embedded.controllers.events import Allowance
+from windlass.embedded.controllers.client import Client
+from windlass.embedded.controllers.events import EventRateLimiter
+from windlass.embedded.controllers.executor import ActionExecutor
 from windlass.embedded.controllers.objects import (
     Tree,
     condition_of,
     created_at,
+    format_time,
     is_deleting,
     key_of,
     name_of,
-    seconds,
-    timestamp,
+    parse_time,
     with_condition,
 )
-from windlass.embedded.controllers.outcome import Announce, Delete, Outcome, Patch, Plan
-from windlass.embedded.controllers.pods import is_finished, is_ready
+from windlass.embedded.controllers.pod_state import is_finished, is_ready
+from windlass.embedded.controllers.reconcile_result import (
+    Delete,
+    EmitEvent,
+    Patch,
+    ReconcileResult,
+    ReconcileResultBuilder,
+)
 
-GRACE = 40.0
+NODE_MONITOR_GRACE_SECONDS = 40.0
 """How long a node may be silent."""
 LEASES, LEASE_NAMESPACE = "leases.coordination.k8s.io", "kube-node-lease"
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
@@ -41,8 +47,8 @@ _MANAGED = {NOT_READY, UNREACHABLE, UNSCHEDULABLE, *_PRESSURE.values()}
 _SILENT = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
 
 
-def reconcile_node(node: Tree, lease: Tree | None, pods: Sequence[Tree], now: float) -> Outcome:
-    plan = Plan()
+def reconcile_node(node: Tree, lease: Tree | None, pods: Sequence[Tree], now: float) -> ReconcileResult:
+    plan = ReconcileResultBuilder()
     conditions = list((node.get("status") or {}).get("conditions") or ())
     silent_at = _last_heard(node, lease) + _grace(lease)
     if lease is None:
@@ -52,9 +58,9 @@ def reconcile_node(node: Tree, lease: Tree | None, pods: Sequence[Tree], now: fl
         if (condition_of(node, "Ready") or {}).get("status") != "Unknown":
             plan.add(Patch("nodes", node, {"status": {"conditions": conditions}}, "status"))
             said = f"Node {name_of(node)} status is now: NodeNotReady"
-            plan.add(Announce(node, "NodeNotReady", said))
+            plan.add(EmitEvent(node, "NodeNotReady", said))
     else:
-        plan.look_at(silent_at)
+        plan.requeue(silent_at)
     seen = {**node, "status": {**(node.get("status") or {}), "conditions": conditions}}
     taints = wanted_taints(seen, now)
     if taints != ((node.get("spec") or {}).get("taints") or []):
@@ -63,16 +69,18 @@ def reconcile_node(node: Tree, lease: Tree | None, pods: Sequence[Tree], now: fl
         for pod in pods:
             if is_ready(pod) and not is_finished(pod):
                 plan.add(*_not_ready_any_more(pod, now))
-    return plan.outcome()
+    return plan.build()
 
 
 def _last_heard(node: Tree, lease: Tree | None) -> float:
-    renewed = seconds((lease or {}).get("spec", {}).get("renewTime"))
+    renewed = parse_time((lease or {}).get("spec", {}).get("renewTime"))
     return max(renewed, created_at(node))
 
 
 def _grace(lease: Tree | None) -> float:
-    return max(GRACE, float((lease or {}).get("spec", {}).get("leaseDurationSeconds") or 0))
+    return max(
+        NODE_MONITOR_GRACE_SECONDS, float((lease or {}).get("spec", {}).get("leaseDurationSeconds") or 0)
+    )
 
 
 def _unknown(conditions: list[Tree], now: float) -> list[Tree]:
@@ -93,7 +101,7 @@ def wanted_taints(node: Tree, now: float) -> list[Tree]:
     ]
     present = {(each["key"], each["effect"]) for each in kept}
     added = [
-        {"key": key, "effect": effect, "timeAdded": timestamp(now)}
+        {"key": key, "effect": effect, "timeAdded": format_time(now)}
         if effect == "NoExecute" or key in (NOT_READY, UNREACHABLE)
         else {"key": key, "effect": effect}
         for key, effect in ours
@@ -116,70 +124,70 @@ def _own_taints(node: Tree) -> list[tuple[str, str]]:
     return taints
 
 
-def _not_ready_any_more(pod: Tree, now: float) -> list[Patch | Announce]:
+def _not_ready_any_more(pod: Tree, now: float) -> list[Patch | EmitEvent]:
     new = {"type": "Ready", "status": "False", "reason": "NodeNotReady"}
     conditions = with_condition((pod.get("status") or {}).get("conditions") or (), new, now)
     return [
         Patch("pods", pod, {"status": {"conditions": conditions}}, "status"),
-        Announce(pod, "NodeNotReady", "Node is not ready", "Warning"),
+        EmitEvent(pod, "NodeNotReady", "Node is not ready", "Warning"),
     ]
 
 
-class NodeLifecycle:
+class NodeLifecycleController:
     name = "node-controller"
     resources = ("nodes", LEASES, "pods")
 
-    def __init__(self, door: Door, cache: Cache) -> None:
+    def __init__(self, client: Client, cache: Cache) -> None:
         self._cache = cache
         # Thousands of nodes that come at once are no thousands of pieces of news.
-        self._carrier = Carrier(door, self.name, Allowance())
+        self._carrier = ActionExecutor(client, self.name, EventRateLimiter())
 
-    def keys(self, resource: str, kind: str, new: Tree, old: Tree | None) -> Iterator[str]:
+    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterator[str]:
         if resource == "nodes":
-            if kind == "ADDED":
+            if event_type == "ADDED":
                 said = f"Node {name_of(new)} event: Registered Node {name_of(new)} in Controller"
-                self._carrier.events.write(new, "RegisteredNode", said, created_at(new))
+                self._carrier.events.record(new, "RegisteredNode", said, created_at(new))
             yield name_of(new)
         elif resource == LEASES and new["metadata"].get("namespace") == LEASE_NAMESPACE:
             # A renewal on time changes nothing; the check at the old deadline reads the new one.
-            news = old is None or kind == "DELETED" or self._is_marked(name_of(new))
+            news = old is None or event_type == "DELETED" or self._is_marked(name_of(new))
             yield from [name_of(new)] if news else []
 
-    def work(self, key: str, now: float) -> float | None:
+    def sync(self, key: str, now: float) -> float | None:
         node = self._cache.get("nodes", key)
         if node is None or is_deleting(node):
             return None
         lease = self._cache.get(LEASES, f"{LEASE_NAMESPACE}/{key}")
-        outcome = reconcile_node(node, lease, self._cache.on_node(key), now)
-        self._carrier.carry_out(outcome, now)
-        return outcome.again
+        outcome = reconcile_node(node, lease, self._cache.pods_on_node(key), now)
+        self._carrier.execute(outcome, now)
+        return outcome.requeue_at
 
     def _is_marked(self, name: str) -> bool:
         node = self._cache.get("nodes", name)
         return node is not None and (condition_of(node, "Ready") or {}).get("status") == "Unknown"
 
 
-class TaintEviction:
+class TaintEvictionController:
     name = "taint-eviction-controller"
     resources = ("nodes", "pods")
 
-    def __init__(self, door: Door, cache: Cache) -> None:
+    def __init__(self, client: Client, cache: Cache) -> None:
         self._cache = cache
-        self._carrier = Carrier(door, self.name)
+        self._carrier = ActionExecutor(client, self.name)
         self._since: dict[str, float] = {}
         """Since when a pod is known to have to go some time; only taints that don't say when they came need it."""
 
-    def keys(self, resource: str, kind: str, new: Tree, old: Tree | None) -> Iterator[str]:
-        if resource == "pods" and kind == "DELETED":
+    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterator[str]:
+        if resource == "pods" and event_type == "DELETED":
             self._since.pop(key_of(new), None)
         elif resource == "pods":
             node = self._cache.get("nodes", _node_name(new)) if _node_name(new) else None
             if node is not None and _evicting(node):
                 yield key_of(new)
-        elif kind != "DELETED" and _evicting(new) != (_evicting(old) if old is not None else []):
-            yield from (key_of(pod) for pod in self._cache.on_node(name_of(new)))
+        elif event_type != "DELETED" and _evicting(new) != (_evicting(old) if old is not None else []):
+            yield from (key_of(pod) for pod in self._cache.pods_on_node(name_of(new)))
 
-    def work(self, key: str, now: float) -> float | None:
+    def sync(self, key: str, now: float) -> float | None:
         pod = self._cache.get("pods", key)
         node = self._cache.get("nodes", _node_name(pod)) if pod is not None else None
         if pod is None or node is None or is_deleting(pod) or is_finished(pod):
@@ -199,11 +207,11 @@ class TaintEviction:
         }
         conditions = with_condition((pod.get("status") or {}).get("conditions") or (), new, now)
         actions = (
-            Announce(pod, "TaintManagerEviction", f"Marking for deletion Pod {key}"),
+            EmitEvent(pod, "TaintManagerEviction", f"Marking for deletion Pod {key}"),
             Patch("pods", pod, {"status": {"conditions": conditions}}, "status"),
             Delete("pods", pod),
         )
-        self._carrier.carry_out(Outcome(actions), now)
+        self._carrier.execute(ReconcileResult(actions), now)
         return None
 
 
@@ -211,16 +219,16 @@ def eviction_time(pod: Tree, taints: Sequence[Tree], now: float, since: float) -
     """When the pod has to go; None where it may stay. `since` counts for a taint that doesn't say when it came."""
     ends: list[float] = []
     for taint in taints:
-        covering = (each for each in pod["spec"].get("tolerations") or () if covers(each, taint))
+        covering = (each for each in pod["spec"].get("tolerations") or () if tolerates(each, taint))
         first = next(covering, None)  # of several that fit, the first one counts
         if first is None:
             return now
         if first.get("tolerationSeconds") is not None:
-            ends.append((seconds(taint.get("timeAdded")) or since) + max(0, first["tolerationSeconds"]))
+            ends.append((parse_time(taint.get("timeAdded")) or since) + max(0, first["tolerationSeconds"]))
     return min(ends, default=None)
 
 
-def covers(toleration: Tree, taint: Tree) -> bool:
+def tolerates(toleration: Tree, taint: Tree) -> bool:
     if toleration.get("effect") not in (None, "", taint["effect"]):
         return False
     if toleration.get("key") and toleration["key"] != taint["key"]:
@@ -238,30 +246,30 @@ def _node_name(pod: Tree) -> str:
     return str((pod.get("spec") or {}).get("nodeName") or "")
 
 
-class LostPods:
+class PodGarbageCollector:
     """Pods of which nobody will ever say that they have ended: their node doesn't exist, or they never had one."""
 
     name = "pod-garbage-collector"
     resources = ("nodes", "pods")
 
-    def __init__(self, door: Door, cache: Cache) -> None:
-        self._door, self._cache = door, cache
-        self._carrier = Carrier(door, self.name)
+    def __init__(self, client: Client, cache: Cache) -> None:
+        self._door, self._cache = client, cache
+        self._carrier = ActionExecutor(client, self.name)
         self._missing: dict[str, float] = {}
 
-    def keys(self, resource: str, kind: str, new: Tree, old: Tree | None) -> Iterator[str]:
+    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterator[str]:
         if resource == "nodes":
-            if kind == "DELETED":
-                yield from (key_of(pod) for pod in self._cache.on_node(name_of(new)))
+            if event_type == "DELETED":
+                yield from (key_of(pod) for pod in self._cache.pods_on_node(name_of(new)))
             self._missing.pop(name_of(new), None)
-        elif kind == "DELETED":
+        elif event_type == "DELETED":
             return
         elif not _node_name(new):
             yield from [key_of(new)] if is_deleting(new) else []
         elif self._cache.get("nodes", _node_name(new)) is None:
             yield key_of(new)
 
-    def work(self, key: str, now: float) -> float | None:
+    def sync(self, key: str, now: float) -> float | None:
         pod = self._cache.get("pods", key)
         if pod is None:
             return None
@@ -272,8 +280,8 @@ class LostPods:
         if self._cache.get("nodes", _node_name(pod)) is not None:
             return None
         since = self._missing.setdefault(_node_name(pod), now)
-        if now < since + GRACE:
-            return since + GRACE
+        if now < since + NODE_MONITOR_GRACE_SECONDS:
+            return since + NODE_MONITOR_GRACE_SECONDS
         new = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -289,4 +297,4 @@ class LostPods:
         if not is_finished(pod):
             actions.append(Patch("pods", pod, {"status": {"phase": "Failed", **status}}, "status"))
         actions.append(Delete("pods", pod, grace=0))
-        self._carrier.carry_out(Outcome(tuple(actions)), now)
+        self._carrier.execute(ReconcileResult(tuple(actions)), now)

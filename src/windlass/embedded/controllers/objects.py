@@ -49,7 +49,7 @@ def is_deleting(thing: Tree) -> bool:
 
 
 def created_at(thing: Tree) -> float:
-    return seconds(thing["metadata"].get("creationTimestamp"))
+    return parse_time(thing["metadata"].get("creationTimestamp"))
 
 
 def controller_of(thing: Tree) -> Tree | None:
@@ -71,7 +71,7 @@ def owner_reference(owner: Tree) -> Tree:
     }
 
 
-def selects(selector: Tree | None, labels: Mapping[str, str]) -> bool:
+def selector_matches(selector: Tree | None, labels: Mapping[str, str]) -> bool:
     """A LabelSelector: none matches nothing, an empty one everything."""
     if selector is None:
         return False
@@ -93,7 +93,7 @@ def _expressed(expression: Tree, labels: Mapping[str, str]) -> bool:
     return value is None
 
 
-def seconds(timestamp: object) -> float:
+def parse_time(timestamp: object) -> float:
     """Seconds since 1970 of an RFC 3339 time; 0 for none."""
     if not isinstance(timestamp, str) or not timestamp:
         return 0.0
@@ -103,12 +103,12 @@ def seconds(timestamp: object) -> float:
         return 0.0
 
 
-def timestamp(now: float) -> str:
+def format_time(now: float) -> str:
     """As Kubernetes writes `metav1.Time`."""
     return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def micro_timestamp(now: float) -> str:
+def format_micro_time(now: float) -> str:
     """As Kubernetes writes `metav1.MicroTime`."""
     return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
@@ -125,31 +125,33 @@ def has_condition(thing: Tree, kind: str, status: str = "True") -> bool:
     return found is not None and found.get("status") == status
 
 
-def with_condition(conditions: Iterable[Tree], new: Tree, now: float, *, updated: str = "") -> list[Tree]:
+def with_condition(
+    conditions: Iterable[Tree], new: Tree, now: float, *, update_time_field: str = ""
+) -> list[Tree]:
     """The list with the condition set. Its transition time moves only with its status.
 
     `updated` names a further time field, such as `lastUpdateTime`, that moves when anything of it changes.
     """
     listed = [dict(each) for each in conditions]
-    moment = timestamp(now)
+    moment = format_time(now)
     stamped = {**new, "lastTransitionTime": moment}
-    if updated:
-        stamped[updated] = moment
+    if update_time_field:
+        stamped[update_time_field] = moment
     for at, old in enumerate(listed):
         if old["type"] != new["type"]:
             continue
         if old.get("status") == new.get("status"):
             stamped["lastTransitionTime"] = old.get("lastTransitionTime", moment)
-            if updated and all(old.get(field) == value for field, value in new.items()):
-                stamped[updated] = old.get(updated, moment)
+            if update_time_field and all(old.get(field) == value for field, value in new.items()):
+                stamped[update_time_field] = old.get(update_time_field, moment)
         listed[at] = stamped
         return listed
     return [*listed, stamped]
 
 
-def proportion(value: object, whole: int, *, up: bool) -> int:
+def scaled_int_or_percent(value: object, whole: int, *, round_up: bool) -> int:
     """An IntOrString such as 3 or "25%" of `whole`."""
     if isinstance(value, str) and value.endswith("%"):
         share = int(value[:-1]) * whole
-        return -(-share // 100) if up else share // 100
+        return -(-share // 100) if round_up else share // 100
     return int(value) if isinstance(value, int | str) else 0

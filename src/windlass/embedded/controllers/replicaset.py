@@ -13,48 +13,56 @@ from windlass.embedded.controllers.objects import (
     name_of,
     with_condition,
 )
-from windlass.embedded.controllers.outcome import Create, Delete, Outcome, Plan, Status
-from windlass.embedded.controllers.pods import (
+from windlass.embedded.controllers.pod_state import (
     deletion_rank,
     is_active,
     is_available,
-    is_deleting_pod,
     is_ready,
+    is_terminating,
     node_name,
     soonest_available,
 )
-from windlass.embedded.controllers.template import pod_from, prefix_of
+from windlass.embedded.controllers.pod_template import generate_name_of, pod_from_template
+from windlass.embedded.controllers.reconcile_result import (
+    Create,
+    Delete,
+    ReconcileResult,
+    ReconcileResultBuilder,
+    UpdateStatus,
+)
 
 RESOURCE = "replicasets.apps"
-MOST_AT_ONCE = 500
+BURST_REPLICAS = 500
 REPLICA_FAILURE = "ReplicaFailure"
 
 
-def wanted_replicas(thing: Tree) -> int:
+def desired_replicas(thing: Tree) -> int:
     replicas = thing["spec"].get("replicas")
     return 1 if replicas is None else int(replicas)
 
 
-def reconcile_replicaset(replica_set: Tree, pods: Sequence[Tree], now: float) -> Outcome:
+def reconcile_replicaset(replica_set: Tree, pods: Sequence[Tree], now: float) -> ReconcileResult:
     """Says nothing of pods that are refused: only whoever carries this out learns of it, see `refused_status`."""
-    plan = Plan()
+    plan = ReconcileResultBuilder()
     active = [pod for pod in pods if is_active(pod)]
     if not is_deleting(replica_set):
-        difference = wanted_replicas(replica_set) - len(active)
+        difference = desired_replicas(replica_set) - len(active)
         if difference > 0:
-            plan.add(*(_new(replica_set) for _ in range(min(difference, MOST_AT_ONCE))))
+            plan.add(*(_new(replica_set) for _ in range(min(difference, BURST_REPLICAS))))
         elif difference < 0:
             crowds = Counter(node_name(pod) for pod in active)
             ranked = sorted(active, key=lambda pod: deletion_rank(pod, crowds[node_name(pod)]))
             plan.add(*(Delete("pods", pod, replica_set) for pod in ranked[:-difference]))
     min_ready = int(replica_set["spec"].get("minReadySeconds") or 0)
-    plan.add(Status(RESOURCE, replica_set, _status(replica_set, pods, active, min_ready, now)))
-    plan.look_at(soonest_available(active, min_ready, now))
-    return plan.outcome()
+    plan.add(UpdateStatus(RESOURCE, replica_set, _status(replica_set, pods, active, min_ready, now)))
+    plan.requeue(soonest_available(active, min_ready, now))
+    return plan.build()
 
 
 def _new(replica_set: Tree) -> Create:
-    pod = pod_from(replica_set["spec"]["template"], replica_set, prefix=prefix_of(name_of(replica_set)))
+    pod = pod_from_template(
+        replica_set["spec"]["template"], replica_set, prefix=generate_name_of(name_of(replica_set))
+    )
     return Create("pods", replica_set, pod)
 
 
@@ -66,9 +74,9 @@ def _status(replica_set: Tree, pods: Sequence[Tree], active: list[Tree], min_rea
     status["fullyLabeledReplicas"] = labelled or None
     status["readyReplicas"] = sum(map(is_ready, active)) or None
     status["availableReplicas"] = sum(is_available(pod, min_ready, now) for pod in active) or None
-    status["terminatingReplicas"] = sum(map(is_deleting_pod, pods)) or None
+    status["terminatingReplicas"] = sum(map(is_terminating, pods)) or None
     status["observedGeneration"] = replica_set["metadata"].get("generation", 1)
-    if len(active) >= wanted_replicas(
+    if len(active) >= desired_replicas(
         replica_set
     ):  # until then, whether pods are refused is still to be seen
         kept = [each for each in status.get("conditions") or () if each["type"] != REPLICA_FAILURE]
@@ -76,7 +84,7 @@ def _status(replica_set: Tree, pods: Sequence[Tree], active: list[Tree], min_rea
     return status
 
 
-def refused_status(replica_set: Tree, why: str, now: float) -> Tree:
+def replica_failure_status(replica_set: Tree, why: str, now: float) -> Tree:
     """The status of a ReplicaSet that can't make its pods: why it could not first, since each pod has another name."""
     status = dict(replica_set.get("status") or {})
     if has_condition(replica_set, REPLICA_FAILURE):

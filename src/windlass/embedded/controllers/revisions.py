@@ -14,11 +14,11 @@ from windlass.embedded.controllers.objects import (
     namespace_of,
     owner_reference,
 )
-from windlass.embedded.controllers.outcome import Create, Delete, Patch, Plan
-from windlass.embedded.controllers.template import template_hash
+from windlass.embedded.controllers.pod_template import template_hash
+from windlass.embedded.controllers.reconcile_result import Create, Delete, Patch, ReconcileResultBuilder
 
-REVISIONS = "controllerrevisions.apps"
-HASH = "controller-revision-hash"
+CONTROLLER_REVISIONS = "controllerrevisions.apps"
+REVISION_HASH_LABEL = "controller-revision-hash"
 _CAUSE = "kubernetes.io/change-cause"
 
 
@@ -27,15 +27,15 @@ def revision_data(owner: Tree) -> Tree:
     return {"spec": {"template": {**owner["spec"]["template"], "$patch": "replace"}}}
 
 
-def keep_revision(plan: Plan, owner: Tree, known: Sequence[Tree]) -> tuple[str, str]:
+def sync_revision(plan: ReconcileResultBuilder, owner: Tree, known: Sequence[Tree]) -> tuple[str, str]:
     """`(name, hash)` of the revision for the template as it is; made, or brought to the top, where need be."""
     data = revision_data(owner)
     newest = max((int(each.get("revision") or 0) for each in known), default=0)
     for each in known:
         if each.get("data") == data:
             if int(each.get("revision") or 0) < newest:
-                plan.add(Patch(REVISIONS, each, {"revision": newest + 1}))
-            return name_of(each), labels_of(each).get(HASH, name_of(each).rpartition("-")[2])
+                plan.add(Patch(CONTROLLER_REVISIONS, each, {"revision": newest + 1}))
+            return name_of(each), labels_of(each).get(REVISION_HASH_LABEL, name_of(each).rpartition("-")[2])
     digest = template_hash(owner["spec"]["template"])
     taken = {name_of(each) for each in known}
     tries = 0
@@ -43,7 +43,7 @@ def keep_revision(plan: Plan, owner: Tree, known: Sequence[Tree]) -> tuple[str, 
         tries += 1
         digest = template_hash(owner["spec"]["template"], tries)
     made = _revision(owner, digest, newest + 1, data)
-    plan.add(Create(REVISIONS, owner, made, quiet=True))
+    plan.add(Create(CONTROLLER_REVISIONS, owner, made, suppress_event=True))
     return name_of(made), digest
 
 
@@ -52,7 +52,7 @@ def _revision(owner: Tree, digest: str, number: int, data: Tree) -> Tree:
     metadata: Tree = {
         "name": f"{name_of(owner)}-{digest}",
         "namespace": namespace_of(owner),
-        "labels": {**labels, HASH: digest},
+        "labels": {**labels, REVISION_HASH_LABEL: digest},
         "ownerReferences": [owner_reference(owner)],
     }
     cause = annotations_of(owner).get(_CAUSE)
@@ -67,11 +67,17 @@ def _revision(owner: Tree, digest: str, number: int, data: Tree) -> Tree:
     }
 
 
-def trim_revisions(plan: Plan, owner: Tree, known: Sequence[Tree], in_use: Iterable[str]) -> None:
+def truncate_history(
+    plan: ReconcileResultBuilder, owner: Tree, known: Sequence[Tree], in_use: Iterable[str]
+) -> None:
     """Beyond the limit, the oldest that nothing uses go."""
     limit = owner["spec"].get("revisionHistoryLimit")
     used = set(in_use)
-    idle = [each for each in known if name_of(each) not in used and labels_of(each).get(HASH, "") not in used]
+    idle = [
+        each
+        for each in known
+        if name_of(each) not in used and labels_of(each).get(REVISION_HASH_LABEL, "") not in used
+    ]
     surplus = len(idle) - (10 if limit is None else int(limit))
     ranked = sorted(idle, key=lambda each: int(each.get("revision") or 0))
-    plan.add(*(Delete(REVISIONS, each) for each in ranked[: max(0, surplus)]))
+    plan.add(*(Delete(CONTROLLER_REVISIONS, each) for each in ranked[: max(0, surplus)]))

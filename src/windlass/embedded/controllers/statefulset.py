@@ -15,13 +15,19 @@ from windlass.embedded.controllers.objects import (
     labels_of,
     name_of,
     namespace_of,
-    proportion,
+    scaled_int_or_percent,
 )
-from windlass.embedded.controllers.outcome import Create, Delete, Outcome, Plan, Status
-from windlass.embedded.controllers.pods import is_available, is_finished, is_ready, soonest_available
-from windlass.embedded.controllers.replicaset import wanted_replicas
-from windlass.embedded.controllers.revisions import HASH, keep_revision, trim_revisions
-from windlass.embedded.controllers.template import pod_from
+from windlass.embedded.controllers.pod_state import is_available, is_finished, is_ready, soonest_available
+from windlass.embedded.controllers.pod_template import pod_from_template
+from windlass.embedded.controllers.reconcile_result import (
+    Create,
+    Delete,
+    ReconcileResult,
+    ReconcileResultBuilder,
+    UpdateStatus,
+)
+from windlass.embedded.controllers.replicaset import desired_replicas
+from windlass.embedded.controllers.revisions import REVISION_HASH_LABEL, sync_revision, truncate_history
 
 RESOURCE = "statefulsets.apps"
 POD_NAME, POD_INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
@@ -29,16 +35,16 @@ POD_NAME, POD_INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/
 
 def reconcile_statefulset(
     owner: Tree, pods: Sequence[Tree], revisions: Sequence[Tree], claims: frozenset[str], now: float
-) -> Outcome:
+) -> ReconcileResult:
     """`claims` are the names of the volume claims that exist."""
-    plan = Plan()
+    plan = ReconcileResultBuilder()
     if is_deleting(owner):
-        return plan.outcome()
+        return plan.build()
     state = _State(owner, pods, revisions, claims, now, plan)
     state.step()
-    plan.add(Status(RESOURCE, owner, state.status()))
-    plan.look_at(soonest_available(pods, state.min_ready, now))
-    return plan.outcome()
+    plan.add(UpdateStatus(RESOURCE, owner, state.status()))
+    plan.requeue(soonest_available(pods, state.min_ready, now))
+    return plan.build()
 
 
 def ordinal(owner: Tree, pod: Tree) -> int:
@@ -55,22 +61,25 @@ class _State:
         revisions: Sequence[Tree],
         claims: frozenset[str],
         now: float,
-        plan: Plan,
+        plan: ReconcileResultBuilder,
     ) -> None:
         self.owner, self.spec, self.now, self.plan, self.claims = owner, owner["spec"], now, plan, claims
         self.revisions = revisions
         self.pods = {number: pod for pod in pods if (number := ordinal(owner, pod)) >= 0}
         self.min_ready = int(self.spec.get("minReadySeconds") or 0)
         self.first = int((self.spec.get("ordinals") or {}).get("start") or 0)
-        self.last = self.first + wanted_replicas(owner) - 1
+        self.last = self.first + desired_replicas(owner) - 1
         self.parallel = self.spec.get("podManagementPolicy") == "Parallel"
-        self.update_name, self.update_hash = keep_revision(plan, owner, revisions)
+        self.update_name, self.update_hash = sync_revision(plan, owner, revisions)
         known = (owner.get("status") or {}).get("currentRevision") or self.update_name
         self.current_name = known
-        hashes = {name_of(each): labels_of(each).get(HASH, "") for each in revisions}
+        hashes = {name_of(each): labels_of(each).get(REVISION_HASH_LABEL, "") for each in revisions}
         self.current_hash = hashes.get(known) or self.update_hash
         self.templates = {
-            labels_of(each).get(HASH, ""): ((each.get("data") or {}).get("spec") or {}).get("template") or {}
+            labels_of(each).get(REVISION_HASH_LABEL, ""): ((each.get("data") or {}).get("spec") or {}).get(
+                "template"
+            )
+            or {}
             for each in revisions
         }
 
@@ -113,11 +122,16 @@ class _State:
             return
         rolling = strategy.get("rollingUpdate") or {}
         first = self.first + int(rolling.get("partition") or 0)
-        most = max(1, proportion(rolling.get("maxUnavailable", 1), wanted_replicas(self.owner), up=False))
+        most = max(
+            1,
+            scaled_int_or_percent(
+                rolling.get("maxUnavailable", 1), desired_replicas(self.owner), round_up=False
+            ),
+        )
         away = sum(not self._is_well(number) for number in range(self.first, self.last + 1))
         for number in range(self.last, first - 1, -1):
             pod = self.pods.get(number)
-            if pod is None or labels_of(pod).get(HASH) == self.update_hash:
+            if pod is None or labels_of(pod).get(REVISION_HASH_LABEL) == self.update_hash:
                 if pod is not None and not self._is_well(number) and away >= most:
                     return
                 continue
@@ -137,9 +151,9 @@ class _State:
         if digest != self.update_hash and self.templates.get(digest):
             template = {key: value for key, value in self.templates[digest].items() if key != "$patch"}
         name = f"{name_of(self.owner)}-{number}"
-        pod = pod_from(template, self.owner, name=name)
+        pod = pod_from_template(template, self.owner, name=name)
         pod["metadata"]["generateName"] = f"{name_of(self.owner)}-"
-        marks = {POD_NAME: name, POD_INDEX: str(number), HASH: digest}
+        marks = {POD_NAME: name, POD_INDEX: str(number), REVISION_HASH_LABEL: digest}
         pod["metadata"]["labels"] = {**pod["metadata"]["labels"], **marks}
         pod["spec"]["hostname"] = name
         if self.spec.get("serviceName"):
@@ -178,22 +192,28 @@ class _State:
 
     def status(self) -> Tree:
         counted = [pod for pod in self.pods.values() if not is_deleting(pod) and not is_finished(pod)]
-        updated = [pod for pod in counted if labels_of(pod).get(HASH) == self.update_hash]
+        updated = [pod for pod in counted if labels_of(pod).get(REVISION_HASH_LABEL) == self.update_hash]
         ready = [pod for pod in counted if is_ready(pod)]
         current = self.current_name
-        wanted = wanted_replicas(self.owner)
+        wanted = desired_replicas(self.owner)
         rolled = len(updated) == wanted == len(ready) == len(counted)
         if rolled or (self.spec.get("updateStrategy") or {}).get("type") == "OnDelete":
             current = self.update_name if rolled else current
         current_hash = self.update_hash if current == self.update_name else self.current_hash
-        in_use = {current, self.update_name, *(labels_of(pod).get(HASH, "") for pod in self.pods.values())}
-        trim_revisions(self.plan, self.owner, self.revisions, in_use)
+        in_use = {
+            current,
+            self.update_name,
+            *(labels_of(pod).get(REVISION_HASH_LABEL, "") for pod in self.pods.values()),
+        }
+        truncate_history(self.plan, self.owner, self.revisions, in_use)
         status = dict(self.owner.get("status") or {})
         status["observedGeneration"] = self.owner["metadata"].get("generation", 1)
         status["replicas"] = len(self.pods)
         status["readyReplicas"] = len(ready) or None
         status["availableReplicas"] = sum(is_available(pod, self.min_ready, self.now) for pod in counted)
-        status["currentReplicas"] = sum(labels_of(pod).get(HASH) == current_hash for pod in counted) or None
+        status["currentReplicas"] = (
+            sum(labels_of(pod).get(REVISION_HASH_LABEL) == current_hash for pod in counted) or None
+        )
         status["updatedReplicas"] = len(updated) or None
         status["currentRevision"] = current
         status["updateRevision"] = self.update_name

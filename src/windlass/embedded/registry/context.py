@@ -9,8 +9,8 @@ from windlass.embedded.api import events
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.machinery import Machinery
-from windlass.embedded.store.record import Stored
 from windlass.embedded.store.store import Store
+from windlass.embedded.store.stored_object import StoredObject
 
 Tree = dict[str, Any]
 
@@ -23,38 +23,38 @@ class Context:
         self.kinds = machinery.kinds
 
     def kind(self, resource: str) -> Kind:
-        found = self.kinds.named(resource)
+        found = self.kinds.by_resource(resource)
         if found is None:
             raise ApiError.no_such_path()
         return found
 
-    def find(self, kind: Kind, namespace: str, name: str) -> Stored | None:
-        return self.store.shelf(kind.store).items.get((namespace, name))
+    def find(self, kind: Kind, namespace: str, name: str) -> StoredObject | None:
+        return self.store.storage(kind.storage_resource).items.get((namespace, name))
 
-    def stored(self, kind: Kind, namespace: str, name: str) -> Stored:
-        found = self.store.shelf(kind.store).items.get((namespace, name))
+    def get(self, kind: Kind, namespace: str, name: str) -> StoredObject:
+        found = self.store.storage(kind.storage_resource).items.get((namespace, name))
         if found is None:
             raise ApiError.not_found(kind, name)
         return found
 
-    def storage(self, kind: Kind) -> Kind:
+    def storage_kind(self, kind: Kind) -> Kind:
         """The kind in the version that is stored; a custom one in its preferred version."""
-        return self.kinds.named(kind.store) or kind
+        return self.kinds.by_resource(kind.storage_resource) or kind
 
     def to_stored(self, kind: Kind, tree: Tree) -> tuple[Kind, Tree]:
         """From the version of a request to the one that is stored."""
-        storage = self.storage(kind)
+        storage = self.storage_kind(kind)
         if storage.api_version == kind.api_version:
             return kind, tree
         if kind.group == _EVENTS:
-            return storage, events.as_core(tree)
+            return storage, events.to_core_v1(tree)
         return storage, {**tree, "apiVersion": storage.api_version}
 
-    def from_stored(self, kind: Kind, stored: Stored) -> Tree:
+    def from_stored(self, kind: Kind, stored: StoredObject) -> Tree:
         """What is stored, in the version of a request. Shared: not to be changed."""
         tree = stored.tree
         if kind.group == _EVENTS:
-            return events.as_events(tree)
+            return events.to_events_v1(tree)
         if tree.get("apiVersion") != kind.api_version:
             tree = {**tree, "apiVersion": kind.api_version}
         return tree

@@ -15,11 +15,11 @@ import msgspec
 from windlass.embedded.api.errors import ApiError, FieldError, forbidden_field, unsupported
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.registry.context import Context
-from windlass.embedded.registry.selecting import Selection
-from windlass.embedded.store.record import Key, Stored
-from windlass.embedded.store.shelf import Compacted, Shelf
+from windlass.embedded.registry.selection import Selection
+from windlass.embedded.store.resource_storage import Compacted, ResourceStorage
+from windlass.embedded.store.stored_object import Key, StoredObject
 
-EXACT, NOT_OLDER = "Exact", "NotOlderThan"
+EXACT, NOT_OLDER_THAN = "Exact", "NotOlderThan"
 LATEST = -1
 _TOKEN_VERSION = "meta.k8s.io/v1"
 _TOO_OLD = "The resourceVersion for the provided list is too old."
@@ -34,65 +34,71 @@ _PAGE_TOO_OLD = (
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     """The query parameters of a list or a watch."""
 
-    selector: str = ""
-    fields: str = ""
+    label_selector: str = ""
+    field_selector: str = ""
     limit: int = 0
-    token: str = ""
-    version: str = ""
-    match: str = ""
+    continue_token: str = ""
+    resource_version: str = ""
+    resource_version_match: str = ""
     watch: bool = False
-    bookmarks: bool = False
-    initial: bool | None = None
+    allow_bookmarks: bool = False
+    send_initial_events: bool | None = None
     """`sendInitialEvents`."""
     timeout: float | None = None
 
-    def only(self, name: str) -> ListQuery:
+    def for_name(self, name: str) -> ListQuery:
         """The same of one object."""
-        fields = f"{self.fields},metadata.name={name}".lstrip(",")
-        return msgspec.structs.replace(self, fields=fields)
+        fields = f"{self.field_selector},metadata.name={name}".lstrip(",")
+        return msgspec.structs.replace(self, field_selector=fields)
 
     def problems(self) -> list[FieldError]:
         """What is wrong with how these parameters go together."""
         if self.watch:
             return self._watch_problems()
         found = []
-        if self.match:
-            if not self.version:
+        if self.resource_version_match:
+            if not self.resource_version:
                 why = "resourceVersionMatch is forbidden unless resourceVersion is provided"
                 found.append(forbidden_field("resourceVersionMatch", why))
-            if self.token:
+            if self.continue_token:
                 why = "resourceVersionMatch is forbidden when continue is provided"
                 found.append(forbidden_field("resourceVersionMatch", why))
-            if self.match not in (EXACT, NOT_OLDER):
-                found.append(unsupported("resourceVersionMatch", self.match, (EXACT, NOT_OLDER, "")))
-            if self.match == EXACT and self.version == "0":
+            if self.resource_version_match not in (EXACT, NOT_OLDER_THAN):
+                found.append(
+                    unsupported(
+                        "resourceVersionMatch", self.resource_version_match, (EXACT, NOT_OLDER_THAN, "")
+                    )
+                )
+            if self.resource_version_match == EXACT and self.resource_version == "0":
                 why = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
                 found.append(forbidden_field("resourceVersionMatch", why))
-        if self.initial is not None:
+        if self.send_initial_events is not None:
             found.append(forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list"))
         return found
 
     def _watch_problems(self) -> list[FieldError]:
         found = []
-        if self.initial is not None and self.match != NOT_OLDER:
-            why = f"sendInitialEvents requires setting resourceVersionMatch to {NOT_OLDER}"
+        if self.send_initial_events is not None and self.resource_version_match != NOT_OLDER_THAN:
+            why = f"sendInitialEvents requires setting resourceVersionMatch to {NOT_OLDER_THAN}"
             found.append(forbidden_field("resourceVersionMatch", why))
-        if self.match:
-            if self.initial is None:
+        if self.resource_version_match:
+            if self.send_initial_events is None:
                 why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
                 found.append(forbidden_field("resourceVersionMatch", why))
-            if self.match != NOT_OLDER:
-                found.append(unsupported("resourceVersionMatch", self.match, (NOT_OLDER,)))
-            if self.token:
+            if self.resource_version_match != NOT_OLDER_THAN:
+                found.append(
+                    unsupported("resourceVersionMatch", self.resource_version_match, (NOT_OLDER_THAN,))
+                )
+            if self.continue_token:
                 why = "resourceVersionMatch is forbidden when continue is provided"
                 found.append(forbidden_field("resourceVersionMatch", why))
         return found
 
 
 class Page(msgspec.Struct, frozen=True):
-    items: list[Stored]
+    items: list[StoredObject]
     version: int
-    token: str = ""
+    continue_token: str = ""
     remaining: int | None = None
 
 
@@ -107,7 +113,7 @@ class Listing:
         self._context = context
 
     def page(self, kind: Kind, namespace: str, query: ListQuery, selection: Selection | None) -> Page:
-        shelf = self._context.store.shelf(kind.store)
+        shelf = self._context.store.storage(kind.storage_resource)
         version, after = self._moment(query, kind)
         try:
             found = self._from(shelf, version, namespace, after)
@@ -115,15 +121,15 @@ class Listing:
             raise _expired(query, kind, after) from None
         at = self._context.store.version if version == LATEST else version
         if not query.limit:
-            return Page([each for each in found if selection is None or selection.takes(each)], at)
+            return Page([each for each in found if selection is None or selection.matches_stored(each)], at)
         return self._cut(kind, found, query.limit, at, selection)
 
     def _cut(
-        self, kind: Kind, found: Iterator[Stored], limit: int, version: int, selection: Selection | None
+        self, kind: Kind, found: Iterator[StoredObject], limit: int, version: int, selection: Selection | None
     ) -> Page:
-        items: list[Stored] = []
+        items: list[StoredObject] = []
         for each in found:
-            if selection is not None and not selection.takes(each):
+            if selection is not None and not selection.matches_stored(each):
                 continue
             if len(items) == limit:
                 # Kubernetes counts what is left only where nothing is filtered
@@ -132,26 +138,30 @@ class Listing:
             items.append(each)
         return Page(items, version)
 
-    def _from(self, shelf: Shelf, version: int, namespace: str, after: Key | None) -> Iterator[Stored]:
+    def _from(
+        self, shelf: ResourceStorage, version: int, namespace: str, after: Key | None
+    ) -> Iterator[StoredObject]:
         if version == LATEST:
-            return shelf.ordered(namespace, after)
-        return shelf.at(version, namespace, after)
+            return shelf.list_current(namespace, after)
+        return shelf.list_at(version, namespace, after)
 
     def _moment(self, query: ListQuery, kind: Kind) -> tuple[int, Key | None]:
         """Of which version the list is to be, and after which key it goes on."""
-        if query.token:
-            if query.version not in ("", "0"):
+        if query.continue_token:
+            if query.resource_version not in ("", "0"):
                 raise ApiError.bad_request("specifying resource version is not allowed when using continue")
-            token = _read_token(query.token)
+            token = _read_token(query.continue_token)
             return (token.rv if token.rv > 0 else LATEST), _key(kind, token.start)
-        if not query.version:
+        if not query.resource_version:
             return LATEST, None
-        version = parse_version(query.version)
-        exact = query.match == EXACT or (not query.match and query.limit and version)
-        self.check_reached(version)
+        version = parse_version(query.resource_version)
+        exact = query.resource_version_match == EXACT or (
+            not query.resource_version_match and query.limit and version
+        )
+        self.check_not_in_future(version)
         return (version if exact else LATEST), None
 
-    def check_reached(self, version: int) -> None:
+    def check_not_in_future(self, version: int) -> None:
         """A version of the future is an error: somebody mixed up two clusters."""
         current = self._context.store.version
         if version > current:
@@ -203,7 +213,7 @@ def _key(kind: Kind, start: str) -> Key:
 
 
 def _expired(query: ListQuery, kind: Kind, after: Key | None) -> ApiError:
-    if not query.token or after is None:
+    if not query.continue_token or after is None:
         return ApiError.expired(_TOO_OLD)
     refusal = ApiError.expired(_PAGE_TOO_OLD)
     refusal.metadata = {"continue": _token(kind, LATEST, after)}

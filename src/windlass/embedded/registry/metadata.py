@@ -13,12 +13,12 @@ from typing import Any
 Tree = dict[str, Any]
 
 
-def rfc3339(moment: float) -> str:
+def format_time(moment: float) -> str:
     """Seconds, as Kubernetes writes times in metadata."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
 
 
-def seconds_of(stamp: str) -> float:
+def parse_time(stamp: str) -> float:
     """The moment of such a time; 0 where it can't be read."""
     try:
         return float(calendar.timegm(time.strptime(stamp[:19], "%Y-%m-%dT%H:%M:%S")))
@@ -36,7 +36,7 @@ def with_metadata(tree: Tree, **fields: Any) -> Tree:
     return {**tree, "metadata": {name: value for name, value in metadata.items() if value is not None}}
 
 
-def begin(tree: Tree, name: str, namespace: str, now: str) -> None:
+def init_metadata(tree: Tree, name: str, namespace: str, now: str) -> None:
     """The metadata of an object's first moment, in place."""
     metadata = tree["metadata"]
     for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"):

@@ -19,9 +19,9 @@ def _unheard(_: str) -> None:
 
 class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
-    manager: str = ""
+    field_manager: str = ""
     """The field manager: asked for, else the first word of the user agent."""
-    validation: str = WARN
+    field_validation: str = WARN
     """What becomes of unknown fields."""
     subresource: str = ""
     force: bool = False
@@ -29,20 +29,22 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     warn: Callable[[str], object] = _unheard
     """Takes what the client should read beside the answer."""
 
-    def by(self, manager: str, subresource: str = "") -> WriteOptions:
+    def with_manager(self, manager: str, subresource: str = "") -> WriteOptions:
         """The same, of a manager (if one is named) and for a subresource."""
         if not manager and not subresource:
             return self
-        return msgspec.structs.replace(self, manager=manager or self.manager, subresource=subresource)
+        return msgspec.structs.replace(
+            self, field_manager=manager or self.field_manager, subresource=subresource
+        )
 
 
 class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
-    grace: int | None = None
+    grace_seconds: int | None = None
     propagation: str = ""
     """Empty: the kind's default."""
     uid: str = ""
-    version: str = ""
+    resource_version: str = ""
 
 
-IN_PROCESS = WriteOptions(manager="windlass", validation=IGNORE)
+IN_PROCESS_OPTIONS = WriteOptions(field_manager="windlass", field_validation=IGNORE)

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 
 from windlass.embedded.api.machinery import Machinery
-from windlass.embedded.registry.checks import Checks
+from windlass.embedded.registry.admission_chain import AdmissionChain
 from windlass.embedded.registry.context import Context
-from windlass.embedded.registry.definitions import Definitions
+from windlass.embedded.registry.crd_lifecycle import CrdLifecycle
 from windlass.embedded.registry.deleter import Deleter
 from windlass.embedded.registry.listing import Listing
-from windlass.embedded.registry.placing import Placing
-from windlass.embedded.registry.scaling import Scaling
+from windlass.embedded.registry.pod_subresources import PodSubresources
+from windlass.embedded.registry.scale_subresource import ScaleSubresource
 from windlass.embedded.registry.writer import Writer
 from windlass.embedded.store.store import Store
 
@@ -27,10 +27,10 @@ class Registry:
         self.machinery = Machinery()
         self.kinds = self.machinery.kinds
         self.context = Context(store, self.machinery, clock)
-        self.checks = Checks(self.context)
-        self.writer = Writer(self.context, self.checks)
+        self.admission = AdmissionChain(self.context)
+        self.writer = Writer(self.context, self.admission)
         self.deleter = Deleter(self.context, self.writer)
         self.listing = Listing(self.context)
-        self.scaling = Scaling(self.context, self.writer)
-        self.placing = Placing(self.context, self.writer, self.deleter)
-        self.definitions = Definitions(self.context, self.writer, self.deleter)
+        self.scale_subresource = ScaleSubresource(self.context, self.writer)
+        self.pod_subresources = PodSubresources(self.context, self.writer, self.deleter)
+        self.crd_lifecycle = CrdLifecycle(self.context, self.writer, self.deleter)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from windlass.embedded.api.kinds import Kind
 
-NO_BLIND_UPDATE = frozenset(
+NO_UNCONDITIONAL_UPDATE = frozenset(
     {
         "leases.coordination.k8s.io",
         "poddisruptionbudgets.policy",
@@ -19,7 +19,7 @@ NO_BLIND_UPDATE = frozenset(
     }
 )
 """An update must say which version it replaces; so must one of a custom object."""
-PUT_CREATES = frozenset(
+CREATE_ON_UPDATE = frozenset(
     {
         "leases.coordination.k8s.io",
         "runtimeclasses.node.k8s.io",
@@ -33,7 +33,7 @@ PUT_CREATES = frozenset(
         "endpoints",
     }
 )
-RETURNS_DELETED = frozenset(
+RETURN_DELETED_OBJECT = frozenset(
     {
         "pods",
         "services",
@@ -52,5 +52,5 @@ RETURNS_DELETED = frozenset(
 """A deletion is answered with the object; with a Status for all others."""
 
 
-def may_update_blindly(kind: Kind) -> bool:
-    return not kind.custom and kind.resource not in NO_BLIND_UPDATE
+def allows_unconditional_update(kind: Kind) -> bool:
+    return not kind.custom and kind.resource not in NO_UNCONDITIONAL_UPDATE

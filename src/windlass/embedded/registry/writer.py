@@ -15,19 +15,23 @@ from typing import Any
 
 import msgspec
 
-from windlass.embedded.api import apply
+from windlass.embedded.api import server_side_apply
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.registry import strategy
-from windlass.embedded.registry.checks import Checks
+from windlass.embedded.registry.admission_chain import AdmissionChain
 from windlass.embedded.registry.context import Context
-from windlass.embedded.registry.identity import check_identity, check_names, check_version
-from windlass.embedded.registry.metadata import begin, rfc3339
+from windlass.embedded.registry.metadata import format_time, init_metadata
 from windlass.embedded.registry.options import WriteOptions
-from windlass.embedded.store.record import Stored
+from windlass.embedded.registry.preconditions import (
+    check_name,
+    check_resource_version,
+    check_type_and_namespace,
+)
+from windlass.embedded.store.stored_object import StoredObject
 
 Tree = dict[str, Any]
-Changer = Callable[[Tree], Tree]
+Mutation = Callable[[Tree], Tree]
 """Takes what is stored, which is shared, and gives what should be there instead."""
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -36,37 +40,39 @@ _TRIES = 8
 
 
 class Writer:
-    def __init__(self, context: Context, checks: Checks) -> None:
-        self._context, self._checks = context, checks
+    def __init__(self, context: Context, admission: AdmissionChain) -> None:
+        self._context, self._checks = context, admission
 
     def create(
-        self, kind: Kind, namespace: str, tree: Tree, options: WriteOptions, managed: bool = True
-    ) -> Stored:
+        self, kind: Kind, namespace: str, tree: Tree, options: WriteOptions, track_fields: bool = True
+    ) -> StoredObject:
         """`managed` is False where `managedFields` have been seen to."""
-        check_identity(kind, tree, namespace, self._context.kinds)
+        check_type_and_namespace(kind, tree, namespace, self._context.kinds)
         tree = self._checks.decode(kind, tree, options)
         name = self._name_of(kind, tree, namespace)
         kind, tree = self._context.to_stored(kind, tree)
-        begin(tree, name, namespace, rfc3339(self._context.clock()))
-        self._checks.namespace(kind, namespace, name)
-        tree = self._checks.creation(kind, tree, options, managed)
+        init_metadata(tree, name, namespace, format_time(self._context.clock()))
+        self._checks.check_namespace(kind, namespace, name)
+        tree = self._checks.admit_create(kind, tree, options, track_fields)
         if self._context.find(kind, namespace, name) is not None:
             raise ApiError.already_exists(kind, name)
-        self._checks.charge(kind, tree, None, options.dry_run)
+        self._checks.charge_quota(kind, tree, None, options.dry_run)
         return self._write(kind, (namespace, name), tree, options.dry_run)
 
-    def update(self, kind: Kind, namespace: str, name: str, tree: Tree, options: WriteOptions) -> Stored:
+    def update(
+        self, kind: Kind, namespace: str, name: str, tree: Tree, options: WriteOptions
+    ) -> StoredObject:
         """Replace an object by a tree. Kinds that allow it are created where there is none."""
-        check_identity(kind, tree, namespace, self._context.kinds)
-        check_names(tree, name)
+        check_type_and_namespace(kind, tree, namespace, self._context.kinds)
+        check_name(tree, name)
         missing = self._context.find(kind, namespace, name) is None
-        if missing and not options.subresource and kind.store in strategy.PUT_CREATES:
+        if missing and not options.subresource and kind.storage_resource in strategy.CREATE_ON_UPDATE:
             return self.create(kind, namespace, tree, options)
         return self.modify(kind, namespace, name, lambda _: tree, options)
 
     def patch(
         self, kind: Kind, namespace: str, name: str, patch: Any, media_type: str, options: WriteOptions
-    ) -> Stored:
+    ) -> StoredObject:
         """A JSON, merge or strategic merge patch."""
 
         def patched(tree: Tree) -> Tree:
@@ -80,76 +86,80 @@ class Writer:
 
         return self.modify(kind, namespace, name, patched, options, patched=True)
 
-    def apply(self, kind: Kind, namespace: str, name: str, applied: Tree, options: WriteOptions) -> Stored:
+    def apply(
+        self, kind: Kind, namespace: str, name: str, applied: Tree, options: WriteOptions
+    ) -> StoredObject:
         """Server-side apply: the fields that this manager wants, merged with those of the others."""
-        check_identity(kind, applied, namespace, self._context.kinds)
+        check_type_and_namespace(kind, applied, namespace, self._context.kinds)
         applied["metadata"].setdefault("name", name)
-        check_names(applied, name)
+        check_name(applied, name)
         stored = self._context.find(kind, namespace, name)
         live = None if stored is None else self._context.from_stored(kind, stored)
         if live is None and options.subresource:
             raise ApiError.not_found(kind, name)
-        merged = apply.apply(
+        merged = server_side_apply.apply(
             self._context.machinery,
             kind,
             live,
             applied,
-            options.manager,
-            rfc3339(self._context.clock()),
+            options.field_manager,
+            format_time(self._context.clock()),
             force=options.force,
             subresource=options.subresource,
         )
         if live is None:
-            return self.create(kind, namespace, merged, options, managed=False)
+            return self.create(kind, namespace, merged, options, track_fields=False)
         if not merged["metadata"].get("resourceVersion"):  # applied to whatever is there
             merged["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
-        return self.modify(kind, namespace, name, lambda _: merged, options, managed=False)
+        return self.modify(kind, namespace, name, lambda _: merged, options, track_fields=False)
 
     def modify(
         self,
         kind: Kind,
         namespace: str,
         name: str,
-        change: Changer,
+        change: Mutation,
         options: WriteOptions,
         *,
-        managed: bool = True,
+        track_fields: bool = True,
         patched: bool = False,
-    ) -> Stored:
+    ) -> StoredObject:
         """Change what is stored."""
-        stored = self._context.stored(kind, namespace, name)
+        stored = self._context.get(kind, namespace, name)
         asked = change(self._context.from_stored(kind, stored))
-        check_identity(kind, asked, namespace, self._context.kinds)
-        check_names(asked, name)
+        check_type_and_namespace(kind, asked, namespace, self._context.kinds)
+        check_name(asked, name)
         storage, tree = self._context.to_stored(kind, self._checks.decode(kind, asked, options, patched))
-        check_version(kind, name, tree, stored, patched)
+        check_resource_version(kind, name, tree, stored, patched)
         old = stored.tree
         tree["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
-        tree = self._checks.change(storage, tree, old, options, managed)
+        tree = self._checks.admit_update(storage, tree, old, options, track_fields)
         tree["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
-        if gone(storage, tree):
+        if is_deletable(storage, tree):
             return self._finish(storage, stored, tree, options.dry_run)
         if _same(tree, old):
             return stored
-        self._checks.charge(storage, tree, old, options.dry_run)
+        self._checks.charge_quota(storage, tree, old, options.dry_run)
         return self._write(storage, stored.key, tree, options.dry_run)
 
-    def replace(self, kind: Kind, stored: Stored, tree: Tree, dry_run: bool = False) -> Stored:
+    def write_unchecked(
+        self, kind: Kind, stored: StoredObject, tree: Tree, dry_run: bool = False
+    ) -> StoredObject:
         """Write a tree that is known to be right: bindings, deletion marks. No checks."""
-        if gone(kind, tree):
+        if is_deletable(kind, tree):
             return self._finish(kind, stored, tree, dry_run)
         return self._write(kind, stored.key, tree, dry_run)
 
-    def _write(self, kind: Kind, key: tuple[str, str], tree: Tree, dry_run: bool) -> Stored:
+    def _write(self, kind: Kind, key: tuple[str, str], tree: Tree, dry_run: bool) -> StoredObject:
         if dry_run:
-            return Stored(key, 0, msgspec.json.encode(tree), tree)
-        return self._context.store.put(kind.store, key, tree)
+            return StoredObject(key, 0, msgspec.json.encode(tree), tree)
+        return self._context.store.put(kind.storage_resource, key, tree)
 
-    def _finish(self, kind: Kind, stored: Stored, tree: Tree, dry_run: bool) -> Stored:
+    def _finish(self, kind: Kind, stored: StoredObject, tree: Tree, dry_run: bool) -> StoredObject:
         """The last finalizer is off an object that is being deleted: it goes, as it was stored last."""
         if not dry_run:
-            self._context.store.remove(kind.store, stored.key)
-        return Stored(stored.key, stored.version, msgspec.json.encode(tree), tree)
+            self._context.store.remove(kind.storage_resource, stored.key)
+        return StoredObject(stored.key, stored.version, msgspec.json.encode(tree), tree)
 
     def _name_of(self, kind: Kind, tree: Tree, namespace: str) -> str:
         """The object's name, or one made from `generateName` that nobody has."""
@@ -157,7 +167,7 @@ class Writer:
         name, prefix = str(metadata.get("name") or ""), str(metadata.get("generateName") or "")
         if name or not prefix:
             return name
-        taken = self._context.store.shelf(kind.store).items
+        taken = self._context.store.storage(kind.storage_resource).items
         for _ in range(_TRIES):
             name = prefix[:_LONGEST_PREFIX] + "".join(random.choices(_ALPHABET, k=5))
             if (namespace, name) not in taken:
@@ -165,7 +175,7 @@ class Writer:
         raise ApiError.already_exists(kind, name)
 
 
-def gone(kind: Kind, tree: Tree) -> bool:
+def is_deletable(kind: Kind, tree: Tree) -> bool:
     """Marked for deletion, with nothing left that holds it."""
     metadata = tree["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("finalizers"):

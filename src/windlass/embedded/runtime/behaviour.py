@@ -11,57 +11,57 @@ from dataclasses import dataclass
 
 from windlass.embedded.controllers.objects import Tree, annotations_of
 from windlass.embedded.runtime.environment import expand
-from windlass.embedded.runtime.shell import Place, run_command
+from windlass.embedded.runtime.simulated_shell import ShellEnvironment, run_command
 from windlass.model.errors import InputError
-from windlass.model.times import duration_seconds
+from windlass.model.times import parse_duration
 
-DURATION = "sandbox.windlass.dev/duration"
-EXIT_CODE = "sandbox.windlass.dev/exit-code"
-UTILIZATION = "sandbox.windlass.dev/gpu-utilization"
+DURATION_ANNOTATION = "sandbox.windlass.dev/duration"
+EXIT_CODE_ANNOTATION = "sandbox.windlass.dev/exit-code"
+UTILIZATION_ANNOTATION = "sandbox.windlass.dev/gpu-utilization"
 DEFAULT_SECONDS = 60.0
 DEFAULT_UTILIZATION = 90
-STEP_SECONDS = 5.0
+PROGRESS_SECONDS = 5.0
 _FOREVER = ("forever", "infinity", "infinite")
 
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    seconds: float | None
+    run_seconds: float | None
     """None: until it is stopped."""
-    code: int
+    exit_code: int
     output: tuple[tuple[float, str], ...] = ()
     """Text, each piece with the second at which it appears."""
-    talks: bool = False
+    prints_progress: bool = False
     """Whether it goes on to print a line every few seconds."""
 
 
-def behaviour_of(pod: Tree, container: Tree, place: Place, is_init: bool) -> Behaviour:
+def behaviour_of(pod: Tree, container: Tree, environment: ShellEnvironment, is_init: bool) -> Behaviour:
     annotations = annotations_of(pod)
-    words = [expand(str(word), dict(place.environment)) for word in _command(container)]
-    done = run_command(words, place)
+    words = [expand(str(word), dict(environment.environment)) for word in _command(container)]
+    done = run_command(words, environment)
     known = done.understood and bool(words)
     length: float | None
     if known:
-        length, code = done.seconds, done.code
+        length, code = done.seconds, done.exit_code
     elif is_init:
         length, code = 0.0, 0
     else:
         ends = pod["spec"].get("restartPolicy") in ("Never", "OnFailure")
         length, code = (DEFAULT_SECONDS if ends else None), 0
     if not is_init:
-        if DURATION in annotations:
-            length = _length(annotations[DURATION], length)
-        if EXIT_CODE in annotations:
-            code = _number(annotations[EXIT_CODE], code)
+        if DURATION_ANNOTATION in annotations:
+            length = _length(annotations[DURATION_ANNOTATION], length)
+        if EXIT_CODE_ANNOTATION in annotations:
+            code = _number(annotations[EXIT_CODE_ANNOTATION], code)
     output = list(done.output)
     if known and done.errors:
         output.append((0.0, done.errors))
-    return Behaviour(length, code, tuple(output), talks=not known)
+    return Behaviour(length, code, tuple(output), prints_progress=not known)
 
 
 def utilization_of(pod: Tree) -> int:
     """Percent, of a running pod's GPUs."""
-    return max(0, min(100, _number(annotations_of(pod).get(UTILIZATION, ""), DEFAULT_UTILIZATION)))
+    return max(0, min(100, _number(annotations_of(pod).get(UTILIZATION_ANNOTATION, ""), DEFAULT_UTILIZATION)))
 
 
 def _command(container: Tree) -> list[str]:
@@ -72,7 +72,7 @@ def _length(text: str, otherwise: float | None) -> float | None:
     if text in _FOREVER:
         return None
     try:
-        return float(duration_seconds(text))
+        return float(parse_duration(text))
     except InputError:
         return otherwise
 

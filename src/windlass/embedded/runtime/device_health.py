@@ -7,40 +7,40 @@ agent's names. What the page and `windlass why` show comes from the node's statu
 
 from __future__ import annotations
 
-from windlass.embedded.controllers.doors import Door
-from windlass.embedded.controllers.events import EventWriter
-from windlass.embedded.runtime.containers import Exit
+from windlass.embedded.controllers.client import Client
+from windlass.embedded.controllers.events import EventRecorder
+from windlass.embedded.runtime.container_runtime import ContainerExit
+from windlass.embedded.runtime.device_manager import DeviceFault, DeviceManager
 from windlass.embedded.runtime.heartbeat import Heartbeat
 from windlass.embedded.runtime.kubelet import Kubelet
-from windlass.embedded.runtime.machine import Illness, Machine
 
 UNHEALTHY, HEALTHY, XID = "GPUUnhealthy", "GPUHealthy", "GPUXid"
 
 
 class DeviceHealth:
-    def __init__(self, door: Door, kubelet: Kubelet, heartbeat: Heartbeat) -> None:
-        self._door, self._kubelet, self._heartbeat = door, kubelet, heartbeat
-        self._events = EventWriter(door, "windlass-node")
+    def __init__(self, client: Client, kubelet: Kubelet, heartbeat: Heartbeat) -> None:
+        self._door, self._kubelet, self._heartbeat = client, kubelet, heartbeat
+        self._events = EventRecorder(client, "windlass-node")
 
-    def tell(self, node: str, reason: str, said: str, now: float) -> None:
+    def record_event(self, node: str, reason: str, message: str, now: float) -> None:
         """An Event on the node."""
         kind = "Normal" if reason == HEALTHY else "Warning"
-        self._events.write(self._door.get("nodes", "", node), reason, said, now, type=kind, host=node)
+        self._events.record(self._door.get("nodes", "", node), reason, message, now, type=kind, host=node)
 
-    def report(self, node: str, now: float) -> None:
+    def update_node_status(self, node: str, now: float) -> None:
         """Write what can be given away now."""
-        self._heartbeat.report(node, now)
+        self._heartbeat.update_node_status(node, now)
 
-    def fail_pods(self, machine: Machine, device: int | str, said: str, now: float) -> int:
+    def fail_pods(self, device_manager: DeviceManager, device: int | str, message: str, now: float) -> int:
         """Pods that hold a broken GPU, or MIG instance by its UUID, fail, and whoever owns them makes others."""
-        holders = machine.holders(device)
+        holders = device_manager.pods_using(device)
         for key in holders:
-            ended = Exit(1, "Error", said)
-            self._kubelet.fail_pod(key, UNHEALTHY, f"node {machine.name}, {said}", now, ended)
+            ended = ContainerExit(1, "Error", message)
+            self._kubelet.fail_pod(key, UNHEALTHY, f"node {device_manager.name}, {message}", now, ended)
         return len(holders)
 
 
-def words(machine: Machine, index: int, illness: Illness, uuid: str = "") -> str:
+def fault_message(device_manager: DeviceManager, index: int, fault: DeviceFault, uuid: str = "") -> str:
     """The device and what ails it, in a line."""
-    xid = f"Xid {illness.xid}: " if illness.xid else ""
-    return f"GPU {index} ({uuid or machine.uuids[index]}): {xid}{illness.words}"
+    xid = f"Xid {fault.xid}: " if fault.xid else ""
+    return f"GPU {index} ({uuid or device_manager.uuids[index]}): {xid}{fault.message}"

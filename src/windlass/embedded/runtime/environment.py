@@ -17,7 +17,7 @@ from windlass.embedded.controllers.objects import (
     namespace_of,
     uid_of,
 )
-from windlass.embedded.runtime.containers import CannotStart
+from windlass.embedded.runtime.container_runtime import ContainerStartError
 from windlass.model.errors import InputError
 from windlass.model.quantity import whole_value
 
@@ -74,7 +74,7 @@ def _from(source: Tree, pod: Tree, container: Tree, lookup: Lookup) -> str | Non
             return None
         kind = "ConfigMap" if resource == "configmaps" else "Secret"
         said = f"couldn't find key {reference['key']} in {kind} {namespace_of(pod)}/{reference['name']}"
-        raise CannotStart("CreateContainerConfigError", said)
+        raise ContainerStartError("CreateContainerConfigError", said)
     if source.get("fieldRef"):
         return _field(source["fieldRef"]["fieldPath"], pod)
     if source.get("resourceFieldRef"):
@@ -88,7 +88,7 @@ def _data(resource: str, reference: Tree, pod: Tree, lookup: Lookup) -> dict[str
         if reference.get("optional"):
             return None
         what = resource.removesuffix("s")
-        raise CannotStart("CreateContainerConfigError", f'{what} "{reference["name"]}" not found')
+        raise ContainerStartError("CreateContainerConfigError", f'{what} "{reference["name"]}" not found')
     data = found.get("data") or {}
     if resource == "secrets":
         return {key: base64.b64decode(value).decode("utf-8", "replace") for key, value in data.items()}

@@ -9,15 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from windlass.embedded.controllers.doors import Door
+from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.objects import Tree
-from windlass.embedded.runtime.device_health import HEALTHY, UNHEALTHY, XID, DeviceHealth, words
+from windlass.embedded.runtime.device_health import HEALTHY, UNHEALTHY, XID, DeviceHealth, fault_message
+from windlass.embedded.runtime.device_manager import DeviceFault, DeviceManager
 from windlass.embedded.runtime.heartbeat import Heartbeat
 from windlass.embedded.runtime.kubelet import Kubelet
-from windlass.embedded.runtime.machine import Illness, Machine
-from windlass.embedded.runtime.park import SimulatedPark
+from windlass.embedded.runtime.simulated_fleet import SimulatedFleet
 from windlass.model.errors import InputError
-from windlass.node.xid import xid as xid_of
+from windlass.node.xid import lookup_xid as xid_of
 
 DEFAULT_XID = 79
 _FORMS = "write node/NAME or gpu/NODE:INDEX, such as gpu/h100-0:3"
@@ -26,17 +26,17 @@ _FORMS = "write node/NAME or gpu/NODE:INDEX, such as gpu/h100-0:3"
 class Faults:
     def __init__(
         self,
-        door: Door,
-        park: SimulatedPark,
+        client: Client,
+        fleet: SimulatedFleet,
         kubelet: Kubelet,
         heartbeat: Heartbeat,
-        wake: Callable[[str, str], None],
+        enqueue: Callable[[str, str], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`wake` brings a pod ("pod", its key) or a node ("node", its name) back into the loop."""
-        self._park, self._kubelet = park, kubelet
-        self._wake, self._clock = wake, clock
-        self._health = DeviceHealth(door, kubelet, heartbeat)
+        self._park, self._kubelet = fleet, kubelet
+        self._wake, self._clock = enqueue, clock
+        self._health = DeviceHealth(client, kubelet, heartbeat)
 
     def fail(self, target: str, xid: int | None = None) -> str:
         """Break something; returns what was done, in a sentence."""
@@ -50,22 +50,22 @@ class Faults:
     def heal(self, target: str = "") -> str:
         """Mend it; without a target, everything."""
         if not target:
-            broken = self.broken()
+            broken = self.active_faults()
             for each in broken:
                 self.heal(str(each["target"]))
             return f"healed {len(broken)}" if broken else "nothing was broken"
         node, index = self._find(target)
         return self._heal_node(node) if index is None else self._heal_gpu(node, index)
 
-    def broken(self) -> list[Tree]:
+    def active_faults(self) -> list[Tree]:
         """Everything that is broken now."""
         found: list[Tree] = [
-            {"target": f"node/{name}", "xid": 0, "says": "silent"} for name in sorted(self._park.down)
+            {"target": f"node/{name}", "xid": 0, "says": "silent"} for name in sorted(self._park.down_nodes)
         ]
-        for name in self._park.names():
-            machine = self._park.machine(name)
-            for index, illness in sorted(machine.ill.items()) if machine is not None else ():
-                found.append({"target": f"gpu/{name}:{index}", "xid": illness.xid, "says": illness.words})
+        for name in self._park.node_names():
+            machine = self._park.device_manager(name)
+            for index, illness in sorted(machine.unhealthy.items()) if machine is not None else ():
+                found.append({"target": f"gpu/{name}:{index}", "xid": illness.xid, "says": illness.message})
         return found
 
     def _find(self, target: str) -> tuple[str, int | None]:
@@ -73,9 +73,9 @@ class Faults:
         if not slash or kind not in ("node", "gpu"):
             raise InputError(f"{target[:80]!r} is nothing that can fail", remedy=_FORMS)
         node, _, number = name.partition(":")
-        machine = self._park.machine(node)
+        machine = self._park.device_manager(node)
         if machine is None:
-            known = ", ".join(self._park.names()[:8])
+            known = ", ".join(self._park.node_names()[:8])
             raise InputError(f"there is no simulated node {node[:80]!r}", remedy=f"there are {known}")
         if kind == "node":
             if number:
@@ -88,46 +88,48 @@ class Faults:
         return node, int(number)
 
     def _fail_node(self, node: str) -> str:
-        if node in self._park.down:
+        if node in self._park.down_nodes:
             return f"node {node} has failed already"
-        self._park.down.add(node)
-        self._kubelet.lose_power(node, self._clock())
+        self._park.down_nodes.add(node)
+        self._kubelet.crash_node(node, self._clock())
         return f"node {node} has failed: it falls silent, and becomes NotReady when its lease has run out"
 
     def _heal_node(self, node: str) -> str:
-        if node not in self._park.down:
+        if node not in self._park.down_nodes:
             return f"node {node} is well"
-        self._park.down.discard(node)
+        self._park.down_nodes.discard(node)
         self._wake("node", node)
-        for key in self._kubelet.of_node(node):
+        for key in self._kubelet.pod_keys_on_node(node):
             self._wake("pod", key)
         return f"node {node} is back"
 
     def _fail_gpu(self, node: str, index: int, code: int) -> str:
         machine = self._machine(node)
         known = xid_of(code)
-        illness = Illness(code, f"{known.words}; {known.action.value}")
-        said, now = words(machine, index, illness), self._clock()
+        illness = DeviceFault(code, f"{known.description}; {known.action.value}")
+        said, now = fault_message(machine, index, illness), self._clock()
         if not known.is_fatal:
-            self._health.tell(node, XID, said, now)
-            return f"GPU {index} of {node}: Xid {code} ({illness.words}); the device stays healthy"
-        machine.ill[index] = illness
-        self._health.tell(node, UNHEALTHY, said, now)
-        self._health.report(node, now)
+            self._health.record_event(node, XID, said, now)
+            return f"GPU {index} of {node}: Xid {code} ({illness.message}); the device stays healthy"
+        machine.unhealthy[index] = illness
+        self._health.record_event(node, UNHEALTHY, said, now)
+        self._health.update_node_status(node, now)
         failed = self._health.fail_pods(machine, index, said, now)
         count = f"{failed} pod{'s' * (failed != 1)} failed"
-        return f"GPU {index} of {node}: Xid {code} ({illness.words}); {count}"
+        return f"GPU {index} of {node}: Xid {code} ({illness.message}); {count}"
 
     def _heal_gpu(self, node: str, index: int) -> str:
         machine = self._machine(node)
-        if machine.ill.pop(index, None) is None:
+        if machine.unhealthy.pop(index, None) is None:
             return f"GPU {index} of {node} is well"
         now = self._clock()
-        self._health.tell(node, HEALTHY, words(machine, index, Illness(0, "is healthy again")), now)
-        self._health.report(node, now)
+        self._health.record_event(
+            node, HEALTHY, fault_message(machine, index, DeviceFault(0, "is healthy again")), now
+        )
+        self._health.update_node_status(node, now)
         return f"GPU {index} of {node} is healthy again"
 
-    def _machine(self, node: str) -> Machine:
-        machine = self._park.machine(node)
+    def _machine(self, node: str) -> DeviceManager:
+        machine = self._park.device_manager(node)
         assert machine is not None, "_find has looked"
         return machine

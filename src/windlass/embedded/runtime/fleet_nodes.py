@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from windlass.embedded.controllers.objects import Tree, timestamp
-from windlass.embedded.runtime.park import OURS, Parts
+from windlass.embedded.controllers.objects import Tree, format_time
+from windlass.embedded.runtime.simulated_fleet import SIMULATED_NODE_ANNOTATION, MigInstances
+from windlass.model.codec import to_unstructured
 from windlass.model.fleet import Fleet, FleetPool, expand_fleet
-from windlass.model.objects import to_tree
 from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.labels.features import node_labels
 from windlass.sharing.plugin_config import resolve_config
 
-KUBELET = "v1.36.0"
+KUBELET_VERSION = "v1.36.0"
 _MACHINE = "windlass-sandbox"
 _CALM = {
     "MemoryPressure": ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -26,15 +26,15 @@ _CALM = {
     "PIDPressure": ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
 }
 NOT_READY = "node.kubernetes.io/not-ready"
-MIG_INSTANCES = "sandbox.windlass.dev/mig-instances"
+MIG_INSTANCES_ANNOTATION = "sandbox.windlass.dev/mig-instances"
 """`GPU:profile` of every instance, which Kubernetes only counts; the page draws them."""
 
 
 @dataclass(frozen=True)
 class FleetNode:
     tree: Tree
-    parts: Parts
-    down: bool = False
+    mig_instances: MigInstances
+    is_down: bool = False
     """Broken from the start: its kubelet says nothing."""
 
 
@@ -46,21 +46,24 @@ def fleet_nodes(fleet: Fleet, now: float) -> list[FleetNode]:
         labels = discovered_labels(pool)
         parts = tuple(_parts(pool))
         for number in range(pool.count):
-            tree = to_tree(next(nodes))
+            tree = to_unstructured(next(nodes))
             metadata = tree["metadata"]
             metadata["labels"] = {**labels, **metadata.get("labels", {})}
             if parts:
                 cut = ",".join(f"{at}:{profile}" for at, profile in parts)
-                metadata["annotations"] = {**(metadata.get("annotations") or {}), MIG_INSTANCES: cut}
+                metadata["annotations"] = {
+                    **(metadata.get("annotations") or {}),
+                    MIG_INSTANCES_ANNOTATION: cut,
+                }
             down = any(fault.not_ready for fault in pool.faults if fault.node == number)
-            found.append(FleetNode(registered(tree, len(found), now, ready=not down), parts, down))
+            found.append(FleetNode(registered_node(tree, len(found), now, ready=not down), parts, down))
     return found
 
 
-def registered(node: Tree, number: int, now: float, *, ready: bool = True) -> Tree:
+def registered_node(node: Tree, number: int, now: float, *, ready: bool = True) -> Tree:
     """The node as its kubelet registers it: ours, with addresses, conditions and versions."""
     metadata = dict(node["metadata"])
-    metadata["annotations"] = {**(metadata.get("annotations") or {}), OURS: "simulated"}
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), SIMULATED_NODE_ANNOTATION: "simulated"}
     spec = dict(node.get("spec") or {})
     spec["podCIDR"] = f"10.{128 + (number >> 8) % 128}.{number & 255}.0/24"
     spec["podCIDRs"], spec["providerID"] = [spec["podCIDR"]], f"windlass://{metadata['name']}"
@@ -83,7 +86,7 @@ def registered(node: Tree, number: int, now: float, *, ready: bool = True) -> Tr
 
 
 def node_conditions(now: float, *, ready: bool = True) -> list[Tree]:
-    moment = timestamp(now)
+    moment = format_time(now)
     times = {"lastHeartbeatTime": moment, "lastTransitionTime": moment}
     calm = [
         {"type": kind, "status": "False", "reason": reason, "message": message, **times}
@@ -103,7 +106,7 @@ def node_info(name: str) -> Tree:
         "containerRuntimeVersion": "windlass://1.0.0",
         "kernelVersion": "6.8.0-simulated",
         "kubeProxyVersion": "",
-        "kubeletVersion": KUBELET,
+        "kubeletVersion": KUBELET_VERSION,
         "machineID": f"simulated-{name}",
         "operatingSystem": "linux",
         "osImage": "Windlass sandbox",

@@ -15,7 +15,7 @@ VERSION, CUDA = "580.159.04", "13.0"
 _WIDTH = 79
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class VisibleDevice(msgspec.Struct, frozen=True, kw_only=True):
     """One device as the container sees it."""
 
     index: int
@@ -30,10 +30,10 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """The GPU's UUID, of an instance."""
     share: str = ""
     """In words, where it is shared."""
-    illness: str = ""
+    fault: str = ""
 
 
-def nvidia_smi(arguments: Sequence[str], devices: Sequence[Seen]) -> tuple[str, int]:
+def nvidia_smi(arguments: Sequence[str], devices: Sequence[VisibleDevice]) -> tuple[str, int]:
     """`(printed, exit code)`."""
     if not devices:
         return "No devices were found\n", 6
@@ -50,7 +50,7 @@ def nvidia_smi(arguments: Sequence[str], devices: Sequence[Seen]) -> tuple[str, 
     return _table(devices), 0
 
 
-def _list(devices: Sequence[Seen]) -> str:
+def _list(devices: Sequence[VisibleDevice]) -> str:
     lines: list[str] = []
     for device in devices:
         if not device.profile:
@@ -63,7 +63,7 @@ def _list(devices: Sequence[Seen]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(devices: Sequence[Seen]) -> str:
+def _table(devices: Sequence[VisibleDevice]) -> str:
     rule = "+" + "-" * (_WIDTH - 2) + "+"
     lines = [rule, _row(f"NVIDIA-SMI {VERSION} (simulated)", f"CUDA Version: {CUDA}"), rule]
     lines.append(_row("GPU  Name", "Memory-Usage   GPU-Util"))
@@ -74,8 +74,8 @@ def _table(devices: Sequence[Seen]) -> str:
         lines.append(_row(f"{device.index:>3}  {name}", used))
         if device.share:
             lines.append(_row(f"     {device.share}", ""))
-        if device.illness:
-            lines.append(_row(f"     ERR! {device.illness}", ""))
+        if device.fault:
+            lines.append(_row(f"     ERR! {device.fault}", ""))
     return "\n".join([*lines, rule]) + "\n"
 
 
@@ -84,7 +84,7 @@ def _row(left: str, right: str) -> str:
     return f"| {left[:room]:<{room}}{right} |"
 
 
-def _query(fields: list[str], arguments: Sequence[str], devices: Sequence[Seen]) -> tuple[str, int]:
+def _query(fields: list[str], arguments: Sequence[str], devices: Sequence[VisibleDevice]) -> tuple[str, int]:
     style = next((each.partition("=")[2] for each in arguments if each.startswith("--format=")), "")
     options = style.split(",")
     if options[0] != "csv":
@@ -109,7 +109,7 @@ def _heading(field: str, bare: bool) -> str:
     return field if unit is None or bare else f"{field} [{unit}]"
 
 
-def _values(device: Seen, bare: bool) -> dict[str, str]:
+def _values(device: VisibleDevice, bare: bool) -> dict[str, str]:
     def of(number: int, unit: str) -> str:
         return str(number) if bare else f"{number} {unit}"
 

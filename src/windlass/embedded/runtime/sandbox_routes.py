@@ -22,7 +22,7 @@ PREFIX = "/windlass/sandbox"
 _LARGEST = 4096
 
 
-class Order(msgspec.Struct, forbid_unknown_fields=True):
+class SandboxRequest(msgspec.Struct, forbid_unknown_fields=True):
     action: str
     target: str = ""
     xid: int | None = None
@@ -33,33 +33,33 @@ def sandbox_handler(
 ) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         if request.method == "GET":
-            return _answer("SandboxFaults", items=faults.broken(), nodes=nodes())
+            return _answer("SandboxFaults", items=faults.active_faults(), nodes=nodes())
         if request.method != "POST":
             raise ApiError(405, "MethodNotAllowed", "use GET or POST")
-        return _answer("SandboxResult", message=carry_out(faults, await _order(request)))
+        return _answer("SandboxResult", message=execute(faults, await _order(request)))
 
     return handle
 
 
-async def _order(request: web.BaseRequest) -> Order:
+async def _order(request: web.BaseRequest) -> SandboxRequest:
     body = await request.content.read(_LARGEST + 1)
     if len(body) > _LARGEST:
         raise ApiError.bad_request("the order is too long")
     try:
-        return msgspec.json.decode(body, type=Order)
+        return msgspec.json.decode(body, type=SandboxRequest)
     except msgspec.MsgspecError as error:
         raise ApiError.bad_request(f"not an order: {error}") from None
 
 
-def carry_out(faults: Faults, order: Order) -> str:
+def execute(faults: Faults, request: SandboxRequest) -> str:
     try:
-        if order.action == "fail":
-            return faults.fail(order.target, order.xid)
-        if order.action == "heal":
-            return faults.heal(order.target)
+        if request.action == "fail":
+            return faults.fail(request.target, request.xid)
+        if request.action == "heal":
+            return faults.heal(request.target)
     except InputError as error:
         raise ApiError.bad_request(str(error)) from None
-    raise ApiError.bad_request(f"unknown action {order.action[:32]!r}: use fail or heal")
+    raise ApiError.bad_request(f"unknown action {request.action[:32]!r}: use fail or heal")
 
 
 def _answer(kind: str, **fields: object) -> web.Response:

@@ -20,7 +20,7 @@ Tree = dict[str, Any]
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\0"
-DEEPEST = 100
+MAX_DEPTH = 100
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
@@ -96,7 +96,7 @@ def _type_of(data: memoryview) -> tuple[str, str]:
 
 
 def _object(data: Any, message: str, depth: int) -> Tree:
-    if depth > DEEPEST:
+    if depth > MAX_DEPTH:
         raise Malformed("exceeded max depth")
     fields = _messages().get(message, {})
     made: Tree = {}

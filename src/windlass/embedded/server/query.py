@@ -24,32 +24,36 @@ Tree = dict[str, Any]
 Query = MultiMapping[str]
 
 _POLICIES = (FOREGROUND, BACKGROUND, ORPHAN)
-MOST_MANAGER = 128
+MAX_FIELD_MANAGER_LENGTH = 128
 
 
-def write_options(query: Query, agent: str, subresource: str, what: str, warnings: list[str]) -> WriteOptions:
+def write_options(
+    query: Query, user_agent: str, subresource: str, options_kind: str, warnings: list[str]
+) -> WriteOptions:
     """`what` is the name of the options in messages: CreateOptions and so on."""
     if not query:
-        return WriteOptions(manager=manager_of(agent), subresource=subresource, warn=warnings.append)
+        return WriteOptions(
+            field_manager=field_manager_of(user_agent), subresource=subresource, warn=warnings.append
+        )
     problems = _dry_run_problems(query)
     validation = query.get("fieldValidation") or WARN
     if validation not in (IGNORE, WARN, STRICT):
         problems.append(unsupported("fieldValidation", validation, ("", IGNORE, STRICT, WARN)))
     manager = query.get("fieldManager", "")
-    if len(manager) > MOST_MANAGER:
-        body = f"Too long: may not be more than {MOST_MANAGER} bytes"
+    if len(manager) > MAX_FIELD_MANAGER_LENGTH:
+        body = f"Too long: may not be more than {MAX_FIELD_MANAGER_LENGTH} bytes"
         problems.append(FieldError("fieldManager", "FieldValueTooLong", body))
     elif not manager.isprintable():
         body = f"Invalid value: {manager!r}: should only contain printable characters"
         problems.append(FieldError("fieldManager", "FieldValueInvalid", body))
     if problems:
-        raise ApiError.invalid(_options_kind(what), "", problems)
+        raise ApiError.invalid(_options_kind(options_kind), "", problems)
     return WriteOptions(
         dry_run=bool(query.getall("dryRun", None)),
-        manager=manager or manager_of(agent),
-        validation=validation,
+        field_manager=manager or field_manager_of(user_agent),
+        field_validation=validation,
         subresource=subresource,
-        force=boolean(query, "force"),
+        force=bool_parameter(query, "force"),
         warn=warnings.append,
     )
 
@@ -65,7 +69,7 @@ def delete_options(query: Query, body: Tree | None) -> DeleteOptions:
         problems.append(unsupported("dryRun", wanted, ("All",)))
     grace = _grace(given["gracePeriodSeconds"]) if "gracePeriodSeconds" in given else None
     if grace is None:
-        grace = integer(query, "gracePeriodSeconds")
+        grace = int_parameter(query, "gracePeriodSeconds")
     policy = given.get("propagationPolicy", query.get("propagationPolicy")) or ""
     orphan = given.get("orphanDependents", query.get("orphanDependents"))
     if policy and policy not in _POLICIES:
@@ -82,10 +86,10 @@ def delete_options(query: Query, body: Tree | None) -> DeleteOptions:
         raise ApiError.bad_request(_mismatch("preconditions", "v1.Preconditions", conditions))
     return DeleteOptions(
         dry_run=bool(wanted or query.getall("dryRun", None)),
-        grace=grace,
+        grace_seconds=grace,
         propagation=policy,
         uid=_text(conditions, "uid"),
-        version=_text(conditions, "resourceVersion"),
+        resource_version=_text(conditions, "resourceVersion"),
     )
 
 
@@ -93,16 +97,18 @@ def list_query(query: Query, watch: bool = False) -> ListQuery:
     if not query:
         return ListQuery(watch=watch)
     made = ListQuery(
-        selector=query.get("labelSelector", ""),
-        fields=query.get("fieldSelector", ""),
-        limit=max(0, integer(query, "limit") or 0),
-        token=query.get("continue", ""),
-        version=query.get("resourceVersion", ""),
-        match=query.get("resourceVersionMatch", ""),
-        watch=watch or boolean(query, "watch"),
-        bookmarks=boolean(query, "allowWatchBookmarks"),
-        initial=boolean(query, "sendInitialEvents") if "sendInitialEvents" in query else None,
-        timeout=integer(query, "timeoutSeconds"),
+        label_selector=query.get("labelSelector", ""),
+        field_selector=query.get("fieldSelector", ""),
+        limit=max(0, int_parameter(query, "limit") or 0),
+        continue_token=query.get("continue", ""),
+        resource_version=query.get("resourceVersion", ""),
+        resource_version_match=query.get("resourceVersionMatch", ""),
+        watch=watch or bool_parameter(query, "watch"),
+        allow_bookmarks=bool_parameter(query, "allowWatchBookmarks"),
+        send_initial_events=bool_parameter(query, "sendInitialEvents")
+        if "sendInitialEvents" in query
+        else None,
+        timeout=int_parameter(query, "timeoutSeconds"),
     )
     problems = made.problems()
     if problems:
@@ -110,18 +116,18 @@ def list_query(query: Query, watch: bool = False) -> ListQuery:
     return made
 
 
-def manager_of(agent: str) -> str:
+def field_manager_of(agent: str) -> str:
     """The name in a user agent: what stands before the first slash."""
-    return agent.partition("/")[0][:MOST_MANAGER] or "unknown"
+    return agent.partition("/")[0][:MAX_FIELD_MANAGER_LENGTH] or "unknown"
 
 
-def boolean(query: Query, name: str) -> bool:
+def bool_parameter(query: Query, name: str) -> bool:
     """Whatever is neither missing nor a no is a yes, as in Kubernetes."""
     text = query.get(name)
     return text is not None and text.lower() != "false" and text != "0"
 
 
-def integer(query: Query, name: str) -> int | None:
+def int_parameter(query: Query, name: str) -> int | None:
     text = query.get(name, "")
     if text == "":
         return None

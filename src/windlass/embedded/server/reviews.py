@@ -12,39 +12,39 @@ from aiohttp import web
 
 from windlass.embedded.api.errors import ApiError, invalid
 from windlass.embedded.api.kinds import Kind
-from windlass.embedded.server.doors import ADMIN, USER, User
+from windlass.embedded.server.authentication import ADMIN, USER_KEY, User
 
 Tree = dict[str, Any]
 
-DEFAULT_TOKEN_SECONDS, SHORTEST_TOKEN_SECONDS = 3600, 600
+DEFAULT_TOKEN_SECONDS, MIN_TOKEN_SECONDS = 3600, 600
 _TOKEN_REQUEST = Kind("TokenRequest", "", "authentication.k8s.io", "v1")
 _REVIEW = Kind("", "", "authorization.k8s.io", "v1")
 _EVERYTHING = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
 _EVERY_PATH = [{"verbs": ["*"], "nonResourceURLs": ["*"]}]
 
 
-def asking(request: web.BaseRequest) -> User:
+def requesting_user(request: web.BaseRequest) -> User:
     """Who asks, or as whom they ask."""
     name = request.headers.get("Impersonate-User")
     if name:
         return User(name, (*request.headers.getall("Impersonate-Group", ()), "system:authenticated"))
-    user: User = request.get(USER, ADMIN)
+    user: User = request.get(USER_KEY, ADMIN)
     return user
 
 
-def account_user(namespace: str, name: str, uid: str) -> User:
+def service_account_user(namespace: str, name: str, uid: str) -> User:
     """A service account, as a user."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
     return User(f"system:serviceaccount:{namespace}:{name}", groups, uid)
 
 
-def token_seconds(asked: Tree) -> int:
+def token_lifetime(asked: Tree) -> int:
     """How long a token is to be good for; an hour where nobody says."""
     spec = asked.get("spec")
     wanted = spec.get("expirationSeconds") if isinstance(spec, dict) else None
     if wanted is None:
         return DEFAULT_TOKEN_SECONDS
-    if not isinstance(wanted, int) or not SHORTEST_TOKEN_SECONDS <= wanted < 1 << 32:
+    if not isinstance(wanted, int) or not MIN_TOKEN_SECONDS <= wanted < 1 << 32:
         wrong = invalid("spec.expirationSeconds", wanted, "may not specify a duration less than 10 minutes")
         raise ApiError.invalid(_TOKEN_REQUEST, "", [wrong])
     return wanted
@@ -75,7 +75,7 @@ def _token(review: Tree, user: User) -> Tree:
     return {**_asked(review), "status": {"authenticated": False, "error": "tokens can't be reviewed here"}}
 
 
-ANSWERS: dict[str, Callable[[Tree, User], Tree]] = {
+REVIEW_HANDLERS: dict[str, Callable[[Tree, User], Tree]] = {
     "SelfSubjectAccessReview": _access,
     "SubjectAccessReview": _access,
     "LocalSubjectAccessReview": _access,

@@ -24,26 +24,26 @@ from aiohttp.web_protocol import RequestHandler
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.pki import Identity
 from windlass.embedded.registry.registry import Registry
-from windlass.embedded.runtime.interface import Runtime
-from windlass.embedded.server.answers import not_allowed, refusal
-from windlass.embedded.server.bodies import MOST_BYTES
-from windlass.embedded.server.documents import Documents
-from windlass.embedded.server.doors import USER, Doors
-from windlass.embedded.server.paths import Target, target_of
-from windlass.embedded.server.reading import Reading
+from windlass.embedded.runtime.kubelet_api import KubeletApi
+from windlass.embedded.server.authentication import USER_KEY, Authenticator
+from windlass.embedded.server.non_resource_paths import NonResourceHandler
+from windlass.embedded.server.read_handlers import ReadHandlers
+from windlass.embedded.server.request_body import MAX_BODY_BYTES
+from windlass.embedded.server.request_target import Target, parse_target
+from windlass.embedded.server.responses import error_response, method_not_allowed
 from windlass.embedded.server.subresources import Subresources
-from windlass.embedded.server.writing import Writes
+from windlass.embedded.server.write_handlers import WriteHandlers
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
-CLOSE_SECONDS = 1.0
+SHUTDOWN_TIMEOUT_SECONDS = 1.0
 BACKLOG = 1024
-COLLECT_SELDOM = (100_000, 20, 100)
+GC_THRESHOLDS = (100_000, 20, 100)
 IDLE_SECONDS = 90.0
 """How long a connection may say nothing, at its beginning too: whoever has no token can't hold many."""
-LONGEST_LINE = 256 << 10
+MAX_LINE_BYTES = 256 << 10
 """Of a request's head: a command to execute stands in the path, as does a long selector."""
 
 
@@ -53,14 +53,18 @@ class ApiServer:
         registry: Registry,
         identity: Identity,
         *,
-        runtime: Runtime | None = None,
+        kubelet_api: KubeletApi | None = None,
         hosts: Collection[str] = (),
     ) -> None:
         """`hosts`: names and addresses besides loopback's under which clients may call it."""
-        self.registry, self.identity, self.doors = registry, identity, Doors(identity.token, hosts)
-        self._reading, self._writes = Reading(registry), Writes(registry)
-        self._subresources = Subresources(registry, runtime, self.doors)
-        self._documents = Documents(registry)
+        self.registry, self.identity, self.authenticator = (
+            registry,
+            identity,
+            Authenticator(identity.token, hosts),
+        )
+        self._reading, self._writes = ReadHandlers(registry), WriteHandlers(registry)
+        self._subresources = Subresources(registry, kubelet_api, self.authenticator)
+        self._documents = NonResourceHandler(registry)
         self._mounts: dict[str, Handler] = {}
         self._server: asyncio.Server | None = None
         self._web: web.Server | None = None
@@ -71,9 +75,9 @@ class ApiServer:
         shown = f"[{self.host}]" if ":" in self.host else self.host
         return f"https://{shown}:{self.port}"
 
-    def serve_pods_of(self, runtime: Runtime) -> None:
+    def set_kubelet_api(self, kubelet_api: KubeletApi) -> None:
         """Who answers for logs and commands, where that is known only after the server was made."""
-        self._subresources.runtime = runtime
+        self._subresources.kubelet_api = kubelet_api
 
     def mount(self, prefix: str, handler: Handler) -> None:
         """Serve everything below a prefix by a handler, to whoever has the token."""
@@ -81,7 +85,7 @@ class ApiServer:
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         # What is stored has no cycles; looking for some among half a million trees takes a third of the time.
-        gc.set_threshold(*COLLECT_SELDOM)
+        gc.set_threshold(*GC_THRESHOLDS)
         loop = asyncio.get_running_loop()
         self._web = web.Server(
             self._handle,
@@ -89,11 +93,11 @@ class ApiServer:
             handler_cancellation=True,  # a watch ends when its client goes, not with the next event
             access_log=None,
             keepalive_timeout=IDLE_SECONDS,
-            max_line_size=LONGEST_LINE,
+            max_line_size=MAX_LINE_BYTES,
         )
         logging.getLogger("aiohttp.server").addFilter(_is_ours)
         self._server = await loop.create_server(
-            self._web, host, port, ssl=self.identity.context(), backlog=BACKLOG, reuse_address=True
+            self._web, host, port, ssl=self.identity.ssl_context(), backlog=BACKLOG, reuse_address=True
         )
         bound = self._server.sockets[0].getsockname()
         self.host, self.port = _shown(str(bound[0]), self._server.sockets[0]), int(bound[1])
@@ -102,27 +106,27 @@ class ApiServer:
         if self._server is not None and self._web is not None:
             self._server.close()
             self._web.pre_shutdown()
-            await self._web.shutdown(CLOSE_SECONDS)
+            await self._web.shutdown(SHUTDOWN_TIMEOUT_SECONDS)
             self._server = self._web = None
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Every request comes through here, and every refusal goes out here."""
         try:
-            request[USER] = self.doors.check(request)
+            request[USER_KEY] = self.authenticator.authenticate(request)
             return await self._route(request)
         except ApiError as error:
-            return refusal(request, error)
+            return error_response(request, error)
         except OSError as error:
             if isinstance(error, ConnectionError):
                 raise
-            return refusal(request, ApiError.internal(str(error)))
+            return error_response(request, ApiError.internal(str(error)))
         except Exception as error:  # the boundary: nobody's request may end the process or leak a traceback
             log.exception("%s %s", request.method, request.path)
-            return refusal(request, ApiError.internal(f"{type(error).__name__}: {error}"))
+            return error_response(request, ApiError.internal(f"{type(error).__name__}: {error}"))
 
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
-        target = target_of(path, self.registry.kinds)
+        target = parse_target(path, self.registry.kinds)
         if target is not None:
             return await self._on_objects(request, target)
         for prefix, handler in self._mounts.items():
@@ -141,7 +145,7 @@ class ApiServer:
             return await (self._reading.list if many else self._reading.get)(request, target)
         handler = self._write_handler(method, target)
         if handler is None:
-            raise not_allowed()
+            raise method_not_allowed()
         return await handler(request, target)
 
     def _write_handler(
@@ -153,7 +157,7 @@ class ApiServer:
             if method == "POST" and somewhere:
                 return writes.create
             allowed = "deletecollection" in target.kind.verbs and somewhere
-            return writes.delete_many if method == "DELETE" and allowed else None
+            return writes.delete_collection if method == "DELETE" and allowed else None
         if method == "PUT":
             return writes.update
         if method == "PATCH":
@@ -169,7 +173,7 @@ def _bounded_request(
     task: asyncio.Task[None],
 ) -> web.BaseRequest:
     loop = asyncio.get_running_loop()
-    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MOST_BYTES)
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY_BYTES)
 
 
 def _is_ours(record: logging.LogRecord) -> bool:

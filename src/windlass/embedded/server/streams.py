@@ -14,37 +14,37 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from windlass.embedded.api.errors import ApiError
-from windlass.embedded.runtime.interface import ExecRequest, ExecSession, LogRequest, Runtime
-from windlass.embedded.server.query import boolean, integer
+from windlass.embedded.runtime.kubelet_api import ExecRequest, ExecSession, KubeletApi, LogRequest
+from windlass.embedded.server.query import bool_parameter, int_parameter
 
 Tree = dict[str, Any]
 
 STDIN, ERROR, RESIZE, CLOSE = 0, 3, 4, 255
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
-FIRST_PIECE_SECONDS = 0.5
+FIRST_OUTPUT_TIMEOUT_SECONDS = 0.5
 """How long a log may take to say that it can't be had, before the answer begins."""
 
 
 _NO_SOCKET = "Upgrade request required: exec and attach are served over WebSocket only"
 
 
-async def serve_logs(request: web.BaseRequest, pod: Tree, runtime: Runtime) -> web.StreamResponse:
+async def serve_logs(request: web.BaseRequest, pod: Tree, kubelet_api: KubeletApi) -> web.StreamResponse:
     query = request.query
     asked = LogRequest(
         container=container_of(pod, query.get("container", "")),
-        follow=boolean(query, "follow"),
-        previous=boolean(query, "previous"),
+        follow=bool_parameter(query, "follow"),
+        previous=bool_parameter(query, "previous"),
         tail_lines=_natural(request, "tailLines"),
         limit_bytes=_natural(request, "limitBytes"),
         since_seconds=_natural(request, "sinceSeconds"),
         since_time=query.get("sinceTime", ""),
-        timestamps=boolean(query, "timestamps"),
+        timestamps=bool_parameter(query, "timestamps"),
     )
-    if not is_placed(pod):
+    if not is_scheduled(pod):
         return web.Response(text="", content_type="text/plain")
-    pieces = aiter(runtime.logs(pod, asked))
+    pieces = aiter(kubelet_api.logs(pod, asked))
     first = asyncio.ensure_future(_next(pieces))
-    await asyncio.wait([first], timeout=FIRST_PIECE_SECONDS)
+    await asyncio.wait([first], timeout=FIRST_OUTPUT_TIMEOUT_SECONDS)
     if first.done():
         first.result()  # a refusal is raised here, while it can still be the answer
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
@@ -69,28 +69,28 @@ async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
     return await anext(pieces, None)
 
 
-async def serve_session(
-    request: web.BaseRequest, pod: Tree, runtime: Runtime, what: str
+async def serve_exec_or_attach(
+    request: web.BaseRequest, pod: Tree, kubelet_api: KubeletApi, subresource: str
 ) -> web.StreamResponse:
     """A command in a container, or the container's own streams."""
     query = request.query
     container = container_of(pod, query.get("container", ""))
-    if not is_placed(pod):
+    if not is_scheduled(pod):
         raise ApiError.bad_request(f"pod {pod['metadata']['name']} does not have a host assigned")
-    tty = boolean(query, "tty")
-    wanted = {stream for stream, name in ((1, "stdout"), (2, "stderr")) if boolean(query, name)}
+    tty = bool_parameter(query, "tty")
+    wanted = {stream for stream, name in ((1, "stdout"), (2, "stderr")) if bool_parameter(query, name)}
     asked = ExecRequest(
         container=container,
         command=tuple(query.getall("command", ())),
         tty=tty,
-        stdin=boolean(query, "stdin"),
+        stdin=bool_parameter(query, "stdin"),
     )
-    if what == "exec" and not asked.command:
+    if subresource == "exec" and not asked.command:
         raise ApiError.bad_request("you must specify at least one command for the container")
     is_socket = request.headers.get("Upgrade", "").lower() == "websocket"
-    if what == "exec" and not is_socket:
+    if subresource == "exec" and not is_socket:
         raise ApiError.bad_request(_NO_SOCKET)
-    session = await (runtime.exec if what == "exec" else runtime.attach)(pod, asked)
+    session = await (kubelet_api.exec if subresource == "exec" else kubelet_api.attach)(pod, asked)
     if not is_socket:  # clients that were refused ask again in the old way: then the reason still stands
         await session.close()
         raise ApiError.bad_request(_NO_SOCKET)
@@ -170,7 +170,7 @@ def exit_status(code: int) -> Tree:
     }
 
 
-def is_placed(pod: Tree) -> bool:
+def is_scheduled(pod: Tree) -> bool:
     return bool((pod.get("spec") or {}).get("nodeName"))
 
 
@@ -196,7 +196,7 @@ def container_of(pod: Tree, asked: str) -> str:
 
 
 def _natural(request: web.BaseRequest, name: str) -> int | None:
-    value = integer(request.query, name)
+    value = int_parameter(request.query, name)
     if value is not None and value < 0:
         problem = (
             f'PodLogOptions "" is invalid: {name}: Invalid value: {value}: must be greater than or equal to 0'

@@ -18,15 +18,15 @@ import threading
 from collections import deque
 from pathlib import Path
 
-from windlass.embedded.store.record import DELETED, Change, Stored
-from windlass.embedded.store.shelf import MOST_CHANGES
+from windlass.embedded.store.resource_storage import MAX_CHANGES
 from windlass.embedded.store.store import FIRST_VERSION, Store
+from windlass.embedded.store.stored_object import DELETED, Change, StoredObject
 from windlass.model.errors import InputError
 
 log = logging.getLogger(__name__)
 
-FILE = "state.sqlite"
-FORMAT = 1
+STATE_FILE = "state.sqlite"
+FORMAT_VERSION = 1
 _TABLES = """
 create table if not exists objects (
     resource text not null, namespace text not null, name text not null, version integer not null, raw blob not null,
@@ -37,7 +37,7 @@ create table if not exists meta (name text primary key, value integer not null) 
 _ROW, _KEY = "(?, ?, ?, ?, ?)", "(?, ?, ?)"
 _PUT = "insert or replace into objects values "
 _REMOVE = "delete from objects where (resource, namespace, name) in (values "
-AT_ONCE = 100
+ROWS_PER_STATEMENT = 100
 """Rows in one statement. Between statements the loop's thread has to let this one in, which takes it a moment."""
 SWITCH_SECONDS = 0.001
 CHECKPOINT_PAGES = 8000
@@ -84,9 +84,9 @@ class Journal:
                     self._commit(batch)
                 except sqlite3.Error as error:
                     log.error("the state can't be written: %s", error)
-                    self._tell(self._store.failed, f"the state can't be written: {error}")
+                    self._tell(self._store.on_journal_failed, f"the state can't be written: {error}")
                     return
-                self._tell(self._store.committed, batch[-1].version)
+                self._tell(self._store.on_committed, batch[-1].version)
             elif self._closing:
                 return
             if self._closing or self._queue:
@@ -115,8 +115,8 @@ class Journal:
             self._connection.execute(_META, ("version", batch[-1].version))
 
     def _execute(self, head: str, row: str, tail: str, rows: list[tuple[object, ...]]) -> None:
-        for at in range(0, len(rows), AT_ONCE):
-            part = rows[at : at + AT_ONCE]
+        for at in range(0, len(rows), ROWS_PER_STATEMENT):
+            part = rows[at : at + ROWS_PER_STATEMENT]
             statement = head + ", ".join([row] * len(part)) + tail
             self._connection.execute(statement, [value for one in part for value in one])
 
@@ -128,28 +128,28 @@ class Journal:
             return
 
 
-def open_state(folder: Path, most_changes: int = MOST_CHANGES) -> tuple[Store, Journal]:
+def open_state(folder: Path, max_changes: int = MAX_CHANGES) -> tuple[Store, Journal]:
     """The store of a folder, with all that was acknowledged, and its journal, which is to be started on the loop.
 
     Exits with a message (`InputError`) where the folder can't be used, or another process uses it.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        connection = _connect(folder / FILE)
+        connection = _connect(folder / STATE_FILE)
     except (OSError, sqlite3.Error) as error:
         raise InputError(f"can't be used for the cluster's state: {error}", file=str(folder)) from None
     row = connection.execute("select value from meta where name = 'version'").fetchone()
     version = int(row[0]) if row is not None else FIRST_VERSION
-    store = Store(version, most_changes)
-    kept: dict[str, list[Stored]] = {}
+    store = Store(version, max_changes)
+    kept: dict[str, list[StoredObject]] = {}
     for resource, namespace, name, at, raw in connection.execute(
         "select resource, namespace, name, version, raw from objects"
     ):
-        stored = Stored((namespace, name), at, bytes(raw))
-        stored.load()
+        stored = StoredObject((namespace, name), at, bytes(raw))
+        stored.keep_tree()
         kept.setdefault(resource, []).append(stored)
     for resource, items in kept.items():
-        store.shelf(resource).fill(items)
+        store.storage(resource).restore(items)
     journal = Journal(connection, store)
     store.journal = journal
     return store, journal
@@ -169,7 +169,7 @@ def _connect(file: Path) -> sqlite3.Connection:
         connection.execute("begin immediate")  # takes the lock: one process a folder
         row = connection.execute("select value from meta where name = 'format'").fetchone()
         if row is None:
-            connection.execute(_META, ("format", FORMAT))
-        elif row[0] != FORMAT:
-            raise sqlite3.DatabaseError(f"it has format {row[0]}; this program knows {FORMAT}")
+            connection.execute(_META, ("format", FORMAT_VERSION))
+        elif row[0] != FORMAT_VERSION:
+            raise sqlite3.DatabaseError(f"it has format {row[0]}; this program knows {FORMAT_VERSION}")
     return connection

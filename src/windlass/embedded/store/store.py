@@ -17,9 +17,9 @@ from typing import Protocol
 
 import msgspec
 
-from windlass.embedded.store.field_sharing import FieldSharing
-from windlass.embedded.store.record import ADDED, DELETED, MODIFIED, Change, Key, Stored, Tree
-from windlass.embedded.store.shelf import MOST_CHANGES, Shelf
+from windlass.embedded.store.interning import FieldInterner
+from windlass.embedded.store.resource_storage import MAX_CHANGES, ResourceStorage
+from windlass.embedded.store.stored_object import ADDED, DELETED, MODIFIED, Change, Key, StoredObject, Tree
 
 log = logging.getLogger(__name__)
 
@@ -39,47 +39,47 @@ class Journal(Protocol):
 
 
 class Store:
-    def __init__(self, version: int = FIRST_VERSION, most_changes: int = MOST_CHANGES) -> None:
-        self.version = self.durable = self._start = version
+    def __init__(self, version: int = FIRST_VERSION, max_changes: int = MAX_CHANGES) -> None:
+        self.version = self.durable_version = self._start = version
         self.journal: Journal | None = None
-        self._most_changes = most_changes
-        self._sharing = FieldSharing()
-        self._shelves: dict[str, Shelf] = {}
+        self._most_changes = max_changes
+        self._sharing = FieldInterner()
+        self._shelves: dict[str, ResourceStorage] = {}
         self._near: dict[str, list[Listener]] = {}
         self._far: dict[str, dict[int, Listener]] = {}
-        self._tickets = self.followers = 0
+        self._tickets = self.watcher_count = 0
         self._telling: deque[Change] = deque()
         self._busy = False
         self._unwritten: deque[Change] = deque()
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._failure: str = ""
 
-    def shelf(self, resource: str) -> Shelf:
+    def storage(self, resource: str) -> ResourceStorage:
         shelf = self._shelves.get(resource)
         if shelf is None:
-            shelf = self._shelves[resource] = Shelf(resource, self._start, self._most_changes)
+            shelf = self._shelves[resource] = ResourceStorage(resource, self._start, self._most_changes)
         return shelf
 
-    def shelves(self) -> Iterable[Shelf]:
+    def storages(self) -> Iterable[ResourceStorage]:
         return self._shelves.values()
 
-    def put(self, resource: str, key: Key, tree: Tree) -> Stored:
+    def put(self, resource: str, key: Key, tree: Tree) -> StoredObject:
         """Store a tree that the store may keep. Its resourceVersion is written into it."""
-        old = self.shelf(resource).items.get(key)
+        old = self.storage(resource).items.get(key)
         version = self.version + 1
         tree["metadata"]["resourceVersion"] = str(version)
-        self._sharing.share(tree)
-        new = Stored(key, version, msgspec.json.encode(tree), tree)
+        self._sharing.intern(tree)
+        new = StoredObject(key, version, msgspec.json.encode(tree), tree)
         self._apply(Change(resource, version, ADDED if old is None else MODIFIED, new, old))
         return new
 
-    def remove(self, resource: str, key: Key) -> Stored:
+    def remove(self, resource: str, key: Key) -> StoredObject:
         """Take an object away. What is left of it is its last state, with the version of its end."""
-        old = self.shelf(resource).items[key]
+        old = self.storage(resource).items[key]
         version = self.version + 1
         tree = dict(old.tree)
         tree["metadata"] = {**tree["metadata"], "resourceVersion": str(version)}
-        gone = Stored(key, version, msgspec.json.encode(tree), tree)
+        gone = StoredObject(key, version, msgspec.json.encode(tree), tree)
         self._apply(Change(resource, version, DELETED, gone, old))
         return gone
 
@@ -87,12 +87,12 @@ class Store:
         if self._failure:
             raise OSError(self._failure)
         self.version = change.version
-        self.shelf(change.resource).apply(change)
+        self.storage(change.resource).apply(change)
         if self.journal is not None:
             self._unwritten.append(change)
             self.journal.append(change)
         else:
-            self.durable = change.version
+            self.durable_version = change.version
             self._tell_far(change)
         self._tell_near(change)  # last: those who hear of it may write
 
@@ -127,28 +127,28 @@ class Store:
 
         return stop
 
-    def follow(self, resource: str, listener: Listener) -> Callable[[], None]:
+    def subscribe_durable(self, resource: str, listener: Listener) -> Callable[[], None]:
         """Hear of changes once they are durable. Returns how to stop."""
         self._tickets += 1
         ticket = self._tickets
         listeners = self._far.setdefault(resource, {})
         listeners[ticket] = listener
-        self.followers += 1
+        self.watcher_count += 1
 
         def stop() -> None:
             if listeners.pop(ticket, None) is not None:
-                self.followers -= 1
+                self.watcher_count -= 1
 
         return stop
 
     @property
-    def settled(self) -> bool:
+    def is_durable(self) -> bool:
         """Whether everything that was written is durable."""
-        return self.durable == self.version
+        return self.durable_version == self.version
 
-    async def wait(self) -> None:
+    async def wait_durable(self) -> None:
         """Until everything that was written before this call is durable."""
-        if self.durable >= self.version:
+        if self.durable_version >= self.version:
             return
         if self._failure:
             raise OSError(self._failure)
@@ -156,9 +156,9 @@ class Store:
         self._waiting.append((self.version, future))
         await future
 
-    def committed(self, version: int) -> None:
+    def on_committed(self, version: int) -> None:
         """Everything up to a version is on disk: tell those who waited for it."""
-        self.durable = version
+        self.durable_version = version
         while self._waiting and self._waiting[0][0] <= version:  # answers first: watchers may be many
             future = self._waiting.popleft()[1]
             if not future.done():
@@ -166,7 +166,7 @@ class Store:
         while self._unwritten and self._unwritten[0].version <= version:
             self._tell_far(self._unwritten.popleft())
 
-    def failed(self, problem: str) -> None:
+    def on_journal_failed(self, problem: str) -> None:
         """The journal can't be written: nothing more is accepted, and nobody is told that it was."""
         self._failure = problem
         while self._waiting:

@@ -6,9 +6,16 @@ objects ─► wire structs (decoded by model.objects) ─► queue_system ─�
 
 from __future__ import annotations
 
-from windlass.model.kueue.system import queue_system
-from windlass.model.kueue.wire import QueueKind
+from windlass.model.kueue.queue_system import queue_system
+from windlass.model.kueue.queue_wire import QueueObject
 from windlass.model.kueue.workload_wire import WorkloadObject
-from windlass.model.kueue.workloads import is_finished, kueue_workload, queue_hold
+from windlass.model.kueue.workloads import is_finished, queue_hold, workload_from_object
 
-__all__ = ["QueueKind", "WorkloadObject", "is_finished", "kueue_workload", "queue_hold", "queue_system"]
+__all__ = [
+    "QueueObject",
+    "WorkloadObject",
+    "is_finished",
+    "queue_hold",
+    "queue_system",
+    "workload_from_object",
+]

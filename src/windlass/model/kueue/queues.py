@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from windlass.model.errors import InputError
-from windlass.model.kueue.wire import (
+from windlass.model.kueue.queue_wire import (
     AdmissionChecksStrategy,
     ClusterQueueObject,
     CohortObject,
@@ -30,24 +30,24 @@ from windlass.model.queue import (
     ClusterQueue,
     Cohort,
     FlavorQuotas,
+    FlavorResourceQuota,
     Fungibility,
     LocalQueue,
     PreemptionPolicy,
-    QuotaCell,
     ResourceFlavor,
     ResourceGroup,
     Topology,
 )
-from windlass.model.quota import quota_units
+from windlass.model.quota import parse_quota
 from windlass.model.taints import check_taints, check_tolerations
-from windlass.model.times import seconds_of
+from windlass.model.times import parse_timestamp
 
 STOP_POLICIES = ("None", "Hold", "HoldAndDrain")
 STRATEGIES = ("BestEffortFIFO", "StrictFIFO")
 ADMISSION_MODES = ("NoAdmissionFairSharing", "UsageBasedAdmissionFairSharing")
 USAGE_BASED = "UsageBasedAdmissionFairSharing"
 HOSTNAME = "kubernetes.io/hostname"
-MOST_LEVELS = 16
+MAX_LEVELS = 16
 
 _CHECKS_PATH = "spec.admissionChecksStrategy.admissionChecks"
 _NO_CHECKS = "admission checks are not implemented"
@@ -59,7 +59,7 @@ _RECLAIM = ("Never", "LowerPriority", "Any")
 _BORROW_WITHIN = ("Never", "LowerPriority")
 
 
-def cluster_queue(wire: ClusterQueueObject) -> ClusterQueue:
+def cluster_queue_from_object(wire: ClusterQueueObject) -> ClusterQueue:
     spec = wire.spec
     _check_name(wire.name)
     check_selector(spec.namespace_selector, "spec.namespaceSelector")
@@ -69,8 +69,8 @@ def cluster_queue(wire: ClusterQueueObject) -> ClusterQueue:
     return ClusterQueue(
         name=wire.name,
         cohort=cohort,
-        groups=_under_checks(groups, spec.admission_checks_strategy),
-        strategy=_choice(spec.queueing_strategy, STRATEGIES, "spec.queueingStrategy"),
+        resource_groups=_under_checks(groups, spec.admission_checks_strategy),
+        queueing_strategy=_choice(spec.queueing_strategy, STRATEGIES, "spec.queueingStrategy"),
         fungibility=_fungibility(spec.flavor_fungibility),
         preemption=_preemption(spec.preemption),
         fair_weight_milli=_weight(spec.fair_sharing.weight),
@@ -80,7 +80,7 @@ def cluster_queue(wire: ClusterQueueObject) -> ClusterQueue:
             spec.admission_scope.admission_mode, ADMISSION_MODES, "spec.admissionScope.admissionMode"
         )
         == USAGE_BASED,
-        inactive=_not_implemented(wire),
+        inactive_reason=_not_implemented(wire),
     )
 
 
@@ -88,7 +88,7 @@ def _not_implemented(wire: ClusterQueueObject) -> str:
     """Why the queue can't be served as it is written; empty where it can."""
     if wire.spec.admission_checks:
         return f"spec.admissionChecks: {_NO_CHECKS}"
-    unread = not_understood(wire.unread_fields)
+    unread = unimplemented_fields_message(wire.unread_fields)
     for index, check in enumerate(wire.spec.admission_checks_strategy.admission_checks):
         if not check.on_flavors:
             return f"{_CHECKS_PATH}[{index}]: {_NO_CHECKS}"
@@ -109,29 +109,29 @@ def _under_checks(
     return tuple(
         ResourceGroup(
             group.resources,
-            tuple(FlavorQuotas(one.flavor, one.cells, guarded.get(one.flavor, "")) for one in group.flavors),
+            tuple(FlavorQuotas(one.flavor, one.quotas, guarded.get(one.flavor, "")) for one in group.flavors),
         )
         for group in groups
     )
 
 
-def not_understood(fields: tuple[str, ...]) -> str:
+def unimplemented_fields_message(fields: tuple[str, ...]) -> str:
     if not fields:
         return ""
     return f"{', '.join(fields)}: not implemented" if len(fields) > 1 else f"{fields[0]}: is not implemented"
 
 
-def cohort(wire: CohortObject) -> Cohort:
+def cohort_from_object(wire: CohortObject) -> Cohort:
     _check_name(wire.name)
     return Cohort(
         name=wire.name,
         parent=_renamed(wire.spec.parent_name, wire.spec.parent, "parentName", "parent"),
-        groups=resource_groups(wire.spec.resource_groups),
+        resource_groups=resource_groups(wire.spec.resource_groups),
         fair_weight_milli=_weight(wire.spec.fair_sharing.weight),
     )
 
 
-def local_queue(wire: LocalQueueObject) -> LocalQueue:
+def local_queue_from_object(wire: LocalQueueObject) -> LocalQueue:
     spec = wire.spec
     _check_name(wire.name)
     if not spec.cluster_queue:
@@ -146,12 +146,12 @@ def local_queue(wire: LocalQueueObject) -> LocalQueue:
         consumed={
             name: _units(name, raw, f"{where}.{name}") for name, raw in history.consumed_resources.items()
         },
-        consumed_at=seconds_of(history.last_update),
-        inactive=not_understood(wire.unread_fields),
+        consumed_at=parse_timestamp(history.last_update),
+        inactive_reason=unimplemented_fields_message(wire.unread_fields),
     )
 
 
-def resource_flavor(wire: ResourceFlavorObject) -> ResourceFlavor:
+def resource_flavor_from_object(wire: ResourceFlavorObject) -> ResourceFlavor:
     spec = wire.spec
     _check_name(wire.name)
     check_taints(spec.node_taints, "spec.nodeTaints")
@@ -161,11 +161,11 @@ def resource_flavor(wire: ResourceFlavorObject) -> ResourceFlavor:
     )
 
 
-def topology(wire: TopologyObject) -> Topology:
+def topology_from_object(wire: TopologyObject) -> Topology:
     _check_name(wire.name)
     levels = tuple(level.node_label for level in wire.spec.levels)
-    if not 1 <= len(levels) <= MOST_LEVELS:
-        raise InputError(f"{len(levels)} levels", path="spec.levels", remedy=f"use 1 to {MOST_LEVELS}")
+    if not 1 <= len(levels) <= MAX_LEVELS:
+        raise InputError(f"{len(levels)} levels", path="spec.levels", remedy=f"use 1 to {MAX_LEVELS}")
     for index, label in enumerate(levels):
         where = f"spec.levels[{index}].nodeLabel"
         if not label:
@@ -196,7 +196,7 @@ def resource_groups(groups: tuple[ResourceGroupSpec, ...]) -> tuple[ResourceGrou
 
 
 def _flavor_quotas(flavor: FlavorQuotasSpec, covered: tuple[str, ...], where: str) -> FlavorQuotas:
-    cells: dict[str, QuotaCell] = {}
+    cells: dict[str, FlavorResourceQuota] = {}
     for index, quota in enumerate(flavor.resources):
         path = f"{where}.resources[{index}]"
         if quota.name not in covered or quota.name in cells:
@@ -216,11 +216,11 @@ def _flavor_quotas(flavor: FlavorQuotasSpec, covered: tuple[str, ...], where: st
     return FlavorQuotas(flavor.name, cells)
 
 
-def _cell(quota: ResourceQuotaSpec, path: str) -> QuotaCell:
+def _cell(quota: ResourceQuotaSpec, path: str) -> FlavorResourceQuota:
     def units(field: str, raw: RawQuantity | None) -> int | None:
         return None if raw is None else _units(quota.name, raw, f"{path}.{field}")
 
-    return QuotaCell(
+    return FlavorResourceQuota(
         _units(quota.name, quota.nominal_quota, f"{path}.nominalQuota"),
         units("borrowingLimit", quota.borrowing_limit),
         units("lendingLimit", quota.lending_limit),
@@ -265,7 +265,7 @@ def _preemption(spec: PreemptionSpec) -> PreemptionPolicy:
             remedy="set reclaimWithinCohort to LowerPriority or Any",
         )
     return PreemptionPolicy(
-        within_queue=_choice(spec.within_cluster_queue, _WITHIN_QUEUE, f"{path}.withinClusterQueue"),
+        within_cluster_queue=_choice(spec.within_cluster_queue, _WITHIN_QUEUE, f"{path}.withinClusterQueue"),
         reclaim_within_cohort=reclaim,
         borrow_within_cohort=policy,
         max_priority_threshold=borrow.max_priority_threshold if borrow is not None else None,
@@ -274,7 +274,7 @@ def _preemption(spec: PreemptionSpec) -> PreemptionPolicy:
 
 def _units(resource: str, raw: RawQuantity, path: str) -> int:
     try:
-        return quota_units(resource, raw)
+        return parse_quota(resource, raw)
     except InputError as error:
         raise error.with_context(path=path) from None
 

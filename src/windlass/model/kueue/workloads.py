@@ -10,15 +10,20 @@ from collections.abc import Mapping
 
 import msgspec
 
-from windlass.model.checks import check_pod, check_priority
 from windlass.model.errors import InputError
-from windlass.model.kueue.assignments import admission_of
+from windlass.model.kueue.admission import admission_of
 from windlass.model.kueue.workload_wire import PodSetSpec, WorkloadObject
 from windlass.model.pod import Container, Pod, PodSpec, ResourceRequirements
 from windlass.model.queue import QueueSystem
-from windlass.model.requests import is_extended
-from windlass.model.times import seconds_of
-from windlass.model.topology_request import MOST_PODS, slice_layers, topology_of_annotations, topology_request
+from windlass.model.requests import is_extended_resource
+from windlass.model.times import parse_timestamp
+from windlass.model.topology_request import (
+    MAX_PODS,
+    slice_layers,
+    topology_request,
+    topology_request_from_annotations,
+)
+from windlass.model.validation import check_pod, check_priority
 from windlass.model.workload import PodSet, TopologyRequest, Workload
 
 PREEMPTED = "Preempted"
@@ -28,7 +33,7 @@ _REQUEUES_AT_EVICTION = ("PodsReadyTimeout", "AdmissionCheck", "DurationExceeded
 """Eviction reasons after which a workload queues as of its eviction; after any other it keeps its place."""
 
 
-def kueue_workload(
+def workload_from_object(
     wire: WorkloadObject, system: QueueSystem, hostnames: Mapping[str, str] | None = None
 ) -> Workload:
     """The workload that the object describes.
@@ -45,19 +50,19 @@ def kueue_workload(
         kind="Workload",
         pod_sets=tuple(_pod_set(wire, index) for index in range(len(spec.pod_sets))),
         uid=wire.metadata.uid,
-        queue=spec.queue_name,
+        queue_name=spec.queue_name,
         priority=_priority(wire, system),
         preemption_policy=_preemption_policy(wire, system),
-        created=seconds_of(wire.metadata.creation_timestamp),
+        created=parse_timestamp(wire.metadata.creation_timestamp),
         queued_at=_queued_at(wire),
         admission=admission,
-        evicted=admission is not None and wire.condition("Evicted") is not None,
+        evicting=admission is not None and wire.condition("Evicted") is not None,
         active=spec.active and not is_finished(wire),
         hold=hold,
         hold_code=code,
         max_run_seconds=_run_time_left(wire),
-        started_at=seconds_of(admitted.last_transition_time) if admitted and admission else 0,
-        checkpoint_at=seconds_of(wire.metadata.annotations.get(LAST_CHECKPOINT, "")),
+        started_at=parse_timestamp(admitted.last_transition_time) if admitted and admission else 0,
+        checkpoint_at=parse_timestamp(wire.metadata.annotations.get(LAST_CHECKPOINT, "")),
         evictions=sum(one.count for one in wire.status.scheduling_stats.evictions if one.reason == PREEMPTED),
         owner=_owner(wire),
     )
@@ -93,14 +98,14 @@ def check_workload(wire: WorkloadObject) -> None:
             raise InputError(
                 f"{name} is there twice", path=f"spec.podSets[{index}].name", remedy="rename one"
             )
-    kueue_workload(wire, QueueSystem())
+    workload_from_object(wire, QueueSystem())
 
 
 def _pod_set(wire: WorkloadObject, index: int) -> PodSet:
     spec = wire.spec.pod_sets[index]
     path = f"spec.podSets[{index}]"
-    if not 0 <= spec.count <= MOST_PODS:
-        raise InputError(f"{spec.count} pods", path=f"{path}.count", remedy=f"use 0 to {MOST_PODS}")
+    if not 0 <= spec.count <= MAX_PODS:
+        raise InputError(f"{spec.count} pods", path=f"{path}.count", remedy=f"use 0 to {MAX_PODS}")
     if spec.min_count is not None and not 0 < spec.min_count <= spec.count:
         raise InputError(
             f"minCount {spec.min_count} of {spec.count} pods",
@@ -112,7 +117,7 @@ def _pod_set(wire: WorkloadObject, index: int) -> PodSet:
     return PodSet(
         name=spec.name,
         count=count,
-        pod=_template_pod(wire, spec, path),
+        template=_template_pod(wire, spec, path),
         min_count=None if spec.min_count is None else min(spec.min_count, count),
         topology=_topology(spec, path)[0],
     )
@@ -125,7 +130,7 @@ def _template_pod(wire: WorkloadObject, spec: PodSetSpec, path: str) -> Pod:
         name=f"{wire.metadata.name}-{spec.name}",
         namespace=wire.metadata.namespace or "default",
     )
-    pod = Pod(metadata=metadata, spec=with_limits(spec.template.spec))
+    pod = Pod(metadata=metadata, spec=with_default_limits(spec.template.spec))
     try:
         check_pod(pod)
     except InputError as error:
@@ -135,7 +140,7 @@ def _template_pod(wire: WorkloadObject, spec: PodSetSpec, path: str) -> Pod:
     return pod
 
 
-def with_limits(spec: PodSpec) -> PodSpec:
+def with_default_limits(spec: PodSpec) -> PodSpec:
     """The spec with a limit wherever an extended resource is requested.
 
     The API server demands it of pods; a Workload's templates are not checked there, and the pods that will be made of
@@ -153,7 +158,7 @@ def _limited(container: Container) -> Container:
     missing = {
         name: amount
         for name, amount in resources.requests.items()
-        if is_extended(name) and name not in resources.limits
+        if is_extended_resource(name) and name not in resources.limits
     }
     if not missing:
         return container
@@ -172,7 +177,7 @@ def _topology(spec: PodSetSpec, path: str) -> tuple[TopologyRequest | None, str]
     wire = spec.topology_request
     try:
         if wire is None:
-            return topology_of_annotations(spec.template.metadata.annotations), ""
+            return topology_request_from_annotations(spec.template.metadata.annotations), ""
         layers = tuple((one.topology, one.size) for one in wire.podset_slice_required_topology_constraints)
         # A leader goes with the slices of its workers, and so needs no size of its own.
         leader = spec.count == 1 and wire.pod_set_group_name
@@ -212,15 +217,15 @@ def _preemption_policy(wire: WorkloadObject, system: QueueSystem) -> str:
     for pod_set in wire.spec.pod_sets:
         template = pod_set.template.spec
         never = never or template.preemption_policy == "Never"
-        never = never or template.priority_class_name in system.non_preempting
+        never = never or template.priority_class_name in system.non_preempting_classes
     return "Never" if never else "PreemptLowerPriority"
 
 
 def _queued_at(wire: WorkloadObject) -> int:
     evicted = wire.condition("Evicted")
     if evicted is not None and evicted.reason in _REQUEUES_AT_EVICTION:
-        return seconds_of(evicted.last_transition_time)
-    return seconds_of(wire.metadata.creation_timestamp)
+        return parse_timestamp(evicted.last_transition_time)
+    return parse_timestamp(wire.metadata.creation_timestamp)
 
 
 def _waiting_hold(wire: WorkloadObject, system: QueueSystem) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.model.owners.normalise import Owner, OwnerSet, owner_of, template_pod
+from windlass.model.owners.normalise import Owner, OwnerPodSet, owner_from_object, template_pod
 from windlass.model.owners.wire import OwnerObject
 
-__all__ = ["Owner", "OwnerObject", "OwnerSet", "owner_of", "template_pod"]
+__all__ = ["Owner", "OwnerObject", "OwnerPodSet", "owner_from_object", "template_pod"]

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-from windlass.model.checks import check_pod
 from windlass.model.errors import InputError
 from windlass.model.kueue.workload_wire import PodTemplate
 from windlass.model.meta import ObjectMeta
@@ -27,7 +26,8 @@ from windlass.model.owners.wire import (
     TrainJobObject,
 )
 from windlass.model.pod import Pod
-from windlass.model.topology_request import MOST_PODS
+from windlass.model.topology_request import MAX_PODS
+from windlass.model.validation import check_pod
 
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
@@ -39,7 +39,7 @@ _GOOD_ENDS = ("Complete", "Completed", "Succeeded")
 _RAY_ENDS = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
-class OwnerSet(msgspec.Struct, frozen=True):
+class OwnerPodSet(msgspec.Struct, frozen=True):
     """Pods of one template."""
 
     name: str
@@ -53,19 +53,19 @@ class Owner(msgspec.Struct, frozen=True):
 
     kind: str
     metadata: ObjectMeta
-    sets: tuple[OwnerSet, ...] = ()
+    pod_sets: tuple[OwnerPodSet, ...] = ()
     """Of one group, where the owner makes several."""
-    groups: int = 1
+    gang_count: int = 1
     """So many gangs of these sets, each a workload of its own (LeaderWorkerSet)."""
-    together: bool = True
+    is_gang: bool = True
     """Its pods start together or not at all."""
-    minimum: int | None = None
+    min_pods: int | None = None
     suspended: bool = False
     finished: bool = False
     succeeded: bool = False
     """Finished, and well."""
     deadline: int | None = None
-    set_label: str = ""
+    pod_set_label: str = ""
     """Pod label whose value is the name of the pod's set."""
 
     @property
@@ -73,7 +73,7 @@ class Owner(msgspec.Struct, frozen=True):
         return f"{self.metadata.namespace or 'default'}/{self.metadata.name}"
 
 
-def owner_of(wire: OwnerObject) -> Owner:
+def owner_from_object(wire: OwnerObject) -> Owner:
     """The owner that the object describes; refuses, with the path, what can't be one."""
     if not wire.metadata.name and not wire.metadata.generate_name:
         raise InputError("needs a name", path="metadata.name", remedy="add a name")
@@ -100,7 +100,7 @@ def owner_of(wire: OwnerObject) -> Owner:
     return msgspec.structs.replace(owner, finished=finished, succeeded=finished and _has_succeeded(wire))
 
 
-def template_pod(owner: Owner, one: OwnerSet) -> Pod:
+def template_pod(owner: Owner, one: OwnerPodSet) -> Pod:
     """A pod of the set as its controller would make it."""
     name = f"{owner.metadata.name or owner.metadata.generate_name}-{one.name}"
     metadata = msgspec.structs.replace(
@@ -115,12 +115,12 @@ def _job(wire: JobObject) -> Owner:
     if spec.completions is not None:
         left = _count(spec.completions, "spec.completions") - wire.status.succeeded
         count = min(count, max(0, left))
-    one = OwnerSet("main", count, _template(spec.template, "spec.template"), _min_parallelism(wire, count))
+    one = OwnerPodSet("main", count, _template(spec.template, "spec.template"), _min_parallelism(wire, count))
     return Owner(
         wire.KIND,
         wire.metadata,
         (one,),
-        together=QUEUE_NAME in wire.metadata.labels,
+        is_gang=QUEUE_NAME in wire.metadata.labels,
         suspended=spec.suspend,
         deadline=spec.active_deadline_seconds,
     )
@@ -149,16 +149,16 @@ def _job_set(wire: JobSetObject) -> Owner:
         if spec.completions is not None:
             each = min(each, _count(spec.completions, f"{path}.template.spec.completions"))
         count = _count(each * _count(job.replicas, f"{path}.replicas"), f"{path}.replicas")
-        sets.append(OwnerSet(job.name, count, _template(spec.template, f"{path}.template.spec.template")))
+        sets.append(OwnerPodSet(job.name, count, _template(spec.template, f"{path}.template.spec.template")))
     limits = [job.template.spec.active_deadline_seconds for job in wire.spec.replicated_jobs]
     return Owner(
         wire.KIND,
         wire.metadata,
         _distinct(sets, "spec.replicatedJobs"),
-        together=QUEUE_NAME in wire.metadata.labels,
+        is_gang=QUEUE_NAME in wire.metadata.labels,
         suspended=wire.spec.suspend,
         deadline=_longest(limits),
-        set_label="jobset.sigs.k8s.io/replicatedjob-name",
+        pod_set_label="jobset.sigs.k8s.io/replicatedjob-name",
     )
 
 
@@ -166,7 +166,7 @@ def _kubeflow(wire: KubeflowJob) -> Owner:
     spec = wire.spec
     field, replicas = spec.replicas
     sets = [
-        OwnerSet(
+        OwnerPodSet(
             role.lower(),
             _count(one.replicas, f"spec.{field}.{role}.replicas"),
             _template(one.template, f"spec.{field}.{role}.template"),
@@ -183,10 +183,10 @@ def _kubeflow(wire: KubeflowJob) -> Owner:
         wire.KIND,
         wire.metadata,
         tuple(sets),
-        minimum=None if minimum is None else max(0, min(minimum, total)),
+        min_pods=None if minimum is None else max(0, min(minimum, total)),
         suspended=spec.run_policy.suspend,
         deadline=spec.run_policy.active_deadline_seconds,
-        set_label="training.kubeflow.org/replica-type",
+        pod_set_label="training.kubeflow.org/replica-type",
     )
 
 
@@ -196,7 +196,7 @@ def _ray_cluster(wire: RayClusterObject) -> Owner:
         wire.metadata,
         _ray_sets(wire.spec, "spec"),
         suspended=wire.spec.suspend,
-        set_label="ray.io/group",
+        pod_set_label="ray.io/group",
     )
 
 
@@ -204,26 +204,28 @@ def _ray_job(wire: RayJobObject) -> Owner:
     submitter = wire.spec.submitter_pod_template
     sets = _ray_sets(wire.spec.ray_cluster_spec, "spec.rayClusterSpec")
     if submitter is not None:
-        sets = (*sets, OwnerSet("submitter", 1, _template(submitter, "spec.submitterPodTemplate")))
+        sets = (*sets, OwnerPodSet("submitter", 1, _template(submitter, "spec.submitterPodTemplate")))
     return Owner(
         wire.KIND,
         wire.metadata,
         sets,
         suspended=wire.spec.suspend,
         deadline=wire.spec.active_deadline_seconds,
-        set_label="ray.io/group",
+        pod_set_label="ray.io/group",
     )
 
 
-def _ray_sets(spec: RayClusterSpec, path: str) -> tuple[OwnerSet, ...]:
+def _ray_sets(spec: RayClusterSpec, path: str) -> tuple[OwnerPodSet, ...]:
     sets = [
-        OwnerSet("headgroup", 1, _template(spec.head_group_spec.template, f"{path}.headGroupSpec.template"))
+        OwnerPodSet(
+            "headgroup", 1, _template(spec.head_group_spec.template, f"{path}.headGroupSpec.template")
+        )
     ]
     for index, group in enumerate(spec.worker_group_specs):
         where = f"{path}.workerGroupSpecs[{index}]"
         hosts = _count(group.num_of_hosts, f"{where}.numOfHosts")
         count = _count(_count(group.replicas, f"{where}.replicas") * hosts, f"{where}.replicas")
-        sets.append(OwnerSet(group.group_name, count, _template(group.template, f"{where}.template")))
+        sets.append(OwnerPodSet(group.group_name, count, _template(group.template, f"{where}.template")))
     return _distinct(sets, f"{path}.workerGroupSpecs")
 
 
@@ -233,19 +235,19 @@ def _leader_worker_set(wire: LeaderWorkerSetObject) -> Owner:
     size = _count(spec.size, f"{path}.size")
     workers = _template(spec.worker_template, f"{path}.workerTemplate")
     if spec.leader_template is None:
-        sets: tuple[OwnerSet, ...] = (OwnerSet("main", size, workers),)
+        sets: tuple[OwnerPodSet, ...] = (OwnerPodSet("main", size, workers),)
     else:
         leader = _template(spec.leader_template, f"{path}.leaderTemplate")
-        sets = (OwnerSet("leader", 1, leader), OwnerSet("worker", max(0, size - 1), workers))
+        sets = (OwnerPodSet("leader", 1, leader), OwnerPodSet("worker", max(0, size - 1), workers))
     groups = _count(wire.spec.replicas, "spec.replicas")
     _count(groups * size, "spec.replicas")
-    return Owner(wire.KIND, wire.metadata, sets, groups=groups)
+    return Owner(wire.KIND, wire.metadata, sets, gang_count=groups)
 
 
 def _controller(wire: Controller) -> Owner:
     count = _count(wire.spec.replicas, "spec.replicas")
-    one = OwnerSet("main", count, _template(wire.spec.template, "spec.template"))
-    return Owner(wire.KIND, wire.metadata, (one,), together=False)
+    one = OwnerPodSet("main", count, _template(wire.spec.template, "spec.template"))
+    return Owner(wire.KIND, wire.metadata, (one,), is_gang=False)
 
 
 def _template(template: PodTemplate, path: str) -> PodTemplate:
@@ -260,7 +262,7 @@ def _template(template: PodTemplate, path: str) -> PodTemplate:
     return template
 
 
-def _distinct(sets: Iterable[OwnerSet], path: str) -> tuple[OwnerSet, ...]:
+def _distinct(sets: Iterable[OwnerPodSet], path: str) -> tuple[OwnerPodSet, ...]:
     made = tuple(sets)
     names = [one.name for one in made]
     for index, name in enumerate(names):
@@ -272,8 +274,8 @@ def _distinct(sets: Iterable[OwnerSet], path: str) -> tuple[OwnerSet, ...]:
 
 
 def _count(value: int, path: str) -> int:
-    if not 0 <= value <= MOST_PODS:
-        raise InputError(f"{value} is out of range", path=path, remedy=f"use 0 to {MOST_PODS}")
+    if not 0 <= value <= MAX_PODS:
+        raise InputError(f"{value} is out of range", path=path, remedy=f"use 0 to {MAX_PODS}")
     return value
 
 

@@ -16,20 +16,27 @@ from typing import Any
 import msgspec
 import pynvml as nv
 
-from windlass.node.backend import nvml_calls, nvml_mig, nvml_reading, nvml_words
-from windlass.node.backend.nvml_calls import ask, must, nvidia_smi, short_bus_id, text
+from windlass.node.backend import nvml_calls, nvml_description, nvml_mig, nvml_reading
+from windlass.node.backend.nvml_calls import call_or_raise, decode_text, nvidia_smi, short_bus_id, try_call
+from windlass.node.backend.nvml_prune import prune_binding
 from windlass.node.backend.nvml_reading import NvmlReader
-from windlass.node.backend.nvml_slim import slim
-from windlass.node.backend.protocol import Computed, DeviceError, Fault, ModeChange, ProcessUse, Reading
-from windlass.node.root import HostRoot
+from windlass.node.backend.protocol import (
+    ComputeResult,
+    DeviceError,
+    Fault,
+    MigModeChange,
+    ProcessUsage,
+    Reading,
+)
+from windlass.node.host_root import HostRoot
 from windlass.node.validator.compute import compute_in_process
 from windlass.sharing.inventory import Driver, Gpu, Inventory
 
-EVERYWHERE = 0xFFFFFFFF
+NO_GPU_INSTANCE = 0xFFFFFFFF
 """NVML's word for "not one instance but the whole GPU"."""
 SKIPPED_NAMES = ("DGX Display", "NVIDIA DGX Display")
 _MOST_LINKS = 18
-WIRING_SECONDS = 10.0
+NVLINK_CACHE_SECONDS = 10.0
 """How long NVLinks are believed: asking for all of them takes most of the time that an inventory takes."""
 
 
@@ -48,9 +55,9 @@ class NvmlBackend:
         self._wiring: dict[str, tuple[float, int, str, tuple[int, ...]]] = {}
 
     def inventory(self) -> Inventory:
-        count = must("NVML doesn't answer", nv.nvmlDeviceGetCount)
-        cuda = must("NVML doesn't answer", nv.nvmlSystemGetCudaDriverVersion_v2)
-        version = text(must("NVML doesn't answer", nv.nvmlSystemGetDriverVersion))
+        count = call_or_raise("NVML doesn't answer", nv.nvmlDeviceGetCount)
+        cuda = call_or_raise("NVML doesn't answer", nv.nvmlSystemGetCudaDriverVersion_v2)
+        version = decode_text(call_or_raise("NVML doesn't answer", nv.nvmlSystemGetDriverVersion))
         seen = [gpu for index in range(count) if (gpu := self._gpu(index)) is not None]
         # A GPU that fell off the bus may no longer be counted: it stays known, marked, until the agent starts anew.
         here = {gpu.uuid for gpu in seen}
@@ -64,10 +71,10 @@ class NvmlBackend:
 
     def _wire(self, gpu: Gpu, addresses: dict[str, int]) -> Gpu:
         """Adds what the GPU is linked to, as of a few seconds ago."""
-        asked, switches, clique, peers = self._wiring.get(gpu.uuid, (-WIRING_SECONDS, 0, "", ()))
+        asked, switches, clique, peers = self._wiring.get(gpu.uuid, (-NVLINK_CACHE_SECONDS, 0, "", ()))
         now = time.monotonic()
-        if now - asked >= WIRING_SECONDS or len(peers) != len(addresses):
-            handle = ask(nv.nvmlDeviceGetHandleByUUID, gpu.uuid)
+        if now - asked >= NVLINK_CACHE_SECONDS or len(peers) != len(addresses):
+            handle = try_call(nv.nvmlDeviceGetHandleByUUID, gpu.uuid)
             if handle is not None:
                 switches, clique, peers = _switch_links(handle), _clique(handle), _peers(handle, addresses)
                 self._wiring[gpu.uuid] = (now, switches, clique, peers)
@@ -81,15 +88,15 @@ class NvmlBackend:
 
     def _describe(self, index: int, handle: Any) -> Gpu:
         pci = nv.nvmlDeviceGetPciInfo(handle)
-        bus_id = short_bus_id(text(pci.busId))
-        mode = ask(nv.nvmlDeviceGetMigMode, handle)
-        uuid = text(nv.nvmlDeviceGetUUID(handle))
+        bus_id = short_bus_id(decode_text(pci.busId))
+        mode = try_call(nv.nvmlDeviceGetMigMode, handle)
+        uuid = decode_text(nv.nvmlDeviceGetUUID(handle))
         cut = nvml_mig.instances_of(handle, self._profiles_of(handle, uuid)) if mode and mode[0] else ()
         return Gpu(
             index=index,
             minor=nv.nvmlDeviceGetMinorNumber(handle),
             uuid=uuid,
-            name=text(nv.nvmlDeviceGetName(handle)),
+            name=decode_text(nv.nvmlDeviceGetName(handle)),
             memory_mib=_memory_mib(handle),
             compute=tuple(nv.nvmlDeviceGetCudaComputeCapability(handle)),
             bus_id=bus_id,
@@ -97,7 +104,9 @@ class NvmlBackend:
             subsystem_id=f"0x{pci.pciSubSystemId:08X}",
             pci_class=self.root.pci_class(bus_id),
             numa=self.root.numa_of(bus_id),
-            multiprocessors=getattr(ask(nv.nvmlDeviceGetAttributes_v2, handle), "multiprocessorCount", 0),
+            multiprocessors=getattr(
+                try_call(nv.nvmlDeviceGetAttributes_v2, handle), "multiprocessorCount", 0
+            ),
             mig_capable=mode is not None,
             mig_enabled=bool(mode and mode[0]),
             mig_pending=bool(mode and mode[1]),
@@ -105,29 +114,29 @@ class NvmlBackend:
         )
 
     def reading(self, uuid: str) -> Reading:
-        handle = ask(nv.nvmlDeviceGetHandleByUUID, uuid)
+        handle = try_call(nv.nvmlDeviceGetHandleByUUID, uuid)
         return self._reader.read(handle, uuid) if handle is not None else {}
 
     def description(self, uuid: str) -> Mapping[str, str]:
-        handle = ask(nv.nvmlDeviceGetHandleByUUID, uuid) if uuid not in self._words else None
+        handle = try_call(nv.nvmlDeviceGetHandleByUUID, uuid) if uuid not in self._words else None
         if handle is not None:
-            self._words[uuid] = nvml_words.words_about(handle)
+            self._words[uuid] = nvml_description.describe_gpu(handle)
         return self._words.get(uuid, {})
 
-    def processes(self, uuid: str) -> tuple[ProcessUse, ...]:
-        handle = ask(nv.nvmlDeviceGetHandleByUUID, uuid)
+    def processes(self, uuid: str) -> tuple[ProcessUsage, ...]:
+        handle = try_call(nv.nvmlDeviceGetHandleByUUID, uuid)
         if handle is None:
             return ()
         busy = self._reader.process_utilization(handle, uuid)
-        found: dict[int, ProcessUse] = {}
+        found: dict[int, ProcessUsage] = {}
         for listing in (
             nv.nvmlDeviceGetGraphicsRunningProcesses,
             nv.nvmlDeviceGetMPSComputeRunningProcesses,
             nv.nvmlDeviceGetComputeRunningProcesses,
         ):
-            for process in ask(listing, handle) or ():
-                instance = getattr(process, "gpuInstanceId", EVERYWHERE)
-                found[process.pid] = ProcessUse(
+            for process in try_call(listing, handle) or ():
+                instance = getattr(process, "gpuInstanceId", NO_GPU_INSTANCE)
+                found[process.pid] = ProcessUsage(
                     pid=process.pid,
                     memory_mib=(process.usedGpuMemory or 0) >> 20,
                     sm_percent=-1 if busy is None else busy.get(process.pid, 0),
@@ -137,7 +146,7 @@ class NvmlBackend:
 
     def wait_for_faults(self, seconds: float) -> tuple[Fault, ...]:
         if self._events is None:
-            self._events = must("faults can't be waited for", _register)
+            self._events = call_or_raise("faults can't be waited for", _register)
         try:
             event = nv.nvmlEventSetWait_v2(self._events, int(seconds * 1000))
         except nv.NVMLError_Timeout:
@@ -148,21 +157,21 @@ class NvmlBackend:
             return ()
         return (
             Fault(
-                uuid=text(ask(nv.nvmlDeviceGetUUID, event.device) or ""),
+                uuid=decode_text(try_call(nv.nvmlDeviceGetUUID, event.device) or ""),
                 xid=int(event.eventData),
                 gpu_instance=_number(event.gpuInstanceId),
                 compute_instance=_number(event.computeInstanceId),
             ),
         )
 
-    def set_mig_mode(self, uuid: str, enabled: bool) -> ModeChange:
+    def set_mig_mode(self, uuid: str, enabled: bool) -> MigModeChange:
         what = f"MIG mode of {uuid}"
-        status = must(what, nv.nvmlDeviceSetMigMode, self._handle(uuid), int(enabled))
+        status = call_or_raise(what, nv.nvmlDeviceSetMigMode, self._handle(uuid), int(enabled))
         if status == nv.NVML_ERROR_RESET_REQUIRED:
-            return ModeChange.NEEDS_RESET
+            return MigModeChange.NEEDS_RESET
         if status != nv.NVML_SUCCESS:
-            raise DeviceError(f"{what}: {text(nv.nvmlErrorString(status))}")
-        return ModeChange.DONE
+            raise DeviceError(f"{what}: {decode_text(nv.nvmlErrorString(status))}")
+        return MigModeChange.DONE
 
     def create_instance(self, uuid: str, profile: str, start: int) -> None:
         handle = self._handle(uuid)
@@ -180,23 +189,23 @@ class NvmlBackend:
 
     def set_exclusive(self, uuid: str, exclusive: bool) -> None:
         mode = nv.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS if exclusive else nv.NVML_COMPUTEMODE_DEFAULT
-        must(f"compute mode of {uuid}", nv.nvmlDeviceSetComputeMode, self._handle(uuid), mode)
+        call_or_raise(f"compute mode of {uuid}", nv.nvmlDeviceSetComputeMode, self._handle(uuid), mode)
 
     def set_time_slice(self, uuid: str, interval: str) -> None:
         number = ("default", "short", "medium", "long").index(interval)
         nvidia_smi("compute-policy", "-i", uuid, f"--set-timeslice={number}")
 
-    def compute(self, uuid: str) -> Computed:
+    def compute(self, uuid: str) -> ComputeResult:
         return compute_in_process(uuid)
 
     def close(self) -> None:
         if self._events is not None:
-            ask(nv.nvmlEventSetFree, self._events)
+            try_call(nv.nvmlEventSetFree, self._events)
             self._events = None
-        ask(nv.nvmlShutdown)
+        try_call(nv.nvmlShutdown)
 
     def _handle(self, uuid: str) -> Any:
-        return must(f"GPU {uuid}", nv.nvmlDeviceGetHandleByUUID, uuid)
+        return call_or_raise(f"GPU {uuid}", nv.nvmlDeviceGetHandleByUUID, uuid)
 
     def _profiles_of(self, handle: Any, uuid: str) -> tuple[nvml_mig.Profile, ...]:
         if uuid not in self._profiles:
@@ -206,17 +215,17 @@ class NvmlBackend:
 
 def _memory_mib(handle: Any) -> int:
     """0 for a GPU that has no memory of its own."""
-    return getattr(ask(nv.nvmlDeviceGetMemoryInfo, handle), "total", 0) >> 20
+    return getattr(try_call(nv.nvmlDeviceGetMemoryInfo, handle), "total", 0) >> 20
 
 
 def _register() -> Any:
     events = nv.nvmlEventSetCreate()
     for index in range(nv.nvmlDeviceGetCount()):
-        handle = ask(nv.nvmlDeviceGetHandleByIndex, index)
-        supported = ask(nv.nvmlDeviceGetSupportedEventTypes, handle) if handle is not None else 0
+        handle = try_call(nv.nvmlDeviceGetHandleByIndex, index)
+        supported = try_call(nv.nvmlDeviceGetSupportedEventTypes, handle) if handle is not None else 0
         wanted = (supported or 0) & (nv.nvmlEventTypeXidCriticalError | nv.nvmlEventTypeDoubleBitEccError)
         if wanted:
-            ask(nv.nvmlDeviceRegisterEvents, handle, wanted, events)
+            try_call(nv.nvmlDeviceRegisterEvents, handle, wanted, events)
     return events
 
 
@@ -224,8 +233,8 @@ def _peers(handle: Any, addresses: dict[str, int]) -> tuple[int, ...]:
     """Counts the NVLinks to each GPU by the PCI addresses at their far ends."""
     peers = [0] * len(addresses)
     for link in range(_MOST_LINKS) if len(addresses) > 1 else ():
-        remote = ask(nv.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
-        position = addresses.get(short_bus_id(text(remote.busId))) if remote is not None else None
+        remote = try_call(nv.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
+        position = addresses.get(short_bus_id(decode_text(remote.busId))) if remote is not None else None
         if position is not None:
             peers[position] += 1
     return tuple(peers)
@@ -234,15 +243,15 @@ def _peers(handle: Any, addresses: dict[str, int]) -> tuple[int, ...]:
 def _switch_links(handle: Any) -> int:
     count = 0
     for link in range(_MOST_LINKS):
-        if ask(nv.nvmlDeviceGetNvLinkState, handle, link):
-            kind = ask(nv.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
+        if try_call(nv.nvmlDeviceGetNvLinkState, handle, link):
+            kind = try_call(nv.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
             count += kind == nv.NVML_NVLINK_DEVICE_TYPE_SWITCH
     return count
 
 
 def _clique(handle: Any) -> str:
     info = nv.c_nvmlGpuFabricInfoV_t()
-    ask(nv.nvmlDeviceGetGpuFabricInfoV, handle, ctypes.byref(info))
+    try_call(nv.nvmlDeviceGetGpuFabricInfoV, handle, ctypes.byref(info))
     cluster = bytes(info.clusterUuid).hex()
     if info.state != nv.NVML_GPU_FABRIC_STATE_COMPLETED or not int(cluster, 16):
         return ""
@@ -251,7 +260,7 @@ def _clique(handle: Any) -> str:
 
 
 def _number(instance: int) -> int:
-    return -1 if instance == EVERYWHERE else int(instance)
+    return -1 if instance == NO_GPU_INSTANCE else int(instance)
 
 
-slim(nv, (sys.modules[__name__], nvml_calls, nvml_mig, nvml_reading, nvml_words))
+prune_binding(nv, (sys.modules[__name__], nvml_calls, nvml_mig, nvml_reading, nvml_description))

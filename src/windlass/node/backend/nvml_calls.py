@@ -15,7 +15,7 @@ import pynvml as nv
 from windlass.node.backend.protocol import DeviceError
 
 
-def ask(function: Callable[..., Any], *arguments: Any) -> Any:
+def try_call(function: Callable[..., Any], *arguments: Any) -> Any:
     """What the driver answers; None where it doesn't give it."""
     try:
         return function(*arguments)
@@ -23,7 +23,7 @@ def ask(function: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
-def must(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
+def call_or_raise(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
     """What the driver answers; a `DeviceError` that begins with `what` where it refuses."""
     try:
         return function(*arguments)
@@ -44,7 +44,7 @@ def nvidia_smi(*arguments: str) -> None:
         raise DeviceError(f"nvidia-smi {' '.join(arguments)} failed: {words}")
 
 
-def text(value: str | bytes) -> str:
+def decode_text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pynvml as nv
 
-from windlass.node.backend.nvml_calls import ask, must, text
+from windlass.node.backend.nvml_calls import call_or_raise, decode_text, try_call
 from windlass.node.backend.protocol import DeviceError
-from windlass.sharing.inventory import Engines, Instance
+from windlass.sharing.inventory import Engines, MigInstance
 from windlass.sharing.mig import profile_name
 
 _SUFFIXES = {7: "+me", 8: "+me", 0xA: "+gfx", 0xB: "+gfx", 0xC: "+gfx", 0x11: "+gfx"}
@@ -33,25 +33,25 @@ def profiles_of(handle: Any) -> tuple[Profile, ...]:
     total = nv.nvmlDeviceGetMemoryInfo(handle).total >> 20
     found = []
     for number in range(nv.NVML_GPU_INSTANCE_PROFILE_COUNT):
-        info = ask(nv.nvmlDeviceGetGpuInstanceProfileInfo, handle, number)
+        info = try_call(nv.nvmlDeviceGetGpuInstanceProfileInfo, handle, number)
         if info is not None and info.memorySizeMB:
             name = profile_name(info.sliceCount, min(info.memorySizeMB, total), total)
             found.append(Profile(name + _SUFFIXES.get(number, ""), info.id, info.sliceCount))
     return tuple(found)
 
 
-def instances_of(handle: Any, profiles: tuple[Profile, ...]) -> tuple[Instance, ...]:
+def instances_of(handle: Any, profiles: tuple[Profile, ...]) -> tuple[MigInstance, ...]:
     """The MIG devices of a GPU, by their index."""
     found = []
-    for index in range(ask(nv.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
-        device = ask(nv.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
-        instance = ask(_instance, handle, device, index, profiles) if device is not None else None
+    for index in range(try_call(nv.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        device = try_call(nv.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
+        instance = try_call(_instance, handle, device, index, profiles) if device is not None else None
         if instance is not None:
             found.append(instance)
     return tuple(found)
 
 
-def _instance(handle: Any, device: Any, index: int, profiles: tuple[Profile, ...]) -> Instance:
+def _instance(handle: Any, device: Any, index: int, profiles: tuple[Profile, ...]) -> MigInstance:
     attributes = nv.nvmlDeviceGetAttributes_v2(device)
     gpu_instance = nv.nvmlDeviceGetGpuInstanceId(device)
     info = nv.nvmlGpuInstanceGetInfo(nv.nvmlDeviceGetGpuInstanceById(handle, gpu_instance))
@@ -59,8 +59,8 @@ def _instance(handle: Any, device: Any, index: int, profiles: tuple[Profile, ...
     total = nv.nvmlDeviceGetMemoryInfo(handle).total >> 20
     plain = profile_name(slices, attributes.memorySizeMB, total)
     name = next((profile.name for profile in profiles if profile.id == info.profileId), plain)
-    return Instance(
-        uuid=text(nv.nvmlDeviceGetUUID(device)),
+    return MigInstance(
+        uuid=decode_text(nv.nvmlDeviceGetUUID(device)),
         index=index,
         gpu_instance=gpu_instance,
         compute_instance=nv.nvmlDeviceGetComputeInstanceId(device),
@@ -84,29 +84,29 @@ def _instance(handle: Any, device: Any, index: int, profiles: tuple[Profile, ...
 def create(handle: Any, profile: Profile, start: int, what: str) -> None:
     """A GPU instance at this slice with one compute instance over all of it; nothing where either fails."""
     place = nv.c_nvmlGpuInstancePlacement_t(start, _size_at(handle, profile, start, what))
-    instance = must(
+    instance = call_or_raise(
         what, nv.nvmlDeviceCreateGpuInstanceWithPlacement, handle, profile.id, ctypes.byref(place)
     )
     try:
-        must(f"compute instance of {what}", _create_compute, instance, profile.slices)
+        call_or_raise(f"compute instance of {what}", _create_compute, instance, profile.slices)
     except DeviceError:
-        ask(nv.nvmlGpuInstanceDestroy, instance)
+        try_call(nv.nvmlGpuInstanceDestroy, instance)
         raise
 
 
 def destroy(handle: Any, gpu_instance: int, what: str) -> None:
-    instance = must(what, nv.nvmlDeviceGetGpuInstanceById, handle, gpu_instance)
+    instance = call_or_raise(what, nv.nvmlDeviceGetGpuInstanceById, handle, gpu_instance)
     for compute in _compute_instances(instance):
-        must(f"compute instance of {what}", nv.nvmlComputeInstanceDestroy, compute)
-    must(what, nv.nvmlGpuInstanceDestroy, instance)
+        call_or_raise(f"compute instance of {what}", nv.nvmlComputeInstanceDestroy, compute)
+    call_or_raise(what, nv.nvmlGpuInstanceDestroy, instance)
 
 
 def _size_at(handle: Any, profile: Profile, start: int, what: str) -> int:
     count = ctypes.c_uint(0)
     possible = nv.nvmlDeviceGetGpuInstancePossiblePlacements
-    must(what, possible, handle, profile.id, None, ctypes.byref(count))
+    call_or_raise(what, possible, handle, profile.id, None, ctypes.byref(count))
     places = (nv.c_nvmlGpuInstancePlacement_t * max(1, count.value))()
-    must(what, possible, handle, profile.id, places, ctypes.byref(count))
+    call_or_raise(what, possible, handle, profile.id, places, ctypes.byref(count))
     for place in places[: count.value]:
         if place.start == start:
             return int(place.size)
@@ -116,7 +116,7 @@ def _size_at(handle: Any, profile: Profile, start: int, what: str) -> int:
 
 def _create_compute(instance: Any, slices: int) -> Any:
     for number in range(nv.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
-        info = ask(nv.nvmlGpuInstanceGetComputeInstanceProfileInfo, instance, number, 0)
+        info = try_call(nv.nvmlGpuInstanceGetComputeInstanceProfileInfo, instance, number, 0)
         if info is not None and info.sliceCount == slices:
             return nv.nvmlGpuInstanceCreateComputeInstance(instance, info.id)
     raise DeviceError(f"the driver offers no compute instance of {slices} slices")
@@ -125,12 +125,12 @@ def _create_compute(instance: Any, slices: int) -> Any:
 def _compute_instances(instance: Any) -> list[Any]:
     found = []
     for number in range(nv.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
-        info = ask(nv.nvmlGpuInstanceGetComputeInstanceProfileInfo, instance, number, 0)
+        info = try_call(nv.nvmlGpuInstanceGetComputeInstanceProfileInfo, instance, number, 0)
         if info is None:
             continue
         count = ctypes.c_uint(0)
         handles = (nv.c_nvmlComputeInstance_t * max(1, info.instanceCount))()
         listing = nv.nvmlGpuInstanceGetComputeInstances
-        if ask(listing, instance, info.id, handles, ctypes.byref(count)) is not None:
+        if try_call(listing, instance, info.id, handles, ctypes.byref(count)) is not None:
             found += list(handles[: count.value])
     return found

@@ -29,7 +29,7 @@ class DeviceError(WindlassError):
     """The driver refused something, or a GPU didn't answer; the message says what and which."""
 
 
-class ModeChange(Enum):
+class MigModeChange(Enum):
     """What became of a change of MIG mode."""
 
     DONE = "done"
@@ -47,7 +47,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     compute_instance: int = -1
 
 
-class ProcessUse(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True):
     """One process on a GPU or an instance."""
 
     pid: int
@@ -57,7 +57,7 @@ class ProcessUse(msgspec.Struct, frozen=True, kw_only=True):
     gpu_instance: int = -1
 
 
-class Computed(msgspec.Struct, kw_only=True, omit_defaults=True):
+class ComputeResult(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What came of a computation with a known answer."""
 
     right: bool
@@ -81,7 +81,7 @@ class DeviceBackend(Protocol):
         """Words about a GPU that never change, by DCGM's names for them: serial number, VBIOS and the like."""
         ...
 
-    def processes(self, uuid: str) -> tuple[ProcessUse, ...]:
+    def processes(self, uuid: str) -> tuple[ProcessUsage, ...]:
         """Who uses the GPU or MIG device, and how much of its time since the last call."""
         ...
 
@@ -89,7 +89,7 @@ class DeviceBackend(Protocol):
         """Faults since the last call; waits for the first up to so long, and may return early with none."""
         ...
 
-    def set_mig_mode(self, uuid: str, enabled: bool) -> ModeChange:
+    def set_mig_mode(self, uuid: str, enabled: bool) -> MigModeChange:
         """Raises `DeviceError` where the GPU is in use or has no MIG."""
         ...
 
@@ -113,7 +113,7 @@ class DeviceBackend(Protocol):
         """`default`, `short`, `medium` or `long`."""
         ...
 
-    def compute(self, uuid: str) -> Computed:
+    def compute(self, uuid: str) -> ComputeResult:
         """Runs a computation with a known answer on a GPU or MIG device; it may take seconds."""
         ...
 

@@ -15,19 +15,26 @@ from pathlib import Path
 
 import msgspec
 
-from windlass.model.catalogue import find_model, geometry_of_model
 from windlass.model.fleet_spec import FleetGpus, FleetPool, gpu_memory_mib, gpu_product
+from windlass.model.gpu_models import find_gpu_model, mig_geometry_of_model
 from windlass.model.mig import MigGeometry, MigProfile, place_layout
-from windlass.node.backend.protocol import Computed, DeviceError, Fault, ModeChange, ProcessUse, Reading
+from windlass.node.backend.protocol import (
+    ComputeResult,
+    DeviceError,
+    Fault,
+    MigModeChange,
+    ProcessUsage,
+    Reading,
+)
+from windlass.node.backend.simulated_boards import GpuBoard, board_of
+from windlass.node.backend.simulated_host_files import write_host_files
 from windlass.node.backend.simulated_reading import describe_gpu, read_gpu, read_instance
-from windlass.node.backend.simulated_state import Cut, GpuState, Machine, StateStore
-from windlass.node.backend.simulated_surfaces import write_surfaces
-from windlass.node.backend.simulated_tables import Board, board_of
-from windlass.sharing.inventory import Driver, Gpu, Instance, Inventory
+from windlass.node.backend.simulated_state import GpuState, Machine, MigInstanceState, StateStore
+from windlass.sharing.inventory import Driver, Gpu, Inventory, MigInstance
 from windlass.sharing.mig_sizes import instance_engines, instance_memory_mib, instance_multiprocessors
 
 DRIVER = Driver("580.159.04", (13, 0))
-NAMESPACE = identifiers.UUID("6d1c1a0e-6b0f-4d8e-9f0a-2f5f5a0f6a10")
+UUID_NAMESPACE = identifiers.UUID("6d1c1a0e-6b0f-4d8e-9f0a-2f5f5a0f6a10")
 STATE_FILE = "run/windlass/simulated-gpus.json"
 _POLL_SECONDS = 0.02
 
@@ -76,7 +83,7 @@ class SimulatedBackend:
     def description(self, uuid: str) -> Mapping[str, str]:
         return next((describe_gpu(gpu) for gpu in self._plain if gpu.uuid == uuid), {})
 
-    def processes(self, uuid: str) -> tuple[ProcessUse, ...]:
+    def processes(self, uuid: str) -> tuple[ProcessUsage, ...]:
         for gpu, state in zip(self._gpus(), self.store.read().gpus, strict=True):
             if gpu.uuid == uuid:
                 return tuple(state.processes)
@@ -99,7 +106,7 @@ class SimulatedBackend:
                 return ()
             time.sleep(min(_POLL_SECONDS, left))
 
-    def set_mig_mode(self, uuid: str, enabled: bool) -> ModeChange:
+    def set_mig_mode(self, uuid: str, enabled: bool) -> MigModeChange:
         with self.store.change() as machine:
             gpu, state = self._find(machine, uuid)
             _refuse(state, "mig-mode", f"MIG mode of {uuid}")
@@ -109,9 +116,9 @@ class SimulatedBackend:
                 raise DeviceError(f"MIG mode of {uuid}: In use by another client")
             state.mig_pending = enabled
             if state.needs_reset:
-                return ModeChange.NEEDS_RESET
+                return MigModeChange.NEEDS_RESET
             state.mig_enabled = enabled
-        return ModeChange.DONE
+        return MigModeChange.DONE
 
     def create_instance(self, uuid: str, profile: str, start: int) -> None:
         with self.store.change() as machine:
@@ -127,11 +134,11 @@ class SimulatedBackend:
                 raise DeviceError(f"{what}: Insufficient Resources")
             name = f"{uuid}/{profile}/{start}/{machine.generation}"
             state.cuts.append(
-                Cut(
+                MigInstanceState(
                     gpu_instance=state.next_instance,
                     profile=profile,
                     start=start,
-                    uuid=f"MIG-{identifiers.uuid5(NAMESPACE, name)}",
+                    uuid=f"MIG-{identifiers.uuid5(UUID_NAMESPACE, name)}",
                 )
             )
             state.next_instance += 1
@@ -170,17 +177,19 @@ class SimulatedBackend:
         if interval not in ("default", "short", "medium", "long"):
             raise DeviceError(f"time slice of {uuid}: {interval!r} is none")
 
-    def compute(self, uuid: str) -> Computed:
+    def compute(self, uuid: str) -> ComputeResult:
         for gpu, state in zip(self._gpus(), self.store.read().gpus, strict=True):
             if uuid == gpu.uuid or any(each.uuid == uuid for each in gpu.instances):
                 if state.is_lost:
-                    return Computed(right=False, error="cuInit: no CUDA-capable device is detected (100)")
+                    return ComputeResult(
+                        right=False, error="cuInit: no CUDA-capable device is detected (100)"
+                    )
                 if "compute" in state.refuses:
-                    return Computed(right=False, error="17 of 1048576 numbers are wrong")
-                return Computed(
+                    return ComputeResult(right=False, error="17 of 1048576 numbers are wrong")
+                return ComputeResult(
                     right=True, device=gpu.name, multiprocessors=gpu.multiprocessors, milliseconds=0.1
                 )
-        return Computed(right=False, error="cuDeviceGet: invalid device ordinal (101)")
+        return ComputeResult(right=False, error="cuDeviceGet: invalid device ordinal (101)")
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -208,7 +217,7 @@ class SimulatedBackend:
                 return gpu, state
         raise DeviceError(f"GPU {uuid}: Not Found")
 
-    def _board(self, gpu: Gpu) -> Board:
+    def _board(self, gpu: Gpu) -> GpuBoard:
         return board_of(gpu.name.replace(" ", "-"), gpu.geometry)
 
     def _write_surfaces(self) -> None:
@@ -218,7 +227,7 @@ class SimulatedBackend:
             return
         with self._surfaces, self.store.locked():
             generation = self.store.read().generation
-            write_surfaces(self.folder, self._driver, self._gpus())
+            write_host_files(self.folder, self._driver, self._gpus())
             self._surfaces_of = generation
 
 
@@ -245,15 +254,15 @@ def _plain_gpus(pool: FleetPool, number: int) -> list[Gpu]:
 
 def _plain_gpu(pool: FleetPool, number: int, group: FleetGpus, index: int) -> Gpu:
     product, memory = gpu_product(group), gpu_memory_mib(group)
-    geometry = geometry_of_model(product, memory)
-    known = find_model(product)
+    geometry = mig_geometry_of_model(product, memory)
+    known = find_gpu_model(product)
     board = board_of(product, geometry)
-    major, minor = (known.compute if known else "8.0").split(".")
+    major, minor = (known.compute_capability if known else "8.0").split(".")
     numa = index * pool.numa // pool.gpu_count if pool.numa > 1 else 0
     return Gpu(
         index=index,
         minor=index,
-        uuid=f"GPU-{identifiers.uuid5(NAMESPACE, f'{pool.name}/{number}/{index}')}",
+        uuid=f"GPU-{identifiers.uuid5(UUID_NAMESPACE, f'{pool.name}/{number}/{index}')}",
         name=product.replace("-", " ") if known is None else _driver_name(product),
         memory_mib=memory,
         compute=(int(major), int(minor)),
@@ -263,7 +272,7 @@ def _plain_gpu(pool: FleetPool, number: int, group: FleetGpus, index: int) -> Gp
         numa=numa,
         multiprocessors=board.multiprocessors,
         mig_capable=geometry is not None,
-        clique=f"{identifiers.uuid5(NAMESPACE, pool.clique)}.1" if pool.clique else "",
+        clique=f"{identifiers.uuid5(UUID_NAMESPACE, pool.clique)}.1" if pool.clique else "",
     )
 
 
@@ -296,11 +305,11 @@ def _first_state(gpus: tuple[Gpu, ...], groups: list[FleetGpus], pool: FleetPool
             for profile, start in place_layout(gpu.geometry, group.mig) or ():
                 name = f"{gpu.uuid}/{profile}/{start}/0"
                 state.cuts.append(
-                    Cut(
+                    MigInstanceState(
                         gpu_instance=state.next_instance,
                         profile=profile,
                         start=start,
-                        uuid=f"MIG-{identifiers.uuid5(NAMESPACE, name)}",
+                        uuid=f"MIG-{identifiers.uuid5(UUID_NAMESPACE, name)}",
                     )
                 )
                 state.next_instance += 1
@@ -321,19 +330,19 @@ def _current(gpu: Gpu, state: GpuState) -> Gpu:
     )
 
 
-def _instance(gpu: Gpu, cut: Cut, index: int) -> Instance:
+def _instance(gpu: Gpu, cut: MigInstanceState, index: int) -> MigInstance:
     geometry, profile = _known_profile(gpu, cut.profile)
-    return Instance(
+    return MigInstance(
         uuid=cut.uuid,
         index=index,
         gpu_instance=cut.gpu_instance,
         profile=cut.profile,
         start=cut.start,
-        size=profile.size,
+        size=profile.memory_slices,
         memory_mib=instance_memory_mib(geometry, profile, gpu.memory_mib),
         multiprocessors=instance_multiprocessors(geometry, profile),
-        compute_slices=profile.compute,
-        instance_slices=profile.compute,
+        compute_slices=profile.compute_slices,
+        instance_slices=profile.compute_slices,
         engines=instance_engines(geometry, profile),
     )
 
@@ -346,7 +355,7 @@ def _known_profile(gpu: Gpu, name: str) -> tuple[MigGeometry, MigProfile]:
     return geometry, profile
 
 
-def _taken(geometry: MigGeometry, cuts: list[Cut]) -> int:
+def _taken(geometry: MigGeometry, cuts: list[MigInstanceState]) -> int:
     taken = 0
     for cut in cuts:
         profile = geometry.profile(cut.profile)

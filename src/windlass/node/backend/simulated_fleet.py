@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from windlass.dump.yamltext import read_documents
+from windlass.dump.yaml_documents import read_documents
 from windlass.model.errors import InputError
 from windlass.model.fleet_spec import Fleet, FleetPool, check_fleet
 

@@ -10,9 +10,9 @@ import math
 
 from windlass.node.backend import protocol
 from windlass.node.backend.protocol import Reading
+from windlass.node.backend.simulated_boards import GpuBoard
 from windlass.node.backend.simulated_state import GpuState
-from windlass.node.backend.simulated_tables import Board
-from windlass.sharing.inventory import Gpu, Instance
+from windlass.sharing.inventory import Gpu, MigInstance
 
 _PERIOD = 600.0
 _IDLE_CELSIUS, _HOT_CELSIUS = 31, 74
@@ -25,7 +25,7 @@ _NEVER_HAPPEN = (
 """Counters that a simulated GPU has and never moves."""
 
 
-def read_gpu(gpu: Gpu, state: GpuState, board: Board, now: float) -> Reading:
+def read_gpu(gpu: Gpu, state: GpuState, board: GpuBoard, now: float) -> Reading:
     load = gpu_load(gpu, state, now)
     reading = {**_board_values(gpu, state, board, load, now), **_error_values(state)}
     used = sum(process.memory_mib for process in state.processes)
@@ -58,7 +58,7 @@ def describe_gpu(gpu: Gpu) -> dict[str, str]:
     }
 
 
-def read_instance(gpu: Gpu, instance: Instance, state: GpuState, board: Board, now: float) -> Reading:
+def read_instance(gpu: Gpu, instance: MigInstance, state: GpuState, board: GpuBoard, now: float) -> Reading:
     inside = [each for each in state.processes if each.gpu_instance == instance.gpu_instance]
     reading = dict(_memory(instance.memory_mib, sum(each.memory_mib for each in inside), 16))
     if board.has_gpm:
@@ -76,7 +76,7 @@ def gpu_load(gpu: Gpu, state: GpuState, now: float) -> float:
     return max(0.0, round(0.5 * wave, 3))
 
 
-def _board_values(gpu: Gpu, state: GpuState, board: Board, load: float, now: float) -> dict[str, float]:
+def _board_values(gpu: Gpu, state: GpuState, board: GpuBoard, load: float, now: float) -> dict[str, float]:
     celsius = round(_IDLE_CELSIUS + (_HOT_CELSIUS - _IDLE_CELSIUS) * load)
     watts = round(board.watts * (0.12 + 0.85 * load), 3)
     slowed = 0.5 if state.throttle else 1.0

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from windlass.node.backend.protocol import Fault, ProcessUse
+from windlass.node.backend.protocol import Fault, ProcessUsage
 
 
-class Cut(msgspec.Struct, kw_only=True):
+class MigInstanceState(msgspec.Struct, kw_only=True):
     """A MIG instance that exists."""
 
     gpu_instance: int
@@ -33,8 +33,8 @@ class GpuState(msgspec.Struct, kw_only=True):
     minor: int
     mig_enabled: bool = False
     mig_pending: bool = False
-    cuts: list[Cut] = []
-    processes: list[ProcessUse] = []
+    cuts: list[MigInstanceState] = []
+    processes: list[ProcessUsage] = []
     load: float = -1.0
     """Utilisation from 0 to 1; below 0 it follows a wave of its own."""
     is_lost: bool = False
@@ -71,9 +71,9 @@ class Machine(msgspec.Struct, kw_only=True):
 class StateStore:
     """A machine's state: in memory without a path, else in a file."""
 
-    def __init__(self, first: Machine, path: Path | None = None) -> None:
+    def __init__(self, initial: Machine, path: Path | None = None) -> None:
         self.path = path
-        self._machine = first
+        self._machine = initial
         self._seen: tuple[int, int] = (0, 0)
         self._mine = threading.RLock()
         if path is not None:

@@ -10,19 +10,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from windlass.node.backend.protocol import DeviceBackend
+from windlass.node.exporter.collection_context import CollectionContext, DeviceHolder, MeasuredDevice
 from windlass.node.exporter.counters import Counter
-from windlass.node.exporter.fields import SAME_AS
-from windlass.node.exporter.made_here import MADE_HERE, Points
-from windlass.node.exporter.text import Family, Sample
-from windlass.node.exporter.view import Device, Holder, View
+from windlass.node.exporter.derived_metrics import DERIVED_METRICS, LabelledValues
+from windlass.node.exporter.fields import FIELD_ALIASES
+from windlass.node.exporter.prometheus_text import Family, Sample
 from windlass.sharing.inventory import Gpu, Inventory
 
 XID = "DCGM_FI_DEV_XID_ERRORS"
 UTILISATION, MEMORY_USED = "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED"
 
 
-def collect(
-    backend: DeviceBackend, counters: Sequence[Counter], view: View, devices: Sequence[Device] | None = None
+def collect_families(
+    backend: DeviceBackend,
+    counters: Sequence[Counter],
+    context: CollectionContext,
+    devices: Sequence[MeasuredDevice] | None = None,
 ) -> list[Family]:
     """The families of one pass, in the order of the counters file."""
     found = read_devices(backend) if devices is None else devices
@@ -31,23 +34,28 @@ def collect(
     for counter in counters:
         if counter.type == "label":
             continue
-        samples = [sample for device in found for sample in _samples(counter.field, device, view, extra)]
+        samples = [sample for device in found for sample in _samples(counter.field, device, context, extra)]
         families.append(Family(counter.field, _type(counter), counter.help, samples))
     return families
 
 
-def read_devices(backend: DeviceBackend) -> list[Device]:
+def read_devices(backend: DeviceBackend) -> list[MeasuredDevice]:
     """Every GPU; with MIG, its instances too, which then carry the pods."""
     inventory = backend.inventory()
     return [device for gpu in inventory.gpus for device in _of_gpu(backend, inventory, gpu)]
 
 
-def _of_gpu(backend: DeviceBackend, inventory: Inventory, gpu: Gpu) -> list[Device]:
-    whole = Device(inventory, gpu, None, backend.reading(gpu.uuid))
-    return [whole, *(Device(inventory, gpu, each, backend.reading(each.uuid)) for each in gpu.instances)]
+def _of_gpu(backend: DeviceBackend, inventory: Inventory, gpu: Gpu) -> list[MeasuredDevice]:
+    whole = MeasuredDevice(inventory, gpu, None, backend.reading(gpu.uuid))
+    return [
+        whole,
+        *(MeasuredDevice(inventory, gpu, each, backend.reading(each.uuid)) for each in gpu.instances),
+    ]
 
 
-def _samples(field: str, device: Device, view: View, extra: Mapping[str, Mapping[str, str]]) -> list[Sample]:
+def _samples(
+    field: str, device: MeasuredDevice, view: CollectionContext, extra: Mapping[str, Mapping[str, str]]
+) -> list[Sample]:
     base = {**_labels(device, view), **extra[device.gpu.uuid]}
     holders = view.holders.get(device.uuid, ())
     found = []
@@ -60,23 +68,25 @@ def _samples(field: str, device: Device, view: View, extra: Mapping[str, Mapping
     return found
 
 
-def _points(field: str, device: Device, view: View) -> Points:
-    if field in MADE_HERE:
-        return MADE_HERE[field](device, view) if device.instance is None else []
+def _points(field: str, device: MeasuredDevice, view: CollectionContext) -> LabelledValues:
+    if field in DERIVED_METRICS:
+        return DERIVED_METRICS[field](device, view) if device.instance is None else []
     value = _value(field, device, view)
     return [] if value is None else [({}, value)]
 
 
-def _value(field: str, device: Device, view: View) -> float | None:
+def _value(field: str, device: MeasuredDevice, view: CollectionContext) -> float | None:
     if field == XID:
         if device.instance is not None or not device.reading:
             return None
         fault = view.last_faults.get(device.gpu.uuid)
         return fault.xid if fault else 0
-    return device.reading.get(SAME_AS.get(field, field))
+    return device.reading.get(FIELD_ALIASES.get(field, field))
 
 
-def _share(field: str, value: float, holder: Holder, device: Device, view: View) -> float:
+def _share(
+    field: str, value: float, holder: DeviceHolder, device: MeasuredDevice, view: CollectionContext
+) -> float:
     """A pod's own part where the driver counts by process; the device's value otherwise."""
     processes = view.processes.get(device.uuid)
     if field not in (UTILISATION, MEMORY_USED) or not holder.uid or processes is None:
@@ -89,7 +99,7 @@ def _share(field: str, value: float, holder: Holder, device: Device, view: View)
     return sum(each.sm_percent for each in mine)
 
 
-def _labels(device: Device, view: View) -> dict[str, str]:
+def _labels(device: MeasuredDevice, view: CollectionContext) -> dict[str, str]:
     gpu = device.gpu
     labels = {
         "gpu": str(gpu.index),
@@ -106,7 +116,9 @@ def _labels(device: Device, view: View) -> dict[str, str]:
     return labels
 
 
-def _extra_labels(backend: DeviceBackend, device: Device, counters: Sequence[Counter]) -> dict[str, str]:
+def _extra_labels(
+    backend: DeviceBackend, device: MeasuredDevice, counters: Sequence[Counter]
+) -> dict[str, str]:
     """What the counters file wants as labels: words that describe the GPU, where it has them."""
     wanted = [counter.field for counter in counters if counter.type == "label"]
     known = {
@@ -119,7 +131,7 @@ def _extra_labels(backend: DeviceBackend, device: Device, counters: Sequence[Cou
     return {name: known[name] for name in wanted if name in known}
 
 
-def _pod_labels(holder: Holder) -> dict[str, str]:
+def _pod_labels(holder: DeviceHolder) -> dict[str, str]:
     return {"container": holder.container, "namespace": holder.namespace, "pod": holder.pod}
 
 

@@ -12,8 +12,8 @@ import csv
 import msgspec
 
 from windlass.model.errors import InputError
-from windlass.node.exporter.fields import DEFAULT_COUNTERS, DESCRIBED, READ, SAME_AS
-from windlass.node.exporter.made_here import MADE_HERE
+from windlass.node.exporter.derived_metrics import DERIVED_METRICS
+from windlass.node.exporter.fields import DEFAULT_COUNTERS, DESCRIPTION_FIELDS, FIELD_ALIASES, READING_FIELDS
 
 TYPES = ("gauge", "counter", "histogram", "summary", "label")
 
@@ -44,17 +44,17 @@ def read_counters(text: str, file: str = "") -> tuple[tuple[Counter, ...], list[
                 f"unknown field {counter.field[:64]!r}",
                 file=file,
                 line=number,
-                remedy=f"fields begin with DCGM_FI_, or are one of {', '.join(MADE_HERE)}",
+                remedy=f"fields begin with DCGM_FI_, or are one of {', '.join(DERIVED_METRICS)}",
             )
     return tuple(counters.values()), left_out
 
 
 def _can_be_had(counter: Counter) -> bool:
     """Numbers as metrics, words as labels."""
-    field = SAME_AS.get(counter.field, counter.field)
+    field = FIELD_ALIASES.get(counter.field, counter.field)
     if counter.type == "label":
-        return field in DESCRIBED
-    return field in READ or field in MADE_HERE
+        return field in DESCRIPTION_FIELDS
+    return field in READING_FIELDS or field in DERIVED_METRICS
 
 
 def default_counters() -> tuple[Counter, ...]:

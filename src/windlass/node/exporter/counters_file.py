@@ -20,7 +20,7 @@ class CountersFile:
         self._seen = self._stamp()
         self._counters = self._read()
 
-    def follow(self) -> Sequence[Counter]:
+    def reload_if_changed(self) -> Sequence[Counter]:
         """The counters that are in force now."""
         seen = self._stamp()
         if seen != self._seen:

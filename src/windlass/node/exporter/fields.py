@@ -36,7 +36,7 @@ DCGM_FI_PROF_PCIE_TX_BYTES, gauge, The rate of data transmitted over the PCIe bu
 DCGM_FI_PROF_PCIE_RX_BYTES, gauge, The rate of data received over the PCIe bus (in bytes per second).
 """
 
-READ = frozenset(
+READING_FIELDS = frozenset(
     [
         "DCGM_FI_DEV_SM_CLOCK",
         "DCGM_FI_DEV_MEM_CLOCK",
@@ -94,7 +94,7 @@ READ = frozenset(
 )
 """Numbers that a back end's reading has, where the device gives them."""
 
-DESCRIBED = frozenset(
+DESCRIPTION_FIELDS = frozenset(
     [
         "DCGM_FI_DRIVER_VERSION",
         "DCGM_FI_NVML_VERSION",
@@ -111,5 +111,5 @@ DESCRIBED = frozenset(
 )
 """Words about a GPU; they can only be labels of other metrics."""
 
-SAME_AS = {"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"}
+FIELD_ALIASES = {"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"}
 """Older names of a field; readings have the newer."""

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from windlass.model.errors import InputError
-from windlass.node.exporter.server import Exporter
+from windlass.node.exporter.exporter import Exporter
 
 if TYPE_CHECKING:
     from windlass.node.exporter.web_config import WebConfig
@@ -31,7 +31,7 @@ class MetricsServer:
         self, exporter: Exporter, address: str = "", port: int = PORT, web: WebConfig | None = None
     ) -> None:
         class Handler(_Handler):
-            page = property(lambda self: exporter.page)
+            page = property(lambda self: exporter.metrics_text)
 
         Handler.web = web
         self._handler = Handler
@@ -131,7 +131,7 @@ class _Server(ThreadingHTTPServer):
 
     def _wrapped(self, request: Any) -> Any:
         """The handshake comes with the first word, under the client's own time limit."""
-        context = self.web.tls() if self.web is not None else None
+        context = self.web.tls_context() if self.web is not None else None
         if context is None:
             return request
         return context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)

@@ -24,13 +24,13 @@ import msgspec
 from windlass.model.errors import InputError
 from windlass.node.config_source import read_yaml
 
-VERSIONS = {
+TLS_VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,
     "TLS11": ssl.TLSVersion.TLSv1_1,
     "TLS12": ssl.TLSVersion.TLSv1_2,
     "TLS13": ssl.TLSVersion.TLSv1_3,
 }
-CLIENTS = {
+CLIENT_AUTH_TYPES = {
     "": ssl.CERT_NONE,
     "NoClientCert": ssl.CERT_NONE,
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
@@ -44,7 +44,7 @@ _SHORTEST, _LENGTH = "$2b$04$" + 22 * ".", 60
 _TLS_FIELDS = ("cert_file", "key_file", "client_auth_type", "client_ca_file", "min_version", "max_version")
 
 
-class Rules(msgspec.Struct, frozen=True):
+class LoadedWebConfig(msgspec.Struct, frozen=True):
     """One reading of the file."""
 
     tls: Any
@@ -62,10 +62,10 @@ class WebConfig:
         self._lock = threading.Lock()
         self._known: set[bytes] = set()
         """Digests of passwords that were right: comparing one with its hash is slow on purpose."""
-        self._rules = read_rules(path)
+        self._rules = load_web_config(path)
         self._seen = self._stamps()
 
-    def tls(self) -> ssl.SSLContext | None:
+    def tls_context(self) -> ssl.SSLContext | None:
         found: ssl.SSLContext | None = self._follow().tls
         return found
 
@@ -89,13 +89,13 @@ class WebConfig:
             self._known.add(digest)
         return True
 
-    def _follow(self) -> Rules:
+    def _follow(self) -> LoadedWebConfig:
         with self._lock:
             seen = self._stamps()
             if seen != self._seen:
                 self._seen = seen
                 try:
-                    self._rules = read_rules(self._path)
+                    self._rules = load_web_config(self._path)
                 except InputError as error:
                     self._log(f"the last good web config stays in force: {error}")
                 else:
@@ -107,7 +107,7 @@ class WebConfig:
         return [_stamp(path) for path in (self._path, *self._rules.files)]
 
 
-def read_rules(path: Path) -> Rules:
+def load_web_config(path: Path) -> LoadedWebConfig:
     raw = read_yaml(path)
     try:
         top = _mapping(raw if raw is not None else {}, "", ("tls_server_config", "basic_auth_users"))
@@ -121,7 +121,7 @@ def read_rules(path: Path) -> Rules:
         context = _context(tls, files) if tls else None
     except InputError as error:
         raise error.with_context(file=str(path)) from None
-    return Rules(context, users, tuple(files.values()))
+    return LoadedWebConfig(context, users, tuple(files.values()))
 
 
 def _context(tls: Mapping[str, Any], files: Mapping[str, Path]) -> ssl.SSLContext:
@@ -130,9 +130,9 @@ def _context(tls: Mapping[str, Any], files: Mapping[str, Path]) -> ssl.SSLContex
         if field not in files:
             raise InputError("is required", path=f"{where}.{field}", remedy="name a file in PEM")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = _one_of(VERSIONS, tls.get("min_version", "TLS12"), f"{where}.min_version")
-    context.maximum_version = _one_of(VERSIONS, tls.get("max_version", "TLS13"), f"{where}.max_version")
-    clients = _one_of(CLIENTS, tls.get("client_auth_type", ""), f"{where}.client_auth_type")
+    context.minimum_version = _one_of(TLS_VERSIONS, tls.get("min_version", "TLS12"), f"{where}.min_version")
+    context.maximum_version = _one_of(TLS_VERSIONS, tls.get("max_version", "TLS13"), f"{where}.max_version")
+    clients = _one_of(CLIENT_AUTH_TYPES, tls.get("client_auth_type", ""), f"{where}.client_auth_type")
     if (clients == ssl.CERT_NONE) != ("client_ca_file" not in files):
         raise InputError(
             "client_ca_file and a client_auth_type that verifies go together", path=where, remedy="give both"

@@ -11,12 +11,12 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from windlass.model.catalogue import product_label
 from windlass.model.device import DeviceGroup, encode_layout
+from windlass.model.gpu_models import product_label
 from windlass.node.labels.vgpu import VirtualGpus
-from windlass.sharing.inventory import Gpu, Instance, Inventory
+from windlass.sharing.advertised_resources import single_strategy_error, unshared_resource_name
+from windlass.sharing.inventory import Gpu, Inventory, MigInstance
 from windlass.sharing.plugin_config import PluginConfig
-from windlass.sharing.resources import base_name, single_refusal
 
 DOMAIN = "nvidia.com/"
 _FAMILIES = ((1, "tesla"), (2, "fermi"), (3, "kepler"), (5, "maxwell"), (6, "pascal"), (9, "hopper"))
@@ -53,7 +53,7 @@ def family_of(compute: tuple[int, int]) -> str:
     return dict((*_FAMILIES, *_LATER_FAMILIES)).get(major, "undefined")
 
 
-def layout(inventory: Inventory, unhealthy: frozenset[str] = frozenset()) -> tuple[str, str]:
+def device_annotations(inventory: Inventory, unhealthy: frozenset[str] = frozenset()) -> tuple[str, str]:
     """The values of our annotations: every device with island and NUMA node, and the indices that are unhealthy."""
     islands = inventory.islands()
     numbers = {island: number for number, island in enumerate(dict.fromkeys(islands))}
@@ -99,7 +99,7 @@ def _versions(inventory: Inventory) -> dict[str, str]:
 
 def _gpu_labels(inventory: Inventory, config: PluginConfig) -> dict[str, str]:
     gpus = inventory.gpus
-    chosen = speaking_for(gpus)
+    chosen = labelled_gpus(gpus)
     # What is not cut speaks for its model: only that can be shared as a whole GPU.
     first = min(chosen, key=lambda gpu: gpu.mig_enabled)
     can_mps = config.sharing_strategy == "mps" and not any(gpu.mig_enabled for gpu in gpus)
@@ -126,7 +126,7 @@ def _gpu_labels(inventory: Inventory, config: PluginConfig) -> dict[str, str]:
     return labels
 
 
-def speaking_for(gpus: Sequence[Gpu]) -> list[Gpu]:
+def labelled_gpus(gpus: Sequence[Gpu]) -> list[Gpu]:
     """The GPUs of the model that the labels describe."""
     counts = Counter(gpu.name for gpu in gpus)
     name = max(gpus, key=lambda gpu: (counts[gpu.name], gpu.memory_mib, -gpu.index)).name
@@ -137,7 +137,7 @@ def _single_labels(inventory: Inventory, config: PluginConfig) -> dict[str, str]
     cut = [gpu for gpu in inventory.gpus if gpu.mig_enabled]
     if not cut:
         return {}
-    if single_refusal(inventory):
+    if single_strategy_error(inventory):
         return {
             "gpu.product": f"{product_label(cut[0].name)}-MIG-INVALID",
             "gpu.count": "0",
@@ -150,10 +150,10 @@ def _single_labels(inventory: Inventory, config: PluginConfig) -> dict[str, str]
 
 
 def _mixed_labels(inventory: Inventory, config: PluginConfig) -> dict[str, str]:
-    by_profile: dict[str, list[tuple[Gpu, Instance]]] = {}
+    by_profile: dict[str, list[tuple[Gpu, MigInstance]]] = {}
     for gpu in inventory.gpus:
         for instance in gpu.instances if gpu.mig_enabled else ():
-            if instance.whole:
+            if instance.has_all_compute_slices:
                 by_profile.setdefault(instance.profile, []).append((gpu, instance))
     labels: dict[str, str] = {}
     for profile, pairs in sorted(by_profile.items()):
@@ -163,7 +163,7 @@ def _mixed_labels(inventory: Inventory, config: PluginConfig) -> dict[str, str]:
 
 
 def _instance_labels(
-    name: str, pairs: Sequence[tuple[Gpu, Instance]], config: PluginConfig
+    name: str, pairs: Sequence[tuple[Gpu, MigInstance]], config: PluginConfig
 ) -> dict[str, str]:
     gpu, instance = pairs[0]
     engines = instance.engines
@@ -187,10 +187,10 @@ def _resource_labels(
     product: str,
     count: int,
     gpu: Gpu,
-    instance: Instance | None,
+    instance: MigInstance | None,
     config: PluginConfig,
 ) -> dict[str, str]:
-    resource = base_name(gpu, instance, config)
+    resource = unshared_resource_name(gpu, instance, config)
     entry = config.sharing.entry_for(resource, gpu, instance, 0) if config.sharing else None
     # Sharing whole GPUs is not about one that is cut, and the original says so with no replicas at all.
     disabled = instance is None and gpu.mig_enabled

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from windlass.model.errors import ClusterUnreachable, InputError
-from windlass.node.whole_file import write_whole
+from windlass.node.atomic_file import write_atomically
 
 if TYPE_CHECKING:
     from windlass.node.node_api import NodeApi
 
-OWNED = "windlass.dev/owned-labels"
+OWNED_LABELS_ANNOTATION = "windlass.dev/owned-labels"
 
 
 class LabelSink(Protocol):
-    def put(self, labels: Mapping[str, str]) -> None: ...
+    def write_labels(self, labels: Mapping[str, str]) -> None: ...
 
 
 class FileSink:
@@ -29,9 +29,9 @@ class FileSink:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def put(self, labels: Mapping[str, str]) -> None:
+    def write_labels(self, labels: Mapping[str, str]) -> None:
         text = "".join(f"{name}={value}\n" for name, value in sorted(labels.items()))
-        write_whole(self._path, text.encode())
+        write_atomically(self._path, text.encode())
 
 
 class NodeFeatureSink:
@@ -44,15 +44,15 @@ class NodeFeatureSink:
         self._owners: list[dict[str, Any]] | None = None if pod else []
         """None until the agent's own pod could be read."""
 
-    def put(self, labels: Mapping[str, str]) -> None:
+    def write_labels(self, labels: Mapping[str, str]) -> None:
         if self._owners is None:
             self._owners = self._find_owners()
-        self._api.put_node_feature(self._namespace, labels, self._owners or ())
+        self._api.apply_node_feature(self._namespace, labels, self._owners or ())
 
     def _find_owners(self) -> list[dict[str, Any]] | None:
         """Labels matter more than who owns them: a pod that can't be read is asked for again the next time."""
         try:
-            return owner_references(self._api.pod(self._namespace, self._pod))
+            return owner_references(self._api.get_pod(self._namespace, self._pod))
         except ClusterUnreachable:
             return None
 
@@ -74,17 +74,17 @@ class NodeSink:
     def __init__(self, api: NodeApi) -> None:
         self._api = api
 
-    def put(self, labels: Mapping[str, str]) -> None:
+    def write_labels(self, labels: Mapping[str, str]) -> None:
         metadata = self._api.get_node()["metadata"]
         now: dict[str, str] = metadata.get("labels") or {}
-        before = (metadata.get("annotations") or {}).get(OWNED, "").split(",")
+        before = (metadata.get("annotations") or {}).get(OWNED_LABELS_ANNOTATION, "").split(",")
         wanted: dict[str, str | None] = {
             name: value for name, value in labels.items() if now.get(name) != value
         }
         wanted |= {name: None for name in before if name in now and name not in labels}
         owned = ",".join(sorted(labels))
         if wanted or owned != ",".join(before):
-            self._api.patch_node(labels=wanted, annotations={OWNED: owned})
+            self._api.patch_node(labels=wanted, annotations={OWNED_LABELS_ANNOTATION: owned})
 
 
 def make_sink(kind: str, *, file: Path, api: NodeApi | None, namespace: str, pod: str = "") -> LabelSink:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from windlass.node.root import HostRoot
+from windlass.node.host_root import HostRoot
 
 WHOLE_SPACE = 256
 _STATUS, _HAS_LIST, _FIRST = 0x06, 0x10, 0x34

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from windlass.model.errors import InputError
-from windlass.node.cdi_extras import present_channels
+from windlass.node.cdi_extras import present_imex_channels
 from windlass.node.cdi_writer import CDI_VENDOR
-from windlass.node.plugin.rpc import Refused
+from windlass.node.host_root import HostRoot
+from windlass.node.plugin.rpc import FailedCall
 from windlass.node.protos import deviceplugin_pb2 as dp
-from windlass.node.root import HostRoot
+from windlass.sharing.advertised_resources import PluginDevice, PluginResource
 from windlass.sharing.plugin_config import PluginConfig
-from windlass.sharing.resources import PluginDevice, Resource
 
 VISIBLE, IMEX_CHANNELS = "NVIDIA_VISIBLE_DEVICES", "NVIDIA_IMEX_CHANNELS"
 MOUNTS = "/var/run/nvidia-container-devices"
@@ -29,7 +29,7 @@ class Allocator:
     """Answers for one resource."""
 
     def __init__(
-        self, resource: Resource, config: PluginConfig, root: HostRoot, new_id: Callable[[], str]
+        self, resource: PluginResource, config: PluginConfig, root: HostRoot, new_id: Callable[[], str]
     ) -> None:
         self._resource = resource
         self._devices = {device.id: device for device in resource.devices}
@@ -37,7 +37,7 @@ class Allocator:
         self._root = root
         self._new_id = new_id
 
-    def container(self, ids: Sequence[str]) -> dp.ContainerAllocateResponse:
+    def allocate_container(self, ids: Sequence[str]) -> dp.ContainerAllocateResponse:
         devices = self._known(ids)
         config = self._config
         strategies = config.device_list_strategy
@@ -79,16 +79,16 @@ class Allocator:
         refusal = f'invalid allocation request for "{self._resource.name}": invalid request'
         unknown = [each for each in ids if each not in self._devices]
         if unknown:
-            raise Refused(f"{refusal}: unknown device: {unknown[0]}")
+            raise FailedCall(f"{refusal}: unknown device: {unknown[0]}")
         if self._resource.fail_above_one and len(ids) > 1:
-            raise Refused(f"{refusal}: maximum request size for shared resources is 1; found {len(ids)}")
+            raise FailedCall(f"{refusal}: maximum request size for shared resources is 1; found {len(ids)}")
         return [self._devices[each] for each in ids]
 
     def _channels(self) -> tuple[int, ...]:
         try:
-            return present_channels(self._config, self._root)
+            return present_imex_channels(self._config, self._root)
         except InputError as error:
-            raise Refused(str(error)) from None
+            raise FailedCall(str(error)) from None
 
     def _names(self, devices: Sequence[PluginDevice]) -> list[str]:
         """Physical devices, each once, as the ID strategy calls them."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from windlass.node.plugin.rpc import PluginCaller, registration_handler, unix_channel
+from windlass.node.plugin.rpc import DevicePluginClient, registration_handler, unix_channel
 from windlass.node.protos import deviceplugin_pb2 as dp
 
 
@@ -22,7 +22,7 @@ class FakeKubelet:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.registrations: list[dp.RegisterRequest] = []
-        self.lists: dict[str, list[dict[str, str]]] = {}
+        self.device_lists: dict[str, list[dict[str, str]]] = {}
         self.updates: dict[str, int] = {}
         self._plugins: dict[str, Any] = {}
         self._server: Any = None
@@ -41,31 +41,33 @@ class FakeKubelet:
         for channel in self._plugins.values():
             channel.close()
         self._plugins.clear()
-        self.lists.clear()
+        self.device_lists.clear()
         if self._server is not None:
             self._server.stop(0).wait()
             self._server = None
 
-    def plugin(self, resource: str) -> PluginCaller:
-        return PluginCaller(self._plugins[resource])
+    def plugin(self, resource: str) -> DevicePluginClient:
+        return DevicePluginClient(self._plugins[resource])
 
-    def healthy(self, resource: str) -> list[str]:
+    def healthy_devices(self, resource: str) -> list[str]:
         return [name for name, device in self.devices(resource).items() if device["health"] == "Healthy"]
 
     def devices(self, resource: str) -> dict[str, dict[str, str]]:
-        return {device["id"]: device for device in self.lists.get(resource, [])}
+        return {device["id"]: device for device in self.device_lists.get(resource, [])}
 
     def allocate(self, resource: str, *ids: str) -> dp.ContainerAllocateResponse:
         request = dp.AllocateRequest(container_requests=[dp.ContainerAllocateRequest(devices_ids=ids)])
         response: dp.AllocateResponse = self.plugin(resource).allocate(request, timeout=5)
         return response.container_responses[0]
 
-    def preferred(self, resource: str, size: int, available: list[str], must: list[str]) -> list[str]:
+    def get_preferred_allocation(
+        self, resource: str, size: int, available: list[str], must: list[str]
+    ) -> list[str]:
         asked = dp.ContainerPreferredAllocationRequest(
             available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
         )
         request = dp.PreferredAllocationRequest(container_requests=[asked])
-        (answer,) = self.plugin(resource).preferred(request, timeout=5).container_responses
+        (answer,) = self.plugin(resource).get_preferred_allocation(request, timeout=5).container_responses
         return list(answer.deviceIDs)
 
     def _register(self, request: dp.RegisterRequest) -> dp.Empty:
@@ -77,8 +79,8 @@ class FakeKubelet:
 
     def _watch(self, resource: str, channel: Any) -> None:
         try:
-            for answer in PluginCaller(channel).list_and_watch(dp.Empty()):
-                self.lists[resource] = [
+            for answer in DevicePluginClient(channel).list_and_watch(dp.Empty()):
+                self.device_lists[resource] = [
                     {
                         "id": device.ID,
                         "health": device.health,

@@ -14,23 +14,23 @@ from pathlib import Path
 
 from windlass.model.errors import InputError
 from windlass.node.backend.protocol import DeviceError
-from windlass.node.cdi_extras import present_channels
+from windlass.node.cdi_extras import present_imex_channels
+from windlass.node.host_root import HostRoot
 from windlass.node.plugin.allocate import Allocator
-from windlass.node.plugin.prefer import Chooser
+from windlass.node.plugin.preferred_allocation import DeviceChooser
 from windlass.node.plugin.registrar import Registrar
-from windlass.node.plugin.resource_server import Health, ResourceServer, Wish
-from windlass.node.root import HostRoot
-from windlass.sharing.in_vain import in_vain
+from windlass.node.plugin.resource_server import PreferredDevices, ResourceServer, UnhealthyDevices
+from windlass.sharing.advertised_resources import PluginResource, advertised_resources
+from windlass.sharing.config_warnings import ineffective_settings
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import PluginConfig
-from windlass.sharing.resources import Resource, resources_of
 
 RETRY_SECONDS = 5.0
-TOLD_SECONDS = 10.0
+WITHDRAW_TIMEOUT_SECONDS = 10.0
 """How long a resource that goes waits for the kubelet to have heard of it."""
 
 
-class OtherOwner(InputError):
+class ConflictingPlugin(InputError):
     """Another program does this job on the node already."""
 
     exit_code = 1
@@ -44,14 +44,14 @@ class PluginManager:
         log: Callable[[str], None],
         *,
         kubelet_socket: Path | None = None,
-        wish: Wish = lambda name, size: (),
+        preferred_devices: PreferredDevices = lambda name, size: (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.registrar = Registrar(folder, kubelet_socket)
         self._folder = folder
         self._root = root
         self._log = log
-        self._wish = wish
+        self._wish = preferred_devices
         self._clock = clock
         self._servers: dict[str, ResourceServer] = {}
         self._kubelet: tuple[int, int] | None = None
@@ -59,34 +59,34 @@ class PluginManager:
         """Resources that the kubelet doesn't know yet, and when to try again."""
         self._last_told = ""
         self._made_from: tuple[Inventory, PluginConfig] | None = None
-        self._resources: tuple[Resource, ...] = ()
-        self._tools: dict[str, tuple[Chooser, Allocator]] = {}
+        self._resources: tuple[PluginResource, ...] = ()
+        self._tools: dict[str, tuple[DeviceChooser, Allocator]] = {}
 
-    def refuse_second_owner(self, inventory: Inventory, config: PluginConfig) -> None:
+    def refuse_conflicting_plugin(self, inventory: Inventory, config: PluginConfig) -> None:
         """Raises where another plugin serves one of our resources."""
-        for resource in resources_of(inventory, config):
-            socket = self.registrar.other_owner(resource.name)
+        for resource in advertised_resources(inventory, config):
+            socket = self.registrar.conflicting_socket(resource.name)
             if socket:
-                raise OtherOwner(
+                raise ConflictingPlugin(
                     f"another device plugin serves {resource.name}",
                     file=socket,
                     remedy="remove it from this node, or label the node nvidia.com/gpu.deploy.device-plugin=false",
                 )
 
-    def plan(self, inventory: Inventory, config: PluginConfig) -> tuple[Resource, ...]:
+    def advertised_resources(self, inventory: Inventory, config: PluginConfig) -> tuple[PluginResource, ...]:
         """What would be advertised; the last good resources where the configuration can't serve the hardware."""
         if self._made_from != (inventory, config):
             self._remake(inventory, config)
         return self._resources
 
-    def step(self, inventory: Inventory, config: PluginConfig, health: Health) -> None:
+    def sync(self, inventory: Inventory, config: PluginConfig, unhealthy: UnhealthyDevices) -> None:
         """One round; what the configuration can't make of the hardware leaves the last good resources in force."""
         if not self._folder.is_dir():
             self._tell(f"waiting for the kubelet: there is no {self._folder}")
             return
         self._follow_kubelet()
-        for resource in self.plan(inventory, config):
-            self._serve(resource, health)
+        for resource in self.advertised_resources(inventory, config):
+            self._serve(resource, unhealthy)
         self._register_waiting()
 
     def stop(self) -> None:
@@ -101,11 +101,11 @@ class PluginManager:
         for server in self._servers.values():
             server.withdraw()
         for server in self._servers.values():
-            server.wait_until_told(TOLD_SECONDS)
+            server.wait_until_sent(WITHDRAW_TIMEOUT_SECONDS)
         self.stop()
 
     def _follow_kubelet(self) -> None:
-        now = self.registrar.identity()
+        now = self.registrar.kubelet_identity()
         if now is not None and now != self._kubelet:
             if self._kubelet is not None:
                 self._log("the kubelet has started anew: registering again")
@@ -118,8 +118,8 @@ class PluginManager:
 
     def _remake(self, inventory: Inventory, config: PluginConfig) -> None:
         try:
-            present_channels(config, self._root)
-            resources = resources_of(inventory, config)
+            present_imex_channels(config, self._root)
+            resources = advertised_resources(inventory, config)
         except InputError as error:
             self._tell(f"the last good resources stay: {error}")
             return
@@ -127,7 +127,7 @@ class PluginManager:
         self._resources = resources
         self._tools = {
             resource.name: (
-                Chooser(resource, inventory, config.shared_devices_allocation_policy),
+                DeviceChooser(resource, inventory, config.shared_devices_allocation_policy),
                 Allocator(resource, config, self._root, lambda: str(uuid.uuid4())),
             )
             for resource in resources
@@ -136,14 +136,14 @@ class PluginManager:
         for name, server in self._servers.items():
             if name not in names:
                 server.withdraw()
-        for warning in in_vain(inventory, config):
+        for warning in ineffective_settings(inventory, config):
             self._log(f"warning: {warning}")
         self._log(
             "advertising "
             + (", ".join(f"{each.name}: {len(each.devices)}" for each in resources) or "nothing")
         )
 
-    def _serve(self, resource: Resource, health: Health) -> None:
+    def _serve(self, resource: PluginResource, health: UnhealthyDevices) -> None:
         chooser, allocator = self._tools[resource.name]
         server = self._servers.get(resource.name)
         if server is not None:

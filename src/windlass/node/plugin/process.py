@@ -10,24 +10,24 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from windlass.node.agent_parts import DEPLOY_LABELS, PLUGIN_OFF_FILE
 from windlass.node.backend.protocol import DeviceBackend, DeviceError
 from windlass.node.cdi_writer import CdiWriter
 from windlass.node.config_source import ConfigSource
-from windlass.node.health import HealthBook
+from windlass.node.device_cordon import CORDON_REASON, DeviceCordon
+from windlass.node.health import HealthTracker
+from windlass.node.health_journal import HealthJournal, read_journal, write_journal
 from windlass.node.health_watch import HealthWatch, Timing
-from windlass.node.held_back import REASON, HeldBack
-from windlass.node.journal import Journal, read_journal, write_journal
-from windlass.node.owners import DEPLOY_LABELS, SWITCH
+from windlass.node.host_root import HostRoot
 from windlass.node.plugin.manager import PluginManager
 from windlass.node.plugin.sharing_setup import SharingSetup
-from windlass.node.root import HostRoot
-from windlass.node.settle import settle
-from windlass.node.validator.gate import Gate
+from windlass.node.process_memory import freeze_and_trim_memory
+from windlass.node.validator.validated_gpus import ValidatedGpus
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import PluginConfig
 
 Log = Callable[[str], None]
-SETTLED_ROUNDS = 10
+MEMORY_TRIM_ROUND = 10
 """After so many everything that comes up has come up: servers, validator, the kubelet's streams."""
 
 
@@ -38,7 +38,7 @@ class PluginProcess:
         root: HostRoot,
         config: ConfigSource,
         manager: PluginManager,
-        book: HealthBook,
+        tracker: HealthTracker,
         *,
         state: Path,
         cdi: CdiWriter,
@@ -50,19 +50,19 @@ class PluginProcess:
         self.root = root
         self.config = config
         self.manager = manager
-        self.book = book
+        self.tracker = tracker
         self.timing = timing or Timing()
         self._cdi = cdi
         self._sharing = SharingSetup(backend, log, interval=time_slice)
         self._log = log
         self._journal_path = state / "health.json"
-        self._switch = state / SWITCH
-        self._held_back = HeldBack(state)
-        self._journal: Journal = read_journal(self._journal_path)
+        self._switch = state / PLUGIN_OFF_FILE
+        self._held_back = DeviceCordon(state)
+        self._journal: HealthJournal = read_journal(self._journal_path)
         self._wake = threading.Event()
-        gate = Gate(state / "validated.json", root.boot_id())
+        gate = ValidatedGpus(state / "validated.json", root.boot_id())
         self._watch = HealthWatch(
-            backend, root, book, log=log, wake=self._wake.set, timing=self.timing, gate=gate
+            backend, root, tracker, log=log, wake=self._wake.set, timing=self.timing, validated=gate
         )
         self._is_off: bool | None = None
         """Whether a label keeps the plugin off; None before the first look."""
@@ -70,51 +70,51 @@ class PluginProcess:
     def run(self, stop: threading.Event) -> None:
         """Until `stop` is set; a driver that goes away is waited for."""
         self._watch.start(stop)
-        settle()
+        freeze_and_trim_memory()
         rounds = 0
         while not stop.is_set():
             try:
-                self.round()
+                self.sync()
             except DeviceError as error:
                 self._log(f"{error}")
             rounds += 1
-            if rounds == SETTLED_ROUNDS:
-                settle()
+            if rounds == MEMORY_TRIM_ROUND:
+                freeze_and_trim_memory()
             self._wake.wait(self.timing.round_seconds)
             self._wake.clear()
         self.manager.stop()
         self._sharing.stop()
 
-    def round(self) -> None:
+    def sync(self) -> None:
         """One look at everything."""
-        config = self.config.follow()
+        config = self.config.reload_if_changed()
         inventory = self.backend.inventory()
         # First of all: who is refused or switched off leaves no trace, such as a CDI spec under the other's name.
         is_off = self._switched_off(inventory, config)
-        self._watch.look(inventory)
+        self._watch.poll(inventory)
         self._tell()
         if is_off:
             return
-        self._cdi.follow(inventory, config)
-        unshared = self._sharing.follow(inventory, config, self.manager.plan(inventory, config))
-        word = self._held_back.asked()
-        held = dict.fromkeys(word.uuids if word is not None else (), REASON)
-        self.manager.step(inventory, config, {**held, **unshared, **self.book.unhealthy()})
-        self._held_back.tell(word)
+        self._cdi.sync(inventory, config)
+        unshared = self._sharing.sync(inventory, config, self.manager.advertised_resources(inventory, config))
+        word = self._held_back.requested()
+        held = dict.fromkeys(word.uuids if word is not None else (), CORDON_REASON)
+        self.manager.sync(inventory, config, {**held, **unshared, **self.tracker.unhealthy()})
+        self._held_back.acknowledge(word)
 
     def wake(self) -> None:
         self._wake.set()
 
     def _tell(self) -> None:
-        changes = self.book.changes()
-        unhealthy = self.book.unhealthy()
+        changes = self.tracker.drain_changes()
+        unhealthy = self.tracker.unhealthy()
         for change in changes:
             self._journal.add(change)
             todo = f" ({change.action})" if change.action else ""
             self._log(f"{change.uuid}: {'healthy' if change.healthy else 'unhealthy'}: {change.reason}{todo}")
         if changes or unhealthy != self._journal.unhealthy:
-            self._journal.unhealthy, self._journal.ailments = unhealthy, self.book.kinds()
-            self._journal.actions = self.book.actions()
+            self._journal.unhealthy, self._journal.ailments = unhealthy, self.tracker.problem_kinds()
+            self._journal.actions = self.tracker.actions()
             self._write_journal()
 
     def _write_journal(self) -> None:
@@ -132,7 +132,7 @@ class PluginProcess:
             self.manager.withdraw()
             self._sharing.stop()
         elif not off and before is not False:
-            self.manager.refuse_second_owner(inventory, config)
+            self.manager.refuse_conflicting_plugin(inventory, config)
             if before:
                 self._log("switched on again by the node's label")
         self._is_off = off

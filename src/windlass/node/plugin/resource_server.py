@@ -16,37 +16,39 @@ import grpc
 
 from windlass.node.backend.protocol import DeviceError
 from windlass.node.plugin.allocate import Allocator
-from windlass.node.plugin.prefer import Chooser
+from windlass.node.plugin.preferred_allocation import DeviceChooser
 from windlass.node.plugin.rpc import HEALTHY, UNHEALTHY, plugin_handler
 from windlass.node.protos import deviceplugin_pb2 as dp
-from windlass.sharing.replicas import PREFIX
-from windlass.sharing.resources import Resource
+from windlass.sharing.advertised_resources import PluginResource
+from windlass.sharing.sharing_config import NVIDIA_PREFIX
 
-Health = Mapping[str, str]
+UnhealthyDevices = Mapping[str, str]
 """Why a GPU or MIG device can't be used, by UUID; healthy ones are absent."""
-Wish = Callable[[str, int], Sequence[int]]
+PreferredDevices = Callable[[str, int], Sequence[int]]
 """The GPUs that the engine wants for the next container that asks for so many of a resource."""
 
 _WORKERS = 6
-END_SECONDS = 2.0
+STOP_GRACE_SECONDS = 2.0
 """How long open calls may take to end; there is nothing to wait for where there are none."""
 
 
 def socket_name(resource: str) -> str:
-    return f"nvidia-{resource.removeprefix(PREFIX)}.sock"
+    return f"nvidia-{resource.removeprefix(NVIDIA_PREFIX)}.sock"
 
 
 class ResourceServer:
-    def __init__(self, name: str, folder: Path, wish: Wish = lambda name, size: ()) -> None:
+    def __init__(
+        self, name: str, folder: Path, preferred_devices: PreferredDevices = lambda name, size: ()
+    ) -> None:
         self.name = name
         self.socket = folder / socket_name(name)
-        self._wish = wish
+        self._wish = preferred_devices
         self._changed = threading.Condition()
         self._generation = 0
         self._response = dp.ListAndWatchResponse()
         self._told: dict[object, int] = {}
         """The generation that each open stream has sent."""
-        self._chooser: Chooser | None = None
+        self._chooser: DeviceChooser | None = None
         self._allocator: Allocator | None = None
         self._server: Any = None
         self._workers: ThreadPoolExecutor | None = None
@@ -71,17 +73,23 @@ class ResourceServer:
             self._changed.notify_all()
         if self._server is not None:
             # Streams that end by themselves deliver what was sent; one that is cut off may lose it.
-            self._server.stop(grace=END_SECONDS).wait()
+            self._server.stop(grace=STOP_GRACE_SECONDS).wait()
             self._server = None
         if self._workers is not None:
             self._workers.shutdown(wait=False)
         self.socket.unlink(missing_ok=True)
 
-    def update(self, resource: Resource, health: Health, chooser: Chooser, allocator: Allocator) -> None:
+    def update(
+        self,
+        resource: PluginResource,
+        unhealthy: UnhealthyDevices,
+        device_chooser: DeviceChooser,
+        allocator: Allocator,
+    ) -> None:
         """What the resource consists of now; the kubelet hears of it only if its list changes."""
-        response = dp.ListAndWatchResponse(devices=[_device(each, health) for each in resource.devices])
+        response = dp.ListAndWatchResponse(devices=[_device(each, unhealthy) for each in resource.devices])
         with self._changed:
-            self._chooser, self._allocator = chooser, allocator
+            self._chooser, self._allocator = device_chooser, allocator
             if response != self._response:
                 self._response = response
                 self._generation += 1
@@ -94,14 +102,14 @@ class ResourceServer:
             self._generation += 1
             self._changed.notify_all()
 
-    def wait_until_told(self, seconds: float) -> None:
+    def wait_until_sent(self, seconds: float) -> None:
         """Until every kubelet that listens has been sent the latest list, or so long."""
         with self._changed:
             self._changed.wait_for(
                 lambda: all(told == self._generation for told in self._told.values()), seconds
             )
 
-    def options(self) -> dp.DevicePluginOptions:
+    def get_device_plugin_options(self) -> dp.DevicePluginOptions:
         return dp.DevicePluginOptions(get_preferred_allocation_available=True)
 
     def list_and_watch(self, context: Any) -> Iterator[dp.ListAndWatchResponse]:
@@ -125,7 +133,9 @@ class ResourceServer:
                 del self._told[stream]
                 self._changed.notify_all()
 
-    def preferred(self, request: dp.PreferredAllocationRequest) -> dp.PreferredAllocationResponse:
+    def get_preferred_allocation(
+        self, request: dp.PreferredAllocationRequest
+    ) -> dp.PreferredAllocationResponse:
         answer = dp.PreferredAllocationResponse()
         chooser = self._chooser
         for asked in request.container_requests:
@@ -140,10 +150,12 @@ class ResourceServer:
     def allocate(self, request: dp.AllocateRequest) -> dp.AllocateResponse:
         allocator = self._allocator
         assert allocator is not None, "a server is updated before it is started"
-        containers = [allocator.container(list(asked.devices_ids)) for asked in request.container_requests]
+        containers = [
+            allocator.allocate_container(list(asked.devices_ids)) for asked in request.container_requests
+        ]
         return dp.AllocateResponse(container_responses=containers)
 
-    def pre_start(self, request: dp.PreStartContainerRequest) -> dp.PreStartContainerResponse:
+    def pre_start_container(self, request: dp.PreStartContainerRequest) -> dp.PreStartContainerResponse:
         return dp.PreStartContainerResponse()
 
     def _wake(self) -> None:
@@ -151,7 +163,7 @@ class ResourceServer:
             self._changed.notify_all()
 
 
-def _device(device: Any, health: Health) -> dp.Device:
+def _device(device: Any, health: UnhealthyDevices) -> dp.Device:
     ill = health.get(device.uuid) or health.get(device.gpu.uuid)
     found = dp.Device(ID=device.id, health=UNHEALTHY if ill else HEALTHY)
     if device.gpu.numa >= 0:

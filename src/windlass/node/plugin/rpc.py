@@ -22,18 +22,20 @@ _PLUGIN, _REGISTRATION, _LISTER = "v1beta1.DevicePlugin", "v1beta1.Registration"
 class DevicePluginService(Protocol):
     """What the kubelet calls."""
 
-    def options(self) -> dp.DevicePluginOptions: ...
+    def get_device_plugin_options(self) -> dp.DevicePluginOptions: ...
 
     def list_and_watch(self, context: Any) -> Iterator[dp.ListAndWatchResponse]: ...
 
-    def preferred(self, request: dp.PreferredAllocationRequest) -> dp.PreferredAllocationResponse: ...
+    def get_preferred_allocation(
+        self, request: dp.PreferredAllocationRequest
+    ) -> dp.PreferredAllocationResponse: ...
 
     def allocate(self, request: dp.AllocateRequest) -> dp.AllocateResponse: ...
 
-    def pre_start(self, request: dp.PreStartContainerRequest) -> dp.PreStartContainerResponse: ...
+    def pre_start_container(self, request: dp.PreStartContainerRequest) -> dp.PreStartContainerResponse: ...
 
 
-class Refused(Exception):
+class FailedCall(Exception):
     """Answered to the kubelet as a failed call with this message."""
 
 
@@ -42,15 +44,15 @@ def plugin_handler(service: DevicePluginService) -> Any:
     return grpc.method_handlers_generic_handler(
         _PLUGIN,
         {
-            "GetDevicePluginOptions": _unary(lambda request: service.options(), dp.Empty),
+            "GetDevicePluginOptions": _unary(lambda request: service.get_device_plugin_options(), dp.Empty),
             "ListAndWatch": grpc.unary_stream_rpc_method_handler(
                 lambda request, context: service.list_and_watch(context),
                 request_deserializer=dp.Empty.FromString,
                 response_serializer=_serialize,
             ),
-            "GetPreferredAllocation": _unary(service.preferred, dp.PreferredAllocationRequest),
+            "GetPreferredAllocation": _unary(service.get_preferred_allocation, dp.PreferredAllocationRequest),
             "Allocate": _unary(service.allocate, dp.AllocateRequest),
-            "PreStartContainer": _unary(service.pre_start, dp.PreStartContainerRequest),
+            "PreStartContainer": _unary(service.pre_start_container, dp.PreStartContainerRequest),
         },
     )
 
@@ -62,7 +64,7 @@ def registration_handler(register: Callable[[dp.RegisterRequest], dp.Empty]) -> 
     )
 
 
-def lister_handler(answer: Callable[[], pr.ListPodResourcesResponse]) -> Any:
+def pod_resources_handler(answer: Callable[[], pr.ListPodResourcesResponse]) -> Any:
     """The kubelet's PodResources, for tests."""
     return grpc.method_handlers_generic_handler(
         _LISTER, {"List": _unary(lambda request: answer(), pr.ListPodResourcesRequest)}
@@ -73,14 +75,20 @@ def unix_channel(socket: str) -> Any:
     return grpc.insecure_channel(f"unix:{socket}", options=[("grpc.enable_http_proxy", 0)])
 
 
-class PluginCaller:
+class DevicePluginClient:
     """The kubelet's view of a plugin."""
 
     def __init__(self, channel: Any) -> None:
-        self.options = _caller(channel, _PLUGIN, "GetDevicePluginOptions", dp.DevicePluginOptions)
-        self.preferred = _caller(channel, _PLUGIN, "GetPreferredAllocation", dp.PreferredAllocationResponse)
+        self.get_device_plugin_options = _caller(
+            channel, _PLUGIN, "GetDevicePluginOptions", dp.DevicePluginOptions
+        )
+        self.get_preferred_allocation = _caller(
+            channel, _PLUGIN, "GetPreferredAllocation", dp.PreferredAllocationResponse
+        )
         self.allocate = _caller(channel, _PLUGIN, "Allocate", dp.AllocateResponse)
-        self.pre_start = _caller(channel, _PLUGIN, "PreStartContainer", dp.PreStartContainerResponse)
+        self.pre_start_container = _caller(
+            channel, _PLUGIN, "PreStartContainer", dp.PreStartContainerResponse
+        )
         self.list_and_watch = channel.unary_stream(
             f"/{_PLUGIN}/ListAndWatch",
             request_serializer=_serialize,
@@ -88,7 +96,7 @@ class PluginCaller:
         )
 
 
-def register_caller(channel: Any) -> Callable[..., Any]:
+def registration_client(channel: Any) -> Callable[..., Any]:
     return _caller(channel, _REGISTRATION, "Register", dp.Empty)
 
 
@@ -96,7 +104,7 @@ def _unary(function: Callable[[Any], Any], request: Any) -> Any:
     def handle(asked: Any, context: Any) -> Any:
         try:
             return function(asked)
-        except Refused as refusal:
+        except FailedCall as refusal:
             context.abort(grpc.StatusCode.UNKNOWN, str(refusal))
 
     return grpc.unary_unary_rpc_method_handler(

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from windlass.node.backend.protocol import DeviceBackend, DeviceError
 from windlass.node.mps import MpsDaemon
+from windlass.sharing.advertised_resources import PluginResource
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import PluginConfig
-from windlass.sharing.resources import Resource
 
 LOOK_SECONDS = 5.0
 
@@ -39,8 +39,8 @@ class SharingSetup:
         self._ills: dict[str, str] = {}
         self._sliced: set[str] = set()
 
-    def follow(
-        self, inventory: Inventory, config: PluginConfig, resources: tuple[Resource, ...]
+    def sync(
+        self, inventory: Inventory, config: PluginConfig, resources: tuple[PluginResource, ...]
     ) -> dict[str, str]:
         """Why devices can't be shared right now, by UUID; empty where everything stands."""
         if config.sharing_strategy == "time-slicing" and self._interval:
@@ -64,7 +64,7 @@ class SharingSetup:
         self._daemons.clear()
         self._made_for.clear()
 
-    def _keep_alive(self, resource: Resource, config: PluginConfig) -> None:
+    def _keep_alive(self, resource: PluginResource, config: PluginConfig) -> None:
         daemon = self._daemons.get(resource.name)
         gpus = {device.uuid: device.gpu for device in resource.devices}
         if daemon is None:
@@ -85,7 +85,7 @@ class SharingSetup:
             self._log(f"the MPS daemon of {resource.name} can't be started: {error}")
             self._ills |= dict.fromkeys(gpus, f"no MPS daemon: {error}")
 
-    def _stop_others(self, wanted: dict[str, Resource], config: PluginConfig) -> bool:
+    def _stop_others(self, wanted: dict[str, PluginResource], config: PluginConfig) -> bool:
         """Daemons of resources that are gone or have changed."""
         changed = bool(wanted.keys() - self._daemons.keys())
         for name in list(self._daemons):
@@ -113,5 +113,5 @@ class SharingSetup:
                 self._log(f"{gpu.uuid}: the time slice stays as it is: {error}")
 
 
-def _key(resource: Resource, config: PluginConfig) -> tuple[object, ...]:
+def _key(resource: PluginResource, config: PluginConfig) -> tuple[object, ...]:
     return (config.mps_root, *((device.id, device.gpu.index) for device in resource.devices))

@@ -10,18 +10,18 @@ from collections.abc import Callable
 
 import msgspec
 
-from windlass.model.catalogue import find_model, product_label
+from windlass.model.gpu_models import find_gpu_model, product_label
 from windlass.node.backend import protocol
-from windlass.node.backend.protocol import Computed, DeviceBackend, DeviceError
-from windlass.node.root import HostRoot
+from windlass.node.backend.protocol import ComputeResult, DeviceBackend, DeviceError
+from windlass.node.host_root import HostRoot
 from windlass.sharing.inventory import Gpu, Inventory
 
-PASS, FAIL, NONE = "pass", "fail", "does not apply"
+PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "does not apply"
 MEMORY_TOLERANCE = 0.02
-SLOWED = 0x8 | 0x20 | 0x40 | 0x80
+THROTTLE_BITS = 0x8 | 0x20 | 0x40 | 0x80
 """Hardware slowdown, thermal slowdown of either kind, power brake."""
 
-Compute = Callable[[str], Computed]
+ComputeFunction = Callable[[str], ComputeResult]
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class Validation(msgspec.Struct, frozen=True):
 def validate(
     backend: DeviceBackend,
     root: HostRoot,
-    compute: Compute | None = None,
+    compute: ComputeFunction | None = None,
     *,
     expected_driver: str = "",
     only: frozenset[str] | None = None,
@@ -124,9 +124,11 @@ def _gpu_checks(backend: DeviceBackend, gpu: Gpu, inventory: Inventory) -> list[
 
 
 def _memory(gpu: Gpu) -> Check:
-    known = find_model(product_label(gpu.name))
+    known = find_gpu_model(product_label(gpu.name))
     if known is None:
-        return _check(gpu, "memory", NONE, f"{gpu.memory_mib} MiB; {gpu.name} is not in the catalogue")
+        return _check(
+            gpu, "memory", NOT_APPLICABLE, f"{gpu.memory_mib} MiB; {gpu.name} is not in the catalogue"
+        )
     off = abs(gpu.memory_mib - known.memory_mib) / known.memory_mib
     evidence = f"{gpu.memory_mib} MiB of {known.memory_mib}"
     if off > MEMORY_TOLERANCE:
@@ -138,7 +140,7 @@ def _links(gpu: Gpu, inventory: Inventory, reading: protocol.Reading) -> Check:
     down = int(reading.get(protocol.LINKS_DOWN, 0))
     active = gpu.switch_links + sum(gpu.peers)
     if not active and not down:
-        return _check(gpu, "nvlink", NONE, "no NVLink in use")
+        return _check(gpu, "nvlink", NOT_APPLICABLE, "no NVLink in use")
     if down:
         return _check(gpu, "nvlink", FAIL, f"{down} links are down", "check cables and the fabric manager")
     mates = [other for other in inventory.gpus if other.switch_links or sum(other.peers)]
@@ -156,13 +158,15 @@ def _remap(gpu: Gpu, reading: protocol.Reading) -> Check:
     if reading.get(protocol.ROW_REMAP_PENDING):
         return _check(gpu, "row remapping", FAIL, "a remapping is pending", "reset the GPU")
     if protocol.ROW_REMAP_PENDING not in reading:
-        return _check(gpu, "row remapping", NONE, "the driver doesn't say (MIG mode, or an older GPU)")
+        return _check(
+            gpu, "row remapping", NOT_APPLICABLE, "the driver doesn't say (MIG mode, or an older GPU)"
+        )
     return _check(gpu, "row remapping", PASS, "nothing pending")
 
 
 def _throttling(gpu: Gpu, reading: protocol.Reading) -> Check:
     reasons = int(reading.get(protocol.THROTTLE_REASONS, 0))
-    if reasons & SLOWED:
+    if reasons & THROTTLE_BITS:
         return _check(
             gpu, "throttling", FAIL, f"slowed down, reasons {reasons:#x}", "look at cooling and power"
         )
@@ -171,13 +175,13 @@ def _throttling(gpu: Gpu, reading: protocol.Reading) -> Check:
 
 def _recovery(gpu: Gpu, reading: protocol.Reading) -> Check:
     action = int(reading.get(protocol.RECOVERY_ACTION, 0))
-    words = RECOVERY_WORDS.get(action, f"action {action}")
+    words = RECOVERY_ACTION_TEXT.get(action, f"action {action}")
     if action:
         return _check(gpu, "recovery", FAIL, f"the driver asks for: {words}", words)
     return _check(gpu, "recovery", PASS, "no action asked for")
 
 
-RECOVERY_WORDS = {
+RECOVERY_ACTION_TEXT = {
     0: "nothing",
     1: "reset the GPU",
     2: "reboot the node",
@@ -189,13 +193,13 @@ RECOVERY_WORDS = {
 }
 
 
-def _computations(gpu: Gpu, compute: Compute, only: frozenset[str] | None) -> list[Check]:
+def _computations(gpu: Gpu, compute: ComputeFunction, only: frozenset[str] | None) -> list[Check]:
     """On the GPU, or on each of its instances."""
     if gpu.is_lost:
         return []
     devices = [instance.uuid for instance in gpu.instances] if gpu.mig_enabled else [gpu.uuid]
     if not devices:
-        return [_check(gpu, "computation", NONE, "MIG is on and there are no instances")]
+        return [_check(gpu, "computation", NOT_APPLICABLE, "MIG is on and there are no instances")]
     checks = []
     for uuid in devices if only is None else [each for each in devices if each in only]:
         result = compute(uuid)

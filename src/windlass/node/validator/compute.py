@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from windlass.node.backend.protocol import Computed
+from windlass.node.backend.protocol import ComputeResult
 from windlass.node.validator.cuda import Cuda, CudaError
 from windlass.node.validator.ptx import SAXPY
 
@@ -25,7 +25,7 @@ FACTOR = 7
 _MASK = 0xFFFFFFFF
 
 
-def compute(cuda: Cuda) -> Computed:
+def compute(cuda: Cuda) -> ComputeResult:
     """`7 x + y` over a million numbers, every one of them compared."""
     xs = [(position * 2654435761) & _MASK for position in range(COUNT)]
     ys = [(position * 40503) & _MASK for position in range(COUNT)]
@@ -42,7 +42,7 @@ def compute(cuda: Cuda) -> Computed:
     wrong = sum(got != (FACTOR * x + y) & _MASK for got, x, y in zip(answer, xs, ys, strict=True))
     cuda.free(at_x)
     cuda.free(at_y)
-    return Computed(
+    return ComputeResult(
         right=not wrong,
         device=cuda.name(),
         multiprocessors=cuda.multiprocessors(),
@@ -52,7 +52,7 @@ def compute(cuda: Cuda) -> Computed:
     )
 
 
-def compute_in_process(uuid: str, *, seconds: float = 60) -> Computed:
+def compute_in_process(uuid: str, *, seconds: float = 60) -> ComputeResult:
     """Runs this module in a process that sees one device only."""
     source = Path(__file__).parents[3]
     paths = os.pathsep.join(filter(None, [str(source), os.environ.get("PYTHONPATH", "")]))
@@ -65,12 +65,12 @@ def compute_in_process(uuid: str, *, seconds: float = 60) -> Computed:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Computed(right=False, error=f"no answer within {seconds:g} s")
+        return ComputeResult(right=False, error=f"no answer within {seconds:g} s")
     try:
-        return msgspec.json.decode(done.stdout, type=Computed)
+        return msgspec.json.decode(done.stdout, type=ComputeResult)
     except msgspec.DecodeError:
         last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no output"]
-        return Computed(right=False, error=f"exit code {done.returncode}: {last[0]}")
+        return ComputeResult(right=False, error=f"exit code {done.returncode}: {last[0]}")
 
 
 def main() -> int:
@@ -78,7 +78,7 @@ def main() -> int:
         with Cuda() as cuda:
             result = compute(cuda)
     except CudaError as error:
-        result = Computed(right=False, error=str(error))
+        result = ComputeResult(right=False, error=str(error))
     sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
     return 0 if result.right else 1
 

@@ -12,70 +12,74 @@ from itertools import islice, product
 
 import msgspec
 
-from windlass.cluster.facts import Bools
+from windlass.cluster.node_columns import Bools
 from windlass.model.queue import QueueSystem, ResourceGroup
 from windlass.model.workload import Workload
-from windlass.placement.defrag.terms import Item
-from windlass.placement.gang import Part
+from windlass.placement.defrag.types import PodToPlace
+from windlass.placement.gang import PendingPodSet
 from windlass.placement.overlay import Overlay
-from windlass.placement.site import OverlaySite
 from windlass.placement.topology import DomainTree
-from windlass.queueing.site import PodSetChoice
+from windlass.placement.workload_placer import WorkloadPlacer
+from windlass.queueing.placement_interface import PodSetChoice
 
 Choices = tuple[PodSetChoice, ...]
-MOST_FLAVORS = 6
+MAX_FLAVOR_COMBINATIONS = 6
 """Combinations of flavors that are looked at for one workload."""
 
 
 class Demand(msgspec.Struct, frozen=True):
     piece: Workload
     choices: Choices
-    items: tuple[Item, ...]
+    pods: tuple[PodToPlace, ...]
     domains: tuple[Bools | None, ...] = (None,)
     """The nodes that all the pods with a topology request have to be on: any one of these."""
-    close: frozenset[int] = frozenset()
+    topology_pod_sets: frozenset[int] = frozenset()
     """Parts that the domains are meant for."""
 
-    def within(self, domain: Bools | None) -> list[Item]:
+    def pods_in(self, domain: Bools | None) -> list[PodToPlace]:
         """The pods, with the domain as a limit on those that have to be close."""
         if domain is None:
-            return list(self.items)
+            return list(self.pods)
         return [
-            msgspec.structs.replace(item, allowed=domain) if item.part in self.close else item
-            for item in self.items
+            msgspec.structs.replace(item, allowed=domain) if item.pod_set in self.topology_pod_sets else item
+            for item in self.pods
         ]
 
 
-def demands_of(piece: Workload, site: OverlaySite, overlay: Overlay, system: QueueSystem) -> Iterator[Demand]:
+def demands_of(
+    piece: Workload, placer: WorkloadPlacer, overlay: Overlay, system: QueueSystem
+) -> Iterator[Demand]:
     """The ways in which the piece may be placed, in the order in which its queue would try them."""
-    for choices in _choices(piece, site, system):
-        yield demand_of(piece, choices, site, overlay)
+    for choices in _choices(piece, placer, system):
+        yield demand_of(piece, choices, placer, overlay)
 
 
-def demand_of(piece: Workload, choices: Choices, site: OverlaySite, overlay: Overlay) -> Demand:
+def demand_of(piece: Workload, choices: Choices, placer: WorkloadPlacer, overlay: Overlay) -> Demand:
     """The piece on these flavors."""
-    parts, tree, _ = site.parts(piece, choices)
+    parts, tree, _ = placer.pending_pod_sets(piece, choices)
     items = tuple(
-        Item(part.member(i), part.shape, overlay.table.row(part.shape, overlay.snapshot), part=number)
+        PodToPlace(
+            part.pod_at(i), part.shape, overlay.table.row(part.shape, overlay.snapshot), pod_set=number
+        )
         for number, part in enumerate(parts)
         for i in range(part.count)
     )
     close = [i for i, part in enumerate(parts) if part.topology is not None and tree is not None]
     if not close or tree is None:
         return Demand(piece, choices, items)
-    domains = _domains(tree, [parts[i] for i in close], overlay.snapshot.facts.size)
+    domains = _domains(tree, [parts[i] for i in close], overlay.snapshot.nodes.size)
     return Demand(piece, choices, items, domains, frozenset(close))
 
 
-def _choices(piece: Workload, site: OverlaySite, system: QueueSystem) -> Iterator[Choices]:
-    local = system.local_queues.get(f"{piece.namespace}/{piece.queue}") if piece.queue else None
+def _choices(piece: Workload, site: WorkloadPlacer, system: QueueSystem) -> Iterator[Choices]:
+    local = system.local_queues.get(f"{piece.namespace}/{piece.queue_name}") if piece.queue_name else None
     queue = system.queues.get(local.cluster_queue) if local is not None else None
     if queue is None:
         yield tuple(PodSetChoice(one.name, one.count, {}) for one in piece.pod_sets)
         return
-    tried = [[one.flavor for one in group.flavors] for group in queue.groups]
-    for names in islice(product(*tried), MOST_FLAVORS):
-        choices = _flavored(piece, queue.groups, names, site, system)
+    tried = [[one.flavor for one in group.flavors] for group in queue.resource_groups]
+    for names in islice(product(*tried), MAX_FLAVOR_COMBINATIONS):
+        choices = _flavored(piece, queue.resource_groups, names, site, system)
         if choices:
             yield choices
 
@@ -84,7 +88,7 @@ def _flavored(
     piece: Workload,
     groups: tuple[ResourceGroup, ...],
     names: tuple[str, ...],
-    site: OverlaySite,
+    site: WorkloadPlacer,
     system: QueueSystem,
 ) -> Choices:
     """Every set on these flavors, as far as it asks for their resources; nothing where one can't use its flavor."""
@@ -98,13 +102,13 @@ def _flavored(
             if resource in asked
         }
         used = [system.flavors.get(name) for name in dict.fromkeys(flavors.values())]
-        if any(flavor is None or site.eligible(one, flavor) for flavor in used):
+        if any(flavor is None or site.ineligible_reason(one, flavor) for flavor in used):
             return ()
         choices.append(PodSetChoice(one.name, one.count, flavors))
     return tuple(choices)
 
 
-def _domains(tree: DomainTree, parts: list[Part], nodes: int) -> tuple[Bools, ...]:
+def _domains(tree: DomainTree, parts: list[PendingPodSet], nodes: int) -> tuple[Bools, ...]:
     """Masks of nodes: one for every domain of the narrowest level that is required, or one for the whole topology."""
     required = [
         tree.levels.index(part.topology.level)

@@ -12,17 +12,17 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 
-from windlass.cluster.facts import Bools, NodeFacts
-from windlass.cluster.pods import UNREADABLE
+from windlass.cluster.node_columns import Bools, NodeColumns
+from windlass.cluster.pod_table import UNREADABLE
 from windlass.cluster.shape import Shape
 from windlass.cluster.snapshot import Snapshot
 from windlass.model.decision import DeviceGrant
 from windlass.model.disruption import PodDisruptionBudget, disruptions_allowed
 from windlass.model.pod import Pod
-from windlass.model.times import seconds_of
+from windlass.model.times import parse_timestamp
 from windlass.model.workload import PodSet, Workload
-from windlass.placement.closeness import is_ready
-from windlass.placement.defrag.terms import Charge, Movable, Park
+from windlass.placement.defrag.types import GangLoss, MovablePod, MovablePods
+from windlass.placement.implied_topology import is_node_ready
 from windlass.queueing.config import QueueConfig
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -33,7 +33,7 @@ _SLICES = 7
 """Compute slices of a GPU that MIG cuts."""
 
 
-class Costs(msgspec.Struct, frozen=True):
+class MoveCosts(msgspec.Struct, frozen=True):
     """What is needed to price a move."""
 
     now: int
@@ -49,15 +49,15 @@ def is_movable(pod: Pod) -> bool:
     return meta.annotations.get(SAFE_TO_EVICT) != "false" and DO_NOT_DISRUPT not in meta.annotations
 
 
-def find_movable(
+def find_movable_pods(
     snapshot: Snapshot,
     workloads: Iterable[Workload],
     budgets: Sequence[PodDisruptionBudget],
-    costs: Costs,
-    frozen: frozenset[str] = frozenset(),
-) -> Park:
+    costs: MoveCosts,
+    excluded: frozenset[str] = frozenset(),
+) -> MovablePods:
     """Everything that may be moved now; pods in `frozen` have been moved already, and stay."""
-    return _Finder(snapshot, workloads, budgets, costs).find(frozen)
+    return _Finder(snapshot, workloads, budgets, costs).find(excluded)
 
 
 class _Finder:
@@ -66,7 +66,7 @@ class _Finder:
         snapshot: Snapshot,
         workloads: Iterable[Workload],
         budgets: Sequence[PodDisruptionBudget],
-        costs: Costs,
+        costs: MoveCosts,
     ) -> None:
         self._snapshot, self._budgets, self._costs = snapshot, budgets, costs
         pods = snapshot.pods
@@ -77,20 +77,22 @@ class _Finder:
             key: (workload, pod_set)
             for workload in workloads
             for pod_set in workload.pod_sets
-            for key in pod_set.pods
+            for key in pod_set.pod_keys
         }
-        self._ready: Bools = np.array([is_ready(node) for node in snapshot.facts.nodes], dtype=np.bool_)
+        self._ready: Bools = np.array(
+            [is_node_ready(node) for node in snapshot.nodes.objects], dtype=np.bool_
+        )
         self._charges: dict[str, int] = {}
         self._losses: list[tuple[str, int]] = []
 
-    def find(self, frozen: frozenset[str]) -> Park:
+    def find(self, frozen: frozenset[str]) -> MovablePods:
         pods = self._snapshot.pods
         moved = [pod for pod in self._objects if pod.key in frozen]
         allowances = tuple(
             max(0, disruptions_allowed(budget, self._objects) - sum(budget.covers(pod) for pod in moved))
             for budget in self._budgets
         )
-        found: list[Movable] = []
+        found: list[MovablePod] = []
         for row in np.flatnonzero((pods.alive == 1) & (pods.node >= 0)).tolist():
             pod = pods.objects[row]
             if pod.key in frozen or not is_movable(pod) or int(pods.shape[row]) == UNREADABLE:
@@ -103,7 +105,7 @@ class _Finder:
         on_node: dict[int, list[int]] = {}
         for one in found:
             on_node.setdefault(one.node, []).append(one.number)
-        return Park(
+        return MovablePods(
             tuple(found),
             self._shared_charges(found),
             allowances,
@@ -114,13 +116,13 @@ class _Finder:
         seconds = self._costs.config.min_run_seconds
         return bool(seconds) and self._costs.now - _started(pod) < seconds
 
-    def _movable(self, number: int, pod: Pod, row: int, covering: tuple[int, ...]) -> Movable:
+    def _movable(self, number: int, pod: Pod, row: int, covering: tuple[int, ...]) -> MovablePod:
         pods = self._snapshot.pods
         shape, grants = self._snapshot.shapes[int(pods.shape[row])], pods.grants[row]
         workload, pod_set = self._member.get(pod.key, (None, None))
         charge = self._charge(workload)
-        restart = gpu_milli(shape, grants) * self._restart(workload)
-        return Movable(
+        restart = held_gpu_milli(shape, grants) * self._restart(workload)
+        return MovablePod(
             number=number,
             pod=pod,
             pod_row=row,
@@ -128,11 +130,11 @@ class _Finder:
             grants=grants,
             node=int(pods.node[row]),
             loss=0 if charge >= 0 else self._loss(row, workload),
-            restart=restart,
-            charge=charge,
+            restart_loss=restart,
+            gang_loss=charge,
             budgets=covering,
             allowed=self._allowed(int(pods.node[row]), workload, pod_set),
-            within=shape.gpu is not None and (bool(shape.gpu.profile) or shape.gpu.milli < 1000),
+            may_change_device=shape.gpu is not None and (bool(shape.gpu.profile) or shape.gpu.milli < 1000),
         )
 
     # What it loses
@@ -142,7 +144,11 @@ class _Finder:
         return self._lost_seconds(0, workload)
 
     def _lost_seconds(self, elapsed: int, workload: Workload | None) -> int:
-        queue = workload.admission.queue if workload is not None and workload.admission is not None else ""
+        queue = (
+            workload.admission.cluster_queue
+            if workload is not None and workload.admission is not None
+            else ""
+        )
         declared = workload.restart_seconds if workload is not None else None
         return self._costs.config.seconds_lost(elapsed, declared, queue)
 
@@ -152,7 +158,7 @@ class _Finder:
         checkpoint = workload.checkpoint_at if workload is not None else 0
         since = max(checkpoint, _started(pods.objects[row]))
         seconds = self._lost_seconds(costs.now - since, workload)
-        return gpu_milli(self._snapshot.shapes[int(pods.shape[row])], pods.grants[row]) * seconds
+        return held_gpu_milli(self._snapshot.shapes[int(pods.shape[row])], pods.grants[row]) * seconds
 
     def _charge(self, workload: Workload | None) -> int:
         """The number of the gang's charge, where moving one member stops the others; -1 where it doesn't."""
@@ -165,23 +171,23 @@ class _Finder:
 
     def _new_charge(self, workload: Workload) -> int:
         pods = self._snapshot.pods
-        rows = [self._rows[key] for one in workload.pod_sets for key in one.pods if key in self._rows]
+        rows = [self._rows[key] for one in workload.pod_sets for key in one.pod_keys if key in self._rows]
         running = [row for row in rows if int(pods.node[row]) >= 0 and int(pods.shape[row]) != UNREADABLE]
         least = sum(one.count for one in workload.pod_sets)
-        if workload.minimum is not None:
-            least = min(least, workload.minimum)
+        if workload.min_pods is not None:
+            least = min(least, workload.min_pods)
         if len(running) < 2 or len(running) > least:
             return -1  # alone, or the rest is still enough to go on
         self._losses.append((workload.key, sum(self._loss(row, workload) for row in running)))
         return len(self._losses) - 1
 
-    def _shared_charges(self, found: Sequence[Movable]) -> tuple[Charge, ...]:
+    def _shared_charges(self, found: Sequence[MovablePod]) -> tuple[GangLoss, ...]:
         pods = [0] * len(self._losses)
         for one in found:
-            if one.charge >= 0:
-                pods[one.charge] += 1
+            if one.gang_loss >= 0:
+                pods[one.gang_loss] += 1
         return tuple(
-            Charge(key, loss, loss // max(1, count))
+            GangLoss(key, loss, loss // max(1, count))
             for (key, loss), count in zip(self._losses, pods, strict=True)
         )
 
@@ -191,7 +197,7 @@ class _Finder:
         mask = None if self._ready.all() else self._ready
         if workload is None or pod_set is None:
             return mask
-        facts = self._snapshot.facts
+        facts = self._snapshot.nodes
         for labels in self._flavor_labels(workload, pod_set, facts.names[node]):
             mask = _both(mask, facts.matching_labels(labels))
         request = pod_set.topology
@@ -211,18 +217,18 @@ class _Finder:
         ]
         here = next((one for one in held if node in one.nodes), held[0] if held else None)
         names = dict.fromkeys(here.flavors.values()) if here is not None else {}
-        flavors = self._snapshot.system.flavors
+        flavors = self._snapshot.queue_system.flavors
         return [flavors[name].node_labels for name in names if name in flavors and flavors[name].node_labels]
 
     def _levels_to(self, level: str) -> tuple[str, ...]:
         """The level and those above it: a rack's name may come again in another zone."""
-        for topology in self._snapshot.system.topologies.values():
+        for topology in self._snapshot.queue_system.topologies.values():
             if level in topology.levels:
                 return topology.levels[: topology.levels.index(level) + 1]
         return (level,)
 
 
-def gpu_milli(shape: Shape, grants: tuple[DeviceGrant, ...]) -> int:
+def held_gpu_milli(shape: Shape, grants: tuple[DeviceGrant, ...]) -> int:
     """How much GPU the pod holds."""
     gpu = shape.gpu
     if gpu is None:
@@ -234,14 +240,14 @@ def gpu_milli(shape: Shape, grants: tuple[DeviceGrant, ...]) -> int:
 
 
 def _started(pod: Pod) -> int:
-    return seconds_of(pod.status.start_time) or seconds_of(pod.metadata.creation_timestamp)
+    return parse_timestamp(pod.status.start_time) or parse_timestamp(pod.metadata.creation_timestamp)
 
 
 def _both(one: Bools | None, other: Bools) -> Bools:
     return other if one is None else one & other
 
 
-def _same_domain(facts: NodeFacts, levels: Iterable[str], node: int) -> Bools:
+def _same_domain(facts: NodeColumns, levels: Iterable[str], node: int) -> Bools:
     """Nodes that share the node's value of every level."""
     same: Bools = np.ones(facts.size, dtype=np.bool_)
     for level in levels:

@@ -9,7 +9,7 @@ pods placed for them at the most. The README beside this file says what is tried
 """
 
 from windlass.placement.explain.advisor import Advisor
-from windlass.placement.explain.aftermath import Aftermath, lone_room
-from windlass.placement.explain.holds import lone_holds, with_refusals
+from windlass.placement.explain.post_decision import PostDecisionState, single_pod_state
+from windlass.placement.explain.single_pod_holds import make_single_pod_holds, with_api_refusals
 
-__all__ = ["Advisor", "Aftermath", "lone_holds", "lone_room", "with_refusals"]
+__all__ = ["Advisor", "PostDecisionState", "make_single_pod_holds", "single_pod_state", "with_api_refusals"]

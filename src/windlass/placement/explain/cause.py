@@ -20,7 +20,7 @@ from itertools import combinations
 
 import msgspec
 
-ORDER = (
+CAUSE_ORDER = (
     "NODE_UNSCHEDULABLE",
     "TAINT_NOT_TOLERATED",
     "POD_AFFINITY_CONFLICT",
@@ -38,62 +38,64 @@ ORDER = (
     "SELECTOR_MISMATCH",
 )
 """Among causes that would each do, the one to name first."""
-OF_GPUS = frozenset({"GPU_FULL", "GPU_FRAGMENTED", "DEVICE_UNHEALTHY"})
+GPU_CODES = frozenset({"GPU_FULL", "GPU_FRAGMENTED", "DEVICE_UNHEALTHY"})
 TOO_LARGE = "REQUEST_EXCEEDS_CLUSTER"
-MOST_RULES = 3
+MAX_RULES = 3
 """So many rules at the most are taken away together."""
 
 
 class NodeGroup(msgspec.Struct, frozen=True):
     """Nodes that have the devices, and that refuse a pod for the same reasons."""
 
-    fixed: tuple[str, ...]
+    permanent: tuple[str, ...]
     """Codes of what no freed room would cure: rules, and what even the empty node has too little of."""
-    lacks: tuple[str, ...]
+    curable: tuple[str, ...]
     """Codes of what freed room would cure."""
-    holds: int = 1
+    capacity: int = 1
     """Pods of this kind that the nodes would hold if they were empty and no rule kept the pods off; of nodes that are
     too small, at least one if the request were smaller."""
 
 
-def cause_of(literal: str, wanted: int, groups: Sequence[NodeGroup]) -> str:
+def cause_of(reported: str, wanted: int, groups: Sequence[NodeGroup]) -> str:
     """`literal` is the code that the decision came to, and stays where the nodes tell nothing more."""
     if not groups:
-        return literal
-    allowed = [one for one in groups if not one.fixed]
+        return reported
+    allowed = [one for one in groups if not one.permanent]
     if _held(allowed) >= wanted:
-        return _of_room(literal, allowed)
+        return _of_room(reported, allowed)
     return _rule_that_binds(wanted, groups)
 
 
 def _of_room(literal: str, allowed: Sequence[NodeGroup]) -> str:
     """Of the node that lacks the least."""
-    if any(one.holds and not one.lacks for one in allowed):
+    if any(one.capacity and not one.curable for one in allowed):
         return literal
-    short = [one.lacks for one in allowed]
-    near = [lacks for lacks in short if not OF_GPUS.intersection(lacks)]
-    near = near or [tuple(code for code in lacks if code in OF_GPUS) for lacks in short]
-    return min(near, key=lambda lacks: (len(lacks), rank(lacks[0])))[0]
+    short = [one.curable for one in allowed]
+    near = [lacks for lacks in short if not GPU_CODES.intersection(lacks)]
+    near = near or [tuple(code for code in lacks if code in GPU_CODES) for lacks in short]
+    return min(near, key=lambda lacks: (len(lacks), cause_rank(lacks[0])))[0]
 
 
 def _rule_that_binds(wanted: int, groups: Sequence[NodeGroup]) -> str:
     """Of the smallest sets of rules and sizes without which it would fit, the one to name first."""
-    rules = sorted({code for one in groups for code in one.fixed}, key=rank)
-    for size in range(1, MOST_RULES + 1):
+    rules = sorted({code for one in groups for code in one.permanent}, key=cause_rank)
+    for size in range(1, MAX_RULES + 1):
         enough = [
             (lifted, inside)
             for lifted in combinations(rules, size)
-            if _held(inside := [one for one in groups if set(one.fixed) <= set(lifted)]) >= wanted
+            if _held(inside := [one for one in groups if set(one.permanent) <= set(lifted)]) >= wanted
         ]
-        starts = [lifted for lifted, inside in enough if any(one.fixed and not one.lacks for one in inside)]
+        starts = [
+            lifted for lifted, inside in enough if any(one.permanent and not one.curable for one in inside)
+        ]
         for lifted in starts or [lifted for lifted, _ in enough]:
             return lifted[0]
     return TOO_LARGE
 
 
-def rank(code: str) -> int:
-    return ORDER.index(code) if code in ORDER else len(ORDER)
+def cause_rank(code: str) -> int:
+    return CAUSE_ORDER.index(code) if code in CAUSE_ORDER else len(CAUSE_ORDER)
 
 
 def _held(groups: Sequence[NodeGroup]) -> int:
-    return sum(one.holds for one in groups)
+    return sum(one.capacity for one in groups)

@@ -10,16 +10,16 @@ from windlass.model.labels import matches_selector
 from windlass.model.queue import LocalQueue, QueueSystem
 from windlass.model.reasons import NODE_REASONS, POD_REASONS
 from windlass.model.workload import Workload
-from windlass.placement.explain.case import Case
+from windlass.placement.explain.held_workload import HeldWorkload
 from windlass.queueing.outcome import BEHIND_HEAD, FLAVOR_MISMATCH, QUEUE_MISSING, QUOTA_MISCONFIGURED
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-AWAY = ("NODE_UNSCHEDULABLE", "TAINT_NOT_TOLERATED")
+UNAVAILABLE_NODE_CODES = ("NODE_UNSCHEDULABLE", "TAINT_NOT_TOLERATED")
 """Where such a request is feasible, it is so on nodes that are cordoned or not ready."""
-OF_ROOM = ("GPU_FULL", "GPU_FRAGMENTED", "CPU_MEM_INSUFFICIENT", "POD_COUNT_LIMIT")
+CAPACITY_CODES = ("GPU_FULL", "GPU_FRAGMENTED", "CPU_MEM_INSUFFICIENT", "POD_COUNT_LIMIT")
 """Whose end helps has been looked for, and so has a smaller request."""
-BY_CODE = {
+REMEDY_BY_CODE = {
     FLAVOR_MISMATCH: "let a flavor of its queue allow its pods, or change what it asks of nodes and topology",
     BEHIND_HEAD: "wait for the head of the queue, or make the queue BestEffortFIFO",
     "GANG_INCOMPLETE": "create what is missing: it starts once the whole group is there",
@@ -30,41 +30,43 @@ BY_CODE = {
 }
 
 
-def remedy_of(case: Case, is_infeasible: bool = False) -> str:
+def find_remedy(held: HeldWorkload, is_infeasible: bool = False) -> str:
     """Empty where nothing is known to help."""
-    code, piece = case.verdict.code, case.piece
+    code, piece = held.verdict.code, held.piece
     if code == QUEUE_MISSING:
-        return _of_queue(piece, case.after.room.system)
+        return _of_queue(piece, held.state.occupancy.system)
     if code == QUOTA_MISCONFIGURED:
         return "add the resource to the queue's coveredResources with a quota, or leave it out of the request"
-    if code in AWAY and not case.after.overlay.snapshot.facts.size:
+    if code in UNAVAILABLE_NODE_CODES and not held.state.overlay.snapshot.nodes.size:
         return "add nodes"
-    if code in AWAY and not is_infeasible:
+    if code in UNAVAILABLE_NODE_CODES and not is_infeasible:
         return "uncordon the nodes, or bring those back that are not ready"
-    return "" if code in OF_ROOM else BY_CODE.get(code, "")
+    return "" if code in CAPACITY_CODES else REMEDY_BY_CODE.get(code, "")
 
 
 def _of_queue(piece: Workload, system: QueueSystem) -> str:
-    if not piece.queue:
+    if not piece.queue_name:
         return f"name a LocalQueue of its namespace with the label {QUEUE_LABEL}"
-    local = system.local_queues.get(f"{piece.namespace}/{piece.queue}")
+    local = system.local_queues.get(f"{piece.namespace}/{piece.queue_name}")
     if local is None:
-        return f"create LocalQueue {piece.queue} in namespace {piece.namespace}, or name one that is there"
+        return (
+            f"create LocalQueue {piece.queue_name} in namespace {piece.namespace}, or name one that is there"
+        )
     return _of_cluster_queue(piece, local, system)
 
 
 def _of_cluster_queue(piece: Workload, local: LocalQueue, system: QueueSystem) -> str:
     queue = system.queues.get(local.cluster_queue)
     if queue is None:
-        return f"create ClusterQueue {local.cluster_queue}, or let LocalQueue {piece.queue} name one that is there"
-    if local.inactive or "not implemented" in queue.inactive:
+        return f"create ClusterQueue {local.cluster_queue}, or let LocalQueue {piece.queue_name} name one that is there"
+    if local.inactive_reason or "not implemented" in queue.inactive_reason:
         return "take that field out, or leave the queue to Kueue"
-    if queue.inactive:
+    if queue.inactive_reason:
         return f"create or correct what ClusterQueue {queue.name} names"
     if queue.stop_policy != "None":
         return f"set spec.stopPolicy of ClusterQueue {queue.name} to None"
     if local.stop_policy != "None":
-        return f"set spec.stopPolicy of LocalQueue {piece.queue} to None"
+        return f"set spec.stopPolicy of LocalQueue {piece.queue_name} to None"
     labels = {NAMESPACE_NAME: piece.namespace, **system.namespaces.get(piece.namespace, {})}
     if not matches_selector(queue.namespace_selector, labels):
         return (

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from windlass.cluster.facts import NodeFacts
-from windlass.cluster.objects import ClusterObjects
+from windlass.cluster.listers import Listers
+from windlass.cluster.node_columns import NodeColumns
 from windlass.model.pod import Pod
 from windlass.model.reasons import (
     WHY_NODE_AFFINITY,
@@ -22,18 +22,18 @@ from windlass.model.reasons import (
     WHY_VOLUME_NODE_AFFINITY,
     WHY_VOLUME_ZONE,
 )
-from windlass.placement.filters.holds import pod_holds
 from windlass.placement.filters.node_affinity import refused_by_node_affinity
 from windlass.placement.filters.node_name import refused_by_node_name
+from windlass.placement.filters.prefilter import prefilter_pod
 from windlass.placement.filters.taints import refused_by_taints
 from windlass.placement.filters.unschedulable import refused_as_unschedulable
+from windlass.placement.filters.volume_binding import refused_by_volume_affinity, refused_by_volume_binding
 from windlass.placement.filters.volume_zone import refused_by_volume_zone
-from windlass.placement.filters.volumes import refused_by_volume_binding, refused_by_volumes
 
-__all__ = ["pod_holds", "static_reasons"]
+__all__ = ["prefilter_pod", "static_reasons"]
 
 
-def static_reasons(pod: Pod, facts: NodeFacts, objects: ClusterObjects) -> npt.NDArray[np.uint64]:
+def static_reasons(pod: Pod, facts: NodeColumns, objects: Listers) -> npt.NDArray[np.uint64]:
     """For every node, the bits of the reasons why the pod can't go there, whoever else is there."""
     why = np.zeros(facts.size, dtype=np.uint64)
     for bit, refused in (
@@ -41,7 +41,7 @@ def static_reasons(pod: Pod, facts: NodeFacts, objects: ClusterObjects) -> npt.N
         (WHY_NODE_NAME, refused_by_node_name(pod, facts)),
         (WHY_TAINT, refused_by_taints(pod, facts)),
         (WHY_NODE_AFFINITY, refused_by_node_affinity(pod, facts)),
-        (WHY_VOLUME_NODE_AFFINITY, refused_by_volumes(pod, facts, objects)),
+        (WHY_VOLUME_NODE_AFFINITY, refused_by_volume_affinity(pod, facts, objects)),
         (WHY_VOLUME_BINDING, refused_by_volume_binding(pod, facts, objects)),
         (WHY_VOLUME_ZONE, refused_by_volume_zone(pod, facts, objects)),
     ):

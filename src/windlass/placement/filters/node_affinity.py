@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from windlass.cluster.facts import Bools, NodeFacts
+from windlass.cluster.node_columns import Bools, NodeColumns
 from windlass.model.pod import Pod
 
 
-def refused_by_node_affinity(pod: Pod, facts: NodeFacts) -> Bools | None:
+def refused_by_node_affinity(pod: Pod, facts: NodeColumns) -> Bools | None:
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     if required is None and not pod.spec.node_selector:

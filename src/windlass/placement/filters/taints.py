@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from windlass.cluster.facts import Bools, NodeFacts
+from windlass.cluster.node_columns import Bools, NodeColumns
 from windlass.model.pod import Pod
-from windlass.model.taints import HARD_EFFECTS, untolerated
+from windlass.model.taints import HARD_EFFECTS, find_untolerated_taint
 
 
-def refused_by_taints(pod: Pod, facts: NodeFacts) -> Bools | None:
+def refused_by_taints(pod: Pod, facts: NodeColumns) -> Bools | None:
     refused = np.array(
-        [untolerated(taints, pod.spec.tolerations, HARD_EFFECTS) is not None for taints in facts.taint_sets],
+        [
+            find_untolerated_taint(taints, pod.spec.tolerations, HARD_EFFECTS) is not None
+            for taints in facts.taint_sets
+        ],
         dtype=np.bool_,
     )
     if not refused.any():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.cluster.facts import Bools, NodeFacts
+from windlass.cluster.node_columns import Bools, NodeColumns
 from windlass.model.node import Taint
 from windlass.model.pod import Pod
 from windlass.model.taints import tolerates
@@ -10,5 +10,5 @@ from windlass.model.taints import tolerates
 _CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
-def refused_as_unschedulable(pod: Pod, facts: NodeFacts) -> Bools | None:
+def refused_as_unschedulable(pod: Pod, facts: NodeColumns) -> Bools | None:
     return None if tolerates(pod.spec.tolerations, _CORDONED) else facts.unschedulable

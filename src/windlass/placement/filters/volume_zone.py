@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from windlass.cluster.facts import Bools, NodeFacts
-from windlass.cluster.objects import ClusterObjects
+from windlass.cluster.listers import Listers
+from windlass.cluster.node_columns import Bools, NodeColumns
 from windlass.model.pod import Pod
 from windlass.model.volume import PersistentVolume
-from windlass.placement.filters.claims import bound_volumes
+from windlass.placement.filters.volume_claims import bound_volumes
 
 _SUCCESSOR = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
@@ -21,7 +21,7 @@ _KEYS = (*_SUCCESSOR, *_SUCCESSOR.values())
 _BETWEEN_ZONES = "__"
 
 
-def refused_by_volume_zone(pod: Pod, facts: NodeFacts, objects: ClusterObjects) -> Bools | None:
+def refused_by_volume_zone(pod: Pod, facts: NodeColumns, objects: Listers) -> Bools | None:
     """Nodes outside a volume's zones. A node without any zone or region label is refused by none: it is taken
     to be in a cluster of one zone."""
     if not pod.spec.volumes:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from windlass.cluster.state import (
+from windlass.cluster.node_state import (
     DEV_END,
     DEV_FIRST,
-    FREE,
+    FREE_MILLI,
     GEOMETRY,
     HEALTHY,
     ISLAND,
     MEMORY_MIB,
     MODEL,
     REPLICAS,
-    SLICES,
+    USED_SLICES,
     Ints,
     NodeState,
 )
@@ -28,14 +28,14 @@ from windlass.model.reasons import (
     WHY_GPU_UNHEALTHY,
     WHY_MIG_NO_ROOM,
 )
-from windlass.placement.arrays import GPU_MEMORY, GPUS, MIG, MIG_REQUEST, MILLI, MODELS
+from windlass.placement.kernel_arrays import FIRST_MIG, GPU_MEMORY, GPU_MILLI, GPUS, MIG_REQUEST, MODELS
 
-WHOLE = 1000
-MOST_SHARES = 15
+WHOLE_MILLI = 1000
+MAX_SHARES = 15
 """Of one device for one pod: a hexadecimal digit of a packed grant."""
-MOST_INSTANCES = 8
+MAX_INSTANCES = 8
 """MIG instances made for one pod: bytes of a packed grant."""
-MADE = 8
+INSTANCE_BIT = 8
 """Bit of such a byte that tells an instance at slice 0 of the first device from none."""
 NO_ROOM = np.uint64(WHY_GPU_DEVICE_ROOM)
 NO_MEMORY = np.uint64(WHY_GPU_MEMORY)
@@ -48,16 +48,16 @@ FITS = np.uint64(0)
 def milli_needed(nodes: NodeState, shapes: Ints, s: int, n: int, device: int) -> int:
     """What one share of shape `s` takes of this device: as asked, or as much as its memory needs."""
     if shapes[s, GPU_MEMORY] > 0:
-        size = max(1, nodes.device[device, MEMORY_MIB])
-        return -((-shapes[s, GPU_MEMORY] * WHOLE) // size)
-    if shapes[s, MILLI] == WHOLE and nodes.node[n, REPLICAS] > 1:
-        return max(1, WHOLE // nodes.node[n, REPLICAS])
-    return shapes[s, MILLI]
+        size = max(1, nodes.device_info[device, MEMORY_MIB])
+        return -((-shapes[s, GPU_MEMORY] * WHOLE_MILLI) // size)
+    if shapes[s, GPU_MILLI] == WHOLE_MILLI and nodes.node_info[n, REPLICAS] > 1:
+        return max(1, WHOLE_MILLI // nodes.node_info[n, REPLICAS])
+    return shapes[s, GPU_MILLI]
 
 
-def most_of_one(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
+def max_shares_of_device(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
     """How many of its GPUs a pod may have on one device: one, or several replicas of a time-sliced one."""
-    return MOST_SHARES if nodes.node[n, REPLICAS] > 1 and shapes[s, MILLI] == WHOLE else 1
+    return MAX_SHARES if nodes.node_info[n, REPLICAS] > 1 and shapes[s, GPU_MILLI] == WHOLE_MILLI else 1
 
 
 def shares_in(room: int, need: int, most: int) -> int:
@@ -67,9 +67,9 @@ def shares_in(room: int, need: int, most: int) -> int:
     return 1 if most == 1 else min(most, room // need)
 
 
-def may_use(nodes: NodeState, shapes: Ints, s: int, device: int) -> bool:
+def model_allowed(nodes: NodeState, shapes: Ints, s: int, device: int) -> bool:
     """Whether the shape allows the device's model."""
-    return (shapes[s, MODELS] >> nodes.device[device, MODEL]) & 1 != 0
+    return (shapes[s, MODELS] >> nodes.device_info[device, MODEL]) & 1 != 0
 
 
 def device_reasons(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
@@ -77,26 +77,26 @@ def device_reasons(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
     if shapes[s, MIG_REQUEST] >= 0:
         return mig_reasons(nodes, shapes, s, n)
     room, right_model, sick, big_enough = 0, 0, 0, 0
-    most = most_of_one(nodes, shapes, s, n)
+    most = max_shares_of_device(nodes, shapes, s, n)
     by_memory = shapes[s, GPU_MEMORY] > 0
-    need = WHOLE if by_memory else milli_needed(nodes, shapes, s, n, 0)
-    for device in range(nodes.node[n, DEV_FIRST], nodes.node[n, DEV_END]):
-        if not may_use(nodes, shapes, s, device):
+    need = WHOLE_MILLI if by_memory else milli_needed(nodes, shapes, s, n, 0)
+    for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
+        if not model_allowed(nodes, shapes, s, device):
             continue
         right_model += 1
         if by_memory:
             need = milli_needed(nodes, shapes, s, n, device)
-            if need > WHOLE:
+            if need > WHOLE_MILLI:
                 continue
         big_enough += 1
-        if nodes.device[device, HEALTHY] == 0:
-            sick += shares_in(WHOLE, need, most)
+        if nodes.device_info[device, HEALTHY] == 0:
+            sick += shares_in(WHOLE_MILLI, need, most)
         else:
-            room += shares_in(nodes.room[device, FREE], need, most)
+            room += shares_in(nodes.device_occupancy[device, FREE_MILLI], need, most)
     wanted = shapes[s, GPUS]
     if room >= wanted:
         return FITS
-    if right_model == 0 and nodes.node[n, DEV_FIRST] < nodes.node[n, DEV_END]:
+    if right_model == 0 and nodes.node_info[n, DEV_FIRST] < nodes.node_info[n, DEV_END]:
         return NO_MODEL
     if right_model > 0 and big_enough == 0:
         return NO_MEMORY
@@ -107,8 +107,8 @@ def device_reasons(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
 
 def has_geometry(nodes: NodeState, n: int) -> bool:
     """Whether MIG instances can be made on this node as they are asked for."""
-    for device in range(nodes.node[n, DEV_FIRST], nodes.node[n, DEV_END]):
-        if nodes.device[device, GEOMETRY] >= 0:
+    for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
+        if nodes.device_info[device, GEOMETRY] >= 0:
             return True
     return False
 
@@ -117,11 +117,11 @@ def mig_reasons(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
     """Room for the asked number of MIG instances; where layouts are fixed, the counted resource says it all."""
     if not has_geometry(nodes, n):
         return FITS
-    if shapes[s, GPUS] > MOST_INSTANCES:
+    if shapes[s, GPUS] > MAX_INSTANCES:
         return NO_MIG_ROOM
     found = 0
-    for device in range(nodes.node[n, DEV_FIRST], nodes.node[n, DEV_END]):
-        used = nodes.room[device, SLICES]
+    for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
+        used = nodes.device_occupancy[device, USED_SLICES]
         while found < shapes[s, GPUS]:
             start = mig_start(nodes, shapes, s, device, used)
             if start < 0:
@@ -133,13 +133,13 @@ def mig_reasons(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
 
 def mig_start(nodes: NodeState, shapes: Ints, s: int, device: int, used: int) -> int:
     """The highest slice where an instance fits (the low slices suit the large profiles), or -1."""
-    geometry = nodes.device[device, GEOMETRY]
-    if geometry < 0 or shapes[s, MIG + 3 * geometry] == 0:
+    geometry = nodes.device_info[device, GEOMETRY]
+    if geometry < 0 or shapes[s, FIRST_MIG + 3 * geometry] == 0:
         return -1
-    if not may_use(nodes, shapes, s, device):
+    if not model_allowed(nodes, shapes, s, device):
         return -1
     for start in range(7, -1, -1):
-        if (shapes[s, MIG + 3 * geometry + 1] >> start) & 1 and mig_mask(
+        if (shapes[s, FIRST_MIG + 3 * geometry + 1] >> start) & 1 and mig_mask(
             nodes, shapes, s, device, start
         ) & used == 0:
             return start
@@ -147,38 +147,40 @@ def mig_start(nodes: NodeState, shapes: Ints, s: int, device: int, used: int) ->
 
 
 def mig_mask(nodes: NodeState, shapes: Ints, s: int, device: int, start: int) -> int:
-    geometry = nodes.device[device, GEOMETRY]
-    return (shapes[s, MIG + 3 * geometry] << start) | shapes[s, MIG + 3 * geometry + 2]
+    geometry = nodes.device_info[device, GEOMETRY]
+    return (shapes[s, FIRST_MIG + 3 * geometry] << start) | shapes[s, FIRST_MIG + 3 * geometry + 2]
 
 
-def pick_devices(nodes: NodeState, shapes: Ints, s: int, n: int, wish: int, islands: bool) -> np.uint64:
+def pick_devices(nodes: NodeState, shapes: Ints, s: int, n: int, preferred: int, islands: bool) -> np.uint64:
     """Take the devices of a pod that fits; returns them packed (one hexadecimal digit a device).
 
     `wish` is the device that the scorer chose for a share. Whole GPUs come from the lowest numbers, or, with
     `islands`, from the NVLink island that they fill best.
     """
-    first, end = nodes.node[n, DEV_FIRST], nodes.node[n, DEV_END]
+    first, end = nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]
     island = best_island(nodes, shapes, s, n) if islands else -1
     packed = np.uint64(0)
-    left, most = shapes[s, GPUS], most_of_one(nodes, shapes, s, n)
-    if wish >= 0:
-        nodes.room[first + wish, FREE] -= milli_needed(nodes, shapes, s, n, first + wish)
-        packed += np.uint64(1) << np.uint64(4 * wish)
+    left, most = shapes[s, GPUS], max_shares_of_device(nodes, shapes, s, n)
+    if preferred >= 0:
+        nodes.device_occupancy[first + preferred, FREE_MILLI] -= milli_needed(
+            nodes, shapes, s, n, first + preferred
+        )
+        packed += np.uint64(1) << np.uint64(4 * preferred)
         left -= 1
     for turn in range(2):
         for device in range(first, end):
             if left == 0:
                 break
-            if turn == 0 and island >= 0 and nodes.device[device, ISLAND] != island:
+            if turn == 0 and island >= 0 and nodes.device_info[device, ISLAND] != island:
                 continue
-            if not may_use(nodes, shapes, s, device):
+            if not model_allowed(nodes, shapes, s, device):
                 continue
             need = milli_needed(nodes, shapes, s, n, device)
             index = np.uint64(4 * (device - first))
-            while left > 0 and nodes.room[device, FREE] >= need:
+            while left > 0 and nodes.device_occupancy[device, FREE_MILLI] >= need:
                 if int((packed >> index) & np.uint64(15)) == most:
                     break
-                nodes.room[device, FREE] -= need
+                nodes.device_occupancy[device, FREE_MILLI] -= need
                 packed += np.uint64(1) << index
                 left -= 1
     return packed
@@ -187,8 +189,8 @@ def pick_devices(nodes: NodeState, shapes: Ints, s: int, n: int, wish: int, isla
 def best_island(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
     """The NVLink island with the fewest free devices that still holds the whole pod, or -1."""
     best, best_room = -1, 1 << 30
-    for device in range(nodes.node[n, DEV_FIRST], nodes.node[n, DEV_END]):
-        island = nodes.device[device, ISLAND]
+    for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
+        island = nodes.device_info[device, ISLAND]
         room = island_room(nodes, shapes, s, n, island)
         if shapes[s, GPUS] <= room < best_room:
             best, best_room = island, room
@@ -196,10 +198,12 @@ def best_island(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
 
 
 def island_room(nodes: NodeState, shapes: Ints, s: int, n: int, island: int) -> int:
-    room, most = 0, most_of_one(nodes, shapes, s, n)
-    for device in range(nodes.node[n, DEV_FIRST], nodes.node[n, DEV_END]):
-        if nodes.device[device, ISLAND] == island and may_use(nodes, shapes, s, device):
-            room += shares_in(nodes.room[device, FREE], milli_needed(nodes, shapes, s, n, device), most)
+    room, most = 0, max_shares_of_device(nodes, shapes, s, n)
+    for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
+        if nodes.device_info[device, ISLAND] == island and model_allowed(nodes, shapes, s, device):
+            room += shares_in(
+                nodes.device_occupancy[device, FREE_MILLI], milli_needed(nodes, shapes, s, n, device), most
+            )
     return room
 
 
@@ -207,92 +211,99 @@ def pick_instances(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
     """Make the MIG instances of a pod, as many as fit; returns them packed (one byte each: device, a bit that says
     so, start)."""
     packed, found = np.uint64(0), 0
-    for device in range(nodes.node[n, DEV_FIRST], nodes.node[n, DEV_END]):
-        while found < min(shapes[s, GPUS], MOST_INSTANCES):
-            start = mig_start(nodes, shapes, s, device, nodes.room[device, SLICES])
+    for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
+        while found < min(shapes[s, GPUS], MAX_INSTANCES):
+            start = mig_start(nodes, shapes, s, device, nodes.device_occupancy[device, USED_SLICES])
             if start < 0:
                 break
-            nodes.room[device, SLICES] |= mig_mask(nodes, shapes, s, device, start)
-            byte = np.uint64((device - nodes.node[n, DEV_FIRST]) * 16 + MADE + start)
+            nodes.device_occupancy[device, USED_SLICES] |= mig_mask(nodes, shapes, s, device, start)
+            byte = np.uint64((device - nodes.node_info[n, DEV_FIRST]) * 16 + INSTANCE_BIT + start)
             packed |= byte << np.uint64(8 * found)
             found += 1
     return packed
 
 
-def return_devices(nodes: NodeState, shapes: Ints, s: int, n: int, packed: np.uint64, sign: int) -> None:
+def release_or_retake_devices(
+    nodes: NodeState, shapes: Ints, s: int, n: int, packed: np.uint64, sign: int
+) -> None:
     """Undo `pick_devices` or `pick_instances` (`sign` 1), or take the very same devices again (`sign` -1)."""
-    first = nodes.node[n, DEV_FIRST]
+    first = nodes.node_info[n, DEV_FIRST]
     if shapes[s, MIG_REQUEST] >= 0:
         if has_geometry(nodes, n):
-            for i in range(min(shapes[s, GPUS], MOST_INSTANCES)):
+            for i in range(min(shapes[s, GPUS], MAX_INSTANCES)):
                 byte = int((packed >> np.uint64(8 * i)) & np.uint64(255))
-                if byte & MADE == 0:
+                if byte & INSTANCE_BIT == 0:
                     break
-                device, start = first + (byte >> 4), byte & (MADE - 1)
+                device, start = first + (byte >> 4), byte & (INSTANCE_BIT - 1)
                 mask = mig_mask(nodes, shapes, s, device, start)
-                used = nodes.room[device, SLICES]
-                nodes.room[device, SLICES] = used & ~mask if sign > 0 else used | mask
+                used = nodes.device_occupancy[device, USED_SLICES]
+                nodes.device_occupancy[device, USED_SLICES] = used & ~mask if sign > 0 else used | mask
         return
-    for device in range(first, nodes.node[n, DEV_END]):
+    for device in range(first, nodes.node_info[n, DEV_END]):
         shares = int((packed >> np.uint64(4 * (device - first))) & np.uint64(15))
         if shares > 0:
-            nodes.room[device, FREE] += sign * shares * milli_needed(nodes, shapes, s, n, device)
+            nodes.device_occupancy[device, FREE_MILLI] += (
+                sign * shares * milli_needed(nodes, shapes, s, n, device)
+            )
 
 
 def free_gpu(nodes: NodeState, n: int) -> int:
     """Free milli-GPU of the node, over all its devices."""
     total = 0
-    for device in range(nodes.node[n, DEV_FIRST], nodes.node[n, DEV_END]):
-        total += nodes.room[device, FREE]
+    for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
+        total += nodes.device_occupancy[device, FREE_MILLI]
     return total
 
 
 def tightest_device(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
     """For a share: the device with least room that still fits, the lowest number on ties; -1 for whole GPUs."""
-    if shapes[s, GPUS] != 1 or shapes[s, MILLI] == WHOLE or shapes[s, MIG_REQUEST] >= 0:
+    if shapes[s, GPUS] != 1 or shapes[s, GPU_MILLI] == WHOLE_MILLI or shapes[s, MIG_REQUEST] >= 0:
         return -1
-    first: int = nodes.node[n, DEV_FIRST]
+    first: int = nodes.node_info[n, DEV_FIRST]
     best = -1
-    for device in range(first, nodes.node[n, DEV_END]):
-        if not may_use(nodes, shapes, s, device):
+    for device in range(first, nodes.node_info[n, DEV_END]):
+        if not model_allowed(nodes, shapes, s, device):
             continue
-        if nodes.room[device, FREE] < milli_needed(nodes, shapes, s, n, device):
+        if nodes.device_occupancy[device, FREE_MILLI] < milli_needed(nodes, shapes, s, n, device):
             continue
-        if best < 0 or nodes.room[device, FREE] < nodes.room[best, FREE]:
+        if best < 0 or nodes.device_occupancy[device, FREE_MILLI] < nodes.device_occupancy[best, FREE_MILLI]:
             best = device
     return best - first if best >= 0 else -1
 
 
 def copy_free(nodes: NodeState, n: int, into: Ints) -> int:
     """The node's free milli-GPU by device into a scratch array; returns how many devices there are."""
-    first = nodes.node[n, DEV_FIRST]
-    count: int = nodes.node[n, DEV_END] - first
+    first = nodes.node_info[n, DEV_FIRST]
+    count: int = nodes.node_info[n, DEV_END] - first
     for i in range(count):
-        into[i] = nodes.room[first + i, FREE]
+        into[i] = nodes.device_occupancy[first + i, FREE_MILLI]
     return count
 
 
-def seen_before(nodes: NodeState, first: int, free: Ints, i: int) -> bool:
+def has_equal_before(nodes: NodeState, first: int, free: Ints, i: int) -> bool:
     """An equal device came earlier: it would score the same, and the first one wins."""
-    model, memory = nodes.device[first + i, MODEL], nodes.device[first + i, MEMORY_MIB]
+    model, memory = nodes.device_info[first + i, MODEL], nodes.device_info[first + i, MEMORY_MIB]
     for j in range(i):
-        alike = nodes.device[first + j, MODEL] == model and nodes.device[first + j, MEMORY_MIB] == memory
+        alike = (
+            nodes.device_info[first + j, MODEL] == model
+            and nodes.device_info[first + j, MEMORY_MIB] == memory
+        )
         if alike and free[j] == free[i]:
             return True
     return False
 
 
-def take_whole(nodes: NodeState, shapes: Ints, s: int, n: int, free: Ints, islands: bool) -> None:
+def take_from_free(nodes: NodeState, shapes: Ints, s: int, n: int, free: Ints, islands: bool) -> None:
     """Take a pod's devices off the scratch array, in the order in which `pick_devices` would."""
     if shapes[s, GPUS] == 0 or shapes[s, MIG_REQUEST] >= 0:
         return
-    first = nodes.node[n, DEV_FIRST]
+    first = nodes.node_info[n, DEV_FIRST]
     island = best_island(nodes, shapes, s, n) if islands else -1
-    left, most = shapes[s, GPUS], most_of_one(nodes, shapes, s, n)
-    for device in range(first, nodes.node[n, DEV_END]):
-        if island >= 0 and nodes.device[device, ISLAND] != island:
+    left, most = shapes[s, GPUS], max_shares_of_device(nodes, shapes, s, n)
+    for device in range(first, nodes.node_info[n, DEV_END]):
+        if island >= 0 and nodes.device_info[device, ISLAND] != island:
             continue
-        if not may_use(nodes, shapes, s, device):
+        if not model_allowed(nodes, shapes, s, device):
             continue
         need = milli_needed(nodes, shapes, s, n, device)
         taken = min(left, shares_in(free[device - first], need, most))

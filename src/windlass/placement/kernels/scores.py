@@ -10,29 +10,39 @@ import math
 
 import numpy as np
 
-from windlass.cluster.resources import CPU, MEMORY
-from windlass.cluster.state import (
+from windlass.cluster.node_state import (
     DEV_END,
     DEV_FIRST,
-    FREE,
-    GPU_KINDS,
+    FREE_MILLI,
+    GPU_POD_KINDS,
     MAX_DEVICES,
     MODEL,
     Ints,
     NodeState,
 )
-from windlass.placement.arrays import GPUS, KIND, MIG_REQUEST, MILLI, MILLI_CPU, SCORER, Mix, NodeMemo, Rule
+from windlass.cluster.resource_columns import CPU, MEMORY
+from windlass.placement.kernel_arrays import (
+    GPU_MILLI,
+    GPUS,
+    KIND,
+    MIG_REQUEST,
+    MILLI_CPU,
+    SCORER,
+    MixArrays,
+    NodeMemo,
+    ScoringRule,
+)
 from windlass.placement.kernels.devices import (
-    WHOLE,
+    WHOLE_MILLI,
     copy_free,
     free_gpu,
-    may_use,
+    has_equal_before,
     milli_needed,
-    seen_before,
-    take_whole,
+    model_allowed,
+    take_from_free,
     tightest_device,
 )
-from windlass.placement.kernels.worth import windlass_score
+from windlass.placement.kernels.windlass_scorer import windlass_score
 
 (
     FIRST_FIT,
@@ -48,14 +58,14 @@ from windlass.placement.kernels.worth import windlass_score
     BALANCED,
 ) = range(11)
 
-AWAY = 1 << 60
+GPU_NODE_PENALTY = 1 << 60
 """Taken off the score of a GPU node for a pod that needs none."""
 
 
-def off_gpu_nodes(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
+def gpu_node_penalty(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
     """Keeps CPU-only pods off GPU nodes while there is room elsewhere."""
-    if shapes[s, GPUS] == 0 and nodes.node[n, DEV_FIRST] < nodes.node[n, DEV_END]:
-        return -AWAY
+    if shapes[s, GPUS] == 0 and nodes.node_info[n, DEV_FIRST] < nodes.node_info[n, DEV_END]:
+        return -GPU_NODE_PENALTY
     return 0
 
 
@@ -63,7 +73,7 @@ def gpu_asked(nodes: NodeState, shapes: Ints, s: int, n: int, device: int) -> in
     """Milli-GPU that the pod takes on this node in all."""
     if shapes[s, GPUS] == 0 or shapes[s, MIG_REQUEST] >= 0:
         return 0
-    return shapes[s, GPUS] * milli_needed(nodes, shapes, s, n, nodes.node[n, DEV_FIRST] + max(0, device))
+    return shapes[s, GPUS] * milli_needed(nodes, shapes, s, n, nodes.node_info[n, DEV_FIRST] + max(0, device))
 
 
 def pack_score(nodes: NodeState, shapes: Ints, s: int, n: int, device: int) -> int:
@@ -77,27 +87,27 @@ def balanced_score(nodes: NodeState, shapes: Ints, s: int, n: int, device: int) 
     """GPU, CPU and memory used in the same proportion afterwards: the smaller the gap between them, the better."""
     least, most = 1 << 20, 0
     for column in (CPU, MEMORY):
-        total = nodes.total[n, column]
+        total = nodes.allocatable[n, column]
         if total > 0:
             asked = shapes[s, MILLI_CPU] if column == CPU else 0
             used = (total - nodes.free[n, column] + asked) * 10_000 // total
             least, most = min(least, used), max(most, used)
-    devices = nodes.node[n, DEV_END] - nodes.node[n, DEV_FIRST]
+    devices = nodes.node_info[n, DEV_END] - nodes.node_info[n, DEV_FIRST]
     if devices > 0:
         left = free_gpu(nodes, n) - gpu_asked(nodes, shapes, s, n, device)
-        used = (devices * WHOLE - left) * 10_000 // (devices * WHOLE)
+        used = (devices * WHOLE_MILLI - left) * 10_000 // (devices * WHOLE_MILLI)
         least, most = min(least, used), max(most, used)
     return least - most
 
 
-def best_fit_score(nodes: NodeState, shapes: Ints, rule: Rule, s: int, n: int, device: int) -> int:
+def best_fit_score(nodes: NodeState, shapes: Ints, rule: ScoringRule, s: int, n: int, device: int) -> int:
     """⌊100·(1 − ½·CPU left − ½·GPU left)⌋, each in terms of the largest node."""
     left = (nodes.free[n, CPU] - shapes[s, MILLI_CPU]) / rule.largest_cpu * 0.5
     left += (free_gpu(nodes, n) - gpu_asked(nodes, shapes, s, n, device)) / rule.largest_gpu * 0.5
     return int((1.0 - left) * 100.0)
 
 
-def dot_product_score(nodes: NodeState, shapes: Ints, rule: Rule, s: int, n: int, device: int) -> int:
+def dot_product_score(nodes: NodeState, shapes: Ints, rule: ScoringRule, s: int, n: int, device: int) -> int:
     """⌊100·(1 − ½·⟨free, asked⟩)⌋: the least free along the direction of the request wins."""
     dot = (nodes.free[n, CPU] / rule.largest_cpu) * (shapes[s, MILLI_CPU] / rule.largest_cpu)
     asked = gpu_asked(nodes, shapes, s, n, device)
@@ -109,35 +119,35 @@ def gpu_packing_score(nodes: NodeState, shapes: Ints, s: int, n: int, device: in
     """A shared device in use, then a free device of a node in use, then an idle node."""
     if shapes[s, GPUS] == 0:
         return 0
-    first, end = nodes.node[n, DEV_FIRST], nodes.node[n, DEV_END]
+    first, end = nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]
     idle = 0
     for each in range(first, end):
-        if nodes.room[each, FREE] == WHOLE:
+        if nodes.device_occupancy[each, FREE_MILLI] == WHOLE_MILLI:
             idle += 1
     count = end - first
     if idle == count:
         return max(33 - count, count)
-    if device >= 0 and nodes.room[first + device, FREE] < WHOLE:
-        return 100 - (nodes.room[first + device, FREE] * 100 // WHOLE) // 10
+    if device >= 0 and nodes.device_occupancy[first + device, FREE_MILLI] < WHOLE_MILLI:
+        return 100 - (nodes.device_occupancy[first + device, FREE_MILLI] * 100 // WHOLE_MILLI) // 10
     return max(50 - shapes[s, GPUS], 33)
 
 
-def gpu_clustering_score(nodes: NodeState, shapes: Ints, rule: Rule, s: int, n: int) -> int:
+def gpu_clustering_score(nodes: NodeState, shapes: Ints, rule: ScoringRule, s: int, n: int) -> int:
     """Nodes that run only pods of this GPU request, then mixed with it, idle ones, others; fuller first."""
     if shapes[s, GPUS] == 0:
         return 0
     kinds = 0
-    for kind in range(GPU_KINDS):
-        if nodes.kinds[n, kind] > 0:
+    for kind in range(GPU_POD_KINDS):
+        if nodes.gpu_pod_counts[n, kind] > 0:
             kinds += 1
-    if nodes.kinds[n, shapes[s, KIND]] > 0:
+    if nodes.gpu_pod_counts[n, shapes[s, KIND]] > 0:
         band = 75 if kinds == 1 else 50
     else:
         band = 25 if kinds == 0 else 0
     return band + 25 * (rule.largest_gpu - free_gpu(nodes, n)) // rule.largest_gpu
 
 
-def fgd_fragment(cpu: int, free: Ints, count: int, model: int, mix: Mix) -> float:
+def fgd_fragment(cpu: int, free: Ints, count: int, model: int, mix: MixArrays) -> float:
     """FGD's expected fragment of a node, summed in the published order (its rounding decides ties)."""
     total = 0
     for i in range(count):
@@ -185,31 +195,37 @@ def fgd_points(gain: float) -> int:
 
 def node_model(nodes: NodeState, n: int) -> int:
     """The node's (first) GPU model, -1 without GPUs."""
-    if nodes.node[n, DEV_FIRST] == nodes.node[n, DEV_END]:
+    if nodes.node_info[n, DEV_FIRST] == nodes.node_info[n, DEV_END]:
         return -1
-    return nodes.device[nodes.node[n, DEV_FIRST], MODEL]
+    return nodes.device_info[nodes.node_info[n, DEV_FIRST], MODEL]
 
 
-def fgd_worth(nodes: NodeState, n: int, mix: Mix) -> float:
+def fgd_node_fragment(nodes: NodeState, n: int, mix: MixArrays) -> float:
     """The fragment of the node as it is."""
     free = np.empty(MAX_DEVICES, dtype=np.int64)
     count = copy_free(nodes, n, free)
     return fgd_fragment(nodes.free[n, CPU], free, count, node_model(nodes, n), mix)
 
 
-def fgd_score(nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: Mix, s: int, n: int) -> tuple[int, int]:
+def fgd_score(
+    nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: MixArrays, s: int, n: int
+) -> tuple[int, int]:
     """The published rule: what the pod takes off the node's expected fragment; a share tries every device."""
     free = np.empty(MAX_DEVICES, dtype=np.int64)
     count = copy_free(nodes, n, free)
     model = node_model(nodes, n)
     cpu = nodes.free[n, CPU] - shapes[s, MILLI_CPU]
-    if shapes[s, GPUS] == 1 and shapes[s, MILLI] < WHOLE and shapes[s, MIG_REQUEST] < 0:
+    if shapes[s, GPUS] == 1 and shapes[s, GPU_MILLI] < WHOLE_MILLI and shapes[s, MIG_REQUEST] < 0:
         best, device = -1, -1
-        first = nodes.node[n, DEV_FIRST]
+        first = nodes.node_info[n, DEV_FIRST]
         for i in range(count):
             need = milli_needed(nodes, shapes, s, n, first + i)
             room = free[i]
-            if room < need or not may_use(nodes, shapes, s, first + i) or seen_before(nodes, first, free, i):
+            if (
+                room < need
+                or not model_allowed(nodes, shapes, s, first + i)
+                or has_equal_before(nodes, first, free, i)
+            ):
                 continue
             free[i] = room - need
             points = fgd_points(memo.worth[n] - fgd_fragment(cpu, free, count, model, mix))
@@ -217,12 +233,12 @@ def fgd_score(nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: Mix, s: int, 
             if device < 0 or points > best:
                 best, device = points, i
         return best, device
-    take_whole(nodes, shapes, s, n, free, False)
+    take_from_free(nodes, shapes, s, n, free, False)
     return fgd_points(memo.worth[n] - fgd_fragment(cpu, free, count, model, mix)), -1
 
 
 def cell_score(
-    nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: Mix, rule: Rule, s: int, n: int
+    nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: MixArrays, rule: ScoringRule, s: int, n: int
 ) -> tuple[int, int]:
     """Score of the cell and the device of a share, by the rule in force."""
     scorer = shapes[s, SCORER]
@@ -230,14 +246,14 @@ def cell_score(
         return fgd_score(nodes, shapes, memo, mix, s, n)
     if scorer == WINDLASS:
         score, device = windlass_score(nodes, shapes, memo, mix, s, n)
-        return score + off_gpu_nodes(nodes, shapes, s, n), device
+        return score + gpu_node_penalty(nodes, shapes, s, n), device
     device = tightest_device(nodes, shapes, s, n)
     if scorer == FIRST_FIT:
-        return off_gpu_nodes(nodes, shapes, s, n), device
+        return gpu_node_penalty(nodes, shapes, s, n), device
     if scorer == PACK:
-        return pack_score(nodes, shapes, s, n, device) + off_gpu_nodes(nodes, shapes, s, n), device
+        return pack_score(nodes, shapes, s, n, device) + gpu_node_penalty(nodes, shapes, s, n), device
     if scorer == SPREAD:
-        return off_gpu_nodes(nodes, shapes, s, n) - pack_score(nodes, shapes, s, n, device), device
+        return gpu_node_penalty(nodes, shapes, s, n) - pack_score(nodes, shapes, s, n, device), device
     if scorer == BEST_FIT:
         return best_fit_score(nodes, shapes, rule, s, n, device), device
     if scorer == DOT_PRODUCT:
@@ -247,5 +263,5 @@ def cell_score(
     if scorer == GPU_CLUSTERING:
         return gpu_clustering_score(nodes, shapes, rule, s, n), device
     if scorer == BALANCED:
-        return balanced_score(nodes, shapes, s, n, device) + off_gpu_nodes(nodes, shapes, s, n), device
+        return balanced_score(nodes, shapes, s, n, device) + gpu_node_penalty(nodes, shapes, s, n), device
     return 0, device

@@ -13,15 +13,15 @@ import msgspec
 import numpy as np
 
 from windlass.model.decision import Admit, Evict
-from windlass.model.disruption import Budgets, Disruptions
+from windlass.model.disruption import Budgets, DisruptionTracker
 from windlass.model.pod import Pod
 from windlass.model.workload import Workload
-from windlass.placement.overlay import Overlay, Placing
-from windlass.placement.preemption.ground import Ground
-from windlass.placement.preemption.slots import Ask, Slots, anybody
-from windlass.placement.preemption.units import Unit, find_units
+from windlass.placement.overlay import AssumedPod, Overlay
+from windlass.placement.preemption.candidates import CandidateFinder, Preemptor, permit_all
+from windlass.placement.preemption.freed_resources import FreedResources
+from windlass.placement.preemption.victim_units import VictimUnit, find_victim_units
 from windlass.queueing.config import QueueConfig
-from windlass.queueing.outcome import PRIORITY, YIELDS_TO
+from windlass.queueing.outcome import BUDGET_OVERRIDE_BY_REASON, PRIORITY
 
 NEVER = "Never"
 
@@ -35,19 +35,19 @@ class Preemption:
         self._lowest = int(running.min()) if len(running) else None
         alive = np.flatnonzero(pods.alive) if snapshot.budgets else np.zeros(0, dtype=np.int64)
         self.budgets = Budgets(snapshot.budgets, [pods.objects[row] for row in alive.tolist()])
-        self.disruptions = Disruptions(self.budgets)
-        self._yields = YIELDS_TO[PRIORITY] in config.budgets_yield_to
+        self.disruptions = DisruptionTracker(self.budgets)
+        self._yields = BUDGET_OVERRIDE_BY_REASON[PRIORITY] in config.budgets_yield_to
         self._yielding = False
-        self._besides: list[Unit] = []
-        self._gone: dict[str, tuple[Unit, str]] = {}
+        self._besides: list[VictimUnit] = []
+        self._gone: dict[str, tuple[VictimUnit, str]] = {}
         """Unit → for whom it goes."""
         self._evicted: set[str] = set()
         """Pods that others have taken off the overlay."""
         self._admitted: frozenset[str] = frozenset()
-        self.leaving: dict[int, tuple[str, ...]] = {}
+        self.victims_by_node: dict[int, tuple[str, ...]] = {}
         """Node → workloads that have to be gone before their room there is free."""
 
-    def possible(self, priority: int, policy: str) -> bool:
+    def may_preempt(self, priority: int, policy: str) -> bool:
         """Whether anybody of lower priority runs at all."""
         return self._lowest is not None and policy != NEVER and priority > self._lowest
 
@@ -63,10 +63,10 @@ class Preemption:
     def priority_of(self, workload: Workload) -> int:
         """By which it may have the place of others. In a queue that is its pods' own: a WorkloadPriorityClass counts
         among those who queue, and nowhere else."""
-        if not workload.queue:
+        if not workload.queue_name:
             return workload.priority
-        system = self.overlay.snapshot.system
-        specs = [one.pod.spec for one in workload.pod_sets]
+        system = self.overlay.snapshot.queue_system
+        specs = [one.template.spec for one in workload.pod_sets]
         return min(
             spec.priority
             or system.priority_classes.get(spec.priority_class_name or system.default_priority_class, 0)
@@ -74,25 +74,29 @@ class Preemption:
         )
 
     @cached_property
-    def ground(self) -> Ground:
-        units = find_units(self.overlay.snapshot, self.overlay.pod_rows(), self._top, self._config, self._now)
-        made = Ground(self.overlay.snapshot, units)
-        made.there[:] = [self._is_there(unit) for unit in units]
+    def freed_resources(self) -> FreedResources:
+        units = find_victim_units(
+            self.overlay.snapshot, self.overlay.pod_rows(), self._top, self._config, self._now
+        )
+        made = FreedResources(self.overlay.snapshot, units)
+        made.present[:] = [self._is_there(unit) for unit in units]
         return made
 
     @cached_property
-    def slots(self) -> Slots:
-        return Slots(self.overlay, self.ground, self._permits if self.budgets else anybody)
+    def candidate_finder(self) -> CandidateFinder:
+        return CandidateFinder(
+            self.overlay, self.freed_resources, self._permits if self.budgets else permit_all
+        )
 
-    def _permits(self, units: Sequence[Unit]) -> bool:
+    def _permits(self, units: Sequence[VictimUnit]) -> bool:
         if self._yielding:
             return True
-        names = [name for unit in units if not unit.leaving for name in unit.pods]
-        others = [name for unit in self._besides if not unit.leaving for name in unit.pods]
-        covered = self.budgets.covering(names)
-        return not covered or self.disruptions.allow(covered, self.budgets.covering(others))
+        names = [name for unit in units if not unit.is_terminating for name in unit.pods]
+        others = [name for unit in self._besides if not unit.is_terminating for name in unit.pods]
+        covered = self.budgets.count_by_budget(names)
+        return not covered or self.disruptions.allow(covered, self.budgets.count_by_budget(others))
 
-    def attempts(self) -> Iterable[None]:
+    def budget_attempts(self) -> Iterable[None]:
         """Once with every budget honoured; then, where the policy says so, with none."""
         yield
         if self._yields and self.budgets:
@@ -102,111 +106,113 @@ class Preemption:
 
     # A search that takes several steps
 
-    def begin(self, there: Iterable[bool] | None = None) -> None:
+    def begin_search(self, present: Iterable[bool] | None = None) -> None:
         """`there`: which units are on the overlay, in their order, where not this class has taken them off."""
         self._besides = []
-        if there is not None:
-            self.ground.there[:] = list(there)
+        if present is not None:
+            self.freed_resources.present[:] = list(present)
 
-    def goes(self, victims: Sequence[Unit]) -> list[Unit]:
+    def mark_removed(self, victims: Sequence[VictimUnit]) -> list[VictimUnit]:
         """For now: what is chosen next is chosen besides them. Returns them with whom they drag along."""
-        all_of = self.slots.all_of(victims)
+        all_of = self.candidate_finder.with_dependents(victims)
         for unit in all_of:
-            self.ground.there[unit.number] = False
+            self.freed_resources.present[unit.number] = False
         self._besides += all_of
         return all_of
 
-    def comes_back(self, units: Iterable[Unit]) -> None:
+    def mark_restored(self, units: Iterable[VictimUnit]) -> None:
         for unit in units:
-            self.ground.there[unit.number] = True
+            self.freed_resources.present[unit.number] = True
         self._besides = []
 
     # Gangs, on a site, in passes that may be undone
 
-    def begin_pass(self, dragged: Mapping[str, Iterable[str]]) -> Disruptions | None:
+    def begin_pass(self, dependents: Mapping[str, Iterable[str]]) -> DisruptionTracker | None:
         """Those who go by now are those who go for good; nothing where there are no budgets."""
-        self.disruptions = Disruptions(self.budgets, dragged)
-        self.note(unit for unit, _ in self._gone.values())
+        self.disruptions = DisruptionTracker(self.budgets, dependents)
+        self.count_disruptions(unit for unit, _ in self._gone.values())
         return self.disruptions if self.budgets else None
 
-    def note(self, units: Iterable[Unit]) -> None:
+    def count_disruptions(self, units: Iterable[VictimUnit]) -> None:
         """They go, as far as budgets are concerned."""
         for unit in units:
-            if not unit.leaving:
-                self.disruptions.note(self.budgets.covering(unit.pods))
+            if not unit.is_terminating:
+                self.disruptions.record(self.budgets.count_by_budget(unit.pods))
         self._besides = []
 
-    def nodes_of_gone(self) -> dict[str, set[int]]:
+    def victim_nodes(self) -> dict[str, set[int]]:
         nodes = self.overlay.snapshot.pods.node
         return {key: {int(nodes[row]) for row in unit.rows} for key, (unit, _) in self._gone.items()}
 
-    def workload(self, key: str) -> Workload:
+    def victim_workload(self, key: str) -> Workload:
         """A unit, as the site knows it."""
-        found = next(unit.workload for unit in self.ground.units if unit.key == key)
+        found = next(unit.workload for unit in self.freed_resources.units if unit.key == key)
         assert found is not None, "sites are for clusters with workloads"
         return found
 
     # Lone pods, straight on the overlay
 
-    def take_place(self, ask: Ask, turn: int, victims: list[Unit]) -> Placing | None:
+    def place_with_victims(
+        self, preemptor: Preemptor, sequence: int, victims: list[VictimUnit]
+    ) -> AssumedPod | None:
         """The pod on a node, with nobody gone or with somebody: those are added to `victims`, and off the overlay."""
-        node = self.slots.best(ask, turn)
+        node = self.candidate_finder.select_free_node(preemptor, sequence)
         if node < 0:
-            slot = self.slots.make(ask)
+            slot = self.candidate_finder.find_candidate(preemptor)
             if slot is None:
                 return None
             node = slot.node
-            victims += self.goes(slot.victims)
-            self.overlay.refresh(ask.row)
-        return self.overlay.take(ask.pod, ask.row, node)
+            victims += self.mark_removed(slot.victims)
+            self.overlay.refresh(preemptor.row)
+        return self.overlay.assume(preemptor.pod, preemptor.row, node)
 
-    def settle(self, units: Iterable[Unit], for_: str) -> None:
+    def commit_victims(self, units: Iterable[VictimUnit], for_: str) -> None:
         """They are to go for good."""
         nodes = self.overlay.snapshot.pods.node
         units = list(units)
-        self.note(units)
+        self.count_disruptions(units)
         for unit in units:
             self._gone[unit.key] = (unit, for_)
-            self.ground.there[unit.number] = False
+            self.freed_resources.present[unit.number] = False
             for node in {int(nodes[row]) for row in unit.rows}:
-                known = self.leaving.get(node, ())
-                self.leaving[node] = tuple(dict.fromkeys((*known, unit.whole)))
+                known = self.victims_by_node.get(node, ())
+                self.victims_by_node[node] = tuple(dict.fromkeys((*known, unit.workload_key)))
 
-    def note_decided(self, evicts: Iterable[Evict], admits: Iterable[Admit]) -> None:
+    def record_decisions(self, evicts: Iterable[Evict], admits: Iterable[Admit]) -> None:
         """Others have taken these off the overlay; and who is just being completed is not stopped at once."""
         # What was leaving anyway is off the overlay, and told to nobody again.
         self._evicted |= {pod for evict in evicts for pod in evict.pods}
-        self._evicted |= {pod.key for pod in self.overlay.removed()}
+        self._evicted |= {pod.key for pod in self.overlay.removed_pods()}
         self._admitted = frozenset(admit.workload for admit in admits)
-        if "ground" in self.__dict__:
-            self.ground.there[:] = [self._is_there(unit) for unit in self.ground.units]
+        if "freed_resources" in self.__dict__:
+            self.freed_resources.present[:] = [self._is_there(unit) for unit in self.freed_resources.units]
 
-    def _is_there(self, unit: Unit) -> bool:
-        busy = unit.key in self._gone or unit.whole in self._admitted
+    def _is_there(self, unit: VictimUnit) -> bool:
+        busy = unit.key in self._gone or unit.workload_key in self._admitted
         return not busy and self._evicted.isdisjoint(unit.pods)
 
     @property
-    def gone(self) -> Mapping[str, tuple[Unit, str]]:
+    def victims(self) -> Mapping[str, tuple[VictimUnit, str]]:
         return self._gone
 
     def evicts(self) -> list[Evict]:
         """One decision a workload, for the first of those who need the room."""
-        by_whole: dict[str, list[tuple[Unit, str]]] = {}
+        by_whole: dict[str, list[tuple[VictimUnit, str]]] = {}
         for unit, for_ in self._gone.values():
-            if not unit.leaving:
-                by_whole.setdefault(unit.whole, []).append((unit, for_))
+            if not unit.is_terminating:
+                by_whole.setdefault(unit.workload_key, []).append((unit, for_))
         return [
             Evict(whole, self._bound_pods(unit for unit, _ in parts), parts[0][1], PRIORITY)
             for whole, parts in by_whole.items()
         ]
 
-    def _bound_pods(self, units: Iterable[Unit]) -> tuple[str, ...]:
+    def _bound_pods(self, units: Iterable[VictimUnit]) -> tuple[str, ...]:
         objects = self.overlay.snapshot.pods.objects
         rows = dict.fromkeys(row for unit in units for row in unit.rows)
         return tuple(objects[row].key for row in rows)
 
 
-def merged(evicts: Iterable[Evict]) -> list[Evict]:
+def merge_evictions(evicts: Iterable[Evict]) -> list[Evict]:
     """One decision a workload, where several have reasons to evict parts of it; the first reason is the one told."""
     found: dict[str, Evict] = {}
     for evict in evicts:
@@ -218,6 +224,6 @@ def merged(evicts: Iterable[Evict]) -> list[Evict]:
     return list(found.values())
 
 
-def preemption_policy(pod: Pod, never: Iterable[str]) -> str:
+def preemption_policy(pod: Pod, non_preempting_classes: Iterable[str]) -> str:
     """Of a lone pod; `never` are the classes that don't preempt."""
-    return NEVER if pod.spec.priority_class_name in never else pod.spec.preemption_policy
+    return NEVER if pod.spec.priority_class_name in non_preempting_classes else pod.spec.preemption_policy

@@ -11,27 +11,34 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from windlass.cluster.state import Ints
-from windlass.placement.timeplan.walls import Wall
+from windlass.cluster.node_state import Ints
+from windlass.placement.timeplan.planned_start import PlannedStart
 
 ByNode = tuple[Ints, Ints]
 """Node rows, and what is held on each."""
 FOREVER = np.iinfo(np.int64).max
 
 
-class Profile:
+class SpareCapacityProfile:
     def __init__(
-        self, walls: Sequence[Wall], held_by: Callable[[Wall], ByNode], free: Callable[[int], Ints]
+        self,
+        planned_starts: Sequence[PlannedStart],
+        held_by: Callable[[PlannedStart], ByNode],
+        free: Callable[[int], Ints],
     ) -> None:
         """`free`: by node, at a moment, with no walls."""
         self._free = free
-        held = [held_by(wall) for wall in walls]
+        held = [held_by(wall) for wall in planned_starts]
         self._rows: Ints = np.unique(np.concatenate([rows for rows, _ in held]))
-        self._held: Ints = np.zeros((len(walls), len(self._rows), held[0][1].shape[1]), dtype=np.int64)
+        self._held: Ints = np.zeros(
+            (len(planned_starts), len(self._rows), held[0][1].shape[1]), dtype=np.int64
+        )
         for place, (rows, amounts) in zip(self._held, held, strict=True):
             place[np.searchsorted(self._rows, rows)] = amounts
-        self._from = np.array([wall.start for wall in walls], dtype=np.int64)
-        self._until = np.array([FOREVER if wall.end is None else wall.end for wall in walls], dtype=np.int64)
+        self._from = np.array([wall.start for wall in planned_starts], dtype=np.int64)
+        self._until = np.array(
+            [FOREVER if wall.end is None else wall.end for wall in planned_starts], dtype=np.int64
+        )
         self._starts: list[int] = np.unique(self._from).tolist()
         self._left: dict[int, Ints] = {}
         """Start of a wall → what is left on the rows then."""

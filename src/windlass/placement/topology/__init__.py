@@ -5,26 +5,26 @@ pods per node. It knows nothing of queues, devices or scores beyond the numbers 
 this file draws the search.
 """
 
-from windlass.placement.topology.ask import (
-    Room,
-    SetPlacement,
-    TopologyAsk,
-    TopologyFailure,
-    TopologyPlan,
-)
+from windlass.placement.topology.matrix_capacity import MatrixCapacity
 from windlass.placement.topology.plan import plan_topology
 from windlass.placement.topology.replacement import plan_replacement
-from windlass.placement.topology.room import MatrixRoom
 from windlass.placement.topology.tree import DomainTree
+from windlass.placement.topology.types import (
+    NodeCapacity,
+    PodSetPlacement,
+    TopologyFailure,
+    TopologyPlan,
+    TopologyPodSetRequest,
+)
 
 __all__ = [
     "DomainTree",
-    "MatrixRoom",
-    "Room",
-    "SetPlacement",
-    "TopologyAsk",
+    "MatrixCapacity",
+    "NodeCapacity",
+    "PodSetPlacement",
     "TopologyFailure",
     "TopologyPlan",
+    "TopologyPodSetRequest",
     "plan_replacement",
     "plan_topology",
 ]

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from windlass.placement.topology.capacity import NodeRoom, capacities
-from windlass.placement.topology.levels import Search
+from windlass.placement.topology.domain_capacity import NodeCounts, domain_capacities
+from windlass.placement.topology.resolved_request import ResolvedRequest
 from windlass.placement.topology.search import Shortage
 from windlass.placement.topology.tree import DomainTree
 
@@ -23,22 +23,22 @@ def not_fit(topology: str, fits: int, needed: int, unit: str) -> str:
 
 
 def shortage(
-    topology: str, tree: DomainTree, search: Search, nodes: NodeRoom, short: Shortage, count: int
+    topology: str, tree: DomainTree, search: ResolvedRequest, nodes: NodeCounts, short: Shortage, count: int
 ) -> str:
     """How much of so many pods fits, where not all do."""
-    if search.layers_of_slices:
+    if search.slice_layers:
         return _layers_not_fit(topology, tree, search, nodes, short.depth, count)
     return not_fit(topology, short.fits, count // search.slice_size, search.unit)
 
 
 def _layers_not_fit(
-    topology: str, tree: DomainTree, search: Search, nodes: NodeRoom, depth: int, count: int
+    topology: str, tree: DomainTree, search: ResolvedRequest, nodes: NodeCounts, depth: int, count: int
 ) -> str:
     """With several layers of slices: how far each of them gets in the domain that has most room."""
-    room = capacities(tree, search, nodes)
+    room = domain_capacities(tree, search, nodes)
     best = int(np.argmax(room[depth].units))
     parts = [f'topology "{topology}" doesn\'t allow to fit']
-    for level, size in search.layers_of_slices:
+    for level, size in search.slice_layers:
         first, end = _span(tree, depth, best, level)
         fits = int((room[level].pods[first:end] // size).sum())
         parts.append(f"{fits}/{count // size} slice(s) fit on level {tree.levels[level]}")

@@ -9,39 +9,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windlass.placement.topology import messages
-from windlass.placement.topology.ask import (
-    Room,
-    SetPlacement,
-    TopologyAsk,
+from windlass.placement.topology.domain_capacity import NodeCounts
+from windlass.placement.topology.resolved_request import ImpossibleRequest
+from windlass.placement.topology.search import Shortage, find_nodes, resolve_in_tree
+from windlass.placement.topology.tree import DomainTree
+from windlass.placement.topology.types import (
+    NodeCapacity,
+    PodSetPlacement,
     TopologyFailure,
     TopologyPlan,
+    TopologyPodSetRequest,
 )
-from windlass.placement.topology.capacity import NodeRoom
-from windlass.placement.topology.levels import ImpossibleRequest
-from windlass.placement.topology.search import Shortage, find_nodes, search_of
-from windlass.placement.topology.tree import DomainTree
 
 
 def plan_topology(
-    tree: DomainTree, asks: Sequence[TopologyAsk], room: Room, topology: str = ""
+    tree: DomainTree, requests: Sequence[TopologyPodSetRequest], capacity: NodeCapacity, topology: str = ""
 ) -> TopologyPlan | TopologyFailure:
     """Places for all pods of all asks, or why there are none. What is placed is taken from the room as it goes, also
     where a later ask then fails. `topology` is the name that messages use."""
-    placements: dict[int, SetPlacement] = {}
-    for group in _groups(asks):
+    placements: dict[int, PodSetPlacement] = {}
+    for group in _groups(requests):
         try:
-            placed = _place_group(tree, asks, group, room, topology)
+            placed = _place_group(tree, requests, group, capacity, topology)
         except ImpossibleRequest as impossible:
-            return TopologyFailure(asks[group[0]].name, str(impossible))
+            return TopologyFailure(requests[group[0]].name, str(impossible))
         if isinstance(placed, TopologyFailure):
             return placed
         for ask, placement in placed.items():
-            room.take(ask, placement.rows, placement.pods)
+            capacity.reserve(ask, placement.rows, placement.pods)
         placements.update(placed)
-    return TopologyPlan(tuple(placements[ask] for ask in range(len(asks))))
+    return TopologyPlan(tuple(placements[ask] for ask in range(len(requests))))
 
 
-def _groups(asks: Sequence[TopologyAsk]) -> list[list[int]]:
+def _groups(asks: Sequence[TopologyPodSetRequest]) -> list[list[int]]:
     """Positions of asks that are placed together, in the order in which each group is first named."""
     groups: dict[str | int, list[int]] = {}
     for position, ask in enumerate(asks):
@@ -52,20 +52,24 @@ def _groups(asks: Sequence[TopologyAsk]) -> list[list[int]]:
 
 
 def _place_group(
-    tree: DomainTree, asks: Sequence[TopologyAsk], group: Sequence[int], room: Room, topology: str
-) -> dict[int, SetPlacement] | TopologyFailure:
+    tree: DomainTree,
+    asks: Sequence[TopologyPodSetRequest],
+    group: Sequence[int],
+    room: NodeCapacity,
+    topology: str,
+) -> dict[int, PodSetPlacement] | TopologyFailure:
     workers, leader = _workers_and_leader(asks, group)
     ask = asks[workers]
-    search = search_of(tree, ask.request, ask.count)
+    search = resolve_in_tree(tree, ask.request, ask.count)
     on_nodes = _node_room(tree, room, workers, leader)
     if leader is not None and on_nodes.takes_leader is not None and not on_nodes.takes_leader.any():
         message = messages.not_fit(topology, 0, 1, "pod")
-        message = messages.with_exclusions(message, tree.total, room.excluded(leader))
+        message = messages.with_exclusions(message, tree.total, room.excluded_nodes(leader))
         return TopologyFailure(asks[leader].name, message, tree.levels[search.level], needed=1)
     found = find_nodes(tree, search, on_nodes, ask)
     if isinstance(found, Shortage):
         message = messages.shortage(topology, tree, search, on_nodes, found, ask.count)
-        message = messages.with_exclusions(message, tree.total, room.excluded(workers))
+        message = messages.with_exclusions(message, tree.total, room.excluded_nodes(workers))
         needed = ask.count // search.slice_size
         return TopologyFailure(ask.name, message, tree.levels[found.depth], found.fits, needed, search.unit)
     placed = {workers: found.placement(tree, ask.name)}
@@ -74,7 +78,9 @@ def _place_group(
     return placed
 
 
-def _workers_and_leader(asks: Sequence[TopologyAsk], group: Sequence[int]) -> tuple[int, int | None]:
+def _workers_and_leader(
+    asks: Sequence[TopologyPodSetRequest], group: Sequence[int]
+) -> tuple[int, int | None]:
     """The larger set of a pair are the workers, the first one where both are equal."""
     if len(group) == 1:
         return group[0], None
@@ -87,9 +93,9 @@ def _workers_and_leader(asks: Sequence[TopologyAsk], group: Sequence[int]) -> tu
     return workers, leader
 
 
-def _node_room(tree: DomainTree, room: Room, workers: int, leader: int | None) -> NodeRoom:
-    pods = room.pods(workers)[tree.rows]
+def _node_room(tree: DomainTree, room: NodeCapacity, workers: int, leader: int | None) -> NodeCounts:
+    pods = room.pods_per_node(workers)[tree.rows]
     if leader is None:
-        return NodeRoom(pods, pods, None)
-    takes_leader, beside = room.beside(workers, leader)
-    return NodeRoom(pods, beside[tree.rows], takes_leader[tree.rows])
+        return NodeCounts(pods, pods, None)
+    takes_leader, beside = room.pods_beside_leader(workers, leader)
+    return NodeCounts(pods, beside[tree.rows], takes_leader[tree.rows])

@@ -14,36 +14,47 @@ import numpy as np
 
 from windlass.model.workload import TopologyRequest
 from windlass.placement.topology import messages
-from windlass.placement.topology.ask import (
+from windlass.placement.topology.domain_capacity import NodeCounts
+from windlass.placement.topology.resolved_request import ImpossibleRequest, ResolvedRequest, resolve_request
+from windlass.placement.topology.search import Shortage, find_nodes, resolve_in_tree
+from windlass.placement.topology.tree import DomainTree
+from windlass.placement.topology.types import (
     Bools,
     Ints,
-    Room,
-    SetPlacement,
-    TopologyAsk,
+    NodeCapacity,
+    PodSetPlacement,
     TopologyFailure,
+    TopologyPodSetRequest,
 )
-from windlass.placement.topology.capacity import NodeRoom
-from windlass.placement.topology.levels import ImpossibleRequest, Search, resolve
-from windlass.placement.topology.search import Shortage, find_nodes, search_of
-from windlass.placement.topology.tree import DomainTree
 
 
 def plan_replacement(
-    tree: DomainTree, ask: TopologyAsk, position: int, kept: Ints, room: Room, topology: str = ""
-) -> SetPlacement | TopologyFailure:
+    tree: DomainTree,
+    request: TopologyPodSetRequest,
+    position: int,
+    existing: Ints,
+    capacity: NodeCapacity,
+    topology: str = "",
+) -> PodSetPlacement | TopologyFailure:
     """Places for `ask.count` pods more, given how many pods of the set stay on each node row (`kept`).
 
     `position` is the ask's in the room. The room is taken from as it goes, also where this fails in the end.
     """
     try:
-        return _Replacement(tree, ask, position, kept, room, topology).run()
+        return _Replacement(tree, request, position, existing, capacity, topology).run()
     except ImpossibleRequest as impossible:
-        return TopologyFailure(ask.name, str(impossible))
+        return TopologyFailure(request.name, str(impossible))
 
 
 class _Replacement:
     def __init__(
-        self, tree: DomainTree, ask: TopologyAsk, position: int, kept: Ints, room: Room, topology: str
+        self,
+        tree: DomainTree,
+        ask: TopologyPodSetRequest,
+        position: int,
+        kept: Ints,
+        room: NodeCapacity,
+        topology: str,
     ) -> None:
         self._tree, self._ask, self._position = tree, ask, position
         self._room, self._topology = room, topology
@@ -51,8 +62,8 @@ class _Replacement:
         self._new = np.zeros_like(self._pods)
         self._rows_at = {int(row): at for at, row in enumerate(tree.rows)}
 
-    def run(self) -> SetPlacement | TopologyFailure:
-        search = resolve(self._ask.request, self._tree.levels, len(self._tree.layers))
+    def run(self) -> PodSetPlacement | TopologyFailure:
+        search = resolve_request(self._ask.request, self._tree.levels, len(self._tree.layers))
         missing = self._ask.count
         for label, size, inner in _layers(self._ask.request):
             depth = self._tree.levels.index(label)
@@ -72,19 +83,19 @@ class _Replacement:
         order = np.argsort(self._tree.rows[used])
         rows, pods = self._tree.rows[used][order], self._new[used][order]
         domains = int((self._per_domain(search.level) > 0).sum())
-        return SetPlacement(self._ask.name, rows, pods, self._tree.levels[search.level], domains)
+        return PodSetPlacement(self._ask.name, rows, pods, self._tree.levels[search.level], domains)
 
     def _place(
         self, request: TopologyRequest | None, count: int, masks: list[Bools] | Iterator[Bools]
     ) -> TopologyFailure | None:
         """So many pods on the nodes of the first mask that has room for them."""
-        search = search_of(self._tree, request, count)
-        pods = self._room.pods(self._position)[self._tree.rows]
+        search = resolve_in_tree(self._tree, request, count)
+        pods = self._room.pods_per_node(self._position)[self._tree.rows]
         ask = replace(self._ask, count=count)
         failure = None
         for mask in masks:
             allowed = np.where(mask, pods, 0)
-            nodes = NodeRoom(allowed, allowed, None)
+            nodes = NodeCounts(allowed, allowed, None)
             found = find_nodes(self._tree, search, nodes, ask)
             if not isinstance(found, Shortage):
                 self._settle(found.placement(self._tree, ask.name))
@@ -97,13 +108,13 @@ class _Replacement:
             failure = TopologyFailure(ask.name, message, level, found.fits, needed, search.unit)
         return failure
 
-    def _settle(self, placed: SetPlacement) -> None:
-        self._room.take(self._position, placed.rows, placed.pods)
+    def _settle(self, placed: PodSetPlacement) -> None:
+        self._room.reserve(self._position, placed.rows, placed.pods)
         at = [self._rows_at[int(row)] for row in placed.rows]
         self._new[at] += placed.pods
         self._pods[at] += placed.pods
 
-    def _near(self, search: Search) -> Iterator[Bools]:
+    def _near(self, search: ResolvedRequest) -> Iterator[Bools]:
         """Nodes to try for what is placed anew, the nearest to what stays first."""
         everywhere = np.ones(len(self._pods), dtype=np.bool_)
         if search.unconstrained or not self._pods.any():

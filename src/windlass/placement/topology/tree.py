@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from windlass.placement.topology.ask import Bools, Ints
+from windlass.placement.topology.types import Bools, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,14 +69,14 @@ class DomainTree:
         values = tuple(tuple(str(value) for value in paths[at][:-1]) for at in order)
         return _tree(tuple(levels), values, [rows[at] for at in order], len(node_values))
 
-    def within(self, nodes: Bools) -> DomainTree:
+    def restricted_to(self, nodes: Bools) -> DomainTree:
         """The same over fewer nodes; `nodes` is a mask over all of them."""
         kept = [at for at, row in enumerate(self.rows.tolist()) if nodes[row]]
         values = tuple(self.values[at] for at in kept)
         return _tree(self.levels, values, [int(self.rows[at]) for at in kept], self.total)
 
     @property
-    def nodes_below(self) -> bool:
+    def has_node_layer(self) -> bool:
         """The lowest level isn't the node: one more layer holds the nodes of its domains."""
         return len(self.layers) > len(self.levels)
 

@@ -11,21 +11,21 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from windlass.cluster.store import WISHED_DEVICES
+from windlass.cluster.store import ASSIGNED_DEVICES
 from windlass.model.decision import Evict, Hold
-from windlass.model.quota import MILLI_GPU, quota_requests
+from windlass.model.quota import MILLI_PER_GPU, quota_requests
 from windlass.model.workload import Workload
+from windlass.simulate.scenario.cluster_shorthand import GPU, level_label
+from windlass.simulate.scenario.messages import format_evict, format_hold, format_nodes
 from windlass.simulate.scenario.outcome import Check
-from windlass.simulate.scenario.short_park import GPU, level
+from windlass.simulate.scenario.simulated_cluster import SimulatedCluster, namespaced_name
 from windlass.simulate.scenario.spec import EvictedCheck, Expect, HeldCheck, RunningCheck
-from windlass.simulate.scenario.wording import evict_words, hold_words, places_words
-from windlass.simulate.scenario.world import World, full_name
 
 
-class Seen(msgspec.Struct, frozen=True):
+class ObservedState(msgspec.Struct, frozen=True):
     """Everything that expectations may look at."""
 
-    world: World
+    cluster: SimulatedCluster
     now: int
     workloads: Mapping[str, Workload]
     holds: Mapping[str, Hold]
@@ -33,51 +33,53 @@ class Seen(msgspec.Struct, frozen=True):
     finished: frozenset[str]
     notes: Sequence[str]
 
-    def places(self, workload: Workload) -> Counter[str]:
+    def pods_by_node(self, workload: Workload) -> Counter[str]:
         """Node → pods of the workload."""
-        keys = [key for one in workload.pod_sets for key in one.pods]
-        nodes = (self.world.get("Pod", key)["spec"].get("nodeName", "") for key in keys)
+        keys = [key for one in workload.pod_sets for key in one.pod_keys]
+        nodes = (self.cluster.get("Pod", key)["spec"].get("nodeName", "") for key in keys)
         return Counter(node for node in nodes if node)
 
     def domain(self, node: str, label: str) -> str:
-        tree = self.world.get("Node", node)
+        tree = self.cluster.get("Node", node)
         return str(tree["metadata"].get("labels", {}).get(label, f"{node} (without {label})"))
 
-    def domains(self, places: Mapping[str, int], name: str) -> Counter[str]:
+    def pods_by_domain(self, places: Mapping[str, int], name: str) -> Counter[str]:
         """Domain of that level → pods."""
         found: Counter[str] = Counter()
         for node, pods in places.items():
-            found[self.domain(node, level(name))] += pods
+            found[self.domain(node, level_label(name))] += pods
         return found
 
     def is_running(self, workload: Workload) -> bool:
-        return workload.admission is not None and self.places(workload).total() >= needed(workload)
+        return workload.admission is not None and self.pods_by_node(workload).total() >= required_pods(
+            workload
+        )
 
-    def state(self, key: str) -> str:
+    def describe(self, key: str) -> str:
         """What can be said of a workload, in a few words."""
         hold, workload = self.holds.get(key), self.workloads.get(key)
         if workload is not None and workload.admission is not None:
-            places = self.places(workload)
-            held = f"; held, {hold_words(hold)}" if hold is not None else ""
-            where = f" on {places_words(dict(places))}" if places else ""
-            return f"{places.total()} of {needed(workload)} pods run{where}{held}"
+            places = self.pods_by_node(workload)
+            held = f"; held, {format_hold(hold)}" if hold is not None else ""
+            where = f" on {format_nodes(dict(places))}" if places else ""
+            return f"{places.total()} of {required_pods(workload)} pods run{where}{held}"
         if hold is not None:
-            return f"held, {hold_words(hold)}"
+            return f"held, {format_hold(hold)}"
         if key in self.finished:
             return "it has ended"
         return "it waits and nothing is said about it" if workload is not None else "it is not there"
 
 
-def needed(workload: Workload) -> int:
+def required_pods(workload: Workload) -> int:
     """Pods with which it counts as running."""
-    if workload.minimum is not None:
-        return workload.minimum
+    if workload.min_pods is not None:
+        return workload.min_pods
     if workload.kind == "Workload" and workload.admission is not None:
         return sum(one.count for one in workload.admission.assignments)
     return sum(one.count for one in workload.pod_sets)
 
 
-def check(expect: Expect, seen: Seen) -> Iterator[Check]:
+def check_expectations(expect: Expect, seen: ObservedState) -> Iterator[Check]:
     """Every expectation but `rest`, which needs further rounds."""
     for running in expect.running:
         yield _running(RunningCheck(workload=running) if isinstance(running, str) else running, seen)
@@ -88,14 +90,14 @@ def check(expect: Expect, seen: Seen) -> Iterator[Check]:
         yield _evicted(one, seen)
     yield from _unexpected(evicted, seen)
     for name in expect.finished:
-        key = full_name(name)
-        yield _checked(seen, f"{name} has ended", key in seen.finished, seen.state(key))
+        key = namespaced_name(name)
+        yield _checked(seen, f"{name} has ended", key in seen.finished, seen.describe(key))
     for name in expect.gone:
-        key = full_name(name)
+        key = namespaced_name(name)
         there = key in seen.workloads and seen.workloads[key].active
-        yield _checked(seen, f"{name} is gone", not there, seen.state(key))
+        yield _checked(seen, f"{name} is gone", not there, seen.describe(key))
     for node, gpus in expect.free.items():
-        free = free_gpus(seen.world, node)
+        free = free_gpus(seen.cluster, node)
         yield _checked(seen, f"{node} has {gpus} GPUs free", free == gpus, f"{free} are free")
     for fragment in expect.notes:
         said = any(fragment in note for note in seen.notes)
@@ -104,16 +106,16 @@ def check(expect: Expect, seen: Seen) -> Iterator[Check]:
         )
 
 
-def _checked(seen: Seen, what: str, ok: bool, instead: str) -> Check:
+def _checked(seen: ObservedState, what: str, ok: bool, instead: str) -> Check:
     return Check(seen.now, what, ok, "" if ok else instead)
 
 
-def _running(wanted: RunningCheck, seen: Seen) -> Check:
-    key = full_name(wanted.workload)
+def _running(wanted: RunningCheck, seen: ObservedState) -> Check:
+    key = namespaced_name(wanted.workload)
     workload = seen.workloads.get(key)
     what = f"{wanted.workload} runs{_where(wanted)}"
     if workload is None or not seen.is_running(workload):
-        return Check(seen.now, what, False, seen.state(key))
+        return Check(seen.now, what, False, seen.describe(key))
     wrong = "; ".join(_misplaced(wanted, workload, seen))
     return _checked(seen, what, not wrong, wrong)
 
@@ -124,7 +126,7 @@ def _where(wanted: RunningCheck) -> str:
         parts.append(f"with {wanted.pods} pods")
     if wanted.nodes:
         nodes = wanted.nodes if isinstance(wanted.nodes, dict) else dict.fromkeys(wanted.nodes, 1)
-        parts.append(f"on {places_words(nodes)}")
+        parts.append(f"on {format_nodes(nodes)}")
     if wanted.within:
         parts.append(f"within one {wanted.within}")
     parts += [f"across {count} {name} domains" for name, count in wanted.across.items()]
@@ -137,9 +139,9 @@ def _where(wanted: RunningCheck) -> str:
     return "".join(f" {part}" for part in parts)
 
 
-def _misplaced(wanted: RunningCheck, workload: Workload, seen: Seen) -> Iterator[str]:
-    places = seen.places(workload)
-    where = f"it runs on {places_words(dict(places))}"
+def _misplaced(wanted: RunningCheck, workload: Workload, seen: ObservedState) -> Iterator[str]:
+    places = seen.pods_by_node(workload)
+    where = f"it runs on {format_nodes(dict(places))}"
     if wanted.pods is not None and places.total() != wanted.pods:
         yield f"it runs with {places.total()} pods"
     if isinstance(wanted.nodes, dict):
@@ -147,15 +149,15 @@ def _misplaced(wanted: RunningCheck, workload: Workload, seen: Seen) -> Iterator
             yield where
     elif wanted.nodes and set(places) != set(wanted.nodes):
         yield where
-    if wanted.within and len(seen.domains(places, wanted.within)) != 1:
-        yield f"it is in {places_words(dict(seen.domains(places, wanted.within)))}"
+    if wanted.within and len(seen.pods_by_domain(places, wanted.within)) != 1:
+        yield f"it is in {format_nodes(dict(seen.pods_by_domain(places, wanted.within)))}"
     for name, count in wanted.across.items():
-        if len(seen.domains(places, name)) != count:
-            yield f"it is in {places_words(dict(seen.domains(places, name)))}"
+        if len(seen.pods_by_domain(places, name)) != count:
+            yield f"it is in {format_nodes(dict(seen.pods_by_domain(places, name)))}"
     if wanted.slices is not None:
-        found = seen.domains(places, wanted.slices.within)
+        found = seen.pods_by_domain(places, wanted.slices.within)
         if any(pods % wanted.slices.size for pods in found.values()):
-            yield f"it is in {places_words(dict(found))}"
+            yield f"it is in {format_nodes(dict(found))}"
     if wanted.flavor:
         assignments = workload.admission.assignments if workload.admission else ()
         flavors = sorted({flavor for one in assignments for flavor in one.flavors.values()})
@@ -165,56 +167,58 @@ def _misplaced(wanted: RunningCheck, workload: Workload, seen: Seen) -> Iterator
         yield f"it has GPU {', '.join(map(str, _devices(workload, seen))) or '(not told)'}"
 
 
-def _devices(workload: Workload, seen: Seen) -> list[int]:
-    pods = [seen.world.get("Pod", key) for one in workload.pod_sets for key in one.pods]
-    wished = [pod["metadata"].get("annotations", {}).get(WISHED_DEVICES, "") for pod in pods]
+def _devices(workload: Workload, seen: ObservedState) -> list[int]:
+    pods = [seen.cluster.get("Pod", key) for one in workload.pod_sets for key in one.pod_keys]
+    wished = [pod["metadata"].get("annotations", {}).get(ASSIGNED_DEVICES, "") for pod in pods]
     return sorted(int(index) for text in wished for index in text.split(",") if index)
 
 
-def _held(wanted: HeldCheck, seen: Seen) -> Check:
-    key = full_name(wanted.workload)
+def _held(wanted: HeldCheck, seen: ObservedState) -> Check:
+    key = namespaced_name(wanted.workload)
     fragments = [wanted.message] if isinstance(wanted.message, str) else list(wanted.message)
     what = f"{wanted.workload} waits" + (f", {wanted.code}" if wanted.code else "")
     what += "".join(f", “{fragment}”" for fragment in fragments)
     workload, hold = seen.workloads.get(key), seen.holds.get(key)
     if hold is None or (workload is not None and seen.is_running(workload)):
-        return Check(seen.now, what, False, seen.state(key))
-    said, told = hold_words(hold), hold.verdict.public_message
+        return Check(seen.now, what, False, seen.describe(key))
+    said, told = format_hold(hold), hold.verdict.public_message
     ok = wanted.code in ("", hold.verdict.code) and all(fragment in said for fragment in fragments)
     if not wanted.public and not wanted.hidden:
-        return _checked(seen, what, ok, seen.state(key))
+        return _checked(seen, what, ok, seen.describe(key))
     ok = ok and all(fragment in told for fragment in wanted.public)
     ok = ok and not any(fragment in told for fragment in wanted.hidden)
     what += "".join(f", its owner is told “{fragment}”" for fragment in wanted.public)
     what += "".join(f", its owner isn't told “{fragment}”" for fragment in wanted.hidden)
-    return _checked(seen, what, ok, f"{seen.state(key)}; its owner is told: {told}")
+    return _checked(seen, what, ok, f"{seen.describe(key)}; its owner is told: {told}")
 
 
-def _evicted(wanted: EvictedCheck, seen: Seen) -> Check:
+def _evicted(wanted: EvictedCheck, seen: ObservedState) -> Check:
     what = f"{wanted.workload} was evicted"
     what += f" for {wanted.for_}" if wanted.for_ else ""
     what += f", {wanted.reason}" if wanted.reason else ""
     what += f", {wanted.pods} pods" if wanted.pods is not None else ""
-    found = [one for one in seen.evictions if one.workload == full_name(wanted.workload)]
+    found = [one for one in seen.evictions if one.workload == namespaced_name(wanted.workload)]
     ok = any(
-        (not wanted.for_ or one.for_workload == full_name(wanted.for_))
+        (not wanted.for_ or one.for_workload == namespaced_name(wanted.for_))
         and wanted.reason in ("", one.reason)
         and wanted.pods in (None, len(one.pods))
         for one in found
     )
-    instead = "; ".join(evict_words(one) for one in found) or seen.state(full_name(wanted.workload))
+    instead = "; ".join(format_evict(one) for one in found) or seen.describe(namespaced_name(wanted.workload))
     return _checked(seen, what, ok, instead)
 
 
-def _unexpected(wanted: Sequence[EvictedCheck], seen: Seen) -> Iterator[Check]:
-    known = {full_name(one.workload) for one in wanted}
+def _unexpected(wanted: Sequence[EvictedCheck], seen: ObservedState) -> Iterator[Check]:
+    known = {namespaced_name(one.workload) for one in wanted}
     others = [one for one in seen.evictions if one.workload not in known]
     what = "nobody else was evicted" if wanted else "nobody was evicted"
-    yield _checked(seen, what, not others, "; ".join(f"{one.workload}, {evict_words(one)}" for one in others))
+    yield _checked(
+        seen, what, not others, "; ".join(f"{one.workload}, {format_evict(one)}" for one in others)
+    )
 
 
-def free_gpus(world: World, node: str) -> int:
+def free_gpus(cluster: SimulatedCluster, node: str) -> int:
     """Whole GPUs that no pod on the node has any of, as far as counting tells."""
-    allocatable = world.get("Node", node)["status"].get("allocatable", {}).get(GPU, 0)
-    used = sum(quota_requests(world.thing("Pod", key)).get(GPU, 0) for key in world.pods_on(node))
-    return int(allocatable) - -(-used // MILLI_GPU)
+    allocatable = cluster.get("Node", node)["status"].get("allocatable", {}).get(GPU, 0)
+    used = sum(quota_requests(cluster.decoded("Pod", key)).get(GPU, 0) for key in cluster.pods_on(node))
+    return int(allocatable) - -(-used // MILLI_PER_GPU)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from windlass.simulate.scenario.load import RULES, load_scenarios
+from windlass.simulate.scenario.load import CHAPTERS, load_scenarios
 from windlass.simulate.scenario.spec import Scenario
 
 WANTED = "wanted"
@@ -41,7 +41,7 @@ def index_text(folder: Path) -> str:
     """The index of a folder of scenarios, chapter by chapter."""
     scenarios = list(load_scenarios(folder))
     text = INTRODUCTION
-    for rule in RULES:
+    for rule in CHAPTERS:
         chosen = [one for one in scenarios if one.document.rule == rule]
         if chosen:
             text += f"\n## {rule}\n\n| scenario | what it shows | from |\n| --- | --- | --- |\n"

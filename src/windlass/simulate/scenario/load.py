@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
-from windlass.dump import jsontext, yamltext
+from windlass.dump import json_documents, yaml_documents
 from windlass.dump.files import read_text
+from windlass.model.codec import decode_object
 from windlass.model.configuration import (
     KueueConfiguration,
     SchedulerConfiguration,
@@ -24,16 +25,22 @@ from windlass.model.configuration import (
     kueue_settings,
     scheduler_settings,
 )
+from windlass.model.decode_errors import find_decode_error, type_info, without_nulls
 from windlass.model.errors import InputError
-from windlass.model.faults import find_fault, type_info, without_nulls
-from windlass.model.objects import decode_object
-from windlass.simulate.scenario.clock import moment_of, seconds_in
-from windlass.simulate.scenario.short_park import fleet_nodes, park_objects
-from windlass.simulate.scenario.short_work import work_objects
-from windlass.simulate.scenario.spec import Moment, Scenario, ScenarioFile, ShortWork, Step, Tree
+from windlass.simulate.scenario.cluster_shorthand import cluster_objects, fleet_nodes
+from windlass.simulate.scenario.durations import parse_duration, parse_moment
+from windlass.simulate.scenario.spec import (
+    Moment,
+    ResolvedMoment,
+    Scenario,
+    ScenarioFile,
+    ShortWorkload,
+    Tree,
+)
+from windlass.simulate.scenario.workload_shorthand import workload_objects
 
-ENDINGS = (".yaml", ".yml")
-RULES = (
+SUFFIXES = (".yaml", ".yml")
+CHAPTERS = (
     "Workloads",
     "Quota",
     "Fair sharing",
@@ -56,7 +63,7 @@ def is_scenario(argument: str) -> bool:
     path = Path(argument)
     if path.is_dir():
         return True
-    if path.suffix in ENDINGS:
+    if path.suffix in SUFFIXES:
         return True
     return path.suffix == ".json" and path.is_file() and bool(_KIND.search(read_text(path)[:4096]))
 
@@ -66,9 +73,9 @@ def load_scenarios(path: Path) -> Iterator[Scenario]:
     if not path.is_dir():
         yield from _load_file(path)
         return
-    files = sorted(file for file in path.iterdir() if file.suffix in ENDINGS and file.is_file())
+    files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
     if not files:
-        raise InputError(f"the folder holds no file that ends in {' or '.join(ENDINGS)}", file=str(path))
+        raise InputError(f"the folder holds no file that ends in {' or '.join(SUFFIXES)}", file=str(path))
     for file in files:
         yield from _load_file(file)
 
@@ -76,38 +83,38 @@ def load_scenarios(path: Path) -> Iterator[Scenario]:
 def _load_file(path: Path) -> Iterator[Scenario]:
     text, file = read_text(path), str(path)
     is_json = path.suffix == ".json"
-    documents: Sequence[jsontext.JsonDocument | yamltext.YamlDocument] = list(
-        jsontext.read_documents(text, file) if is_json else yamltext.read_documents(text, file)
+    documents: Sequence[json_documents.JsonDocument | yaml_documents.YamlDocument] = list(
+        json_documents.read_documents(text, file) if is_json else yaml_documents.read_documents(text, file)
     )
     if not documents:
         raise InputError("holds no scenario", file=file)
     for document in documents:
-        yield read_scenario(document.value, path.stem, file, partial(document.place_of, None))
+        yield read_scenario(document.value, path.stem, file, partial(document.position_of, None))
 
 
 def read_scenario(
     tree: object,
     name: str = "scenario",
     file: str = "",
-    place_of: Callable[[str], tuple[int, int]] = lambda path: (0, 0),
+    position_of: Callable[[str], tuple[int, int]] = lambda path: (0, 0),
 ) -> Scenario:
     """One document as a scenario; an `InputError` names the field, and its line where `place_of` knows it."""
     try:
-        return msgspec.structs.replace(_scenario(tree, name), file=file, place_of=place_of)
+        return msgspec.structs.replace(_scenario(tree, name), file=file, position_of=position_of)
     except InputError as error:
-        line, column = place_of(error.path)
+        line, column = position_of(error.path)
         raise error.with_context(file=file, line=line, column=column) from None
 
 
 def _scenario(tree: object, name: str) -> Scenario:
     if not isinstance(tree, Mapping) or tree.get("kind") != "Scenario":
         raise InputError("is no Scenario", path="kind", remedy="a scenario has kind: Scenario")
-    document = typed(tree, ScenarioFile, "")
+    document = convert_strict(tree, ScenarioFile, "")
     if document.api_version != "windlass.dev/v1":
         raise InputError("unknown version", path="apiVersion", remedy="use windlass.dev/v1")
-    if document.rule not in RULES:
+    if document.rule not in CHAPTERS:
         raise InputError(
-            f"unknown rule {document.rule!r}", path="rule", remedy=f"use one of {', '.join(RULES)}"
+            f"unknown rule {document.rule!r}", path="rule", remedy=f"use one of {', '.join(CHAPTERS)}"
         )
     if not document.timeline:
         raise InputError("nothing happens", path="timeline", remedy="add a moment with at")
@@ -115,20 +122,20 @@ def _scenario(tree: object, name: str) -> Scenario:
         name=document.metadata.name or name,
         document=document,
         settings=_settings(document.config),
-        termination=seconds_in(document.termination, "termination"),
+        termination=parse_duration(document.termination, "termination"),
         objects=tuple(_initial_objects(document)),
         steps=tuple(_steps(document.timeline)),
     )
 
 
-def typed(raw: Any, struct: type[Kind], path: str) -> Kind:
+def convert_strict(raw: Any, struct: type[Kind], path: str) -> Kind:
     """The value as the struct; an `InputError` with the path where it doesn't fit."""
     info = type_info(struct)  # type: ignore[arg-type]  # a class is hashable, whatever its type variable
     try:
         return msgspec.convert(without_nulls(raw, info), struct)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         closed = _without_free_parts(raw, info)
-        fault = _fault_in_choice(closed, info, path) or find_fault(closed, info, path)
+        fault = _fault_in_choice(closed, info, path) or find_decode_error(closed, info, path)
         raise fault or InputError(str(error), path=path) from None
 
 
@@ -138,7 +145,7 @@ def _fault_in_choice(raw: Any, info: inspect.Type, path: str) -> InputError | No
         structs = [one for one in info.types if isinstance(one, inspect.StructType)]
         if len(structs) != 1 or not isinstance(raw, Mapping):
             return None
-        return _fault_in_choice(raw, structs[0], path) or find_fault(raw, structs[0], path)
+        return _fault_in_choice(raw, structs[0], path) or find_decode_error(raw, structs[0], path)
     if isinstance(info, inspect.StructType) and isinstance(raw, Mapping):
         parts = [
             (raw[one.encode_name], one.type, one.encode_name) for one in info.fields if one.encode_name in raw
@@ -184,34 +191,34 @@ def _settings(config: Tree) -> Settings:
 
 def _initial_objects(document: ScenarioFile) -> Iterator[Tree]:
     yield from fleet_nodes(document.fleet)
-    for path, tree in park_objects(document):
+    for path, tree in cluster_objects(document):
         _decoded(tree, path, inside=False)
         yield tree
     for index, tree in enumerate(document.objects):
         yield from _written(tree, f"objects[{index}]")
     for index, work in enumerate(document.running):
-        yield from _checked(work_objects(work, f"running[{index}]"), f"running[{index}]")
+        yield from _checked(workload_objects(work, f"running[{index}]"), f"running[{index}]")
 
 
-def _steps(timeline: tuple[Moment, ...]) -> Iterator[Step]:
+def _steps(timeline: tuple[Moment, ...]) -> Iterator[ResolvedMoment]:
     before = 0
     for index, moment in enumerate(timeline):
         path = f"timeline[{index}]"
-        at = moment_of(moment.at, f"{path}.at")
+        at = parse_moment(moment.at, f"{path}.at")
         if at < before:
             raise InputError("is before the moment above it", path=f"{path}.at", remedy="put them in order")
         before = at
         submitted: list[Tree] = []
         for number, entry in enumerate(moment.submit):
             submitted += _submitted(entry, f"{path}.submit[{number}]")
-        yield Step(at, moment, tuple(submitted), moment.expect)
+        yield ResolvedMoment(at, moment, tuple(submitted), moment.expect)
 
 
 def _submitted(entry: Tree, path: str) -> list[Tree]:
     """A Kubernetes object as it is, or a short form."""
     if "kind" in entry:
         return list(_written(entry, path))
-    return _checked(work_objects(typed(entry, ShortWork, path), path), path)
+    return _checked(workload_objects(convert_strict(entry, ShortWorkload, path), path), path)
 
 
 def _written(tree: Tree, path: str) -> Iterator[Tree]:

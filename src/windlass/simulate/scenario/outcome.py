@@ -11,7 +11,7 @@ import msgspec
 class Event(msgspec.Struct, frozen=True):
     at: int
     """Seconds since the start."""
-    what: str
+    kind: str
     """submit, admit, bind, evict, hold, end, …"""
     subject: str
     text: str = ""
@@ -21,10 +21,10 @@ class Check(msgspec.Struct, frozen=True):
     """One expectation."""
 
     at: int
-    what: str
+    expectation: str
     """In words: `train runs on h100-0`."""
     ok: bool
-    seen: str = ""
+    actual: str = ""
     """What was there instead."""
 
 

@@ -13,25 +13,35 @@ import msgspec
 
 from windlass.model.decision import Hold
 from windlass.model.errors import InputError
-from windlass.model.owners import OwnerObject, owner_of
+from windlass.model.owners import OwnerObject, owner_from_object
 from windlass.model.owners.normalise import QUEUE_NAME
 from windlass.model.plan import Plan
 from windlass.model.requests import format_amount, node_quantities, pod_requests
-from windlass.model.times import duration_seconds
+from windlass.model.times import parse_duration
 from windlass.model.workload import Workload
-from windlass.placement.explain.advisor import MOST_EXPLAINED
+from windlass.placement.explain.advisor import MAX_EXPLAINED_HOLDS
 from windlass.planner import engine_config
-from windlass.simulate.clock import stamp
-from windlass.simulate.driver import MOST_ROUNDS, Driver
-from windlass.simulate.scenario.carry import BEFORE_ENDS, ENDS, WITHOUT_OBJECT, Carrier, Departure
-from windlass.simulate.scenario.expectations import Seen, check
-from windlass.simulate.scenario.objects import lost, merged, repaired
+from windlass.simulate.clock import virtual_timestamp
+from windlass.simulate.driver import MAX_CYCLES, SimulationDriver
+from windlass.simulate.scenario.cluster_shorthand import resource_name
+from windlass.simulate.scenario.executor import (
+    BEFORE_ENDS,
+    ENDS,
+    POD_ONLY_KINDS,
+    ScenarioExecutor,
+    TerminationEnd,
+)
+from windlass.simulate.scenario.expectations import ObservedState, check_expectations
+from windlass.simulate.scenario.messages import format_hold
+from windlass.simulate.scenario.object_changes import merge_patch, with_node_not_ready, with_node_ready
 from windlass.simulate.scenario.outcome import Check, Event, Outcome
-from windlass.simulate.scenario.short_park import resource
-from windlass.simulate.scenario.short_work import LAST_CHECKPOINT, SIMULATED_DURATION
-from windlass.simulate.scenario.spec import Scenario, Step, Tree
-from windlass.simulate.scenario.wording import hold_words
-from windlass.simulate.scenario.world import CLUSTER_WIDE, World, full_name
+from windlass.simulate.scenario.simulated_cluster import (
+    CLUSTER_SCOPED_KINDS,
+    SimulatedCluster,
+    namespaced_name,
+)
+from windlass.simulate.scenario.spec import ResolvedMoment, Scenario, Tree
+from windlass.simulate.scenario.workload_shorthand import LAST_CHECKPOINT, SIMULATED_DURATION
 from windlass.simulate.timeline import Timeline
 
 
@@ -40,7 +50,7 @@ def play(scenario: Scenario) -> Outcome:
     try:
         return _Play(scenario).run()
     except InputError as error:
-        line, column = scenario.place_of(error.path)
+        line, column = scenario.position_of(error.path)
         raise error.with_context(file=scenario.file, line=line, column=column) from None
 
 
@@ -58,13 +68,17 @@ class _Play:
         self._scenario = scenario
         document = scenario.document
         self.outcome = Outcome(scenario.name, scenario.file, document.title, document.story)
-        self._world = World()
-        self._timeline: Timeline[Departure | _End | None] = Timeline()
-        self._carrier = Carrier(self._world, scenario.termination, self._timeline, self._finish_round)
-        config = msgspec.structs.replace(engine_config(scenario.settings), explain=MOST_EXPLAINED)
-        self._driver = Driver(self._carrier, config)
+        self._world = SimulatedCluster()
+        self._timeline: Timeline[TerminationEnd | _End | None] = Timeline()
+        self._carrier = ScenarioExecutor(
+            self._world, scenario.termination, self._timeline, self._finish_round
+        )
+        config = msgspec.structs.replace(
+            engine_config(scenario.settings), max_explained_holds=MAX_EXPLAINED_HOLDS
+        )
+        self._driver = SimulationDriver(self._carrier, config)
         self._steps = deque(enumerate(scenario.steps))
-        self._acted: Step | None = None
+        self._acted: ResolvedMoment | None = None
         """What has just happened, where it was written in the time line."""
         self._now = 0
         self._last: list[Event] = []
@@ -86,7 +100,7 @@ class _Play:
 
     # The script
 
-    def next_moment(self) -> int | None:
+    def next_event_time(self) -> int | None:
         """Whatever ends or goes at the time of a step does so before it."""
         if not self._steps:
             return None
@@ -94,12 +108,12 @@ class _Play:
         at = self._steps[0][1].at
         return at if due is None else min(at, due)
 
-    def happen(self, now: int) -> bool:
+    def apply_events(self, now: int) -> bool:
         self._now, self._acted = now, None
         if self._timeline.next_at is not None and self._timeline.next_at <= now:
-            for _, event in self._timeline.take(now):
-                if isinstance(event, Departure):
-                    self._log(self._carrier.depart(event, now))
+            for _, event in self._timeline.pop_due(now):
+                if isinstance(event, TerminationEnd):
+                    self._log(self._carrier.finish_termination(event, now))
                 elif isinstance(event, _End):
                     self._end_of_run(event, now)
             return True
@@ -108,16 +122,16 @@ class _Play:
             self._act(self._acted)
         return True
 
-    def look(self, now: int) -> None:
+    def observe(self, now: int) -> None:
         if not self._last:
             self._note_holds(now)
         if self._acted is not None and self._acted.expect is not None:
             self._check(self._acted)
 
-    def note_unrest(self, now: int, plan: Plan) -> None:
-        last = "; ".join(f"{one.what} {one.subject} {one.text}" for one in self._last)
+    def on_not_converged(self, now: int, plan: Plan) -> None:
+        last = "; ".join(f"{one.kind} {one.subject} {one.text}" for one in self._last)
         self._log(
-            Check(now, f"it comes to rest within {MOST_ROUNDS} rounds", False, f"still going on: {last}")
+            Check(now, f"it comes to rest within {MAX_CYCLES} rounds", False, f"still going on: {last}")
         )
 
     def _finish_round(self, events: list[Event]) -> None:
@@ -135,12 +149,12 @@ class _Play:
 
     # What happens
 
-    def _act(self, step: Step) -> None:
+    def _act(self, step: ResolvedMoment) -> None:
         moment, now = step.moment, step.at
         if moment.say:
             self._log(Event(now, "say", "", " ".join(moment.say.split())))
         for name in moment.finish:
-            key = full_name(name)
+            key = namespaced_name(name)
             workload = self._world.workloads(now).get(key)
             if workload is None:
                 raise InputError(f"there is no workload {name}")
@@ -150,22 +164,22 @@ class _Play:
         for name in moment.fail:
             self._fail(name, now)
         for name in moment.repair:
-            self._world.put(repaired(self._world.get("Node", name)))
+            self._world.update(with_node_ready(self._world.get("Node", name)))
             self._log(Event(now, "repair", name))
         for name, cordoned in [
             *((one, True) for one in moment.cordon),
             *((one, False) for one in moment.uncordon),
         ]:
             node = self._world.get("Node", name)
-            self._world.put({**node, "spec": {**node.get("spec", {}), "unschedulable": cordoned}})
+            self._world.update({**node, "spec": {**node.get("spec", {}), "unschedulable": cordoned}})
             self._log(Event(now, "cordon" if cordoned else "uncordon", name))
         for name in moment.checkpoint:
-            self._checkpoint(full_name(name), now)
+            self._checkpoint(namespaced_name(name), now)
         for queue, amounts in moment.quota.items():
-            self._set_quota(queue, {resource(name): raw for name, raw in amounts.items()}, now)
+            self._set_quota(queue, {resource_name(name): raw for name, raw in amounts.items()}, now)
         for change in moment.change:
             kind, key = _named(change.object)
-            self._world.put(merged(self._world.get(kind, key), change.merge))
+            self._world.update(merge_patch(self._world.get(kind, key), change.merge))
             self._log(Event(now, "change", change.object, str(change.merge)))
         self._submit(step.submit, now, "submit")
 
@@ -173,17 +187,17 @@ class _Play:
         for tree in trees:
             key = self._world.create(tree, now)
             kind = tree["kind"]
-            thing = self._world.thing(kind, key)
+            thing = self._world.decoded(kind, key)
             if isinstance(thing, OwnerObject):
-                owner = owner_of(thing)
+                owner = owner_from_object(thing)
                 waits = owner.suspended or QUEUE_NAME in thing.metadata.labels
-                if not waits and not self._world.pods_owned_by(kind, key) and owner.groups == 1:
-                    self._carrier.make_pods(self._world.get(kind, key), now)
+                if not waits and not self._world.pods_owned_by(kind, key) and owner.gang_count == 1:
+                    self._carrier.create_pods(self._world.get(kind, key), now)
             if verb == "submit" or kind == "Pod":
                 self._log(Event(now, verb, f"{kind} {key}", tree.get("spec", {}).get("nodeName", "")))
 
     def _end(self, workload: Workload, now: int) -> None:
-        self._carrier.end(workload, now)
+        self._carrier.finish_workload(workload, now)
         self._started.discard(workload.key)
         self._finished.add(workload.key)
         self._log(Event(now, "end", workload.key))
@@ -193,32 +207,34 @@ class _Play:
         self._world.get(kind, key)
         if kind == "Node":
             self._fail(key, now)
-        for pod in self._world.pods_owned_by(kind, full_name(key)) if kind not in CLUSTER_WIDE else ():
-            self._world.remove("Pod", pod)
-        self._world.remove(kind, key if kind in CLUSTER_WIDE else full_name(key))
+        for pod in (
+            self._world.pods_owned_by(kind, namespaced_name(key)) if kind not in CLUSTER_SCOPED_KINDS else ()
+        ):
+            self._world.delete("Pod", pod)
+        self._world.delete(kind, key if kind in CLUSTER_SCOPED_KINDS else namespaced_name(key))
         self._log(Event(now, "delete", name))
 
     def _fail(self, name: str, now: int) -> None:
         """The node is lost, and the pods on it: those that something made are made again, and wait."""
-        self._world.put(lost(self._world.get("Node", name)))
+        self._world.update(with_node_not_ready(self._world.get("Node", name)))
         self._log(Event(now, "fail", name))
         for pod in self._world.pods_on(name):
-            self._carrier.lose(pod, now)
+            self._carrier.remove_pod(pod, now)
 
     def _checkpoint(self, key: str, now: int) -> None:
         workload = self._world.workloads(now).get(key)
         if workload is None:
             raise InputError(f"there is no workload {key}")
-        mark = {"metadata": {"annotations": {LAST_CHECKPOINT: stamp(now)}}}
-        names = [("Pod", pod) for one in workload.pod_sets for pod in one.pods]
-        if workload.kind not in WITHOUT_OBJECT:
+        mark = {"metadata": {"annotations": {LAST_CHECKPOINT: virtual_timestamp(now)}}}
+        names = [("Pod", pod) for one in workload.pod_sets for pod in one.pod_keys]
+        if workload.kind not in POD_ONLY_KINDS:
             names = [(workload.kind, key)]
         for kind, name in names:
-            self._world.put(merged(self._world.get(kind, name), mark))
+            self._world.update(merge_patch(self._world.get(kind, name), mark))
         self._log(Event(now, "checkpoint", key))
 
     def _set_quota(self, queue: str, amounts: dict[str, object], now: int) -> None:
-        tree = merged(self._world.get("ClusterQueue", queue), {})
+        tree = merge_patch(self._world.get("ClusterQueue", queue), {})
         flavors = [one for group in tree["spec"]["resourceGroups"] for one in group["flavors"]]
         if len(flavors) != 1:
             raise InputError(f"ClusterQueue {queue} has {len(flavors)} flavors", remedy="use change")
@@ -227,7 +243,7 @@ class _Play:
             for cell in flavors[0]["resources"]
         ]
         group = {**tree["spec"]["resourceGroups"][0], "flavors": [{**flavors[0], "resources": cells}]}
-        self._world.put({**tree, "spec": {**tree["spec"], "resourceGroups": [group]}})
+        self._world.update({**tree, "spec": {**tree["spec"], "resourceGroups": [group]}})
         self._log(Event(now, "quota", queue, ", ".join(f"{name} {raw}" for name, raw in amounts.items())))
 
     # What is noted
@@ -249,29 +265,29 @@ class _Play:
         self._started = running
 
     def _duration(self, workload: Workload) -> int | None:
-        trees = [self._world.find(workload.kind, workload.key)] if workload.kind not in WITHOUT_OBJECT else []
-        trees += [self._world.find("Pod", pod) for one in workload.pod_sets for pod in one.pods[:1]]
+        trees = [self._world.find(workload.kind, workload.key)] if workload.kind not in POD_ONLY_KINDS else []
+        trees += [self._world.find("Pod", pod) for one in workload.pod_sets for pod in one.pod_keys[:1]]
         for tree in trees:
             text = (tree or {}).get("metadata", {}).get("annotations", {}).get(SIMULATED_DURATION)
             if text:
-                return duration_seconds(text)
+                return parse_duration(text)
         return None
 
     def _note_holds(self, now: int) -> None:
         for hold in self._driver.plan.holds:
-            text = hold_words(hold)
+            text = format_hold(hold)
             if self._said.get(hold.workload) != text:
                 self._said[hold.workload] = text
                 self._log(Event(now, "hold", hold.workload, text))
 
     def _check_room(self, now: int) -> None:
         """No node is given more than it has."""
-        for node in self._world.of_kind("Node"):
+        for node in self._world.list_kind("Node"):
             name = node["metadata"]["name"]
-            _, allocatable = node_quantities(self._world.thing("Node", name))
+            _, allocatable = node_quantities(self._world.decoded("Node", name))
             used: dict[str, int] = {}
             for key in self._world.pods_on(name):
-                for what, amount in pod_requests(self._world.thing("Pod", key)).items():
+                for what, amount in pod_requests(self._world.decoded("Pod", key)).items():
                     used[what] = used.get(what, 0) + amount
             for what, amount in used.items():
                 if amount > allocatable.get(what, 0):
@@ -279,21 +295,21 @@ class _Play:
                     seen = f"{format_amount(what, amount)} {what} of {most} are given"
                     self._log(Check(now, f"{name} is not given more than it has", False, seen))
 
-    def _seen(self, now: int) -> Seen:
+    def _seen(self, now: int) -> ObservedState:
         holds: dict[str, Hold] = {}
         for hold in self._driver.plan.holds:
             holds[hold.workload] = hold
         workloads = self._world.workloads(now)
         evictions = tuple(self._carrier.evictions)
-        return Seen(
+        return ObservedState(
             self._world, now, workloads, holds, evictions, frozenset(self._finished), self._world.notes
         )
 
-    def _check(self, step: Step) -> None:
+    def _check(self, step: ResolvedMoment) -> None:
         assert step.expect is not None
         seen = self._seen(step.at)
         holds = {hold.workload: hold for hold in self._driver.plan.holds}
-        self._log(*check(step.expect, msgspec.structs.replace(seen, holds=holds)))
+        self._log(*check_expectations(step.expect, msgspec.structs.replace(seen, holds=holds)))
         self._carrier.evictions.clear()
         if step.expect.rest:
             self._log(self._rests(step.at, step.expect.rest))
@@ -329,4 +345,4 @@ def _named(text: str) -> tuple[str, str]:
     kind, _, key = text.partition("/")
     if not key:
         raise InputError(f"{text!r} names no object", remedy="write Kind/name")
-    return kind, key if kind in CLUSTER_WIDE else full_name(key)
+    return kind, key if kind in CLUSTER_SCOPED_KINDS else namespaced_name(key)

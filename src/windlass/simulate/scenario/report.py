@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from windlass.simulate.scenario.clock import words
+from windlass.simulate.scenario.durations import format_duration
 from windlass.simulate.scenario.outcome import Check, Event, Outcome
 
 
@@ -28,11 +28,16 @@ def _item(outcome: Outcome) -> dict[str, Any]:
         "title": outcome.title,
         "passed": outcome.passed,
         "checks": [
-            {"at": one.at, "expected": one.what, "ok": one.ok, **({"seen": one.seen} if one.seen else {})}
+            {
+                "at": one.at,
+                "expected": one.expectation,
+                "ok": one.ok,
+                **({"seen": one.actual} if one.actual else {}),
+            }
             for one in outcome.checks
         ],
         "trace": [
-            {"at": one.at, "event": one.what, "subject": one.subject, "text": one.text}
+            {"at": one.at, "event": one.kind, "subject": one.subject, "text": one.text}
             for one in outcome.events
             if isinstance(one, Event)
         ],
@@ -43,14 +48,16 @@ def trace_lines(outcome: Outcome) -> Iterator[str]:
     """What was decided when and why, with the checks where they were made."""
     yield f"{outcome.name}: {outcome.title}"
     for one in outcome.events:
-        at = f"{words(one.at):>7}"
+        at = f"{format_duration(one.at):>7}"
         if isinstance(one, Check):
             mark = "✓" if one.ok else "✗"
-            yield f"{at}  {mark} {one.what}" + (f"\n{'':7}    seen instead: {one.seen}" if not one.ok else "")
-        elif one.what == "say":
+            yield f"{at}  {mark} {one.expectation}" + (
+                f"\n{'':7}    seen instead: {one.actual}" if not one.ok else ""
+            )
+        elif one.kind == "say":
             yield f"{at}  # {one.text}"
         else:
-            yield f"{at}  {one.what:<9} {one.subject}" + (f"  {one.text}" if one.text else "")
+            yield f"{at}  {one.kind:<9} {one.subject}" + (f"  {one.text}" if one.text else "")
     held = len(outcome.checks) - len(outcome.failures)
     verdict = "PASS" if outcome.passed else "FAIL"
     yield f"{verdict}  {held} of {len(outcome.checks)} expectations hold"

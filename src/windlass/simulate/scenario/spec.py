@@ -18,15 +18,15 @@ from windlass.model.pod import RawQuantity, Toleration
 
 Tree = dict[str, Any]
 """A Kubernetes object, or a part of one, as plain data."""
-Where = tuple[str, ...] | dict[str, int]
+NodePlacement = tuple[str, ...] | dict[str, int]
 """Nodes, one pod each, or node → pods."""
 
 
-class Strict(KubeStruct, frozen=True, forbid_unknown_fields=True):
+class StrictStruct(KubeStruct, frozen=True, forbid_unknown_fields=True):
     """A field that is not known is an error: a slip of the pen would change the story without a word."""
 
 
-class ShortFlavor(Strict, frozen=True):
+class ShortFlavor(StrictStruct, frozen=True):
     """A ResourceFlavor."""
 
     name: str
@@ -36,7 +36,7 @@ class ShortFlavor(Strict, frozen=True):
     topology: str = ""
 
 
-class ShortQuota(Strict, frozen=True):
+class ShortQuota(StrictStruct, frozen=True):
     """What a queue or a cohort has of one flavor; `gpu` stands for `nvidia.com/gpu`."""
 
     flavor: str = "default"
@@ -47,7 +47,7 @@ class ShortQuota(Strict, frozen=True):
     """lendingLimit by resource."""
 
 
-class ShortQueue(Strict, frozen=True):
+class ShortQueue(StrictStruct, frozen=True):
     """A ClusterQueue, and the LocalQueue of the same name that leads to it."""
 
     name: str
@@ -68,7 +68,7 @@ class ShortQueue(Strict, frozen=True):
     """Further fields of the ClusterQueue's spec."""
 
 
-class ShortCohort(Strict, frozen=True):
+class ShortCohort(StrictStruct, frozen=True):
     name: str
     parent: str = ""
     quota: dict[str, RawQuantity] = {}
@@ -77,12 +77,12 @@ class ShortCohort(Strict, frozen=True):
     weight: RawQuantity | None = None
 
 
-class ShortSlice(Strict, frozen=True):
+class ShortSlice(StrictStruct, frozen=True):
     size: int
     within: str
 
 
-class ShortTopology(Strict, frozen=True):
+class ShortTopology(StrictStruct, frozen=True):
     """How close together the pods have to be; `rack`, `block`, `zone`, `host` and `clique` stand for their labels."""
 
     required: str = ""
@@ -93,7 +93,7 @@ class ShortTopology(Strict, frozen=True):
     """Sets of the same group share a domain."""
 
 
-class ShortSet(Strict, frozen=True):
+class ShortPodSet(StrictStruct, frozen=True):
     """Equal pods of a workload that has several kinds of them."""
 
     name: str
@@ -105,7 +105,7 @@ class ShortSet(Strict, frozen=True):
     minimum: int | None = None
 
 
-class ShortWork(Strict, frozen=True):
+class ShortWorkload(StrictStruct, frozen=True):
     """Something to run, by its kind and name; exactly one of the first fields is given."""
 
     job: str = ""
@@ -128,7 +128,7 @@ class ShortWork(Strict, frozen=True):
     """Of one pod; a fraction is a share of one GPU."""
     cpu: RawQuantity | None = None
     memory: RawQuantity | None = None
-    sets: tuple[ShortSet, ...] = ()
+    sets: tuple[ShortPodSet, ...] = ()
     priority: int | str = 0
     """A number, or the name of a class."""
     minimum: int | None = None
@@ -150,18 +150,18 @@ class ShortWork(Strict, frozen=True):
     """`Kind/name` of the controller that makes the pods again; groups have one unless it is `none`."""
     count: int = 1
     """So many of them, named `<name>-1`, `<name>-2`, …"""
-    nodes: Where = ()
+    nodes: NodePlacement = ()
     """Where its pods run already."""
     since: str = ""
     """For so long it runs already, or waits."""
 
 
-class RunningCheck(Strict, frozen=True):
+class RunningCheck(StrictStruct, frozen=True):
     """It holds its place, with at least as many pods as it may start with."""
 
     workload: str
     pods: int | None = None
-    nodes: Where = ()
+    nodes: NodePlacement = ()
     within: str = ""
     """All its pods are in one domain of this level."""
     across: dict[str, int] = {}
@@ -173,7 +173,7 @@ class RunningCheck(Strict, frozen=True):
     """Indices of the GPUs that its pods were given, where its pods existed when they were bound."""
 
 
-class HeldCheck(Strict, frozen=True):
+class HeldCheck(StrictStruct, frozen=True):
     workload: str
     code: str = ""
     message: str | tuple[str, ...] = ()
@@ -184,14 +184,14 @@ class HeldCheck(Strict, frozen=True):
     """What its owner is not told."""
 
 
-class EvictedCheck(Strict, frozen=True):
+class EvictedCheck(StrictStruct, frozen=True):
     workload: str
     for_: str = msgspec.field(default="", name="for")
     reason: str = ""
     pods: int | None = None
 
 
-class Expect(Strict, frozen=True):
+class Expect(StrictStruct, frozen=True):
     """What holds once everything that is due at this moment has been decided and carried out."""
 
     running: tuple[str | RunningCheck, ...] = ()
@@ -209,14 +209,14 @@ class Expect(Strict, frozen=True):
     """So many further rounds, a second apart, change nothing."""
 
 
-class Change(Strict, frozen=True):
+class Change(StrictStruct, frozen=True):
     object: str
     """`Kind/name` or `Kind/namespace/name`."""
     merge: Tree
     """JSON merge patch."""
 
 
-class Moment(Strict, frozen=True):
+class Moment(StrictStruct, frozen=True):
     """What happens at one time, and what is expected afterwards."""
 
     at: str
@@ -237,7 +237,7 @@ class Moment(Strict, frozen=True):
     expect: Expect | None = None
 
 
-class ScenarioFile(Strict, frozen=True):
+class ScenarioFile(StrictStruct, frozen=True):
     """The document as it is written."""
 
     title: str
@@ -262,10 +262,10 @@ class ScenarioFile(Strict, frozen=True):
     priorities: dict[str, int] = {}
     """Each is a PriorityClass and a WorkloadPriorityClass."""
     objects: tuple[Tree, ...] = ()
-    running: tuple[ShortWork, ...] = ()
+    running: tuple[ShortWorkload, ...] = ()
 
 
-class Step(msgspec.Struct, frozen=True):
+class ResolvedMoment(msgspec.Struct, frozen=True):
     """A moment with everything in it read."""
 
     at: int
@@ -285,7 +285,7 @@ class Scenario(msgspec.Struct, frozen=True):
     termination: int
     objects: tuple[Tree, ...]
     """What is there at the start."""
-    steps: tuple[Step, ...]
+    steps: tuple[ResolvedMoment, ...]
     file: str = ""
-    place_of: Callable[[str], tuple[int, int]] = lambda path: (0, 0)
+    position_of: Callable[[str], tuple[int, int]] = lambda path: (0, 0)
     """Line and column of a field in the file."""

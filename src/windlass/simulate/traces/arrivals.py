@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from windlass.model.errors import InputError
-from windlass.simulate.draws import Draws, Ints
+from windlass.simulate.random_stream import Ints, RandomStream
 
 DEMAND_PERCENT = 130
 PODS, NODES = 0, 1
@@ -56,11 +56,11 @@ def published_arrivals(path: Path, seed: int, pods: int, nodes: int) -> Arrivals
 
 
 def generated_arrivals(
-    names: list[str], demand: list[int], park_milli: int, nodes: int, seed: int
+    names: list[str], demand: list[int], fleet_milli: int, nodes: int, seed: int
 ) -> Arrivals:
     """Our own order: `demand` is the milli-GPUs of each row of the list, `park_milli` those of the park."""
-    target = park_milli * DEMAND_PERCENT // 100
-    draws = Draws(seed, PODS)
+    target = fleet_milli * DEMAND_PERCENT // 100
+    draws = RandomStream(seed, PODS)
     by_name = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
     milli = np.array(demand, dtype=np.int64)[by_name]
     missing = target - int(milli.sum())
@@ -68,22 +68,22 @@ def generated_arrivals(
     order = (
         _thinned(order, milli, -missing, draws) if missing < 0 else _refilled(order, milli, missing, draws)
     )
-    ranks = Draws(seed, NODES).permutation(nodes)
+    ranks = RandomStream(seed, NODES).permutation(nodes)
     return Arrivals(rows=by_name[order].tolist(), ranks=tuple(ranks.tolist()), order="generated")
 
 
-def _refilled(order: Ints, milli: Ints, missing: int, draws: Draws) -> Ints:
+def _refilled(order: Ints, milli: Ints, missing: int, draws: RandomStream) -> Ints:
     """With pods drawn again appended, until the first one that would go beyond the target."""
     if not milli.any():
         return order
     batch = 2 * int(missing * len(order) / milli.sum()) + 16
     drawn = order[:0]
     while milli[drawn].sum() <= missing:
-        drawn = np.concatenate([drawn, draws.below(len(order), batch)])
+        drawn = np.concatenate([drawn, draws.integers_below(len(order), batch)])
     return np.concatenate([order, drawn[np.cumsum(milli[drawn]) <= missing]])
 
 
-def _thinned(order: Ints, milli: Ints, excess: int, draws: Draws) -> Ints:
+def _thinned(order: Ints, milli: Ints, excess: int, draws: RandomStream) -> Ints:
     """Without the fewest pods, in a random order of leaving, that bring the demand down to the target."""
     leaving = draws.permutation(len(order))
     gone = np.cumsum(milli[order[leaving]])

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from windlass.simulate.synthetic import RECIPES
-from windlass.simulate.traces.openb import LISTS, arrivals_file, node_list_file, pod_list_file
-from windlass.simulate.traces.recorded import HELIOS_FILE, PHILLY_CLUSTERS, PHILLY_FILE, PHILLY_LAST_FILE
+from windlass.simulate.synthetic import SYNTHETIC_TRACES
+from windlass.simulate.traces.openb import POD_LISTS, arrivals_file, node_list_file, pod_list_file
+from windlass.simulate.traces.philly_helios import HELIOS_FILE, PHILLY_CLUSTERS, PHILLY_FILE, PHILLY_LAST_FILE
 
 
 class TraceInfo(msgspec.Struct, frozen=True):
@@ -46,13 +46,16 @@ HELIOS = (
 )
 OURS = ("comes with Windlass", "Apache-2.0")
 
-PARKS = {"openb": ("gpu", "1,213 GPU nodes"), "openb-all": ("all", "1,523 nodes, CPU-only ones too")}
+OPENB_NODE_LISTS = {
+    "openb": ("gpu", "1,213 GPU nodes"),
+    "openb-all": ("all", "1,523 nodes, CPU-only ones too"),
+}
 
 
 def list_traces(traces_dir: Path | None) -> list[TraceInfo]:
     """Every trace by name, those of which no file is at hand too."""
     return [
-        *(_openb(traces_dir, family, pods) for family in PARKS for pods in LISTS),
+        *(_openb(traces_dir, family, pods) for family in OPENB_NODE_LISTS for pods in POD_LISTS),
         _recorded(traces_dir, "philly", PHILLY_FILE, "82,247 training jobs of 2017, 552 nodes", PHILLY),
         *(
             _recorded(traces_dir, f"philly/{cluster}", PHILLY_FILE, "the jobs of one virtual cluster", PHILLY)
@@ -62,12 +65,12 @@ def list_traces(traces_dir: Path | None) -> list[TraceInfo]:
             traces_dir, "philly-last15k", PHILLY_LAST_FILE, "the last 15,000 jobs, 552 nodes", PHILLY_LAST
         ),
         _recorded(traces_dir, "helios", HELIOS_FILE, "15,000 jobs of 2020, 802 nodes of 8 GPUs", HELIOS),
-        *(TraceInfo(name, True, recipe.description, *OURS) for name, recipe in RECIPES.items()),
+        *(TraceInfo(name, True, recipe.description, *OURS) for name, recipe in SYNTHETIC_TRACES.items()),
     ]
 
 
 def _openb(folder: Path | None, family: str, pods: str) -> TraceInfo:
-    park, described = PARKS[family]
+    park, described = OPENB_NODE_LISTS[family]
     files = (pod_list_file(pods), node_list_file(park))
     return TraceInfo(
         name=f"{family}/{pods}",

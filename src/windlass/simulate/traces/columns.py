@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import msgspec
 
-from windlass.model.checks import check_node, check_pod
 from windlass.model.errors import InputError
 from windlass.model.gpu import TRACE_COUNT, TRACE_MILLI, TRACE_MODELS, WHOLE_GPU, gpu_request, node_devices
 from windlass.model.meta import ObjectMeta
 from windlass.model.node import Node, NodeStatus
 from windlass.model.pod import Pod, PodSpec, RawQuantity
-from windlass.model.requests import base_units, is_extended, node_quantities, pod_requests
-from windlass.simulate.park import NO_POD_LIMIT, NodeSize, check_node_size, gpu_labels
-from windlass.simulate.shapes import PodSize, PodTemplate, gpu_annotations, spec_of
+from windlass.model.requests import is_extended_resource, node_quantities, parse_amount, pod_requests
+from windlass.model.validation import check_node, check_pod
+from windlass.simulate.fleet import NO_POD_LIMIT, NodeSize, check_node_size, gpu_labels
+from windlass.simulate.pod_templates import PodSize, PodTemplate, gpu_annotations, make_pod_spec
 
 HOSTNAME = "kubernetes.io/hostname"
 POD_COLUMNS = (
@@ -54,7 +54,7 @@ def template_of_cells(cells: Cells) -> PodTemplate:
         )
     if "/" in template.namespace:
         raise BadCell("template" if "template" in cells else "namespace", "a namespace without slashes")
-    pod = template.pod("row")
+    pod = template.make_pod("row")
     try:
         check_pod(pod)
         gpu_request(pod, pod_requests(pod))
@@ -133,13 +133,13 @@ def _spec(cells: Cells, size: PodSize) -> PodSpec:
         requests[WHOLE_GPU] = str(size.gpus)
     for name, raw in requests.items():
         try:
-            base_units(name, raw)
+            parse_amount(name, raw)
         except InputError as error:
             column = name if name in ("cpu", "memory") else "resources"
             raise BadCell(column, f"a Kubernetes quantity ({error.message})") from None
-    limits = {name: raw for name, raw in requests.items() if is_extended(name)}
+    limits = {name: raw for name, raw in requests.items() if is_extended_resource(name)}
     return msgspec.structs.replace(
-        spec_of(requests, limits),
+        make_pod_spec(requests, limits),
         node_selector=_pairs(cells, "node_selector"),
         priority=_whole(cells, "priority", -(2**31), 2**31 - 1),
     )
@@ -179,12 +179,12 @@ def _plain_node(name: str, cells: Cells) -> Node:
     }
     for column, raw in resources.items():
         try:
-            base_units(column, raw)
+            parse_amount(column, raw)
         except InputError as error:
             raise BadCell(column, f"a Kubernetes quantity ({error.message})") from None
     size = NodeSize(
-        cpu_milli=base_units("cpu", resources["cpu"]),
-        memory_mib=base_units("memory", resources["memory"]) >> 20,
+        cpu_milli=parse_amount("cpu", resources["cpu"]),
+        memory_mib=parse_amount("memory", resources["memory"]) >> 20,
         gpus=_whole(cells, "gpu", 0, 2**31),
         model=cells.get("model", ""),
         gpu_memory_mib=_whole(cells, "gpu_memory", 0, 2**31),

@@ -13,11 +13,11 @@ import msgspec
 from windlass.model.errors import InputError
 from windlass.model.node import Node
 from windlass.simulate.synthetic import make_synthetic
-from windlass.simulate.trace import Trace, dated
+from windlass.simulate.trace import Trace, with_creation_times
 from windlass.simulate.traces.catalogue import TraceInfo, list_traces
 from windlass.simulate.traces.openb import load_openb
-from windlass.simulate.traces.recorded import load_helios, load_philly, load_philly_last
-from windlass.simulate.traces.tracefile import load_trace_file
+from windlass.simulate.traces.philly_helios import load_helios, load_philly, load_philly_last
+from windlass.simulate.traces.trace_reader import load_trace_file
 
 FILE_SUFFIXES = (".csv", ".jsonl", ".ndjson", ".json")
 RECORDED = {"philly": load_philly, "philly-last15k": load_philly_last, "helios": load_helios}
@@ -40,7 +40,7 @@ def load_trace(
     if nodes is not None and not nodes:
         raise InputError("the park is empty: no node in it")
     trace = _load(name, seed, traces_dir, nodes, replay)
-    return msgspec.structs.replace(trace, jobs=dated(trace.jobs))
+    return msgspec.structs.replace(trace, jobs=with_creation_times(trace.jobs))
 
 
 def _load(

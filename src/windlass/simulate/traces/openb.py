@@ -22,22 +22,22 @@ from pathlib import Path
 
 from windlass.model.errors import InputError
 from windlass.model.node import Node
-from windlass.simulate.park import NodeSize, Park, gpus_of
-from windlass.simulate.shapes import PodSize, PodTemplate, template_of
+from windlass.simulate.fleet import NodeFactory, NodeSize, count_gpus
+from windlass.simulate.pod_templates import PodSize, PodTemplate, make_template
 from windlass.simulate.trace import Job, ShapeCount, Trace
 from windlass.simulate.traces.arrivals import Arrivals, generated_arrivals, published_arrivals
-from windlass.simulate.traces.table import Table, read_table
+from windlass.simulate.traces.csv_table import Table, read_table
 
-LISTS = (
+POD_LISTS = (
     *("default", "cpu0", "cpu037", "cpu050", "cpu072", "cpu100", "cpu200", "cpu235", "cpu250", "cpu300"),
     *("gpushare20", "gpushare40", "gpushare60", "gpushare80", "gpushare100"),
     *("gpuspec05", "gpuspec10", "gpuspec20", "gpuspec25", "gpuspec33"),
     *("multigpu20", "multigpu30", "multigpu40", "multigpu50"),
 )
 DEFAULT_SEED = 42
-TIMES = ("creation_time", "deletion_time", "scheduled_time")
+TIME_COLUMNS = ("creation_time", "deletion_time", "scheduled_time")
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
-POD_EXTRAS = ("gpu_spec", "qos", "pod_phase", *TIMES)
+POD_EXTRAS = ("gpu_spec", "qos", "pod_phase", *TIME_COLUMNS)
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 
 
@@ -45,8 +45,8 @@ def pod_list_file(pods: str) -> str:
     return f"openb/openb_pod_list_{pods}.csv"
 
 
-def node_list_file(park: str) -> str:
-    return f"openb/openb_node_list_{park}_node.csv"
+def node_list_file(node_list: str) -> str:
+    return f"openb/openb_node_list_{node_list}_node.csv"
 
 
 def arrivals_file(pods: str) -> str:
@@ -68,7 +68,7 @@ class PodList:
             first.setdefault(id(template), row)
         counts = Counter(map(id, self.templates))
         return tuple(
-            ShapeCount(pod=self.templates[row].pod(self.names[row]), count=counts[key])
+            ShapeCount(pod=self.templates[row].make_pod(self.names[row]), count=counts[key])
             for key, row in first.items()
         )
 
@@ -111,20 +111,20 @@ def read_openb_nodes(path: Path) -> tuple[Node, ...]:
     _refuse_doubles(table, [row[table.columns["sn"]] for row in table.rows], "sn")
     if not table.rows:
         raise InputError("is an empty park: no node in it", file=str(path))
-    park = Park()
+    park = NodeFactory()
     nodes = [_node(table, row, park) for row in range(len(table.rows))]
     return tuple(sorted(nodes, key=lambda node: node.name))
 
 
-def _node(table: Table, row: int, park: Park) -> Node:
+def _node(table: Table, row: int, park: NodeFactory) -> Node:
     size = NodeSize(
-        cpu_milli=table.whole(row, "cpu_milli"),
-        memory_mib=table.whole(row, "memory_mib"),
-        gpus=table.whole(row, "gpu"),
+        cpu_milli=table.integer(row, "cpu_milli"),
+        memory_mib=table.integer(row, "memory_mib"),
+        gpus=table.integer(row, "gpu"),
         model=table.text(row, "model"),
     )
     try:
-        return park.node(table.text(row, "sn"), size)
+        return park.make_node(table.text(row, "sn"), size)
     except InputError as error:
         raise error.with_context(file=str(table.path), line=table.line(row)) from None
 
@@ -141,22 +141,22 @@ def _templates(table: Table) -> tuple[list[PodTemplate], list[int]]:
         found = known.get(key)
         if found is None:
             size = _pod_size(table, row)
-            found = known[key] = (template_of(size), size.demand_milli)
+            found = known[key] = (make_template(size), size.demand_milli)
         templates.append(found[0])
         demand.append(found[1])
     return templates, demand
 
 
 def _pod_size(table: Table, row: int) -> PodSize:
-    gpus = table.whole(row, "num_gpu", most=16)
+    gpus = table.integer(row, "num_gpu", most=16)
     least, most = (1, 1000) if gpus else (0, 0)
-    milli = table.whole(row, "gpu_milli", least, most)
+    milli = table.integer(row, "gpu_milli", least, most)
     if gpus > 1 and milli != 1000:
         table.fail(row, "gpu_milli", f"1000 for a pod of {gpus} GPUs")
     models = tuple(table.text(row, "gpu_spec").split("|")) if table.text(row, "gpu_spec") else ()
     if "" in models or (models and not gpus):
         table.fail(row, "gpu_spec", "GPU models joined by |, for a pod with GPUs")
-    return PodSize(table.whole(row, "cpu_milli"), table.whole(row, "memory_mib"), gpus, milli, models)
+    return PodSize(table.integer(row, "cpu_milli"), table.integer(row, "memory_mib"), gpus, milli, models)
 
 
 def _refuse_doubles(table: Table, names: list[str], column: str) -> None:
@@ -176,7 +176,7 @@ def _arrivals(listed: PodList, park: tuple[Node, ...], published: Path | None, s
         found = published_arrivals(published, seed, len(listed.names), len(park))
         if found is not None:
             return found
-    return generated_arrivals(listed.names, listed.demand, 1000 * gpus_of(park), len(park), seed)
+    return generated_arrivals(listed.names, listed.demand, 1000 * count_gpus(park), len(park), seed)
 
 
 def _ordered_jobs(listed: PodList, rows: list[int]) -> tuple[Job, ...]:
@@ -188,24 +188,24 @@ def _ordered_jobs(listed: PodList, rows: list[int]) -> tuple[Job, ...]:
         times_seen[row] = copy + 1
         if copy:
             name = f"{name}-copy-{copy}"
-        jobs.append(Job(name, (templates[row].pod(name),)))
+        jobs.append(Job(name, (templates[row].make_pod(name),)))
     return tuple(jobs)
 
 
 def _timed_jobs(listed: PodList, speed: int) -> tuple[Job, ...]:
     table = listed.table
-    if not all(column in table.columns for column in TIMES):
+    if not all(column in table.columns for column in TIME_COLUMNS):
         raise InputError(
             "has no times of creation and deletion", file=str(table.path), remedy="use the replay by arrivals"
         )
     jobs = []
     for row, name in enumerate(listed.names):
-        created, deleted = table.whole(row, "creation_time"), table.whole(row, "deletion_time")
-        started = table.whole(row, "scheduled_time") if table.text(row, "scheduled_time") else created
+        created, deleted = table.integer(row, "creation_time"), table.integer(row, "deletion_time")
+        started = table.integer(row, "scheduled_time") if table.text(row, "scheduled_time") else created
         if not created <= started <= deleted:
             table.fail(row, "deletion_time", f"creation {created} ≤ scheduled {started} ≤ deletion")
         jobs.append(
-            Job(name, (listed.templates[row].pod(name),), created // speed, max(1, deleted - started))
+            Job(name, (listed.templates[row].make_pod(name),), created // speed, max(1, deleted - started))
         )
     return tuple(sorted(jobs, key=lambda job: job.arrival))
 

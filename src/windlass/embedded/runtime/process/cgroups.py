@@ -16,7 +16,7 @@ _ROOT = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
-class Group:
+class Cgroup:
     """The cgroup of one container: one folder in v2, one for each controller in v1."""
 
     folders: tuple[Path, ...]
@@ -26,7 +26,7 @@ class Group:
         """The files that a process writes its number into to join."""
         return tuple(folder / "cgroup.procs" for folder in self.folders)
 
-    def was_out_of_memory(self) -> bool:
+    def was_oom_killed(self) -> bool:
         """Whether the kernel has killed something in it for lack of memory."""
         for folder in self.folders:
             for name in ("memory.events", "memory.oom_control"):
@@ -47,10 +47,10 @@ class Cgroups:
         self._name = name or f"windlass-up-{os.getpid()}"
         self._root = root
         self.is_v2 = (root / "cgroup.controllers").exists()
-        self.why_not = ""
+        self.unavailable_reason = ""
         self._bases = self._open()
 
-    def make(self, name: str, memory: int = 0, milli_cpu: int = 0) -> Group | None:
+    def create(self, name: str, memory: int = 0, milli_cpu: int = 0) -> Cgroup | None:
         """A group with limits (0: none); None where none can be made, or none is asked for."""
         if not self._bases or not (memory or milli_cpu):
             return None
@@ -62,22 +62,22 @@ class Cgroups:
                 self._limit(folder, memory, milli_cpu)
                 folders.append(folder)
         except OSError as error:
-            self.why_not = f"{error.filename or error}: {error.strerror}"
-            Group(tuple(folders)).remove()
+            self.unavailable_reason = f"{error.filename or error}: {error.strerror}"
+            Cgroup(tuple(folders)).remove()
             return None
-        return Group(tuple(folders))
+        return Cgroup(tuple(folders))
 
     def close(self) -> None:
-        Group(self._bases).remove()
+        Cgroup(self._bases).remove()
 
     def _open(self) -> tuple[Path, ...]:
         if not self._root.is_dir():
-            self.why_not = f"{self._root} does not exist"
+            self.unavailable_reason = f"{self._root} does not exist"
             return ()
         try:
             return self._open_v2() if self.is_v2 else self._open_v1()
         except OSError as error:
-            self.why_not = f"{error.filename or self._root}: {error.strerror}"
+            self.unavailable_reason = f"{error.filename or self._root}: {error.strerror}"
             return ()
 
     def _open_v2(self) -> tuple[Path, ...]:
@@ -96,7 +96,7 @@ class Cgroups:
                 base.mkdir(exist_ok=True)
                 bases.append(base)
         if not bases:
-            self.why_not = f"{self._root} has no memory or cpu controller"
+            self.unavailable_reason = f"{self._root} has no memory or cpu controller"
         return tuple(bases)
 
     def _limit(self, folder: Path, memory: int, milli_cpu: int) -> None:

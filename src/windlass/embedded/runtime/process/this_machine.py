@@ -14,31 +14,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from windlass.embedded.controllers.objects import Tree
-from windlass.embedded.runtime.fleet_nodes import KUBELET, registered
-from windlass.embedded.runtime.machine import Machine, Unit
-from windlass.embedded.runtime.park import OURS
+from windlass.embedded.runtime.device_manager import AllocatableDevice, DeviceManager
+from windlass.embedded.runtime.fleet_nodes import KUBELET_VERSION, registered_node
+from windlass.embedded.runtime.simulated_fleet import SIMULATED_NODE_ANNOTATION
 from windlass.model.convert import convert
 from windlass.model.device import LAYOUT_ANNOTATION, node_devices
 from windlass.model.node import Node
 from windlass.model.requests import node_quantities
 from windlass.model.topology import HOSTNAME
 from windlass.node.backend.protocol import DeviceBackend, DeviceError
-from windlass.node.labels.features import layout, node_labels
+from windlass.node.labels.features import device_annotations, node_labels
+from windlass.sharing.advertised_resources import PluginResource, advertised_resources
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import PluginConfig, resolve_config
-from windlass.sharing.resources import Resource, resources_of
 
 
 @dataclass(frozen=True)
 class ThisMachine:
     node: Tree
-    machine: Machine
+    device_manager: DeviceManager
     inventory: Inventory | None
     note: str
     """What a person should know: the GPUs, or why there are none."""
 
 
-def this_machine(
+def discover_this_machine(
     backend: Callable[[], DeviceBackend], replicas: int, mps_root: str, now: float
 ) -> tuple[ThisMachine, DeviceBackend | None]:
     """`mps_root` is the folder for MPS's pipes; empty: shared by time. `InputError` where that can't be."""
@@ -48,11 +48,11 @@ def this_machine(
     except (DeviceError, ImportError, OSError) as error:
         tree = _node(None, {}, (), {}, now)
         note = f"none ({error})"
-        return ThisMachine(tree, Machine(tree["metadata"]["name"], (), {}), None, note), None
+        return ThisMachine(tree, DeviceManager(tree["metadata"]["name"], (), {}), None, note), None
     config = sharing_config(inventory, replicas, mps_root)
-    advertised = resources_of(inventory, config)
+    advertised = advertised_resources(inventory, config)
     labels = node_labels(inventory, config, machine=platform.node())
-    tree = _node(inventory, labels, advertised, {LAYOUT_ANNOTATION: layout(inventory)[0]}, now)
+    tree = _node(inventory, labels, advertised, {LAYOUT_ANNOTATION: device_annotations(inventory)[0]}, now)
     names = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in inventory.gpus) or "none (the driver lists none)"
     return ThisMachine(tree, _machine(tree, inventory, advertised), inventory, names), opened
 
@@ -77,7 +77,7 @@ def node_name() -> str:
 def _node(
     inventory: Inventory | None,
     labels: dict[str, str],
-    advertised: tuple[Resource, ...],
+    advertised: tuple[PluginResource, ...],
     annotations: dict[str, str],
     now: float,
 ) -> Tree:
@@ -93,7 +93,7 @@ def _node(
     own = {HOSTNAME: name, "kubernetes.io/os": "linux", "kubernetes.io/arch": architecture}
     if inventory is not None and inventory.gpus:
         own["nvidia.com/gpu.present"] = "true"
-    tree = registered(
+    tree = registered_node(
         {
             "metadata": {"name": name, "labels": {**labels, **own}, "annotations": annotations},
             "status": {"capacity": amounts, "allocatable": amounts},
@@ -101,11 +101,11 @@ def _node(
         0,
         now,
     )
-    tree["metadata"]["annotations"][OURS] = "process"
+    tree["metadata"]["annotations"][SIMULATED_NODE_ANNOTATION] = "process"
     tree["status"]["nodeInfo"] |= {
         "architecture": architecture,
         "kernelVersion": platform.release(),
-        "kubeletVersion": KUBELET,
+        "kubeletVersion": KUBELET_VERSION,
         "osImage": "this machine",
         "containerRuntimeVersion": "windlass-process://1.0.0",
     }
@@ -118,21 +118,21 @@ def _disk_bytes() -> int:
     return found.f_frsize * found.f_blocks
 
 
-def _machine(tree: Tree, inventory: Inventory, advertised: tuple[Resource, ...]) -> Machine:
+def _machine(tree: Tree, inventory: Inventory, advertised: tuple[PluginResource, ...]) -> DeviceManager:
     node = convert(tree, Node)
     assert isinstance(node, Node)
     capacity, allocatable = node_quantities(node)
     positions = {gpu.uuid: at for at, gpu in enumerate(inventory.gpus)}
-    units: dict[str, list[Unit]] = {}
-    uuids: dict[Unit, str] = {}
+    units: dict[str, list[AllocatableDevice]] = {}
+    uuids: dict[AllocatableDevice, str] = {}
     shares = 1
     for resource in advertised:
         for number, device in enumerate(resource.devices):
             profile = device.instance.profile if device.instance is not None else ""
-            unit = Unit(resource.name, positions[device.gpu.uuid], number, profile)
+            unit = AllocatableDevice(resource.name, positions[device.gpu.uuid], number, profile)
             units.setdefault(resource.name, []).append(unit)
             uuids[unit] = device.uuid
             shares = max(shares, device.replicas)
     devices = node_devices(node, allocatable, capacity)
     whole = [gpu.uuid for gpu in inventory.gpus]
-    return Machine(node.name, devices, units, shares, whole, uuids)
+    return DeviceManager(node.name, devices, units, shares, whole, uuids)

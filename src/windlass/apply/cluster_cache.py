@@ -1,0 +1,80 @@
+"""What carrying a plan out needs to know of the cluster, and what it tells back: `scheduler.world` is one.
+
+What is sent is assumed here, so that the next decision counts it; what became of it is said here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from windlass.apply.assumed_status import AssumedStatus
+from windlass.cluster.delta import Assume, Delta
+from windlass.model.kueue import WorkloadObject
+from windlass.model.owners import Owner, OwnerObject
+from windlass.model.pod import Pod
+from windlass.model.volume import PersistentVolumeClaim
+
+
+class ClusterCache(Protocol):
+    on_pod_deleted: Callable[[str], None]
+    """Told of pods that are gone."""
+
+    # What there is
+
+    @property
+    def pods(self) -> Mapping[str, Pod]: ...
+
+    @property
+    def nodes(self) -> Collection[str]: ...
+
+    @property
+    def assumed(self) -> Mapping[str, str]: ...
+
+    @property
+    def kueue_is_live(self) -> bool: ...
+
+    @property
+    def object_count(self) -> int: ...
+
+    def get(self, kind: str, key: str, group: str = "") -> Any: ...
+
+    def persistent_volume_claim(self, key: str) -> PersistentVolumeClaim | None: ...
+
+    def disruption_budget_of(self, pod: Pod) -> str: ...
+
+    def queued_owners(self) -> list[OwnerObject]: ...
+
+    def workload_key_of(self, owner: OwnerObject) -> str: ...
+
+    def priority_of(self, owner: Owner) -> int: ...
+
+    # Whose it is
+
+    def is_responsible_for(self, pod: Pod) -> bool: ...
+
+    def is_responsible_for_owner(self, owner: Owner) -> bool: ...
+
+    def is_taken_over(self, namespace: str, queue: str) -> bool: ...
+
+    # What is sent, and what became of it
+
+    def drain_inbox(self) -> None: ...
+
+    def push(self, deltas: Sequence[Delta]) -> None: ...
+
+    def assume(self, assumed: Sequence[Assume]) -> None: ...
+
+    def start_backoff(self, key: str) -> None: ...
+
+    def end_backoff(self, key: str) -> None: ...
+
+    def assume_status(
+        self, known: WorkloadObject, assumed: WorkloadObject, *, is_admission: bool
+    ) -> AssumedStatus: ...
+
+    def finish_status(self, sent: AssumedStatus, version: str) -> None: ...
+
+    def forget_status(self, sent: AssumedStatus) -> None: ...
+
+    def is_unconfirmed(self, sent: AssumedStatus) -> bool: ...

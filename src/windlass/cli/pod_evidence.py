@@ -1,0 +1,58 @@
+"""The pods that a question to a live cluster is about: their logs and, with `--exec`, what they and their hosts see.
+
+`why` adds it to the evidence once everything else is read, since only then it is known whose pods they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windlass.dump.container_logs import (
+    MOST_PODS,
+    ContainerRef,
+    collect_host_logs,
+    containers_of,
+    read_logs,
+    run_nvidia_smi,
+)
+from windlass.model.errors import InputError
+
+if TYPE_CHECKING:
+    from windlass.diagnose.evidence import Evidence
+    from windlass.kube.client import KubeClient
+
+
+async def add_pod_evidence(
+    client: KubeClient, evidence: Evidence, question: str, namespace: str, with_exec: bool
+) -> None:
+    from windlass.diagnose.subject import find_subject, node_of
+
+    try:
+        subject = find_subject(evidence, question, namespace)
+    except InputError:
+        return  # whoever answers the question will say so
+    pods = [pod for pod in subject.pods if node_of(pod)][:MOST_PODS]
+    places = [place for pod in pods for place in containers_of(pod.data)]
+    for log in await read_logs(client, places):
+        evidence.add_pod_log(log.namespace, log.pod, log.container, log.text.splitlines())
+    if not with_exec:
+        return
+    seen, problems = await run_nvidia_smi(client, places)
+    for log in seen:
+        evidence.add_pod_log(log.namespace, log.pod, log.container, log.text.splitlines())
+    evidence.failed_queries += problems
+    for host in await collect_host_logs(client, _stack_places(evidence, {node_of(pod) for pod in pods})):
+        evidence.add_host_log(host.node, host.source, host.text.splitlines())
+
+
+def _stack_places(evidence: Evidence, nodes: set[str]) -> list[ContainerRef]:
+    """Containers of the GPU stack on these nodes, the driver's first: it may read the kernel's log."""
+    from windlass.diagnose.stack_components import stack_pods
+
+    ranked = [
+        (part != "driver", place)
+        for node in sorted(nodes)
+        for part, pod in stack_pods(evidence, node)
+        for place in containers_of(pod.data)
+    ]
+    return [place for _, place in sorted(ranked, key=lambda one: one[0])]

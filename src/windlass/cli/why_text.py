@@ -1,0 +1,146 @@
+"""A diagnosis as a person reads it on a terminal: the sentence first, then what it rests on, in 80 columns.
+
+Fed by `why`; colour only on a terminal, and never as the only sign.
+"""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections import Counter
+
+import click
+
+from windlass.diagnose.causes import CAUSES
+from windlass.diagnose.engine_view import outlook_lines
+from windlass.diagnose.finding import Diagnosis, NodeSummary
+
+FEW = 5
+"""Kinds of nodes, and holders, shown unless everything is asked for."""
+MOST_NAMED = 3
+"""Nodes named of those that say the same."""
+WIDTH = 80
+
+
+def diagnosis_text(diagnosis: Diagnosis, wide: bool) -> str:
+    width = max(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns) if wide else WIDTH
+    parts = [
+        _headline(diagnosis, width),
+        _listed("Also true", [f"{code}: {CAUSES[code].meaning}" for code in diagnosis.contributing], width),
+        _listed("When", outlook_lines(diagnosis.outlook) if diagnosis.outlook is not None else [], width),
+        _listed("Evidence", _news(diagnosis), width),
+        _nodes(diagnosis, wide, width),
+        _holders(diagnosis, wide, width),
+        _patches(diagnosis, width),
+        _listed("Missing", [f"{one.what} (run: {one.command})" for one in diagnosis.missing_evidence], width),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _headline(diagnosis: Diagnosis, width: int) -> str:
+    mark, colour = "BLOCKED", "red"
+    if diagnosis.code == "NONE":
+        mark, colour = "OK", "green"
+    elif diagnosis.code == "UNKNOWN":
+        mark, colour = "UNKNOWN", "yellow"
+    elif diagnosis.is_wait:
+        mark, colour = "WAITING", "yellow"
+    parts = (mark, diagnosis.subject, diagnosis.code)
+    gap = "  " if len("  ".join(parts)) <= width else "\n  "
+    marked, code = click.style(mark, fg=colour, bold=True), click.style(diagnosis.code, bold=True)
+    return "\n".join(
+        [
+            f"{marked}  {diagnosis.subject}{gap}{code}",
+            *textwrap.wrap(diagnosis.headline, width, break_on_hyphens=False),
+        ]
+    )
+
+
+def _news(diagnosis: Diagnosis) -> list[str]:
+    """Evidence that says more than the sentence already has."""
+    said = diagnosis.headline.lower()
+    return [line for line in diagnosis.evidence if line.partition(": ")[2].lower().rstrip(".") not in said]
+
+
+def _listed(title: str, lines: object, width: int) -> str:
+    said = [str(line) for line in lines] if isinstance(lines, list | tuple) else []
+    if not said:
+        return ""
+    wrapped = [
+        textwrap.fill(line, width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+        for line in said
+    ]
+    return "\n".join([click.style(title, bold=True), *wrapped])
+
+
+def _nodes(diagnosis: Diagnosis, wide: bool, width: int) -> str:
+    """Nodes that say the same stand together."""
+    alike: dict[tuple[str, ...], list[NodeSummary]] = {}
+    for account in diagnosis.nodes:
+        alike.setdefault((*account.detail, _numbers(account)), []).append(account)
+    groups = list(alike.values())
+    if not groups:
+        return ""
+    shown = groups if wide else groups[:FEW]
+    lines = [line for group in shown for line in _node(group, wide, width)]
+    rest = [account for group in groups[len(shown) :] for account in group]
+    if rest:
+        counts = Counter(", ".join(account.codes) or "would take it" for account in rest)
+        lines += [f"  and {number} more: {codes}" for codes, number in counts.most_common()]
+    return "\n".join([click.style("Nearest nodes", bold=True), *lines])
+
+
+def _node(group: list[NodeSummary], wide: bool, width: int) -> list[str]:
+    named = [account.name for account in (group if wide else group[:MOST_NAMED])]
+    more = f" and {len(group) - len(named)} more" if len(group) > len(named) else ""
+    detail = "; ".join(group[0].detail) or "would take it"
+    lines = textwrap.wrap(
+        f"{', '.join(named)}{more}: {detail}",
+        width,
+        initial_indent="  ",
+        subsequent_indent="      ",
+        break_on_hyphens=False,
+    )
+    each = "each: " if len(group) > 1 and _numbers(group[0]) else ""
+    return lines + textwrap.wrap(
+        each + _numbers(group[0]),
+        width,
+        initial_indent="      ",
+        subsequent_indent="      ",
+        break_on_hyphens=False,
+    )
+
+
+def _numbers(account: NodeSummary) -> str:
+    return ", ".join(
+        f"{name} {account.free[name]} free of {account.allocatable.get(name, '0')}{_above(account, name)}"
+        for name in account.free
+    )
+
+
+def _above(account: NodeSummary, name: str) -> str:
+    """Devices that the node has and doesn't offer are worth a word."""
+    has, offers = account.capacity.get(name, ""), account.allocatable.get(name, "")
+    return f" (capacity {has}: some are unhealthy)" if "/" in name and has != offers else ""
+
+
+def _holders(diagnosis: Diagnosis, wide: bool, width: int) -> str:
+    holders = diagnosis.holders if wide else diagnosis.holders[:FEW]
+    lines = [
+        f"{one.gpus:>4}  {one.namespace}/{one.owner} on {', '.join(one.nodes[:4])}{' …' if len(one.nodes) > 4 else ''}"
+        f"{f' since {one.since}' if one.since else ''}"
+        for one in holders
+    ]
+    hidden = len(diagnosis.holders) - len(holders)
+    return _listed("Who holds the GPUs", [*lines, *([f"and {hidden} more"] if hidden else [])], width)
+
+
+def _patches(diagnosis: Diagnosis, width: int) -> str:
+    lines = [
+        f"{patch.what}: {'it would run at once' if patch.runs_after else 'it would still wait'} "
+        f"({patch.target.kind.lower()}/{patch.target.name})"
+        for patch in diagnosis.patches
+    ]
+    if lines:
+        lines[-1] += "; --patch prints the first"
+    return _listed("Smallest change", lines, width)

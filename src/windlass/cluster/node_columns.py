@@ -1,0 +1,154 @@
+"""Node objects as columns: labels and taints as integer codes, so that a rule is evaluated once per distinct
+value.
+
+Fed by the store with nodes in rank order; feeds the filters, the neighbour counters and the preferences. A
+node that changed makes new facts; nothing here is ever modified, columns are only filled in when somebody
+first asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from windlass.model.affinity import NAME_FIELD
+from windlass.model.node import Node, Taint
+from windlass.model.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from windlass.model.taints import parse_integer
+
+Bools = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.int32]
+
+ABSENT = -1
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+class LabelColumn:
+    """One label over all nodes: `codes[row]` is an index into `values`, or ABSENT where the node lacks it."""
+
+    def __init__(self, raw: Iterable[str | None]) -> None:
+        code_of: dict[str, int] = {}
+        codes = [ABSENT if value is None else code_of.setdefault(value, len(code_of)) for value in raw]
+        self.codes: Codes = _frozen(np.array(codes, dtype=np.int32))
+        self.values: tuple[str, ...] = tuple(code_of)
+        self._code_of = code_of
+
+    @cached_property
+    def present(self) -> Bools:
+        return _frozen(self.codes != ABSENT)
+
+    @cached_property
+    def _numbers(self) -> tuple[Bools, npt.NDArray[np.int64]]:
+        parsed = [parse_integer(value) for value in self.values]
+        known = np.array([number is not None for number in parsed], dtype=np.bool_)
+        return known, np.array([number or 0 for number in parsed], dtype=np.int64)
+
+    def satisfying(self, operator: str, values: Sequence[str]) -> Bools:
+        """Nodes whose label satisfies a (valid) requirement."""
+        # One entry more than there are values: ABSENT, being -1, picks the last.
+        table = np.zeros(len(self.values) + 1, dtype=np.bool_)
+        match operator:
+            case "In":
+                table[self._known(values)] = True
+            case "NotIn":
+                table[:] = True
+                table[self._known(values)] = False
+            case "Exists":
+                table[:-1] = True
+            case "DoesNotExist":
+                table[-1] = True
+            case "Gt" | "Lt":
+                known, numbers = self._numbers
+                bound = parse_integer(values[0]) or 0
+                table[:-1] = known & (numbers > bound if operator == "Gt" else numbers < bound)
+        return table[self.codes]
+
+    def _known(self, values: Sequence[str]) -> list[int]:
+        return [self._code_of[value] for value in values if value in self._code_of]
+
+
+class NodeColumns:
+    """What filters ask of all nodes at once. Row numbers are those of the sequence it was built from."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.objects: tuple[Node, ...] = tuple(nodes)
+        self.names: tuple[str, ...] = tuple(node.name for node in self.objects)
+        self.index: dict[str, int] = {name: row for row, name in enumerate(self.names)}
+        self.size = len(self.objects)
+        self.unschedulable: Bools = _frozen(
+            np.array([node.spec.unschedulable for node in self.objects], dtype=np.bool_)
+        )
+        code_of: dict[tuple[Taint, ...], int] = {}
+        codes = [code_of.setdefault(node.spec.taints, len(code_of)) for node in self.objects]
+        self.taint_sets: tuple[tuple[Taint, ...], ...] = tuple(code_of)
+        self.taint_set_codes: Codes = _frozen(np.array(codes, dtype=np.int32))
+        self._columns: dict[str, LabelColumn] = {}
+
+    def label(self, key: str) -> LabelColumn:
+        column = self._columns.get(key)
+        if column is None:
+            column = self._columns[key] = LabelColumn(node.labels.get(key) for node in self.objects)
+        return column
+
+    def mask_of_names(self, names: Iterable[str]) -> Bools:
+        mask = np.zeros(self.size, dtype=np.bool_)
+        mask[[self.index[name] for name in names if name in self.index]] = True
+        return mask
+
+    def matching_labels(self, wanted: Mapping[str, str]) -> Bools:
+        """Nodes that have all of these labels (a pod's `nodeSelector`)."""
+        mask = np.ones(self.size, dtype=np.bool_)
+        for key, value in wanted.items():
+            mask &= self.label(key).satisfying("In", (value,))
+        return mask
+
+    def matching(self, selector: NodeSelector) -> Bools:
+        """Nodes that match any of the selector's terms; a selector without terms matches none."""
+        mask = np.zeros(self.size, dtype=np.bool_)
+        for term in selector.node_selector_terms:
+            mask |= self.matching_term(term)
+        return mask
+
+    def matching_term(self, term: NodeSelectorTerm) -> Bools:
+        """Nodes that satisfy every requirement of the term. An empty term matches none, and so does one with
+        a requirement that makes no sense, as kube-scheduler has it."""
+        mask = np.ones(self.size, dtype=np.bool_)
+        if not term.match_expressions and not term.match_fields:
+            mask[:] = False
+        for requirement in term.match_expressions:
+            if is_valid_requirement(requirement):
+                mask &= self.label(requirement.key).satisfying(requirement.operator, requirement.values)
+            else:
+                mask[:] = False
+        for requirement in term.match_fields:
+            mask &= self._matching_field(requirement)
+        return mask
+
+    def _matching_field(self, requirement: NodeSelectorRequirement) -> Bools:
+        sound = requirement.operator in ("In", "NotIn") and len(requirement.values) == 1
+        if not sound or requirement.key != NAME_FIELD:
+            return np.zeros(self.size, dtype=np.bool_)
+        named = self.mask_of_names(requirement.values)
+        return named if requirement.operator == "In" else ~named
+
+
+def is_valid_requirement(requirement: NodeSelectorRequirement) -> bool:
+    """Whether a node selector requirement has a known operator and as many values as that takes."""
+    values = requirement.values
+    match requirement.operator:
+        case "In" | "NotIn":
+            return bool(values)
+        case "Exists" | "DoesNotExist":
+            return not values
+        case "Gt" | "Lt":
+            return len(values) == 1 and parse_integer(values[0]) is not None
+    return False
+
+
+def _frozen(array: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
+    array.setflags(write=False)
+    return array

@@ -1,0 +1,124 @@
+"""Nodes into numbers: the state arrays of a list of Node objects, before any pod is counted.
+
+Fed by the store with nodes in rank order; feeds `NodeState`. GPU models and MIG geometries get small codes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+
+from windlass.cluster.node_state import GPU_POD_KINDS, MAX_DEVICES, Ints, NodeState
+from windlass.cluster.resource_columns import ResourceColumns
+from windlass.model.errors import InputError
+from windlass.model.gpu import Device, node_devices, node_replicas
+from windlass.model.gpu_models import mig_geometry_of_model
+from windlass.model.node import Node
+from windlass.model.requests import node_quantities
+
+MAX_MODELS = 62
+"""Allowed models are a bit mask in one word."""
+
+
+class GpuModelCodes:
+    """GPU model name → code; only ever grows."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._codes: dict[str, int] = {}
+
+    def code(self, name: str) -> int:
+        found = self._codes.get(name)
+        if found is None:
+            if len(self.names) == MAX_MODELS:
+                raise InputError(f"GPU model {name!r} is one too many: at most {MAX_MODELS} in one cluster")
+            found = self._codes[name] = len(self.names)
+            self.names.append(name)
+        return found
+
+    def mask(self, allowed: Iterable[str]) -> int:
+        """The codes of these models as bits; all bits if none is named."""
+        wanted = set(allowed)
+        if not wanted:
+            return (1 << MAX_MODELS) - 1
+        return sum(1 << code for code, name in enumerate(self.names) if name in wanted)
+
+
+class NodeRow(msgspec.Struct, frozen=True):
+    """One node, read once: its quantities and its devices."""
+
+    allocatable: dict[str, int]
+    devices: tuple[Device, ...]
+    replicas: int
+
+
+def read_node(node: Node) -> NodeRow:
+    capacity, allocatable = node_quantities(node)
+    devices = node_devices(node, allocatable, capacity)
+    if len(devices) > MAX_DEVICES:
+        raise InputError(
+            f"has {len(devices)} GPUs; a node can have at most {MAX_DEVICES}",
+            object=f"Node {node.name}",
+            path="status.allocatable",
+        )
+    return NodeRow(allocatable, devices, node_replicas(node))
+
+
+def build_state(rows: Sequence[NodeRow], resources: ResourceColumns, models: GpuModelCodes) -> NodeState:
+    """Arrays for these nodes with everything free."""
+    for row in rows:
+        for name in row.allocatable:
+            resources.column(name)
+    total = np.zeros((len(rows), len(resources)), dtype=np.int64)
+    for i, row in enumerate(rows):
+        for name, amount in row.allocatable.items():
+            total[i, resources.column(name)] = amount
+    ends = np.cumsum([len(row.devices) for row in rows], dtype=np.int64)
+    counts = np.diff(ends, prepend=0)
+    devices = [device for row in rows for device in row.devices]
+    groups = [group for row in rows for group in _close_groups(row.devices)]
+    return NodeState(
+        free=total.copy(),
+        allocatable=total,
+        node_info=_table([(0, 0, row.replicas, 0) for row in rows], 4)
+        + np.stack([ends - counts, ends, 0 * ends, 0 * ends], 1),
+        device_occupancy=_table(
+            [(1000 if device.healthy and not device.mig else 0, 0) for device in devices], 2
+        ),
+        device_info=_table(_device_rows(devices, groups, models), 5),
+        gpu_pod_counts=np.zeros((len(rows), GPU_POD_KINDS), dtype=np.int64),
+    )
+
+
+def _close_groups(devices: Sequence[Device]) -> list[int]:
+    """Of a node's devices, which of them are close to one another: NVLink islands; or, where NVLink joins all of them
+    or none, NUMA nodes, so that a pod's GPUs hang on the same processors."""
+    several = len({device.island for device in devices}) > 1
+    return [device.island if several else device.numa for device in devices]
+
+
+def _device_rows(
+    devices: Sequence[Device], groups: Sequence[int], models: GpuModelCodes
+) -> list[tuple[int, ...]]:
+    """Most devices of a park are equal, so each kind is worked out once."""
+    known: dict[tuple[object, ...], tuple[int, ...]] = {}
+    rows = []
+    for device, group in zip(devices, groups, strict=True):
+        kind = (device.model, device.memory_mib, device.healthy, group, device.mig)
+        row = known.get(kind)
+        if row is None:
+            code, healthy = models.code(device.model), int(device.healthy)
+            row = known[kind] = (code, device.memory_mib, healthy, group, _geometry(device))
+        rows.append(row)
+    return rows
+
+
+def _geometry(device: Device) -> int:
+    found = mig_geometry_of_model(device.model, device.memory_mib)
+    return found.number if found and device.mig == "dynamic" and device.healthy else -1
+
+
+def _table(rows: Sequence[tuple[int, ...]], width: int) -> Ints:
+    return np.array(rows, dtype=np.int64).reshape(len(rows), width)

@@ -1,0 +1,34 @@
+"""What kind of pods have come so far: the mix as history knows it.
+
+The store counts every pod once a decision has been made on it. Snapshots are told only at growing intervals (after 32
+pods, then whenever the count has grown by a quarter): a new mix makes every score stale, and an older one is as good.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windlass.cluster.node_state import Ints
+
+FIRST_PUBLISH = 32
+
+
+class PodMixHistory:
+    def __init__(self) -> None:
+        self._counts: Ints = np.zeros(0, dtype=np.int64)
+        self.published: Ints = self._counts
+        """[shape] pods seen, as snapshots know it."""
+        self.total = 0
+        self.next_publish_at = FIRST_PUBLISH
+        """The total at which snapshots are told next."""
+
+    def record(self, shapes: Ints, known_shapes: int) -> None:
+        """Pods of these shape numbers have been decided on."""
+        counts = np.bincount(shapes, minlength=known_shapes).astype(np.int64)
+        counts[: len(self._counts)] += self._counts
+        self._counts = counts
+        self.total += len(shapes)
+        if self.total >= self.next_publish_at:
+            self.published = counts
+            while self.next_publish_at <= self.total:
+                self.next_publish_at = self.next_publish_at * 5 // 4

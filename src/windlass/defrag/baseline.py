@@ -1,0 +1,166 @@
+"""The cluster that moves are planned on: who runs, what starts anyway, and what still waits.
+
+Built from objects by `defrag.planner`, which asks it for overlays to search on and whether moves really help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from windlass import jit
+from windlass.cluster.delta import Put
+from windlass.cluster.shape import make_shape
+from windlass.cluster.snapshot import Snapshot
+from windlass.cluster.store import ALLOCATED_DEVICES, ASSIGNED_DEVICES, Store
+from windlass.cluster.workloads import group_workloads, grouping_inputs
+from windlass.engine import MAX_INTERPRETED_CELLS, EngineCache, EngineConfig, decide
+from windlass.model.defrag import Move
+from windlass.model.disruption import PodDisruptionBudget
+from windlass.model.plan import Plan
+from windlass.model.pod import Pod
+from windlass.model.workload import Workload
+from windlass.placement.overlay import Overlay
+from windlass.placement.pieces import pieces_to_decide
+from windlass.placement.policies import make_scoring_rule
+from windlass.placement.workload_mix import WorkloadMix
+from windlass.placement.workload_pieces import is_above_minimum, workload_key
+from windlass.placement.workload_placer import WorkloadPlacer
+
+
+class DefragBaseline:
+    def __init__(self, objects: Sequence[object], config: EngineConfig, now: int) -> None:
+        self._objects, self.config, self._now = objects, config, now
+        self.snapshot = _snapshot(objects, now)
+        self.workloads = self.snapshot.workloads or group_workloads(grouping_inputs(objects, now)).workloads
+        self.pieces = pieces_to_decide(self.snapshot.queue_system, self.workloads)
+        self.budgets = [thing for thing in objects if isinstance(thing, PodDisruptionBudget)]
+        self.plan_before = decide(self.snapshot, config, now)
+        pods = self.snapshot.pods
+        self._bound = {
+            pods.objects[row].key for row in np.flatnonzero((pods.alive == 1) & (pods.node != -1)).tolist()
+        }
+        self.started = self.started_by(self.plan_before)
+
+    # Who waits
+
+    def waiting(self) -> list[Workload]:
+        """Pieces that don't run and don't start now without an eviction, in order."""
+        found = [
+            piece
+            for piece in self.pieces
+            if piece.key not in self.started and not self._runs(piece) and piece.active and not piece.hold
+        ]
+        return sorted(
+            found,
+            key=lambda piece: (is_above_minimum(piece.key), -piece.priority, piece.queued_at, piece.key),
+        )
+
+    def started_by(self, plan: Plan) -> frozenset[str]:
+        """Pieces that start by this plan without anybody having to go first."""
+        binds = {bind.pod for bind in plan.binds if not bind.after}
+        admits = {admit.workload for admit in plan.admits if not admit.after}
+        return frozenset(
+            piece.key for piece in self.pieces if not self._runs(piece) and self._starts(piece, binds, admits)
+        )
+
+    def _runs(self, piece: Workload) -> bool:
+        keys = [key for one in piece.pod_sets for key in one.pod_keys]
+        if not keys:
+            return piece.admission is not None
+        return all(key in self._bound for key in keys)
+
+    def _starts(self, piece: Workload, binds: set[str], admits: set[str]) -> bool:
+        keys = [key for one in piece.pod_sets for key in one.pod_keys]
+        if not keys:
+            return workload_key(piece.key) in admits
+        return all(key in binds or key in self._bound for key in keys)
+
+    # Overlays
+
+    def overlay(self) -> tuple[Overlay, WorkloadPlacer]:
+        """A fresh one, with everything on it that runs or starts anyway."""
+        snapshot, config = self.snapshot, self.config
+        table = EngineCache().score_table(snapshot, config, config.expected_mix or WorkloadMix())
+        small = snapshot.nodes.size * max(1, len(snapshot.shapes)) <= MAX_INTERPRETED_CELLS
+        overlay = Overlay(
+            snapshot, table, make_scoring_rule(config.placement, snapshot.node_state), jit.kernels(small)
+        )
+        site = WorkloadPlacer(
+            overlay,
+            snapshot.queue_system,
+            self.pieces,
+            config.gangs.resources,
+            topology_levels=config.gangs.topology_levels,
+        )
+        self._seat_starters(overlay)
+        return overlay, site
+
+    def _seat_starters(self, overlay: Overlay) -> None:
+        snapshot = self.snapshot
+        rows, index = overlay.pod_rows(), snapshot.nodes.index
+        for bind in self.plan_before.binds:
+            if not bind.after:
+                shape = snapshot.shapes[int(snapshot.pods.shape[rows[bind.pod]])]
+                table_row = overlay.table.row(shape, snapshot)
+                overlay.assume_unchecked(snapshot.pods.objects[rows[bind.pod]], table_row, index[bind.node])
+        whole = {workload.key: workload for workload in self.workloads}
+        for admit in self.plan_before.admits:
+            if admit.after or admit.workload not in whole:
+                continue
+            for one in whole[admit.workload].pod_sets:
+                nodes = next((chosen.nodes for chosen in admit.pod_sets if chosen.name == one.name), {})
+                if not one.pod_keys:
+                    _seat_all(overlay, one.template, nodes)
+
+    # Does it help?
+
+    def plan_after(self, moves: Sequence[Move]) -> Plan:
+        """What the engine decides once these moves have been made."""
+        return decide(_snapshot(objects_after_moves(self._objects, moves), self._now), self.config, self._now)
+
+    def is_improvement(self, plan: Plan, piece: Workload, already_started: frozenset[str]) -> bool:
+        """Whether the piece starts, and the others too, and nobody is evicted who would not be without the moves."""
+        started = self.started_by(plan)
+        evicted = {pod for evict in self.plan_before.evicts for pod in evict.pods}
+        return (
+            piece.key in started
+            and already_started <= started
+            and all(pod in evicted for evict in plan.evicts for pod in evict.pods)
+        )
+
+
+def objects_after_moves(objects: Sequence[object], moves: Sequence[Move]) -> list[object]:
+    """The objects as they are once the moves have been made."""
+    last: Mapping[str, Move] = {move.pod: move for move in moves}
+    return [
+        _moved(thing, last[thing.key]) if isinstance(thing, Pod) and thing.key in last else thing
+        for thing in objects
+    ]
+
+
+def _moved(pod: Pod, move: Move) -> Pod:
+    notes = {key: text for key, text in pod.metadata.annotations.items() if key != ALLOCATED_DEVICES}
+    if move.devices:
+        notes[ASSIGNED_DEVICES] = ",".join(str(grant.index) for grant in move.devices)
+    replace = msgspec.structs.replace
+    return replace(
+        pod,
+        metadata=replace(pod.metadata, annotations=notes),
+        spec=replace(pod.spec, node_name=move.to_node),
+    )
+
+
+def _snapshot(objects: Sequence[object], now: int) -> Snapshot:
+    store = Store()
+    store.apply(Put(thing) for thing in objects)
+    return store.snapshot(now)
+
+
+def _seat_all(overlay: Overlay, pod: Pod, nodes: Mapping[str, int]) -> None:
+    row = overlay.table.row(make_shape(pod), overlay.snapshot)
+    for name, count in nodes.items():
+        for _ in range(count):
+            overlay.assume_unchecked(pod, row, overlay.snapshot.nodes.index[name])

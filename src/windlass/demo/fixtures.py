@@ -1,0 +1,164 @@
+"""What the demo's steps look at, in words that a check can use; and the manifests that they share."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from windlass.demo.api import ApiClient
+
+Tree = dict[str, Any]
+PODS_PATH = "/api/v1/namespaces/default/pods"
+JOBS_PATH = "/apis/batch/v1/namespaces/default/jobs"
+KUEUE_PATH = "/apis/kueue.x-k8s.io/v1beta2"
+TOLERATION = "tolerations: [{key: nvidia.com/gpu, operator: Exists}]"
+ENDED = ("Succeeded", "Failed")
+
+
+def active_pods(api: ApiClient, prefix: str = "") -> dict[str, Tree]:
+    """Those that have not ended, by name."""
+    return {
+        each["metadata"]["name"]: each
+        for each in api.items(PODS_PATH)
+        if each["metadata"]["name"].startswith(prefix) and each["status"].get("phase") not in ENDED
+    }
+
+
+def running_pods(api: ApiClient, prefix: str = "") -> dict[str, str]:
+    """Pod → node of those that run."""
+    return {
+        name: each["spec"]["nodeName"]
+        for name, each in active_pods(api, prefix).items()
+        if each["status"].get("phase") == "Running" and "deletionTimestamp" not in each["metadata"]
+    }
+
+
+def pod_wait_message(api: ApiClient, name: str) -> str:
+    """Why the pod waits, as its condition has it."""
+    for each in (active_pods(api).get(name, {}).get("status") or {}).get("conditions") or ():
+        if each["type"] == "PodScheduled" and each["status"] == "False":
+            return str(each.get("message", ""))
+    return ""
+
+
+def job_wait_message(api: ApiClient, name: str) -> str:
+    """Why a queued job waits, as its Workload says."""
+    for condition in (_workload(api, name).get("status") or {}).get("conditions") or ():
+        if condition["type"] == "QuotaReserved" and condition["status"] == "False":
+            return str(condition.get("message") or "")
+    return ""
+
+
+def workload_of(api: ApiClient, job_name: str) -> str:
+    """The name of the Workload that stands for a queued job."""
+    return str(_workload(api, job_name)["metadata"]["name"])
+
+
+def queued_at(api: ApiClient, job_name: str) -> float:
+    """Since when a queued job waits, in seconds since 1970."""
+    made = _workload(api, job_name)["metadata"]["creationTimestamp"]
+    return datetime.fromisoformat(made).timestamp()
+
+
+def _workload(api: ApiClient, job_name: str) -> Tree:
+    for each in api.items(f"{KUEUE_PATH}/namespaces/default/workloads"):
+        if each["metadata"].get("ownerReferences", [{}])[0].get("name") == job_name:
+            return each
+    return {}
+
+
+def is_suspended(api: ApiClient, job: str) -> bool:
+    return bool((api.get(f"{JOBS_PATH}/{job}").get("spec") or {}).get("suspend"))
+
+
+def node_racks(api: ApiClient) -> dict[str, str]:
+    """Node → rack."""
+    nodes = api.items("/api/v1/nodes")
+    return {
+        each["metadata"]["name"]: each["metadata"]["labels"].get("windlass.dev/rack", "") for each in nodes
+    }
+
+
+def allocated_devices(pod: Tree) -> list[int]:
+    notes = pod["metadata"].get("annotations") or {}
+    text = notes.get("windlass.dev/allocated-devices") or notes.get("windlass.dev/devices") or ""
+    return [int(part) for part in text.split(",") if part.strip().isdigit()]
+
+
+def job_manifest(
+    name: str, parallelism: int, gpus: int, *, queue: str = "", duration: str = "forever", **more: str
+) -> str:
+    """A Job's manifest. `more`: `limit` (declared run time), `priority` (class), `topology` (required domain)."""
+    labels = f"{{story: demo{f', kueue.x-k8s.io/queue-name: {queue}' if queue else ''}}}"
+    notes = [f"sandbox.windlass.dev/duration: {duration}"]
+    if more.get("topology"):
+        notes.append(f"kueue.x-k8s.io/podset-required-topology: {more['topology']}")
+    limit = f"\n  annotations: {{windlass.dev/duration: {more['limit']}}}" if more.get("limit") else ""
+    spec = [TOLERATION]
+    if more.get("priority"):
+        spec.append(f"priorityClassName: {more['priority']}")
+    lines = "\n      ".join(spec)
+    return f"""\
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: {name}
+  labels: {labels}{limit}
+spec:
+  parallelism: {parallelism}
+  completions: {parallelism}{
+        '''
+  suspend: true'''
+        if queue
+        else ""
+    }
+  template:
+    metadata:
+      labels: {{story: demo}}
+      annotations: {{{", ".join(notes)}}}
+    spec:
+      restartPolicy: Never
+      {lines}
+      containers: [{{name: main, image: pytorch, resources: {{limits: {{nvidia.com/gpu: {gpus}}}}}}}]
+"""
+
+
+def queue_manifest(name: str, quota: int, cohort: str = "", preemption: str = "") -> str:
+    """A ClusterQueue with one flavor, and the LocalQueue of the same name that leads to it."""
+    group = f"\n  cohort: {cohort}" if cohort else ""
+    rules = f"\n  preemption: {{{preemption}}}" if preemption else ""
+    return f"""\
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {{name: {name}, labels: {{story: demo}}}}
+spec:
+  namespaceSelector: {{}}{group}{rules}
+  resourceGroups:
+  - coveredResources: [nvidia.com/gpu]
+    flavors: [{{name: any, resources: [{{name: nvidia.com/gpu, nominalQuota: {quota}}}]}}]
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: LocalQueue
+metadata: {{name: {name}, namespace: default, labels: {{story: demo}}}}
+spec: {{clusterQueue: {name}}}
+"""
+
+
+FLAVOR_MANIFEST = """\
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ResourceFlavor
+metadata: {name: any, labels: {story: demo}}
+spec: {}
+"""
+
+RACK_TOPOLOGY_MANIFEST = """\
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: Topology
+metadata: {name: racks, labels: {story: demo}}
+spec: {levels: [{nodeLabel: windlass.dev/rack}, {nodeLabel: kubernetes.io/hostname}]}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ResourceFlavor
+metadata: {name: any, labels: {story: demo}}
+spec: {topologyName: racks, nodeLabels: {nvidia.com/gpu.present: "true"}}
+"""

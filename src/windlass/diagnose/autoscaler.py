@@ -1,0 +1,132 @@
+"""What the autoscaler said about a pod that waits: cluster-autoscaler's and Karpenter's events and statuses.
+
+Fed by `why` once no present node would do. That there is no event is no evidence: none is written while another
+scale-up runs.
+"""
+
+from __future__ import annotations
+
+import re
+
+from windlass.diagnose import unstructured
+from windlass.diagnose.evidence import ClusterObject, Event, Evidence
+from windlass.diagnose.finding import Finding
+
+COUNTED = re.compile(r"(\d+) ([^,;]+)")
+AT_MAXIMUM = re.compile(
+    r"max node group size reached|max total nodes in cluster reached|max cluster (cpu|memory|gpu) limit", re.I
+)
+OVER_LIMITS = re.compile(
+    r"exceed(s|ed)? limits? for nodepool|limits? (exceeded|reached).{0,40}nodepool", re.I
+)
+NO_CAPACITY = re.compile(
+    r"in backoff after failed scale-up|OUT_OF_RESOURCES|QUOTA_EXCEEDED|insufficient ?(instance)? ?capacity"
+    r"|stockout|out of (resource|capacity)"
+    r"|ZONE_RESOURCE_POOL|quota.{0,30}exceeded|exceeded.{0,30}quota|could not launch|no capacity|scale-up failed"
+    r"|ScaleUpTimedOut|capacity-?block",
+    re.I,
+)
+AUTOSCALERS = re.compile(r"cluster-autoscaler|karpenter")
+NODE_GROUP_FILTER_CODES = (
+    ("TAINT_NOT_TOLERATED", re.compile(r"taint", re.I)),
+    ("SELECTOR_MISMATCH", re.compile(r"node affinity|selector", re.I)),
+    ("CPU_MEM_INSUFFICIENT", re.compile(r"insufficient (cpu|memory)", re.I)),
+)
+"""What keeps a pod off a group's new nodes, in the words of the filters."""
+NO_MATCHING_GROUP = re.compile(
+    r"incompatible with nodepool|no nodepools? found|no instance type|wouldn.t fit if a new node", re.I
+)
+
+
+def autoscaler_finding(
+    evidence: Evidence, pod: ClusterObject, device: str, has_device: bool
+) -> Finding | None:
+    """What keeps the autoscaler from adding a node for it; None where it says nothing, or is adding one.
+
+    `has_device`: whether some node has the device, so that a group of such nodes is known to work.
+    """
+    events = evidence.events_of(pod)
+    said = next(
+        (found for event in reversed(events) if (found := _of_event(event, device, has_device)) is not None),
+        None,
+    )
+    failed = _provider_failed(evidence) if events else None
+    if said is None or (failed is not None and said.code == "AUTOSCALER_NO_MATCHING_GROUP"):
+        return failed or said
+    return said
+
+
+def _of_event(event: Event, device: str, has_device: bool) -> Finding | None:
+    said = event.message
+    proof = (f"{event.source or 'autoscaler'}: {said}",)
+    if event.reason in ("FailedToScaleUpGroup", "ScaleUpTimedOut", "FailedScaleUp"):
+        return Finding("CLOUD_CAPACITY", "the autoscaler's scale-up failed", proof)
+    if event.reason == "NotTriggerScaleUp":
+        return _not_triggered(said, proof, "" if has_device else device)
+    if event.reason == "FailedScheduling" and "karpenter" in event.source.lower() + said.lower():
+        if OVER_LIMITS.search(said):
+            return Finding("AUTOSCALER_MAX_SIZE", "the NodePool's limits are reached", proof)
+        if NO_CAPACITY.search(said):
+            return Finding("CLOUD_CAPACITY", "", proof)
+        if NO_MATCHING_GROUP.search(said):
+            return Finding("AUTOSCALER_NO_MATCHING_GROUP", "no NodePool's machines would do", proof)
+    return None
+
+
+def _not_triggered(said: str, proof: tuple[str, ...], device: str) -> Finding | None:
+    """Counts are node groups. Where no node has the device yet, groups that lack it are those that should have it;
+    where nodes do, they are the others, and the one that is full decides."""
+    if "max total nodes in cluster reached" in said:
+        return Finding("AUTOSCALER_MAX_SIZE", "the cluster's maximum of nodes is reached", proof)
+    reasons = [reason.strip() for _, reason in COUNTED.findall(said.split(": ", 1)[-1])]
+    if device and any(reason.startswith(f"Insufficient {device}") for reason in reasons):
+        why = f"the autoscaler's templates carry no {device}, so no group would ever do"
+        remedy = "tell the group's GPU, labels and taints in its template (node-template tags), or keep one node in it"
+        return Finding("AUTOSCALER_NO_MATCHING_GROUP", why, proof, remedy=remedy)
+    if any("max node group size" in reason for reason in reasons):
+        return Finding("AUTOSCALER_MAX_SIZE", "the one group that would do is at its maximum size", proof)
+    if any("backoff" in reason for reason in reasons):
+        return Finding(
+            "CLOUD_CAPACITY", "the group that would do failed to scale up and is in backoff", proof
+        )
+    if reasons or NO_MATCHING_GROUP.search(said):
+        more = [
+            code
+            for code, pattern in NODE_GROUP_FILTER_CODES
+            if any(pattern.search(reason) for reason in reasons)
+        ]
+        return Finding("AUTOSCALER_NO_MATCHING_GROUP", "", proof, tuple(more))
+    return None
+
+
+def _provider_failed(evidence: Evidence) -> Finding | None:
+    """NodeClaims, the autoscaler's status and events of groups that tell of a provider that gave nothing."""
+    for claim in evidence.of_kind("NodeClaim"):
+        for condition in unstructured.nested_maps(claim.data, "status", "conditions"):
+            message = " ".join(
+                unstructured.nested_string(condition, field) for field in ("reason", "message")
+            )
+            if unstructured.nested_string(condition, "status") == "False" and NO_CAPACITY.search(message):
+                return Finding("CLOUD_CAPACITY", "", (f"{claim.title}: {message}",))
+    for item in evidence.of_kind("ConfigMap"):
+        if item.name == "cluster-autoscaler-status":
+            lines = unstructured.nested_string(item.data, "data", "status").splitlines()
+            failed = [line.strip() for line in lines if NO_CAPACITY.search(line)]
+            if failed:
+                return Finding("CLOUD_CAPACITY", "", (f"{item.title}: {'; '.join(failed[:2])}",))
+    for pod in evidence.of_kind("Pod"):
+        if AUTOSCALERS.search(pod.name):
+            said = [
+                line.strip()
+                for log in evidence.logs_of(pod)
+                for line in log.lines
+                if NO_CAPACITY.search(line)
+            ]
+            if said:
+                return Finding("CLOUD_CAPACITY", "", (f"log of {pod.title}: {said[-1][:200]}",))
+    for event in evidence.events:
+        if event.kind in ("NodeClaim", "ConfigMap", "MachineSet", "NodePool") and NO_CAPACITY.search(
+            event.message
+        ):
+            return Finding("CLOUD_CAPACITY", "", (f"{event.kind} {event.name}: {event.message}",))
+    return None

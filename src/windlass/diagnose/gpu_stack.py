@@ -1,0 +1,262 @@
+"""Why a node that has GPUs does not offer them: labels, DaemonSets, the stack's pods and logs, the host's logs.
+
+`why` asks it about a pod's own node, or about the GPU nodes of a cluster where nobody advertises what is asked for.
+That a pod of the stack is Running is no evidence of health; what it wrote and what the node advertises is.
+"""
+
+from __future__ import annotations
+
+from windlass.diagnose import log_patterns, nodes, unstructured
+from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
+from windlass.diagnose.finding import Finding, MissingEvidence
+from windlass.diagnose.log_patterns import PatternMatch
+from windlass.diagnose.nvidia_smi import annotate_nvidia_smi_logs
+from windlass.diagnose.sharing_config import sharing_findings
+from windlass.diagnose.stack_components import COMPONENTS, failing_components, gpu_nodes, stack_pods
+from windlass.diagnose.subject import template_pods
+from windlass.model.node import Node
+from windlass.model.pod import Pod
+from windlass.model.taints import LIFECYCLE_TAINTS
+from windlass.model.times import parse_timestamp
+
+NEW_NODE_SECONDS = 600
+"""Seconds for which a node without GPUs is merely new."""
+
+UPGRADING = (
+    "upgrade-required",
+    "cordon-required",
+    "wait-for-jobs-required",
+    "pod-deletion-required",
+    "drain-required",
+    "pod-restart-required",
+    "validation-required",
+    "uncordon-required",
+    "upgrade-failed",
+)
+
+
+def node_findings(evidence: Evidence, node: Node, now: int, resource: str) -> list[Finding]:
+    """What is wrong with the node's GPU stack, the deepest cause first. Nothing, where nothing shows."""
+    found: list[Finding] = []
+    down = nodes.unschedulable_reason(node)
+    if down:
+        found.append(Finding("NODE_UNSCHEDULABLE", f"GPU node {node.name} is {down}"))
+    found += label_findings(node)
+    found += _by_logs(evidence, node)
+    found += sharing_findings(evidence, node, resource)
+    if not nodes.gpu_resources(node):
+        found += failing_components(evidence, node.name)
+        found += _by_plugin(evidence, node, now)
+    return found
+
+
+def label_findings(node: Node) -> list[Finding]:
+    """Work on the node that its labels tell of: MIG layouts and driver upgrades that are under way or stuck."""
+    labels = node.labels
+    state = labels.get("nvidia.com/mig.config.state", "")
+    paused = sorted(
+        {
+            value
+            for key, value in labels.items()
+            if key.startswith("nvidia.com/gpu.deploy.") and "paused" in value
+        }
+    )
+    upgrade = labels.get("nvidia.com/gpu-driver-upgrade-state", "")
+    found = []
+    if state in ("failed", "pending", "rebooting") or any("mig" in value for value in paused):
+        layout = labels.get("nvidia.com/mig.config", "?")
+        said = f"MIG layout {layout} of node {node.name} is in state {state or 'paused'}"
+        found.append(Finding("MIG_CONFIG_NOT_APPLIED", said, tuple(paused)))
+    if upgrade in UPGRADING or any("driver" in value for value in paused):
+        said = f"the driver upgrade of node {node.name} is in state {upgrade or 'paused'}"
+        found.append(Finding("DRIVER_UPGRADE_BLOCKED", said))
+    return found
+
+
+def _by_logs(evidence: Evidence, node: Node) -> list[Finding]:
+    found: list[Finding] = []
+    sightings = log_patterns.find_matches(host_log_lines(evidence, node.name), log_patterns.HOST)
+    sightings += log_patterns.find_matches(stack_logs(evidence, node.name), log_patterns.STACK)
+    for seen in sightings:
+        if seen.code not in [one.code for one in found]:
+            found.append(match_finding(seen))
+    found.sort(key=lambda one: DEPTH_ORDER.index(one.code) if one.code in DEPTH_ORDER else len(DEPTH_ORDER))
+    return found
+
+
+DEPTH_ORDER = (
+    "GPU_HW_FAULT",
+    "DRIVER_LIB_MISMATCH",
+    "DRIVER_UPGRADE_BLOCKED",
+    "DRIVER_MISSING",
+    "FABRIC_NOT_READY",
+    "MIG_CONFIG_NOT_APPLIED",
+    "MPS_NOT_READY",
+    "DEVICE_PERMISSION",
+    "RUNTIME_NOT_CONFIGURED",
+)
+"""Where several things are wrong with a node, the lower one is the cause of the others."""
+
+
+def host_log_lines(evidence: Evidence, node: str) -> list[LogLines]:
+    """The host's own logs, and what detectors on it have said of the node."""
+    item = evidence.get("Node", "", node)
+    said = [event.message for event in evidence.events_of(item)] if item is not None else []
+    events = [LogLines(f"events of node {node}", said)] if said else []
+    return [*annotate_nvidia_smi_logs(evidence.host_logs(node)), *events]
+
+
+def stack_logs(evidence: Evidence, node: str) -> list[LogLines]:
+    """What the stack's pods on the node wrote, and what their containers' last words were."""
+    logs: list[LogLines] = []
+    for component, pod in stack_pods(evidence, node):
+        if component == "exporter":
+            continue
+        logs += evidence.logs_of(pod)
+        logs += pod_status_lines(evidence, pod)
+    return logs
+
+
+def pod_status_lines(evidence: Evidence, pod: ClusterObject) -> list[LogLines]:
+    """Messages of a pod's own status and events, as lines."""
+    lines = [
+        unstructured.nested_string(pod.data, "status", "message"),
+        unstructured.nested_string(pod.data, "status", "reason"),
+    ]
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        for status in unstructured.nested_maps(pod.data, "status", kind):
+            for moment in ("state", "lastState"):
+                for state in unstructured.nested_map(status, moment).values():
+                    lines += [
+                        unstructured.nested_string(state, "message"),
+                        unstructured.nested_string(state, "reason"),
+                    ]
+    lines += [event.message for event in evidence.events_of(pod)]
+    return [
+        LogLines(f"status of {pod.title}", [line for text in lines if text for line in text.splitlines()])
+    ]
+
+
+def match_finding(seen: PatternMatch) -> Finding:
+    return Finding(seen.code, "", (f"{seen.origin}: {_cut(seen.line)}",))
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= 200 else line[:197] + "..."
+
+
+# The plugin itself
+
+
+def _by_plugin(evidence: Evidence, node: Node, now: int) -> list[Finding]:
+    plugins = [pod for component, pod in stack_pods(evidence, node.name) if component == "device plugin"]
+    running = [
+        pod
+        for pod in plugins
+        if unstructured.nested_string(pod.data, "status", "phase") not in ("Succeeded",)
+    ]
+    age = (
+        now - parse_timestamp(node.metadata.creation_timestamp) if node.metadata.creation_timestamp else None
+    )
+    if running:
+        if age is not None and 0 <= age < NEW_NODE_SECONDS and not any(_restarts(pod) for pod in running):
+            return [
+                Finding(
+                    "GPU_NOT_YET_ADVERTISED",
+                    f"node {node.name} is {age} s old; its device plugin is starting",
+                )
+            ]
+        return [_failing(evidence, node, running[0])]
+    sets = [one for one in evidence.of_kind("DaemonSet") if COMPONENTS["device plugin"].search(one.name)]
+    if not sets and not evidence.has_kind("DaemonSet") and not evidence.has_kind("Pod"):
+        return []
+    if age is not None and 0 <= age < NEW_NODE_SECONDS and sets and daemonset_exclusion(sets[0], node) == "":
+        return [
+            Finding(
+                "GPU_NOT_YET_ADVERTISED",
+                f"node {node.name} is {age} s old; its device plugin has not started",
+            )
+        ]
+    return [plugin_absent_finding(evidence, node, sets)]
+
+
+def _restarts(pod: ClusterObject) -> int:
+    return sum(
+        unstructured.nested_int(status, "restartCount")
+        for status in unstructured.nested_maps(pod.data, "status", "containerStatuses")
+    )
+
+
+def _failing(evidence: Evidence, node: Node, pod: ClusterObject) -> Finding:
+    restarts = _restarts(pod)
+    said = f"the device plugin {pod.name} is on node {node.name}"
+    said += f" and has restarted {restarts} times" if restarts else ", but has advertised no GPU"
+    missing: tuple[MissingEvidence, ...] = ()
+    if not evidence.logs_of(pod):
+        missing = (MissingEvidence("the device plugin's log", f"kubectl logs -n {pod.namespace} {pod.name}"),)
+    return Finding("DEVICE_PLUGIN_FAILING", said, missing=missing)
+
+
+def plugin_absent_finding(evidence: Evidence, node: Node, sets: list[ClusterObject]) -> Finding:
+    operators = [pod for part, pod in stack_pods(evidence) if part == "operator" and not sets]
+    for seen in log_patterns.find_matches(
+        [log for pod in operators for log in evidence.logs_of(pod)], log_patterns.STACK
+    ):
+        return match_finding(seen)
+    if not sets:
+        return Finding("DEVICE_PLUGIN_ABSENT", f"no device plugin is installed for GPU node {node.name}")
+    plugin = sets[0]
+    why = daemonset_exclusion(plugin, node)
+    desired = unstructured.nested_int(plugin.data, "status", "desiredNumberScheduled")
+    said = f"DaemonSet {plugin.name} ({desired} pods wanted) has no pod on GPU node {node.name}"
+    contributing: list[str] = []
+    if why.startswith("label"):
+        contributing = ["GFD_LABELS_MISSING", *_blocked_discovery(evidence, node)]
+    elif why.startswith("taint"):
+        contributing = ["TAINT_NOT_TOLERATED"]
+    return Finding("DEVICE_PLUGIN_ABSENT", f"{said}{f': {why}' if why else ''}", (), tuple(contributing))
+
+
+def _blocked_discovery(evidence: Evidence, node: Node) -> list[str]:
+    """The label is missing because the pod that sets labels can't run there."""
+    for one in evidence.of_kind("DaemonSet"):
+        if COMPONENTS["node feature discovery"].search(one.name) and daemonset_exclusion(
+            one, node
+        ).startswith("taint"):
+            return ["TAINT_NOT_TOLERATED"]
+    return []
+
+
+def daemonset_exclusion(daemon: ClusterObject, node: Node) -> str:
+    """Why a DaemonSet has no pod on the node; empty where it should have one."""
+    pods, _ = template_pods(daemon)
+    if not pods:
+        return ""
+    pod = pods[0]
+    misses = nodes.selector_mismatches(node, pod)
+    if misses:
+        return f"label {misses[0]}"
+    taints = [one for one in nodes.blocking_taints(node, pod) if one.key not in LIFECYCLE_TAINTS]
+    return f"taint {nodes.format_taint(taints[0])} is not tolerated" if taints else ""
+
+
+def missing_labels_finding(evidence: Evidence, pod: Pod) -> Finding | None:
+    """A selector on a label that feature discovery should have set, on a GPU node that hasn't got it."""
+    keys = [*pod.spec.node_selector, *(key for key, _, _ in nodes.required_labels(pod))]
+    discovered = [key for key in keys if key.startswith(("nvidia.com/", "feature.node.kubernetes.io/"))]
+    for node in gpu_nodes(evidence):
+        absent = [key for key in discovered if key not in node.labels]
+        if absent and nodes.gpu_resources(node):
+            said = f"GPU node {node.name} lacks the label {absent[0]}, which the pod selects by"
+            logs = [
+                line
+                for part, one in stack_pods(evidence, node.name)
+                if "discovery" in part
+                for line in _last(evidence, one)
+            ]
+            return Finding("GFD_LABELS_MISSING", said, tuple(logs))
+    return None
+
+
+def _last(evidence: Evidence, pod: ClusterObject) -> list[str]:
+    return [f"{log.origin}: {_cut(log.lines[-1])}" for log in evidence.logs_of(pod) if log.lines]

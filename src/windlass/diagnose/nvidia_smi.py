@@ -1,0 +1,83 @@
+"""What `nvidia-smi` says, in sentences: table and `-q` report say in columns and indents what logs say in words.
+
+Read where hosts and containers are looked at; the signs then see the sentences like any other line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from windlass.diagnose.evidence import LogLines
+
+ROW = re.compile(
+    r"^\|\s*(?P<index>\d+)\s+(?P<name>[A-Za-z][^|]*?)\s+(On|Off)\s*\|\s*\S+\s+\w+\s*\|\s*(?P<ecc>\S+)\s*\|"
+)
+"""A GPU's first line in the table: index, name, and uncorrected errors since the driver was loaded."""
+FIELD = re.compile(r"^(?P<indent>\s*)(?P<key>[A-Z][\w .()/-]*?)\s*(?::\s*(?P<value>.*\S)\s*)?$")
+
+
+def annotate_nvidia_smi_logs(logs: Sequence[LogLines]) -> list[LogLines]:
+    """The logs; those of `nvidia-smi` with what they mean added."""
+    return [
+        LogLines(log.origin, [*log.lines, *describe_problems(log.lines)])
+        if "nvidia-smi" in log.origin
+        else log
+        for log in logs
+    ]
+
+
+def describe_problems(lines: Sequence[str]) -> list[str]:
+    """Only what is wrong."""
+    return [*_of_table(lines), *_of_report(lines)]
+
+
+def _of_table(lines: Sequence[str]) -> list[str]:
+    said = []
+    for line in lines:
+        row = ROW.match(line)
+        if row is not None and row["ecc"].isdigit() and int(row["ecc"]):
+            said.append(f"GPU {row['index']} has {row['ecc']} uncorrectable ECC errors")
+        if "ERR!" in line:
+            said.append("GPU requires reset: nvidia-smi shows ERR! for it")
+        if re.search(r"\|\s+(Enabled|Disabled)\*\s+\|", line):
+            said.append("MIG mode change pending (nvidia-smi shows * behind the mode)")
+    return said
+
+
+def _of_report(lines: Sequence[str]) -> list[str]:
+    """`nvidia-smi -q`: keys below sections, told by their indent."""
+    said: list[str] = []
+    sections: list[tuple[int, str]] = []
+    modes: dict[str, str] = {}
+    for line in lines:
+        field = FIELD.match(line)
+        if field is None:
+            continue
+        depth, key, value = len(field["indent"]), field["key"], field["value"]
+        while sections and sections[-1][0] >= depth:
+            sections.pop()
+        if value is None:
+            sections.append((depth, key))
+            continue
+        path = [name for _, name in sections]
+        if "MIG Mode" in path:
+            modes[key] = value
+            if {modes.get("Current"), modes.get("Pending")} == {"Enabled", "Disabled"}:
+                said.append(
+                    f"MIG mode change pending: {modes.pop('Current')} now, {modes.pop('Pending')} to come"
+                )
+        said += _of_field(path, key, value)
+    return said
+
+
+def _of_field(path: Sequence[str], key: str, value: str) -> list[str]:
+    if "Fabric" in path and key == "State" and value in ("In Progress", "Not Started"):
+        return [f"Fabric state: {value.lower()}"]
+    if "ECC Errors" in path and "Uncorrectable" in key and value.isdigit() and int(value):
+        return [f"{value} uncorrectable ECC errors ({' '.join(path[-1:])})"]
+    if "Remapping Failure" in key and value == "Yes":
+        return ["row remapping failed"]
+    if key == "GPU Reset" and value == "Required":
+        return ["GPU requires reset"]
+    return []

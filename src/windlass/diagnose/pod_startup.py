@@ -1,0 +1,205 @@
+"""A pod that has a node and does not run as it should: refused by the kubelet, not pulled, not started, killed.
+
+Fed by `why`. The pod's status and events come first, then what its program wrote, then the node's stack and kernel.
+"""
+
+from __future__ import annotations
+
+from windlass.diagnose import gpu_stack, log_patterns, nodes, unstructured
+from windlass.diagnose.evidence import ClusterObject, Evidence
+from windlass.diagnose.finding import Finding, MissingEvidence
+from windlass.diagnose.log_patterns import PatternMatch
+from windlass.diagnose.nvidia_smi import annotate_nvidia_smi_logs
+from windlass.diagnose.subject import node_of, phase_of
+from windlass.model.times import parse_timestamp
+
+PULL_PATIENCE = 120
+"""Seconds of pulling from which on an image counts as slow."""
+PULL_FAILED = (
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "RegistryUnavailable",
+)
+
+
+def startup_finding(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None:
+    """What keeps a placed pod from working; None where nothing does."""
+    words = gpu_stack.pod_status_lines(evidence, pod)
+    node = node_of(pod)
+    own = log_patterns.find_matches(annotate_nvidia_smi_logs(evidence.logs_of(pod)), log_patterns.CONTAINER)
+    kubelet = log_patterns.find_matches(words, log_patterns.KUBELET)
+    host = _host_signs(evidence, node)
+    for found in (
+        _stale(kubelet, own),
+        _refused(pod, kubelet),
+        _first(kubelet),
+        _pulling(evidence, pod, now),
+        _memory(pod),
+        _broken_device(evidence, pod, own, host),
+        _unasked(pod, own),
+        _first(own),
+    ):
+        if found is not None:
+            return found
+    if _fails(pod):
+        return _deeper(evidence, pod, node, host, now)
+    return None
+
+
+def running_pod_finding(evidence: Evidence, pod: ClusterObject) -> Finding | None:
+    """A pod that runs and yet has a GPU problem that its environment shows."""
+    asks = requests_devices(pod)
+    for container in unstructured.nested_maps(pod.data, "spec", "containers"):
+        for variable in unstructured.nested_maps(container, "env"):
+            if (
+                unstructured.nested_string(variable, "name") == "NVIDIA_VISIBLE_DEVICES"
+                and unstructured.nested_string(variable, "value") == "all"
+                and not asks
+            ):
+                name = unstructured.nested_string(container, "name")
+                said = f"container {name} sets NVIDIA_VISIBLE_DEVICES=all without asking for a GPU"
+                return Finding("GPU_VISIBLE_UNREQUESTED", said)
+    return None
+
+
+def _host_signs(evidence: Evidence, node: str) -> list[PatternMatch]:
+    return (
+        log_patterns.find_matches(gpu_stack.host_log_lines(evidence, node), log_patterns.HOST) if node else []
+    )
+
+
+def _stale(kubelet: list[PatternMatch], own: list[PatternMatch]) -> Finding | None:
+    for seen in (*kubelet, *own):
+        if seen.code == "DEVICE_ID_STALE":
+            return gpu_stack.match_finding(seen)
+    return None
+
+
+def _refused(pod: ClusterObject, kubelet: list[PatternMatch]) -> Finding | None:
+    reason, message = (
+        unstructured.nested_string(pod.data, "status", "reason"),
+        unstructured.nested_string(pod.data, "status", "message"),
+    )
+    if reason == "TopologyAffinityError":
+        return Finding("TOPOLOGY_MANAGER_REFUSED", "", (message,))
+    if reason == "UnexpectedAdmissionError" or reason.startswith("OutOf"):
+        code = kubelet[0].code if kubelet else "KUBELET_ADMISSION_RACE"
+        return Finding(code, "", (f"{reason}: {message}",))
+    return None
+
+
+def _first(seen: list[PatternMatch]) -> Finding | None:
+    return gpu_stack.match_finding(seen[0]) if seen else None
+
+
+def _unasked(pod: ClusterObject, own: list[PatternMatch]) -> Finding | None:
+    """A program that finds no GPU, in a pod that asks for none."""
+    if not own or own[0].code != "RUNTIME_NOT_CONFIGURED" or requests_devices(pod):
+        return None
+    said = f"the program looks for a GPU, and {pod.title} asks for none"
+    remedy = "ask for one under resources.limits (nvidia.com/gpu: 1)"
+    return Finding("APP_ERROR", said, gpu_stack.match_finding(own[0]).evidence, remedy=remedy)
+
+
+def requests_devices(pod: ClusterObject) -> bool:
+    return any(
+        "/" in name or unstructured.nested_maps(container, "resources", "claims")
+        for container in unstructured.nested_maps(pod.data, "spec", "containers")
+        for name in (*unstructured.nested_map(container, "resources", "limits"), "")
+    )
+
+
+def _states(pod: ClusterObject) -> list[tuple[str, str, dict[str, object]]]:
+    """(container, state, details) of all containers, the last state too."""
+    found = []
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        for status in unstructured.nested_maps(pod.data, "status", kind):
+            for moment in ("state", "lastState"):
+                for name, details in unstructured.nested_map(status, moment).items():
+                    found.append(
+                        (
+                            unstructured.nested_string(status, "name"),
+                            name,
+                            unstructured.nested_map({"d": details}, "d"),
+                        )
+                    )
+    return found
+
+
+def _pulling(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None:
+    for container, state, details in _states(pod):
+        if state == "waiting" and unstructured.nested_string(details, "reason") in PULL_FAILED:
+            message = unstructured.nested_string(details, "message")
+            said = f"the image of container {container} can't be pulled: {message}"
+            return Finding("IMAGE_PULL_FAILED", said)
+    events = evidence.events_of(pod)
+    pulling = [event for event in events if event.reason == "Pulling"]
+    pulled = [event for event in events if event.reason in ("Pulled", "Started", "Created")]
+    if pulling and len(pulled) < len(pulling) and phase_of(pod) in ("Pending", "Failed", ""):
+        since = now - parse_timestamp(pulling[-1].last) if pulling[-1].last else PULL_PATIENCE
+        if since >= PULL_PATIENCE or phase_of(pod) == "Failed":
+            return Finding("IMAGE_PULL_SLOW", f"{pulling[-1].message}, for {since} s", (pulling[-1].message,))
+    deadline = [event for event in events if "ull" in event.message and "deadline" in event.message.lower()]
+    return Finding("IMAGE_PULL_SLOW", "", (deadline[-1].message,)) if deadline else None
+
+
+def _memory(pod: ClusterObject) -> Finding | None:
+    for container, state, details in _states(pod):
+        if state == "terminated" and unstructured.nested_string(details, "reason") == "OOMKilled":
+            return Finding("CONTAINER_OOM", f"container {container} was killed for its memory limit")
+    return None
+
+
+def _broken_device(
+    evidence: Evidence, pod: ClusterObject, own: list[PatternMatch], host: list[PatternMatch]
+) -> Finding | None:
+    """A kernel line about the hardware explains whatever the program says of its GPU."""
+    fault = next(
+        (seen for seen in host if seen.code in ("GPU_HW_FAULT", "DRIVER_LIB_MISMATCH", "FABRIC_NOT_READY")),
+        None,
+    )
+    if fault is not None and (own or _fails(pod)):
+        return gpu_stack.match_finding(fault)
+    return None
+
+
+def _fails(pod: ClusterObject) -> bool:
+    if phase_of(pod) == "Failed":
+        return True
+    return any(
+        (
+            state == "waiting"
+            and unstructured.nested_string(details, "reason")
+            not in ("", "ContainerCreating", "PodInitializing")
+        )
+        or (state == "terminated" and unstructured.nested_int(details, "exitCode") != 0)
+        for _, state, details in _states(pod)
+    )
+
+
+def _deeper(
+    evidence: Evidence, pod: ClusterObject, node: str, host: list[PatternMatch], now: int
+) -> Finding | None:
+    """It fails, and neither its status nor its log says why: the node's stack may, else it is the program's own."""
+    if host:
+        return gpu_stack.match_finding(host[0])
+    known = evidence.nodes.get(node)
+    if known is not None and nodes.looks_like_gpu_node(known):
+        found = gpu_stack.node_findings(evidence, known, now, "")
+        if found:
+            return found[0]
+    codes = [
+        f"container {container} exited with {unstructured.nested_int(details, 'exitCode')}"
+        for container, state, details in _states(pod)
+        if state == "terminated" and unstructured.nested_int(details, "exitCode")
+    ]
+    logs = evidence.logs_of(pod)
+    if not logs:
+        missing = (
+            MissingEvidence("the container's log", f"kubectl logs -n {pod.namespace} {pod.name} --previous"),
+        )
+        return Finding("UNKNOWN", codes[0] if codes else "it failed, and no log is at hand", missing=missing)
+    last = [f"{log.origin}: {log.lines[-1]}" for log in logs if log.lines]
+    return Finding("APP_ERROR", codes[0] if codes else "", tuple(last[:2]))

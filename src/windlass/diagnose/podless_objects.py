@@ -1,0 +1,53 @@
+"""Questions about things that make no pods: nodes, quotas, queues.
+
+`why` asks here before it looks for pods. A person who asks why a quota does nothing means the quota.
+"""
+
+from __future__ import annotations
+
+from windlass.diagnose import gpu_stack, nodes, queue
+from windlass.diagnose.evidence import ClusterObject, Evidence
+from windlass.diagnose.finding import Finding
+from windlass.diagnose.resource_quota import ineffective_key_finding
+from windlass.diagnose.stack_components import component_of, gpu_nodes
+from windlass.diagnose.subject import node_of, phase_of
+from windlass.model.node import Node
+
+
+def podless_object_finding(evidence: Evidence, item: ClusterObject, now: int) -> Finding | None:
+    """What is wrong with it, or that nothing is; None for everything that has to do with pods."""
+    found: Finding | None = None
+    if item.kind == "ResourceQuota":
+        found = ineffective_key_finding(item)
+    elif item.kind in ("LocalQueue", "ClusterQueue"):
+        found = queue.stopped_queue_finding(item)
+    elif isinstance(item.decoded, Node):
+        found = _of_node(evidence, item.decoded, now)
+    elif item.kind == "DaemonSet":
+        return _of_daemon(evidence, item)
+    else:
+        return None
+    return found or Finding("NONE", f"nothing is wrong: {item.title} is as it should be")
+
+
+def _of_daemon(evidence: Evidence, item: ClusterObject) -> Finding | None:
+    """A GPU node that it has no pod on, though it should; what its pods say is asked elsewhere."""
+    pods = evidence.children(item)
+    if any(phase_of(pod) not in ("Running", "Succeeded") for pod in pods):
+        return None
+    there = {node_of(pod) for pod in pods}
+    for node in gpu_nodes(evidence):
+        why = gpu_stack.daemonset_exclusion(item, node) if node.name not in there else ""
+        if why and component_of(item) == "device plugin" and not nodes.gpu_resources(node):
+            return gpu_stack.plugin_absent_finding(evidence, node, [item])
+        if why:
+            code = "SELECTOR_MISMATCH" if why.startswith("label") else "TAINT_NOT_TOLERATED"
+            return Finding(code, f"{item.title} has no pod on GPU node {node.name}: {why}")
+    return None
+
+
+def _of_node(evidence: Evidence, node: Node, now: int) -> Finding | None:
+    if node not in gpu_nodes(evidence):
+        return None
+    found = gpu_stack.node_findings(evidence, node, now, "")
+    return found[0] if found else None

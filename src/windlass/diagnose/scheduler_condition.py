@@ -1,0 +1,76 @@
+"""What a pod's scheduler has published of it: the PodScheduled condition, in words meant for the pod's owner.
+
+`why` falls back on it where the caller may not see the nodes, or not all of the pods on them. Windlass ends its message
+with the code of the cause; of another scheduler's text no cause is made, it is only repeated.
+"""
+
+from __future__ import annotations
+
+import re
+
+from windlass.apply.messages import code_of_message
+from windlass.diagnose import unstructured
+from windlass.diagnose.causes import CAUSES
+from windlass.diagnose.evidence import ClusterObject, Evidence
+from windlass.diagnose.finding import Finding, MissingEvidence
+
+REASONS = {
+    "WaitingForQuota": "KUEUE_QUOTA_INSUFFICIENT",
+    "WaitingForGang": "GANG_INCOMPLETE",
+    "WaitingBehindPlan": "RESERVED_FOR_OTHERS",
+    "WaitingForVictims": "WAITING_FOR_PREEMPTION",
+}
+NODES_AND_PODS_MISSING = (
+    MissingEvidence("the nodes", "kubectl get nodes -o json"),
+    MissingEvidence("all pods", "kubectl get pods -A -o json"),
+)
+
+
+CLAIMS_MISSING = (
+    MissingEvidence("claims and slices", "kubectl get resourceclaims,resourceclaimtemplates -A -o json"),
+    MissingEvidence("published devices", "kubectl get resourceslices,deviceclasses -o json"),
+)
+
+
+def condition_finding(
+    evidence: Evidence,
+    pod: ClusterObject,
+    said: str,
+    needed: tuple[MissingEvidence, ...] = NODES_AND_PODS_MISSING,
+) -> Finding:
+    """A cause only where the scheduler named one; else what it said, and what would have to be seen."""
+    condition = unstructured.find_condition(pod.data, "PodScheduled")
+    message, reason = (
+        unstructured.nested_string(condition, "message"),
+        unstructured.nested_string(condition, "reason"),
+    )
+    code = code_of_message(message) or REASONS.get(reason, "")
+    if unstructured.nested_string(condition, "status") == "False" and code in CAUSES:
+        return Finding(code, message.rstrip("."), (f"{pod.title}: {reason}: {message}",))
+    events = [event.message for event in evidence.events_of(pod) if event.reason == "FailedScheduling"]
+    words = [message] if message else events[-1:]
+    proof = tuple(f"its scheduler says: {one}" for one in words if one)
+    return Finding("UNKNOWN", said, proof, missing=needed)
+
+
+STORAGE = re.compile(
+    r"enough free storage|exceed max volume count|unbound immediate PersistentVolumeClaims|volume zone"
+    r"|volume node affinity conflict|persistent volumes? to bind|persistentvolumeclaim \S+ not found",
+    re.I,
+)
+
+
+def storage_finding(evidence: Evidence, pod: ClusterObject) -> Finding | None:
+    """What the scheduler has met that no object shows: how much room a storage driver has left."""
+    said = [event.message for event in evidence.events_of(pod) if event.reason == "FailedScheduling"][-1:]
+    said = said or [
+        unstructured.nested_string(unstructured.find_condition(pod.data, "PodScheduled"), "message")
+    ]
+    if not STORAGE.search(said[0]):
+        return None
+    return Finding("STORAGE_INSUFFICIENT", "", (f"its scheduler says: {said[0]}",))
+
+
+def sees_all_pods(evidence: Evidence) -> bool:
+    """Whether what is free can be told: pods of others that may not be seen use GPUs, too."""
+    return not any(one.startswith("pods") for one in evidence.hidden)

@@ -1,0 +1,82 @@
+"""Sharing as it is written against sharing as it is in force: the plugin's configuration, and what the node offers.
+
+Fed by the stack stage with a node; reads ConfigMaps with the node agent's own reader of that configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import yaml
+
+from windlass.diagnose import nodes, unstructured
+from windlass.diagnose.evidence import ClusterObject, Evidence
+from windlass.diagnose.finding import Finding
+from windlass.model.errors import InputError
+from windlass.model.node import Node
+from windlass.sharing.plugin_config import resolve_config
+from windlass.sharing.sharing_config import Sharing
+
+CONFIG_LABEL = "nvidia.com/device-plugin.config"
+
+
+def sharing_findings(evidence: Evidence, node: Node, resource: str) -> list[Finding]:
+    """What the configuration promises of the resource on this node, and the node does not offer."""
+    offered = nodes.gpu_resources(node)
+    for item, name, text in _configs(evidence, node):
+        if resource.endswith(".shared"):
+            if resource not in offered:
+                return [_misplaced(item, name, text, node, resource)]
+            continue
+        promised = _promised(text, node, resource)
+        if 0 < offered.get(resource, 0) < promised:
+            said = (
+                f"ConfigMap {item.name}, key {name}, makes {promised} {resource} of node {node.name}'s GPUs, and "
+                f"the node advertises {offered[resource]}"
+            )
+            return [Finding("SHARING_CONFIG_NOT_APPLIED", said)]
+    return []
+
+
+def _configs(evidence: Evidence, node: Node) -> Iterator[tuple[ClusterObject, str, str]]:
+    """(ConfigMap, key, text) of the configurations that are meant for the node: by its label, else all there are."""
+    chosen = node.labels.get(CONFIG_LABEL, "")
+    for item in evidence.of_kind("ConfigMap"):
+        texts = unstructured.nested_map(item.data, "data")
+        for name, text in texts.items():
+            shares = isinstance(text, str) and ("timeSlicing" in text or "mps:" in text)
+            if shares and (not chosen or name == chosen or chosen not in texts):
+                yield item, name, text
+
+
+def _promised(text: str, node: Node, resource: str) -> int:
+    """How many of the resource the node would offer under it; 0 where the resource is not shared under this name."""
+    sharing = _read(text)
+    count = node.labels.get("nvidia.com/gpu.count", "1")
+    for entry in sharing.resources if sharing is not None else ():
+        if entry.name == resource and not entry.rename and not (sharing and sharing.rename_by_default):
+            return entry.replicas * (int(count) if count.isdigit() else 1)
+    return 0
+
+
+@lru_cache(maxsize=64)
+def _read(text: str) -> Sharing | None:
+    try:
+        return resolve_config(yaml.load(text, Loader=yaml.CSafeLoader)).sharing
+    except (yaml.YAMLError, InputError, ValueError):
+        return None  # `check` says what is wrong with it
+
+
+def _misplaced(item: ClusterObject, name: str, text: str, node: Node, resource: str) -> Finding:
+    has = (
+        ", ".join(f"{key}={amount}" for key, amount in nodes.gpu_resources(node).items()) or "no GPU resource"
+    )
+    before_sharing = text.split("sharing:", 1)[0]
+    why = f"ConfigMap {item.name}, key {name}, asks for sharing, and node {node.name} advertises {has}, not {resource}"
+    remedy = ""
+    if "renameByDefault" in before_sharing:
+        remedy = "move renameByDefault under sharing.timeSlicing (or sharing.mps); under flags it is ignored"
+    elif "renameByDefault" not in text:
+        remedy = "set renameByDefault: true under sharing.timeSlicing, or ask for nvidia.com/gpu"
+    return Finding("SHARING_CONFIG_NOT_APPLIED", why, (), (), remedy)

@@ -1,0 +1,105 @@
+"""The parts of the GPU stack, told by the names of their pods; which of them fail, and on which nodes they sit.
+
+Read by the stack stage and by whoever looks at hosts. That a part's pod is Running is no evidence of health.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from windlass.diagnose import nodes, unstructured
+from windlass.diagnose.evidence import ClusterObject, Evidence
+from windlass.diagnose.finding import Finding
+from windlass.model.node import Node
+
+COMPONENTS = {
+    "device plugin": re.compile(r"device-plugin"),
+    "driver": re.compile(r"(nvidia|gpu)[\w-]*driver|driver[\w-]*(daemonset|nvidia)"),
+    "toolkit": re.compile(r"container-toolkit|toolkit-daemonset"),
+    "feature discovery": re.compile(r"gpu-feature-discovery|\bgfd\b|gfd-"),
+    "node feature discovery": re.compile(r"nfd|node-feature-discovery"),
+    "MIG manager": re.compile(r"mig-manager"),
+    "MPS daemon": re.compile(r"mps-control|mps-daemon"),
+    "validator": re.compile(r"operator-validator|cuda-validator"),
+    "fabric manager": re.compile(r"fabric-?manager"),
+    "exporter": re.compile(r"dcgm"),
+    "operator": re.compile(r"gpu-operator(?!.*(nfd|node-feature))"),
+}
+"""The stack's parts, by the names of their pods."""
+
+FAILURE_CODES = {
+    "driver": "DRIVER_MISSING",
+    "toolkit": "RUNTIME_NOT_CONFIGURED",
+    "fabric manager": "FABRIC_NOT_READY",
+    "MIG manager": "MIG_CONFIG_NOT_APPLIED",
+    "MPS daemon": "MPS_NOT_READY",
+}
+"""What it means that a part fails, the lowest first: all that stand above it wait for it."""
+GPU_SEEN = re.compile(r"NVIDIA-SMI \d|NVRM:|nvidia-smi.{0,40}driver version|GPU \d+: .*UUID", re.I)
+"""Lines that only a host with an NVIDIA GPU writes."""
+
+
+def component_of(pod: ClusterObject) -> str:
+    """Which part of the GPU stack a pod is; empty for other people's pods."""
+    labels = " ".join(
+        pod.labels.get(key, "")
+        for key in ("app", "name", "app.kubernetes.io/name", "app.kubernetes.io/component")
+    )
+    for component, pattern in COMPONENTS.items():
+        if pattern.search(f"{pod.name} {labels}"):
+            return component
+    return ""
+
+
+def stack_pods(evidence: Evidence, node: str = "") -> list[tuple[str, ClusterObject]]:
+    """(component, pod) of the stack, on the node or anywhere."""
+    pods: Iterable[ClusterObject] = evidence.pods_on(node) if node else evidence.of_kind("Pod")
+    return [(component, pod) for pod in pods if (component := component_of(pod))]
+
+
+def failing_components(evidence: Evidence, node: str) -> list[Finding]:
+    """Parts below the plugin whose pods on the node don't come up, and that have not said why."""
+    found = []
+    for component, code in FAILURE_CODES.items():
+        for part, pod in stack_pods(evidence, node):
+            reason = container_failure(pod) if part == component else ""
+            if reason:
+                said = f"the {component} ({pod.name}) on node {node} does not come up: {reason}"
+                found.append(Finding(code, said))
+                break
+    return found
+
+
+def container_failure(pod: ClusterObject) -> str:
+    """Why a pod's containers don't run, in the kubelet's word; empty where they do, or are on their way."""
+    if unstructured.nested_string(pod.data, "status", "phase") == "Failed":
+        return unstructured.nested_string(pod.data, "status", "reason") or "it has failed"
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        for status in unstructured.nested_maps(pod.data, "status", kind):
+            waiting = unstructured.nested_string(status, "state", "waiting", "reason")
+            if waiting and waiting not in ("ContainerCreating", "PodInitializing"):
+                return f"{unstructured.nested_string(status, 'name')} is in {waiting}"
+            if unstructured.nested_int(status, "state", "terminated", "exitCode"):
+                return f"{unstructured.nested_string(status, 'name')} has failed"
+    return ""
+
+
+def gpu_nodes(evidence: Evidence) -> list[Node]:
+    """Nodes that there is reason to expect GPUs in: by what they are, else by the plugin that sits on them."""
+    known = [
+        node
+        for node in evidence.nodes.values()
+        if nodes.looks_like_gpu_node(node) or _host_has_gpu(evidence, node.name)
+    ]
+    if known:
+        return known
+    return [
+        node
+        for node in evidence.nodes.values()
+        if any(part == "device plugin" for part, _ in stack_pods(evidence, node.name))
+    ]
+
+
+def _host_has_gpu(evidence: Evidence, node: str) -> bool:
+    return any(GPU_SEEN.search(line) for log in evidence.host_logs(node) for line in log.lines)

@@ -1,0 +1,71 @@
+"""Reading objects that have no struct of their own: nested dicts and lists, of which nothing can be taken for granted.
+
+Every room of diagnosis reads statuses, events and configuration through these, so that a mutilated object is an object
+that says less, never an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Tree = Mapping[str, Any]
+
+
+def nested(tree: object, *path: str | int) -> Any:
+    """What stands at the path, or None."""
+    for step in path:
+        if isinstance(step, int):
+            tree = tree[step] if isinstance(tree, list) and -len(tree) <= step < len(tree) else None
+        else:
+            tree = tree.get(step) if isinstance(tree, Mapping) else None
+    return tree
+
+
+def nested_string(tree: object, *path: str | int) -> str:
+    """The string there, or nothing."""
+    found = nested(tree, *path)
+    return found if isinstance(found, str) else ""
+
+
+def nested_int(tree: object, *path: str | int) -> int:
+    """The whole number there, or 0."""
+    found = nested(tree, *path)
+    if isinstance(found, bool):
+        return 0
+    if isinstance(found, str) and found.isdigit():
+        return int(found)
+    return int(found) if isinstance(found, int | float) and abs(found) < 1 << 62 else 0
+
+
+def nested_bool(tree: object, *path: str | int) -> bool:
+    return nested(tree, *path) is True
+
+
+def nested_map(tree: object, *path: str | int) -> dict[str, Any]:
+    """The mapping there, or an empty one; YAML allows keys that are no words, and nobody else does."""
+    found = nested(tree, *path)
+    return (
+        {key: value for key, value in found.items() if isinstance(key, str)}
+        if isinstance(found, Mapping)
+        else {}
+    )
+
+
+def nested_maps(tree: object, *path: str | int) -> list[dict[str, Any]]:
+    """The mappings of the list there."""
+    found = nested(tree, *path)
+    return [dict(row) for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
+
+
+def nested_strings(tree: object, *path: str | int) -> list[str]:
+    """The strings of the list there."""
+    found = nested(tree, *path)
+    return [word for word in found if isinstance(word, str)] if isinstance(found, list) else []
+
+
+def find_condition(tree: object, kind: str) -> dict[str, Any]:
+    """`status.conditions` entry of that type; empty where there is none."""
+    return next(
+        (row for row in nested_maps(tree, "status", "conditions") if nested_string(row, "type") == kind), {}
+    )

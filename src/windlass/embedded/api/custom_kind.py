@@ -1,0 +1,171 @@
+"""A kind that a CustomResourceDefinition brings, in one version: its schema, subresources, columns, selectable fields.
+
+`Custom.versions_of(crd)` makes them; `api.machinery` holds them and asks them for what it asks `api.decode` and
+`api.validation` for built-in kinds. All served versions share one stored object, without conversion.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from windlass.embedded.api.decode import TypeMismatch, decode_metadata
+from windlass.embedded.api.errors import ApiError, FieldError, quoted
+from windlass.embedded.api.json_trees import Tree, exceeds_depth
+from windlass.embedded.api.jsonpath import BadPath, find
+from windlass.embedded.api.kinds import Kind, Subresource
+from windlass.embedded.api.schema import OBJECT_META, RawSchema, SchemaNode, definition_schema
+from windlass.embedded.api.structural_schema import drop_nulls, fill_defaults, prune, schema_errors
+from windlass.embedded.api.tables import Column, Columns
+from windlass.embedded.api.timestamps import age
+
+_AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
+_SCALE = Subresource("scale", "Scale", group="autoscaling", version="v1")
+
+
+class CustomKind:
+    """One version of a custom kind."""
+
+    def __init__(self, kind: Kind, version: Tree) -> None:
+        self.kind = kind
+        self.raw_schema: RawSchema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+        self.schema = _CustomNode(self.raw_schema)
+        self.selectable_fields = tuple(
+            str(each.get("jsonPath", "")).lstrip(".") for each in version.get("selectableFields") or ()
+        )
+        scale = (version.get("subresources") or {}).get("scale")
+        self.scale: Tree | None = scale
+        self.columns = _printer_columns(version.get("additionalPrinterColumns") or [_AGE])
+        self._checked = {key: value for key, value in self.raw_schema.items() if key != "properties"}
+        self._checked["properties"] = {
+            name: each
+            for name, each in (self.raw_schema.get("properties") or {}).items()
+            if name not in ("metadata", "apiVersion", "kind")
+        }
+
+    @staticmethod
+    def versions_of(crd: Tree) -> list[CustomKind]:
+        """Every served version, the preferred one first."""
+        spec = crd["spec"]
+        names = {**spec["names"], **(crd.get("status") or {}).get("acceptedNames", {})}
+        stored_as = f"{names['plural']}.{spec['group']}"
+        served = [each for each in spec["versions"] if each.get("served")]
+        served.sort(key=lambda each: version_order(each["name"]))
+        return [CustomKind(_kind(spec, names, each, stored_as), each) for each in served]
+
+    def decode(self, obj: object, field_validation: str) -> tuple[Tree, list[str]]:
+        """A pruned copy with defaults, and warnings about what was pruned."""
+        kind = self.kind
+        head = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+        if not isinstance(obj, dict):
+            raise ApiError.bad_request(
+                head + "json: cannot unmarshal into Go value of type map[string]interface {}"
+            )
+        if exceeds_depth(obj):
+            raise ApiError.bad_request(head + "exceeded max depth")
+        unknown: list[str] = []
+        body = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")}
+        made: Tree = {"apiVersion": kind.api_version, "kind": kind.kind}
+        try:
+            made["metadata"] = decode_metadata(obj.get("metadata") or {}, unknown)
+        except TypeMismatch as problem:
+            raise ApiError.bad_request(head + problem.message()) from None
+        made.update(prune(body, self.schema, "", unknown))
+        drop_nulls(made, self.schema)
+        fill_defaults(made, self.schema)
+        found = [f"unknown field {quoted(path)}" for path in sorted(unknown)]
+        if field_validation == "Strict" and found:
+            raise ApiError.bad_request(f"{head}strict decoding error: {', '.join(found)}")
+        return made, found if field_validation == "Warn" else []
+
+    def errors(self, obj: Tree) -> list[FieldError]:
+        """What the schema has against an object."""
+        body = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")}
+        return list(schema_errors(body, self._checked, ""))
+
+
+class _CustomNode(SchemaNode):
+    """The schema of a custom kind, with the fields that every object has."""
+
+    def __init__(self, raw: RawSchema) -> None:
+        super().__init__(raw)
+        self.fields = {
+            **{name: SchemaNode(each) for name, each in (raw.get("properties") or {}).items()},
+            "apiVersion": SchemaNode({"type": "string"}),
+            "kind": SchemaNode({"type": "string"}),
+            "metadata": definition_schema(OBJECT_META),
+        }
+        self.type = "struct"
+
+
+def _kind(spec: Tree, names: Tree, version: Tree, stored_as: str) -> Kind:
+    has = version.get("subresources") or {}
+    subresources = [Subresource("status", names["kind"])] if has.get("status") is not None else []
+    if has.get("scale") is not None:
+        subresources.append(_SCALE)
+    return Kind(
+        names["kind"],
+        names["plural"],
+        spec["group"],
+        version["name"],
+        namespaced=spec["scope"] == "Namespaced",
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        subresources=tuple(subresources),
+        singular=names.get("singular") or names["kind"].lower(),
+        list_kind=names.get("listKind") or names["kind"] + "List",
+        stored_as=stored_as,
+        custom=True,
+    )
+
+
+def version_order(name: str) -> tuple[int, int, int, str]:
+    """Kubernetes' order of versions: v2, v1, v1beta2, v1alpha1, then anything else by name."""
+    match = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", name)
+    if match is None:
+        return (3, 0, 0, name)
+    major, stage, minor = match.groups()
+    return ({None: 0, "beta": 1, "alpha": 2}[stage], -int(major), -int(minor or 0), name)
+
+
+def _printer_columns(listed: list[Tree]) -> Columns:
+    columns = [Column("Name", "string", "name")]
+    readers = []
+    for each in listed:
+        path = str(each.get("jsonPath", ""))
+        said = each.get("description") or f"Custom resource definition column (in JSONPath format): {path}"
+        kind = str(each.get("type", "string"))
+        columns.append(Column(each["name"], kind, each.get("format", ""), each.get("priority", 0), said))
+        readers.append(_reader(path, kind))
+
+    def cells(obj: Tree, now: float) -> list[Any]:
+        return [obj["metadata"].get("name", ""), *(read(obj, now) for read in readers)]
+
+    return Columns(tuple(columns), cells)
+
+
+def _reader(path: str, kind: str) -> Callable[[Tree, float], Any]:
+    def read(obj: Tree, now: float) -> Any:
+        try:
+            found = find(obj, path)
+        except BadPath:
+            return "<error>"
+        if not found or found[0] is None:
+            return None
+        return _cell(found, kind, now)
+
+    return read
+
+
+def _cell(found: list[Any], kind: str, now: float) -> Any:
+    value = found[0]
+    if kind == "date":
+        return age(value, now) if isinstance(value, str) else "<invalid>"
+    if kind == "integer":
+        return int(value) if isinstance(value, int | float) else None
+    if kind == "number":
+        return value if isinstance(value, int | float) else None
+    if kind == "boolean":
+        return value if isinstance(value, bool) else None
+    return ",".join(each if isinstance(each, str) else quoted(each) for each in found)

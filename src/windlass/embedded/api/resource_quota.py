@@ -1,0 +1,231 @@
+"""ResourceQuota: what an object uses, whether that is allowed, and what is used then.
+
+`charge` is asked by the server before it stores something; it refuses with `exceeded quota: …` or returns the quotas of
+the namespace with their new status, to be stored with the object. `usage` counts from scratch, for the quota controller
+and where a quota is new. The wording is the Kubernetes API's (Apache-2.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from typing import Protocol
+
+from windlass.embedded.api.defaults_pod import qos_class
+from windlass.embedded.api.errors import ApiError
+from windlass.embedded.api.json_trees import Tree, nested_value
+from windlass.embedded.api.kinds import Kind
+from windlass.embedded.api.resource_lists import (
+    ResourceAmount,
+    ResourceList,
+    add_resources,
+    parse_resource_list,
+    pod_resources,
+    subtract_resources,
+)
+
+_CORE_COUNTS = (
+    "configmaps",
+    "persistentvolumeclaims",
+    "replicationcontrollers",
+    "resourcequotas",
+    "secrets",
+    "services",
+)
+_COMPUTE = ("cpu", "memory", "ephemeral-storage")
+_ONE = ResourceAmount(Fraction(1), "1")
+
+
+class Lookup(Protocol):
+    """What admission may read: the server's store."""
+
+    def get(self, resource: str, namespace: str, name: str) -> Tree | None: ...
+
+    def list(self, resource: str, namespace: str) -> Iterable[Tree]: ...
+
+
+def charge(kind: Kind, obj: Tree, old: Tree | None, lookup: Lookup) -> list[Tree]:
+    """The namespace's quotas after this write, as far as they change; a 403 if one doesn't allow it."""
+    if not kind.namespaced:
+        return []
+    namespace = obj["metadata"].get("namespace", "")
+    quotas = list(lookup.list("resourcequotas", namespace))
+    if not quotas:
+        return []
+    mine = used_by(kind, obj)
+    before = used_by(kind, old) if old is not None else {}
+    changed = []
+    for quota in quotas:
+        if not matches(quota, kind, obj):
+            continue
+        hard = parse_resource_list(nested_value(quota, "spec", "hard"))
+        if old is None and kind.resource == "pods":
+            _check_specified(quota, hard, obj, kind)
+        earlier = before if old is not None and matches(quota, kind, old) else {}
+        delta = {
+            name: each
+            for name, each in subtract_resources(mine, earlier).items()
+            if name in hard and each.value > 0
+        }
+        if delta:
+            changed.append(_charged(quota, hard, delta, kind, obj, lookup))
+    return changed
+
+
+def _charged(
+    quota: Tree, hard: ResourceList, delta: ResourceList, kind: Kind, obj: Tree, lookup: Lookup
+) -> Tree:
+    used = parse_resource_list(nested_value(quota, "status", "used"))
+    if nested_value(quota, "status", "hard") != nested_value(quota, "spec", "hard") or set(hard) - set(used):
+        used = parse_resource_list(usage(quota, lookup))
+    after = add_resources(used, delta)
+    over = sorted(name for name in delta if after[name].value > hard[name].value)
+    if over:
+        requested, spent, limited = (
+            ",".join(f"{name}={each[name]}" for name in over) for each in (delta, used, hard)
+        )
+        raise ApiError.forbidden(
+            kind,
+            obj["metadata"].get("name", ""),
+            f"exceeded quota: {quota['metadata']['name']}, requested: {requested}, used: {spent}, "
+            f"limited: {limited}",
+        )
+    status = {"hard": dict(quota["spec"]["hard"]), "used": {name: str(after[name]) for name in hard}}
+    return {**quota, "status": status}
+
+
+def usage(quota: Tree, lookup: Lookup) -> dict[str, str]:
+    """What is used of everything that a quota limits, counted anew."""
+    namespace = quota["metadata"].get("namespace", "")
+    hard = nested_value(quota, "spec", "hard") or {}
+    total: ResourceList = {name: ResourceAmount(Fraction(0), "0") for name in hard}
+    for resource in sorted({_counted_resource(name) for name in hard}):
+        kind = _kind_of(resource)
+        for obj in lookup.list(resource, namespace):
+            if matches(quota, kind, obj):
+                mine = used_by(kind, obj)
+                total = add_resources(total, {name: each for name, each in mine.items() if name in hard})
+    return {name: str(each) for name, each in total.items()}
+
+
+def _kind_of(resource: str) -> Kind:
+    plural, _, group = resource.partition(".")
+    return Kind("", plural, group, "")
+
+
+def _counted_resource(name: str) -> str:
+    """Which objects must be looked at for a limit of this name."""
+    if name.startswith("count/"):
+        return name.removeprefix("count/")
+    if name.startswith("services"):
+        return "services"
+    if "storageclass.storage.k8s.io/" in name or name == "requests.storage":
+        return "persistentvolumeclaims"
+    return name if name in _CORE_COUNTS else "pods"
+
+
+# ---- what one object uses
+
+
+def used_by(kind: Kind, obj: Tree) -> ResourceList:
+    """By the names that quotas use."""
+    used: ResourceList = {f"count/{kind.resource}": _ONE}
+    if kind.resource in _CORE_COUNTS:
+        used[kind.resource] = _ONE
+    if kind.resource == "pods":
+        used.update(_used_by_pod(obj))
+    elif kind.resource == "persistentvolumeclaims":
+        used.update(_used_by_claim(obj))
+    elif kind.resource == "services":
+        used.update(_used_by_service(obj))
+    return used
+
+
+def _used_by_pod(pod: Tree) -> Iterator[tuple[str, ResourceAmount]]:
+    """A pod that has ended uses nothing but its place in the store."""
+    if nested_value(pod, "status", "phase") in ("Succeeded", "Failed"):
+        return
+    yield "pods", _ONE
+    spec = pod.get("spec") or {}
+    for name, each in pod_resources(spec, "requests").items():
+        yield f"requests.{name}", each
+        if name in _COMPUTE:
+            yield name, each
+    for name, each in pod_resources(spec, "limits").items():
+        if name in _COMPUTE:
+            yield f"limits.{name}", each
+
+
+def _used_by_claim(claim: Tree) -> Iterator[tuple[str, ResourceAmount]]:
+    storage = parse_resource_list(nested_value(claim, "spec", "resources", "requests")).get("storage")
+    name = nested_value(claim, "spec", "storageClassName")
+    if storage is not None:
+        yield "requests.storage", storage
+    if name:
+        yield f"{name}.storageclass.storage.k8s.io/persistentvolumeclaims", _ONE
+        if storage is not None:
+            yield f"{name}.storageclass.storage.k8s.io/requests.storage", storage
+
+
+def _used_by_service(service: Tree) -> Iterator[tuple[str, ResourceAmount]]:
+    kind, ports = nested_value(service, "spec", "type"), nested_value(service, "spec", "ports") or ()
+    if kind == "LoadBalancer":
+        yield "services.loadbalancers", _ONE
+    if kind in ("NodePort", "LoadBalancer"):
+        yield "services.nodeports", ResourceAmount(Fraction(len(ports)), "0")
+
+
+def _check_specified(quota: Tree, hard: ResourceList, pod: Tree, kind: Kind) -> None:
+    """Where CPU or memory is limited, every container must say what it takes of it."""
+    missing: dict[str, set[str]] = {}
+    spec = pod["spec"]
+    own = spec.get("resources") or {}
+    for name in hard:
+        which, _, resource = name.rpartition(".")
+        which = which or "requests"
+        if resource not in ("cpu", "memory") or which not in ("requests", "limits"):
+            continue
+        if resource in (own.get(which) or {}):
+            continue
+        for container in (*spec.get("containers", ()), *spec.get("initContainers", ())):
+            if resource not in ((container.get("resources") or {}).get(which) or {}):
+                missing.setdefault(name, set()).add(container["name"])
+    if missing:
+        shown = "; ".join(f"{name} for: {','.join(sorted(missing[name]))}" for name in sorted(missing))
+        raise ApiError.forbidden(
+            kind,
+            pod["metadata"].get("name", ""),
+            f"failed quota: {quota['metadata']['name']}: must specify {shown}",
+        )
+
+
+# ---- scopes
+
+
+def matches(quota: Tree, kind: Kind, obj: Tree) -> bool:
+    """Whether a quota is about this object: all its scopes must hold, and only pods have scopes."""
+    spec = quota.get("spec") or {}
+    terms = [{"scopeName": each, "operator": "Exists"} for each in spec.get("scopes") or ()]
+    terms += nested_value(spec, "scopeSelector", "matchExpressions") or ()
+    if not terms:
+        return True
+    return kind.resource == "pods" and all(_in_scope(each, obj) for each in terms)
+
+
+def _in_scope(term: Tree, pod: Tree) -> bool:
+    spec, name = pod["spec"], term.get("scopeName")
+    if name == "PriorityClass":
+        return _of_class(term, spec.get("priorityClassName", ""))
+    if name in ("Terminating", "NotTerminating"):
+        limited = spec.get("activeDeadlineSeconds") is not None
+        return bool(limited == (name == "Terminating"))
+    if name in ("BestEffort", "NotBestEffort"):
+        return bool((qos_class(spec) == "BestEffort") == (name == "BestEffort"))
+    return False
+
+
+def _of_class(term: Tree, name: str) -> bool:
+    operator, values = term.get("operator"), term.get("values") or ()
+    if operator in ("In", "NotIn"):
+        return bool((name in values) == (operator == "In"))
+    return bool(name) == (operator == "Exists")

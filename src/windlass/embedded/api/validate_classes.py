@@ -1,0 +1,47 @@
+"""Checks of the classes that pods name: PriorityClass and RuntimeClass.
+
+Fed by `api.validation` with decoded, defaulted trees. The wording is the Kubernetes API's (Apache-2.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from windlass.embedded.api.errors import FieldError, forbidden_field, invalid, required, unsupported
+from windlass.embedded.api.json_trees import Tree
+from windlass.embedded.api.names import dns_label_problems
+from windlass.embedded.api.validate_resources import requirement_errors
+from windlass.embedded.api.validate_scheduling import placement_errors
+
+_SYSTEM_CLASSES = ("system-node-critical", "system-cluster-critical")
+HIGHEST_PRIORITY = 1_000_000_000
+
+
+def priority_class_errors(obj: Tree) -> Iterator[FieldError]:
+    name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
+    if name.startswith("system-"):
+        if name not in _SYSTEM_CLASSES:
+            yield forbidden_field(
+                "metadata.name",
+                "priority class names with 'system-' prefix are reserved for system use only. "
+                f"error: {name} is not a known system priority class",
+            )
+    elif value > HIGHEST_PRIORITY:
+        yield forbidden_field(
+            "value", f"maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}"
+        )
+    policy = obj.get("preemptionPolicy")
+    if policy not in ("PreemptLowerPriority", "Never"):
+        yield unsupported("preemptionPolicy", policy, ("PreemptLowerPriority", "Never"))
+
+
+def runtime_class_errors(obj: Tree) -> Iterator[FieldError]:
+    if not obj.get("handler"):
+        yield required("handler")
+    else:
+        for problem in dns_label_problems(obj["handler"]):
+            yield invalid("handler", obj["handler"], problem)
+    fixed = (obj.get("overhead") or {}).get("podFixed")
+    if fixed:
+        yield from requirement_errors({"limits": fixed}, "overhead")
+    yield from placement_errors(obj.get("scheduling") or {}, "scheduling")

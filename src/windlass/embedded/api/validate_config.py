@@ -1,0 +1,49 @@
+"""Checks of ConfigMaps and Secrets.
+
+Fed by `api.validation` with decoded, defaulted trees. The wording is the Kubernetes API's (Apache-2.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from windlass.embedded.api.errors import FieldError, invalid, required, too_long
+from windlass.embedded.api.json_trees import Tree
+from windlass.embedded.api.names import config_key_problems
+
+_MOST_DATA = 1024 * 1024
+
+
+def config_map_errors(obj: Tree) -> Iterator[FieldError]:
+    data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
+    for field, values in (("data", data), ("binaryData", binary)):
+        for key in values:
+            for problem in config_key_problems(key):
+                yield invalid(f"{field}[{key}]", key, problem)
+            if field == "data" and key in binary:
+                yield invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
+    total = sum(len(each.encode()) for each in data.values()) + sum(
+        len(each) * 3 // 4 for each in binary.values()
+    )
+    if total > _MOST_DATA:
+        yield too_long("[]", _MOST_DATA)
+
+
+_SECRET_KEYS = {
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+}
+
+
+def secret_errors(obj: Tree) -> Iterator[FieldError]:
+    data = obj.get("data") or {}
+    for key in data:
+        for problem in config_key_problems(key):
+            yield invalid(f"data[{key}]", key, problem)
+    if sum(len(each) * 3 // 4 for each in data.values()) > _MOST_DATA:
+        yield too_long("data", _MOST_DATA)
+    for key in _SECRET_KEYS.get(obj.get("type", ""), ()):
+        if key not in data:
+            yield required(f"data[{key}]")

@@ -1,0 +1,300 @@
+"""Checks of pod specs, alone and in templates. Fed by `api.validation` with decoded, defaulted trees.
+
+Containers, volumes and resources; where a pod may go is in `check_placement`. The wording is the Kubernetes API's
+(Apache-2.0), and is compared with a real API server's in `tests/embedded/api/test_against_kubernetes.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+from windlass.embedded.api.errors import (
+    FieldError,
+    duplicate,
+    forbidden_field,
+    invalid,
+    not_found_field,
+    required,
+    unsupported,
+)
+from windlass.embedded.api.json_trees import Tree
+from windlass.embedded.api.names import (
+    config_key_problems,
+    dns_label_problems,
+    dns_subdomain_problems,
+    environment_problems,
+    port_name_problems,
+)
+from windlass.embedded.api.validate_resources import requirement_errors
+from windlass.embedded.api.validate_scheduling import placement_errors
+
+_RESTART = ("Always", "OnFailure", "Never")
+_DNS = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+_PULL = ("Always", "IfNotPresent", "Never")
+_PROTOCOLS = ("SCTP", "TCP", "UDP")
+_PORTS = "must be between 1 and 65535, inclusive"
+_FIELD_PATHS = {
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+}
+
+
+def pod_spec_errors(spec: Tree, path: str = "spec") -> Iterator[FieldError]:
+    """Everything about a pod spec."""
+    volumes = yield from _volumes_errors(spec.get("volumes") or [], f"{path}.volumes")
+    yield from _containers_errors(spec, path, volumes)
+    if spec.get("restartPolicy") not in _RESTART:
+        yield unsupported(f"{path}.restartPolicy", spec.get("restartPolicy", ""), _RESTART)
+    if spec.get("dnsPolicy") not in _DNS:
+        yield unsupported(f"{path}.dnsPolicy", spec.get("dnsPolicy", ""), _DNS)
+    deadline = spec.get("activeDeadlineSeconds")
+    if deadline is not None and not 1 <= deadline <= 2**31 - 1:
+        yield invalid(
+            f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive"
+        )
+    for name in ("serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName"):
+        if spec.get(name):
+            for problem in dns_subdomain_problems(spec[name]):
+                yield invalid(f"{path}.{name}", spec[name], problem)
+    for name in ("hostname", "subdomain"):
+        if spec.get(name):
+            for problem in dns_label_problems(spec[name]):
+                yield invalid(f"{path}.{name}", spec[name], problem)
+    yield from placement_errors(spec, path)
+
+
+def _containers_errors(spec: Tree, path: str, volumes: set[str]) -> Iterator[FieldError]:
+    if not spec["containers"]:
+        yield required(f"{path}.containers")
+    seen: set[str] = set()
+    for listed in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(listed) or ()):
+            where = f"{path}.{listed}[{index}]"
+            name = container.get("name")
+            if not name:
+                yield required(f"{where}.name")
+            elif name in seen:
+                yield duplicate(f"{where}.name", name)
+            else:
+                for problem in dns_label_problems(name):
+                    yield invalid(f"{where}.name", name, problem)
+            seen.add(name)
+            yield from _container_errors(container, where, volumes, bool(spec.get("hostNetwork")))
+
+
+def _container_errors(container: Tree, path: str, volumes: set[str], host: bool) -> Iterator[FieldError]:
+    image = container.get("image", "")
+    if not image:
+        yield required(f"{path}.image")
+    elif image != image.strip():
+        yield invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
+    for name, known in (
+        ("terminationMessagePolicy", ("File", "FallbackToLogsOnError")),
+        ("imagePullPolicy", _PULL),
+    ):
+        if container.get(name) not in known:
+            yield unsupported(f"{path}.{name}", container.get(name, ""), known)
+    if "ports" in container:
+        yield from _ports_errors(container["ports"], f"{path}.ports", host)
+    for index, variable in enumerate(container.get("env", ())):
+        yield from _variable_errors(variable, f"{path}.env[{index}]")
+    mounts = container.get("volumeMounts")
+    if mounts:
+        yield from _mounts_errors(mounts, f"{path}.volumeMounts", volumes)
+    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
+        if name in container:
+            yield from _probe_errors(container[name], f"{path}.{name}", name)
+    for name, hook in (container.get("lifecycle") or {}).items():
+        if isinstance(hook, dict):
+            yield from _hook_errors(hook, f"{path}.lifecycle.{name}")
+    yield from requirement_errors(container["resources"], f"{path}.resources")
+
+
+def _ports_errors(ports: list[Tree], path: str, host: bool) -> Iterator[FieldError]:
+    names: set[str] = set()
+    for index, port in enumerate(ports):
+        where = f"{path}[{index}]"
+        name = port.get("name")
+        if name:
+            for problem in port_name_problems(name):
+                yield invalid(f"{where}.name", name, problem)
+            if name in names:
+                yield duplicate(f"{where}.name", name)
+            names.add(name)
+        number, outside = port.get("containerPort", 0), port.get("hostPort", 0)
+        if number == 0:
+            yield required(f"{where}.containerPort")
+        elif not 1 <= number <= 65535:
+            yield invalid(f"{where}.containerPort", number, _PORTS)
+        if outside and not 1 <= outside <= 65535:
+            yield invalid(f"{where}.hostPort", outside, _PORTS)
+        elif host and outside and outside != number:
+            yield invalid(
+                f"{where}.hostPort", outside, "must match `containerPort` when `hostNetwork` is true"
+            )
+        if port.get("protocol") not in _PROTOCOLS:
+            yield unsupported(f"{where}.protocol", port.get("protocol", ""), _PROTOCOLS)
+
+
+def _variable_errors(variable: Tree, path: str) -> Iterator[FieldError]:
+    name, source = variable.get("name", ""), variable.get("valueFrom")
+    if not name:
+        yield required(f"{path}.name")
+    else:
+        for problem in environment_problems(name):
+            yield invalid(f"{path}.name", name, problem)
+    if source is None:
+        return
+    if variable.get("value"):
+        yield invalid(f"{path}.valueFrom", "", "may not be specified when `value` is not empty")
+        return
+    given = [each for each in source if source[each] is not None]
+    if not given:
+        yield invalid(
+            f"{path}.valueFrom",
+            "",
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
+        )
+    elif len(given) > 1:
+        yield invalid(f"{path}.valueFrom", "", "may not have more than one field specified at a time")
+    yield from _source_errors(source, f"{path}.valueFrom")
+
+
+def _source_errors(source: Tree, path: str) -> Iterator[FieldError]:
+    reference = source.get("fieldRef")
+    if reference is not None:
+        field = reference.get("fieldPath", "")
+        if not field:
+            yield required(f"{path}.fieldRef.fieldPath")
+        elif field not in _FIELD_PATHS and not field.startswith(
+            ("metadata.labels['", "metadata.annotations['")
+        ):
+            yield invalid(
+                f"{path}.fieldRef.fieldPath",
+                field,
+                f"error converting fieldPath: field label not supported: {field}",
+            )
+    for name in ("configMapKeyRef", "secretKeyRef"):
+        if name in source:
+            key = source[name].get("key", "")
+            if not key:
+                yield required(f"{path}.{name}.key")
+            else:
+                for problem in config_key_problems(key):
+                    yield invalid(f"{path}.{name}.key", key, problem)
+
+
+def _mounts_errors(mounts: list[Tree], path: str, volumes: set[str]) -> Iterator[FieldError]:
+    taken: set[str] = set()
+    for index, mount in enumerate(mounts):
+        where, name, target = f"{path}[{index}]", mount.get("name", ""), mount.get("mountPath", "")
+        if not name:
+            yield required(f"{where}.name")
+        elif name not in volumes:
+            yield not_found_field(f"{where}.name", name)
+        if not target:
+            yield required(f"{where}.mountPath")
+        if target in taken:
+            yield invalid(f"{where}.mountPath", target, "must be unique")
+        taken.add(target)
+
+
+def _probe_errors(probe: Tree, path: str, which: str) -> Iterator[FieldError]:
+    handlers = [name for name in ("exec", "httpGet", "tcpSocket", "grpc") if probe.get(name) is not None]
+    if not handlers:
+        yield required(path, "must specify a handler type")
+    for extra in handlers[1:]:
+        yield forbidden_field(f"{path}.{extra}", "may not specify more than 1 handler type")
+    for name in handlers[:1]:
+        yield from _handler_errors(probe[name], f"{path}.{name}", name)
+    for name in (
+        "initialDelaySeconds",
+        "timeoutSeconds",
+        "periodSeconds",
+        "successThreshold",
+        "failureThreshold",
+    ):
+        if probe.get(name, 0) < 0:
+            yield invalid(f"{path}.{name}", probe[name], "must be greater than or equal to 0")
+    if which != "readinessProbe" and probe.get("successThreshold", 1) != 1:
+        yield invalid(f"{path}.successThreshold", probe["successThreshold"], "must be 1")
+
+
+def _hook_errors(hook: Tree, path: str) -> Iterator[FieldError]:
+    handlers = [name for name in ("exec", "httpGet", "tcpSocket", "sleep") if hook.get(name) is not None]
+    if not handlers:
+        yield required(path, "must specify a handler type")
+    for name in handlers[:1]:
+        if name != "sleep":
+            yield from _handler_errors(hook[name], f"{path}.{name}", name)
+
+
+def _handler_errors(action: Tree, path: str, name: str) -> Iterator[FieldError]:
+    if name == "exec":
+        if not action.get("command"):
+            yield required(f"{path}.command")
+        return
+    port = action.get("port", 0)
+    if isinstance(port, int):
+        if not 1 <= port <= 65535:
+            yield invalid(f"{path}.port", port, _PORTS)
+    else:
+        for problem in port_name_problems(port):
+            yield invalid(f"{path}.port", port, problem)
+
+
+# ---- volumes
+
+_NEEDED = {
+    "hostPath": ("path",),
+    "persistentVolumeClaim": ("claimName",),
+    "secret": ("secretName",),
+    "csi": ("driver",),
+    "nfs": ("server", "path"),
+    "configMap": ("name",),
+}
+
+
+def _volumes_errors(volumes: list[Tree], path: str) -> Generator[FieldError, None, set[str]]:
+    """Returns the names of the volumes, for the mounts."""
+    names: set[str] = set()
+    for index, volume in enumerate(volumes):
+        where, name = f"{path}[{index}]", volume.get("name", "")
+        yield from _volume_source_errors(volume, where)
+        if not name:
+            yield required(f"{where}.name")
+        else:
+            for problem in dns_label_problems(name):
+                yield invalid(f"{where}.name", name, problem)
+        if name in names:
+            yield duplicate(f"{where}.name", name)
+        names.add(name)
+    return names
+
+
+def _volume_source_errors(volume: Tree, path: str) -> Iterator[FieldError]:
+    sources = [name for name in volume if name != "name"]
+    for extra in sources[1:]:
+        yield forbidden_field(f"{path}.{extra}", "may not specify more than 1 volume type")
+    for name in sources[:1]:
+        for needed in _NEEDED.get(name, ()):
+            if not volume[name].get(needed):
+                yield required(f"{path}.{name}.{needed}")
+        if name == "nfs" and not volume[name].get("path", "").startswith("/"):
+            yield invalid(f"{path}.nfs.path", volume[name].get("path", ""), "must be an absolute path")
+        if name == "downwardAPI":
+            for item in volume[name].get("items") or ():
+                if not item.get("path"):
+                    yield required(f"{path}.downwardAPI.path")
+        if name in ("configMap", "secret"):
+            for index, item in enumerate(volume[name].get("items") or ()):
+                for needed in ("key", "path"):
+                    if not item.get(needed):
+                        yield required(f"{path}.{name}.items[{index}].{needed}")

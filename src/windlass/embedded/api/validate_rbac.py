@@ -1,0 +1,50 @@
+"""Checks of roles and of who gets them. They are kept, and nobody asks them: whoever has the token may do everything.
+
+Fed by `api.validation` with decoded, defaulted trees. The wording is the Kubernetes API's (Apache-2.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from windlass.embedded.api.errors import FieldError, invalid, required, unsupported
+from windlass.embedded.api.json_trees import Tree
+
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def role_errors(obj: Tree) -> Iterator[FieldError]:
+    for index, rule in enumerate(obj.get("rules") or ()):
+        path = f"rules[{index}]"
+        if not rule.get("verbs"):
+            yield required(f"{path}.verbs", "verbs must contain at least one value")
+        if rule.get("nonResourceURLs"):
+            if rule.get("resources") or rule.get("apiGroups") or rule.get("resourceNames"):
+                what = "rules cannot apply to both regular resources and non-resource URLs"
+                yield invalid(f"{path}.nonResourceURLs", rule["nonResourceURLs"], what)
+            continue
+        if not rule.get("apiGroups"):
+            yield required(f"{path}.apiGroups", "resource rules must supply at least one api group")
+        if not rule.get("resources"):
+            yield required(f"{path}.resources", "resource rules must supply at least one resource")
+
+
+def binding_errors(obj: Tree) -> Iterator[FieldError]:
+    role = obj["roleRef"]
+    if role.get("apiGroup") != _RBAC:
+        yield unsupported("roleRef.apiGroup", role.get("apiGroup", ""), (_RBAC,))
+    kinds = ("ClusterRole",) if obj["kind"] == "ClusterRoleBinding" else ("Role", "ClusterRole")
+    if role.get("kind") not in kinds:
+        yield unsupported("roleRef.kind", role.get("kind", ""), kinds)
+    if not role.get("name"):
+        yield required("roleRef.name")
+    known = ("ServiceAccount", "User", "Group")
+    everywhere = obj["kind"] == "ClusterRoleBinding"
+    for index, subject in enumerate(obj.get("subjects") or ()):
+        path = f"subjects[{index}]"
+        if not subject.get("name"):
+            yield required(f"{path}.name")
+        if subject.get("kind") not in known:
+            yield unsupported(f"{path}.kind", subject.get("kind", ""), known)
+        elif everywhere and subject["kind"] == "ServiceAccount" and not subject.get("namespace"):
+            yield required(f"{path}.namespace")

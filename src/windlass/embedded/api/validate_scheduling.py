@@ -1,0 +1,160 @@
+"""Checks of what a pod says about where it may go: tolerations, node selectors, affinity, spread, gates.
+
+Fed by `check_pod`. The wording is the Kubernetes API's (Apache-2.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from windlass.embedded.api.errors import (
+    FieldError,
+    duplicate,
+    forbidden_field,
+    invalid,
+    required,
+    unsupported,
+)
+from windlass.embedded.api.json_trees import Tree
+from windlass.embedded.api.names import label_key_problems, label_value_problems
+from windlass.embedded.api.validate_metadata import label_errors, selector_errors
+
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_UNSATISFIABLE = ("DoNotSchedule", "ScheduleAnyway")
+
+
+def placement_errors(spec: Tree, path: str) -> Iterator[FieldError]:
+    if "nodeSelector" in spec:
+        yield from label_errors(spec["nodeSelector"], f"{path}.nodeSelector")
+    if "affinity" in spec:
+        yield from _affinity_errors(spec["affinity"], f"{path}.affinity")
+    for index, toleration in enumerate(spec.get("tolerations", ())):
+        yield from _toleration_errors(toleration, f"{path}.tolerations[{index}]")
+    for index, constraint in enumerate(spec.get("topologySpreadConstraints", ())):
+        yield from _spread_errors(constraint, f"{path}.topologySpreadConstraints[{index}]")
+    if "schedulingGates" in spec:
+        yield from _gate_errors(spec, path)
+
+
+def _toleration_errors(toleration: Tree, path: str) -> Iterator[FieldError]:
+    key, operator = toleration.get("key", ""), toleration.get("operator", "")
+    if key:
+        for problem in label_key_problems(key):
+            yield invalid(f"{path}.key", key, problem)
+    elif operator != "Exists":
+        yield invalid(
+            f"{path}.operator",
+            operator,
+            'operator must be Exists when `key` is empty, which means "match all values and all keys"',
+        )
+    effect, value = toleration.get("effect", ""), toleration.get("value", "")
+    if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
+        yield invalid(f"{path}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+    if operator in ("", "Equal"):
+        for problem in label_value_problems(value):
+            yield invalid(f"{path}.operator", value, problem)
+    elif operator == "Exists":
+        if value:
+            yield invalid(f"{path}.operator", value, "value must be empty when `operator` is 'Exists'")
+    else:
+        yield unsupported(f"{path}.operator", operator, ("Equal", "Exists"))
+    if effect and effect not in EFFECTS:
+        yield unsupported(f"{path}.effect", effect, EFFECTS)
+
+
+def _affinity_errors(affinity: Tree, path: str) -> Iterator[FieldError]:
+    node = affinity.get("nodeAffinity") or {}
+    if _REQUIRED in node:
+        where = f"{path}.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
+        terms = node[_REQUIRED].get("nodeSelectorTerms") or []
+        if not terms:
+            yield required(where, "must have at least one node selector term")
+        for index, term in enumerate(terms):
+            yield from node_term_errors(term, f"{where}[{index}]")
+    for index, each in enumerate(node.get(_PREFERRED) or ()):
+        where = f"{path}.nodeAffinity.{_PREFERRED}[{index}]"
+        yield from _weight_errors(each, where)
+        yield from node_term_errors(each.get("preference") or {}, f"{where}.preference")
+    for name in ("podAffinity", "podAntiAffinity"):
+        both = affinity.get(name) or {}
+        for index, term in enumerate(both.get(_REQUIRED) or ()):
+            yield from _pod_term_errors(term, f"{path}.{name}.{_REQUIRED}[{index}]")
+        for index, each in enumerate(both.get(_PREFERRED) or ()):
+            where = f"{path}.{name}.{_PREFERRED}[{index}]"
+            yield from _weight_errors(each, where)
+            yield from _pod_term_errors(each.get("podAffinityTerm") or {}, f"{where}.podAffinityTerm")
+
+
+def _weight_errors(term: Tree, path: str) -> Iterator[FieldError]:
+    if not 1 <= term.get("weight", 0) <= 100:
+        yield invalid(f"{path}.weight", term.get("weight", 0), "must be in the range 1-100")
+
+
+def node_term_errors(term: Tree, path: str) -> Iterator[FieldError]:
+    for index, each in enumerate(term.get("matchExpressions") or ()):
+        yield from _node_expression_errors(each, f"{path}.matchExpressions[{index}]")
+    for index, each in enumerate(term.get("matchFields") or ()):
+        if each.get("key") != "metadata.name":
+            yield invalid(
+                f"{path}.matchFields[{index}].key", each.get("key", ""), "not a valid field selector key"
+            )
+
+
+def _node_expression_errors(expression: Tree, path: str) -> Iterator[FieldError]:
+    operator, values = expression.get("operator", ""), expression.get("values") or ()
+    if operator in ("In", "NotIn"):
+        if not values:
+            yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            yield forbidden_field(
+                f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            )
+    elif operator in ("Gt", "Lt"):
+        if len(values) != 1:
+            yield required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
+    else:
+        yield invalid(f"{path}.operator", operator, "not a valid selector operator")
+    for problem in label_key_problems(expression.get("key", "")):
+        yield invalid(f"{path}.key", expression.get("key", ""), problem)
+
+
+def _pod_term_errors(term: Tree, path: str) -> Iterator[FieldError]:
+    yield from selector_errors(term.get("labelSelector"), f"{path}.labelSelector")
+    yield from selector_errors(term.get("namespaceSelector"), f"{path}.namespaceSelector")
+    key = term.get("topologyKey", "")
+    if not key:
+        yield required(f"{path}.topologyKey", "can not be empty")
+    for problem in label_key_problems(key):
+        yield invalid(f"{path}.topologyKey", key, problem)
+
+
+def _spread_errors(constraint: Tree, path: str) -> Iterator[FieldError]:
+    if constraint.get("maxSkew", 0) <= 0:
+        yield invalid(f"{path}.maxSkew", constraint.get("maxSkew", 0), "must be greater than zero")
+    key = constraint.get("topologyKey", "")
+    if not key:
+        yield required(f"{path}.topologyKey", "can not be empty")
+    else:
+        for problem in label_key_problems(key):
+            yield invalid(f"{path}.topologyKey", key, problem)
+    if constraint.get("whenUnsatisfiable") not in _UNSATISFIABLE:
+        yield unsupported(
+            f"{path}.whenUnsatisfiable", constraint.get("whenUnsatisfiable", ""), _UNSATISFIABLE
+        )
+    yield from selector_errors(constraint.get("labelSelector"), f"{path}.labelSelector")
+
+
+def _gate_errors(spec: Tree, path: str) -> Iterator[FieldError]:
+    seen: set[str] = set()
+    for index, gate in enumerate(spec["schedulingGates"]):
+        name = gate.get("name", "")
+        for problem in label_key_problems(name):
+            yield invalid(f"{path}.schedulingGates[{index}]", name, problem)
+        if name in seen:
+            yield duplicate(f"{path}.schedulingGates[{index}]", name)
+        seen.add(name)
+    if spec.get("nodeName"):
+        yield forbidden_field(f"{path}.nodeName", "cannot be set until all schedulingGates have been cleared")

@@ -1,0 +1,157 @@
+"""Checks of volumes and claims, of the classes they are made by, and of what attaches them.
+
+Fed by `api.validation` with decoded, defaulted trees. The wording is the Kubernetes API's (Apache-2.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from windlass.embedded.api.errors import (
+    FieldError,
+    duplicate,
+    forbidden_field,
+    invalid,
+    required,
+    unsupported,
+)
+from windlass.embedded.api.json_trees import Tree
+from windlass.embedded.api.names import dns_subdomain_problems, label_key_problems
+from windlass.embedded.api.quantities import quantity_value
+from windlass.embedded.api.validate_scheduling import node_term_errors
+
+_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
+
+
+def claim_errors(obj: Tree) -> Iterator[FieldError]:
+    return claim_spec_errors(obj["spec"], "spec")
+
+
+def claim_spec_errors(spec: Tree, path: str) -> Iterator[FieldError]:
+    """Also of the claims in a StatefulSet."""
+    modes = spec.get("accessModes") or []
+    if not modes:
+        yield required(f"{path}.accessModes", "at least 1 access mode is required")
+    for mode in modes:
+        if mode not in _MODES:
+            yield unsupported(f"{path}.accessModes", mode, _MODES)
+    asked = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
+    if asked is None:
+        yield required(f"{path}.resources[storage]")
+    elif quantity_value(asked) <= 0:
+        yield invalid(f"{path}.resources[storage]", asked, "must be greater than zero")
+    yield from _storage_errors(spec, path)
+
+
+def _storage_errors(spec: Tree, path: str) -> Iterator[FieldError]:
+    if spec.get("storageClassName"):
+        for problem in dns_subdomain_problems(spec["storageClassName"]):
+            yield invalid(f"{path}.storageClassName", spec["storageClassName"], problem)
+    if spec.get("volumeMode") not in (None, "Block", "Filesystem"):
+        yield unsupported(f"{path}.volumeMode", spec["volumeMode"], ("Block", "Filesystem"))
+
+
+_VOLUME_FIELDS = {
+    "accessModes",
+    "capacity",
+    "claimRef",
+    "mountOptions",
+    "nodeAffinity",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "volumeAttributesClassName",
+    "volumeMode",
+}
+_RECLAIM = ("Delete", "Recycle", "Retain")
+_NEEDED = {
+    "hostPath": ("path",),
+    "local": ("path",),
+    "nfs": ("server", "path"),
+    "csi": ("driver", "volumeHandle"),
+}
+
+
+def volume_errors(obj: Tree) -> Iterator[FieldError]:
+    spec = obj["spec"]
+    if not spec.get("accessModes"):
+        yield required("spec.accessModes")
+    for mode in spec.get("accessModes") or ():
+        if mode not in _MODES:
+            yield unsupported("spec.accessModes", mode, _MODES)
+    capacity = spec.get("capacity")
+    if not capacity:
+        yield required("spec.capacity")
+    if set(capacity or ()) != {"storage"}:
+        yield unsupported("spec.capacity", capacity, ("storage",))
+    if spec.get("persistentVolumeReclaimPolicy") not in _RECLAIM:
+        yield unsupported(
+            "spec.persistentVolumeReclaimPolicy", spec.get("persistentVolumeReclaimPolicy", ""), _RECLAIM
+        )
+    if spec.get("nodeAffinity") is not None:
+        yield from _volume_affinity_errors(spec["nodeAffinity"], "spec.nodeAffinity.required")
+    yield from _volume_source_errors(spec)
+    yield from _storage_errors(spec, "spec")
+
+
+def _volume_source_errors(spec: Tree) -> Iterator[FieldError]:
+    sources = [name for name in spec if name not in _VOLUME_FIELDS]
+    if not sources:
+        yield required("spec", "must specify a volume type")
+    for extra in sources[1:]:
+        yield forbidden_field(f"spec.{extra}", "may not specify more than 1 volume type")
+    for name in sources[:1]:
+        for field in _NEEDED.get(name, ()):
+            if not spec[name].get(field):
+                yield required(f"spec.{name}.{field}")
+        if name == "nfs" and not spec[name].get("path", "").startswith("/"):
+            yield invalid("spec.nfs.path", spec[name].get("path", ""), "must be an absolute path")
+        if name == "local" and spec.get("nodeAffinity") is None:
+            yield required("spec.nodeAffinity", "Local volume requires node affinity")
+
+
+def _volume_affinity_errors(affinity: Tree, path: str) -> Iterator[FieldError]:
+    wanted = affinity.get("required")
+    if wanted is None:
+        yield required(path, "must specify required node constraints")
+        return
+    if not wanted.get("nodeSelectorTerms"):
+        yield required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")
+    for index, term in enumerate(wanted.get("nodeSelectorTerms") or ()):
+        yield from node_term_errors(term, f"{path}.nodeSelectorTerms[{index}]")
+
+
+def csi_node_errors(obj: Tree) -> Iterator[FieldError]:
+    seen: set[str] = set()
+    for index, driver in enumerate(obj["spec"].get("drivers") or ()):
+        path = f"spec.drivers[{index}]"
+        for field in ("name", "nodeID"):
+            if not driver.get(field):
+                yield required(f"{path}.{field}")
+        if driver.get("name") in seen:
+            yield duplicate(f"{path}.name", driver["name"])
+        seen.add(driver.get("name") or str(index))
+
+
+def volume_attachment_errors(obj: Tree) -> Iterator[FieldError]:
+    spec = obj["spec"]
+    if not spec.get("attacher"):
+        yield required("spec.attacher")
+    source = spec.get("source") or {}
+    if (source.get("persistentVolumeName") is None) == (source.get("inlineVolumeSpec") is None):
+        yield required("spec.source", "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
+    for problem in dns_subdomain_problems(spec.get("nodeName", "")):
+        yield invalid("spec.nodeName", spec.get("nodeName", ""), problem)
+
+
+def storage_class_errors(obj: Tree) -> Iterator[FieldError]:
+    if not obj.get("provisioner"):
+        yield required("provisioner")
+    else:
+        for problem in label_key_problems(obj["provisioner"].lower()):
+            yield invalid("provisioner", obj["provisioner"], problem)
+    for name, known in (
+        ("reclaimPolicy", ("Delete", "Retain")),
+        ("volumeBindingMode", ("Immediate", "WaitForFirstConsumer")),
+    ):
+        if obj.get(name) not in known:
+            yield unsupported(name, obj.get(name), known)

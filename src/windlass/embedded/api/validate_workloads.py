@@ -1,0 +1,343 @@
+"""Checks of Deployments, ReplicaSets, DaemonSets, StatefulSets, Jobs and CronJobs.
+
+Fed by `api.validation` with decoded, defaulted trees. The wording is the Kubernetes API's (Apache-2.0).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from windlass.embedded.api.errors import FieldError, forbidden_field, invalid, required, unsupported
+from windlass.embedded.api.json_trees import Tree
+from windlass.embedded.api.names import dns_label_problems
+from windlass.embedded.api.selectors import matches_selector
+from windlass.embedded.api.validate_job_policies import failure_policy_errors, success_policy_errors
+from windlass.embedded.api.validate_metadata import (
+    annotation_errors,
+    label_errors,
+    minimum_errors,
+    selector_errors,
+)
+from windlass.embedded.api.validate_pod import pod_spec_errors
+from windlass.embedded.api.validate_volumes import claim_spec_errors
+
+PERCENT_MESSAGE = (
+    "a valid percent string must be a numeric string followed by an ending '%' "
+    "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
+)
+_MISMATCH = "`selector` does not match template `labels`"
+
+
+def template_errors(template: Tree, path: str) -> Iterator[FieldError]:
+    """A pod template by itself."""
+    metadata = template.get("metadata") or {}
+    yield from label_errors(metadata.get("labels") or {}, f"{path}.labels")
+    yield from annotation_errors(metadata.get("annotations") or {}, f"{path}.annotations")
+    yield from pod_spec_errors(template["spec"], f"{path}.spec")
+
+
+def _labels(spec: Tree) -> Any:
+    return (spec["template"].get("metadata") or {}).get("labels")
+
+
+def _selects(spec: Tree, empty: str, needed: bool = True) -> Iterator[FieldError]:
+    """The selector, as far as it stands alone."""
+    selector = spec.get("selector")
+    if selector is None:
+        if needed:
+            yield required("spec.selector")
+        return
+    wrong = list(selector_errors(selector, "spec.selector"))
+    yield from wrong
+    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        yield invalid("spec.selector", selector, empty)
+    elif wrong:
+        yield invalid("spec.selector", selector, "invalid label selector")
+
+
+def _matches_template(spec: Tree) -> Iterator[FieldError]:
+    selector, labels = spec.get("selector"), _labels(spec)
+    if selector is not None and list(selector_errors(selector, "")):
+        return
+    if not matches_selector(selector, labels or {}):
+        yield invalid("spec.template.metadata.labels", labels, _MISMATCH)
+
+
+def _long_running(spec: Tree) -> Iterator[FieldError]:
+    """Pods that are kept running always restart and have no deadline."""
+    yield from _matches_template(spec)
+    yield from template_errors(spec["template"], "spec.template")
+    inner = spec["template"]["spec"]
+    if inner.get("restartPolicy") not in ("Always", None) and inner["restartPolicy"] in (
+        "Never",
+        "OnFailure",
+    ):
+        yield unsupported("spec.template.spec.restartPolicy", inner["restartPolicy"], ("Always",))
+    if inner.get("activeDeadlineSeconds") is not None:
+        yield forbidden_field(
+            "spec.template.spec.activeDeadlineSeconds",
+            "activeDeadlineSeconds in ReplicaSet is not Supported",
+        )
+
+
+def deployment_errors(obj: Tree) -> Iterator[FieldError]:
+    spec = obj["spec"]
+    yield from minimum_errors(spec, "replicas", "spec")
+    yield from _selects(spec, "empty selector is invalid for deployment")
+    yield from _long_running(spec)
+    yield from _strategy_errors(spec["strategy"])
+    yield from minimum_errors(spec, "minReadySeconds", "spec")
+    yield from minimum_errors(spec, "revisionHistoryLimit", "spec")
+    deadline = spec.get("progressDeadlineSeconds")
+    if deadline is not None:
+        yield from minimum_errors(spec, "progressDeadlineSeconds", "spec")
+        if deadline <= spec.get("minReadySeconds", 0):
+            yield invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
+
+
+def _strategy_errors(strategy: Tree) -> Iterator[FieldError]:
+    kind, rolling = strategy.get("type"), strategy.get("rollingUpdate")
+    if kind == "Recreate":
+        if rolling is not None:
+            yield forbidden_field(
+                "spec.strategy.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'"
+            )
+    elif kind == "RollingUpdate":
+        yield from _rolling_errors(rolling or {}, "spec.strategy.rollingUpdate")
+    else:
+        shown = {"Type": kind, "RollingUpdate": rolling}
+        yield unsupported("spec.strategy", shown, ("Recreate", "RollingUpdate"))
+
+
+def _rolling_errors(rolling: Tree, path: str) -> Iterator[FieldError]:
+    yield from int_or_percent_errors(rolling.get("maxUnavailable"), f"{path}.maxUnavailable")
+    yield from int_or_percent_errors(rolling.get("maxSurge"), f"{path}.maxSurge")
+    if _is_zero(rolling.get("maxUnavailable")) and _is_zero(rolling.get("maxSurge")):
+        yield invalid(
+            f"{path}.maxUnavailable", rolling.get("maxUnavailable"), "may not be 0 when `maxSurge` is 0"
+        )
+
+
+def _is_zero(value: Any) -> bool:
+    return value in (0, "0%")
+
+
+def int_or_percent_errors(value: Any, path: str, most: int | None = None) -> Iterator[FieldError]:
+    """A number of pods, or a share of them."""
+    if isinstance(value, str):
+        if not re.fullmatch(r"[0-9]+%", value):
+            yield invalid(path, value, PERCENT_MESSAGE)
+        elif most is not None and int(value[:-1]) > most:
+            yield invalid(path, value, f"must not be greater than {most}%")
+    elif value is not None and value < 0:
+        yield invalid(path, value, "must be greater than or equal to 0")
+
+
+def replication_controller_errors(obj: Tree) -> Iterator[FieldError]:
+    spec = obj["spec"]
+    yield from minimum_errors(spec, "minReadySeconds", "spec")
+    if not spec.get("selector"):
+        yield required("spec.selector")
+    yield from minimum_errors(spec, "replicas", "spec")
+    if not spec.get("template"):
+        yield required("spec.template")
+        return
+    labels = _labels(spec) or {}
+    if any(labels.get(key) != value for key, value in (spec.get("selector") or {}).items()):
+        yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+    yield from template_errors(spec["template"], "spec.template")
+
+
+def replica_set_errors(obj: Tree) -> Iterator[FieldError]:
+    spec = obj["spec"]
+    yield from minimum_errors(spec, "replicas", "spec")
+    yield from minimum_errors(spec, "minReadySeconds", "spec")
+    yield from _selects(spec, "empty selector is invalid for deployment")
+    yield from _long_running(spec)
+
+
+def daemon_set_errors(obj: Tree) -> Iterator[FieldError]:
+    spec = obj["spec"]
+    yield from _selects(spec, "empty selector is invalid for daemonset", needed=False)
+    yield from _long_running(spec)
+    yield from minimum_errors(spec, "minReadySeconds", "spec")
+    strategy = spec["updateStrategy"]
+    if strategy.get("type") == "RollingUpdate":
+        rolling = strategy.get("rollingUpdate") or {}
+        yield from int_or_percent_errors(
+            rolling.get("maxUnavailable"), "spec.updateStrategy.rollingUpdate.maxUnavailable"
+        )
+        yield from int_or_percent_errors(
+            rolling.get("maxSurge"), "spec.updateStrategy.rollingUpdate.maxSurge"
+        )
+    elif strategy.get("type") != "OnDelete":
+        shown = {"Type": strategy.get("type"), "RollingUpdate": strategy.get("rollingUpdate")}
+        yield unsupported("spec.updateStrategy", shown, ("RollingUpdate", "OnDelete"))
+    yield from minimum_errors(spec, "revisionHistoryLimit", "spec")
+
+
+def stateful_set_errors(obj: Tree) -> Iterator[FieldError]:
+    spec = obj["spec"]
+    if spec.get("podManagementPolicy") not in ("OrderedReady", "Parallel"):
+        yield invalid(
+            "spec.podManagementPolicy",
+            spec.get("podManagementPolicy", ""),
+            "must be 'OrderedReady' or 'Parallel'",
+        )
+    strategy = spec["updateStrategy"]
+    if strategy.get("type") not in ("RollingUpdate", "OnDelete"):
+        shown = {"Type": strategy.get("type"), "RollingUpdate": strategy.get("rollingUpdate")}
+        yield invalid("spec.updateStrategy", shown, "must be 'RollingUpdate' or 'OnDelete'")
+    yield from _claims_errors(spec)
+    yield from minimum_errors(spec, "replicas", "spec")
+    yield from minimum_errors(spec, "minReadySeconds", "spec")
+    yield from minimum_errors(spec.get("ordinals") or {}, "start", "spec.ordinals")
+    if spec.get("serviceName"):
+        for problem in dns_label_problems(spec["serviceName"]):
+            yield invalid("spec.serviceName", spec["serviceName"], problem)
+    yield from _selects(spec, "empty selector is invalid for statefulset")
+    yield from _long_running(_with_claims(spec))
+
+
+def _with_claims(spec: Tree) -> Tree:
+    """The set with the volumes that its claims will be in its pods, so that containers may mount them."""
+    names = [(each.get("metadata") or {}).get("name", "") for each in spec.get("volumeClaimTemplates") or ()]
+    inner = spec["template"]["spec"]
+    claims = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+    others = [each for each in inner.get("volumes") or () if each.get("name") not in names]
+    return {**spec, "template": {**spec["template"], "spec": {**inner, "volumes": [*claims, *others]}}}
+
+
+def _claims_errors(spec: Tree) -> Iterator[FieldError]:
+    policy = spec.get("persistentVolumeClaimRetentionPolicy") or {}
+    for name in ("whenDeleted", "whenScaled"):
+        if policy.get(name) not in ("Retain", "Delete"):
+            path = f"spec.persistentVolumeClaimRetentionPolicy.{name}"
+            yield unsupported(path, policy.get(name, ""), ("Retain", "Delete"))
+    for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
+        yield from claim_spec_errors(claim["spec"], f"spec.volumeClaimTemplates[{index}].spec")
+
+
+# ---- jobs
+
+_COMPLETION = ("NonIndexed", "Indexed")
+_REPLACEMENT = ("Failed", "TerminatingOrFailed")
+
+
+def job_errors(obj: Tree) -> Iterator[FieldError]:
+    spec = obj["spec"]
+    yield from _generated_selector_errors(obj)
+    yield from _job_numbers(spec, "spec")
+    selector = spec.get("selector")
+    if selector is None:
+        yield required("spec.selector")
+    else:
+        yield from selector_errors(selector, "spec.selector")
+    if not matches_selector(selector, _labels(spec) or {}):
+        yield invalid("spec.template.metadata.labels", _labels(spec), _MISMATCH)
+    yield from _job_template_errors(spec, "spec.template")
+
+
+def _generated_selector_errors(obj: Tree) -> Iterator[FieldError]:
+    """A selector is the server's own making, unless the Job says that it brings one."""
+    spec = obj["spec"]
+    if spec.get("manualSelector"):
+        return
+    wanted = {"matchLabels": {"batch.kubernetes.io/controller-uid": obj["metadata"].get("uid", "")}}
+    old = {"matchLabels": {"controller-uid": obj["metadata"].get("uid", "")}}
+    if spec.get("selector") not in (wanted, old):
+        yield invalid("spec.selector", spec.get("selector"), "`selector` not auto-generated")
+
+
+def _job_numbers(spec: Tree, path: str) -> Iterator[FieldError]:
+    for name in (
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+    ):
+        yield from minimum_errors(spec, name, path)
+    mode = spec.get("completionMode")
+    if mode is not None and mode not in _COMPLETION:
+        yield unsupported(f"{path}.completionMode", mode, _COMPLETION)
+    if mode == "Indexed" and spec.get("completions") is None:
+        yield required(f"{path}.completions", "when completion mode is Indexed")
+    if mode != "Indexed":
+        if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
+            yield required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified")
+        for name in ("backoffLimitPerIndex", "maxFailedIndexes"):
+            if spec.get(name) is not None:
+                yield invalid(f"{path}.{name}", spec[name], "requires indexed completion mode")
+    yield from failure_policy_errors(spec, path)
+    yield from success_policy_errors(spec, path)
+    replaced = spec.get("podReplacementPolicy")
+    if replaced is not None and replaced not in _REPLACEMENT:
+        yield unsupported(f"{path}.podReplacementPolicy", replaced, _REPLACEMENT)
+
+
+def _job_template_errors(spec: Tree, path: str) -> Iterator[FieldError]:
+    yield from template_errors(spec["template"], path)
+    policy = spec["template"]["spec"].get("restartPolicy")
+    if policy in (None, "", "Always"):
+        yield required(f"{path}.spec.restartPolicy", 'valid values: "OnFailure", "Never"')
+    elif spec.get("podFailurePolicy") and policy != "Never":
+        yield invalid(
+            f"{path}.spec.restartPolicy",
+            policy,
+            'only "Never" is supported when podFailurePolicy is specified',
+        )
+
+
+_CONCURRENCY = ("Allow", "Forbid", "Replace")
+
+
+def cron_job_errors(obj: Tree) -> Iterator[FieldError]:
+    spec = obj["spec"]
+    schedule = spec.get("schedule", "")
+    if not schedule:
+        yield required("spec.schedule")
+    elif not schedule.startswith("@") and len(schedule.split()) != 5:
+        found = schedule.split()
+        yield invalid(
+            "spec.schedule", schedule, f"expected exactly 5 fields, found {len(found)}: [{' '.join(found)}]"
+        )
+    if spec.get("concurrencyPolicy") not in _CONCURRENCY:
+        yield unsupported("spec.concurrencyPolicy", spec.get("concurrencyPolicy", ""), _CONCURRENCY)
+    for name in ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
+        yield from minimum_errors(spec, name, "spec")
+    inner = spec["jobTemplate"]["spec"]
+    yield from _job_numbers(inner, "spec.jobTemplate.spec")
+    yield from _job_template_errors(inner, "spec.jobTemplate.spec.template")
+
+
+def controller_revision_errors(obj: Tree) -> Iterator[FieldError]:
+    if obj.get("data") is None:
+        yield required("data", "data is mandatory")
+    elif not isinstance(obj["data"], dict):
+        yield required("data", "data must be a valid JSON object")
+    if obj.get("revision", 0) < 0:
+        yield invalid("revision", obj["revision"], "must be greater than or equal to 0")
+
+
+def budget_errors(obj: Tree) -> Iterator[FieldError]:
+    spec = obj["spec"]
+    both = spec.get("minAvailable"), spec.get("maxUnavailable")
+    if both[0] is not None and both[1] is not None:
+        shown = {
+            "MinAvailable": both[0],
+            "Selector": spec.get("selector"),
+            "MaxUnavailable": both[1],
+            "UnhealthyPodEvictionPolicy": spec.get("unhealthyPodEvictionPolicy"),
+        }
+        yield invalid("spec", shown, "minAvailable and maxUnavailable cannot be both set")
+    for name in ("minAvailable", "maxUnavailable"):
+        yield from int_or_percent_errors(spec.get(name), f"spec.{name}", 100)
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    if policy is not None and policy not in ("AlwaysAllow", "IfHealthyBudget"):
+        yield unsupported("spec.unhealthyPodEvictionPolicy", policy, ("AlwaysAllow", "IfHealthyBudget"))
+    yield from selector_errors(spec.get("selector"), "spec.selector")

@@ -1,0 +1,60 @@
+"""All controllers on one loop. `embedded.up` makes them, adds the nodes' kubelets, and runs the loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from windlass.embedded.controllers.cache import Cache
+from windlass.embedded.controllers.controller_loop import Controller, ControllerLoop
+from windlass.embedded.controllers.disruption import DisruptionController
+from windlass.embedded.controllers.events import EventTtlController
+from windlass.embedded.controllers.garbage_collector import AllKindsClient, GarbageCollector
+from windlass.embedded.controllers.namespaces import NamespaceController, ServiceAccountController
+from windlass.embedded.controllers.node_lifecycle import (
+    NodeLifecycleController,
+    PodGarbageCollector,
+    TaintEvictionController,
+)
+from windlass.embedded.controllers.resource_quota import ResourceQuotaController
+from windlass.embedded.controllers.workload_controllers import WORKLOAD_CONTROLLERS
+
+
+class ControllerManager:
+    """`further` are workers that share the loop and the cache: the kubelets."""
+
+    def __init__(
+        self,
+        client: AllKindsClient,
+        cache: Cache,
+        *,
+        ca: str = "",
+        extra_controllers: Sequence[Controller] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._garbage, self._quotas = GarbageCollector(client), ResourceQuotaController(client, cache)
+        workers: list[Controller] = [
+            *(make(client, cache) for make in WORKLOAD_CONTROLLERS),
+            DisruptionController(client, cache),
+            self._quotas,
+            NodeLifecycleController(client, cache),
+            TaintEvictionController(client, cache),
+            PodGarbageCollector(client, cache),
+            NamespaceController(client, client, cache),
+            ServiceAccountController(client, cache, ca),
+            EventTtlController(client),
+            self._garbage,
+            *extra_controllers,
+        ]
+        self.loop = ControllerLoop(cache, workers, clock)
+
+    def start(self) -> None:
+        self.loop.start()
+        for worker in (self._garbage, self._quotas):
+            worker.start(partial(self.loop.enqueue, worker))
+
+    def stop(self) -> None:
+        self._garbage.stop()
+        self._quotas.stop()
+        self.loop.cache.close()

@@ -1,0 +1,93 @@
+"""What a controller asks of a pod: does it still count, is it ready, which of several goes first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windlass.embedded.controllers.objects import (
+    Tree,
+    annotations_of,
+    condition_of,
+    created_at,
+    is_deleting,
+    name_of,
+    parse_time,
+)
+
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+
+
+def phase_of(pod: Tree) -> str:
+    return str((pod.get("status") or {}).get("phase") or "Pending")
+
+
+def is_finished(pod: Tree) -> bool:
+    return phase_of(pod) in ("Succeeded", "Failed")
+
+
+def is_active(pod: Tree) -> bool:
+    return not is_finished(pod) and not is_deleting(pod)
+
+
+def is_terminating(pod: Tree) -> bool:
+    """Being deleted and not yet at its end."""
+    return is_deleting(pod) and not is_finished(pod)
+
+
+def is_ready(pod: Tree) -> bool:
+    ready = condition_of(pod, "Ready")
+    return ready is not None and ready.get("status") == "True"
+
+
+def is_available(pod: Tree, min_ready: int, now: float) -> bool:
+    """Ready, and for long enough."""
+    return available_at(pod, min_ready) is not None and now >= (available_at(pod, min_ready) or 0.0)
+
+
+def available_at(pod: Tree, min_ready: int) -> float | None:
+    """When it becomes available if it stays ready; None while it is not ready."""
+    ready = condition_of(pod, "Ready")
+    if ready is None or ready.get("status") != "True":
+        return None
+    return parse_time(ready.get("lastTransitionTime")) + min_ready if min_ready else 0.0
+
+
+def soonest_available(pods: Sequence[Tree], min_ready: int, now: float) -> float | None:
+    """When the next pod becomes available."""
+    moments = [at for pod in pods if (at := available_at(pod, min_ready)) is not None and at > now]
+    return min(moments, default=None)
+
+
+def max_restarts(pod: Tree) -> int:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return max((int(each.get("restartCount", 0)) for each in statuses), default=0)
+
+
+def total_restarts(pod: Tree) -> int:
+    status = pod.get("status") or {}
+    listed = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
+    return sum(int(each.get("restartCount", 0)) for each in listed)
+
+
+def node_name(pod: Tree) -> str:
+    """Where it was bound to; empty before."""
+    return str((pod.get("spec") or {}).get("nodeName") or "")
+
+
+def deletion_rank(pod: Tree, pods_on_node: int = 0) -> tuple[object, ...]:
+    """Sorts pods as Kubernetes scales down: the first ones go first. `crowd`: how many of its kind share its node."""
+    phases = {"Pending": 0, "Unknown": 1, "Running": 2}
+    ready = condition_of(pod, "Ready")
+    since = parse_time(ready.get("lastTransitionTime")) if ready and is_ready(pod) else 0.0
+    cost = annotations_of(pod).get(DELETION_COST, "0")
+    return (
+        bool(node_name(pod)),
+        phases.get(phase_of(pod), 2),
+        is_ready(pod),
+        int(cost) if cost.lstrip("-").isdigit() else 0,
+        -pods_on_node,
+        -since,
+        -max_restarts(pod),
+        -created_at(pod),
+        name_of(pod),
+    )

@@ -1,0 +1,67 @@
+"""ResourceQuota status: what is used, counted again whenever something that counts comes, goes or ends.
+
+Admission keeps the count while objects are made (`api.quota.charge`); this gives back what is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from windlass.embedded.api.resource_quota import usage
+from windlass.embedded.controllers.cache import Cache
+from windlass.embedded.controllers.executor import ActionExecutor
+from windlass.embedded.controllers.garbage_collector import AllKindsClient
+from windlass.embedded.controllers.objects import Tree, key_of, namespace_of
+from windlass.embedded.controllers.pod_state import is_finished
+from windlass.embedded.controllers.reconcile_result import ReconcileResult, UpdateStatus
+
+RESOURCE = "resourcequotas"
+
+
+class ResourceQuotaController:
+    name = "resourcequota-controller"
+    resources = (RESOURCE,)
+
+    def __init__(self, client: AllKindsClient, cache: Cache) -> None:
+        self._verbs, self._cache = client, cache
+        self._carrier = ActionExecutor(client, self.name)
+        self._wake: Callable[[str], None] = lambda key: None
+        self._stop: Callable[[], None] = lambda: None
+
+    def start(self, enqueue: Callable[[str], None]) -> None:
+        """Hear of every kind, since a quota may count any (`count/…`); `wake` puts a key into the loop's queue."""
+        self._wake = enqueue
+        self._stop = self._verbs.subscribe_all(self._hear)
+
+    def stop(self) -> None:
+        self._stop()
+
+    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterator[str]:
+        yield key_of(new)
+
+    def _hear(self, resource: str, kind: str, new: Tree, old: Tree | None) -> None:
+        if kind == "MODIFIED" and not (
+            resource == "pods" and old is not None and is_finished(new) != is_finished(old)
+        ):
+            return
+        if resource in (RESOURCE, "events"):
+            return
+        for quota in self._cache.orphans(RESOURCE, namespace_of(new)):
+            self._wake(key_of(quota))
+
+    def sync(self, key: str, now: float) -> float | None:
+        quota = self._cache.get(RESOURCE, key)
+        if quota is None:
+            return None
+        status = {"hard": quota["spec"].get("hard") or {}, "used": usage(quota, self)}
+        self._carrier.execute(ReconcileResult((UpdateStatus(RESOURCE, quota, status),)), now)
+        return None
+
+    def get(self, resource: str, namespace: str, name: str) -> Tree | None:
+        """For `usage`, which looks things up here."""
+        return next(
+            (each for each in self.list(resource, namespace) if each["metadata"]["name"] == name), None
+        )
+
+    def list(self, resource: str, namespace: str = "") -> list[Tree]:
+        return self._verbs.list(resource, namespace)

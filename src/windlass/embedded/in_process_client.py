@@ -1,0 +1,172 @@
+"""The door into the API for this process: the same admission, validation and semantics as over HTTPS, without HTTPS.
+
+Controllers, runtimes and the page use it. Every verb is synchronous and runs on the loop's thread. Objects that come
+out are shared with everybody else: copy before you change. Objects that go in are copied.
+
+    verbs = Verbs(Registry(Store()))
+    pod = verbs.create("pods", "default", {...})
+    stop = verbs.subscribe("pods", lambda kind, new, old: ...)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from windlass.embedded.api.errors import ApiError
+from windlass.embedded.api.json_trees import deep_copy
+from windlass.embedded.api.kinds import Kind
+from windlass.embedded.api.patches import merge_patch
+from windlass.embedded.registry.options import IN_PROCESS_OPTIONS, DeleteOptions
+from windlass.embedded.registry.registry import Registry
+from windlass.embedded.registry.selection import Selection
+from windlass.embedded.store.stored_object import ADDED, Change
+
+__all__ = ["ApiError", "ChangeHandler", "InProcessClient", "Watch"]
+
+Tree = dict[str, Any]
+ChangeHandler = Callable[[str, Tree, Tree | None], None]
+"""Hears of a change: ADDED, MODIFIED or DELETED, the new state (of a deletion: the last), and the old one."""
+ResourceChangeHandler = Callable[[str, str, Tree, Tree | None], None]
+"""The same, with the resource's name first."""
+
+
+class InProcessClient:
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+
+    def get(self, resource: str, namespace: str, name: str) -> Tree:
+        kind = self._kind(resource)
+        return self.registry.context.from_stored(kind, self.registry.context.get(kind, namespace, name))
+
+    def find(self, resource: str, namespace: str, name: str) -> Tree | None:
+        """The object, or None where there is none."""
+        kind = self._kind(resource)
+        stored = self.registry.context.find(kind, namespace, name)
+        return None if stored is None else self.registry.context.from_stored(kind, stored)
+
+    def list(
+        self, resource: str, namespace: str = "", label_selector: str = "", field_selector: str = ""
+    ) -> list[Tree]:
+        """In the order of namespace and name."""
+        kind = self._kind(resource)
+        shelf = self.registry.store.storage(kind.storage_resource)
+        found = (self.registry.context.from_stored(kind, each) for each in shelf.list_current(namespace))
+        selection = Selection.parse(kind, label_selector, field_selector)
+        if selection is None:
+            return [*found]
+        return [tree for tree in found if selection.matches(tree)]
+
+    def create(self, resource: str, namespace: str, obj: Tree, manager: str = "") -> Tree:
+        options = IN_PROCESS_OPTIONS.with_manager(manager)
+        return self.registry.writer.create(self._kind(resource), namespace, deep_copy(obj), options).tree
+
+    def update(
+        self, resource: str, namespace: str, name: str, obj: Tree, subresource: str = "", manager: str = ""
+    ) -> Tree:
+        """409 where `metadata.resourceVersion` is given and stale."""
+        options = IN_PROCESS_OPTIONS.with_manager(manager, subresource)
+        kind = self._kind(resource)
+        if subresource == "scale":
+            return self.registry.scale_subresource.update(kind, namespace, name, deep_copy(obj), options)
+        return self.registry.writer.update(kind, namespace, name, deep_copy(obj), options).tree
+
+    def patch(
+        self, resource: str, namespace: str, name: str, merge: Tree, subresource: str = "", manager: str = ""
+    ) -> Tree:
+        """A JSON merge patch."""
+        options = IN_PROCESS_OPTIONS.with_manager(manager, subresource)
+        patched = deep_copy(merge)
+        return self.registry.writer.modify(
+            self._kind(resource), namespace, name, lambda old: merge_patch(old, patched), options
+        ).tree
+
+    def delete(
+        self,
+        resource: str,
+        namespace: str,
+        name: str,
+        *,
+        grace: int | None = None,
+        propagation: str = "Background",
+        uid: str = "",
+    ) -> None:
+        options = DeleteOptions(grace_seconds=grace, propagation=propagation, uid=uid)
+        self.registry.deleter.delete(self._kind(resource), namespace, name, options)
+
+    def bind(
+        self, namespace: str, name: str, node: str, annotations: dict[str, str] | None = None, uid: str = ""
+    ) -> None:
+        metadata: Tree = {"name": name, "annotations": annotations or {}, **({"uid": uid} if uid else {})}
+        binding = {"metadata": metadata, "target": {"kind": "Node", "name": node}}
+        self.registry.pod_subresources.bind(namespace, name, binding)
+
+    def evict(self, namespace: str, name: str, grace: int | None = None) -> None:
+        """429 where a disruption budget has no room."""
+        self.registry.pod_subresources.evict(namespace, name, DeleteOptions(grace_seconds=grace))
+
+    def resources(self) -> Sequence[str]:
+        """Every kind that is stored, by the name that the other verbs take; custom ones too."""
+        kinds = self.registry.kinds
+        return tuple(dict.fromkeys(each.storage_resource for each in kinds if "list" in each.verbs))
+
+    def kind(self, resource: str) -> Kind:
+        return self._kind(resource)
+
+    def subscribe(self, resource: str, handler: ChangeHandler) -> Callable[[], None]:
+        """Called after each change, in the order of changes. Returns how to stop."""
+
+        def listener(change: Change) -> None:
+            handler(change.type, change.new.tree, None if change.old is None else change.old.tree)
+
+        return self.registry.store.subscribe(self._kind(resource).storage_resource, listener)
+
+    def subscribe_all(self, handler: ResourceChangeHandler) -> Callable[[], None]:
+        """The same for all kinds, also those that are defined later."""
+
+        def listener(change: Change) -> None:
+            old = None if change.old is None else change.old.tree
+            handler(change.resource, change.type, change.new.tree, old)
+
+        return self.registry.store.subscribe("*", listener)
+
+    def watch(self, resource: str) -> Watch:
+        """First ADDED for everything that exists, then what happens."""
+        watch = Watch([(ADDED, tree) for tree in self.list(resource)])
+        watch.stop = self.subscribe(resource, lambda kind, new, _: watch.enqueue(kind, new))
+        return watch
+
+    def _kind(self, resource: str) -> Kind:
+        return self.registry.context.kind(resource)
+
+
+class Watch:
+    """Changes as an async iterator; `close` ends it."""
+
+    def __init__(self, first: list[tuple[str, Tree]]) -> None:
+        self._queue = deque(first)
+        self._ready = asyncio.Event()
+        self._closed = False
+        self.stop: Callable[[], None] = lambda: None
+
+    def enqueue(self, kind: str, tree: Tree) -> None:
+        self._queue.append((kind, tree))
+        self._ready.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self.stop()
+        self._ready.set()
+
+    def __aiter__(self) -> Watch:
+        return self
+
+    async def __anext__(self) -> tuple[str, Tree]:
+        while not self._queue:
+            if self._closed:
+                raise StopAsyncIteration
+            self._ready.clear()
+            await self._ready.wait()
+        return self._queue.popleft()

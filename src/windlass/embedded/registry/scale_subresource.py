@@ -1,0 +1,146 @@
+"""The scale subresource: how many replicas there are and should be, the same for every kind that has replicas.
+
+`verbs` and the HTTP server call it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.embedded.api.errors import ApiError, invalid
+from windlass.embedded.api.kinds import Kind
+from windlass.embedded.api.patches import json_patch, merge_patch
+from windlass.embedded.registry.context import Context
+from windlass.embedded.registry.options import WriteOptions
+from windlass.embedded.registry.preconditions import check_name
+from windlass.embedded.registry.writer import Mutation, Writer
+
+Tree = dict[str, Any]
+
+_SCALE = Kind("Scale", "", "autoscaling", "v1")
+JSON_PATCH = "application/json-patch+json"
+_KEPT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+class ScalePaths:
+    """Where a kind keeps its numbers."""
+
+    def __init__(self, spec: str = "", status: str = "", selector: str = "") -> None:
+        self.spec = (spec or ".spec.replicas").lstrip(".").split(".")
+        self.status = (status or ".status.replicas").lstrip(".").split(".")
+        self.selector = selector.lstrip(".").split(".") if selector else []
+
+
+class ScaleSubresource:
+    def __init__(self, context: Context, writer: Writer) -> None:
+        self._context, self._writer = context, writer
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Tree:
+        return self._scale_of(kind, self._context.get(kind, namespace, name).tree)
+
+    def update(self, kind: Kind, namespace: str, name: str, scale: Tree, options: WriteOptions) -> Tree:
+        return self.modify(kind, namespace, name, lambda _: scale, options)
+
+    def patch(
+        self, kind: Kind, namespace: str, name: str, patch: Any, media_type: str, options: WriteOptions
+    ) -> Tree:
+        """A Scale has no lists, so a strategic patch is a merge patch."""
+        if media_type == JSON_PATCH:
+            return self.modify(kind, namespace, name, lambda scale: json_patch(scale, patch), options)
+        if not isinstance(patch, dict):
+            raise ApiError.bad_request("error decoding patch: the patch is not an object")
+        return self.modify(kind, namespace, name, lambda scale: _merged(scale, patch), options)
+
+    def modify(self, kind: Kind, namespace: str, name: str, change: Mutation, options: WriteOptions) -> Tree:
+        """Change the Scale as if it were an object of its own."""
+        paths = self._paths(kind)
+
+        def scaled(tree: Tree) -> Tree:
+            wanted = change(self._scale_of(kind, tree))
+            metadata = wanted.get("metadata")
+            metadata = metadata if isinstance(metadata, dict) else {}
+            check_name({"metadata": {"name": name, **metadata}}, name)
+            spec = wanted.get("spec")
+            replicas = spec.get("replicas", 0) if isinstance(spec, dict) else 0
+            if not isinstance(replicas, int) or isinstance(replicas, bool):
+                raise ApiError.bad_request(
+                    'Scale in version "v1" cannot be handled as a Scale: json: cannot '
+                    "unmarshal into Go struct field ScaleSpec.spec.replicas of type int32"
+                )
+            if replicas < 0:
+                wrong = invalid("spec.replicas", replicas, "must be greater than or equal to 0")
+                raise ApiError.invalid(_SCALE, name, [wrong])
+            given = {field: metadata[field] for field in ("resourceVersion", "uid") if metadata.get(field)}
+            tree = {**tree, "metadata": {**tree["metadata"], **given}}
+            return _with(tree, paths.spec, replicas)
+
+        stored = self._writer.modify(kind, namespace, name, scaled, options)
+        return self._scale_of(kind, stored.tree)
+
+    def _paths(self, kind: Kind) -> ScalePaths:
+        """Those of a custom kind stand in its definition."""
+        if not kind.custom:
+            return ScalePaths()
+        definition = self._context.get(
+            self._context.kind("customresourcedefinitions.apiextensions.k8s.io"), "", kind.resource
+        ).tree
+        for version in definition["spec"].get("versions") or []:
+            if version.get("name") == kind.version:
+                scale = (version.get("subresources") or {}).get("scale") or {}
+                return ScalePaths(
+                    scale.get("specReplicasPath", ""),
+                    scale.get("statusReplicasPath", ""),
+                    scale.get("labelSelectorPath", ""),
+                )
+        return ScalePaths()
+
+    def _scale_of(self, kind: Kind, tree: Tree) -> Tree:
+        paths = self._paths(kind)
+        metadata = {field: tree["metadata"][field] for field in _KEPT if field in tree["metadata"]}
+        status: Tree = {"replicas": _at(tree, paths.status) or 0}
+        selector = _at(tree, paths.selector) if paths.selector else (tree.get("spec") or {}).get("selector")
+        text = selector if isinstance(selector, str) else selector_text(selector)
+        if text:
+            status["selector"] = text
+        replicas = _at(tree, paths.spec) or 0
+        spec = {"replicas": replicas} if replicas else {}
+        return {
+            "kind": "Scale",
+            "apiVersion": "autoscaling/v1",
+            "metadata": metadata,
+            "spec": spec,
+            "status": status,
+        }
+
+
+def selector_text(selector: Any) -> str:
+    """A LabelSelector object as a string."""
+    if not isinstance(selector, dict):
+        return ""
+    parts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
+    words = {"In": "in", "NotIn": "notin"}
+    for one in selector.get("matchExpressions") or []:
+        key, operator = one.get("key", ""), one.get("operator", "")
+        if operator in words:
+            parts.append(f"{key} {words[operator]} ({','.join(one.get('values') or [])})")
+        else:
+            parts.append(key if operator == "Exists" else f"!{key}")
+    return ",".join(parts)
+
+
+def _merged(scale: Tree, patch: Tree) -> Tree:
+    merged: Tree = merge_patch(scale, patch)
+    return merged
+
+
+def _at(tree: Any, path: list[str]) -> Any:
+    for part in path:
+        tree = tree.get(part) if isinstance(tree, dict) else None
+    return tree
+
+
+def _with(tree: Tree, path: list[str], value: Any) -> Tree:
+    """The tree with another value at a path; what doesn't change is shared."""
+    head, *rest = path
+    below = tree.get(head)
+    return {**tree, head: _with(below if isinstance(below, dict) else {}, rest, value) if rest else value}

@@ -1,0 +1,150 @@
+"""One container of a pod: waiting, running or ended, and how it came to that. `runtime.podrun` moves it on."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from windlass.embedded.controllers.objects import Tree, format_time, name_of, namespace_of, parse_time, uid_of
+from windlass.embedded.runtime.container_runtime import ContainerExit, ContainerLaunch, Process
+
+INITIAL_BACKOFF, MAX_BACKOFF = 10.0, 300.0
+BACKOFF_RESET_SECONDS = 600.0
+"""A container that ran so long starts with a clean sheet."""
+INIT, SIDECAR, MAIN = "init", "sidecar", "main"
+
+
+@dataclass(slots=True)
+class ContainerRun:
+    spec: Tree
+    role: str
+    process: Process | None = None
+    launch: ContainerLaunch | None = None
+    started_at: float = 0.0
+    ended: ContainerExit | None = None
+    ended_at: float = 0.0
+    last_state: Tree | None = None
+    """`lastState`."""
+    restarts: int = 0
+    image_ready_at: float | None = None
+    """When its image is there; None until it is being pulled."""
+    retry_at: float = 0.0
+    backoff: float = 0.0
+    waiting: tuple[str, str] = ("ContainerCreating", "")
+    in_backoff: bool = False
+    """Whether it waits for its next start, and no longer shows how it ended."""
+    pulled_message: str = ""
+    """What is to be said once its image is there."""
+
+    @property
+    def name(self) -> str:
+        return str(self.spec["name"])
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None
+
+    @property
+    def is_done(self) -> bool:
+        return self.process is None and self.ended is not None
+
+    def mark_started(self, process: Process, now: float) -> None:
+        if self.ended is not None:
+            self.last_state = {"terminated": self._terminated()}
+            self.restarts += 1
+        self.process, self.started_at, self.ended = process, process.started_at or now, None
+        self.in_backoff = False
+
+    def mark_ended(self, ended: ContainerExit, now: float) -> None:
+        self.process, self.ended = None, ended
+        self.ended_at = ended.at if ended.at is not None else now
+        ran = self.ended_at - self.started_at
+        if ran >= BACKOFF_RESET_SECONDS:
+            self.backoff = 0.0
+        # The first restart is at once; from then on it is counted from the end, and doubles.
+        self.retry_at = self.ended_at + self.backoff
+        self.backoff = min(MAX_BACKOFF, max(INITIAL_BACKOFF, self.backoff * 2))
+
+    def state(self) -> Tree:
+        if self.process is not None:
+            return {"running": {"startedAt": format_time(self.started_at)}}
+        if self.ended is not None and not self.in_backoff:
+            return {"terminated": self._terminated()}
+        reason, message = self.waiting
+        return {"waiting": {"reason": reason, "message": message} if message else {"reason": reason}}
+
+    def status(self, pod: Tree, is_ready: bool) -> Tree:
+        image = str(self.spec.get("image") or "")
+        ran = self.process is not None or self.ended is not None or self.last_state is not None
+        last = self.last_state or {}
+        if self.in_backoff and self.ended is not None:
+            last = {"terminated": self._terminated()}
+        status: Tree = {
+            "name": self.name,
+            "image": image,
+            "imageID": f"{image}@sha256:{_digest(image)}" if ran and image else "",
+            "ready": is_ready,
+            "started": self.process is not None,
+            "restartCount": self.restarts,
+            "state": self.state(),
+            "lastState": last,
+        }
+        if ran:
+            status["containerID"] = self.container_id(pod)
+        return status
+
+    def container_id(self, pod: Tree) -> str:
+        return f"windlass://{_digest(f'{uid_of(pod)}/{self.name}/{self.restarts}')}"
+
+    def _terminated(self) -> Tree:
+        assert self.ended is not None
+        ended = self.ended
+        terminated: Tree = {
+            "exitCode": ended.code,
+            "reason": ended.reason or ("Completed" if ended.code == 0 else "Error"),
+            "startedAt": format_time(self.started_at),
+            "finishedAt": format_time(self.ended_at),
+        }
+        if ended.signal:
+            terminated["signal"] = ended.signal
+        if ended.message:
+            terminated["message"] = ended.message
+        return terminated
+
+    def backoff_message(self, pod: Tree) -> str:
+        where = f"container={self.name} pod={name_of(pod)}_{namespace_of(pod)}({uid_of(pod)})"
+        pause = max(0.0, self.retry_at - self.ended_at)
+        length = f"{int(pause // 60)}m{int(pause % 60)}s" if pause >= 60 else f"{int(pause)}s"
+        return f"back-off {length} restarting failed {where}"
+
+
+def container_runs_of(pod: Tree) -> list[ContainerRun]:
+    """In the order in which they start."""
+    spec = pod["spec"]
+    first = [
+        ContainerRun(each, SIDECAR if each.get("restartPolicy") == "Always" else INIT)
+        for each in spec.get("initContainers") or ()
+    ]
+    mains = [ContainerRun(each, MAIN) for each in spec["containers"]]
+    if first:
+        for box in (*first, *mains):
+            box.waiting = ("PodInitializing", "")
+    return [*first, *mains]
+
+
+def restore_from_status(run: ContainerRun, status: Tree) -> Tree:
+    """Take over what a container's status says; returns its state."""
+    state: Tree = status.get("state") or {}
+    run.restarts = int(status.get("restartCount") or 0)
+    run.last_state = status.get("lastState") or None
+    ended = state.get("terminated")
+    if ended:
+        run.ended = ContainerExit(
+            int(ended.get("exitCode") or 0), ended.get("reason", ""), ended.get("message", "")
+        )
+        run.started_at, run.ended_at = parse_time(ended.get("startedAt")), parse_time(ended.get("finishedAt"))
+    return state
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,101 @@
+"""The kubelet's own look at a pod that was bound to its node: does it fit after all?
+
+A scheduler may have decided on old news, or another one may have been quicker. The kubelet then fails the pod with a
+reason that schedulers and the Job controller understand; nothing is ever overcommitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from windlass.embedded.controllers.objects import Tree
+from windlass.embedded.runtime.device_manager import FRACTIONAL_GPU, GPU_RESOURCE, SHARED_GPU_RESOURCE
+from windlass.model.convert import convert
+from windlass.model.errors import InputError
+from windlass.model.gpu import gpu_request
+from windlass.model.mig import MIG_RESOURCE_PREFIX
+from windlass.model.node import Node
+from windlass.model.pod import Pod
+from windlass.model.requests import node_quantities, pod_requests
+
+_CHECKED = ("cpu", "memory", "ephemeral-storage")
+REJECTED_PREFIX = "Pod was rejected: "
+
+
+class PodRejected(Exception):
+    """The pod fails at the door."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason, self.message = reason, message
+
+
+class PodRequests:
+    """What a pod asks for, in the integers of `model.requests`."""
+
+    __slots__ = ("devices", "requests")
+
+    def __init__(self, pod: Tree) -> None:
+        try:
+            decoded = convert(pod, Pod)
+            assert isinstance(decoded, Pod)
+            self.requests = pod_requests(decoded)
+            request = gpu_request(decoded, self.requests)
+        except InputError as error:
+            raise PodRejected("InvalidRequest", f"{REJECTED_PREFIX}{error}") from None
+        self.devices: dict[str, int] = {
+            name: amount
+            for name, amount in self.requests.items()
+            if name in (GPU_RESOURCE, SHARED_GPU_RESOURCE) or name.startswith(MIG_RESOURCE_PREFIX)
+        }
+        if request is not None and not self.devices:
+            self.devices[FRACTIONAL_GPU] = request.count
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """The same for pods that need the same."""
+        return (*sorted(self.requests.items()), *sorted(self.devices.items()))
+
+
+class AllocatableCache:
+    """What nodes have to give, read again only when a node's status has changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Tree, dict[str, int]]] = {}
+
+    def allocatable(self, node: Tree) -> Mapping[str, int]:
+        name, status = node["metadata"]["name"], node.get("status") or {}
+        given = status.get("allocatable") or status.get("capacity") or {}
+        known = self._known.get(name)
+        if known is None or known[0] != given:
+            decoded = convert(node, Node)
+            assert isinstance(decoded, Node)
+            known = self._known[name] = (given, dict(node_quantities(decoded)[1]))
+        return known[1]
+
+
+def admit(allocatable: Mapping[str, int], requests: PodRequests, others: Iterable[PodRequests]) -> None:
+    """Raises `Rejected` where the node has no room beside the pods that it runs."""
+    running = list(others)
+    if "pods" in allocatable and len(running) + 1 > allocatable["pods"]:
+        raise _out_of("pods", 1, len(running), allocatable["pods"])
+    used = _sum(each.requests for each in running)
+    for name in _CHECKED:
+        wanted = requests.requests.get(name, 0)
+        if wanted and used.get(name, 0) + wanted > allocatable.get(name, 0):
+            raise _out_of(name, wanted, used.get(name, 0), allocatable.get(name, 0))
+
+
+def _out_of(name: str, wanted: int, used: int, capacity: int) -> PodRejected:
+    said = (
+        f"Node didn't have enough resource: {name}, requested: {wanted}, used: {used}, capacity: {capacity}"
+    )
+    return PodRejected(f"OutOf{name}", REJECTED_PREFIX + said)
+
+
+def _sum(amounts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for each in amounts:
+        for name, amount in each.items():
+            total[name] = total.get(name, 0) + amount
+    return total

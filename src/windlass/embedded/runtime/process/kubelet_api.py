@@ -1,0 +1,186 @@
+"""`kubectl logs` and `kubectl exec` for pods that are processes of this machine.
+
+A command that is executed "in" a pod is another process with the pod's environment and folder. `nvidia-smi` knows
+nothing of `CUDA_VISIBLE_DEVICES`, so it is told which GPUs are the pod's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import struct
+import termios
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from typing import Any
+
+from windlass.embedded.controllers.objects import Tree, name_of
+from windlass.embedded.runtime.container_runtime import ContainerStartError
+from windlass.embedded.runtime.kubelet_api import (
+    STDERR,
+    STDOUT,
+    ExecRequest,
+    ExecSession,
+    KubeletApiError,
+    LogRequest,
+)
+from windlass.embedded.runtime.pod_logs import Line, select_container, select_run, stream_lines
+from windlass.embedded.runtime.process.container_runtime import LocalProcess, ProcessContainerRuntime
+
+CHUNK = 1 << 15
+
+
+class LocalExec:
+    """A process with pipes, or with a terminal of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process, terminal: int | None) -> None:
+        self._process, self._terminal = process, terminal
+
+    async def output(self) -> AsyncIterator[tuple[int, bytes]]:
+        queue: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue(64)
+        readers = [asyncio.create_task(reading) for reading in self._readers(queue)]
+        left = len(readers)
+        try:
+            while left:
+                piece = await queue.get()
+                if piece is None:
+                    left -= 1
+                else:
+                    yield piece
+        finally:
+            for task in readers:
+                task.cancel()
+            await asyncio.gather(*readers, return_exceptions=True)
+
+    def _readers(self, queue: asyncio.Queue[tuple[int, bytes] | None]) -> Iterator[Coroutine[Any, Any, None]]:
+        if self._terminal is not None:
+            yield self._from_terminal(queue)
+            return
+        for channel, stream in ((STDOUT, self._process.stdout), (STDERR, self._process.stderr)):
+            assert stream is not None
+            yield self._from_stream(queue, channel, stream)
+
+    async def _from_stream(
+        self, queue: asyncio.Queue[tuple[int, bytes] | None], channel: int, stream: asyncio.StreamReader
+    ) -> None:
+        while data := await stream.read(CHUNK):
+            await queue.put((channel, data))
+        await queue.put(None)
+
+    async def _from_terminal(self, queue: asyncio.Queue[tuple[int, bytes] | None]) -> None:
+        assert self._terminal is not None
+        while True:
+            try:
+                data = await asyncio.to_thread(os.read, self._terminal, CHUNK)
+            except OSError:  # the far end is closed: the command has ended
+                data = b""
+            if not data:
+                await queue.put(None)
+                return
+            await queue.put((STDOUT, data))
+
+    async def write(self, data: bytes) -> None:
+        if self._terminal is not None:
+            with contextlib.suppress(OSError):
+                os.write(self._terminal, data)
+        elif self._process.stdin is not None:
+            with contextlib.suppress(ConnectionError):
+                self._process.stdin.write(data)
+                await self._process.stdin.drain()
+
+    async def end_input(self) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def resize(self, width: int, height: int) -> None:
+        if self._terminal is not None:
+            with contextlib.suppress(OSError):
+                fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+
+    async def exit_code(self) -> int:
+        code = await self._process.wait()
+        return 128 - code if code < 0 else code
+
+    async def close(self) -> None:
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            await self._process.wait()
+        if self._terminal is not None:
+            os.close(self._terminal)
+            self._terminal = None
+
+
+class ProcessKubeletApi:
+    def __init__(self, container_runtime: ProcessContainerRuntime) -> None:
+        self._containers = container_runtime
+
+    def logs(self, pod: Tree, request: LogRequest) -> AsyncIterator[bytes]:
+        container = select_container(pod, request.container)["name"]
+        runs = self._containers.processes(pod, container)
+        process = select_run(runs, pod, container, request.previous)
+
+        def read() -> tuple[Sequence[Line], bool]:
+            return process.lines()
+
+        return stream_lines(read, request, time.time())
+
+    async def exec(self, pod: Tree, request: ExecRequest) -> ExecSession:
+        process = self._running(pod, request)
+        command = _with_devices(list(request.command), process.launch.devices)
+        environment = self._containers.environment(process.launch)
+        folder = self._containers.working_directory(process.launch)
+        terminal = far = None
+        if request.tty:
+            terminal, far = os.openpty()
+        pipe = asyncio.subprocess.PIPE
+        quiet = asyncio.subprocess.DEVNULL
+        try:
+            started = await asyncio.create_subprocess_exec(
+                *command,
+                cwd=folder,
+                env=environment,
+                stdin=far if far is not None else (pipe if request.stdin else quiet),
+                stdout=far if far is not None else pipe,
+                stderr=far if far is not None else pipe,
+                start_new_session=True,
+            )
+        except OSError as error:
+            if terminal is not None:
+                os.close(terminal)
+            said = f'exec: "{command[0]}": {error.strerror}'
+            raise KubeletApiError(500, "InternalError", said) from None
+        finally:
+            if far is not None:
+                os.close(far)
+        return LocalExec(started, terminal)
+
+    async def attach(self, pod: Tree, request: ExecRequest) -> ExecSession:
+        raise KubeletApiError(
+            501, "NotImplemented", f"pod {name_of(pod)} is a local process; use kubectl logs -f"
+        )
+
+    def _running(self, pod: Tree, request: ExecRequest) -> LocalProcess:
+        container = select_container(pod, request.container)["name"]
+        runs = self._containers.processes(pod, container)
+        if not runs or runs[-1].poll(time.time()) is not None:
+            said = f'unable to upgrade connection: container not found ("{container}")'
+            raise KubeletApiError(500, "InternalError", said)
+        try:
+            self._containers.working_directory(runs[-1].launch)
+        except ContainerStartError as error:
+            raise KubeletApiError(500, "InternalError", error.message) from None
+        return runs[-1]
+
+
+def _with_devices(command: list[str], devices: Sequence[str]) -> list[str]:
+    if not command or os.path.basename(command[0]) != "nvidia-smi":
+        return command
+    if not devices:
+        return ["sh", "-c", "echo 'No devices were found: this pod asked for no GPU'; exit 6"]
+    if any(word in ("-i", "--id") or word.startswith(("--id=", "-i=")) for word in command):
+        return command
+    return [command[0], "-i", ",".join(devices), *command[1:]]

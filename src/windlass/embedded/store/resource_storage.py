@@ -1,0 +1,102 @@
+"""The objects of one kind in the order of their keys, and what has happened to them.
+
+`store.store` has one for each kind. History is bounded by count and bytes; what falls out of it is compacted, and a
+reader who needs it is told so (`Compacted`), which the API answers with 410.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterator
+
+from windlass.embedded.store.stored_object import DELETED, Change, Key, StoredObject
+
+MAX_CHANGES = 20_000
+MAX_HISTORY_BYTES = 16 << 20
+DECODED_CHANGES = 256
+"""Changes whose trees are kept, for watchers with selectors; of older ones only the bytes are."""
+
+
+class Compacted(Exception):
+    """The version that was asked for is older than what is remembered; `oldest` is the oldest that is."""
+
+    def __init__(self, oldest: int) -> None:
+        super().__init__(f"compacted up to {oldest}")
+        self.oldest = oldest
+
+
+class ResourceStorage:
+    def __init__(self, resource: str, version: int, max_changes: int = MAX_CHANGES) -> None:
+        self.resource = resource
+        self.items: dict[Key, StoredObject] = {}
+        self.compacted_version = version
+        """Changes up to this version are forgotten."""
+        self._keys: list[Key] = []
+        self._history: deque[Change] = deque()
+        self._bytes = 0
+        self._most = max_changes
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def restore(self, items: list[StoredObject]) -> None:
+        """What was there when the server was last stopped; no history."""
+        self.items = {item.key: item for item in items}
+        self._keys = sorted(self.items)
+
+    def apply(self, change: Change) -> None:
+        key = change.key
+        if change.type == DELETED:
+            del self.items[key]
+            del self._keys[bisect_left(self._keys, key)]
+        else:
+            if change.old is None:
+                insort(self._keys, key)
+            self.items[key] = change.new
+        self._history.append(change)
+        self._bytes += len(change.new.raw)
+        if len(self._history) > DECODED_CHANGES:
+            self._history[-DECODED_CHANGES - 1].drop_trees()
+        while len(self._history) > self._most or self._bytes > MAX_HISTORY_BYTES:
+            self._forget()
+
+    def list_current(self, namespace: str = "", after: Key | None = None) -> Iterator[StoredObject]:
+        """As it is now, in the order of keys; of one namespace, and from a key on, where asked."""
+        keys, items = self._keys, self.items
+        start = bisect_left(keys, (namespace, "")) if namespace else 0
+        if after is not None:
+            start = max(start, bisect_left(keys, (after[0], after[1] + "\0")))
+        end = bisect_left(keys, (namespace + "\0", "")) if namespace else len(keys)
+        return (items[key] for key in keys[start:end])
+
+    def list_at(self, version: int, namespace: str = "", after: Key | None = None) -> Iterator[StoredObject]:
+        """As it was at a version: what came later is taken back."""
+        later = self.changes_since(version)
+        if not later:
+            return self.list_current(namespace, after)
+        back: dict[Key, StoredObject | None] = {change.key: change.old for change in reversed(later)}
+        merged = {**self.items, **back}
+        chosen = sorted(
+            key
+            for key, item in merged.items()
+            if item is not None and (not namespace or key[0] == namespace) and (after is None or key > after)
+        )
+        return (item for key in chosen if (item := merged[key]) is not None)
+
+    def changes_since(self, version: int) -> list[Change]:
+        """The changes after a version, in order."""
+        if version < self.compacted_version:
+            raise Compacted(self.compacted_version)
+        later: list[Change] = []
+        for change in reversed(self._history):
+            if change.version <= version:
+                break
+            later.append(change)
+        later.reverse()
+        return later
+
+    def _forget(self) -> None:
+        gone = self._history.popleft()
+        self.compacted_version = gone.version
+        self._bytes -= len(gone.new.raw)

@@ -1,0 +1,113 @@
+"""The writes that Windlass sends to an API server, each as a `Request`: what stands here is what its role needs.
+
+`apply` decides when; writes to owners of pods stand in `apply.owners`, and nothing else in the project writes. Objects
+are named by key (`namespace/name`), and by uid where a new object of the same name must not be taken for the old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windlass.kube.request import APPLY_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Request, dry_run
+from windlass.kube.resources import NAMESPACES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, Resource
+
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+FIELD_MANAGER = "windlass"
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+"""Says that the volume may be given back when its claim is gone."""
+
+
+def bind_pod(key: str, uid: str, node: str, annotations: Mapping[str, str]) -> Request:
+    """The `binding` subresource; its annotations end up on the pod."""
+    namespace, _, name = key.partition("/")
+    metadata: dict[str, Any] = {"name": name, "namespace": namespace, "uid": uid}
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+    return Request("POST", PODS.path(key, "binding"), body=body)
+
+
+def patch_pod_condition(
+    key: str, uid: str, condition: Mapping[str, Any], nominated_node: str | None = None
+) -> Request:
+    """One condition of a pod's status, the others as they are; and where it will go, if that is to be said."""
+    status: dict[str, Any] = {"conditions": [dict(condition)]}
+    if nominated_node is not None:
+        status["nominatedNodeName"] = nominated_node or None
+    body = {"metadata": {"uid": uid}, "status": status}
+    return Request("PATCH", PODS.path(key, "status"), body=body, content_type=STRATEGIC_PATCH)
+
+
+def evict_pod(key: str, uid: str, *, is_dry_run: bool = False) -> Request:
+    """The Eviction API: budgets are heeded, and the pod gets its `DisruptionTarget` condition."""
+    namespace, _, name = key.partition("/")
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+        "deleteOptions": {"preconditions": {"uid": uid}},
+    }
+    request = Request("POST", PODS.path(key, "eviction"), body=body, retries_on_429=False)
+    return dry_run(request) if is_dry_run else request
+
+
+def remove_scheduling_gates(key: str, uid: str, kept: Sequence[str]) -> Request:
+    """The pod's scheduling gates, all but those."""
+    body = {"metadata": {"uid": uid}, "spec": {"schedulingGates": [{"name": name} for name in kept]}}
+    return Request("PATCH", PODS.path(key), body=body, content_type=MERGE_PATCH)
+
+
+def annotate_selected_node(claim: str, node: str) -> Request:
+    """Tells the volume's provisioner where its first consumer will be."""
+    body = {"metadata": {"annotations": {SELECTED_NODE: node}}}
+    return Request("PATCH", PERSISTENT_VOLUME_CLAIMS.path(claim), body=body, content_type=MERGE_PATCH)
+
+
+def prebind_volume(volume: str, version: str, claim: str, uid: str) -> Request:
+    """Keeps a volume for a claim, as kube-scheduler does; the volume controller binds the two. Only if the volume is
+    still what it was."""
+    namespace, _, name = claim.partition("/")
+    kept = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": namespace,
+        "name": name,
+        "uid": uid,
+    }
+    body = {
+        "metadata": {"resourceVersion": version, "annotations": {BOUND_BY_CONTROLLER: "yes"}},
+        "spec": {"claimRef": kept},
+    }
+    return Request("PATCH", PERSISTENT_VOLUMES.path(volume), body=body, content_type=MERGE_PATCH)
+
+
+def create_object(resource: Resource, namespace: str, body: Mapping[str, Any]) -> Request:
+    return Request("POST", resource.namespace_collection(namespace), body=dict(body))
+
+
+def apply_object(resource: Resource, key: str, body: Mapping[str, Any]) -> Request:
+    """Server-side apply: the object is made if it isn't there, and has these fields afterwards, whoever wrote them."""
+    query = (("fieldManager", FIELD_MANAGER), ("force", "true"))
+    return Request("PATCH", resource.path(key), query, dict(body), APPLY_PATCH)
+
+
+def create_namespace(name: str) -> Request:
+    """The one write that the installed role doesn't allow: there the namespace is the scheduler's own."""
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    return Request("POST", NAMESPACES.collection, body=body)
+
+
+def patch_object(resource: Resource, key: str, fields: Mapping[str, Any], version: str) -> Request:
+    """Fields of a custom object, only if it still has that version; lists are replaced whole."""
+    body = {"metadata": {"resourceVersion": version}, **fields}
+    return Request("PATCH", resource.path(key), body=body, content_type=MERGE_PATCH)
+
+
+def patch_status(resource: Resource, key: str, status: Mapping[str, Any], version: str = "") -> Request:
+    """Fields of a custom object's status; lists are replaced whole. With a version, only if it still has that."""
+    body: dict[str, Any] = {"status": dict(status)}
+    if version:
+        body["metadata"] = {"resourceVersion": version}
+    return Request("PATCH", resource.path(key, "status"), body=body, content_type=MERGE_PATCH)

@@ -1,0 +1,61 @@
+"""Annotations of ours that can't be read: they bound, rank or place nothing, and that is said instead of passed over.
+
+`planner` asks for them with every plan of a set of objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from windlass.model.configuration import PLACEMENT_STRATEGIES
+from windlass.model.errors import InputError
+from windlass.model.meta import ObjectMeta
+from windlass.model.times import parse_duration, parse_timestamp
+
+ANNOTATION_PREFIX = "windlass.dev/"
+MAX_REPORTED = 8
+
+
+def invalid_annotations(things: Iterable[object]) -> list[str]:
+    """One sentence for each such annotation, the first few."""
+    said: list[str] = []
+    for thing in things:
+        metadata = getattr(thing, "metadata", None)
+        if isinstance(metadata, ObjectMeta) and metadata.annotations:
+            where = f"{metadata.namespace or 'default'}/{metadata.name}"
+            said += [f"{where}: {problem}" for problem in _problems(metadata.annotations)]
+    more = (
+        [f"and {len(said) - MAX_REPORTED} more annotations that can't be read"]
+        if len(said) > MAX_REPORTED
+        else []
+    )
+    return [*said[:MAX_REPORTED], *more]
+
+
+def _problems(annotations: Mapping[str, str]) -> list[str]:
+    return [
+        f"annotation {name}: {annotations[name][:64]!r} can't be read and counts as not given (use {use})"
+        for name, (is_legible, use) in _RULES.items()
+        if name in annotations and not is_legible(annotations[name])
+    ]
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        return parse_duration(text) > 0
+    except InputError:
+        return False
+
+
+_RULES: dict[str, tuple[Callable[[str], bool], str]] = {
+    f"{ANNOTATION_PREFIX}placement": (PLACEMENT_STRATEGIES.__contains__, ", ".join(PLACEMENT_STRATEGIES)),
+    f"{ANNOTATION_PREFIX}duration": (_is_duration, "a duration such as 90m or 2h30m"),
+    f"{ANNOTATION_PREFIX}restart-cost": (
+        lambda text: text in ("0", "0s") or _is_duration(text),
+        "a duration such as 10m",
+    ),
+    f"{ANNOTATION_PREFIX}last-checkpoint": (
+        lambda text: parse_timestamp(text) > 0,
+        "a time such as 2026-01-31T08:00:00Z",
+    ),
+}

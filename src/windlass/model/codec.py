@@ -1,0 +1,390 @@
+"""Objects in and out: Kubernetes JSON (or what a YAML reader made of it) to structs, strictly, and back.
+
+Every source comes through here: watch events, dumps, manifests, scenarios, traces of our own format. The fast path is
+one typed decode. Only an object that it refuses is read again, with nulls taken as Kubernetes takes them, and
+then either accepted or refused with an error that names the object, the field's path and what would help. Whatever is
+handed in, nothing but an `InputError` comes out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from windlass.model import pod_group
+from windlass.model.configuration import (
+    KueueConfiguration,
+    SchedulerConfiguration,
+    kueue_settings,
+    scheduler_settings,
+)
+from windlass.model.convert import convert, describe_found
+from windlass.model.disruption import PodDisruptionBudget, check_budget
+from windlass.model.errors import InputError
+from windlass.model.fleet_spec import Fleet, check_fleet
+from windlass.model.kueue import queue_wire, queues
+from windlass.model.kueue.workload_wire import WorkloadObject
+from windlass.model.kueue.workloads import check_workload
+from windlass.model.meta import KubeStruct, ObjectMeta
+from windlass.model.namespace_limits import LimitRange, ResourceQuota, check_limit_range, check_quota
+from windlass.model.node import Node
+from windlass.model.owners import owner_from_object
+from windlass.model.owners import wire as owners
+from windlass.model.pod import Pod
+from windlass.model.pod_group import pod_group_from_object
+from windlass.model.priority import PriorityClass
+from windlass.model.reservation import ReservationObject, reservation_from_object
+from windlass.model.run_time_history import RunTimeHistoryObject, run_times_from_object
+from windlass.model.validation import (
+    check_node,
+    check_pod,
+    check_priority_class,
+    check_storage_class,
+    check_volume,
+)
+from windlass.model.volume import (
+    CSINode,
+    Namespace,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+
+
+class PartialObject(KubeStruct, frozen=True):
+    """An object of a kind that Windlass doesn't read further."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class ObjectList(msgspec.Struct, frozen=True):
+    """A Kubernetes List (`List`, `PodList`, …), decoded."""
+
+    items: tuple[object, ...]
+
+
+class Unreadable(msgspec.Struct, frozen=True):
+    """An object that could not be read, and what can be said of it all the same.
+
+    A pod of which only `node_name` is known still blocks that node: what is free there is not known.
+    """
+
+    error: InputError
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    node_name: str = ""
+    scheduler_name: str = ""
+    uid: str = ""
+    api_version: str = ""
+    """Both where a server said so."""
+
+
+class _Header(KubeStruct, frozen=True):
+    kind: str = ""
+    api_version: str = ""
+
+
+_KINDS: dict[str, tuple[tuple[str, type], ...]] = {
+    "Pod": (("v1", Pod),),
+    "Node": (("v1", Node),),
+    "Namespace": (("v1", Namespace),),
+    "PersistentVolume": (("v1", PersistentVolume),),
+    "PersistentVolumeClaim": (("v1", PersistentVolumeClaim),),
+    "StorageClass": (("storage.k8s.io/v1", StorageClass),),
+    "CSINode": (("storage.k8s.io/v1", CSINode),),
+    "VolumeAttachment": (("storage.k8s.io/v1", VolumeAttachment),),
+    "PriorityClass": (("scheduling.k8s.io/v1", PriorityClass),),
+    "ClusterQueue": (("kueue.x-k8s.io/v1beta2", queue_wire.ClusterQueueObject),),
+    "LocalQueue": (("kueue.x-k8s.io/v1beta2", queue_wire.LocalQueueObject),),
+    "Cohort": (("kueue.x-k8s.io/v1beta2", queue_wire.CohortObject),),
+    "ResourceFlavor": (("kueue.x-k8s.io/v1beta2", queue_wire.ResourceFlavorObject),),
+    "Topology": (("kueue.x-k8s.io/v1beta2", queue_wire.TopologyObject),),
+    "Workload": (("kueue.x-k8s.io/v1beta2", WorkloadObject),),
+    "WorkloadPriorityClass": (("kueue.x-k8s.io/v1beta2", queue_wire.WorkloadPriorityClassObject),),
+    "PodGroup": (
+        ("scheduling.x-k8s.io/v1alpha1", pod_group.CoschedulingPodGroup),
+        ("scheduling.volcano.sh/v1beta1", pod_group.VolcanoPodGroup),
+        ("scheduling.k8s.io/v1beta1", pod_group.NativePodGroup),
+    ),
+    "Job": (("batch/v1", owners.JobObject),),
+    "JobSet": (("jobset.x-k8s.io/v1alpha2", owners.JobSetObject),),
+    "PyTorchJob": (("kubeflow.org/v1", owners.PyTorchJobObject),),
+    "TFJob": (("kubeflow.org/v1", owners.TFJobObject),),
+    "MPIJob": (("kubeflow.org/v2beta1", owners.MPIJobObject),),
+    "XGBoostJob": (("kubeflow.org/v1", owners.XGBoostJobObject),),
+    "PaddleJob": (("kubeflow.org/v1", owners.PaddleJobObject),),
+    "JAXJob": (("kubeflow.org/v1", owners.JAXJobObject),),
+    "TrainJob": (("trainer.kubeflow.org/v1alpha1", owners.TrainJobObject),),
+    "RayCluster": (("ray.io/v1", owners.RayClusterObject),),
+    "RayJob": (("ray.io/v1", owners.RayJobObject),),
+    "LeaderWorkerSet": (("leaderworkerset.x-k8s.io/v1", owners.LeaderWorkerSetObject),),
+    "Deployment": (("apps/v1", owners.DeploymentObject),),
+    "ReplicaSet": (("apps/v1", owners.ReplicaSetObject),),
+    "StatefulSet": (("apps/v1", owners.StatefulSetObject),),
+    "PodDisruptionBudget": (("policy/v1", PodDisruptionBudget),),
+    "ResourceQuota": (("v1", ResourceQuota),),
+    "LimitRange": (("v1", LimitRange),),
+    "Configuration": (("config.kueue.x-k8s.io/v1beta2", KueueConfiguration),),
+    "SchedulerConfiguration": (("windlass.dev/v1", SchedulerConfiguration),),
+    "Fleet": (("windlass.dev/v1", Fleet),),
+    "Reservation": (("windlass.dev/v1", ReservationObject),),
+    "RunTimeHistory": (("windlass.dev/v1", RunTimeHistoryObject),),
+}
+"""Kind → its API versions, one a group, each with its struct."""
+_CHECKS: dict[type, Any] = {
+    Pod: check_pod,
+    Node: check_node,
+    PersistentVolume: check_volume,
+    StorageClass: check_storage_class,
+    Fleet: check_fleet,
+    ReservationObject: reservation_from_object,
+    RunTimeHistoryObject: run_times_from_object,
+    queue_wire.ClusterQueueObject: queues.cluster_queue_from_object,
+    queue_wire.LocalQueueObject: queues.local_queue_from_object,
+    queue_wire.CohortObject: queues.cohort_from_object,
+    queue_wire.ResourceFlavorObject: queues.resource_flavor_from_object,
+    queue_wire.TopologyObject: queues.topology_from_object,
+    WorkloadObject: check_workload,
+    PriorityClass: check_priority_class,
+    queue_wire.WorkloadPriorityClassObject: check_priority_class,
+    PodDisruptionBudget: check_budget,
+    ResourceQuota: check_quota,
+    LimitRange: check_limit_range,
+    KueueConfiguration: kueue_settings,
+    SchedulerConfiguration: scheduler_settings,
+}
+_KIND_OF: dict[type, tuple[str, str]] = {
+    struct: (version, kind) for kind, known in _KINDS.items() for version, struct in known
+}
+_CHECKS |= {
+    struct: pod_group_from_object for struct in _KIND_OF if issubclass(struct, pod_group.PodGroupObject)
+}
+_CHECKS |= {struct: owner_from_object for struct in _KIND_OF if issubclass(struct, owners.OwnerObject)}
+_DECODERS: dict[type, msgspec.json.Decoder[Any]] = {}
+_HEADERS = msgspec.json.Decoder(_Header)
+_NAMESPACED = frozenset(
+    kind
+    for struct, (_, kind) in _KIND_OF.items()
+    if issubclass(struct, owners.OwnerObject | pod_group.PodGroupObject)
+) | {
+    "Pod",
+    "PersistentVolumeClaim",
+    "LocalQueue",
+    "Workload",
+    "PodDisruptionBudget",
+    "ResourceQuota",
+    "LimitRange",
+    "RunTimeHistory",
+}
+_BYTE_OFFSET = re.compile(r"\(byte ([0-9]+)\)")
+
+
+def decode_object(raw: bytes | Mapping[str, Any], file: str = "", line: int = 0) -> object:
+    """One object, or an `ObjectList`; `file` and `line` say in errors where it stands."""
+    try:
+        quick = _decode_fast(raw) if isinstance(raw, bytes) else None
+        if quick is not None:
+            return quick
+        tree = _parse(raw)
+        if not _is_list(tree):
+            return _decode_tree(tree)
+        return ObjectList(tuple(_decode_tree(item, f"items[{at}]") for at, item in _list_items(tree)))
+    except InputError as error:
+        raise error.with_context(file=file, line=line) from None
+
+
+def decode_each(
+    raw: bytes | Mapping[str, Any], file: str = "", line: int = 0
+) -> Iterator[object | Unreadable]:
+    """The objects of a document one by one, Lists opened; what can't be read comes as `Unreadable` in its place."""
+    try:
+        tree = _parse(raw)
+        items = _list_items(tree) if _is_list(tree) else [(0, tree)]
+    except InputError as error:
+        yield Unreadable(error.with_context(file=file, line=line))
+        return
+    for position, item in items:
+        try:
+            yield _decode_tree(item, f"items[{position}]" if item is not tree else "")
+        except InputError as error:
+            yield describe_unreadable(item, error.with_context(file=file, line=line))
+
+
+def decode_kind(raw: bytes | msgspec.Raw, kind: str, api_version: str) -> object | Unreadable:
+    """An object of a kind that is known beforehand, as items of typed lists are, which don't say theirs."""
+    struct = _struct_of(kind, api_version)
+    if struct is not None and not issubclass(struct, queue_wire.QueueObject):
+        try:
+            thing: object = _decoder(struct).decode(raw)
+            _check(thing)
+            return thing
+        except (msgspec.MsgspecError, InputError, ValueError, RecursionError):
+            pass  # the slow way says what is wrong, or forgives a null
+    tree: Any = None
+    try:
+        tree = {"apiVersion": api_version, "kind": kind, **_parse(bytes(raw))}
+        return _decode_tree(tree)
+    except InputError as error:
+        return describe_unreadable(tree or {"kind": kind}, error)
+
+
+def encode_object(thing: object) -> bytes:
+    """Kubernetes JSON of an object that `decode_object` could have made."""
+    return msgspec.json.encode(to_unstructured(thing))
+
+
+def to_unstructured(thing: object) -> dict[str, Any]:
+    """The same as nested dicts and lists, with `apiVersion` and `kind`, for YAML writers."""
+    if isinstance(thing, ObjectList):
+        return {"apiVersion": "v1", "kind": "List", "items": [to_unstructured(item) for item in thing.items]}
+    tree: dict[str, Any] = msgspec.to_builtins(thing)
+    if type(thing) in _KIND_OF:
+        version, kind = _KIND_OF[type(thing)]
+        return {"apiVersion": version, "kind": kind, **tree}
+    return tree
+
+
+def object_id(thing: Any) -> tuple[str, str, str]:
+    """API group, kind, and `namespace/name` (the name alone where the kind has no namespaces) of a decoded object."""
+    version, kind = _KIND_OF.get(type(thing)) or (thing.api_version, thing.kind)
+    name, namespace = thing.metadata.name, thing.metadata.namespace
+    if kind in _NAMESPACED:
+        namespace = namespace or "default"
+    return version.rpartition("/")[0], kind, f"{namespace}/{name}" if namespace else name
+
+
+def _decode_fast(raw: bytes) -> object | None:
+    """The typed decode of a well-formed object; None where a closer look is needed."""
+    try:
+        header = _HEADERS.decode(raw)
+        struct = _struct_of(header.kind, header.api_version)
+        if struct is None or issubclass(struct, queue_wire.QueueObject):
+            return None  # in queue kinds a field that nobody reads must be seen
+        thing: object = _decoder(struct).decode(raw)
+        _check(thing)
+    except (msgspec.MsgspecError, InputError, ValueError, RecursionError):
+        return None
+    return thing
+
+
+def _decoder(struct: type) -> msgspec.json.Decoder[Any]:
+    """Made when a kind is first met: a command that reads three kinds doesn't wait for thirty."""
+    found = _DECODERS.get(struct)
+    if found is None:
+        found = _DECODERS[struct] = msgspec.json.Decoder(struct)
+    return found
+
+
+def _parse(raw: bytes | Mapping[str, Any]) -> Mapping[str, Any]:
+    tree = _parse_json(raw) if isinstance(raw, bytes) else raw
+    if not isinstance(tree, Mapping):
+        raise InputError(
+            f"expected an object, found {describe_found(tree)}",
+            remedy="a Kubernetes object is a mapping with apiVersion, kind and metadata",
+        )
+    return tree
+
+
+def _parse_json(raw: bytes) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        offset = _BYTE_OFFSET.search(str(error))
+        before = raw[: int(offset[1])] if offset else b""
+        raise InputError(
+            f"not JSON: {error}",
+            line=before.count(b"\n") + 1 if offset else 0,
+            column=len(before) - before.rfind(b"\n") if offset else 0,
+            remedy="is the file complete?",
+        ) from None
+
+
+def _decode_tree(tree: object, position: str = "") -> object:
+    if not isinstance(tree, Mapping):
+        raise InputError(f"expected an object, found {describe_found(tree)}", path=position)
+    kind = tree.get("kind")
+    if not isinstance(kind, str) or not kind:
+        raise InputError(
+            f"expected the kind of an object, found {describe_found(kind)}",
+            path=f"{position}.kind" if position else "kind",
+            remedy="every Kubernetes object says what it is, such as kind: Pod",
+        )
+    version = tree.get("apiVersion", "")
+    struct = _struct_of(kind, version if isinstance(version, str) else "")
+    try:
+        thing = convert(tree, struct or PartialObject)
+        _check(thing)
+    except InputError as error:
+        raise error.with_context(object=_name_of(tree), code="INVALID_OBJECT") from None
+    return thing
+
+
+def _check(thing: object) -> None:
+    check = _CHECKS.get(type(thing))
+    if check is not None:
+        check(thing)
+
+
+def _struct_of(kind: str, version: str) -> type | None:
+    """By kind and API group; a manifest that leaves out its apiVersion is taken at its kind."""
+    group = version.rpartition("/")[0]
+    known = _KINDS.get(kind, ())
+    if not version:
+        return known[0][1] if len(known) == 1 else None
+    return next((struct for one, struct in known if one.rpartition("/")[0] == group), None)
+
+
+def _is_list(tree: Mapping[str, Any]) -> bool:
+    kind = tree.get("kind")
+    return isinstance(kind, str) and kind.endswith("List") and "items" in tree
+
+
+def _list_items(tree: Mapping[str, Any]) -> list[tuple[int, Any]]:
+    """Numbered; items of a typed list get its kind where they don't say theirs."""
+    items = tree["items"]
+    if items is None:
+        return []
+    if not isinstance(items, list | tuple):
+        raise InputError(
+            f"expected a list, found {describe_found(items)}", object=str(tree["kind"]), path="items"
+        )
+    kind = str(tree["kind"]).removesuffix("List")
+    return [
+        (at, {"kind": kind, **item} if kind and isinstance(item, Mapping) and "kind" not in item else item)
+        for at, item in enumerate(items)
+    ]
+
+
+def _text(tree: object, *keys: str) -> str:
+    """The string at a path of keys, or nothing; never fails."""
+    for key in keys:
+        tree = tree.get(key) if isinstance(tree, Mapping) else None
+    return tree if isinstance(tree, str) else ""
+
+
+def _name_of(tree: Mapping[str, Any]) -> str:
+    kind = _text(tree, "kind")
+    name = _text(tree, "metadata", "name") or _text(tree, "metadata", "generateName")
+    namespace = _text(tree, "metadata", "namespace")
+    if kind in _NAMESPACED:
+        namespace = namespace or "default"
+    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}".rstrip()
+
+
+def describe_unreadable(tree: object, error: InputError) -> Unreadable:
+    """What can still be said of an object that was refused."""
+    return Unreadable(
+        error,
+        kind=_text(tree, "kind"),
+        namespace=_text(tree, "metadata", "namespace"),
+        name=_text(tree, "metadata", "name"),
+        node_name=_text(tree, "spec", "nodeName"),
+        scheduler_name=_text(tree, "spec", "schedulerName"),
+    )

@@ -1,0 +1,89 @@
+"""`kind: RunTimeHistory`: how long the workloads of a LocalQueue have run, in an object of its own.
+
+The live scheduler writes one beside each LocalQueue, under its name; it comes back through the watch, as it does out of
+a dump, and the store hands it over with the snapshot. `queueing.run_times` counts runs and asks for percentiles.
+
+    apiVersion: windlass.dev/v1
+    kind: RunTimeHistory
+    metadata: {name: gpu, namespace: research}
+    periods:
+    - from: 2026-01-01T00:00:00Z
+      runs: {"1664": 3, "3584": 12}
+
+Twelve runs that ended in the week from the first of January took at most 3,584 seconds, and more than the bound below
+that. A field that is not known is left alone: it is the scheduler itself that writes them, perhaps a newer one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from windlass.model.errors import InputError
+from windlass.model.meta import KubeStruct, ObjectMeta
+from windlass.model.times import format_timestamp, parse_timestamp
+
+PERIOD_SECONDS = 7 * 86_400
+
+
+class FinishedRun(msgspec.Struct, frozen=True, gc=False):
+    """A workload of a queue has come to a good end."""
+
+    local_queue: str
+    """LocalQueue, `namespace/name`."""
+    seconds: int
+    ended_at: int
+
+
+class RunTimes(msgspec.Struct, frozen=True):
+    """Finished runs of one queue."""
+
+    periods: dict[int, dict[int, int]] = {}
+    """Weeks since 1970 → seconds that the runs took at most → how many."""
+
+
+class RunPeriod(KubeStruct, frozen=True):
+    from_: str = msgspec.field(name="from", default="")
+    runs: dict[str, int] = {}
+
+
+class RunTimeHistoryObject(KubeStruct, frozen=True):
+    """As it is written."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    periods: tuple[RunPeriod, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace or 'default'}/{self.metadata.name}"
+
+
+def run_times_from_object(wire: RunTimeHistoryObject) -> RunTimes:
+    """The runs that an object tells of, or an error that names the field."""
+    periods: dict[int, dict[int, int]] = {}
+    for index, one in enumerate(wire.periods):
+        path = f"periods[{index}]"
+        start = parse_timestamp(one.from_)
+        if not start:
+            raise InputError(
+                f"{one.from_[:64]!r} is not a time", path=f"{path}.from", remedy="write 2026-01-01T00:00:00Z"
+            )
+        counts = periods.setdefault(start // PERIOD_SECONDS, {})
+        for text, runs in one.runs.items():
+            if not (text.isascii() and text.isdigit() and len(text) < 12) or runs < 0:
+                remedy = "delete the object: it is collected anew"
+                raise InputError(f"{text[:64]!r}: {runs} are no runs", path=f"{path}.runs", remedy=remedy)
+            counts[int(text)] = counts.get(int(text), 0) + runs
+    return RunTimes(periods)
+
+
+def run_time_periods(times: RunTimes) -> list[dict[str, Any]]:
+    """The object's `periods`, the oldest first."""
+    return [
+        {
+            "from": format_timestamp(number * PERIOD_SECONDS),
+            "runs": {str(seconds): runs for seconds, runs in sorted(counts.items())},
+        }
+        for number, counts in sorted(times.periods.items())
+    ]

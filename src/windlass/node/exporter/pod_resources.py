@@ -1,0 +1,85 @@
+"""Who holds which device: the kubelet's PodResources, and the cgroups of processes.
+
+Asked by the exporter once per pass and by the MIG manager before it touches an instance. Device IDs are looked through
+to the GPU or MIG device behind them, so plain, `.shared` and MIG resources join alike, whatever they are called.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from windlass.node.backend.protocol import DeviceError
+from windlass.node.exporter.collection_context import DeviceHolder
+from windlass.node.host_root import HostRoot
+from windlass.node.protos import podresources_pb2 as pr
+from windlass.node.unary_call import call_unary
+from windlass.sharing.sharing_config import NVIDIA_PREFIX
+
+SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
+_METHOD = "/v1.PodResourcesLister/List"
+_SECONDS = 5.0
+_POD_UID = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
+
+
+class PodResources:
+    """The kubelet's answer."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+
+    def holders(self, uids: Mapping[tuple[str, str], str] | None = None) -> dict[str, list[DeviceHolder]]:
+        """Containers by UUID of the GPU or MIG device; empty where the kubelet doesn't answer.
+
+        `uids` is what the API server knows about pods, by namespace and name; PodResources doesn't say it.
+        """
+        try:
+            return self.holders_or_raise(uids)
+        except DeviceError:
+            return {}
+
+    def holders_or_raise(
+        self, uids: Mapping[tuple[str, str], str] | None = None
+    ) -> dict[str, list[DeviceHolder]]:
+        """The same for who must not be wrong about it: a `DeviceError` where the kubelet doesn't answer."""
+        data = call_unary(self._socket, _METHOD, pr.ListPodResourcesRequest().SerializeToString(), _SECONDS)
+        try:
+            answer = pr.ListPodResourcesResponse.FromString(data)
+        except DecodeError:
+            raise DeviceError(f"{self._socket} answered with something else") from None
+        return holders_from_response(answer, uids or {})
+
+
+def holders_from_response(
+    answer: pr.ListPodResourcesResponse, uids: Mapping[tuple[str, str], str]
+) -> dict[str, list[DeviceHolder]]:
+    found: dict[str, dict[DeviceHolder, None]] = {}
+    for pod in answer.pod_resources:
+        for container in pod.containers:
+            holder = DeviceHolder(
+                pod.name, pod.namespace, container.name, uids.get((pod.namespace, pod.name), "")
+            )
+            for devices in container.devices:
+                if not devices.resource_name.startswith(NVIDIA_PREFIX):
+                    continue
+                for each in devices.device_ids:
+                    found.setdefault(physical_device_id(each), {})[holder] = None
+    return {uuid: list(holders) for uuid, holders in found.items()}
+
+
+def physical_device_id(device_id: str) -> str:
+    """The GPU or MIG device behind an ID: `GPU-…::3` → `GPU-…`."""
+    return device_id.partition("::")[0]
+
+
+def pod_uids_of_processes(root: HostRoot, pids: Iterable[int]) -> dict[int, str]:
+    """UID of the pod that each process belongs to, by its cgroup; processes of the host are left out."""
+    found = {}
+    for pid in pids:
+        match = _POD_UID.search(root.read(f"/proc/{pid}/cgroup"))
+        if match:
+            found[pid] = match[1].replace("_", "-")
+    return found

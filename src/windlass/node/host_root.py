@@ -1,0 +1,123 @@
+"""The node's file surfaces, behind a root that can be moved: `/dev`, `/proc/driver/nvidia`, `/sys/bus/pci`, `/run`.
+
+Back ends, CDI, validator and plugin read device nodes and PCI facts only through here, so that a container can mount
+the host elsewhere and a test can make a machine out of a folder. A simulated device node is a plain file whose text is
+`char 195:0`: it stands in for the node that a test may not be allowed to make.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+NVIDIA_VENDOR = "0x10de"
+DISPLAY_CLASS = 0x03
+_STAND_IN = re.compile(r"char (\d{1,5}):(\d{1,7})\s*")
+
+
+@dataclass(frozen=True)
+class DeviceNode:
+    """A character device, or the file that stands in for it."""
+
+    path: str
+    """As a container sees it: `/dev/nvidia0`."""
+    major: int
+    minor: int
+    is_stand_in: bool = False
+
+
+@dataclass(frozen=True)
+class PciGpu:
+    """An NVIDIA display controller on the PCI bus, whether the driver sees it or not."""
+
+    bus_id: str
+    pci_class: str
+    numa: int
+
+
+class HostRoot:
+    def __init__(self, root: str | Path = "/", *, dev: str | Path | None = None) -> None:
+        self.root = Path(root)
+        self.dev_root = Path(dev) if dev is not None else self.root
+
+    def path(self, host_path: str) -> Path:
+        """Where a path of the host is from here."""
+        base = self.dev_root if host_path == "/dev" or host_path.startswith("/dev/") else self.root
+        return base / host_path.lstrip("/")
+
+    def exists(self, host_path: str) -> bool:
+        return self.path(host_path).exists()
+
+    def glob(self, pattern: str) -> list[str]:
+        """Paths of the host that match a pattern in their last part, sorted."""
+        folder, _, name = pattern.rpartition("/")
+        inside = self.path(folder)
+        return sorted(f"{folder}/{found.name}" for found in inside.glob(name)) if inside.is_dir() else []
+
+    def read(self, host_path: str) -> str:
+        """The text of a file, stripped; empty where it can't be read."""
+        try:
+            return self.path(host_path).read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            return ""
+
+    def device_node(self, host_path: str) -> DeviceNode | None:
+        """The device node at a path, or None where there is none."""
+        try:
+            found = self.path(host_path).stat()
+        except OSError:
+            return None
+        if stat.S_ISCHR(found.st_mode):
+            return DeviceNode(host_path, os.major(found.st_rdev), os.minor(found.st_rdev))
+        match = _STAND_IN.fullmatch(self.read(host_path))
+        return DeviceNode(host_path, int(match[1]), int(match[2]), is_stand_in=True) if match else None
+
+    def pci_gpus(self) -> tuple[PciGpu, ...]:
+        """NVIDIA GPUs on the PCI bus, by address."""
+        found = []
+        folder = self.path("/sys/bus/pci/devices")
+        for device in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if self._pci_fact(device.name, "vendor").lower() != NVIDIA_VENDOR:
+                continue
+            pci_class = self.pci_class(device.name)
+            if _number(pci_class, 16, 0) >> 16 == DISPLAY_CLASS:
+                found.append(PciGpu(device.name.lower(), pci_class, self.numa_of(device.name)))
+        return tuple(found)
+
+    def numa_of(self, bus_id: str) -> int:
+        """-1 where the machine doesn't say."""
+        return _number(self._pci_fact(bus_id, "numa_node"), 10, -1)
+
+    def pci_config(self, bus_id: str) -> bytes:
+        """The configuration space: 64 bytes of it for the unprivileged, nothing where it can't be read."""
+        try:
+            return self.path(f"/sys/bus/pci/devices/{bus_id}/config").read_bytes()
+        except OSError:
+            return b""
+
+    def pci_class(self, bus_id: str) -> str:
+        return self._pci_fact(bus_id, "class") or "0x000000"
+
+    def capability_minor(self, minor: int, gpu_instance: int, compute_instance: int | None = None) -> int:
+        """Minor number of the `/dev/nvidia-caps` node that gives access to an instance; -1 where there is none."""
+        where = f"/proc/driver/nvidia/capabilities/gpu{minor}/mig/gi{gpu_instance}"
+        if compute_instance is not None:
+            where += f"/ci{compute_instance}"
+        match = re.search(r"DeviceFileMinor:\s*(\d+)", self.read(where + "/access"))
+        return int(match[1]) if match else -1
+
+    def boot_id(self) -> str:
+        return self.read("/proc/sys/kernel/random/boot_id")
+
+    def _pci_fact(self, bus_id: str, name: str) -> str:
+        return self.read(f"/sys/bus/pci/devices/{bus_id}/{name}")
+
+
+def _number(text: str, base: int, otherwise: int) -> int:
+    try:
+        return int(text, base)
+    except ValueError:
+        return otherwise

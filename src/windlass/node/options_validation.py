@@ -1,0 +1,75 @@
+"""What is wrong with the agent's options before anything runs: one line and exit code 2 instead of a process that dies.
+
+Called by `windlass node run`; the processes themselves rely on it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from windlass.model.errors import InputError
+from windlass.node.agent import (
+    AgentOptions,
+    listen_address,
+    make_config,
+    make_counters_file,
+    make_named_configs,
+    make_web_config,
+)
+
+SHORTEST_INTERVAL, LONGEST_INTERVAL = 0.1, 86_400.0
+
+
+def validate_options(options: AgentOptions) -> None:
+    """Raises an `InputError` that names the option or the file."""
+    if options.fleet is not None and options.root == Path("/"):
+        raise InputError("a simulated node needs a folder of its own", remedy="give --root FOLDER")
+    _check_config(options)
+    _check_state(options.state)
+    if "exporter" in options.parts:
+        _check_exporter(options)
+    if "mig" in options.parts and options.mig_config is not None:
+        _check_mig_config(options.mig_config)
+
+
+def _check_config(options: AgentOptions) -> None:
+    named = make_named_configs(options)
+    if named is None:
+        make_config(options, lambda line: None)
+    elif options.config_file is not None:
+        raise InputError(
+            "there is a file and a folder of named ones",
+            path="--config-file, --config-file-srcdir",
+            remedy="give one of them",
+        )
+    else:
+        named.names()
+
+
+def _check_state(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"can't be made: {error.strerror}", file=str(folder), path="--state") from None
+    if not os.access(folder, os.W_OK):
+        remedy = "run as root; in a pod, securityContext.runAsUser: 0"
+        raise InputError("can't be written to", file=str(folder), path="--state", remedy=remedy)
+
+
+def _check_exporter(options: AgentOptions) -> None:
+    listen_address(options.listen)
+    make_web_config(options)
+    # Written so that what is no number at all is refused too.
+    if not SHORTEST_INTERVAL <= options.interval <= LONGEST_INTERVAL:
+        raise InputError(
+            f"{options.interval:g} is no interval", path="--interval", remedy="write seconds, 0.1 to 86400"
+        )
+    make_counters_file(options.counters)
+
+
+def _check_mig_config(file: Path) -> None:
+    from windlass.node.config_source import read_yaml
+    from windlass.sharing.mig_config import read_mig_configs
+
+    read_mig_configs(read_yaml(file), str(file))

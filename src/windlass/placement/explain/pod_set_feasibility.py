@@ -1,0 +1,116 @@
+"""One set of equal pods against the nodes as they are now, nothing of it placed: who refuses, and what is free.
+
+`limits` puts it into words, `relief` and `changes` look there for what to try, `codes` tells full from fragmented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from windlass.cluster.node_columns import Bools
+from windlass.cluster.node_state import (
+    BLOCKED,
+    DEV_END,
+    DEV_FIRST,
+    FREE_MILLI,
+    HEALTHY,
+    MODEL,
+    REPLICAS,
+    Ints,
+    Uint64s,
+)
+from windlass.cluster.shape import Shape
+from windlass.model.gpu import WHOLE_GPU
+from windlass.placement.gang import OverlayCapacity, PendingPodSet
+from windlass.placement.overlay import Overlay
+from windlass.placement.verdicts import reason_of
+
+WHOLE_MILLI = 1000
+
+
+class PodSetFeasibility:
+    def __init__(self, overlay: Overlay, pod_set: PendingPodSet) -> None:
+        self.overlay, self.pod_set = overlay, pod_set
+        self.row = overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod)
+        self.reasons: Uint64s = overlay.reasons(pod_set.pod, self.row)
+        """By node, why it takes no pod of the part now."""
+        self.pods_per_node: Ints = np.where(
+            self.reasons == 0, OverlayCapacity(overlay, [pod_set], [self.row]).pods_per_node(0), 0
+        )
+        """By node, how many pods of the part it takes now."""
+
+    @property
+    def eligible_nodes(self) -> Bools:
+        """By node, whether only room can keep the part off it."""
+        return nodes_limited_by_capacity(self.overlay, self.row)
+
+    @property
+    def placeable(self) -> int:
+        """Pods of the part that find a place now."""
+        return min(self.pod_set.count, int(self.pods_per_node.sum()))
+
+    def reason_counts(self) -> list[tuple[int, int]]:
+        """(bit, nodes) for every reason, the most frequent first."""
+        counts = [
+            (bit, int(np.count_nonzero(self.reasons >> np.uint64(bit) & np.uint64(1)))) for bit in range(64)
+        ]
+        return sorted(((bit, nodes) for bit, nodes in counts if nodes), key=lambda one: (-one[1], one[0]))
+
+    def codes(self) -> set[str]:
+        """Of all reasons that some node has."""
+        return {reason_of(self.pod_set.shape, bit).code for bit, _ in self.reason_counts()}
+
+    def free(self, resource: str) -> Ints:
+        """By node."""
+        column = self.overlay.snapshot.resources.column(resource)
+        state = self.overlay.state
+        return (
+            state.free[:, column]
+            if column < state.free.shape[1]
+            else np.zeros(len(state.free), dtype=np.int64)
+        )
+
+    def gpus(self, models: Collection[str] | None = None) -> Ints:
+        return free_gpus(self.overlay, self.pod_set.shape, models)
+
+
+def nodes_limited_by_capacity(overlay: Overlay, row: int) -> Bools:
+    """Nodes to which nothing but room keeps a pod of the row from going."""
+    mask: Bools = (overlay.table.cells.static[row] == 0) & (overlay.state.node_info[:, BLOCKED] == 0)
+    return mask
+
+
+def free_gpus(overlay: Overlay, shape: Shape, models: Collection[str] | None = None) -> Ints:
+    """By node, free GPUs of the models that the shape allows (or of those named): whole ones in numbers; for a share,
+    thousandths of GPUs."""
+    gpu, state, snapshot = shape.gpu, overlay.state, overlay.snapshot
+    if gpu is None or gpu.profile:
+        return np.zeros(snapshot.nodes.size, dtype=np.int64)
+    mask = snapshot.gpu_models.mask(gpu.models if models is None else models)
+    usable = (state.device_info[:, HEALTHY] == 1) & (
+        mask >> np.maximum(state.device_info[:, MODEL], 0) & 1 == 1
+    )
+    room = np.where(usable, state.device_occupancy[:, FREE_MILLI], 0)
+    if gpu.milli != WHOLE_MILLI:
+        return _by_node(overlay, room)
+    count = _by_node(overlay, (room == WHOLE_MILLI).astype(np.int64))
+    column = snapshot.resources.column(WHOLE_GPU)
+    if not requests_whole_gpus(shape) or column >= state.free.shape[1]:
+        return count
+    advertised = np.maximum(0, state.free[:, column])
+    # A GPU that stands for several of them (time-slicing) is counted as it is advertised.
+    return np.where(state.node_info[:, REPLICAS] > 1, advertised, np.minimum(count, advertised))
+
+
+def requests_whole_gpus(shape: Shape) -> bool:
+    """Whether it asks for GPUs as a counted resource."""
+    return any(name == WHOLE_GPU for name, _ in shape.requests)
+
+
+def _by_node(overlay: Overlay, values: Ints) -> Ints:
+    state = overlay.state
+    sums = np.concatenate([[0], np.cumsum(values)])
+    found: Ints = sums[state.node_info[:, DEV_END]] - sums[state.node_info[:, DEV_FIRST]]
+    return found

@@ -1,0 +1,110 @@
+"""How many pods of one shape a node takes now: what gangs and topology search count with.
+
+Called by `placement.gang`; the room is the overlay's, so pods that are already placed count.
+"""
+
+from __future__ import annotations
+
+from windlass.cluster.node_state import (
+    DEV_END,
+    DEV_FIRST,
+    FREE_MILLI,
+    HEALTHY,
+    REPLICAS,
+    USED_SLICES,
+    Ints,
+    NodeState,
+)
+from windlass.placement.kernel_arrays import FIRST_REQUEST, GPUS, MIG_REQUEST, REQUEST_COUNT, Cells
+from windlass.placement.kernels.devices import (
+    FITS,
+    has_geometry,
+    mig_mask,
+    mig_start,
+    milli_needed,
+    model_allowed,
+)
+from windlass.placement.kernels.placement_loop import add_pod_to_node, node_reasons, remove_pod_from_node
+
+UNLIMITED_PODS = 1 << 31
+
+
+def fit_count(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
+    """The most pods of shape `s` that node `n` takes, node-local rules alone."""
+    most = UNLIMITED_PODS
+    for j in range(shapes[s, REQUEST_COUNT]):
+        if j == shapes[s, MIG_REQUEST] and has_geometry(nodes, n):
+            continue
+        most = min(
+            most, nodes.free[n, shapes[s, FIRST_REQUEST + 2 * j]] // shapes[s, FIRST_REQUEST + 2 * j + 1]
+        )
+    if shapes[s, GPUS] > 0:
+        most = min(most, device_count(nodes, shapes, s, n))
+    return max(0, most)
+
+
+def device_count(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
+    """The same for the devices."""
+    each = shapes[s, GPUS]
+    if shapes[s, MIG_REQUEST] >= 0:
+        return instance_count(nodes, shapes, s, n) // each if has_geometry(nodes, n) else UNLIMITED_PODS
+    if each > 1 and nodes.node_info[n, REPLICAS] == 1:
+        return multi_device_pod_count(nodes, shapes, s, n)
+    total = 0
+    for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
+        total += shares_on_device(nodes, shapes, s, n, device)
+    return total // each
+
+
+def shares_on_device(nodes: NodeState, shapes: Ints, s: int, n: int, device: int) -> int:
+    """How many shares of the shape one device has room for."""
+    if nodes.device_info[device, HEALTHY] == 0 or not model_allowed(nodes, shapes, s, device):
+        return 0
+    return max(0, nodes.device_occupancy[device, FREE_MILLI] // milli_needed(nodes, shapes, s, n, device))
+
+
+def multi_device_pod_count(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
+    """Pods that need several different devices each: the most, t, for which Σ min(slots, t) reaches t times as many."""
+    pods = 0
+    while True:
+        places = 0
+        for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
+            places += min(shares_on_device(nodes, shapes, s, n, device), pods + 1)
+        if places < shapes[s, GPUS] * (pods + 1):
+            return pods
+        pods += 1
+
+
+def instance_count(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
+    """MIG instances that can be made, over all devices."""
+    found = 0
+    for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
+        used = nodes.device_occupancy[device, USED_SLICES]
+        while True:
+            start = mig_start(nodes, shapes, s, device, used)
+            if start < 0:
+                break
+            used |= mig_mask(nodes, shapes, s, device, start)
+            found += 1
+    return found
+
+
+def count_fits(nodes: NodeState, shapes: Ints, cells: Cells, s: int, into: Ints) -> None:
+    """For every node how many pods of the shape it takes now."""
+    for n in range(into.shape[0]):
+        fits = node_reasons(nodes, shapes, s, n, cells.static[s, n]) == FITS
+        into[n] = fit_count(nodes, shapes, s, n) if fits else 0
+
+
+def count_beside_leader(
+    nodes: NodeState, shapes: Ints, cells: Cells, s: int, leader: int, into: Ints
+) -> None:
+    """The same with one pod of another shape seated first; -1 where that one doesn't fit."""
+    for n in range(into.shape[0]):
+        if node_reasons(nodes, shapes, leader, n, cells.static[leader, n]) != FITS:
+            into[n] = -1
+            continue
+        packed = add_pod_to_node(nodes, shapes, leader, n, -1, False)
+        fits = node_reasons(nodes, shapes, s, n, cells.static[s, n]) == FITS
+        into[n] = fit_count(nodes, shapes, s, n) if fits else 0
+        remove_pod_from_node(nodes, shapes, leader, n, packed)

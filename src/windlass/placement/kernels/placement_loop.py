@@ -1,0 +1,371 @@
+"""The loop: keep the table's rows up to date, choose a node for each pod in order, book it, or say why not.
+
+`placement.place` calls `place_queue` for runs of pods that only a node's own state decides, and the smaller kernels
+for the others. A unit (a gang) is placed whole or undone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windlass.cluster.node_state import (
+    BLOCKED,
+    DEV_END,
+    DEV_FIRST,
+    FREE_MILLI,
+    USED_SLICES,
+    Ints,
+    NodeState,
+    Uint64s,
+)
+from windlass.model.reasons import FIRST_RESOURCE_BIT, WHY_NOT_UNDERSTOOD
+from windlass.placement.kernel_arrays import (
+    FIRST_REQUEST,
+    GPUS,
+    INFEASIBLE_SCORE,
+    KIND,
+    MAX_REQUESTS,
+    MIG_REQUEST,
+    NEAREST_NODES,
+    NODES_PER_BLOCK,
+    REQUEST_COUNT,
+    SCORER,
+    Cells,
+    MixArrays,
+    NodeMemo,
+    PlacementArrays,
+    ScoringRule,
+)
+from windlass.placement.kernels.devices import (
+    FITS,
+    device_reasons,
+    has_geometry,
+    max_shares_of_device,
+    milli_needed,
+    model_allowed,
+    pick_devices,
+    pick_instances,
+    release_or_retake_devices,
+    shares_in,
+)
+from windlass.placement.kernels.scores import FGD, RANDOM, WINDLASS, cell_score, fgd_node_fragment
+from windlass.placement.kernels.windlass_scorer import node_worth
+
+NOT_UNDERSTOOD = np.uint64(WHY_NOT_UNDERSTOOD)
+ONE = np.uint64(1)
+LOW_HALF = np.uint64((1 << FIRST_RESOURCE_BIT) - 1)
+
+
+def mix_bits(x: np.uint64) -> np.uint64:
+    """A well-mixed word out of another (the finaliser of splitmix64)."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def node_digest(nodes: NodeState, n: int) -> np.uint64:
+    """A word that stands for all that placement changes on a node; never 0."""
+    word = np.uint64(0)
+    for column in range(nodes.free.shape[1]):
+        word = mix_bits(word ^ np.uint64(nodes.free[n, column]))
+    for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
+        word = mix_bits(
+            word
+            ^ np.uint64(nodes.device_occupancy[device, FREE_MILLI])
+            ^ (np.uint64(nodes.device_occupancy[device, USED_SLICES]) << np.uint64(32))
+        )
+    for kind in range(nodes.gpu_pod_counts.shape[1]):
+        if nodes.gpu_pod_counts[n, kind] > 0:
+            word = mix_bits(word ^ np.uint64(kind + 1))
+    return mix_bits(word ^ np.uint64(nodes.node_info[n, BLOCKED])) | ONE
+
+
+def refresh_node(nodes: NodeState, memo: NodeMemo, mix: MixArrays, rule: ScoringRule, n: int) -> None:
+    """After a change of node `n`: its digest, and its worth to the scorers that look at differences."""
+    memo.digest[n] = node_digest(nodes, n)
+    if rule.scorer == FGD:
+        memo.worth[n] = fgd_node_fragment(nodes, n, mix)
+    elif rule.scorer == WINDLASS:
+        memo.value[n] = node_worth(nodes, n, mix)
+
+
+def refresh_all_nodes(nodes: NodeState, memo: NodeMemo, mix: MixArrays, rule: ScoringRule) -> None:
+    """Bring the memo up to a new snapshot: only nodes that changed are worked out again."""
+    for n in range(memo.digest.shape[0]):
+        if memo.digest[n] != node_digest(nodes, n):
+            refresh_node(nodes, memo, mix, rule, n)
+
+
+def node_reasons(nodes: NodeState, shapes: Ints, s: int, n: int, static: np.uint64) -> np.uint64:
+    """Every node-local reason against shape `s` on node `n`."""
+    why = static
+    if nodes.node_info[n, BLOCKED] > 0:
+        why |= NOT_UNDERSTOOD
+    for j in range(shapes[s, REQUEST_COUNT]):
+        if shapes[s, FIRST_REQUEST + 2 * j + 1] > nodes.free[n, shapes[s, FIRST_REQUEST + 2 * j]]:
+            if j == shapes[s, MIG_REQUEST] and has_geometry(nodes, n):
+                continue  # made on demand there, so nothing is advertised
+            why |= ONE << np.uint64(FIRST_RESOURCE_BIT + j)
+    if shapes[s, GPUS] > 0:
+        why |= device_reasons(nodes, shapes, s, n)
+    return why
+
+
+def count_changes(counts: Ints, old: np.uint64, new: np.uint64) -> None:
+    """Move a node from one set of reasons to another in the row's counts."""
+    changed = old ^ new
+    bit = 0
+    if changed & LOW_HALF == FITS:
+        changed >>= np.uint64(FIRST_RESOURCE_BIT)
+        bit = FIRST_RESOURCE_BIT
+    while changed > FITS:
+        if changed & ONE:
+            counts[bit] += 1 if (new >> np.uint64(bit)) & ONE else -1
+        changed >>= ONE
+        bit += 1
+
+
+def refresh_cell(
+    nodes: NodeState,
+    shapes: Ints,
+    cells: Cells,
+    memo: NodeMemo,
+    mix: MixArrays,
+    rule: ScoringRule,
+    s: int,
+    n: int,
+) -> None:
+    """Work out one cell again, and what the row keeps of it (reason counts, best of the block)."""
+    why = node_reasons(nodes, shapes, s, n, cells.static[s, n])
+    if why != cells.why[s, n]:
+        count_changes(cells.counts[s], cells.why[s, n], why)
+        cells.why[s, n] = why
+    old = cells.score[s, n]
+    score, device = INFEASIBLE_SCORE, -1
+    if why == FITS:
+        score, device = cell_score(nodes, shapes, memo, mix, rule, s, n)
+    cells.score[s, n], cells.device[s, n] = score, device
+    cells.stamp[s, n] = memo.digest[n]
+    block = n // NODES_PER_BLOCK
+    if score >= cells.block[s, block]:
+        cells.block[s, block] = score
+    elif old == cells.block[s, block]:
+        cells.block[s, block] = cells.score[s, block * NODES_PER_BLOCK : (block + 1) * NODES_PER_BLOCK].max()
+
+
+def refresh_row(
+    nodes: NodeState,
+    shapes: Ints,
+    cells: Cells,
+    memo: NodeMemo,
+    mix: MixArrays,
+    rule: ScoringRule,
+    log: Ints,
+    end: int,
+    s: int,
+) -> None:
+    """Bring a row up to the log's end; a row that has not been looked at in this decision looks at every node."""
+    if cells.cursor[s] < 0:
+        for n in range(memo.digest.shape[0]):
+            if cells.stamp[s, n] != memo.digest[n]:
+                refresh_cell(nodes, shapes, cells, memo, mix, rule, s, n)
+    else:
+        for i in range(cells.cursor[s], end):
+            if cells.stamp[s, log[i]] != memo.digest[log[i]]:
+                refresh_cell(nodes, shapes, cells, memo, mix, rule, s, log[i])
+    cells.cursor[s] = end
+
+
+def choose_best_node(cells: Cells, s: int) -> int:
+    """The node of the best score, the lowest row on ties; -1 if none fits."""
+    best, found = INFEASIBLE_SCORE, -1
+    for block in range(cells.block.shape[1]):
+        if cells.block[s, block] > best:
+            best, found = cells.block[s, block], block
+    if found < 0:
+        return -1
+    n = found * NODES_PER_BLOCK
+    while cells.score[s, n] != best:
+        n += 1
+    return n
+
+
+def choose_random_node(
+    nodes: NodeState, shapes: Ints, cells: Cells, rule: ScoringRule, s: int, sequence: int, why: Uint64s
+) -> int:
+    """One of the nodes without a reason against them, each as likely; a share also draws its device."""
+    best, found = np.uint64(0), -1
+    salt = mix_bits(mix_bits(np.uint64(rule.seed)) + np.uint64(sequence))
+    for n in range(why.shape[0]):
+        if why[n] == FITS:
+            draw = mix_bits(salt + np.uint64(n)) | ONE
+            if draw > best:
+                best, found = draw, n
+    if found >= 0 and cells.device[s, found] >= 0:
+        cells.device[s, found] = random_device(nodes, shapes, s, found, mix_bits(best))
+    return found
+
+
+def random_device(nodes: NodeState, shapes: Ints, s: int, n: int, draw: np.uint64) -> int:
+    first, end = nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]
+    room = 0
+    for turn in range(2):
+        pick = np.int64(draw >> np.uint64(33)) % room if turn == 1 else -1
+        for device in range(first, end):
+            fits = nodes.device_occupancy[device, FREE_MILLI] >= milli_needed(nodes, shapes, s, n, device)
+            if not fits or not model_allowed(nodes, shapes, s, device):
+                continue
+            if turn == 0:
+                room += 1
+            elif pick == 0:
+                return device - first
+            else:
+                pick -= 1
+    return -1
+
+
+def add_pod_to_node(nodes: NodeState, shapes: Ints, s: int, n: int, device: int, islands: bool) -> np.uint64:
+    """Book a pod of shape `s` on node `n`; returns its devices, packed."""
+    for j in range(shapes[s, REQUEST_COUNT]):
+        nodes.free[n, shapes[s, FIRST_REQUEST + 2 * j]] -= shapes[s, FIRST_REQUEST + 2 * j + 1]
+    if shapes[s, GPUS] == 0:
+        return np.uint64(0)
+    nodes.gpu_pod_counts[n, shapes[s, KIND]] += 1
+    if shapes[s, MIG_REQUEST] >= 0:
+        return pick_instances(nodes, shapes, s, n)
+    return pick_devices(nodes, shapes, s, n, device, islands)
+
+
+def remove_pod_from_node(nodes: NodeState, shapes: Ints, s: int, n: int, packed: np.uint64) -> None:
+    """Undo `take`."""
+    update_node_for_pod(nodes, shapes, s, n, packed, 1)
+
+
+def update_node_for_pod(nodes: NodeState, shapes: Ints, s: int, n: int, packed: np.uint64, sign: int) -> None:
+    """Give a pod's room back (`sign` 1), or take the very same again (`sign` -1)."""
+    for j in range(shapes[s, REQUEST_COUNT]):
+        nodes.free[n, shapes[s, FIRST_REQUEST + 2 * j]] += sign * shapes[s, FIRST_REQUEST + 2 * j + 1]
+    if shapes[s, GPUS] > 0:
+        nodes.gpu_pod_counts[n, shapes[s, KIND]] -= sign
+        release_or_retake_devices(nodes, shapes, s, n, packed, sign)
+
+
+def count_bits(why: np.uint64) -> int:
+    count = 0
+    while why > FITS:
+        why &= why - ONE
+        count += 1
+    return count
+
+
+def nearest_misses(cells: Cells, s: int, hopeless: np.uint64, near: Ints) -> None:
+    """The nodes with the fewest reasons against the pod, those that no freeing of room could help left out."""
+    near[:] = -1
+    for n in range(cells.why.shape[1]):
+        why = cells.why[s, n]
+        if why & hopeless:
+            continue
+        reasons = count_bits(why)
+        for place in range(NEAREST_NODES):
+            other = near[place]
+            if other < 0 or reasons < count_bits(cells.why[s, other]):
+                for later in range(NEAREST_NODES - 1, place, -1):
+                    near[later] = near[later - 1]
+                near[place] = n
+                break
+
+
+def write_verdict(
+    nodes: NodeState,
+    shapes: Ints,
+    cells: Cells,
+    outcome: PlacementArrays,
+    s: int,
+    v: int,
+    hopeless: np.uint64,
+) -> None:
+    """Record why no node takes shape `s`, as the row stands now."""
+    outcome.verdict_counts[v, :] = cells.counts[s]
+    nearest_misses(cells, s, hopeless, outcome.verdict_near[v])
+    outcome.verdict_short[v, :, :] = 0
+    outcome.verdict_free[v, :, :] = 0
+    for place in range(NEAREST_NODES):
+        n = outcome.verdict_near[v, place]
+        if n < 0:
+            break
+        outcome.verdict_near_why[v, place] = cells.why[s, n]
+        for j in range(shapes[s, REQUEST_COUNT]):
+            free = nodes.free[n, shapes[s, FIRST_REQUEST + 2 * j]]
+            outcome.verdict_free[v, place, j] = free
+            outcome.verdict_short[v, place, j] = max(0, shapes[s, FIRST_REQUEST + 2 * j + 1] - free)
+        room, most = 0, max_shares_of_device(nodes, shapes, s, n)
+        for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
+            if model_allowed(nodes, shapes, s, device) and shapes[s, MIG_REQUEST] < 0:
+                room += shares_in(
+                    nodes.device_occupancy[device, FREE_MILLI],
+                    milli_needed(nodes, shapes, s, n, device),
+                    most,
+                )
+        outcome.verdict_free[v, place, MAX_REQUESTS] = room
+        outcome.verdict_short[v, place, MAX_REQUESTS] = max(0, shapes[s, GPUS] - room)
+
+
+def place_queue(
+    nodes: NodeState,
+    shapes: Ints,
+    cells: Cells,
+    memo: NodeMemo,
+    mix: MixArrays,
+    rule: ScoringRule,
+    queue: Ints,
+    units: Ints,
+    sequence: int,
+    log: Ints,
+    log_end: int,
+    hopeless: np.uint64,
+    outcome: PlacementArrays,
+) -> tuple[int, int]:
+    """Place the queue (shape rows, in order); unit u is queue[units[u]:units[u + 1]]. Returns the log's end and
+    how many verdicts were written. Entries of one shape that fail on an unchanged row share a verdict.
+    """
+    verdicts = 0
+    last_verdict = np.full(cells.cursor.shape[0], -1, dtype=np.int64)
+    last_log = np.full(cells.cursor.shape[0], -1, dtype=np.int64)
+    for unit in range(units.shape[0] - 1):
+        first, end = units[unit], units[unit + 1]
+        if end - first == 1 and last_log[queue[first]] == log_end:
+            # Nothing has changed since a pod of this shape was refused.
+            outcome.node[first], outcome.verdict[first] = -1, last_verdict[queue[first]]
+            continue
+        for i in range(first, end):
+            s = queue[i]
+            refresh_row(nodes, shapes, cells, memo, mix, rule, log, log_end, s)
+            n = (
+                choose_random_node(nodes, shapes, cells, rule, s, sequence + i, cells.why[s])
+                if rule.scorer == RANDOM
+                else choose_best_node(cells, s)
+            )
+            outcome.node[i], outcome.verdict[i] = n, -1
+            if n >= 0:
+                outcome.grant[i] = add_pod_to_node(
+                    nodes, shapes, s, n, cells.device[s, n], shapes[s, SCORER] == WINDLASS
+                )
+                refresh_node(nodes, memo, mix, rule, n)
+                log[log_end] = n
+                log_end += 1
+                continue
+            if last_log[s] != log_end:
+                write_verdict(nodes, shapes, cells, outcome, s, verdicts, hopeless)
+                outcome.verdict_entry[verdicts] = i
+                last_verdict[s], last_log[s] = verdicts, log_end
+                verdicts += 1
+            for j in range(first, i):
+                remove_pod_from_node(nodes, shapes, queue[j], outcome.node[j], outcome.grant[j])
+                refresh_node(nodes, memo, mix, rule, outcome.node[j])
+                log[log_end] = outcome.node[j]
+                log_end += 1
+            for j in range(first, end):
+                outcome.node[j], outcome.verdict[j] = -1, last_verdict[s]
+            break
+    return log_end, verdicts

@@ -1,0 +1,67 @@
+"""Dominant resource share: how much more than its own quota a queue or cohort uses, of what its parent can lend.
+
+`tournament` orders by it, `fair_preemption` compares by it. The largest share over all resources, in thousandths of
+what can be lent, divided by the node's weight. Shares are whole numbers in fixed point, rounded up, so that equal
+shares are equal on every machine and a share is 0 only where nothing is borrowed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from windlass.queueing.quota_node import FlavorResource, QuotaNode, Usage
+
+_SCALE = 1000 << 48
+
+
+class DominantShare(NamedTuple):
+    rank: tuple[bool, int]
+    """Compare by this. A node of weight 0 that borrows ranks above all that have a weight."""
+    borrowed: tuple[FlavorResource, ...]
+    """What is used beyond the node's own quota."""
+
+    @property
+    def is_borrowing(self) -> bool:
+        return bool(self.borrowed)
+
+    def borrows_any(self, usage: Usage) -> bool:
+        return any(usage.get(cell, 0) > 0 for cell in self.borrowed)
+
+
+NO_SHARE = DominantShare((False, 0), ())
+LOWEST_RANK = (False, -1)
+"""Ranks below every share."""
+
+
+def dominant_share(node: QuotaNode) -> DominantShare:
+    """A root borrows from nobody, so its share is 0."""
+    if node.parent is None:
+        return NO_SHARE
+    borrowed: dict[str, int] = {}
+    cells = []
+    for cell, quota in node.subtree_quota.items():
+        beyond = node.usage.get(cell, 0) - quota
+        if beyond > 0:
+            borrowed[cell[1]] = borrowed.get(cell[1], 0) + beyond
+            cells.append(cell)
+    if not cells:
+        return NO_SHARE
+    lendable = _lendable(node.parent)
+    dominant = max((_ratio(amount, lendable.get(name, 0)) for name, amount in borrowed.items()), default=0)
+    if not dominant:
+        return DominantShare((False, 0), tuple(cells))
+    if not node.weight_milli:
+        return DominantShare((True, dominant), tuple(cells))
+    return DominantShare((False, -(-dominant * 1000 // node.weight_milli)), tuple(cells))
+
+
+def _ratio(amount: int, of: int) -> int:
+    return -(-amount * _SCALE // of) if of > 0 else 0
+
+
+def _lendable(node: QuotaNode) -> dict[str, int]:
+    """Per resource, over all flavors of the tree; it depends on quota alone and is computed once."""
+    if not node.lendable:
+        for cell in node.root.subtree_quota:
+            node.lendable[cell[1]] = node.lendable.get(cell[1], 0) + node.potential_available(cell)
+    return node.lendable

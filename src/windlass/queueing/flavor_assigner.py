@@ -1,0 +1,266 @@
+"""Which flavor serves which resource: Kueue's flavor assignment and fungibility.
+
+`planner` calls it with what a workload asks for and an oracle that says whether preemption would help. Flavors of a
+resource group are walked in the queue's order; the walk stops or goes on as the queue's fungibility says, and the
+best flavor seen is taken. Quota alone is looked at here, never a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from windlass.model.queue import ResourceFlavor, ResourceGroup
+from windlass.model.quota import format_quota
+from windlass.queueing.flavor_assignment import (
+    BEST,
+    EXCEEDS_MAXIMUM,
+    NO_MATCH,
+    NOT_COVERED,
+    WAITING,
+    WORST,
+    Assignment,
+    FlavorAssignment,
+    GranularMode,
+    PodSetFlavorAssignment,
+    PreemptionMode,
+    is_preferred,
+)
+from windlass.queueing.pending_workload import PendingWorkload
+from windlass.queueing.quota_node import FlavorResource, QuotaNode, Usage
+
+NEVER = "Never"
+Oracle = Callable[[FlavorResource, int], tuple[PreemptionMode, int]]
+"""Would preemption make room for this much of the cell, and how far would it borrow then?"""
+
+
+class FlavorAssignmentOptions:
+    """What holds for one assignment besides the queue's own policy."""
+
+    __slots__ = ("excluded_flavors", "fair_sharing", "flavors", "ignore_undeclared", "oracle")
+
+    def __init__(
+        self,
+        flavors: dict[str, ResourceFlavor],
+        oracle: Oracle,
+        *,
+        fair_sharing: bool,
+        ignore_undeclared: bool,
+        banned: Collection[str] = (),
+    ) -> None:
+        self.flavors = flavors
+        self.oracle = oracle
+        self.fair_sharing = fair_sharing
+        self.ignore_undeclared = ignore_undeclared
+        self.excluded_flavors = banned
+        """Flavors on whose nodes the pods found no room."""
+
+
+def assign_flavors(
+    pending: PendingWorkload, counts: tuple[int, ...], rules: FlavorAssignmentOptions
+) -> Assignment:
+    """Stops at the first group of pod sets that no flavor can serve."""
+    assignment = Assignment()
+    pod_sets = pending.workload.pod_sets
+    totals = [
+        {resource: amount * counts[index] for resource, amount in pending.requests[index].items()}
+        for index in range(len(pod_sets))
+    ]
+    for members in pending.pod_set_groups:
+        parts = [PodSetFlavorAssignment(pod_sets[index].name, counts[index]) for index in members]
+        served, reasons, severity = _Walk(pending, members, rules, assignment.usage).serve(totals)
+        failed = False
+        for index, part in zip(members, parts, strict=True):
+            part.reasons = list(reasons)
+            part.severity = severity
+            asked = totals[index]
+            part.flavors = {name: choice for name, choice in (served or {}).items() if name in asked}
+            if not asked and served and pod_sets[index].topology is not None:
+                part.flavors = dict(served)  # a leader that asks for nothing goes where its group goes
+            assignment.append(part, asked)
+            failed = failed or served is None
+        if failed:
+            break
+    if len(pending.pod_set_groups) < len(pod_sets):
+        names = [one.name for one in pod_sets]
+        assignment.pod_sets.sort(key=lambda part: names.index(part.name))  # groups may lie across each other
+    return assignment.finish()
+
+
+class _Walk:
+    """The search for one group of pod sets."""
+
+    def __init__(
+        self,
+        pending: PendingWorkload,
+        members: tuple[int, ...],
+        rules: FlavorAssignmentOptions,
+        assumed: Usage,
+    ) -> None:
+        self.pending = pending
+        self.members = members
+        self.rules = rules
+        self.node: QuotaNode = pending.node
+        self.assumed = assumed
+        """What earlier groups of this workload already take."""
+        self.reasons: list[str] = []
+        self.severity = 0
+
+    def serve(
+        self, totals: list[dict[str, int]]
+    ) -> tuple[dict[str, FlavorAssignment] | None, list[str], int]:
+        """Every resource that the group asks for; None where one can't be served."""
+        asked: dict[str, int] = {}
+        for index in self.members:
+            for resource, amount in totals[index].items():
+                asked[resource] = asked.get(resource, 0) + amount
+        served: dict[str, FlavorAssignment] = {}
+        reasons: list[str] = []
+        severity = 0
+        for resource in sorted(asked):
+            group = _group_of(self.node, resource)
+            if resource in served or (group is None and self._is_ignored(asked[resource])):
+                continue
+            if group is None:
+                return None, [f"resource {resource} unavailable in ClusterQueue"], NOT_COVERED
+            self.reasons, self.severity = [], 0
+            found = self._best_flavor(group, resource, asked)
+            if not found:
+                return None, self.reasons, self.severity
+            served.update(found)
+            reasons += self.reasons
+            severity = max(severity, self.severity)
+        return served, reasons, severity
+
+    def _is_ignored(self, amount: int) -> bool:
+        return amount == 0 or self.rules.ignore_undeclared
+
+    def _best_flavor(
+        self, group: ResourceGroup, resource: str, asked: dict[str, int]
+    ) -> dict[str, FlavorAssignment]:
+        policy = self.node.spec.fungibility
+        wanted = {name: amount for name, amount in sorted(asked.items()) if name in group.resources}
+        best: dict[str, FlavorAssignment] = {}
+        best_fitness = WORST
+        attempted = -1
+        for place in range(self._first_flavor(resource), len(group.flavors)):
+            attempted = place
+            name = group.flavors[place].flavor
+            why = group.flavors[place].inactive_reason or self._refusal(name, resource)
+            if why:
+                self._refuse([why], NO_MATCH)
+                continue
+            served, fitness = self._try_flavor(name, wanted)
+            if not _goes_on(fitness, policy.when_can_preempt, policy.when_can_borrow):
+                best, best_fitness = served, fitness
+                break
+            if is_preferred(fitness, best_fitness, policy):
+                best, best_fitness = served, fitness
+        if best_fitness.preemption_mode == PreemptionMode.FIT:
+            self.reasons, self.severity = [], 0
+        tried = -1 if attempted == len(group.flavors) - 1 else attempted
+        return {name: choice._replace(tried_flavor_index=tried) for name, choice in best.items()}
+
+    def _first_flavor(self, resource: str) -> int:
+        """The search goes on behind the last flavor that the round before has looked at."""
+        tried = self.pending.tried_flavors
+        first = self.members[0]
+        return tried[first].get(resource, -1) + 1 if first < len(tried) else 0
+
+    def _refusal(self, name: str, resource: str) -> str:
+        pinned = self.pending.pinned_flavors
+        if pinned and all(pinned[index].get(resource) != name for index in self.members):
+            return f"flavor {name} is not the one that was nominated for {resource}"
+        if name in self.rules.excluded_flavors:
+            return f"no room on the nodes of flavor {name}"
+        flavor = self.rules.flavors.get(name)
+        if flavor is None:
+            return f"flavor {name} not found"
+        return next(
+            (why for index in self.members if (why := self.pending.ineligible_reason(index, flavor))), ""
+        )
+
+    def _try_flavor(
+        self, name: str, wanted: dict[str, int]
+    ) -> tuple[dict[str, FlavorAssignment], GranularMode]:
+        """The worst fitness over the resources counts for the flavor."""
+        served = {}
+        fitness = BEST
+        for resource, amount in wanted.items():
+            possibility, borrowing = self._fit((name, resource), amount)
+            one = GranularMode(possibility, borrowing)
+            if is_preferred(fitness, one, self.node.spec.fungibility):
+                fitness = one
+            if fitness.preemption_mode != PreemptionMode.NO_FIT:
+                served[resource] = FlavorAssignment(name, possibility, borrowing, -1)
+        return served, fitness
+
+    def _fit(self, cell: FlavorResource, request: int) -> tuple[PreemptionMode, int]:
+        node, assumed = self.node, self.assumed.get(cell, 0)
+        amount = assumed + request
+        maximum = node.potential_available(cell)
+        if amount > maximum:
+            self._refuse([_exceeds(cell, assumed, request, maximum)], EXCEEDS_MAXIMUM)
+            return PreemptionMode.NO_FIT, 0
+        borrowing, may_reclaim = lowest_fitting_height(node, cell, amount)
+        available = node.available(cell)
+        if amount <= available:
+            return PreemptionMode.FIT, borrowing
+        lacking = format_quota(cell[1], amount - available)
+        self._refuse(
+            [f"insufficient unused quota for {cell[1]} in flavor {cell[0]}, {lacking} more needed"], WAITING
+        )
+        if node.quota(cell).nominal >= amount or may_reclaim or self._may_preempt_while_borrowing(cell):
+            return self.rules.oracle(cell, amount)
+        return PreemptionMode.NO_FIT, borrowing
+
+    def _may_preempt_while_borrowing(self, cell: FlavorResource) -> bool:
+        policy = self.node.spec.preemption
+        if policy.borrow_within_cohort != NEVER:
+            return True
+        if policy.within_cluster_queue != NEVER and not self.node.quota(cell).nominal:
+            # All that such a queue has is borrowed; without this its priorities would mean nothing.
+            return True
+        # By share, and by priority within the queue, borrowed quota may change hands under fair sharing.
+        return self.rules.fair_sharing and (policy.reclaim_within_cohort, policy.within_cluster_queue) != (
+            NEVER,
+            NEVER,
+        )
+
+    def _refuse(self, reasons: list[str], severity: int) -> None:
+        self.reasons += reasons
+        self.severity = severity if not self.severity else min(self.severity, severity)
+
+
+def lowest_fitting_height(node: QuotaNode, cell: FlavorResource, amount: int) -> tuple[int, bool]:
+    """Height of the lowest subtree whose own quota covers the amount, and whether that is less than the whole tree."""
+    if node.parent is None or not node.borrows_with(cell, amount):
+        return 0, node.parent is not None
+    amount -= node.local_available(cell)
+    for above in node.ancestors():
+        if not above.borrows_with(cell, amount):
+            return above.height, above.parent is not None
+        amount -= above.local_available(cell)
+    return node.root.height, False
+
+
+def _group_of(node: QuotaNode, resource: str) -> ResourceGroup | None:
+    return next((group for group in node.spec.resource_groups if resource in group.resources), None)
+
+
+def _goes_on(fitness: GranularMode, when_can_preempt: str, when_can_borrow: str) -> bool:
+    """Whether the next flavor is looked at too."""
+    possibility = fitness.preemption_mode
+    if possibility in (PreemptionMode.NO_FIT, PreemptionMode.NO_CANDIDATES):
+        return True
+    if possibility != PreemptionMode.FIT and when_can_preempt == "TryNextFlavor":
+        return True
+    return fitness.borrowing_level > 0 and when_can_borrow == "TryNextFlavor"
+
+
+def _exceeds(cell: FlavorResource, assumed: int, request: int, maximum: int) -> str:
+    flavor, resource = cell
+    before, now, most = (format_quota(resource, amount) for amount in (assumed, request, maximum))
+    return (
+        f"insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests "
+        f"({before}) + current podset request ({now}) > maximum capacity ({most})"
+    )

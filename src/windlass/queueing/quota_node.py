@@ -1,0 +1,245 @@
+"""A node of the quota tree, and the workloads that hold quota in it.
+
+`tree` builds the nodes; `flavors` asks what is available, `preemption` takes workloads off and puts them back. A node
+keeps what its lending limit withholds from its parent (`local`), and only usage beyond that shows in the parent, so
+adding and removing usage are exact inverses in any order and no copy is ever needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from windlass.model.queue import ClusterQueue, FlavorResourceQuota
+from windlass.model.workload import Workload
+
+FlavorResource = tuple[str, str]
+"""(flavor, resource)."""
+Usage = dict[FlavorResource, int]
+
+_NO_QUOTA = FlavorResourceQuota(0)
+
+
+class QuotaNode:
+    """A ClusterQueue or a Cohort."""
+
+    __slots__ = (
+        "admitted",
+        "cohorts",
+        "height",
+        "inactive_queues",
+        "lendable",
+        "local_quota",
+        "name",
+        "parent",
+        "potential_available_cache",
+        "queue",
+        "queues",
+        "quotas",
+        "request_shapes",
+        "subtree_quota",
+        "usage",
+        "weight_milli",
+    )
+
+    def __init__(
+        self, name: str, quotas: dict[FlavorResource, FlavorResourceQuota], weight_milli: int
+    ) -> None:
+        self.name = name
+        self.quotas = quotas
+        self.weight_milli = weight_milli
+        self.queue: ClusterQueue | None = None
+        self.parent: QuotaNode | None = None
+        self.cohorts: list[QuotaNode] = []
+        self.queues: list[QuotaNode] = []
+        self.inactive_queues: list[QuotaNode] = []
+        """Inactive queues: what they have and use counts, but they are neither compared nor preempted."""
+        self.height = 0
+        self.subtree_quota: Usage = {}
+        self.local_quota: Usage = {}
+        self.usage: Usage = {}
+        self.potential_available_cache: Usage = {}
+        self.lendable: dict[str, int] = {}
+        self.admitted: dict[str, AdmittedWorkload] = {}
+        self.request_shapes: dict[tuple[object, ...], int] = {}
+        """What is asked of a queue → a number for it."""
+
+    @property
+    def spec(self) -> ClusterQueue:
+        assert self.queue is not None, "only leaves of the tree are queues"
+        return self.queue
+
+    @property
+    def root(self) -> QuotaNode:
+        node = self
+        while node.parent is not None:
+            node = node.parent
+        return node
+
+    def ancestors(self) -> Iterator[QuotaNode]:
+        """From the parent to the root."""
+        node = self.parent
+        while node is not None:
+            yield node
+            node = node.parent
+
+    def subtree_queues(self) -> Iterator[QuotaNode]:
+        yield from self.queues
+        for cohort in self.cohorts:
+            yield from cohort.subtree_queues()
+
+    @property
+    def path(self) -> str:
+        """`/cohort/…/queue`, as messages name it."""
+        return "/" + "/".join([*reversed([node.name for node in self.ancestors()]), self.name])
+
+    def quota(self, cell: FlavorResource) -> FlavorResourceQuota:
+        return self.quotas.get(cell, _NO_QUOTA)
+
+    def local_available(self, cell: FlavorResource) -> int:
+        """Room that the parent doesn't see."""
+        return max(0, self.local_quota.get(cell, 0) - self.usage.get(cell, 0))
+
+    def headroom(self, cell: FlavorResource) -> int:
+        """What could be added now; negative where quota was taken away from what runs."""
+        used = self.usage.get(cell, 0)
+        subtree = self.subtree_quota.get(cell, 0)
+        if self.parent is None:
+            return subtree - used
+        local = self.local_quota.get(cell, 0)
+        room = self.parent.headroom(cell)
+        limit = self.quota(cell).borrowing_limit
+        if limit is not None:
+            room = min(room, subtree - local - max(0, used - local) + limit)
+        return max(0, local - used) + room
+
+    def available(self, cell: FlavorResource) -> int:
+        return max(0, self.headroom(cell))
+
+    def fits(self, usage: Usage) -> bool:
+        return all(amount <= self.available(cell) for cell, amount in usage.items())
+
+    def borrows_with(self, cell: FlavorResource, extra: int) -> bool:
+        return self.subtree_quota.get(cell, 0) < self.usage.get(cell, 0) + extra
+
+    def within_nominal(self, cells: frozenset[FlavorResource]) -> bool:
+        return all(self.subtree_quota.get(cell, 0) >= self.usage.get(cell, 0) for cell in cells)
+
+    def potential_available(self, cell: FlavorResource) -> int:
+        """The largest request that an empty tree could admit here."""
+        known = self.potential_available_cache.get(cell)
+        if known is not None:
+            return known
+        most = self.subtree_quota.get(cell, 0)
+        if self.parent is not None:
+            limit = self.quota(cell).borrowing_limit
+            below = self.local_quota.get(cell, 0) + self.parent.potential_available(cell)
+            most = below if limit is None else min(most + limit, below)
+        self.potential_available_cache[cell] = most
+        return most
+
+    def add_usage(self, usage: Mapping[FlavorResource, int]) -> None:
+        for cell, amount in usage.items():
+            self._add(cell, amount)
+
+    def remove_usage(self, usage: Mapping[FlavorResource, int]) -> None:
+        for cell, amount in usage.items():
+            self._remove(cell, amount)
+
+    def _add(self, cell: FlavorResource, amount: int) -> None:
+        room = self.local_available(cell)
+        self.usage[cell] = self.usage.get(cell, 0) + amount
+        if self.parent is not None and amount > room:
+            self.parent._add(cell, amount - room)
+
+    def _remove(self, cell: FlavorResource, amount: int) -> None:
+        used = self.usage.get(cell, 0)
+        shown_above = used - self.local_quota.get(cell, 0)
+        self.usage[cell] = used - amount
+        if self.parent is not None and shown_above > 0:
+            self.parent._remove(cell, min(amount, shown_above))
+
+
+class EvictionCostSource(Protocol):
+    def of(self, running: AdmittedWorkload) -> tuple[int, int]:
+        """What evicting it now would lose."""
+
+
+class AdmittedWorkload:
+    """A workload that holds quota, as preemption sees it. There are many, and most are never asked about."""
+
+    __slots__ = (
+        "assumed_nodes",
+        "eviction_costs",
+        "is_assumed",
+        "key",
+        "node",
+        "priority",
+        "reserved_at",
+        "usage",
+        "workload",
+    )
+
+    def __init__(self, workload: Workload, node: QuotaNode, usage: Usage, reserved_at: int) -> None:
+        self.workload = workload
+        self.key = workload.key
+        self.node = node
+        self.usage = usage
+        self.priority = workload.priority
+        self.reserved_at = reserved_at
+        self.is_assumed = False
+        """Admitted in this very decision: taking it back costs nothing."""
+        self.eviction_costs: EvictionCostSource | None = None
+        """Who knows what evicting it would lose; None: nothing."""
+        self.assumed_nodes: frozenset[str] | None = None
+        """Nodes that it was given in this very decision."""
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Where its pods are, as far as is known."""
+        admission = self.workload.admission
+        if self.assumed_nodes is not None or admission is None:
+            return self.assumed_nodes or frozenset()
+        return frozenset(name for part in admission.assignments for name in part.nodes)
+
+    @property
+    def pod_count(self) -> int:
+        """Those that exist, of what runs."""
+        return 0 if self.is_assumed else sum(len(pod_set.pod_keys) for pod_set in self.workload.pod_sets)
+
+    @property
+    def queued_at(self) -> int:
+        return queue_order_timestamp(self.workload)
+
+    @property
+    def uid(self) -> str:
+        return self.workload.uid or self.key
+
+    @property
+    def local_queue(self) -> str:
+        return local_queue_key(self.workload)
+
+    @property
+    def eviction_cost(self) -> tuple[int, int]:
+        return self.eviction_costs.of(self) if self.eviction_costs is not None else (0, 0)
+
+    @property
+    def is_evicting(self) -> bool:
+        return self.workload.evicting
+
+    def add_to_tree(self) -> None:
+        self.node.admitted[self.key] = self
+        self.node.add_usage(self.usage)
+
+    def remove_from_tree(self) -> None:
+        del self.node.admitted[self.key]
+        self.node.remove_usage(self.usage)
+
+
+def queue_order_timestamp(workload: Workload) -> int:
+    """Since when it waits, for order among equals."""
+    return workload.queued_at or workload.created
+
+
+def local_queue_key(workload: Workload) -> str:
+    return f"{workload.namespace}/{workload.queue_name}"

@@ -1,0 +1,66 @@
+"""What a configuration asks for and this node can't give: told as warnings, since the hardware may come or come back.
+
+Read by `windlass node explain-config` before a configuration is applied and by the plugin when it takes effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from windlass.sharing.advertised_resources import devices_by_resource
+from windlass.sharing.inventory import Gpu, Inventory, MigInstance
+from windlass.sharing.plugin_config import PluginConfig
+from windlass.sharing.sharing_config import SharedResource, Sharing
+
+Member = tuple[Gpu, MigInstance | None]
+
+
+def ineffective_settings(inventory: Inventory, config: PluginConfig) -> tuple[str, ...]:
+    """Where the configuration has no effect here, each with its field."""
+    members = devices_by_resource(inventory, config)
+    found = _empty_gpus(inventory, config)
+    if config.sharing is None:
+        return found
+    section = "sharing.mps" if config.sharing.strategy == "mps" else "sharing.timeSlicing"
+    for at, entry in enumerate(config.sharing.resources):
+        why = _why(entry, config.sharing, members.get(entry.name, ()))
+        found += tuple(f"{section}.resources[{at}]{each}" for each in why)
+    return found
+
+
+def _empty_gpus(inventory: Inventory, config: PluginConfig) -> tuple[str, ...]:
+    if config.mig_strategy != "mixed":
+        return ()
+    empty = [gpu.index for gpu in inventory.gpus if gpu.mig_enabled and not gpu.instances]
+    return tuple(f"device {index} has no MIG devices configured: it is not advertised" for index in empty)
+
+
+def _why(entry: SharedResource, sharing: Sharing, members: Sequence[Member]) -> list[str]:
+    if not members:
+        return [f".name: this node has no {entry.name}"]
+    if isinstance(entry.devices, int) and entry.devices > len(members):
+        return [
+            f".devices: requested {entry.devices} devices to be replicated, "
+            f"but only {len(members)} devices available"
+        ]
+    missing = [each for each in _listed(entry) if not _covers(each, entry, members)]
+    found = [f".devices: no matching device {_kind(each)}: {each}" for each in missing]
+    entries = {sharing.entry_for(entry.name, *member, at) for at, member in enumerate(members)}
+    if not found and entry not in entries:
+        found.append(": what it names is shared by an entry before it")
+    return found
+
+
+def _listed(entry: SharedResource) -> tuple[str, ...]:
+    return entry.devices if isinstance(entry.devices, tuple) else ()
+
+
+def _covers(device: str, entry: SharedResource, members: Sequence[Member]) -> bool:
+    alone = msgspec.structs.replace(entry, devices=(device,))
+    return any(alone.covers(*member, at) for at, member in enumerate(members))
+
+
+def _kind(device: str) -> str:
+    return "with UUID" if "-" in device else "at index"

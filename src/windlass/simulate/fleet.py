@@ -1,0 +1,103 @@
+"""Nodes of a trace's machine park, made from sizes, and the one check for impossible ones.
+
+The readers in `simulate.traces` and `simulate.synthetic` make their nodes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from windlass.model.errors import InputError
+from windlass.model.gpu import TRACE_MODELS, WHOLE_GPU, node_devices
+from windlass.model.meta import ObjectMeta
+from windlass.model.node import Node, NodeStatus
+from windlass.model.pod import RawQuantity
+from windlass.model.requests import node_quantities
+from windlass.simulate.pod_templates import cpu_text
+
+NO_POD_LIMIT = 100_000
+"""Pods per node where a trace states none: the published experiments know no such limit, so it must never bind."""
+
+MOST_GPUS = 16
+"""More GPUs than that are in no server on the market: a typing error."""
+
+
+class NodeSize(msgspec.Struct, frozen=True):
+    cpu_milli: int
+    memory_mib: int
+    gpus: int = 0
+    model: str = ""
+    gpu_memory_mib: int = 0
+    """Per GPU; 0 means not known."""
+
+
+def check_node_size(size: NodeSize, name: str) -> None:
+    """Raises `InputError` for a machine that can't be; the field's name is in `path`."""
+    node = f"Node {name}"
+    if size.cpu_milli <= 0:
+        raise InputError(f"expected CPU above 0, got {size.cpu_milli} milli-CPU", object=node, path="cpu")
+    if size.memory_mib <= 0:
+        raise InputError(f"expected memory above 0, got {size.memory_mib} MiB", object=node, path="memory")
+    if not 0 <= size.gpus <= MOST_GPUS:
+        raise InputError(f"expected 0 to {MOST_GPUS} GPUs, got {size.gpus}", object=node, path="gpu")
+    if size.model and not size.gpus:
+        raise InputError(f"a GPU model ({size.model}) on a node without GPUs", object=node, path="model")
+
+
+class NodeFactory:
+    """Makes nodes; those of one size share their status and differ in name only."""
+
+    def __init__(self) -> None:
+        self._status: dict[NodeSize, NodeStatus] = {}
+
+    def make_node(self, name: str, size: NodeSize) -> Node:
+        status = self._status.get(size)
+        if status is None:
+            check_node_size(size, name)
+            status = self._status[size] = _status(size)
+        labels = {"kubernetes.io/hostname": name, **gpu_labels(size)}
+        return Node(metadata=ObjectMeta(name=name, labels=labels), status=status)
+
+
+def gpu_labels(size: NodeSize) -> dict[str, str]:
+    """The trace's own model label, and the labels that GPU Feature Discovery would give, with the same model name."""
+    if not size.gpus:
+        return {}
+    labels = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.count": str(size.gpus)}
+    if size.model:
+        labels |= {TRACE_MODELS: size.model, "nvidia.com/gpu.product": size.model}
+    if size.gpu_memory_mib:
+        labels["nvidia.com/gpu.memory"] = str(size.gpu_memory_mib)
+    return labels
+
+
+def uniform_fleet(groups: Iterable[tuple[str, int, NodeSize]]) -> tuple[Node, ...]:
+    """Nodes of a few sizes: (name prefix, count, size) each, named `prefix-0000` …"""
+    park = NodeFactory()
+    return tuple(
+        park.make_node(f"{prefix}-{index:04}", size)
+        for prefix, count, size in groups
+        for index in range(count)
+    )
+
+
+def count_gpus(nodes: Iterable[Node]) -> int:
+    """Healthy GPUs of nodes that somebody else described."""
+    total = 0
+    for node in nodes:
+        capacity, allocatable = node_quantities(node)
+        total += sum(device.healthy for device in node_devices(node, allocatable, capacity))
+    return total
+
+
+def _status(size: NodeSize) -> NodeStatus:
+    resources: dict[str, RawQuantity] = {
+        "cpu": cpu_text(size.cpu_milli),
+        "memory": f"{size.memory_mib}Mi",
+        "pods": str(NO_POD_LIMIT),
+    }
+    if size.gpus:
+        resources[WHOLE_GPU] = str(size.gpus)
+    return NodeStatus(capacity=resources, allocatable=resources)

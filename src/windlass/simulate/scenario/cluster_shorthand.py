@@ -1,0 +1,170 @@
+"""Short forms of what is there before any work comes: machines, topologies, flavors, cohorts, queues, priorities.
+
+Called by `load`; hands out Kubernetes objects as plain data, which are decoded like any other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from windlass.model.codec import decode_object, to_unstructured
+from windlass.model.errors import InputError
+from windlass.model.fleet import expand_fleet
+from windlass.model.fleet_spec import Fleet
+from windlass.model.pod import RawQuantity
+from windlass.model.topology import BLOCK, CLIQUE, HOSTNAME, RACK, REGION, ZONE
+from windlass.simulate.scenario.spec import (
+    ScenarioFile,
+    ShortCohort,
+    ShortFlavor,
+    ShortQueue,
+    ShortQuota,
+    Tree,
+)
+
+GPU = "nvidia.com/gpu"
+KUEUE = "kueue.x-k8s.io/v1beta2"
+DEFAULT_FLAVOR = "default"
+LEVEL_LABELS = {
+    "region": REGION,
+    "zone": ZONE,
+    "block": BLOCK,
+    "rack": RACK,
+    "clique": CLIQUE,
+    "host": HOSTNAME,
+}
+_GPUS = re.compile(r"([0-9]+) ?x ?(\S+)")
+
+
+def level_label(name: str) -> str:
+    """The node label that a short name of a level stands for."""
+    return LEVEL_LABELS.get(name, name)
+
+
+def resource_name(name: str) -> str:
+    return GPU if name == "gpu" else name
+
+
+def cluster_objects(document: ScenarioFile) -> Iterator[tuple[str, Tree]]:
+    """Every object, with the path of the field that it comes from."""
+    for name, value in document.priorities.items():
+        yield from _priority(name, value)
+    for name, levels in document.topologies.items():
+        labels = [{"nodeLabel": level_label(one)} for one in levels]
+        yield f"topologies.{name}", kueue_object("Topology", name, {"levels": labels})
+    for index, flavor in enumerate(document.flavors):
+        yield f"flavors[{index}]", _flavor(flavor)
+    yield from _default_flavor(document)
+    for index, cohort in enumerate(document.cohorts):
+        yield f"cohorts[{index}]", _cohort(cohort)
+    for index, queue in enumerate(document.queues):
+        yield from _queue(queue, f"queues[{index}]")
+
+
+def fleet_nodes(pools: Sequence[Tree]) -> list[Tree]:
+    """The nodes of the pools; errors have the path in the scenario."""
+    if not pools:
+        return []
+    made = [_pool(pool) for pool in pools]
+    tree = {"apiVersion": "windlass.dev/v1", "kind": "Fleet", "spec": {"pools": made}}
+    try:
+        fleet = decode_object(tree)
+        assert isinstance(fleet, Fleet)
+        return [to_unstructured(node) for node in expand_fleet(fleet)]
+    except InputError as error:
+        path = error.path.replace("spec.pools", "fleet", 1)
+        raise InputError(error.message, path=path, remedy=error.remedy) from None
+
+
+def _pool(pool: Mapping[str, Any]) -> Tree:
+    """`gpus: 8xH100` written out."""
+    gpus = pool.get("gpus")
+    match = _GPUS.fullmatch(gpus) if isinstance(gpus, str) else None
+    return {**pool, "gpus": [{"model": match[2], "count": int(match[1])}]} if match else dict(pool)
+
+
+def kueue_object(kind: str, name: str, spec: Tree, namespace: str = "") -> Tree:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return {"apiVersion": KUEUE, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _priority(name: str, value: int) -> Iterator[tuple[str, Tree]]:
+    for version, kind in (("scheduling.k8s.io/v1", "PriorityClass"), (KUEUE, "WorkloadPriorityClass")):
+        yield (
+            f"priorities.{name}",
+            {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "value": value},
+        )
+
+
+def _flavor(flavor: ShortFlavor) -> Tree:
+    spec = {
+        "nodeLabels": flavor.labels,
+        "nodeTaints": list(flavor.taints),
+        "tolerations": list(flavor.tolerations),
+        "topologyName": flavor.topology,
+    }
+    return kueue_object("ResourceFlavor", flavor.name, {key: value for key, value in spec.items() if value})
+
+
+def _default_flavor(document: ScenarioFile) -> Iterator[tuple[str, Tree]]:
+    """The flavor that stands for all nodes, where a queue or cohort uses it and nothing else defines it."""
+    holders: list[ShortQueue | ShortCohort] = [*document.queues, *document.cohorts]
+    used = any(one.flavor == DEFAULT_FLAVOR for holder in holders for one in _quotas(holder))
+    if used and all(flavor.name != DEFAULT_FLAVOR for flavor in document.flavors):
+        yield "queues", kueue_object("ResourceFlavor", DEFAULT_FLAVOR, {})
+
+
+def _quotas(holder: ShortQueue | ShortCohort) -> tuple[ShortQuota, ...]:
+    if isinstance(holder, ShortQueue) and holder.flavors:
+        return holder.flavors
+    if not (holder.quota or holder.borrow or holder.lend):
+        return ()
+    return (ShortQuota(quota=holder.quota, borrow=holder.borrow, lend=holder.lend),)
+
+
+def _resource_groups(quotas: Sequence[ShortQuota]) -> list[Tree]:
+    if not quotas:
+        return []
+    covered = list(dict.fromkeys(resource_name(name) for one in quotas for name in one.quota))
+    flavors = [
+        {"name": one.flavor, "resources": [_cell(name, amount, one) for name, amount in one.quota.items()]}
+        for one in quotas
+    ]
+    return [{"coveredResources": covered, "flavors": flavors}]
+
+
+def _cell(name: str, amount: RawQuantity, quota: ShortQuota) -> Tree:
+    cell: Tree = {"name": resource_name(name), "nominalQuota": amount}
+    if name in quota.borrow:
+        cell["borrowingLimit"] = quota.borrow[name]
+    if name in quota.lend:
+        cell["lendingLimit"] = quota.lend[name]
+    return cell
+
+
+def _cohort(cohort: ShortCohort) -> Tree:
+    spec: Tree = {"parentName": cohort.parent, "resourceGroups": _resource_groups(_quotas(cohort))}
+    if cohort.weight is not None:
+        spec["fairSharing"] = {"weight": cohort.weight}
+    return kueue_object("Cohort", cohort.name, {key: value for key, value in spec.items() if value})
+
+
+def _queue(queue: ShortQueue, path: str) -> Iterator[tuple[str, Tree]]:
+    if queue.flavors and (queue.quota or queue.borrow or queue.lend):
+        raise InputError("quota stands beside flavors", path=f"{path}.quota", remedy="keep one of them")
+    spec: Tree = {
+        "cohortName": queue.cohort,
+        "resourceGroups": _resource_groups(_quotas(queue)),
+        "queueingStrategy": queue.strategy,
+        "namespaceSelector": {},
+        "preemption": queue.preemption,
+        "flavorFungibility": queue.fungibility,
+        "stopPolicy": queue.stop,
+    }
+    if queue.weight is not None:
+        spec["fairSharing"] = {"weight": queue.weight}
+    kept = {key: value for key, value in spec.items() if value or key == "namespaceSelector"}
+    yield path, kueue_object("ClusterQueue", queue.name, {**kept, **queue.spec})
+    yield path, kueue_object("LocalQueue", queue.name, {"clusterQueue": queue.name}, queue.namespace)

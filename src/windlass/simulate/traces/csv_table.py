@@ -1,0 +1,149 @@
+"""A CSV file as a strict table: every complaint names the file, the line, the column and what was expected.
+
+Every reader of this package reads its CSV through here. A table is read whole before anything is made of it, so that
+a broken line at the end leaves nothing half-read.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from windlass.model.errors import InputError
+
+MOST = 2**53
+"""The largest whole number that any tool that made the file can have meant."""
+
+
+def read_text(path: Path) -> str:
+    """The whole file; the mark that spreadsheets put before UTF-8 is no part of it."""
+    try:
+        return path.read_bytes().decode().removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise InputError("expected text in UTF-8", file=str(path), line=line) from error
+    except OSError as error:
+        raise InputError(f"can't be read: {error.strerror}", file=str(path)) from error
+
+
+class Table:
+    """Rows of strings, all as wide as the header; `row` counts from 0 below the header, `lines` has their lines."""
+
+    def __init__(
+        self,
+        path: Path,
+        rows: list[list[str]],
+        columns: dict[str, int],
+        lines: Sequence[int],
+        *,
+        csv: bool = True,
+    ) -> None:
+        self.path = path
+        self.rows = rows
+        self.columns = columns
+        self._lines = lines
+        self._csv = csv
+
+    def line(self, row: int) -> int:
+        return self._lines[row]
+
+    def text(self, row: int, column: str) -> str:
+        """A field; empty where the table has no such column."""
+        place = self.columns.get(column)
+        return "" if place is None else self.rows[row][place]
+
+    def integer(self, row: int, column: str, least: int = 0, most: int = MOST) -> int:
+        text = self.text(row, column)
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
+        if not least <= number <= most:
+            small = most == MOST and not (text.isdigit() and len(text) > 15)
+            bounds = f"{least} or more" if small else f"{least} to {most}"
+            self.fail(row, column, f"a whole number, {bounds}")
+        return number
+
+    def seconds(self, row: int, column: str) -> int:
+        """A number of seconds that may have been written as `66.0`."""
+        text = self.text(row, column)
+        digits, _, fraction = text.partition(".")
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 16) or fraction.strip("0"):
+            self.fail(row, column, "whole seconds, 0 or more")
+        return int(digits)
+
+    def fail(self, row: int, column: str, expected: str) -> NoReturn:
+        text = self.text(row, column)
+        raise InputError(
+            f"expected {expected}, got {text if len(text) <= 80 else text[:77] + '…'!r}",
+            file=str(self.path),
+            line=self.line(row),
+            column=self._offset(row, column),
+            path=column,
+        )
+
+    def _offset(self, row: int, column: str) -> int:
+        """Where the field starts in its line, from 1; 0 (not told) where that is uncertain."""
+        place = self.columns.get(column, 0)
+        before = self.rows[row][:place]
+        if not self._csv or any('"' in field or "," in field for field in before):
+            return 0
+        return sum(len(field) + 1 for field in before) + 1
+
+
+def read_table(
+    path: Path,
+    required: Sequence[str],
+    optional: Sequence[str] = (),
+    *,
+    skip: int = 0,
+    text: str | None = None,
+) -> Table:
+    """Reads a CSV whose header has all of `required` and nothing beyond `optional`; `skip` lines stand above it."""
+    lines = (read_text(path) if text is None else text).split("\n")
+    while len(lines) > skip and not lines[-1].strip():
+        lines.pop()
+    if len(lines) <= skip:
+        raise InputError("is empty; expected a header line", file=str(path), line=skip + 1)
+    rows = _split(path, lines[skip:], skip + 1)
+    columns = _header(path, rows[0], required, optional, skip + 1)
+    table = Table(path, rows[1:], columns, range(skip + 2, skip + 1 + len(rows)))
+    for row, fields in enumerate(table.rows):
+        if len(fields) != len(rows[0]):
+            raise InputError(
+                f"expected {len(rows[0])} fields ({','.join(rows[0])}), got {len(fields)}",
+                file=str(path),
+                line=table.line(row),
+            )
+    return table
+
+
+def _split(path: Path, lines: list[str], first_line: int) -> list[list[str]]:
+    reader = csv.reader(lines, strict=True)
+    rows: list[list[str]] = []
+    try:
+        for fields in reader:
+            rows.append(fields)
+            if reader.line_num != len(rows):
+                raise InputError(
+                    "expected one record a line", file=str(path), line=first_line + len(rows) - 1
+                )
+    except csv.Error as error:
+        line = first_line + reader.line_num - 1
+        raise InputError(f"is no CSV: {error}", file=str(path), line=line) from error
+    return rows
+
+
+def _header(
+    path: Path, header: list[str], required: Sequence[str], optional: Sequence[str], line: int
+) -> dict[str, int]:
+    columns = {name: place for place, name in enumerate(header)}
+    expected = ",".join(required) + (f" and perhaps {','.join(optional)}" if optional else "")
+    missing = [name for name in required if name not in columns]
+    strange = [name for name in header if name not in required and name not in optional]
+    doubled = len(columns) != len(header)
+    if missing or strange or doubled:
+        what = (
+            f"lacks {missing[0]}" if missing else f"has {strange[0]!r}" if strange else "names a column twice"
+        )
+        raise InputError(f"the header {what}; expected {expected}", file=str(path), line=line)
+    return columns

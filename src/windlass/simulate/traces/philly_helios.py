@@ -1,0 +1,146 @@
+"""Job logs with times of submission: Philly (two extracts) and Helios.
+
+Reads `philly/philly_jobs_82k.csv`, `philly/philly_last15k.csv` and `helios/helios_last15k.csv` under the traces folder;
+feeds `simulate.run`. The parks can be replaced (`--nodes`).
+
+What is assumed, of all three:
+- A job of more than 8 GPUs is cut into pods of 8 and a rest; all of them start together and end together.
+- What does not fit waits and is tried again, first in first out. A job runs for its recorded duration, whatever
+  became of it (passed, killed, failed), and at least one second; the first submission is second 0.
+- Jobs are named after their row in the file, from 0, and stand in order of submission, then of rows.
+
+Philly (Microsoft, 2017): no CPU or memory requests are recorded, so pods ask for none. The park has 552 nodes with
+2,490 GPUs, in servers of two kinds, 2 GPUs of 12 GB or 8 GPUs of 24 GB; that makes 321 nodes of 2 and 231 of 8 and
+nothing else. CPU (4 vCPU a GPU) and memory (32 GiB a GPU) of the nodes are made up and never bind.
+`philly/<virtual cluster>` keeps the jobs of one virtual cluster, on the whole park: how many GPUs were whose is not in
+the extract. It keeps some 374 GPUs busy on average, the last 15,000 jobs some 554.
+
+Helios (SenseTime, 2020): a job's CPUs are spread evenly over its pods, rounded up to a milli-CPU; jobs without GPUs
+are one pod for each of their nodes. The park is all four clusters, 802 nodes of 8 GPUs: 276 with 48 CPU threads and
+376 GiB (Venus 133, Earth 143), 526 with 64 and 256 GiB (Saturn 262, Uranus 264). The extract keeps some 740 GPUs busy
+on average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from windlass.model.errors import InputError
+from windlass.model.node import Node
+from windlass.simulate.fleet import NodeSize, uniform_fleet
+from windlass.simulate.pod_templates import (
+    PodSize,
+    PodTemplate,
+    TemplateCache,
+    count_shapes,
+    make_job_pods,
+    split_gpus_by_pod,
+)
+from windlass.simulate.trace import Job, Trace
+from windlass.simulate.traces.csv_table import Table, read_table
+
+PHILLY_FILE = "philly/philly_jobs_82k.csv"
+PHILLY_LAST_FILE = "philly/philly_last15k.csv"
+HELIOS_FILE = "helios/helios_last15k.csv"
+PHILLY_COLUMNS = ("timestamp", "duration", "num_gpus", "gpu_time", "cluster")
+LOG_COLUMNS = (
+    *("u_id", "user", "gpu_num", "cpu_num", "node_num"),
+    *("interval", "run_time", "wall_time", "new_status"),
+)
+MOST_GPUS_PER_JOB = 100_000
+PHILLY_CLUSTERS = (
+    *("103959", "11cb48", "6214e9", "6c71a0", "b436b2", "ee9e8c", "0e4a51", "ed69ec"),
+    *("7f04ca", "2869ce", "e13805", "23dbec", "51b7ef", "925e2b", "795a4c"),
+)
+
+
+def philly_fleet() -> tuple[Node, ...]:
+    return uniform_fleet(
+        (
+            ("philly-2gpu", 321, NodeSize(8_000, 65_536, 2, "philly-12gb", 12_288)),
+            ("philly-8gpu", 231, NodeSize(32_000, 262_144, 8, "philly-24gb", 24_576)),
+        )
+    )
+
+
+def helios_fleet() -> tuple[Node, ...]:
+    return uniform_fleet(
+        (
+            ("helios-48cpu", 276, NodeSize(48_000, 376 * 1024, 8, "helios-volta")),
+            ("helios-64cpu", 526, NodeSize(64_000, 256 * 1024, 8, "helios-pascal")),
+        )
+    )
+
+
+def load_philly(name: str, folder: Path, *, nodes: tuple[Node, ...] | None, seed: int | None) -> Trace:
+    """`philly`, or `philly/<virtual cluster>`."""
+    table = read_table(folder / PHILLY_FILE, PHILLY_COLUMNS)
+    templates, cluster = TemplateCache(), name.partition("/")[2]
+    jobs = [
+        _philly_job(table, row, templates)
+        for row in range(len(table.rows))
+        if not cluster or table.text(row, "cluster") == cluster
+    ]
+    return _trace(name, table, jobs, nodes or philly_fleet(), seed)
+
+
+def load_helios(name: str, folder: Path, *, nodes: tuple[Node, ...] | None, seed: int | None) -> Trace:
+    return _load_log(name, folder / HELIOS_FILE, nodes, seed, helios_fleet)
+
+
+def load_philly_last(name: str, folder: Path, *, nodes: tuple[Node, ...] | None, seed: int | None) -> Trace:
+    return _load_log(name, folder / PHILLY_LAST_FILE, nodes, seed, philly_fleet)
+
+
+def _philly_job(table: Table, row: int, templates: TemplateCache) -> Job:
+    try:
+        arrival = int(datetime.fromisoformat(table.text(row, "timestamp") + "+00:00").timestamp())
+    except ValueError:
+        table.fail(row, "timestamp", "a time such as 2017-10-09 07:01:55")
+    gpus = table.integer(row, "num_gpus", 1, MOST_GPUS_PER_JOB)
+    duration = max(1, table.seconds(row, "duration"))
+    name = f"philly-{row:05}"
+    return Job(
+        name,
+        make_job_pods(name, [templates.get(PodSize(gpus=part)) for part in split_gpus_by_pod(gpus)]),
+        arrival,
+        duration,
+    )
+
+
+def _load_log(
+    name: str,
+    path: Path,
+    nodes: tuple[Node, ...] | None,
+    seed: int | None,
+    park: Callable[[], tuple[Node, ...]],
+) -> Trace:
+    """A log of the Gen-Parallel-Workloads collection: arrivals as the seconds since the submission before."""
+    table = read_table(path, LOG_COLUMNS)
+    prefix, templates = name.partition("/")[0], TemplateCache()
+    jobs, now = [], 0
+    for row in range(len(table.rows)):
+        now += table.integer(row, "interval")
+        job = f"{prefix}-{row:05}"
+        duration = max(1, table.integer(row, "run_time"))
+        jobs.append(Job(job, make_job_pods(job, _log_pods(table, row, templates)), now, duration))
+    return _trace(name, table, jobs, nodes or park(), seed)
+
+
+def _log_pods(table: Table, row: int, templates: TemplateCache) -> list[PodTemplate]:
+    gpus = table.integer(row, "gpu_num", most=MOST_GPUS_PER_JOB)
+    parts = split_gpus_by_pod(gpus) if gpus else [0] * table.integer(row, "node_num", 1, MOST_GPUS_PER_JOB)
+    cpu_milli = -(-1000 * table.integer(row, "cpu_num") // len(parts))
+    return [templates.get(PodSize(cpu_milli=cpu_milli, gpus=part)) for part in parts]
+
+
+def _trace(name: str, table: Table, jobs: list[Job], nodes: tuple[Node, ...], seed: int | None) -> Trace:
+    if not jobs:
+        raise InputError(f"is an empty trace: no job of {name} in it", file=str(table.path))
+    start = min(job.arrival for job in jobs)
+    timed = [Job(job.name, job.pods, job.arrival - start, job.duration) for job in jobs]
+    timed.sort(key=lambda job: job.arrival)
+    mix = count_shapes(pod for job in timed for pod in job.pods)
+    return Trace(name=name, nodes=nodes, jobs=tuple(timed), retry=True, declared=mix, seed=seed)
