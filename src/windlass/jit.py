@@ -1,9 +1,9 @@
 """Compiles the kernels, once they are worth it.
 
-`placement.table` asks here for a set of kernels. Small inputs get the plain Python functions, so that a question about
-a small cluster doesn't wait for numba to load; large ones get the same functions compiled. Compiled code is cached
-on disk by numba, under a digest of all kernel sources: numba by itself would not notice a change in a kernel that
-another one calls.
+`placement.score_table` asks here for a set of kernels. Small inputs get the plain Python functions, so that a
+question about a small cluster doesn't wait for numba to load; large ones get the same functions compiled. Compiled
+code is cached on disk by numba, under a digest of all kernel sources: numba by itself would not notice a change in a
+kernel that another one calls.
 """
 
 from __future__ import annotations

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tests.diagnose.objects import GPU, GPU_TAINT, TOLERATES, Tree, ended, event, node, plugin, pod, thing
+from tests.diagnose.objects import GPU, GPU_TAINT, TOLERATES, ended, event, node, plugin, pod, thing
+
+from windlass.model.unstructured import Unstructured
 
 SMI = "| NVIDIA-SMI 515.48.07  Driver Version: 515.48.07  CUDA Version: 11.7 |\n|   0  NVIDIA GeForce RTX 2070 |"
 PRESENT = {"nvidia.com/gpu.present": "true"}
@@ -20,7 +22,7 @@ QUEUE = {"kueue.x-k8s.io/queue-name": "lq"}
 class Case(NamedTuple):
     code: str
     source: str
-    objects: Sequence[Tree]
+    objects: Sequence[Unstructured]
     logs: Mapping[str, str] = {}
     hosts: Mapping[str, str] = {}
     question: str = "pod/asked"
@@ -35,13 +37,13 @@ def github(thread: str) -> str:
     return f"https://github.com/{thread}"
 
 
-def insufficient(nodes: int = 1) -> Tree:
+def insufficient(nodes: int = 1) -> Unstructured:
     return event(
         "Pod/asked", "FailedScheduling", f"0/{nodes} nodes are available: {nodes} Insufficient {GPU}."
     )
 
 
-def daemon(name: str, spec: Tree, desired: int = 0, namespace: str = "kube-system") -> Tree:
+def daemon(name: str, spec: Unstructured, desired: int = 0, namespace: str = "kube-system") -> Unstructured:
     template = {"metadata": {"labels": {"name": name}}, "spec": {"containers": [{"name": "ctr"}], **spec}}
     return thing(
         "DaemonSet",
@@ -52,7 +54,7 @@ def daemon(name: str, spec: Tree, desired: int = 0, namespace: str = "kube-syste
     )
 
 
-def needs_label(key: str, values: Sequence[str] = ("true",)) -> Tree:
+def needs_label(key: str, values: Sequence[str] = ("true",)) -> Unstructured:
     term = {"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}
     return {
         "affinity": {
@@ -61,14 +63,14 @@ def needs_label(key: str, values: Sequence[str] = ("true",)) -> Tree:
     }
 
 
-def crashing(reason: str, message: str, **more: Any) -> Tree:
+def crashing(reason: str, message: str, **more: Any) -> Unstructured:
     """A pod with a node whose container does not start."""
     state = {"waiting": {"reason": reason, "message": message}}
     status = {"containerStatuses": [{"name": "main", "restartCount": 4, "state": state}]}
     return pod("asked", 1, on="g1", phase="Pending", status=status, **more)
 
 
-def cluster_queue(name: str, gpus: int, **more: Any) -> Tree:
+def cluster_queue(name: str, gpus: int, **more: Any) -> Unstructured:
     amounts = {"cpu": 999, "memory": "9Ti", GPU: gpus}
     flavor = {"name": more.pop("flavor", "default"), "resources": []}
     flavor["resources"] = [{"name": key, "nominalQuota": value} for key, value in amounts.items()]
@@ -78,15 +80,15 @@ def cluster_queue(name: str, gpus: int, **more: Any) -> Tree:
     return thing("ClusterQueue", name, spec, KUEUE, namespace="", status=status)
 
 
-def local_queue(to: str, **status: Any) -> Tree:
+def local_queue(to: str, **status: Any) -> Unstructured:
     return thing("LocalQueue", "lq", {"clusterQueue": to}, KUEUE, status=status)
 
 
-def flavor(name: str = "default", **spec: Any) -> Tree:
+def flavor(name: str = "default", **spec: Any) -> Unstructured:
     return thing("ResourceFlavor", name, spec, KUEUE, namespace="")
 
 
-def job(name: str, gpus: int, **spec: Any) -> Tree:
+def job(name: str, gpus: int, **spec: Any) -> Unstructured:
     labels = spec.pop("labels", QUEUE)
     template = {"metadata": {}, "spec": pod("x", gpus)["spec"]}
     made = thing("Job", name, {"suspend": True, "template": template, **spec}, "batch/v1", labels=labels)
@@ -94,11 +96,11 @@ def job(name: str, gpus: int, **spec: Any) -> Tree:
     return made
 
 
-def condition(kind: str, status: str, reason: str, message: str) -> Tree:
+def condition(kind: str, status: str, reason: str, message: str) -> Unstructured:
     return {"type": kind, "status": status, "reason": reason, "message": message}
 
 
-def workload(owner: str, *conditions: Tree, **status: Any) -> Tree:
+def workload(owner: str, *conditions: Unstructured, **status: Any) -> Unstructured:
     return thing(
         "Workload",
         f"job-{owner}-1",
@@ -109,7 +111,7 @@ def workload(owner: str, *conditions: Tree, **status: Any) -> Tree:
     )
 
 
-def admitted(owner: str) -> Tree:
+def admitted(owner: str) -> Unstructured:
     return workload(
         owner,
         condition("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue cq"),
@@ -117,7 +119,7 @@ def admitted(owner: str) -> Tree:
     )
 
 
-def preempted(owner: str) -> Tree:
+def preempted(owner: str) -> Unstructured:
     return workload(
         owner,
         condition("QuotaReserved", "False", "Pending", "Preempted to accommodate a higher priority Workload"),
@@ -893,7 +895,7 @@ CASES = {
 }  # fmt: skip
 
 
-def refused(message: str, reason: str = "UnexpectedAdmissionError") -> Tree:
+def refused(message: str, reason: str = "UnexpectedAdmissionError") -> Unstructured:
     return pod("asked", 1, on="g1", phase="Failed", status={"reason": reason, "message": message})
 
 
@@ -1313,7 +1315,7 @@ CLAIMS_ONE = {
 }
 
 
-def claims_scene(*more: Tree, template: str = "one") -> list[Tree]:
+def claims_scene(*more: Unstructured, template: str = "one") -> list[Unstructured]:
     """A pod that claims a device of the class gpu.nvidia.com."""
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
     spec = {"spec": {"devices": {"requests": [request]}}}
@@ -1326,7 +1328,7 @@ def claims_scene(*more: Tree, template: str = "one") -> list[Tree]:
     ]
 
 
-def device_slice(*devices: str) -> Tree:
+def device_slice(*devices: str) -> Unstructured:
     spec = {
         "driver": "gpu.nvidia.com",
         "nodeName": "g1",

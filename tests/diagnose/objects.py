@@ -12,8 +12,8 @@ from windlass.diagnose.finding import Diagnosis
 from windlass.diagnose.why import why
 from windlass.dump.raw_objects import ObjectHeader, RawObject
 from windlass.model.meta import ObjectMeta
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
 GPU = "nvidia.com/gpu"
 NOW = 1_772_366_400
 YOUNG = "2026-03-01T11:58:00Z"
@@ -21,7 +21,7 @@ GPU_TAINT = {"key": GPU, "value": "true", "effect": "NoSchedule"}
 TOLERATES = [{"key": GPU, "operator": "Exists"}]
 
 
-def node(name: str, gpus: Mapping[str, int] | int = 0, **more: Any) -> Tree:
+def node(name: str, gpus: Mapping[str, int] | int = 0, **more: Any) -> Unstructured:
     """`capacity` where it differs; `labels`, `taints`, `cordoned`, `cpu`, `pods`, `created`."""
     devices = {GPU: gpus} if isinstance(gpus, int) else dict(gpus)
     devices = {key: value for key, value in devices.items() if value or not isinstance(gpus, int)}
@@ -46,15 +46,18 @@ def node(name: str, gpus: Mapping[str, int] | int = 0, **more: Any) -> Tree:
     }
 
 
-def pod(name: str, gpus: int = 0, on: str = "", **more: Any) -> Tree:
+def pod(name: str, gpus: int = 0, on: str = "", **more: Any) -> Unstructured:
     """`resource`, `cpu`, `spec`, `status`, `phase`, `labels`, `annotations`, `namespace`, `owner`."""
     limits = {"cpu": more.get("cpu", "1"), "memory": "1Gi"}
     if gpus:
         limits[more.get("resource", GPU)] = str(gpus)
-    spec: Tree = {"containers": [{"name": "main", "resources": {"limits": limits}}], **more.get("spec", {})}
+    spec: Unstructured = {
+        "containers": [{"name": "main", "resources": {"limits": limits}}],
+        **more.get("spec", {}),
+    }
     if on:
         spec["nodeName"] = on
-    metadata: Tree = {
+    metadata: Unstructured = {
         "name": name,
         "namespace": more.get("namespace", "team"),
         "labels": more.get("labels", {}),
@@ -74,14 +77,16 @@ def pod(name: str, gpus: int = 0, on: str = "", **more: Any) -> Tree:
     }
 
 
-def ended(code: int = 1, **more: Any) -> Tree:
+def ended(code: int = 1, **more: Any) -> Unstructured:
     """A pod whose program has ended badly, several times."""
     terminated = {"exitCode": code, "reason": "Error"}
     status = {"containerStatuses": [{"name": "main", "restartCount": 3, "state": {"terminated": terminated}}]}
     return pod("asked", more.pop("gpus", 1), on="g1", phase="Failed", status=status, **more)
 
 
-def event(about: str, reason: str, message: str, source: str = "default-scheduler", **more: Any) -> Tree:
+def event(
+    about: str, reason: str, message: str, source: str = "default-scheduler", **more: Any
+) -> Unstructured:
     kind, name = about.split("/")
     return {
         "apiVersion": "v1",
@@ -96,7 +101,7 @@ def event(about: str, reason: str, message: str, source: str = "default-schedule
     }
 
 
-def thing(kind: str, name: str, spec: Tree, version: str = "apps/v1", **more: Any) -> Tree:
+def thing(kind: str, name: str, spec: Unstructured, version: str = "apps/v1", **more: Any) -> Unstructured:
     metadata = {"name": name, "namespace": more.get("namespace", "team"), "labels": more.get("labels", {})}
     if "owner" in more:
         owner_kind, owner = more["owner"]
@@ -110,7 +115,7 @@ def thing(kind: str, name: str, spec: Tree, version: str = "apps/v1", **more: An
     }
 
 
-def plugin(on: str, restarts: int = 0) -> list[Tree]:
+def plugin(on: str, restarts: int = 0) -> list[Unstructured]:
     """A device plugin's DaemonSet, with a pod on the node if one is named."""
     template = {"metadata": {"labels": {"app": "p"}}, "spec": {"containers": [{"name": "c"}]}}
     daemon = thing("DaemonSet", "nvidia-device-plugin", {"template": template}, namespace="kube-system")
@@ -120,7 +125,9 @@ def plugin(on: str, restarts: int = 0) -> list[Tree]:
 
 
 def evidence(
-    objects: Iterable[Tree], logs: Mapping[str, str] | None = None, hosts: Mapping[str, str] | None = None
+    objects: Iterable[Unstructured],
+    logs: Mapping[str, str] | None = None,
+    hosts: Mapping[str, str] | None = None,
 ) -> Evidence:
     """`logs`: `namespace/pod` → a line of it; `hosts`: node → a line of its kernel log."""
     found = Evidence()
@@ -141,7 +148,7 @@ def evidence(
 
 def ask(
     question: str,
-    *objects: Tree,
+    *objects: Unstructured,
     logs: Mapping[str, str] | None = None,
     hosts: Mapping[str, str] | None = None,
 ) -> Diagnosis:

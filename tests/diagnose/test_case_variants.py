@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 import yaml
 from tests.diagnose.holdout import CASES, Case, condition
-from tests.diagnose.objects import NOW, Tree, event, evidence, node, pod, thing
+from tests.diagnose.objects import NOW, event, evidence, node, pod, thing
 from tests.diagnose.test_cases import CASES as REAL
 from tests.diagnose.test_cases import told
 
 from windlass.diagnose.evidence import load_evidence
 from windlass.diagnose.why import why
 from windlass.dump.files import newest_timestamp
+from windlass.model.unstructured import Unstructured
 
 
-def code_of(case: Case, objects: list[Tree], logs: dict[str, str] | None = None) -> str:
+def code_of(case: Case, objects: list[Unstructured], logs: dict[str, str] | None = None) -> str:
     return why(evidence(objects, {**case.logs, **(logs or {})}, case.hosts), case.question, "", NOW).code
 
 
@@ -30,9 +31,11 @@ def test_the_order_of_the_objects_means_nothing(name: str) -> None:
     assert code_of(case, shuffled) == case.code
 
 
-def crowd() -> list[Tree]:
+def crowd() -> list[Unstructured]:
     """Other people's healthy work, on machines of their own without GPUs."""
-    others: list[Tree] = [node(f"web-{number}", labels={"pool": "web"}, taints=[WEB]) for number in range(4)]
+    others: list[Unstructured] = [
+        node(f"web-{number}", labels={"pool": "web"}, taints=[WEB]) for number in range(4)
+    ]
     others += [
         pod(f"web-{number}", on=f"web-{number % 4}", namespace="shop", spec=FOR_WEB) for number in range(12)
     ]

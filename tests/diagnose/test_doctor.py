@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.diagnose.objects import GPU, GPU_TAINT, NOW, Tree, evidence, node, pod, thing
+from tests.diagnose.objects import GPU, GPU_TAINT, NOW, evidence, node, pod, thing
 
 from windlass.cli.doctor import doctor
 from windlass.diagnose.doctor.cluster import examine_cluster
 from windlass.diagnose.doctor.local_host import Host, examine_here
 from windlass.diagnose.doctor.report import Symptom
+from windlass.model.unstructured import Unstructured
 
 T4 = {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.count": "4"}
 POOL = {"cloud.google.com/gke-nodepool": "gpus"}
 DRIVER = "nvidia.com/cuda.driver-version.full"
 
 
-def checks(*objects: Tree) -> dict[str, Symptom]:
+def checks(*objects: Unstructured) -> dict[str, Symptom]:
     return {one.check: one for one in examine_cluster(evidence(objects), NOW) if one.level != "ok"}
 
 
@@ -72,7 +73,7 @@ def test_a_healthy_cluster_has_nothing_to_report() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_wrong_with_a_cluster(objects: list[Tree], check: str) -> None:
+def test_what_is_wrong_with_a_cluster(objects: list[Unstructured], check: str) -> None:
     assert check in checks(*objects)
 
 

@@ -5,8 +5,6 @@ A cause is real if taking it away, alone or with the causes that are said to con
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.diagnose.test_patches import applied
@@ -17,8 +15,8 @@ from windlass.diagnose.why import why
 from windlass.dump.raw_objects import ObjectHeader, RawObject
 from windlass.model.meta import ObjectMeta
 from windlass.model.pod import Pod
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
 TAINTS = [
     {"key": "nvidia.com/gpu", "value": "true", "effect": "NoSchedule"},
     {"key": "team", "value": "a", "effect": "NoExecute"},
@@ -28,7 +26,7 @@ ZONES = st.sampled_from(["a", "b"])
 
 
 @st.composite
-def nodes(draw: st.DrawFn, number: int) -> Tree:
+def nodes(draw: st.DrawFn, number: int) -> Unstructured:
     gpus = draw(st.sampled_from([0, 0, 2, 4, 8]))
     amounts = {
         "cpu": str(draw(st.sampled_from([4, 16]))),
@@ -55,12 +53,12 @@ def nodes(draw: st.DrawFn, number: int) -> Tree:
 
 
 @st.composite
-def pods(draw: st.DrawFn, name: str, node: str = "") -> Tree:
+def pods(draw: st.DrawFn, name: str, node: str = "") -> Unstructured:
     limits = {"cpu": str(draw(st.sampled_from([1, 2, 8]))), "memory": "1Gi"}
     gpus = draw(st.sampled_from([0, 1, 2, 4, 8]))
     if gpus:
         limits["nvidia.com/gpu"] = str(gpus)
-    spec: Tree = {"containers": [{"name": "c", "resources": {"limits": limits}}]}
+    spec: Unstructured = {"containers": [{"name": "c", "resources": {"limits": limits}}]}
     if node:
         spec["nodeName"] = node
     if draw(st.booleans()):
@@ -78,15 +76,15 @@ def pods(draw: st.DrawFn, name: str, node: str = "") -> Tree:
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> list[Tree]:
+def clusters(draw: st.DrawFn) -> list[Unstructured]:
     count = draw(st.integers(1, 4))
-    objects: list[Tree] = [draw(nodes(number)) for number in range(count)]
+    objects: list[Unstructured] = [draw(nodes(number)) for number in range(count)]
     for number in range(draw(st.integers(0, 5))):
         objects.append(draw(pods(f"r{number}", f"n{draw(st.integers(0, count - 1))}")))
     return [*objects, draw(pods("asked"))]
 
 
-def evidence_of(objects: list[Tree]) -> Evidence:
+def evidence_of(objects: list[Unstructured]) -> Evidence:
     evidence = Evidence()
     for tree in objects:
         meta = tree["metadata"]
@@ -101,14 +99,14 @@ def evidence_of(objects: list[Tree]) -> Evidence:
     return evidence
 
 
-def feasible(objects: list[Tree]) -> bool:
+def feasible(objects: list[Unstructured]) -> bool:
     evidence = evidence_of(objects)
     asked = evidence.pods["x", "asked"].decoded
     assert isinstance(asked, Pod)
     return bool(FitChecker(evidence.objects, 0).feasible_nodes(asked))
 
 
-def without(objects: list[Tree], codes: set[str]) -> list[Tree]:
+def without(objects: list[Unstructured], codes: set[str]) -> list[Unstructured]:
     """The cluster in which these causes do not exist."""
     asked = objects[-1]
     spec = dict(asked["spec"])
@@ -153,7 +151,7 @@ def without(objects: list[Tree], codes: set[str]) -> list[Tree]:
     return [*others, {**asked, "spec": spec}]
 
 
-def _larger(node: Tree) -> Tree:
+def _larger(node: Unstructured) -> Unstructured:
     """As large as anybody could ask."""
     amounts = {"cpu": "999", "memory": "999Gi", "pods": "999", "nvidia.com/gpu": "16"}
     return {**node, "status": {"capacity": amounts, "allocatable": amounts}}
@@ -161,14 +159,14 @@ def _larger(node: Tree) -> Tree:
 
 @settings(max_examples=300, deadline=None)
 @given(clusters())
-def test_why_names_a_cause_exactly_where_the_engine_finds_no_node(objects: list[Tree]) -> None:
+def test_why_names_a_cause_exactly_where_the_engine_finds_no_node(objects: list[Unstructured]) -> None:
     code = why(evidence_of(objects), "pod/asked", "x", 0).code
     assert (code == "NONE") == feasible(objects), code
 
 
 @settings(max_examples=300, deadline=None)
 @given(clusters())
-def test_the_named_cause_is_real(objects: list[Tree]) -> None:
+def test_the_named_cause_is_real(objects: list[Unstructured]) -> None:
     found = why(evidence_of(objects), "pod/asked", "x", 0)
     if found.code == "NONE":
         return
@@ -177,6 +175,6 @@ def test_the_named_cause_is_real(objects: list[Tree]) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(clusters())
-def test_a_patch_that_is_said_to_help_helps(objects: list[Tree]) -> None:
+def test_a_patch_that_is_said_to_help_helps(objects: list[Unstructured]) -> None:
     for patch in why(evidence_of(objects), "pod/asked", "x", 0).patches:
         assert feasible(applied(objects, patch)) == patch.runs_after

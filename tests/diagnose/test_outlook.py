@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.diagnose.objects import GPU, NOW, Tree, ask, evidence, node, pod, thing
+from tests.diagnose.objects import GPU, NOW, ask, evidence, node, pod, thing
 
 from windlass.cli.why_text import diagnosis_text
 from windlass.diagnose.evidence import load_evidence
 from windlass.diagnose.why import why
 from windlass.dump.cluster_loader import load_cluster
 from windlass.model.configuration import Settings
+from windlass.model.unstructured import Unstructured
 from windlass.planner import plan_objects
 
 QUEUE = {"kueue.x-k8s.io/queue-name": "q"}
@@ -22,7 +23,7 @@ FULL = "2026-03-01T11:00:00Z"
 ENDS = "2026-03-01T13:30:00Z"
 
 
-def queues(gpus: int = 8, strategy: str = "BestEffortFIFO", **spec: Any) -> list[Tree]:
+def queues(gpus: int = 8, strategy: str = "BestEffortFIFO", **spec: Any) -> list[Unstructured]:
     amounts = {"cpu": 64, "memory": "512Gi", GPU: gpus}
     flavors = [
         {
@@ -45,14 +46,14 @@ def queues(gpus: int = 8, strategy: str = "BestEffortFIFO", **spec: Any) -> list
     ]
 
 
-def job(name: str, gpus: int, created: str, labels: dict[str, str] = QUEUE, **spec: Any) -> Tree:
+def job(name: str, gpus: int, created: str, labels: dict[str, str] = QUEUE, **spec: Any) -> Unstructured:
     template = {"spec": pod("x", gpus)["spec"]}
     made = thing("Job", name, {"suspend": True, "template": template, **spec}, "batch/v1", labels=labels)
     made["metadata"]["creationTimestamp"] = created
     return made
 
 
-def running(gpus: int, ends: bool = True) -> Tree:
+def running(gpus: int, ends: bool = True) -> Unstructured:
     """Somebody who has GPUs, for two hours or without an end."""
     spec = {"activeDeadlineSeconds": 7200} if ends else {}
     busy = pod("busy", gpus, on="g1", status={"startTime": "2026-03-01T11:30:00Z"})
@@ -143,7 +144,7 @@ def test_behind_the_head_of_a_strict_queue() -> None:
         ([*queues(gpus=64), job("asked", 8, FULL, parallelism=2, completions=2)], "REQUEST_EXCEEDS_CLUSTER"),
     ],
 )
-def test_a_queue_that_would_never_admit_it(objects: list[Tree], code: str) -> None:
+def test_a_queue_that_would_never_admit_it(objects: list[Unstructured], code: str) -> None:
     """No condition, no event: the objects and the engine say it."""
     assert ask("job/asked", node("g1", 8), *objects).code == code
 
@@ -217,7 +218,7 @@ def test_why_and_the_scheduler_do_not_disagree_about_queued_work(
     wishes: list[tuple[int, bool]], quota: int, strategy: str, used: int
 ) -> None:
     """Whatever the engine holds has its code, its place and its people ahead; what it admits has no cause."""
-    objects: list[Tree] = [node("g1", 8), *queues(quota, strategy)]
+    objects: list[Unstructured] = [node("g1", 8), *queues(quota, strategy)]
     objects += [pod("busy", used, on="g1")] if used else []
     names = [f"job-{number}" for number in range(len(wishes))]
     for number, (gpus, _) in enumerate(wishes):

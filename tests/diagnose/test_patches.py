@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from tests.diagnose.holdout import cluster_queue, flavor, job, local_queue
-from tests.diagnose.objects import GPU, GPU_TAINT, NOW, Tree, ended, evidence, node, pod, thing
+from tests.diagnose.objects import GPU, GPU_TAINT, NOW, ended, evidence, node, pod, thing
 
 from windlass.diagnose.finding import Diagnosis, Patch
 from windlass.diagnose.patches import PATCHABLE_CODES
 from windlass.diagnose.strategic_merge import strategic_merge
 from windlass.diagnose.why import why
 from windlass.model.configuration import Settings
+from windlass.model.unstructured import Unstructured
 from windlass.planner import plan_objects
 
 T4, A100 = ({"nvidia.com/gpu.product": one} for one in ("Tesla-T4", "A100"))
@@ -41,11 +42,11 @@ NEAR_WEB = {
 RACK = "kueue.x-k8s.io/podset-required-topology"
 
 
-def limits(**amounts: str) -> Tree:
+def limits(**amounts: str) -> Unstructured:
     return {"containers": [{"name": "main", "resources": {"limits": amounts}}]}
 
 
-def topology_scene() -> list[Tree]:
+def topology_scene() -> list[Unstructured]:
     """A rack of two nodes, one of them busy, another of one, and a job of two nodes that must stand in one rack."""
     levels = {"levels": [{"nodeLabel": "rack"}, {"nodeLabel": "kubernetes.io/hostname"}]}
     made = job("asked", 8, parallelism=2, completions=2)
@@ -61,7 +62,7 @@ def topology_scene() -> list[Tree]:
     ]
 
 
-SCENES: dict[str, tuple[str, Sequence[Tree], dict[str, str]]] = {
+SCENES: dict[str, tuple[str, Sequence[Unstructured], dict[str, str]]] = {
     "TAINT_NOT_TOLERATED": ("pod/asked", [node("g1", 8, taints=[GPU_TAINT]), pod("asked", 1)], {}),
     "SELECTOR_MISMATCH": (
         "pod/asked",
@@ -178,11 +179,11 @@ SCENES: dict[str, tuple[str, Sequence[Tree], dict[str, str]]] = {
 }
 
 
-def answer(question: str, objects: Sequence[Tree], logs: dict[str, str]) -> Diagnosis:
+def answer(question: str, objects: Sequence[Unstructured], logs: dict[str, str]) -> Diagnosis:
     return why(evidence(objects, logs), question, "", NOW)
 
 
-def applied(objects: Sequence[Tree], patch: Patch) -> list[Tree]:
+def applied(objects: Sequence[Unstructured], patch: Patch) -> list[Unstructured]:
     """The cluster after `kubectl patch`, as the API server would merge it."""
     made = copy.deepcopy(list(objects))
     target = patch.target
@@ -209,7 +210,7 @@ def merge_patch(have: Any, change: Any) -> Any:
     return result
 
 
-def anew(objects: Sequence[Tree]) -> list[Tree]:
+def anew(objects: Sequence[Unstructured]) -> list[Unstructured]:
     """The asked pod made again, as its owner would after a patch of a pod that had started."""
     made = copy.deepcopy(list(objects))
     for tree in made:
@@ -219,7 +220,7 @@ def anew(objects: Sequence[Tree]) -> list[Tree]:
     return made
 
 
-def starts(objects: Sequence[Tree]) -> bool:
+def starts(objects: Sequence[Unstructured]) -> bool:
     """Whether the engine starts what was asked about: by a bind, or by admitting it; a plain Job by its template."""
     known = evidence(objects)
     plan, _ = plan_objects(known.objects, Settings(), NOW)

@@ -6,19 +6,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytest
-from tests.diagnose.objects import (
-    GPU,
-    GPU_TAINT,
-    TOLERATES,
-    YOUNG,
-    Tree,
-    ask,
-    event,
-    node,
-    plugin,
-    pod,
-    thing,
-)
+from tests.diagnose.objects import GPU, GPU_TAINT, TOLERATES, YOUNG, ask, event, node, plugin, pod, thing
+
+from windlass.model.unstructured import Unstructured
 
 INSUFFICIENT = event("Pod/asked", "FailedScheduling", f"0/2 nodes are available: 2 Insufficient {GPU}.")
 PRESENT = {"nvidia.com/gpu.present": "true"}
@@ -27,7 +17,7 @@ T4 = {"nvidia.com/gpu.product": "Tesla-T4"}
 
 class Puzzle(NamedTuple):
     code: str
-    objects: Sequence[Tree]
+    objects: Sequence[Unstructured]
     logs: dict[str, str] = {}
     hosts: dict[str, str] = {}
     question: str = "pod/asked"
@@ -38,11 +28,11 @@ def check(puzzle: Puzzle) -> None:
     assert found.code == puzzle.code, found.headline
 
 
-def failed(reason: str, message: str) -> Tree:
+def failed(reason: str, message: str) -> Unstructured:
     return pod("asked", 1, on="g1", phase="Failed", status={"reason": reason, "message": message})
 
 
-def exited() -> Tree:
+def exited() -> Unstructured:
     status = {"containerStatuses": [{"name": "main", "state": {"terminated": {"exitCode": 1}}}]}
     return pod("asked", 1, on="g1", phase="Failed", status=status)
 
@@ -228,7 +218,7 @@ def test_did_not_match_node_affinity(puzzle: Puzzle) -> None:
     check(puzzle._replace(objects=[*puzzle.objects, SELECTOR]))
 
 
-def waiting_workload(message: str, reason: str = "Pending") -> list[Tree]:
+def waiting_workload(message: str, reason: str = "Pending") -> list[Unstructured]:
     job = thing(
         "Job",
         "asked",
@@ -248,7 +238,7 @@ def waiting_workload(message: str, reason: str = "Pending") -> list[Tree]:
     return [job, work]
 
 
-def gang(name: str, running: int, waiting: int, minimum: int) -> list[Tree]:
+def gang(name: str, running: int, waiting: int, minimum: int) -> list[Unstructured]:
     label = {"scheduling.x-k8s.io/pod-group": name}
     group = thing("PodGroup", name, {"minMember": minimum}, "scheduling.x-k8s.io/v1alpha1")
     members = [

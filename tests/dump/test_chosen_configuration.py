@@ -24,19 +24,19 @@ from windlass.embedded.scheduler_thread import with_default_scheduler
 from windlass.model.configuration import Settings
 from windlass.model.configuration_document import settings_hash
 from windlass.model.errors import InputError
+from windlass.model.unstructured import Unstructured
 from windlass.scheduler.configuration_publisher import config_map_request
 
-Tree = dict[str, Any]
 HEADER = "apiVersion: windlass.dev/v1\nkind: SchedulerConfiguration\n"
 
 
-def config_map(settings: Settings, key: str = "windlass-system/windlass-scheduler") -> Tree:
+def config_map(settings: Settings, key: str = "windlass-system/windlass-scheduler") -> Unstructured:
     """As the scheduler writes it."""
-    body: Tree = config_map_request(f"{key}-configuration", settings).body
+    body: Unstructured = config_map_request(f"{key}-configuration", settings).body
     return body
 
 
-def lease(digest: str, key: str = "windlass-system/windlass-scheduler") -> Tree:
+def lease(digest: str, key: str = "windlass-system/windlass-scheduler") -> Unstructured:
     namespace, _, name = key.partition("/")
     metadata = {"name": name, "namespace": namespace, "annotations": {HASH_ANNOTATION: digest}}
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {}}
@@ -155,7 +155,7 @@ class TestChoice:
         assert given.configuration.source == "file"
 
 
-def cluster(settings: Settings) -> list[Tree]:
+def cluster(settings: Settings) -> list[Unstructured]:
     """Two nodes that are too small, and a published configuration."""
     nodes = [node(name, 1, labels={"pool": name}) for name in "ab"]
     return [*nodes, pod("asked", 2, spec={"schedulerName": "windlass"}), config_map(settings)]

@@ -24,10 +24,10 @@ import yaml
 
 from windlass.cli.errors import run_command
 from windlass.cli.main import cli
+from windlass.model.unstructured import Unstructured
 
 PATIENCE = 600.0
 """Where nothing is compiled yet, the scheduler compiles first, on cores that other tests use too."""
-Tree = dict[str, Any]
 COMMAND = "from windlass.cli.main import main; main()"
 
 
@@ -70,7 +70,9 @@ class Up:
             time.sleep(0.05)
         return found
 
-    def call(self, method: str, path: str, body: Tree | None = None, token: str | None = None) -> Tree:
+    def call(
+        self, method: str, path: str, body: Unstructured | None = None, token: str | None = None
+    ) -> Unstructured:
         request = urllib.request.Request(
             self.server + path,
             method=method,
@@ -81,10 +83,10 @@ class Up:
             },
         )
         with urllib.request.urlopen(request, context=self._tls, timeout=60) as answer:
-            found: Tree = json.loads(answer.read())
+            found: Unstructured = json.loads(answer.read())
             return found
 
-    def pod(self, name: str) -> Tree:
+    def pod(self, name: str) -> Unstructured:
         return self.call("GET", f"/api/v1/namespaces/default/pods/{name}")
 
     def start_pod(self, name: str, **container: Any) -> None:
@@ -92,7 +94,7 @@ class Up:
         spec = {"restartPolicy": "Never", "tolerations": [{"operator": "Exists"}], "containers": [box]}
         self.call("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": name}, "spec": spec})
 
-    def until_phase(self, name: str, *phases: str) -> Tree:
+    def until_phase(self, name: str, *phases: str) -> Unstructured:
         self.until(lambda: self.pod(name)["status"]["phase"] in phases)
         return self.pod(name)
 
@@ -233,7 +235,7 @@ def test_the_configuration_is_used_and_published(tmp_path: Path, capsys: pytest.
     assert "0/1 nodes are available" in hold["message"], "also by the new name of the node"
 
 
-def wide_pod() -> Tree:
+def wide_pod() -> Unstructured:
     box = {"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "64"}}}
     spec = {"containers": [box], "tolerations": [{"operator": "Exists"}]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "wide"}, "spec": spec}

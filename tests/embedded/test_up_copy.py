@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.embedded.world import START, Tree, World
+from tests.embedded.world import START, World
 
 from windlass.cli.install_crds import crds
 from windlass.embedded.bootstrap import bootstrap
@@ -17,15 +17,16 @@ from windlass.embedded.embedded_cluster import EmbeddedCluster, EmbeddedClusterO
 from windlass.embedded.runtime.simulated_containers import Delays
 from windlass.embedded.runtime.simulated_nodes import SimulatedNodes
 from windlass.model.errors import InputError
+from windlass.model.unstructured import Unstructured
 
 GPU = "nvidia.com/gpu"
 LONG_AGO = "2026-01-01T00:00:00Z"
 
 
 def thing(
-    kind: str, name: str, api: str = "v1", namespace: str = "", owner: Tree | None = None, **more: Any
-) -> Tree:
-    metadata: Tree = {
+    kind: str, name: str, api: str = "v1", namespace: str = "", owner: Unstructured | None = None, **more: Any
+) -> Unstructured:
+    metadata: Unstructured = {
         "name": name,
         "uid": f"old-{kind}-{name}",
         "resourceVersion": "7",
@@ -44,10 +45,12 @@ def thing(
     return {"apiVersion": api, "kind": kind, "metadata": metadata, **more}
 
 
-def pod(name: str, node: str = "", owner: Tree | None = None, gpus: int = 1, **spec: Any) -> Tree:
+def pod(
+    name: str, node: str = "", owner: Unstructured | None = None, gpus: int = 1, **spec: Any
+) -> Unstructured:
     box = {"name": "main", "image": "train", "resources": {"limits": {GPU: str(gpus)}}}
     whole = {"restartPolicy": "Never", "containers": [box], "schedulerName": "my-scheduler", **spec}
-    status: Tree = {"phase": "Pending"}
+    status: Unstructured = {"phase": "Pending"}
     if node:
         whole["nodeName"] = node
         state = {"running": {"startedAt": LONG_AGO}}
@@ -78,7 +81,7 @@ def pod(name: str, node: str = "", owner: Tree | None = None, gpus: int = 1, **s
     )
 
 
-def node(name: str, ready: str = "True") -> Tree:
+def node(name: str, ready: str = "True") -> Unstructured:
     amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", GPU: "4"}
     labels = {
         "kubernetes.io/hostname": name,
@@ -89,7 +92,7 @@ def node(name: str, ready: str = "True") -> Tree:
     return thing("Node", name, metadata={"labels": labels}, status=status)
 
 
-def take(tmp_path: Path, *objects: Tree) -> tuple[World, list[str], DumpImport]:
+def take(tmp_path: Path, *objects: Unstructured) -> tuple[World, list[str], DumpImport]:
     file = tmp_path / "dump.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
     copy = read_dump_import(file, START)
@@ -106,7 +109,7 @@ def take(tmp_path: Path, *objects: Tree) -> tuple[World, list[str], DumpImport]:
     return world, lines, copy
 
 
-def job(**spec: Any) -> Tree:
+def job(**spec: Any) -> Unstructured:
     uid = {"controller-uid": "old-Job-train"}
     template = {"metadata": {"labels": {**uid, "job-name": "train"}}, "spec": pod("x")["spec"]}
     whole = {
@@ -258,7 +261,7 @@ class TestOthers:
             (thing("Node", "Not A Name"), "node Not A Name can't be made"),
         ],
     )
-    def test_a_broken_node_is_named(self, tmp_path: Path, broken: Tree, said: str) -> None:
+    def test_a_broken_node_is_named(self, tmp_path: Path, broken: Unstructured, said: str) -> None:
         with pytest.raises(InputError) as caught:
             take(tmp_path, broken)
         assert said in str(caught.value)

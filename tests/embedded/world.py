@@ -10,8 +10,8 @@ from windlass.embedded.controllers.controller_manager import ControllerManager
 from windlass.embedded.in_process_client import InProcessClient
 from windlass.embedded.registry.registry import Registry
 from windlass.embedded.store.store import Store
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
 START = 1_800_000_000.0
 BOX = {"name": "main", "image": "train"}
 
@@ -50,16 +50,16 @@ class World:
         self.now = end
         return self.step()
 
-    def pods(self, selector: str = "") -> list[Tree]:
+    def pods(self, selector: str = "") -> list[Unstructured]:
         return self.verbs.list("pods", "default", selector)
 
-    def get(self, resource: str, name: str, namespace: str = "default") -> Tree:
+    def get(self, resource: str, name: str, namespace: str = "default") -> Unstructured:
         return self.verbs.get(resource, namespace, name)
 
-    def apply(self, resource: str, name: str, spec: Tree, **metadata: Any) -> Tree:
+    def apply(self, resource: str, name: str, spec: Unstructured, **metadata: Any) -> Unstructured:
         return self.verbs.create(resource, "default", {"metadata": {"name": name, **metadata}, "spec": spec})
 
-    def set_phase(self, pod: Tree, phase: str, **more: Any) -> None:
+    def set_phase(self, pod: Unstructured, phase: str, **more: Any) -> None:
         """Plays the kubelet."""
         ready = "True" if phase == "Running" else "False"
         moment = self.get("pods", pod["metadata"]["name"])["metadata"]["creationTimestamp"]
@@ -91,9 +91,9 @@ class World:
         return sorted({event["reason"] for event in found})
 
 
-def template(labels: dict[str, str], restart: str = "Always", **spec: Any) -> Tree:
+def template(labels: dict[str, str], restart: str = "Always", **spec: Any) -> Unstructured:
     return {"metadata": {"labels": labels}, "spec": {"restartPolicy": restart, "containers": [BOX], **spec}}
 
 
-def conditions(thing: Tree) -> dict[str, str]:
+def conditions(thing: Unstructured) -> dict[str, str]:
     return {each["type"]: each["status"] for each in thing.get("status", {}).get("conditions") or ()}

@@ -5,19 +5,22 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engine.plain_objects import NOW, START, Tree, holds, node, planned, pod
+from tests.engine.plain_objects import NOW, START, holds, node, planned, pod
 
 from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
 from windlass.model.errors import InputError
 from windlass.model.times import parse_timestamp
+from windlass.model.unstructured import Unstructured
 from windlass.planner import plan_objects
 
 GROUP = {"kueue.x-k8s.io/pod-group-name": "g"}
 ALONE_IN_IT = {"kueue.x-k8s.io/pod-group-total-count": "1"}
-TOO_MANY: Tree = {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "5000000000"}}}]}
+TOO_MANY: Unstructured = {
+    "containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "5000000000"}}}]
+}
 RESOURCES = {f"example.com/r{i}": "1" for i in range(30)}
-ODD: dict[str, Tree] = {
+ODD: dict[str, Unstructured] = {
     "a share of two GPUs": {"metadata": {"annotations": {"gpu-fraction": "2"}}},
     "five thousand million GPUs": TOO_MANY,
     "a share and a limit": {
@@ -33,7 +36,7 @@ ODD: dict[str, Tree] = {
 GOOD = [pod(f"good-{i}", 1) for i in range(3)]
 
 
-def in_group(tree: Tree) -> Tree:
+def in_group(tree: Unstructured) -> Unstructured:
     """The pod as the only one of a group."""
     metadata = tree.get("metadata", {})
     labels, notes = {**metadata.get("labels", {}), **GROUP}, metadata.get("annotations", {}) | ALONE_IN_IT
@@ -74,14 +77,14 @@ def test_several_of_them_and_some_already_running(grouped: bool, which: list[str
         assert set(bound.values()) == {"n1"}, "what is free on n2 is not known"
 
 
-MIXED: Tree = {
+MIXED: Unstructured = {
     "containers": [
         {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "1"}}}
     ]
 }
 
 
-def mixed_node(name: str, gpus: int, instances: int) -> Tree:
+def mixed_node(name: str, gpus: int, instances: int) -> Unstructured:
     """A node of the mixed strategy: whole GPUs beside MIG instances."""
     made = node(name, gpus)
     room = {**made["status"]["allocatable"], "nvidia.com/mig-1g.10gb": str(instances)}
@@ -123,7 +126,7 @@ def test_a_limit_beyond_the_year_9999_is_no_reason_to_fail():
     assert len(list(plan.holds)) == 2
 
 
-def reservation(resources: dict[str, str]) -> Tree:
+def reservation(resources: dict[str, str]) -> Unstructured:
     until = "2026-01-02T00:00:00Z"
     spec = {"from": START, "until": until, "who": {"namespaces": ["x"]}, "resources": resources}
     meta = {"name": "r"}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from tests.engine.plain_objects import NOW, START, Tree, node, planned, pod
+from tests.engine.plain_objects import NOW, START, node, planned, pod
+
+from windlass.model.unstructured import Unstructured
 
 GPU = "nvidia.com/gpu"
 
 
-def queues() -> list[Tree]:
+def queues() -> list[Unstructured]:
     flavors = [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 16}]}]
     groups = [{"coveredResources": [GPU], "flavors": flavors}]
     kueue = "kueue.x-k8s.io/v1beta1"
@@ -28,7 +30,7 @@ def queues() -> list[Tree]:
     ]
 
 
-def admitted(name: str) -> Tree:
+def admitted(name: str) -> Unstructured:
     """A Workload of one pod with four GPUs that holds its quota."""
     part = {"name": "main", "count": 1, "flavors": {GPU: "any"}, "resourceUsage": {GPU: "4"}}
     template = {"spec": pod("template", 4)["spec"]}
@@ -45,7 +47,7 @@ def admitted(name: str) -> Tree:
     }
 
 
-def late() -> Tree:
+def late() -> Unstructured:
     return pod("late", 4, metadata={"annotations": {"kueue.x-k8s.io/workload": "w"}})
 
 

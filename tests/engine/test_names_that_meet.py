@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.engine.plain_objects import START, Tree, holds, node, planned, pod
+from tests.engine.plain_objects import START, holds, node, planned, pod
+
+from windlass.model.unstructured import Unstructured
 
 KUBEFLOW = {"PyTorchJob": "pytorchReplicaSpecs", "TFJob": "tfReplicaSpecs"}
 TEMPLATE = {"spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}}
@@ -14,12 +16,12 @@ GROUPS = {
 }
 
 
-def job(kind: str) -> Tree:
+def job(kind: str) -> Unstructured:
     spec = {KUBEFLOW[kind]: {"Worker": {"replicas": 2, "template": TEMPLATE}}}
     return {"apiVersion": "kubeflow.org/v1", "kind": kind, "metadata": {**META, "uid": kind}, "spec": spec}
 
 
-def members(kind: str, prefix: str, **metadata: Tree) -> list[Tree]:
+def members(kind: str, prefix: str, **metadata: Unstructured) -> list[Unstructured]:
     owner = {"apiVersion": "kubeflow.org/v1", "kind": kind, "name": "train", "uid": kind, "controller": True}
     return [pod(f"{prefix}{i}", 1, metadata={"ownerReferences": [owner], **metadata}) for i in (0, 1)]
 
@@ -51,7 +53,7 @@ def test_a_queued_pod_with_somebody_elses_gate_is_held():
     api = "kueue.x-k8s.io/v1beta2"
     quota = [{"name": "nvidia.com/gpu", "nominalQuota": 8}]
     group = {"coveredResources": ["nvidia.com/gpu"], "flavors": [{"name": "f", "resources": quota}]}
-    queue: list[Tree] = [
+    queue: list[Unstructured] = [
         {"apiVersion": api, "kind": "ResourceFlavor", "metadata": {"name": "f"}},
         {
             "apiVersion": api,

@@ -9,9 +9,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engine.plain_objects import TWO_NODES, Tree, holds, node, owned, planned, pod
+from tests.engine.plain_objects import TWO_NODES, holds, node, owned, planned, pod
 
 from windlass.model.times import parse_timestamp
+from windlass.model.unstructured import Unstructured
 
 BYSTANDER = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "other"}}
 
@@ -37,7 +38,7 @@ def test_an_owner_of_an_unknown_kind_is_said_to_be_ungrouped():
         ({}, {"schedulingGroup": {"podGroupName": "g"}}),
     ],
 )
-def test_a_group_that_does_not_exist_is_waited_for(metadata: Tree, spec: Tree):
+def test_a_group_that_does_not_exist_is_waited_for(metadata: Unstructured, spec: Unstructured):
     plan, _ = planned(*TWO_NODES, *[pod(f"w-{i}", metadata=metadata, **spec) for i in range(2)])
     assert not plan.binds
     assert holds(plan) == {"default/g": "GANG_INCOMPLETE"}
@@ -147,7 +148,9 @@ MARKS = st.sampled_from(
 @given(
     st.lists(st.tuples(MARKS, st.sampled_from([1, 4, 8]), st.sampled_from(["", "", "n1", "n2"])), max_size=6)
 )
-def test_an_object_that_has_nothing_to_do_with_it_changes_nothing(wishes: list[tuple[Tree, int, str]]):
+def test_an_object_that_has_nothing_to_do_with_it_changes_nothing(
+    wishes: list[tuple[Unstructured, int, str]],
+):
     free = {"n1": 8, "n2": 8}
     pods = []
     for number, (mark, gpus, on) in enumerate(wishes):

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
-from tests.invariants.objects import EPOCH, GPU, H100, HOSTNAME, RACK, Tree, stamp
+from tests.invariants.objects import EPOCH, GPU, H100, HOSTNAME, RACK, stamp
+
+from windlass.model.unstructured import Unstructured
 
 KUEUE = "kueue.x-k8s.io"
 NOW = EPOCH + 7200
@@ -33,12 +35,12 @@ class Crowd:
     def name(self) -> str:
         return f"nm{self._names.pop():03}"
 
-    def meta(self, name: str = "", **more: Any) -> Tree:
+    def meta(self, name: str = "", **more: Any) -> Unstructured:
         name = name or self.name()
         created = stamp(EPOCH + 600 * self.rng.randint(0, 3))
         return {"name": name, "namespace": "team", "uid": f"u-{name}", "creationTimestamp": created, **more}
 
-    def put(self, tree: Tree) -> Tree:
+    def put(self, tree: Unstructured) -> Unstructured:
         self.objects.append(tree)
         return tree
 
@@ -67,7 +69,7 @@ class Crowd:
         amounts = {"cpu": "64", "memory": "1Ti", GPU: str(self.rng.choice((2, 4, 8))), "pods": "100"}
         quotas = [{"name": resource, "nominalQuota": amount} for resource, amount in amounts.items()]
         group = {"coveredResources": [*amounts], "flavors": [{"name": flavor, "resources": quotas}]}
-        spec: Tree = {"namespaceSelector": {}, "resourceGroups": [group], "cohortName": cohort}
+        spec: Unstructured = {"namespaceSelector": {}, "resourceGroups": [group], "cohortName": cohort}
         reclaim = self.rng.choice(("Never", "Any"))
         spec["preemption"] = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": reclaim}
         api = f"{KUEUE}/v1beta2"
@@ -78,12 +80,12 @@ class Crowd:
 
     # Pods
 
-    def spec(self, on: str = "") -> Tree:
+    def spec(self, on: str = "") -> Unstructured:
         rng = self.rng
         asks = {"cpu": rng.choice(("1", "2")), "memory": "1Gi"}
         gpus = rng.choice((0, 1, 1, 2, 4, 8))
         limits = {GPU: str(gpus)} if gpus else {}
-        made: Tree = {
+        made: Unstructured = {
             "containers": [{"name": "c", "resources": {"requests": {**asks, **limits}, "limits": limits}}]
         }
         made["priority"] = rng.choice((0, 0, 0, 10))
@@ -95,8 +97,8 @@ class Crowd:
             made["activeDeadlineSeconds"] = rng.choice((600, 86_400))
         return {**made, "nodeName": on} if on else made
 
-    def pod(self, spec: Tree, meta: Tree) -> Tree:
-        status: Tree = {"phase": "Pending"}
+    def pod(self, spec: Unstructured, meta: Unstructured) -> Unstructured:
+        status: Unstructured = {"phase": "Pending"}
         if spec.get("nodeName"):
             status = {"phase": "Running", "startTime": meta["creationTimestamp"]}
         return self.put({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status})
@@ -131,7 +133,7 @@ class Crowd:
 # Gangs in every form
 
 
-def by_kueue_label(crowd: Crowd, members: list[Tree]) -> None:
+def by_kueue_label(crowd: Crowd, members: list[Unstructured]) -> None:
     group, queue = crowd.name(), crowd.rng.choice([*crowd.queues, "", ""])
     labels = {f"{KUEUE}/pod-group-name": group, **({f"{KUEUE}/queue-name": queue} if queue else {})}
     total = len(members) + (crowd.rng.random() < 0.1)
@@ -139,26 +141,26 @@ def by_kueue_label(crowd: Crowd, members: list[Tree]) -> None:
         crowd.pod(spec, crowd.meta(labels=labels, annotations={f"{KUEUE}/pod-group-total-count": str(total)}))
 
 
-def by_coscheduling(crowd: Crowd, members: list[Tree]) -> None:
+def by_coscheduling(crowd: Crowd, members: list[Unstructured]) -> None:
     group = _group(crowd, "scheduling.x-k8s.io/v1alpha1", {"minMember": len(members)})
     for spec in members:
         crowd.pod(spec, crowd.meta(labels={"scheduling.x-k8s.io/pod-group": group}, annotations={}))
 
 
-def by_volcano(crowd: Crowd, members: list[Tree]) -> None:
+def by_volcano(crowd: Crowd, members: list[Unstructured]) -> None:
     group = _group(crowd, "scheduling.volcano.sh/v1beta1", {"minMember": len(members)})
     for spec in members:
         crowd.pod(spec, crowd.meta(labels={}, annotations={"scheduling.k8s.io/group-name": group}))
 
 
-def by_native_group(crowd: Crowd, members: list[Tree]) -> None:
+def by_native_group(crowd: Crowd, members: list[Unstructured]) -> None:
     policy = {"gang": {"minCount": len(members)}}
     group = _group(crowd, "scheduling.k8s.io/v1alpha2", {"schedulingPolicy": policy})
     for spec in members:
         crowd.pod({**spec, "schedulingGroup": {"podGroupName": group}}, crowd.meta(labels={}, annotations={}))
 
 
-def by_owner(crowd: Crowd, members: list[Tree]) -> None:
+def by_owner(crowd: Crowd, members: list[Unstructured]) -> None:
     job = crowd.name()
     owner = {
         "apiVersion": "kubeflow.org/v1",
@@ -171,7 +173,7 @@ def by_owner(crowd: Crowd, members: list[Tree]) -> None:
         crowd.pod(spec, crowd.meta(labels={}, annotations={}, ownerReferences=[owner]))
 
 
-def by_queued_job(crowd: Crowd, members: list[Tree]) -> None:
+def by_queued_job(crowd: Crowd, members: list[Unstructured]) -> None:
     queue = crowd.rng.choice([*crowd.queues, crowd.name()])
     template = {key: value for key, value in members[0].items() if key != "nodeName"}
     spec = {
@@ -184,14 +186,14 @@ def by_queued_job(crowd: Crowd, members: list[Tree]) -> None:
     crowd.put({"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec})
 
 
-def _group(crowd: Crowd, api: str, spec: Tree) -> str:
+def _group(crowd: Crowd, api: str, spec: Unstructured) -> str:
     meta = crowd.meta(labels={}, annotations={})
     crowd.put({"apiVersion": api, "kind": "PodGroup", "metadata": meta, "spec": spec})
     name: str = meta["name"]
     return name
 
 
-FORMS: tuple[Callable[[Crowd, list[Tree]], None], ...] = (
+FORMS: tuple[Callable[[Crowd, list[Unstructured]], None], ...] = (
     by_kueue_label,
     by_kueue_label,
     by_coscheduling,
@@ -202,7 +204,7 @@ FORMS: tuple[Callable[[Crowd, list[Tree]], None], ...] = (
 )
 
 
-def crowd(rng: Random) -> list[Tree]:
+def crowd(rng: Random) -> list[Unstructured]:
     made = Crowd(rng)
     made.add_nodes()
     if rng.random() < 0.5:
@@ -218,7 +220,7 @@ def crowd(rng: Random) -> list[Tree]:
     return made.objects
 
 
-def lone_crowd(rng: Random) -> list[Tree]:
+def lone_crowd(rng: Random) -> list[Unstructured]:
     """Nothing but nodes and pods on their own, without limits of their run time."""
     made = Crowd(rng)
     made.add_nodes()
@@ -231,7 +233,7 @@ def lone_crowd(rng: Random) -> list[Tree]:
     return made.objects
 
 
-def bystanders(rng: Random) -> list[Tree]:
+def bystanders(rng: Random) -> list[Unstructured]:
     """Objects that nothing in a crowd refers to, one of each kind."""
     elsewhere = {"namespace": "elsewhere"}
     unused = Crowd(rng)
@@ -273,7 +275,7 @@ def bystanders(rng: Random) -> list[Tree]:
     ]
 
 
-def names_in(objects: list[Tree]) -> list[str]:
+def names_in(objects: list[Unstructured]) -> list[str]:
     return sorted(set(NAME.findall(json.dumps(objects))))
 
 

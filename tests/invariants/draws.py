@@ -13,7 +13,6 @@ from tests.invariants.objects import (
     POOL,
     QUEUE,
     RACK,
-    Tree,
     cluster_queue,
     cohort,
     flavor,
@@ -31,6 +30,7 @@ from tests.invariants.objects import (
 from tests.invariants.world import World
 
 from windlass.engine import EngineConfig
+from windlass.model.unstructured import Unstructured
 from windlass.placement.decision_context import GangSettings
 from windlass.queueing.config import FINAL_SHARE, INITIAL_SHARE, QueueConfig
 
@@ -71,7 +71,7 @@ def make_world(rng: Random) -> World:
     return world
 
 
-def random_queue(rng: Random, name: str, flavors: list[str]) -> Tree:
+def random_queue(rng: Random, name: str, flavors: list[str]) -> Unstructured:
     inside = rng.choice(("", "left", "right", "root", "root"))
     reclaim = rng.choice(("Never", "LowerPriority", "Any", "Any"))
     borrow = rng.choice(("Never", "Never", "LowerPriority")) if reclaim != "Never" else "Never"
@@ -100,8 +100,8 @@ def random_queue(rng: Random, name: str, flavors: list[str]) -> Tree:
     )
 
 
-def random_quota(rng: Random, inside: bool, amounts: tuple[int, ...]) -> Tree:
-    cell: Tree = {"nominalQuota": str(rng.choice(amounts))}
+def random_quota(rng: Random, inside: bool, amounts: tuple[int, ...]) -> Unstructured:
+    cell: Unstructured = {"nominalQuota": str(rng.choice(amounts))}
     if inside and rng.random() < 0.5:
         cell["borrowingLimit"] = str(rng.choice((0, 1, 2)))
     if inside and rng.random() < 0.3:
@@ -138,7 +138,7 @@ def submit_workload(world: World, rng: Random) -> None:
     near = ("Topology", "near") in world.queues
     for name in ("leader", "workers")[: rng.choice((1, 1, 2))]:
         count = 1 if name == "leader" else rng.randint(1, 3)
-        more: Tree = {}
+        more: Unstructured = {}
         if count > 1 and rng.random() < 0.3:
             more["minCount"] = count - 1
         if near and rng.random() < 0.6:
@@ -235,7 +235,7 @@ def happen(world: World, rng: Random) -> Event:
     return event
 
 
-def _shape(world: World, rng: Random, shares: bool) -> tuple[Tree, str]:
+def _shape(world: World, rng: Random, shares: bool) -> tuple[Unstructured, str]:
     kind = rng.random()
     if shares and rng.random() < (0.5 if "m0" in world.nodes else 0.02):
         return pod_spec(1, mig=rng.choice(("1g.10gb", "3g.40gb", "3g.40gb"))), ""

@@ -11,19 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from tests.invariants.objects import (
-    DEVICES,
-    FRACTION,
-    GPU,
-    H100,
-    MIG,
-    OWNER,
-    PODSET,
-    POOL,
-    UNHEALTHY,
-    Tree,
-)
+from tests.invariants.objects import DEVICES, FRACTION, GPU, H100, MIG, OWNER, PODSET, POOL, UNHEALTHY
 
+from windlass.model.unstructured import Unstructured
 from windlass.sharing.mig import is_legal_layout
 
 Cell = tuple[str, str]
@@ -32,7 +22,7 @@ Usage = dict[str, Counter[Cell]]
 """By ClusterQueue; CPUs in thousandths, GPUs in thousandths."""
 
 
-def asked(pod: Tree) -> Counter[str]:
+def asked(pod: Unstructured) -> Counter[str]:
     """CPUs and GPUs that a pod asks for, in thousandths."""
     amounts: Counter[str] = Counter()
     for container in pod["spec"]["containers"]:
@@ -48,7 +38,7 @@ Excess = dict[tuple[str, str], int]
 """(node, what) → how much more of it was given than there is."""
 
 
-def overcommitted(nodes: Mapping[str, Tree], pods: Iterable[Tree]) -> Excess:
+def overcommitted(nodes: Mapping[str, Unstructured], pods: Iterable[Unstructured]) -> Excess:
     """Nodes and devices of which more was given than there is; of MIG, instances that one GPU can't hold together."""
     used: dict[str, Counter[str]] = {}
     devices: Counter[tuple[str, int]] = Counter()
@@ -91,7 +81,7 @@ def grown(before: Excess, after: Excess) -> list[str]:
     ]
 
 
-def mig_profile(pod: Tree) -> str:
+def mig_profile(pod: Unstructured) -> str:
     for container in pod["spec"]["containers"]:
         for name in container["resources"].get("requests", {}):
             if name.startswith(MIG):
@@ -99,12 +89,12 @@ def mig_profile(pod: Tree) -> str:
     return ""
 
 
-def ill_gpus(node: Tree) -> set[int]:
+def ill_gpus(node: Unstructured) -> set[int]:
     text = node["metadata"].get("annotations", {}).get(UNHEALTHY, "")
     return {int(part) for part in text.split(",") if part}
 
 
-def device_list(pod: Tree) -> list[int]:
+def device_list(pod: Unstructured) -> list[int]:
     text = pod["metadata"].get("annotations", {}).get(DEVICES, "")
     return [int(part) for part in text.split(",") if part]
 
@@ -112,10 +102,10 @@ def device_list(pod: Tree) -> list[int]:
 class Books:
     """The quota tree of a world's ClusterQueues and Cohorts."""
 
-    def __init__(self, objects: Iterable[Tree]) -> None:
+    def __init__(self, objects: Iterable[Unstructured]) -> None:
         trees = list(objects)
 
-        def of_kind(kind: str) -> dict[str, Tree]:
+        def of_kind(kind: str) -> dict[str, Unstructured]:
             return {one["metadata"]["name"]: one["spec"] for one in trees if one["kind"] == kind}
 
         self.queues, self.cohorts = of_kind("ClusterQueue"), of_kind("Cohort")
@@ -199,7 +189,12 @@ class Books:
                     found.append(f"cohort {cohort} uses {used} {cell}")
         return found
 
-    def usage(self, workloads: Mapping[str, Tree], pods: Iterable[Tree], nodes: Mapping[str, Tree]) -> Usage:
+    def usage(
+        self,
+        workloads: Mapping[str, Unstructured],
+        pods: Iterable[Unstructured],
+        nodes: Mapping[str, Unstructured],
+    ) -> Usage:
         """Held by Workloads as their status says, and by every other queued pod that is on a node."""
         totals: Usage = {}
         for tree in workloads.values():

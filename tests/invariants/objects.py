@@ -7,7 +7,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 GPU = "nvidia.com/gpu"
 FRACTION = "gpu-fraction"
@@ -32,7 +32,7 @@ def stamp(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def node(name: str, cpus: int, gpus: int, pool: str, rack: str) -> Tree:
+def node(name: str, cpus: int, gpus: int, pool: str, rack: str) -> Unstructured:
     amounts = {"cpu": str(cpus), "memory": "64Gi", "pods": "20"}
     labels = {HOSTNAME: name, POOL: pool, RACK: rack}
     if gpus:
@@ -55,14 +55,14 @@ def node(name: str, cpus: int, gpus: int, pool: str, rack: str) -> Tree:
     }
 
 
-def mig_node(name: str, cpus: int, gpus: int, pool: str, rack: str) -> Tree:
+def mig_node(name: str, cpus: int, gpus: int, pool: str, rack: str) -> Unstructured:
     """GPUs on which MIG instances are made as they are asked for."""
     made = node(name, cpus, 0, pool, rack)
     made["metadata"]["annotations"] = {LAYOUT: json.dumps([{"model": H100, "count": gpus, "mig": "dynamic"}])}
     return made
 
 
-def with_ill_gpus(tree: Tree, ill: list[int]) -> Tree:
+def with_ill_gpus(tree: Unstructured, ill: list[int]) -> Unstructured:
     """The node with these of its GPUs unhealthy, and all others healthy."""
     changed = copy.deepcopy(tree)
     there = int(changed["status"]["capacity"].get(GPU, 0))
@@ -74,9 +74,9 @@ def with_ill_gpus(tree: Tree, ill: list[int]) -> Tree:
     return changed
 
 
-def pod_spec(cpus: int, gpus: int = 0, *, mig: str = "", **more: Any) -> Tree:
-    requests: Tree = {"cpu": str(cpus)}
-    resources: Tree = {"requests": requests}
+def pod_spec(cpus: int, gpus: int = 0, *, mig: str = "", **more: Any) -> Unstructured:
+    requests: Unstructured = {"cpu": str(cpus)}
+    resources: Unstructured = {"requests": requests}
     devices = {GPU: str(gpus)} if gpus else {f"{MIG}{mig}": "1"} if mig else {}
     if devices:
         requests |= devices
@@ -84,8 +84,8 @@ def pod_spec(cpus: int, gpus: int = 0, *, mig: str = "", **more: Any) -> Tree:
     return {"containers": [{"name": "main", "resources": resources}], **more}
 
 
-def pod(name: str, spec: Tree, *, created: int, share: str = "", **metadata: Any) -> Tree:
-    meta: Tree = {
+def pod(name: str, spec: Unstructured, *, created: int, share: str = "", **metadata: Any) -> Unstructured:
+    meta: Unstructured = {
         "name": name,
         "namespace": NAMESPACE,
         "uid": f"uid-{name}-{created}",
@@ -105,7 +105,7 @@ def pod(name: str, spec: Tree, *, created: int, share: str = "", **metadata: Any
     }
 
 
-def pod_group(name: str, minimum: int, created: int, queue: str = "") -> Tree:
+def pod_group(name: str, minimum: int, created: int, queue: str = "") -> Unstructured:
     return {
         "apiVersion": "scheduling.x-k8s.io/v1alpha1",
         "kind": "PodGroup",
@@ -120,7 +120,7 @@ def pod_group(name: str, minimum: int, created: int, queue: str = "") -> Tree:
     }
 
 
-def workload(name: str, queue: str, sets: list[Tree], *, priority: int, created: int) -> Tree:
+def workload(name: str, queue: str, sets: list[Unstructured], *, priority: int, created: int) -> Unstructured:
     return {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Workload",
@@ -135,11 +135,11 @@ def workload(name: str, queue: str, sets: list[Tree], *, priority: int, created:
     }
 
 
-def pod_set(name: str, count: int, spec: Tree, **more: Any) -> Tree:
+def pod_set(name: str, count: int, spec: Unstructured, **more: Any) -> Unstructured:
     return {"name": name, "count": count, "template": {"metadata": {}, "spec": spec}, **more}
 
 
-def cluster_queue(name: str, flavors: dict[str, Tree], **spec: Any) -> Tree:
+def cluster_queue(name: str, flavors: dict[str, Unstructured], **spec: Any) -> Unstructured:
     """`flavors`: flavor → resource → quota fields."""
     resources = sorted({resource for cells in flavors.values() for resource in cells})
     return {
@@ -165,7 +165,7 @@ def cluster_queue(name: str, flavors: dict[str, Tree], **spec: Any) -> Tree:
     }
 
 
-def local_queue(name: str, queue: str) -> Tree:
+def local_queue(name: str, queue: str) -> Unstructured:
     return {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "LocalQueue",
@@ -174,7 +174,7 @@ def local_queue(name: str, queue: str) -> Tree:
     }
 
 
-def cohort(name: str, parent: str) -> Tree:
+def cohort(name: str, parent: str) -> Unstructured:
     return {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Cohort",
@@ -183,8 +183,8 @@ def cohort(name: str, parent: str) -> Tree:
     }
 
 
-def flavor(name: str, labels: dict[str, str], topology: str = "") -> Tree:
-    spec: Tree = {"nodeLabels": labels} if labels else {}
+def flavor(name: str, labels: dict[str, str], topology: str = "") -> Unstructured:
+    spec: Unstructured = {"nodeLabels": labels} if labels else {}
     if topology:
         spec["topologyName"] = topology
     return {
@@ -195,7 +195,7 @@ def flavor(name: str, labels: dict[str, str], topology: str = "") -> Tree:
     }
 
 
-def topology(name: str, levels: list[str]) -> Tree:
+def topology(name: str, levels: list[str]) -> Unstructured:
     return {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Topology",

@@ -12,7 +12,6 @@ from tests.invariants.objects import (
     HOSTNAME,
     POOL,
     RACK,
-    Tree,
     cluster_queue,
     flavor,
     local_queue,
@@ -27,6 +26,7 @@ from tests.invariants.objects import (
 from tests.invariants.world import World
 
 from windlass.engine import EngineConfig
+from windlass.model.unstructured import Unstructured
 
 CASES = 60
 TOPOLOGIES = {"rack": {"required": RACK}, "host": {"required": HOSTNAME}, "": {"unconstrained": True}}
@@ -63,7 +63,7 @@ def half_full(rng: Random) -> tuple[World, list[Node]]:
     return world, found
 
 
-def _spec(shape: Shape) -> Tree:
+def _spec(shape: Shape) -> Unstructured:
     return pod_spec(shape.cpus, shape.gpus if shape.milli == 1000 else 0)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.diagnose.objects import evidence
 from tests.invariants import draws
 from tests.invariants.crowds import NOW, crowd
-from tests.invariants.objects import NAMESPACE, QUEUE, Tree, pod, pod_spec, stamp
+from tests.invariants.objects import NAMESPACE, QUEUE, pod, pod_spec, stamp
 from tests.invariants.steps import step
 from tests.invariants.world import World
 
@@ -26,6 +26,7 @@ from windlass.diagnose.why import why
 from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
 from windlass.model.decision import Hold
+from windlass.model.unstructured import Unstructured
 from windlass.planner import plan_objects
 
 TAINTS = (
@@ -48,7 +49,7 @@ def lived_world(rng: Random) -> World:
     return world
 
 
-def touched(world: World, rng: Random) -> list[Tree]:
+def touched(world: World, rng: Random) -> list[Unstructured]:
     """The objects, with rules on nodes, and with work in further forms."""
     trees = [copy.deepcopy(tree) for tree in world.objects()]
     for tree in trees:
@@ -57,7 +58,7 @@ def touched(world: World, rng: Random) -> list[Tree]:
     return [*trees, *_label_gang(world, rng), *_jobs(world, rng)]
 
 
-def _label_gang(world: World, rng: Random) -> Iterator[Tree]:
+def _label_gang(world: World, rng: Random) -> Iterator[Unstructured]:
     total, there = rng.choice(((2, 2), (3, 3), (3, 2)))
     spec = pod_spec(1, rng.choice((1, 2, 4)))
     for number in range(there):
@@ -65,21 +66,21 @@ def _label_gang(world: World, rng: Random) -> Iterator[Tree]:
         yield pod(f"labelled-{number}", spec, created=world.now, labels=labels, annotations=notes)
 
 
-def _jobs(world: World, rng: Random) -> Iterator[Tree]:
+def _jobs(world: World, rng: Random) -> Iterator[Unstructured]:
     for number, queue in enumerate(("q0", "nowhere", "")):
         spec = pod_spec(1, rng.choice((1, 4, 16)), restartPolicy="Never")
-        metadata: Tree = {"name": f"job-{number}", "namespace": NAMESPACE, "uid": f"job-{number}"}
+        metadata: Unstructured = {"name": f"job-{number}", "namespace": NAMESPACE, "uid": f"job-{number}"}
         metadata |= {"labels": {QUEUE: queue} if queue else {}, "creationTimestamp": stamp(world.now)}
         body = {"suspend": True, "parallelism": 1, "completions": 1, "template": {"spec": spec}}
         yield {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": body}
 
 
-def holds_of(trees: Sequence[Tree], now: int) -> list[Hold]:
+def holds_of(trees: Sequence[Unstructured], now: int) -> list[Hold]:
     plan, _ = plan_objects([decode_object(tree) for tree in trees], Settings(), now)
     return list(plan.holds)
 
 
-def question(trees: Sequence[Tree], hold: Hold) -> str:
+def question(trees: Sequence[Unstructured], hold: Hold) -> str:
     """How a person would ask about it: by its own object, or by a member."""
     name = hold.workload.partition("/")[2]
     there = {tree["kind"] for tree in trees if tree["metadata"]["name"] == name}
@@ -127,7 +128,7 @@ def test_so_it_is_for_gangs_in_every_form(seed: int) -> None:
             assert diagnosis.chain[-1].code == diagnosis.code
 
 
-def waiting_members(trees: Sequence[Tree], group: str) -> list[str]:
+def waiting_members(trees: Sequence[Unstructured], group: str) -> list[str]:
     """Pods without a node that name the group, or an owner of that name."""
     pods = [tree for tree in trees if tree["kind"] == "Pod" and not tree["spec"].get("nodeName")]
     metas = [tree["metadata"] for tree in pods]

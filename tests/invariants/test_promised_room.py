@@ -10,7 +10,6 @@ from tests.invariants.objects import (
     GROUP,
     POOL,
     QUEUE,
-    Tree,
     cluster_queue,
     flavor,
     local_queue,
@@ -23,11 +22,12 @@ from tests.invariants.steps import come_to_rest
 from tests.invariants.world import World
 
 from windlass.engine import EngineConfig
+from windlass.model.unstructured import Unstructured
 
 QUOTA = {"cpu": {"nominalQuota": "64"}, "nvidia.com/gpu": {"nominalQuota": "4"}}
 
 
-def work(name: str, gpus: int, priority: int, **metadata: object) -> Tree:
+def work(name: str, gpus: int, priority: int, **metadata: object) -> Unstructured:
     return pod(name, pod_spec(1, gpus, priority=priority), created=EPOCH, **metadata)
 
 

@@ -23,7 +23,6 @@ from tests.invariants.objects import (
     OWNER,
     PODSET,
     QUEUE,
-    Tree,
     pod,
     stamp,
 )
@@ -35,6 +34,7 @@ from windlass.engine import EngineCache, EngineConfig, decide
 from windlass.model.codec import decode_object
 from windlass.model.decision import Admit, Bind, Evict
 from windlass.model.plan import Plan
+from windlass.model.unstructured import Unstructured
 
 
 class World:
@@ -43,13 +43,13 @@ class World:
         self.termination = termination
         """Steps that an evicted pod takes to end; 0: it is gone at once."""
         self.now = EPOCH
-        self.nodes: dict[str, Tree] = {}
-        self.away: dict[str, Tree] = {}
+        self.nodes: dict[str, Unstructured] = {}
+        self.away: dict[str, Unstructured] = {}
         """Nodes that are lost."""
-        self.queues: dict[tuple[str, str], Tree] = {}
-        self.groups: dict[str, Tree] = {}
-        self.workloads: dict[str, Tree] = {}
-        self.pods: dict[str, Tree] = {}
+        self.queues: dict[tuple[str, str], Unstructured] = {}
+        self.groups: dict[str, Unstructured] = {}
+        self.workloads: dict[str, Unstructured] = {}
+        self.pods: dict[str, Unstructured] = {}
         self.below_since: dict[str, int] = {}
         self.has_had_mig = False
         """MIG instances have come and gone: what holes they left is not in the objects, so that stores may differ."""
@@ -61,7 +61,7 @@ class World:
 
     # Objects
 
-    def objects(self) -> list[Tree]:
+    def objects(self) -> list[Unstructured]:
         return [
             *self.queues.values(),
             *self.nodes.values(),
@@ -70,7 +70,7 @@ class World:
             *self.pods.values(),
         ]
 
-    def put(self, tree: Tree) -> None:
+    def put(self, tree: Unstructured) -> None:
         kind, meta = tree["kind"], tree["metadata"]
         key = f"{meta.get('namespace', NAMESPACE)}/{meta['name']}"
         homes = {"Node": self.nodes, "PodGroup": self.groups, "Workload": self.workloads, "Pod": self.pods}
@@ -80,7 +80,7 @@ class World:
             self.queues[kind, meta["name"]] = tree
         self.store.apply([Put(decode_object(copy.deepcopy(tree)))])
 
-    def drop_pod(self, key: str) -> Tree:
+    def drop_pod(self, key: str) -> Unstructured:
         self._leaving.pop(key, None)
         self.store.apply([Deleted("Pod", key)])
         return self.pods.pop(key)
@@ -92,11 +92,11 @@ class World:
     def usage(self) -> Usage:
         return self.books.usage(self.workloads, self.pods.values(), {**self.nodes, **self.away})
 
-    def members(self, group: str) -> list[Tree]:
+    def members(self, group: str) -> list[Unstructured]:
         name = group.partition("/")[2]
         return [one for one in self.pods.values() if one["metadata"]["labels"].get(GROUP) == name]
 
-    def members_of_workload(self, key: str) -> list[Tree]:
+    def members_of_workload(self, key: str) -> list[Unstructured]:
         name = key.partition("/")[2]
         return [one for one in self.pods.values() if one["metadata"]["annotations"].get(OWNER) == name]
 
@@ -171,7 +171,7 @@ class World:
         assert "admission" not in tree["status"], f"{admit.workload} holds quota already"
         parts = []
         for one in admit.pod_sets:
-            part: Tree = {"name": one.name, "count": one.count, "flavors": dict(one.flavors)}
+            part: Unstructured = {"name": one.name, "count": one.count, "flavors": dict(one.flavors)}
             domains = [{"values": [node], "count": pods} for node, pods in one.nodes.items()]
             part["topologyAssignment"] = {"levels": [HOSTNAME], "domains": domains}
             parts.append(part)
@@ -199,7 +199,7 @@ class World:
             for _ in range(part["count"] - len(there)):
                 self.put(self._member(tree, part["name"]))
 
-    def _member(self, tree: Tree, set_name: str) -> Tree:
+    def _member(self, tree: Unstructured, set_name: str) -> Unstructured:
         spec = next(one for one in tree["spec"]["podSets"] if one["name"] == set_name)["template"]["spec"]
         name = f"{tree['metadata']['name']}-{set_name}-{self.serial()}"
         return pod(
@@ -210,7 +210,7 @@ class World:
             annotations={OWNER: tree["metadata"]["name"]},
         )
 
-    def _start(self, tree: Tree, set_name: str, node: str) -> None:
+    def _start(self, tree: Unstructured, set_name: str, node: str) -> None:
         made = self._member(tree, set_name)
         made["spec"]["nodeName"] = node
         made["status"] = {"phase": "Running", "startTime": stamp(self.now)}
@@ -331,7 +331,7 @@ class World:
     def return_node(self, name: str) -> None:
         self.put(self.away.pop(name))
 
-    def change_queue(self, name: str, tree: Tree) -> None:
+    def change_queue(self, name: str, tree: Unstructured) -> None:
         assert tree["metadata"]["name"] == name
         self.put(tree)
 
@@ -341,7 +341,7 @@ class World:
         return sum(1 for one in self.members(group) if self._runs(one))
 
     @staticmethod
-    def _runs(tree: Tree) -> bool:
+    def _runs(tree: Unstructured) -> bool:
         return bool(tree["spec"].get("nodeName")) and "deletionTimestamp" not in tree["metadata"]
 
     def is_broken(self, group: str) -> bool:
@@ -364,7 +364,7 @@ class World:
         return sorted([*alone, *self.groups, *self.workloads])
 
 
-def _set_conditions(tree: Tree, wanted: dict[str, str], now: int, reason: str = "") -> None:
+def _set_conditions(tree: Unstructured, wanted: dict[str, str], now: int, reason: str = "") -> None:
     """An empty status takes the condition away."""
     kept = [one for one in tree["status"]["conditions"] if one["type"] not in wanted]
     made = [

@@ -16,8 +16,8 @@ from aiohttp import web
 
 from windlass.kube.client_config import ClientConfig
 from windlass.kube.credentials import StaticCredentials
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
 CORE = ("pods", "nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims", "events")
 BUILT_IN = {
     "batch/v1": ("jobs",),
@@ -31,10 +31,10 @@ BUILT_IN = {
 
 class FakeServer:
     def __init__(self) -> None:
-        self.objects: dict[str, dict[str, Tree]] = {}
+        self.objects: dict[str, dict[str, Unstructured]] = {}
         """Plural → key → object."""
         self.groups: dict[str, tuple[str, ...]] = dict(BUILT_IN)
-        self.history: list[tuple[int, str, str, Tree]] = []
+        self.history: list[tuple[int, str, str, Unstructured]] = []
         """resourceVersion, plural, type, object."""
         self.version = 100
         self.compacted = 0
@@ -71,7 +71,7 @@ class FakeServer:
 
     # What tests do
 
-    async def put(self, plural: str, tree: Tree) -> Tree:
+    async def put(self, plural: str, tree: Unstructured) -> Unstructured:
         made = copy.deepcopy(tree)
         key = key_of(made)
         self.version += 1
@@ -94,10 +94,10 @@ class FakeServer:
         """Watches from before now get 410."""
         self.compacted = self.version
 
-    def get(self, plural: str, key: str) -> Tree:
+    def get(self, plural: str, key: str) -> Unstructured:
         return self.objects[plural][key]
 
-    async def _tell(self, plural: str, kind: str, tree: Tree) -> None:
+    async def _tell(self, plural: str, kind: str, tree: Unstructured) -> None:
         self.history.append((self.version, plural, kind, copy.deepcopy(tree)))
         async with self._changed:
             self._changed.notify_all()
@@ -164,7 +164,7 @@ class FakeServer:
             return web.json_response(await self.put(plural, body))
         return web.json_response(store[key])
 
-    async def _bind(self, key: str, body: Tree) -> web.StreamResponse:
+    async def _bind(self, key: str, body: Unstructured) -> web.StreamResponse:
         pod = self.objects["pods"].get(key)
         if pod is None:
             return refusal(404, f'pods "{key}" not found', "NotFound")
@@ -243,7 +243,7 @@ def refusal(code: int, message: str, reason: str = "", retry_after: int | None =
     return web.json_response(body, status=code, headers=headers)
 
 
-def merge(tree: Tree, patch: Tree) -> Tree:
+def merge(tree: Unstructured, patch: Unstructured) -> Unstructured:
     """Enough of a merge patch; lists of conditions are merged by type, as the strategic one does."""
     for key, value in patch.items():
         if value is None:
@@ -259,6 +259,6 @@ def merge(tree: Tree, patch: Tree) -> Tree:
     return tree
 
 
-def key_of(tree: Tree) -> str:
+def key_of(tree: Unstructured) -> str:
     meta = tree["metadata"]
     return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])

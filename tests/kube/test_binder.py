@@ -6,18 +6,19 @@ import asyncio
 
 import pytest
 from aiohttp import web
-from tests.kube.fake_server import FakeServer, Tree, refusal
+from tests.kube.fake_server import FakeServer, refusal
 
 from windlass.apply.binder import Binder, BindOutcome, BindResult
 from windlass.apply.evictor import Evictor, Victim
 from windlass.kube.client import KubeClient
 from windlass.kube.events import EventRecorder
 from windlass.model.decision import Bind, DeviceGrant
+from windlass.model.unstructured import Unstructured
 
 pytestmark = pytest.mark.asyncio
 
 
-def pod(name: str) -> Tree:
+def pod(name: str) -> Unstructured:
     return {"metadata": {"name": name, "namespace": "a"}, "spec": {"containers": []}}
 
 

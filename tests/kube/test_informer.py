@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
-from tests.kube.fake_server import FakeServer, Tree, refusal
+from tests.kube.fake_server import FakeServer, refusal
 
 from windlass.cluster.delta import Deleted, Delta, Put
 from windlass.kube.client import KubeClient
@@ -16,6 +16,7 @@ from windlass.kube.informer import Informer
 from windlass.kube.informers import Informers
 from windlass.kube.resources import PODS, WATCHED_KINDS
 from windlass.model.codec import Unreadable, object_id
+from windlass.model.unstructured import Unstructured
 
 pytestmark = pytest.mark.asyncio
 
@@ -53,7 +54,7 @@ async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
             await asyncio.sleep(0.01)
 
 
-def pod(name: str, **spec: object) -> Tree:
+def pod(name: str, **spec: object) -> Unstructured:
     return {"metadata": {"name": name, "namespace": "a"}, "spec": {"containers": [{"name": "c"}], **spec}}
 
 

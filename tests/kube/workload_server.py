@@ -21,6 +21,7 @@ from windlass.kube.resources import KUEUE_API_GROUP, Resource
 from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
 from windlass.model.plan import Plan
+from windlass.model.unstructured import Unstructured
 from windlass.planner import engine_config
 from windlass.scheduler.cache import SchedulerCache
 from windlass.scheduler.metrics import Metrics
@@ -31,7 +32,6 @@ API = f"{KUEUE_API_GROUP}/v1beta2"
 NOW = 1_767_226_000
 WORKLOADS = Resource("Workload", "workloads", KUEUE_API_GROUP, "v1beta2")
 JOBS = Resource("Job", "jobs", "batch", "v1")
-Tree = dict[str, Any]
 
 
 class Waiting:
@@ -44,7 +44,7 @@ class Waiting:
 
 class WorkloadServer:
     def __init__(self) -> None:
-        self.objects: dict[str, Tree] = {}
+        self.objects: dict[str, Unstructured] = {}
         self.version = 100
         self.unseen: deque[Delta] = deque()
         """Changes that the watch has not shown."""
@@ -66,7 +66,7 @@ class WorkloadServer:
 
     # What tests do
 
-    def put(self, tree: Tree) -> None:
+    def put(self, tree: Unstructured) -> None:
         tree["metadata"]["resourceVersion"] = str(self._next())
         self.objects[_key(tree)] = tree
         self.unseen.append(Put(decode_object(copy.deepcopy(tree))))
@@ -134,7 +134,7 @@ class WorkloadServer:
 class Scheduling:
     """The scheduler's cache, sinks and engine, a step at a time."""
 
-    def __init__(self, server: WorkloadServer, *objects: Tree) -> None:
+    def __init__(self, server: WorkloadServer, *objects: Unstructured) -> None:
         self.server, self._memo = server, EngineCache()
         client: Any = server
         self.world = SchedulerCache(SchedulerOptions())
@@ -174,13 +174,13 @@ def workload(
     priority: int = 0,
     created: int = 0,
     owner: str = "",
-    status: Tree | None = None,
-) -> Tree:
+    status: Unstructured | None = None,
+) -> Unstructured:
     container = {"name": "c", "resources": {"limits": {GPU: str(gpus)}}}
     template = {"spec": {"schedulerName": "windlass", "containers": [container]}}
     sets = [{"name": "main", "count": 1, "template": template}]
     stamp = f"2026-01-01T00:{created // 60:02d}:{created % 60:02d}Z"
-    meta: Tree = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "creationTimestamp": stamp}
+    meta: Unstructured = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "creationTimestamp": stamp}
     if owner:
         reference = {"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": owner, "controller": True}
         meta["ownerReferences"] = [reference]
@@ -193,7 +193,7 @@ def workload(
     }
 
 
-def job(name: str) -> Tree:
+def job(name: str) -> Unstructured:
     """One that runs."""
     template = {"spec": {"schedulerName": "windlass", "containers": [{"name": "c"}]}}
     labels = {"kueue.x-k8s.io/queue-name": "a"}
@@ -205,9 +205,9 @@ def job(name: str) -> Tree:
     }
 
 
-def cohort(*quotas: int, preemption: Tree | None = None) -> list[Tree]:
+def cohort(*quotas: int, preemption: Unstructured | None = None) -> list[Unstructured]:
     """Queues a, b, … of one cohort with so many GPUs each, and more than enough nodes."""
-    found: list[Tree] = [_object("ResourceFlavor", "any")]
+    found: list[Unstructured] = [_object("ResourceFlavor", "any")]
     for name, quota in zip("abcdefgh", quotas, strict=False):
         flavor = {"name": "any", "resources": [{"name": GPU, "nominalQuota": quota}]}
         spec = {
@@ -226,16 +226,16 @@ def cohort(*quotas: int, preemption: Tree | None = None) -> list[Tree]:
     ]
 
 
-def _object(kind: str, name: str, spec: Tree | None = None) -> Tree:
+def _object(kind: str, name: str, spec: Unstructured | None = None) -> Unstructured:
     namespace = {"namespace": "ns"} if kind == "LocalQueue" else {}
     return {"apiVersion": API, "kind": kind, "metadata": {"name": name, **namespace}, "spec": spec or {}}
 
 
-def _key(tree: Tree) -> str:
+def _key(tree: Unstructured) -> str:
     return f"{tree['metadata']['namespace']}/{tree['metadata']['name']}"
 
 
-def _holds(tree: Tree) -> bool:
+def _holds(tree: Unstructured) -> bool:
     status = tree.get("status", {})
     is_over = any(one["type"] == "Finished" for one in status.get("conditions", ()))
     return bool(status.get("admission")) and not is_over

@@ -6,10 +6,9 @@ import copy
 from typing import Any
 
 from windlass.model.codec import decode_object
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
-
-TEMPLATE: Tree = {
+TEMPLATE: Unstructured = {
     "metadata": {"labels": {"app": "train"}},
     "spec": {
         "containers": [
@@ -18,7 +17,7 @@ TEMPLATE: Tree = {
     },
 }
 
-CLUSTER_QUEUE: Tree = {
+CLUSTER_QUEUE: Unstructured = {
     "apiVersion": "kueue.x-k8s.io/v1beta2",
     "kind": "ClusterQueue",
     "metadata": {"name": "team-a", "uid": "u1"},
@@ -52,7 +51,7 @@ CLUSTER_QUEUE: Tree = {
         ],
     },
 }
-OLD_CLUSTER_QUEUE: Tree = {
+OLD_CLUSTER_QUEUE: Unstructured = {
     "apiVersion": "kueue.x-k8s.io/v1beta1",
     "kind": "ClusterQueue",
     "metadata": {"name": "old"},
@@ -68,13 +67,13 @@ OLD_CLUSTER_QUEUE: Tree = {
         ],
     },
 }
-COHORT: Tree = {
+COHORT: Unstructured = {
     "apiVersion": "kueue.x-k8s.io/v1beta2",
     "kind": "Cohort",
     "metadata": {"name": "lab"},
     "spec": {"parentName": "company", "fairSharing": {"weight": "100m"}},
 }
-FLAVOR: Tree = {
+FLAVOR: Unstructured = {
     "apiVersion": "kueue.x-k8s.io/v1beta2",
     "kind": "ResourceFlavor",
     "metadata": {"name": "h100"},
@@ -85,13 +84,13 @@ FLAVOR: Tree = {
         "topologyName": "racks",
     },
 }
-TOPOLOGY: Tree = {
+TOPOLOGY: Unstructured = {
     "apiVersion": "kueue.x-k8s.io/v1beta2",
     "kind": "Topology",
     "metadata": {"name": "racks"},
     "spec": {"levels": [{"nodeLabel": "example.com/rack"}, {"nodeLabel": "kubernetes.io/hostname"}]},
 }
-LOCAL_QUEUE: Tree = {
+LOCAL_QUEUE: Unstructured = {
     "apiVersion": "kueue.x-k8s.io/v1beta2",
     "kind": "LocalQueue",
     "metadata": {"name": "main", "namespace": "eng"},
@@ -105,7 +104,7 @@ LOCAL_QUEUE: Tree = {
         }
     },
 }
-WORKLOAD: Tree = {
+WORKLOAD: Unstructured = {
     "apiVersion": "kueue.x-k8s.io/v1beta2",
     "kind": "Workload",
     "metadata": {
@@ -138,7 +137,7 @@ WORKLOAD: Tree = {
     },
     "status": {},
 }
-ADMITTED: Tree = {
+ADMITTED: Unstructured = {
     **WORKLOAD,
     "status": {
         "conditions": [
@@ -171,7 +170,7 @@ ADMITTED: Tree = {
         },
     },
 }
-WORKLOAD_PRIORITY_CLASS: Tree = {
+WORKLOAD_PRIORITY_CLASS: Unstructured = {
     "apiVersion": "kueue.x-k8s.io/v1beta2",
     "kind": "WorkloadPriorityClass",
     "metadata": {"name": "urgent"},
@@ -189,7 +188,7 @@ QUEUE_OBJECTS = (
 )
 
 
-def changed(tree: Tree, path: str, value: Any) -> Tree:
+def changed(tree: Unstructured, path: str, value: Any) -> Unstructured:
     """A copy with the field at a dotted path set (or removed, for None); numbers are list positions."""
     copied = copy.deepcopy(tree)
     *way, last = [int(step) if step.isdigit() else step for step in path.split("/")]
@@ -203,5 +202,5 @@ def changed(tree: Tree, path: str, value: Any) -> Tree:
     return copied
 
 
-def decoded(*trees: Tree) -> list[Any]:
+def decoded(*trees: Unstructured) -> list[Any]:
     return [decode_object(copy.deepcopy(tree)) for tree in trees]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
-POD_SPEC: Tree = {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "2", "cpu": "1"}}}]}
-TEMPLATE: Tree = {"metadata": {"labels": {"app": "a"}}, "spec": POD_SPEC}
+POD_SPEC: Unstructured = {
+    "containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "2", "cpu": "1"}}}]
+}
+TEMPLATE: Unstructured = {"metadata": {"labels": {"app": "a"}}, "spec": POD_SPEC}
 
 
-def owner(version: str, kind: str, spec: Tree, name: str = "train", **metadata: Any) -> Tree:
+def owner(version: str, kind: str, spec: Unstructured, name: str = "train", **metadata: Any) -> Unstructured:
     named = {
         "name": name,
         "namespace": "eng",
@@ -20,7 +22,7 @@ def owner(version: str, kind: str, spec: Tree, name: str = "train", **metadata: 
     return {"apiVersion": version, "kind": kind, "metadata": {**named, **metadata}, "spec": spec}
 
 
-QUEUED: Tree = {"kueue.x-k8s.io/queue-name": "main"}
+QUEUED: Unstructured = {"kueue.x-k8s.io/queue-name": "main"}
 JOB = owner(
     "batch/v1",
     "Job",
@@ -72,7 +74,7 @@ MPI_JOB = owner(
     },
 )
 TRAIN_JOB = owner("trainer.kubeflow.org/v1alpha1", "TrainJob", {"suspend": False})
-RAY_SPEC: Tree = {
+RAY_SPEC: Unstructured = {
     "headGroupSpec": {"template": TEMPLATE},
     "workerGroupSpecs": [{"groupName": "gpu", "replicas": 2, "numOfHosts": 2, "template": TEMPLATE}],
 }
@@ -123,7 +125,7 @@ GROUPS = (COSCHEDULING, VOLCANO, NATIVE)
 BUDGET = owner(
     "policy/v1", "PodDisruptionBudget", {"minAvailable": "50%", "selector": {"matchLabels": {"app": "a"}}}
 )
-RESOURCE_QUOTA: Tree = {
+RESOURCE_QUOTA: Unstructured = {
     **owner(
         "v1", "ResourceQuota", {"hard": {"requests.nvidia.com/gpu": "8", "cpu": "4", "count/jobs.batch": "3"}}
     ),
@@ -139,7 +141,7 @@ LIMIT_RANGE = owner(
         ]
     },
 )
-KUEUE_CONFIGURATION: Tree = {
+KUEUE_CONFIGURATION: Unstructured = {
     "apiVersion": "config.kueue.x-k8s.io/v1beta2",
     "kind": "Configuration",
     "fairSharing": {"preemptionStrategies": ["LessThanInitialShare"]},
@@ -155,7 +157,7 @@ KUEUE_CONFIGURATION: Tree = {
     },
     "integrations": {"frameworks": ["batch/job"]},
 }
-SCHEDULER_CONFIGURATION: Tree = {
+SCHEDULER_CONFIGURATION: Unstructured = {
     "apiVersion": "windlass.dev/v1",
     "kind": "SchedulerConfiguration",
     "metadata": {"name": "lab"},

@@ -13,7 +13,6 @@ from tests.model.kueue_samples import (
     OLD_CLUSTER_QUEUE,
     QUEUE_OBJECTS,
     TOPOLOGY,
-    Tree,
     changed,
     decoded,
 )
@@ -22,12 +21,13 @@ from windlass.model.codec import decode_object, encode_object
 from windlass.model.errors import InputError
 from windlass.model.kueue import queue_system
 from windlass.model.queue import FlavorResourceQuota, Fungibility, PreemptionPolicy, QueueSystem
+from windlass.model.unstructured import Unstructured
 
 GROUP = "spec/resourceGroups/0"
 QUOTA = f"{GROUP}/flavors/0/resources"
 
 
-def system(*trees: Tree) -> QueueSystem:
+def system(*trees: Unstructured) -> QueueSystem:
     return queue_system(decoded(*trees))
 
 
@@ -144,7 +144,7 @@ def test_a_check_on_one_flavor_closes_that_flavor_only() -> None:
         ((CLUSTER_QUEUE, FLAVOR, TOPOLOGY, changed(COHORT, "spec/x", 1)), "Cohort lab: spec.x"),
     ],
 )
-def test_what_a_queue_rests_on_makes_it_inactive(trees: tuple[Tree, ...], words: str) -> None:
+def test_what_a_queue_rests_on_makes_it_inactive(trees: tuple[Unstructured, ...], words: str) -> None:
     assert words in system(*trees).queues["team-a"].inactive_reason
 
 
@@ -199,7 +199,7 @@ def test_a_cycle_of_cohorts_takes_down_the_tree() -> None:
         (OLD_CLUSTER_QUEUE, "spec/cohort", 3, "spec.cohort"),
     ],
 )
-def test_the_wrong_field_is_named(tree: Tree, path: str, value: Any, where: str) -> None:
+def test_the_wrong_field_is_named(tree: Unstructured, path: str, value: Any, where: str) -> None:
     with pytest.raises(InputError) as caught:
         decode_object(changed(tree, path, value))
     for number in "012":
@@ -209,7 +209,7 @@ def test_the_wrong_field_is_named(tree: Tree, path: str, value: Any, where: str)
 
 
 @pytest.mark.parametrize("tree", QUEUE_OBJECTS, ids=lambda tree: tree["metadata"]["name"])
-def test_in_and_out_unchanged(tree: Tree) -> None:
+def test_in_and_out_unchanged(tree: Unstructured) -> None:
     thing = decode_object(tree)
     written = encode_object(thing)
     assert decode_object(written) == thing

@@ -5,19 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.model.kueue_samples import ADMITTED, QUEUE_OBJECTS, WORKLOAD, Tree, changed, decoded
+from tests.model.kueue_samples import ADMITTED, QUEUE_OBJECTS, WORKLOAD, changed, decoded
 
 from windlass.model.codec import decode_object
 from windlass.model.errors import InputError
 from windlass.model.kueue import queue_system, workload_from_object
 from windlass.model.requests import pod_requests
 from windlass.model.times import parse_timestamp
+from windlass.model.unstructured import Unstructured
 from windlass.model.workload import TopologyRequest, Workload
 
 ASSIGNED = "status/admission/podSetAssignments/0"
 
 
-def made(tree: Tree, hostnames: dict[str, str] | None = None) -> Workload:
+def made(tree: Unstructured, hostnames: dict[str, str] | None = None) -> Workload:
     [wire] = decoded(tree)
     return workload_from_object(wire, queue_system(decoded(*QUEUE_OBJECTS)), hostnames)
 
@@ -85,7 +86,7 @@ def test_pods_that_are_done_give_their_share_back() -> None:
     assert (held.count, held.usage) == (3, {"cpu": 6000, "nvidia.com/gpu": 12000})
 
 
-def condition(kind: str, status: str = "True", reason: str = "") -> Tree:
+def condition(kind: str, status: str = "True", reason: str = "") -> Unstructured:
     return {"type": kind, "status": status, "reason": reason, "lastTransitionTime": "2026-02-01T00:00:00Z"}
 
 
@@ -161,7 +162,7 @@ def test_what_holds_it_is_said(path: str, value: Any, code: str, words: str) -> 
         ({}, 0),
     ],
 )
-def test_priority_comes_from_the_object_or_its_class(fields: Tree, priority: int) -> None:
+def test_priority_comes_from_the_object_or_its_class(fields: Unstructured, priority: int) -> None:
     tree = changed(WORKLOAD, "spec/priority", None)
     tree["spec"].update(fields)
     assert made(tree).priority == priority

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.model.kueue_samples import Tree, changed, decoded
+from tests.model.kueue_samples import changed, decoded
 from tests.model.owner_samples import BUDGET, LIMIT_RANGE, RESOURCE_QUOTA
 
 from windlass.model.codec import decode_object
@@ -14,6 +14,7 @@ from windlass.model.errors import InputError
 from windlass.model.meta import ObjectMeta
 from windlass.model.namespace_limits import exceeded_quota_message, limit_range_violation, quota_left
 from windlass.model.pod import Container, Pod, PodSpec, PodStatus, ResourceRequirements
+from windlass.model.unstructured import Unstructured
 
 
 def test_what_is_left_of_a_quota() -> None:
@@ -67,7 +68,7 @@ def member(name: str, node: str = "n", phase: str = "Running") -> Pod:
         ({}, 0),
     ],
 )
-def test_how_many_may_go(spec: Tree, allowed: int) -> None:
+def test_how_many_may_go(spec: Unstructured, allowed: int) -> None:
     tree = changed(BUDGET, "spec", {**spec, "selector": {"matchLabels": {"app": "a"}}})
     [budget] = decoded(tree)
     pods = [member(str(number)) for number in range(4)] + [member("done", phase="Succeeded")]
@@ -94,7 +95,7 @@ def test_the_status_knows_best() -> None:
         (LIMIT_RANGE, "spec/limits/0/max/cpu", "many", "spec.limits[0].max.cpu"),
     ],
 )
-def test_the_wrong_field_is_named(tree: Tree, path: str, value: Any, where: str) -> None:
+def test_the_wrong_field_is_named(tree: Unstructured, path: str, value: Any, where: str) -> None:
     with pytest.raises(InputError) as caught:
         decode_object(changed(tree, path, value))
     assert caught.value.path == where

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.model.kueue_samples import Tree, changed, decoded
+from tests.model.kueue_samples import changed, decoded
 from tests.model.owner_samples import (
     DEPLOYMENT,
     JOB,
@@ -22,9 +22,10 @@ from windlass.model.codec import decode_object
 from windlass.model.errors import InputError
 from windlass.model.owners import Owner, owner_from_object, template_pod
 from windlass.model.requests import pod_requests
+from windlass.model.unstructured import Unstructured
 
 
-def made(tree: Tree) -> Owner:
+def made(tree: Unstructured) -> Owner:
     [wire] = decoded(tree)
     return owner_from_object(wire)
 
@@ -43,7 +44,7 @@ def made(tree: Tree) -> Owner:
         (DEPLOYMENT, "Deployment", [("main", 3)]),
     ],
 )
-def test_sets_and_sizes(tree: Tree, kind: str, sets: list[tuple[str, int]]) -> None:
+def test_sets_and_sizes(tree: Unstructured, kind: str, sets: list[tuple[str, int]]) -> None:
     owner = made(tree)
     assert owner.kind == kind
     assert [(one.name, one.count) for one in owner.pod_sets] == sets
@@ -60,7 +61,7 @@ def test_a_job_wants_what_is_left_of_it() -> None:
 
 
 @pytest.mark.parametrize("tree", [JOB, JOB_SET], ids=["Job", "JobSet"])
-def test_jobs_start_together_where_they_are_queued(tree: Tree) -> None:
+def test_jobs_start_together_where_they_are_queued(tree: Unstructured) -> None:
     assert made(tree).is_gang
     assert not made(changed(tree, "metadata/labels", {})).is_gang
 
@@ -86,7 +87,7 @@ def test_a_leader_worker_set_makes_several_gangs() -> None:
     ("tree", "ended"),
     [(JOB, "Complete"), (JOB, "Failed"), (JOB_SET, "Completed"), (PYTORCH_JOB, "Succeeded")],
 )
-def test_an_end_is_seen(tree: Tree, ended: str) -> None:
+def test_an_end_is_seen(tree: Unstructured, ended: str) -> None:
     assert not made(tree).finished
     assert made({**tree, "status": {"conditions": [{"type": ended, "status": "True"}]}}).finished
 
@@ -120,7 +121,7 @@ def test_an_end_is_seen(tree: Tree, ended: str) -> None:
         (DEPLOYMENT, "spec/template/spec/containers", "none", "spec.template.spec.containers"),
     ],
 )
-def test_the_wrong_field_is_named(tree: Tree, path: str, value: Any, where: str) -> None:
+def test_the_wrong_field_is_named(tree: Unstructured, path: str, value: Any, where: str) -> None:
     with pytest.raises(InputError) as caught:
         decode_object(changed(tree, path, value))
     assert caught.value.path.startswith(where)

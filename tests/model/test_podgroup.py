@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.model.kueue_samples import Tree, changed, decoded
+from tests.model.kueue_samples import changed, decoded
 from tests.model.owner_samples import COSCHEDULING, NATIVE, VOLCANO
 
 from windlass.model.codec import PartialObject, decode_object
 from windlass.model.errors import InputError
 from windlass.model.pod_group import PodGroup, pod_group_from_object
+from windlass.model.unstructured import Unstructured
 from windlass.model.workload import TopologyRequest
 
 
-def made(tree: Tree) -> PodGroup:
+def made(tree: Unstructured) -> PodGroup:
     [wire] = decoded(tree)
     return pod_group_from_object(wire)
 
@@ -81,7 +82,7 @@ def test_what_native_groups_may_ask_and_is_not_implemented(field: str, value: An
         (NATIVE, "spec/disruptionMode", 3, "spec.disruptionMode"),
     ],
 )
-def test_the_wrong_field_is_named(tree: Tree, path: str, value: Any, where: str) -> None:
+def test_the_wrong_field_is_named(tree: Unstructured, path: str, value: Any, where: str) -> None:
     with pytest.raises(InputError) as caught:
         decode_object(changed(tree, path, value))
     assert caught.value.path.startswith(where)

@@ -12,7 +12,6 @@ from tests.invariants.objects import (
     POOL,
     QUEUE,
     RACK,
-    Tree,
     cluster_queue,
     flavor,
     local_queue,
@@ -28,6 +27,7 @@ from tests.invariants.objects import (
 from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
 from windlass.model.decision import Admit, Bind, Hold
+from windlass.model.unstructured import Unstructured
 from windlass.planner import plan_objects
 
 REQUIRED = {"kueue.x-k8s.io/podset-required-topology": RACK}
@@ -40,17 +40,17 @@ QUEUES = [
 ]
 
 
-def member(name: str, cpus: int, annotations: dict[str, str], **spec: Any) -> Tree:
+def member(name: str, cpus: int, annotations: dict[str, str], **spec: Any) -> Unstructured:
     labels = {GROUP: "gang", QUEUE: "local"}
     return pod(name, pod_spec(cpus, **spec), created=EPOCH, labels=labels, annotations=annotations)
 
 
-def decisions(*trees: Tree) -> list[object]:
+def decisions(*trees: Unstructured) -> list[object]:
     plan, _ = plan_objects([decode_object(tree) for tree in trees], Settings(), EPOCH + 60)
     return list(plan.decisions)
 
 
-def where(*trees: Tree) -> dict[str, str]:
+def where(*trees: Unstructured) -> dict[str, str]:
     return {one.pod: one.node for one in decisions(*trees) if isinstance(one, Bind)}
 
 

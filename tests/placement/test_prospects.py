@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.placement.preemption.test_queued_and_unqueued import FLAVOR, Tree, node, pod, queue
+from tests.placement.preemption.test_queued_and_unqueued import FLAVOR, node, pod, queue
 
 from windlass import jit
 from windlass.cluster.delta import Put
@@ -13,6 +13,7 @@ from windlass.cluster.store import Store
 from windlass.model.codec import decode_object
 from windlass.model.configuration import ResourceRules
 from windlass.model.queue import QueueSystem
+from windlass.model.unstructured import Unstructured
 from windlass.model.workload import PodSet, TopologyRequest, Workload
 from windlass.placement.overlay import Overlay
 from windlass.placement.policies import SCORERS, PlacementConfig, make_scoring_rule
@@ -25,13 +26,13 @@ from windlass.queueing.placement_interface import PodSetChoice
 RACK = "topology.kubernetes.io/rack"
 
 
-def racked(number: int) -> Tree:
+def racked(number: int) -> Unstructured:
     made = node(f"n{number}")
     made["metadata"]["labels"][RACK] = f"rack-{number // 2}"
     return made
 
 
-def site_of(trees: list[Tree]) -> WorkloadPlacer:
+def site_of(trees: list[Unstructured]) -> WorkloadPlacer:
     store = Store()
     store.apply(Put(decode_object(tree)) for tree in trees)
     snapshot = store.snapshot(0)
@@ -48,7 +49,7 @@ def site_of(trees: list[Tree]) -> WorkloadPlacer:
 @given(st.data())
 def test_what_would_be_placed_is_never_called_impossible(data: st.DataObject) -> None:
     nodes = data.draw(st.integers(1, 4))
-    running: list[Tree] = []
+    running: list[Unstructured] = []
     for number in range(nodes):
         left = 8
         for i in range(data.draw(st.integers(0, 3))):

@@ -11,7 +11,6 @@ from tests.invariants.objects import (
     POOL,
     QUEUE,
     RACK,
-    Tree,
     cluster_queue,
     flavor,
     local_queue,
@@ -25,29 +24,30 @@ from tests.invariants.objects import (
 from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
 from windlass.model.decision import Bind, Evict
+from windlass.model.unstructured import Unstructured
 from windlass.planner import plan_objects
 
 GPU = "nvidia.com/gpu"
 WITHIN = {"withinClusterQueue": "LowerPriority"}
 
 
-def decisions(*trees: Tree) -> list[object]:
+def decisions(*trees: Unstructured) -> list[object]:
     plan, _ = plan_objects([decode_object(tree) for tree in trees], Settings(), EPOCH + 600)
     return list(plan.decisions)
 
 
-def evicted(*trees: Tree) -> dict[str, str]:
+def evicted(*trees: Unstructured) -> dict[str, str]:
     return {one.workload: one.reason for one in decisions(*trees) if isinstance(one, Evict)}
 
 
-def queue(name: str, cpus: int, gpus: int, **spec: Any) -> list[Tree]:
+def queue(name: str, cpus: int, gpus: int, **spec: Any) -> list[Unstructured]:
     quota = {"cpu": {"nominalQuota": str(cpus)}, GPU: {"nominalQuota": str(gpus)}}
     return [cluster_queue(name, {"gpus": quota}, **spec), local_queue(name, name)]
 
 
 def work(
-    name: str, spec: Tree, *, on: str = "", priority: int = 0, started: int = EPOCH, **more: Any
-) -> Tree:
+    name: str, spec: Unstructured, *, on: str = "", priority: int = 0, started: int = EPOCH, **more: Any
+) -> Unstructured:
     spec = {**spec, "priority": priority, **({"nodeName": on} if on else {})}
     made = pod(name, spec, created=started, labels={QUEUE: "team"}, **more)
     if on:

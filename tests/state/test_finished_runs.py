@@ -11,21 +11,21 @@ from windlass.cluster.store import Store
 from windlass.model.codec import decode_object
 from windlass.model.run_time_history import FinishedRun
 from windlass.model.times import parse_timestamp
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
 STARTED = "2026-01-01T01:00:00Z"
 ENDED = parse_timestamp(STARTED) + 1800
 QUEUE, GROUP = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/pod-group-name"
 BATCH, KUEUE = "batch/v1", "kueue.x-k8s.io/v1beta2"
-SPEC: Tree = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}
+SPEC: Unstructured = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}
 THE_RUN = FinishedRun("eng/gpu", 1800, ENDED)
 
 
-def meta(name: str, **more: Any) -> Tree:
+def meta(name: str, **more: Any) -> Unstructured:
     return {"name": name, "namespace": "eng", "uid": name, "creationTimestamp": STARTED, **more}
 
 
-def pod(name: str, phase: str = "Running", owner: str = "", node: str = "n", **more: Any) -> Tree:
+def pod(name: str, phase: str = "Running", owner: str = "", node: str = "n", **more: Any) -> Unstructured:
     labels = {QUEUE: "gpu", **more}
     metadata = meta(name, labels=labels)
     if GROUP in more:
@@ -45,7 +45,7 @@ def pod(name: str, phase: str = "Running", owner: str = "", node: str = "n", **m
     }
 
 
-def job(*ends: str, suspended: bool = False) -> Tree:
+def job(*ends: str, suspended: bool = False) -> Unstructured:
     conditions = [{"type": one, "status": "True"} for one in ends]
     return {
         "apiVersion": BATCH,
@@ -56,7 +56,7 @@ def job(*ends: str, suspended: bool = False) -> Tree:
     }
 
 
-def workload(reason: str = "", admitted: bool = True) -> Tree:
+def workload(reason: str = "", admitted: bool = True) -> Unstructured:
     conditions = [{"type": "Admitted", "status": "True", "lastTransitionTime": STARTED}] if admitted else []
     if reason:
         conditions.append({"type": "Finished", "status": "True", "reason": reason})
@@ -73,7 +73,7 @@ def workload(reason: str = "", admitted: bool = True) -> Tree:
     }
 
 
-def local_queue() -> Tree:
+def local_queue() -> Unstructured:
     spec = {"clusterQueue": "team"}
     return {"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": meta("gpu"), "spec": spec}
 
@@ -81,11 +81,11 @@ def local_queue() -> Tree:
 class Watched:
     """A store that is told of changes and looked at after each."""
 
-    def __init__(self, *there: Tree) -> None:
+    def __init__(self, *there: Unstructured) -> None:
         self._store = Store()
         self.put(local_queue(), *there, at=ENDED - 60)
 
-    def put(self, *trees: Tree, at: int = ENDED) -> list[FinishedRun]:
+    def put(self, *trees: Unstructured, at: int = ENDED) -> list[FinishedRun]:
         self._store.apply([Put(decode_object(tree)) for tree in trees])
         return self.look(at)
 
@@ -135,7 +135,7 @@ def test_a_job_is_done_when_it_says_so() -> None:
 
 
 @pytest.mark.parametrize("end", [job("Failed"), job(suspended=True)], ids=["failed", "suspended again"])
-def test_a_job_that_fails_or_is_sent_back_is_not_done(end: Tree) -> None:
+def test_a_job_that_fails_or_is_sent_back_is_not_done(end: Unstructured) -> None:
     watched = Watched(job(), pod("j-0", owner="j"))
     watched.put(end)
     assert watched.gone("Pod", "j-0") == []
@@ -151,7 +151,7 @@ def test_a_job_that_fails_or_is_sent_back_is_not_done(end: Tree) -> None:
     ],
     ids=["succeeded", "finished", "failed", "evicted"],
 )
-def test_a_workload_is_done_when_its_condition_says_so(after: Tree, runs: list[FinishedRun]) -> None:
+def test_a_workload_is_done_when_its_condition_says_so(after: Unstructured, runs: list[FinishedRun]) -> None:
     watched = Watched(workload())
     assert watched.put(after) == runs
     assert watched.gone("Workload", "w") == []
@@ -166,7 +166,9 @@ def test_a_workload_is_done_when_its_condition_says_so(after: Tree, runs: list[F
     ],
     ids=["pod", "workload", "job"],
 )
-def test_a_run_between_two_looks_is_counted_once_as_its_objects_tell_it(before: Tree, after: Tree) -> None:
+def test_a_run_between_two_looks_is_counted_once_as_its_objects_tell_it(
+    before: Unstructured, after: Unstructured
+) -> None:
     watched = Watched(before)
     done = [pod("j-0", "Succeeded", owner="j")] if after["kind"] == "Job" else []
     assert watched.put(*done, after) == [THE_RUN]

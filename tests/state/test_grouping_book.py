@@ -12,28 +12,28 @@ from windlass.cluster.delta import Assume, Deleted, Forget, Put
 from windlass.cluster.store import Store
 from windlass.model.codec import decode_object
 from windlass.model.pod import Pod
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
 NOW = 1_767_229_200
 QUEUE = "kueue.x-k8s.io/queue-name"
 GROUP = "kueue.x-k8s.io/pod-group-name"
 BATCH, KUEUE = "batch/v1", "kueue.x-k8s.io/v1beta2"
 
 
-def meta(name: str, **more: Any) -> Tree:
+def meta(name: str, **more: Any) -> Unstructured:
     made = {"name": name, "namespace": "eng", "uid": f"u-{name}", "creationTimestamp": "2026-01-01T00:00:00Z"}
     return {**made, **more}
 
 
-def owner(kind: str, name: str, version: str) -> list[Tree]:
+def owner(kind: str, name: str, version: str) -> list[Unstructured]:
     return [{"kind": kind, "name": name, "apiVersion": version, "uid": "u", "controller": True}]
 
 
 SPEC = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}
 
 
-def pod(name: str, way: str, node: str, phase: str, turn: int) -> Tree:
-    more: Tree = {"labels": {"turn": str(turn)}, "annotations": {}}
+def pod(name: str, way: str, node: str, phase: str, turn: int) -> Unstructured:
+    more: Unstructured = {"labels": {"turn": str(turn)}, "annotations": {}}
     if way == "queued":
         more["labels"][QUEUE] = "lq"
     elif way == "group":
@@ -51,7 +51,7 @@ def pod(name: str, way: str, node: str, phase: str, turn: int) -> Tree:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
 
 
-def job(name: str, queued: bool, suspended: bool, parent: str) -> Tree:
+def job(name: str, queued: bool, suspended: bool, parent: str) -> Unstructured:
     more = {"labels": {QUEUE: "lq"} if queued else {}}
     if parent:
         more["ownerReferences"] = owner("JobSet", parent, "jobset.x-k8s.io/v1alpha2")
@@ -59,17 +59,17 @@ def job(name: str, queued: bool, suspended: bool, parent: str) -> Tree:
     return {"apiVersion": BATCH, "kind": "Job", "metadata": meta(name, **more), "spec": spec}
 
 
-def workload(name: str, of: tuple[str, str] | None, finished: bool) -> Tree:
+def workload(name: str, of: tuple[str, str] | None, finished: bool) -> Unstructured:
     more = {} if of is None else {"ownerReferences": owner(*of, BATCH if of[0] == "Job" else "v1")}
     sets = [{"name": "main", "count": 2, "template": {"spec": SPEC}}]
-    made: Tree = {"apiVersion": KUEUE, "kind": "Workload", "metadata": meta(name, **more)}
+    made: Unstructured = {"apiVersion": KUEUE, "kind": "Workload", "metadata": meta(name, **more)}
     made["spec"] = {"queueName": "lq", "podSets": sets}
     if finished:
         made["status"] = {"conditions": [{"type": "Finished", "status": "True"}]}
     return made
 
 
-def node(name: str, pool: str) -> Tree:
+def node(name: str, pool: str) -> Unstructured:
     amounts = {"cpu": "8", "memory": "8Gi", "pods": "110"}
     labels = {"kubernetes.io/hostname": name, "pool": pool}
     status = {"capacity": amounts, "allocatable": amounts}
@@ -81,18 +81,18 @@ def node(name: str, pool: str) -> Tree:
     }
 
 
-def kueue(kind: str, name: str, spec: Tree, namespace: str = "") -> Tree:
+def kueue(kind: str, name: str, spec: Unstructured, namespace: str = "") -> Unstructured:
     where = {"namespace": namespace} if namespace else {}
     return {"apiVersion": KUEUE, "kind": kind, "metadata": {"name": name, **where}, "spec": spec}
 
 
-def cluster_queue(cpu: int) -> Tree:
+def cluster_queue(cpu: int) -> Unstructured:
     quotas = [{"name": "default", "resources": [{"name": "cpu", "nominalQuota": str(cpu)}]}]
     group = {"coveredResources": ["cpu"], "flavors": quotas}
     return kueue("ClusterQueue", "cq", {"namespaceSelector": {}, "resourceGroups": [group]})
 
 
-def pod_group(minimum: int) -> Tree:
+def pod_group(minimum: int) -> Unstructured:
     spec = {"minMember": minimum}
     return {
         "apiVersion": "scheduling.x-k8s.io/v1alpha1",
@@ -136,7 +136,7 @@ changes = st.one_of(
 )
 
 
-def name_of(tree: Tree) -> tuple[str, str]:
+def name_of(tree: Unstructured) -> tuple[str, str]:
     metadata = tree["metadata"]
     where = f"{metadata['namespace']}/" if "namespace" in metadata else ""
     return tree["kind"], where + metadata["name"]
@@ -192,7 +192,7 @@ def test_changes_one_by_one_equal_all_at_once(sequence: list[tuple[str, Any]]) -
     assert kept.queue_system == made.queue_system
 
 
-def store_with(*trees: Tree) -> Store:
+def store_with(*trees: Unstructured) -> Store:
     store = Store()
     store.apply(Put(decode_object(tree)) for tree in (*QUEUES, *trees))
     return store

@@ -9,7 +9,6 @@ from tests.invariants.objects import (
     DEVICES,
     EPOCH,
     GPU,
-    Tree,
     cluster_queue,
     flavor,
     node,
@@ -22,18 +21,19 @@ from windlass.cluster.delta import Deleted, Put
 from windlass.cluster.node_state import FREE_MILLI
 from windlass.cluster.store import Store
 from windlass.model.codec import decode_object
+from windlass.model.unstructured import Unstructured
 
 NODE = node("n0", 8, 2, "all", "r0")
 
 
-def bound(name: str, devices: str = "", share: str = "", created: int = EPOCH) -> Tree:
+def bound(name: str, devices: str = "", share: str = "", created: int = EPOCH) -> Unstructured:
     made = pod(name, pod_spec(1, 0 if share else 1, nodeName="n0"), created=created, share=share)
     if devices:
         made["metadata"]["annotations"][DEVICES] = devices
     return made
 
 
-def filled(*trees: Tree) -> Store:
+def filled(*trees: Unstructured) -> Store:
     store = Store()
     store.apply(Put(decode_object(tree)) for tree in trees)
     return store

@@ -15,7 +15,6 @@ from tests.model.kueue_samples import (
     LOCAL_QUEUE,
     TOPOLOGY,
     WORKLOAD,
-    Tree,
     changed,
 )
 from tests.model.owner_samples import (
@@ -36,18 +35,21 @@ from tests.model.owner_samples import (
 from windlass.cluster.workloads import Grouping, group_workloads, grouping_inputs
 from windlass.model.codec import decode_object
 from windlass.model.times import parse_timestamp
+from windlass.model.unstructured import Unstructured
 from windlass.model.workload import TopologyRequest, Workload
 
 NOW = parse_timestamp("2026-01-02T00:00:00Z")
 QUEUES = (CLUSTER_QUEUE, LOCAL_QUEUE, FLAVOR, TOPOLOGY)
-NODE: Tree = {
+NODE: Unstructured = {
     "apiVersion": "v1",
     "kind": "Node",
     "metadata": {"name": "n1", "labels": {"pool": "h100", "nvidia.com/gpu.memory": "40000"}},
 }
 
 
-def pod(name: str, *, node: str = "", phase: str = "", spec: Tree | None = None, **metadata: Any) -> Tree:
+def pod(
+    name: str, *, node: str = "", phase: str = "", spec: Unstructured | None = None, **metadata: Any
+) -> Unstructured:
     made = {"name": name, "namespace": "eng", "uid": f"u-{name}", "creationTimestamp": "2026-01-01T00:00:00Z"}
     status = {"phase": phase or ("Running" if node else "Pending")}
     if node:
@@ -61,16 +63,16 @@ def pod(name: str, *, node: str = "", phase: str = "", spec: Tree | None = None,
     }
 
 
-def grouped(*trees: Tree) -> Grouping:
+def grouped(*trees: Unstructured) -> Grouping:
     return group_workloads(grouping_inputs([decode_object(copy.deepcopy(tree)) for tree in trees], NOW))
 
 
-def only(*trees: Tree) -> Workload:
+def only(*trees: Unstructured) -> Workload:
     [workload] = grouped(*trees).workloads
     return workload
 
 
-def owned_by(tree: Tree) -> list[Tree]:
+def owned_by(tree: Unstructured) -> list[Unstructured]:
     name = tree["metadata"]["name"]
     return [{"apiVersion": tree["apiVersion"], "kind": tree["kind"], "name": name, "controller": True}]
 
@@ -94,7 +96,7 @@ def test_a_pod_without_an_owner_is_a_workload_of_its_own_name() -> None:
         (NATIVE, {"spec": {"schedulingGroup": {"podGroupName": "gang"}}}, 3),
     ],
 )
-def test_pods_of_a_group_are_one_workload(tree: Tree, mark: dict[str, Any], minimum: int) -> None:
+def test_pods_of_a_group_are_one_workload(tree: Unstructured, mark: dict[str, Any], minimum: int) -> None:
     pods = [pod(f"p{number}", **mark) for number in range(5)]
     workload = only(tree, *QUEUES, *pods)
     assert (workload.key, workload.kind, workload.min_pods) == ("eng/gang", "PodGroup", minimum)
@@ -276,7 +278,7 @@ def test_a_leader_worker_sets_pods_are_its_own_though_stateful_sets_make_them() 
     """Its controller lets one StatefulSet make the leaders, and one for each leader the workers."""
     name = LEADER_WORKER_SET["metadata"]["name"]
 
-    def member(worker: int, made_by: str) -> Tree:
+    def member(worker: int, made_by: str) -> Unstructured:
         labels = {
             "leaderworkerset.sigs.k8s.io/name": name,
             "leaderworkerset.sigs.k8s.io/group-index": "0",
@@ -326,7 +328,7 @@ def test_a_workload_that_breaks_a_limit_range_waits() -> None:
 
 
 def test_the_namespaces_quota_counts_for_what_is_not_submitted() -> None:
-    def fresh(name: str) -> Tree:
+    def fresh(name: str) -> Unstructured:
         made = pod(name)
         del made["metadata"]["uid"], made["metadata"]["creationTimestamp"]
         return made
@@ -346,7 +348,7 @@ def test_the_namespaces_quota_counts_for_what_waits_in_a_queue_without_pods() ->
 
 
 def test_priority_classes_of_both_kinds() -> None:
-    wpc: Tree = {
+    wpc: Unstructured = {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "WorkloadPriorityClass",
         "metadata": {"name": "urgent"},
@@ -382,7 +384,7 @@ QUEUED_POD = pod("a", labels={"kueue.x-k8s.io/queue-name": "main"})
 
 
 @pytest.mark.parametrize("tree", [QUEUED_POD, changed(JOB, "spec/suspend", False)], ids=["Pod", "Job"])
-def test_a_topology_that_cannot_be_read_holds_it(tree: Tree) -> None:
+def test_a_topology_that_cannot_be_read_holds_it(tree: Unstructured) -> None:
     marks = {"kueue.x-k8s.io/podset-slice-required-topology": "rack"}
     workload = only(changed(tree, "metadata/annotations", marks), *QUEUES)
     assert workload.hold_code == "INVALID_OBJECT"

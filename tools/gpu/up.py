@@ -32,12 +32,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from windlass.model.unstructured import Unstructured
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from tools.gpu.up_programs import STRAY, TRAINER  # noqa: E402  (found by the path above)
 
-Tree = dict[str, Any]
 GPU = "nvidia.com/gpu"
 PATIENCE = 180.0
 
@@ -50,7 +51,7 @@ class Api:
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
         self.tls = ssl.create_default_context(cadata=authority)
 
-    def call(self, method: str, path: str, body: Tree | None = None) -> bytes:
+    def call(self, method: str, path: str, body: Unstructured | None = None) -> bytes:
         request = urllib.request.Request(
             self.server + path,
             method=method,
@@ -60,15 +61,15 @@ class Api:
         with urllib.request.urlopen(request, context=self.tls, timeout=60) as answer:
             return bytes(answer.read())
 
-    def get(self, path: str) -> Tree:
-        found: Tree = json.loads(self.call("GET", path))
+    def get(self, path: str) -> Unstructured:
+        found: Unstructured = json.loads(self.call("GET", path))
         return found
 
 
 class Story:
     def __init__(self, folder: Path, mps: bool) -> None:
         self.folder, self.mps = folder, mps
-        self.record: Tree = {"mps": mps}
+        self.record: Unstructured = {"mps": mps}
         self.failed: list[str] = []
         self.trainer = folder / "train.py"
         self.trainer.write_text(TRAINER)
@@ -249,7 +250,7 @@ class Story:
         }
         self.create(name, {"restartPolicy": "Never", "priorityClassName": priority, "containers": [box]})
 
-    def create(self, name: str, spec: Tree) -> None:
+    def create(self, name: str, spec: Unstructured) -> None:
         api = self._api()
         try:  # one that has ended may still bear the name
             api.call("DELETE", f"/api/v1/namespaces/default/pods/{name}")
@@ -259,7 +260,7 @@ class Story:
                 raise
         api.call("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": name}, "spec": spec})
 
-    def pod(self, name: str) -> Tree:
+    def pod(self, name: str) -> Unstructured:
         return self._api().get(f"/api/v1/namespaces/default/pods/{name}")
 
     def phase(self, name: str, *phases: str) -> None:
@@ -307,9 +308,9 @@ class Story:
         items = self._api().get("/api/v1/namespaces/default/pods")["items"]
         return any(pod["metadata"]["name"] == name for pod in items)
 
-    def _waiting(self, name: str) -> Tree:
+    def _waiting(self, name: str) -> Unstructured:
         statuses = self.pod(name)["status"].get("containerStatuses") or [{}]
-        found: Tree = (statuses[0].get("state") or {}).get("waiting") or {}
+        found: Unstructured = (statuses[0].get("state") or {}).get("waiting") or {}
         return found
 
     def _compute_processes(self) -> list[str]:
@@ -344,7 +345,7 @@ TITLES = {
 }
 
 
-def markdown(record: Tree) -> str:
+def markdown(record: Unstructured) -> str:
     how = "MPS" if record["mps"] else "time-slicing"
     lines = [f"# `windlass up --gpus real`, each GPU shared by two pods ({how})", ""]
     for name in SECTIONS:

@@ -1,7 +1,7 @@
 """Admission carried out where no Kueue does it: Jobs and their like are let go when admitted and stopped when evicted;
 pods that a gate holds back are let through.
 
-`apply.carry` hands over what was decided. The Workload's status is the record of what a Job holds, so that the next
+`apply.executor` hands over what was decided. The Workload's status is the record of what a Job holds, so that the next
 leader knows it; the Job is unsuspended only after it is written, and suspended only after it is taken back. Both are
 assumed in the cache from when they are sent until the watch shows them. Where Kueue is live, only queues that were
 taken over are touched.

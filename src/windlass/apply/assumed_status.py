@@ -2,7 +2,7 @@
 
 `apply` of a plan takes a moment, and the next decision doesn't wait for it. An admission that only the server knows of
 would have its quota given away a second time; a workload whose eviction is under way would be taken for one that
-stays. `apply.admission` says what it sends and what became of it; `scheduler.world` lays it over what the informers
+stays. `apply.admission` says what it sends and what became of it; `scheduler.cache` lays it over what the informers
 say of the object, until they show the same or something newer.
 """
 

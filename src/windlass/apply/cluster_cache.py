@@ -1,4 +1,4 @@
-"""What carrying a plan out needs to know of the cluster, and what it tells back: `scheduler.world` is one.
+"""What carrying a plan out needs to know of the cluster, and what it tells back: `scheduler.cache` is one.
 
 What is sent is assumed here, so that the next decision counts it; what became of it is said here, too.
 """

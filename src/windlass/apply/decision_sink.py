@@ -2,7 +2,7 @@
 
     evictions ─► admissions and binds that may start now ─► nominations ─► reservations ─► holds
 
-`apply.carry` is the sink for an API server; the virtual clusters of `simulate` are the others. Each does what a
+`apply.executor` is the sink for an API server; the virtual clusters of `simulate` are the others. Each does what a
 decision says in its own way. What comes first, and what has to wait until others have left, is the same for all of
 them and stands here. Nothing here decides, writes or waits.
 """

@@ -284,7 +284,7 @@ class _LiveSink:
         self.nominated = {bind.pod: bind.node for bind in binds if bind.pod not in self._overtaken}
 
     def reserve(self, reserves: Sequence[Reserve]) -> None:
-        """`scheduler.memory` writes where they are."""
+        """`scheduler.persisted_state` writes where they are."""
 
     def hold(self, holds: Sequence[Hold]) -> None:
         """They are told now and then, by `tell`."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import msgspec
 
@@ -19,11 +18,10 @@ from windlass.model.owners import Owner
 from windlass.model.quota import format_quota, quota_requests
 from windlass.model.times import format_timestamp
 from windlass.model.topology import HOSTNAME
+from windlass.model.unstructured import Unstructured
 from windlass.model.workload import Workload
 from windlass.placement.stop_conditions import DURATION_EXCEEDED, GANG_BELOW_MINIMUM
 from windlass.queueing.outcome import CLUSTER_QUEUE_STOPPED, DEACTIVATED, LOCAL_QUEUE_STOPPED
-
-Tree = dict[str, Any]
 
 
 class WorkloadQueue(msgspec.Struct, frozen=True):
@@ -53,12 +51,14 @@ def workload_name(kind: str, name: str, uid: str) -> str:
     return f"{stem[: LONGEST_NAME - 6].rstrip('-.')}-{digest}"
 
 
-def build_workload(raw: Tree, owner: Owner, templates: Mapping[str, Tree], queue: WorkloadQueue) -> Tree:
+def build_workload(
+    raw: Unstructured, owner: Owner, templates: Mapping[str, Unstructured], queue: WorkloadQueue
+) -> Unstructured:
     """The Workload of an owner as the API server has it; `templates` are those of its pod sets."""
     meta = raw["metadata"]
     sets = []
     for one in owner.pod_sets:
-        made: Tree = {"name": one.name, "count": one.count, "template": templates[one.name]}
+        made: Unstructured = {"name": one.name, "count": one.count, "template": templates[one.name]}
         sets.append(made if one.min_count in (None, one.count) else {**made, "minCount": one.min_count})
     reference = {
         "apiVersion": raw["apiVersion"],
@@ -101,13 +101,13 @@ def admission_status(
     hostnames: Mapping[str, str],
     version: str,
     now: int,
-) -> Tree:
+) -> Unstructured:
     """The status of a Workload that has got its quota and its place."""
     pods = {one.name: one.template for one in workload.pod_sets}
     assignments = []
     for one in admit.pod_sets:
         asked = quota_requests(pods[one.name])
-        assignment: Tree = {"name": one.name, "count": one.count, "flavors": dict(one.flavors)}
+        assignment: Unstructured = {"name": one.name, "count": one.count, "flavors": dict(one.flavors)}
         usage = {name: format_quota(name, asked.get(name, 0) * one.count) for name in one.flavors}
         assignment["resourceUsage"] = usage
         if one.nodes:
@@ -127,7 +127,7 @@ def admission_status(
     }
 
 
-def eviction_status(wire: WorkloadObject, reason: str, now: int) -> Tree:
+def eviction_status(wire: WorkloadObject, reason: str, now: int) -> Unstructured:
     """The status of a Workload that had to go: unless somebody has deactivated it, it queues again where it was."""
     why = reason if reason in NON_PREEMPTION_MESSAGES else "Preempted"
     message = NON_PREEMPTION_MESSAGES.get(reason, f"Preempted to accommodate a workload: {reason}")
@@ -149,12 +149,12 @@ def eviction_status(wire: WorkloadObject, reason: str, now: int) -> Tree:
     }
 
 
-def pending_status(wire: WorkloadObject, reason: str, message: str, now: int) -> Tree:
+def pending_status(wire: WorkloadObject, reason: str, message: str, now: int) -> Unstructured:
     change = _condition("QuotaReserved", "False", reason, message, now)
     return {"conditions": _merged(wire.status.conditions, [change])}
 
 
-def finished_status(wire: WorkloadObject, reason: str, now: int) -> Tree:
+def finished_status(wire: WorkloadObject, reason: str, now: int) -> Unstructured:
     change = _condition("Finished", "True", reason, "It has ended", now)
     return {"conditions": _merged(wire.status.conditions, [change])}
 
@@ -167,7 +167,7 @@ def has_condition(wire: WorkloadObject, kind: str, status: str, reason: str, mes
     )
 
 
-def _hosts(nodes: Mapping[str, int], hostnames: Mapping[str, str], version: str) -> Tree:
+def _hosts(nodes: Mapping[str, int], hostnames: Mapping[str, str], version: str) -> Unstructured:
     names = [hostnames.get(node, node) for node in nodes]
     if version == "v1beta1":
         domains = [
@@ -188,7 +188,7 @@ def _condition(kind: str, status: str, reason: str, message: str, now: int) -> C
     )
 
 
-def _merged(known: Iterable[Condition], changes: Iterable[Condition]) -> list[Tree]:
+def _merged(known: Iterable[Condition], changes: Iterable[Condition]) -> list[Unstructured]:
     """The conditions with the changes; one that keeps its status keeps the time since when it has it."""
     merged = {one.type: one for one in known}
     for change in changes:

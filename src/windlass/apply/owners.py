@@ -1,19 +1,18 @@
 """Owners of pods that a queue can stop and start: where each kind says that it is suspended, and what it is made of.
 
-Used by `apply.admission` and, for the rights that this takes, by `cli.install_role`; data in, data out. Pod sets
+Used by `apply.admission` and, for the rights that this takes, by `cli.install_rbac`; data in, data out. Pod sets
 are named as `model.owners` names them, so that a Workload and the pods that come of it fit together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from windlass.kube.request import MERGE_PATCH, Request
 from windlass.kube.resources import Resource
 from windlass.model.owners import OwnerObject
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
 _SPEC = ("spec", "suspend")
 _RUN_POLICY = ("spec", "runPolicy", "suspend")
 
@@ -38,7 +37,7 @@ ANNOTATED_KINDS = ("LeaderWorkerSet", "PodGroup")
 def suspend_owner(resource: Resource, key: str, uid: str, suspended: bool) -> Request:
     """Stops what the owner runs, or lets it go."""
     *above, last = SUSPEND_FIELDS[resource.kind]
-    body: Tree = {last: suspended}
+    body: Unstructured = {last: suspended}
     for name in reversed(above):
         body = {name: body}
     body["metadata"] = {"uid": uid}
@@ -50,12 +49,12 @@ def annotate(resource: Resource, key: str, uid: str, annotations: Mapping[str, s
     return Request("PATCH", resource.path(key), body=body, content_type=MERGE_PATCH)
 
 
-def pod_templates_of(raw: Tree) -> dict[str, Tree]:
+def pod_templates_of(raw: Unstructured) -> dict[str, Unstructured]:
     """Pod set → its template as the API server has it, of which the model keeps only what it reads."""
     return {name: template for name, template in _templates(raw["kind"], raw.get("spec") or {}) if name}
 
 
-def _templates(kind: str, spec: Tree) -> Iterator[tuple[str, Tree]]:
+def _templates(kind: str, spec: Unstructured) -> Iterator[tuple[str, Unstructured]]:
     match kind:
         case "Job":
             yield "main", spec["template"]

@@ -30,7 +30,7 @@ class Case(msgspec.Struct, frozen=True):
     trace: str
     seed: int | None = None
     fleet: str = ""
-    """Another park than the trace's own, as `bench.parks` names it."""
+    """Another park than the trace's own, as `bench.fleets` names it."""
     replay: str = "arrivals"
     drop: bool = False
     """What finds no room is dropped, also where the trace would let it wait."""

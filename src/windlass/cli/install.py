@@ -16,11 +16,11 @@ from windlass.cli.install_node import install_node, uninstall_node
 from windlass.cli.output import print_note
 from windlass.cli.scheduler import kubeconfig_options
 from windlass.model.errors import ClusterUnreachable, InputError
+from windlass.model.unstructured import Unstructured
 
 if TYPE_CHECKING:
     from windlass.kube.client import KubeClient
 
-Tree = dict[str, Any]
 CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MANAGED_LABEL = "app.kubernetes.io/managed-by"
 
@@ -111,7 +111,7 @@ def uninstall(kubeconfig: str, context: str, namespace: str, crds: bool) -> None
     asyncio.run(run())
 
 
-def to_yaml(objects: Iterable[Tree]) -> str:
+def to_yaml(objects: Iterable[Unstructured]) -> str:
     import yaml
 
     class Plain(yaml.CSafeDumper):
@@ -122,11 +122,11 @@ def to_yaml(objects: Iterable[Tree]) -> str:
     return str(text)
 
 
-def _without_foreign(wanted: list[Tree], kubeconfig: str, context: str) -> list[Tree]:
+def _without_foreign(wanted: list[Unstructured], kubeconfig: str, context: str) -> list[Unstructured]:
     """Without those that the cluster has from another release."""
     from windlass.kube.client_config import load_client_config
 
-    async def ask() -> list[Tree]:
+    async def ask() -> list[Unstructured]:
         from windlass.kube.client import KubeClient
 
         async with KubeClient(access) as client:
@@ -159,13 +159,13 @@ async def remove_installation(client: KubeClient, namespace: str, *, remove_used
     await _delete(client, first)
 
 
-async def remove_objects(client: KubeClient, made: Sequence[Tree]) -> None:
+async def remove_objects(client: KubeClient, made: Sequence[Unstructured]) -> None:
     """The last first; what is not ours stays."""
     for one in reversed(made):
         await _delete(client, one)
 
 
-async def _delete(client: KubeClient, one: Tree) -> None:
+async def _delete(client: KubeClient, one: Unstructured) -> None:
     from windlass.kube.errors import NotFound
     from windlass.kube.request import Request
 
@@ -180,7 +180,7 @@ async def _delete(client: KubeClient, one: Tree) -> None:
     print_note(f"{one['kind']} {one['metadata']['name']} removed")
 
 
-async def _delete_crd(client: KubeClient, crd: Tree, also_used: bool) -> None:
+async def _delete_crd(client: KubeClient, crd: Unstructured, also_used: bool) -> None:
     spec = crd["spec"]
     if not also_used:
         from windlass.kube.errors import NotFound
@@ -198,7 +198,7 @@ async def _delete_crd(client: KubeClient, crd: Tree, also_used: bool) -> None:
     await _delete(client, crd)
 
 
-def _is_ours(one: Tree) -> bool:
+def _is_ours(one: Unstructured) -> bool:
     return (one["metadata"].get("labels") or {}).get(MANAGED_LABEL) == "windlass"
 
 
@@ -224,7 +224,7 @@ PLURALS = {
 }
 
 
-def path_of(obj: Tree) -> str:
+def path_of(obj: Unstructured) -> str:
     version, metadata = obj["apiVersion"], obj["metadata"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     inside = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""

@@ -6,15 +6,13 @@ written from them (`tools/write_chart.py`), so that all three say the same.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from windlass import __version__
 from windlass.cli.install_crds import MANAGED_LABELS, crds
 from windlass.cli.install_rbac import cluster_rules, lease_rules
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
 LEASE = "windlass-scheduler"
 NAME = "windlass-scheduler"
 PORT = 10259
@@ -36,7 +34,7 @@ class InstallOptions(msgspec.Struct, frozen=True):
     take_over: tuple[str, ...] = ()
 
 
-def manifests(choices: InstallOptions) -> list[Tree]:
+def manifests(choices: InstallOptions) -> list[Unstructured]:
     """All but the CRDs, which may be somebody else's."""
     return [
         {
@@ -56,19 +54,19 @@ def manifests(choices: InstallOptions) -> list[Tree]:
     ]
 
 
-def all_objects(choices: InstallOptions, crd_objects: list[Tree] | None = None) -> list[Tree]:
+def all_objects(choices: InstallOptions, crd_objects: list[Unstructured] | None = None) -> list[Unstructured]:
     first, *rest = manifests(choices)
     return [first, *(crds() if crd_objects is None else crd_objects), *rest]
 
 
-def _object(version: str, kind: str, choices: InstallOptions, *, namespaced: bool = True) -> Tree:
-    metadata: Tree = {"name": NAME, "labels": dict(LABELS)}
+def _object(version: str, kind: str, choices: InstallOptions, *, namespaced: bool = True) -> Unstructured:
+    metadata: Unstructured = {"name": NAME, "labels": dict(LABELS)}
     if namespaced:
         metadata["namespace"] = choices.namespace
     return {"apiVersion": version, "kind": kind, "metadata": metadata}
 
 
-def _roles(choices: InstallOptions) -> list[Tree]:
+def _roles(choices: InstallOptions) -> list[Unstructured]:
     subjects = [{"kind": "ServiceAccount", "name": NAME, "namespace": choices.namespace}]
     made = []
     for scope, rules in (("Cluster", cluster_rules()), ("", lease_rules(LEASE))):
@@ -94,7 +92,7 @@ def _arguments(choices: InstallOptions) -> list[str]:
     ]
 
 
-def _deployment(choices: InstallOptions) -> Tree:
+def _deployment(choices: InstallOptions) -> Unstructured:
     container = {
         "name": "scheduler",
         "image": choices.image,
@@ -149,21 +147,21 @@ def _deployment(choices: InstallOptions) -> Tree:
     }
 
 
-def _probe(path: str, period: int) -> Tree:
+def _probe(path: str, period: int) -> Unstructured:
     return {"httpGet": {"path": path, "port": "status"}, "periodSeconds": period, "timeoutSeconds": 5}
 
 
-def _budget(choices: InstallOptions) -> Tree:
+def _budget(choices: InstallOptions) -> Unstructured:
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": SELECTOR_LABELS}}
     return {**_object("policy/v1", "PodDisruptionBudget", choices), "spec": spec}
 
 
-def _service(choices: InstallOptions) -> Tree:
+def _service(choices: InstallOptions) -> Unstructured:
     port = {"name": "status", "port": PORT, "targetPort": "status"}
     return {**_object("v1", "Service", choices), "spec": {"selector": SELECTOR_LABELS, "ports": [port]}}
 
 
-def _network_policy(choices: InstallOptions) -> Tree:
+def _network_policy(choices: InstallOptions) -> Unstructured:
     """In: the kubelet's probes and Prometheus. Out: the API server, wherever it listens, and names."""
     spec = {
         "podSelector": {"matchLabels": SELECTOR_LABELS},

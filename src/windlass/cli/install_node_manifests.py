@@ -6,14 +6,12 @@ admission policy does, by the node that the API server has written into the agen
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from windlass import __version__
 from windlass.cli.install_crds import MANAGED_LABELS
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
 NAME = "windlass-node"
 SELECTOR_LABELS = {"app.kubernetes.io/name": "windlass", "app.kubernetes.io/component": "node"}
 LABELS = {**MANAGED_LABELS, **SELECTOR_LABELS}
@@ -61,7 +59,7 @@ class NodeInstallOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Instead of the PCI labels."""
 
 
-def node_manifests(choices: NodeInstallOptions) -> list[Tree]:
+def node_manifests(choices: NodeInstallOptions) -> list[Unstructured]:
     """All objects, in the order in which they are applied."""
     config = [_config(choices)] if choices.config or choices.configs else []
     return [
@@ -74,14 +72,14 @@ def node_manifests(choices: NodeInstallOptions) -> list[Tree]:
     ]
 
 
-def _object(version: str, kind: str, choices: NodeInstallOptions, *, namespaced: bool = True) -> Tree:
-    metadata: Tree = {"name": NAME, "labels": dict(LABELS)}
+def _object(version: str, kind: str, choices: NodeInstallOptions, *, namespaced: bool = True) -> Unstructured:
+    metadata: Unstructured = {"name": NAME, "labels": dict(LABELS)}
     if namespaced:
         metadata["namespace"] = choices.namespace
     return {"apiVersion": version, "kind": kind, "metadata": metadata}
 
 
-def _namespace(choices: NodeInstallOptions) -> Tree:
+def _namespace(choices: NodeInstallOptions) -> Unstructured:
     labels = {**MANAGED_LABELS, "pod-security.kubernetes.io/enforce": "privileged"}
     return {
         "apiVersion": "v1",
@@ -90,11 +88,11 @@ def _namespace(choices: NodeInstallOptions) -> Tree:
     }
 
 
-def _account(choices: NodeInstallOptions) -> Tree:
+def _account(choices: NodeInstallOptions) -> Unstructured:
     return {**_object("v1", "ServiceAccount", choices), "automountServiceAccountToken": False}
 
 
-def _roles(choices: NodeInstallOptions) -> list[Tree]:
+def _roles(choices: NodeInstallOptions) -> list[Unstructured]:
     rules = [
         {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list", "watch", "patch"]},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
@@ -111,7 +109,7 @@ def _roles(choices: NodeInstallOptions) -> list[Tree]:
     return [role, binding]
 
 
-def _policy(choices: NodeInstallOptions) -> list[Tree]:
+def _policy(choices: NodeInstallOptions) -> list[Unstructured]:
     extra = "authentication.kubernetes.io/node-name"
     user = f"system:serviceaccount:{choices.namespace}:{NAME}"
     own_node = f"('{extra}' in request.userInfo.extra) ? request.userInfo.extra['{extra}'][0] : ''"
@@ -149,12 +147,12 @@ def _policy(choices: NodeInstallOptions) -> list[Tree]:
     return [policy, binding]
 
 
-def _config(choices: NodeInstallOptions) -> Tree:
+def _config(choices: NodeInstallOptions) -> Unstructured:
     data = dict(choices.configs) or {CONFIG_KEY: choices.config}
     return {**_object("v1", "ConfigMap", choices), "data": data}
 
 
-def _daemon(choices: NodeInstallOptions) -> Tree:
+def _daemon(choices: NodeInstallOptions) -> Unstructured:
     return {
         **_object("apps/v1", "DaemonSet", choices),
         "spec": {
@@ -165,14 +163,14 @@ def _daemon(choices: NodeInstallOptions) -> Tree:
     }
 
 
-def _pod(choices: NodeInstallOptions) -> Tree:
-    volumes: list[Tree] = [
+def _pod(choices: NodeInstallOptions) -> Unstructured:
+    volumes: list[Unstructured] = [
         {"name": name, "hostPath": {"path": outside, "type": "DirectoryOrCreate"}}
         for name, (outside, _) in HOST_PATHS.items()
     ]
     if choices.config or choices.configs:
         volumes.append({"name": "config", "configMap": {"name": NAME}})
-    pod: Tree = {
+    pod: Unstructured = {
         "serviceAccountName": NAME,
         "automountServiceAccountToken": True,
         "priorityClassName": "system-node-critical",
@@ -197,8 +195,10 @@ def _pod(choices: NodeInstallOptions) -> Tree:
     return pod
 
 
-def _container(choices: NodeInstallOptions) -> Tree:
-    mounts: list[Tree] = [{"name": name, "mountPath": inside} for name, (_, inside) in HOST_PATHS.items()]
+def _container(choices: NodeInstallOptions) -> Unstructured:
+    mounts: list[Unstructured] = [
+        {"name": name, "mountPath": inside} for name, (_, inside) in HOST_PATHS.items()
+    ]
     arguments = [
         *("node", "run", f"--parts={','.join(choices.parts)}"),
         *(f"--label-sink={choices.label_sink}", f"--namespace={choices.namespace}"),

@@ -1,7 +1,7 @@
 """The rights of the live scheduler, as small as they can be: what it lists and watches, and what it writes.
 
-`kube.resources` says what is read, `kube.writes` and `apply.owners` what is written; `tests/live/test_live_rights.py`
-takes away one verb after the other, and each is missed.
+`kube.resources` says what is read, `kube.write_requests` and `apply.owners` what is written;
+`tests/live/test_live_rights.py` takes away one verb after the other, and each is missed.
 """
 
 from __future__ import annotations

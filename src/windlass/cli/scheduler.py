@@ -1,6 +1,6 @@
 """`windlass scheduler`: the live loop on a real cluster, until SIGTERM or Ctrl-C.
 
-Reads the command line into `scheduler.options.Options`; everything else happens in `windlass.scheduler`.
+Reads the command line into `scheduler.options.SchedulerOptions`; everything else happens in `windlass.scheduler`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`windlass up`: the embedded cluster, its scheduler and its page, until Ctrl-C.
 
-Reads the command line, starts an `embedded.up.EmbeddedCluster`, serves `windlass.web`'s page beside it, and prints
-where both are. Everything else happens there.
+Reads the command line, starts an `embedded.embedded_cluster.EmbeddedCluster`, serves `windlass.web`'s page beside it,
+and prints where both are. Everything else happens there.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _LOOKED_UP = {
     "CSINode": "csi_nodes",
     "VolumeAttachment": "attachments",
 }
-"""Kind → where `ClusterObjects` keeps it."""
+"""Kind → where `Listers` keeps it."""
 RUN_TIME_HISTORY = "RunTimeHistory"
 
 
@@ -44,7 +44,7 @@ class AuxiliaryObjects:
         self._looked_up = Listers()
         self._fields: dict[str, dict[str, Any]] = {field: {} for field in _LOOKED_UP.values()}
         self._stale: set[str] = set()
-        """Fields of `ClusterObjects` that have changed since somebody looked."""
+        """Fields of `Listers` that have changed since somebody looked."""
         self._extras: dict[ObjectId, Any] = {}
         """API group, kind and key → queues, pod groups, owners, reservations."""
         self._by_kind: dict[tuple[str, str], list[ObjectId]] = {}

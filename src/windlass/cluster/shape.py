@@ -1,7 +1,7 @@
 """A shape: all that a single node can see of a pod.
 
 Thousands of pods have a few dozen shapes, and everything node-local (filters, scores) is worked out once a shape.
-The store interns every pod it meets; `placement.table` keeps one row a shape. What ties a pod to *other* pods
+The store interns every pod it meets; `placement.score_table` keeps one row a shape. What ties a pod to *other* pods
 (inter-pod affinity, spread, host ports) is not part of it.
 """
 

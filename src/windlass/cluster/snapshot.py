@@ -34,7 +34,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     gpu_models: GpuModelCodes
     listers: Listers
     decided_by_shape: Ints
-    """[shape] how many pods of the shape have been decided on: the mix as history knows it (`cluster.history`)."""
+    """[shape] how many pods of the shape have been decided on (`cluster.pod_mix_history`)."""
     decided_pods: int
     """How many pods have been decided on so far."""
     pods_with_affinity: int

@@ -17,8 +17,8 @@ from typing import Any
 import yaml
 
 from windlass.model.errors import ClusterUnreachable, InputError
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
 REQUEST_SECONDS = 60.0
 TABLE_MEDIA_TYPE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
@@ -26,7 +26,7 @@ TABLE_MEDIA_TYPE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/jso
 class ApiError(Exception):
     """The API said no; `status` is its Status."""
 
-    def __init__(self, code: int, status: Tree) -> None:
+    def __init__(self, code: int, status: Unstructured) -> None:
         super().__init__(str(status.get("message") or code))
         self.code, self.status = code, status
 
@@ -49,7 +49,7 @@ class ApiClient:
 
     def request(
         self, method: str, path: str, body: object = None, *, kind: str = "application/json", accept: str = ""
-    ) -> Tree:
+    ) -> Unstructured:
         headers = {
             "Authorization": f"Bearer {self._token}",
             "Accept": accept or "application/json",
@@ -65,13 +65,13 @@ class ApiClient:
         except OSError as error:
             raise ClusterUnreachable(f"{self._url}: {error}") from None
 
-    def get(self, path: str) -> Tree:
+    def get(self, path: str) -> Unstructured:
         return self.request("GET", path)
 
-    def items(self, path: str) -> list[Tree]:
+    def items(self, path: str) -> list[Unstructured]:
         return list(self.get(path).get("items") or ())
 
-    def find(self, path: str) -> Tree | None:
+    def find(self, path: str) -> Unstructured | None:
         try:
             return self.get(path)
         except ApiError as refused:
@@ -92,7 +92,7 @@ class ApiClient:
         return f"{root}/namespaces/{namespace}/{resource}" if namespaced else f"{root}/{resource}"
 
 
-def _status(data: bytes) -> Tree:
+def _status(data: bytes) -> Unstructured:
     try:
         return dict(json.loads(data))
     except ValueError:

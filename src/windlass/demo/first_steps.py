@@ -1,4 +1,4 @@
-"""The first things that go wrong: a taint, a fraction, a slice. Steps of `demo.story`."""
+"""The first things that go wrong: a taint, a fraction, a slice. Steps of `demo.steps`."""
 
 from __future__ import annotations
 

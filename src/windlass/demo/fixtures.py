@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from windlass.demo.api import ApiClient
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
 PODS_PATH = "/api/v1/namespaces/default/pods"
 JOBS_PATH = "/apis/batch/v1/namespaces/default/jobs"
 KUEUE_PATH = "/apis/kueue.x-k8s.io/v1beta2"
@@ -15,7 +14,7 @@ TOLERATION = "tolerations: [{key: nvidia.com/gpu, operator: Exists}]"
 ENDED = ("Succeeded", "Failed")
 
 
-def active_pods(api: ApiClient, prefix: str = "") -> dict[str, Tree]:
+def active_pods(api: ApiClient, prefix: str = "") -> dict[str, Unstructured]:
     """Those that have not ended, by name."""
     return {
         each["metadata"]["name"]: each
@@ -60,7 +59,7 @@ def queued_at(api: ApiClient, job_name: str) -> float:
     return datetime.fromisoformat(made).timestamp()
 
 
-def _workload(api: ApiClient, job_name: str) -> Tree:
+def _workload(api: ApiClient, job_name: str) -> Unstructured:
     for each in api.items(f"{KUEUE_PATH}/namespaces/default/workloads"):
         if each["metadata"].get("ownerReferences", [{}])[0].get("name") == job_name:
             return each
@@ -79,7 +78,7 @@ def node_racks(api: ApiClient) -> dict[str, str]:
     }
 
 
-def allocated_devices(pod: Tree) -> list[int]:
+def allocated_devices(pod: Unstructured) -> list[int]:
     notes = pod["metadata"].get("annotations") or {}
     text = notes.get("windlass.dev/allocated-devices") or notes.get("windlass.dev/devices") or ""
     return [int(part) for part in text.split(",") if part.strip().isdigit()]

@@ -1,4 +1,4 @@
-"""Work that belongs together: gangs, topology, and making room for them. Steps of `demo.story`."""
+"""Work that belongs together: gangs, topology, and making room for them. Steps of `demo.steps`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hardware that breaks. Steps of `demo.story`."""
+"""Hardware that breaks. Steps of `demo.steps`."""
 
 from __future__ import annotations
 

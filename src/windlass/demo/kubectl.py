@@ -1,7 +1,7 @@
 """kubectl's part in the demo: the real one where it is on the PATH, else the API's own answers in the same form.
 
-`demo.stage` prints a command and hands it over here. The stand-in knows the few verbs that the story uses; it asks the
-API for Tables, as kubectl does, so what it shows is what the server says.
+`demo.presenter` prints a command and hands it over here. The stand-in knows the few verbs that the story uses; it
+asks the API for Tables, as kubectl does, so what it shows is what the server says.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import shutil
 import subprocess
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import quote
 
 import yaml
 
 from windlass.demo.api import TABLE_MEDIA_TYPE, ApiClient, ApiError
 from windlass.model.errors import InputError
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
 RESOURCES = {
     "pod": "/api/v1/{ns}pods",
     "pods": "/api/v1/{ns}pods",
@@ -105,7 +105,7 @@ class BuiltInKubectl:
             case _:
                 raise InputError(f"the demo's stand-in for kubectl doesn't know {' '.join(words)!r}")
 
-    def _apply(self, obj: Tree) -> str:
+    def _apply(self, obj: Unstructured) -> str:
         collection = self._api.collection(obj)
         name, kind = obj["metadata"]["name"], obj["kind"].lower()
         group = obj["apiVersion"].partition("/")[0] if "/" in obj["apiVersion"] else ""

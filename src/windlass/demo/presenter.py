@@ -1,6 +1,6 @@
 """The stage on which the story is played: says things, runs commands and shows what they print, waits, checks.
 
-`demo.story` tells; this prints. Everything that a step claims goes through `check` or `until`, so that a demo which
+`demo.steps` tells; this prints. Everything that a step claims goes through `check` or `until`, so that a demo which
 went through has shown what it says.
 """
 
@@ -14,14 +14,13 @@ import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
 from windlass.demo.api import ApiClient
 from windlass.demo.kubectl import Kubectl
 
-Tree = dict[str, Any]
 _Value = TypeVar("_Value")
 STEP_TIMEOUT_SECONDS = 240.0
 """Seconds that a step may take on a busy machine."""

@@ -1,4 +1,4 @@
-"""Teams and their queues: borrowing, backfill, preemption. Steps of `demo.story`."""
+"""Teams and their queues: borrowing, backfill, preemption. Steps of `demo.steps`."""
 
 from __future__ import annotations
 

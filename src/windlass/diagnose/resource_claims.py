@@ -41,8 +41,8 @@ def _dangling(evidence: Evidence, pod: ClusterObject, claims: list[dict[str, obj
     for container in unstructured.nested_maps(pod.data, "spec", "containers"):
         for used in unstructured.nested_maps(container, "resources", "claims"):
             if unstructured.nested_string(used, "name") not in names:
-                name, claim = (unstructured.nested_string(tree, "name") for tree in (container, used))
-                said = f"container {name} uses the claim {claim}"
+                name, claim_name = (unstructured.nested_string(tree, "name") for tree in (container, used))
+                said = f"container {name} uses the claim {claim_name}"
                 return Finding("DRA_CLAIM_INVALID", f"{said}, which spec.resourceClaims does not list")
     return None
 

@@ -1,6 +1,6 @@
 """Why no node takes a pod: the engine's cause, with the nodes that show it, and what is known beside it.
 
-Fed by `why` with the pods that wait and the `Fit` of the cluster. Which cause it is says the engine's own rule
+Fed by `why` with the pods that wait and the `FitChecker` of the cluster. Which cause it is says the engine's own rule
 (`placement.explain.cause`); here it is put into words with names and numbers, and looked behind where nodes show more
 than the engine counts: devices that are ill, CPU that pods without GPUs use.
 """

@@ -1,8 +1,9 @@
 """The configuration that a command decides with: from a file, from what the cluster's scheduler has published, or the
 defaults.
 
-The one loader behind `--config`. `cli.config_option` hands over the file and what was found in the cluster or the dump.
-`scheduler.publish` writes what `published_in` reads: a ConfigMap beside the scheduler's Lease, which has its hash.
+The one loader behind `--config`. `cli.config_option` hands over the file and what was found in the cluster or the
+dump. `scheduler.configuration_publisher` writes what `published_in` reads: a ConfigMap beside the scheduler's Lease,
+which has its hash.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What every cluster has from its first moment: the system's namespaces, priority classes, and the kinds that are
 brought in.
 
-`embedded.up` calls it once, before anybody is let in. On a cluster that was kept from an earlier run it changes
-nothing.
+`embedded.embedded_cluster` calls it once, before anybody is let in. On a cluster that was kept from an earlier run it
+changes nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.controllers.client import Client
-from windlass.embedded.controllers.objects import Tree
+from windlass.model.unstructured import Unstructured
 
 SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "windlass-system")
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
@@ -29,7 +29,7 @@ _CLASSES = (
 )
 
 
-def bootstrap(client: Client, crds: Iterable[Tree] = ()) -> None:
+def bootstrap(client: Client, crds: Iterable[Unstructured] = ()) -> None:
     for name in SYSTEM_NAMESPACES:
         create_if_missing(client, "namespaces", "", _named("v1", "Namespace", name))
     for name, value, words in _CLASSES:
@@ -41,7 +41,7 @@ def bootstrap(client: Client, crds: Iterable[Tree] = ()) -> None:
     create_if_missing(client, "services", "default", _api_service())
 
 
-def create_if_missing(client: Client, resource: str, namespace: str, obj: Tree) -> None:
+def create_if_missing(client: Client, resource: str, namespace: str, obj: Unstructured) -> None:
     try:
         client.create(resource, namespace, obj)
     except ApiError as error:
@@ -49,11 +49,11 @@ def create_if_missing(client: Client, resource: str, namespace: str, obj: Tree) 
             raise
 
 
-def _named(api_version: str, kind: str, name: str) -> Tree:
+def _named(api_version: str, kind: str, name: str) -> Unstructured:
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}}
 
 
-def _api_service() -> Tree:
+def _api_service() -> Unstructured:
     """The Service that every cluster has; nothing listens on its address."""
     service = _named("v1", "Service", "kubernetes")
     service["metadata"]["labels"] = {"component": "apiserver", "provider": "kubernetes"}

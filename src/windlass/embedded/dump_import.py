@@ -19,20 +19,14 @@ from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.job_pods import TRACKING_FINALIZER, has_tracking_finalizer
-from windlass.embedded.controllers.objects import (
-    Tree,
-    condition_of,
-    controller_of,
-    name_of,
-    namespace_of,
-    uid_of,
-)
+from windlass.embedded.controllers.objects import condition_of, controller_of, name_of, namespace_of, uid_of
 from windlass.embedded.runtime.behaviour import DURATION_ANNOTATION
 from windlass.embedded.runtime.fleet_nodes import FleetNode, fleet_nodes, registered_node
 from windlass.embedded.scheduler_thread import SCHEDULER_NAMES
 from windlass.model.codec import decode_object
 from windlass.model.errors import InputError
 from windlass.model.fleet import Fleet
+from windlass.model.unstructured import Unstructured
 
 CREATION_ORDER = (
     "Namespace",
@@ -89,7 +83,7 @@ class ImportClient(Client, Protocol):
 @dataclass
 class DumpImport:
     nodes: list[FleetNode] = field(default_factory=list)
-    objects: dict[str, list[Tree]] = field(default_factory=dict)
+    objects: dict[str, list[Unstructured]] = field(default_factory=dict)
     """By kind."""
     skipped_kinds: dict[str, int] = field(default_factory=dict)
 
@@ -122,13 +116,13 @@ def read_dump_import(dump: Path, now: float) -> DumpImport:
     return copy
 
 
-def _node(tree: Tree, file: str, number: int, now: float) -> FleetNode:
+def _node(tree: Unstructured, file: str, number: int, now: float) -> FleetNode:
     decode_object(tree, file)  # says which field is wrong
     ready = (condition_of(tree, "Ready") or {}).get("status", "True") == "True"
     return FleetNode(registered_node(_fresh(tree), number, now, ready=ready), (), is_down=not ready)
 
 
-def _fresh(tree: Tree) -> Tree:
+def _fresh(tree: Unstructured) -> Unstructured:
     metadata = {key: value for key, value in tree["metadata"].items() if key not in _MADE_BY_SERVER}
     return {**tree, "metadata": metadata}
 
@@ -163,7 +157,7 @@ class _Taking:
             lines += [f"left out: {more} more"] if more else []
         return lines
 
-    def _take(self, kind: str, tree: Tree) -> None:
+    def _take(self, kind: str, tree: Unstructured) -> None:
         group = str(tree.get("apiVersion", "")).rpartition("/")[0]
         resource = self._kinds.get((group, kind))
         if resource is None:
@@ -190,7 +184,7 @@ class _Taking:
         self._taken[kind] = self._taken.get(kind, 0) + 1
         self._put_status(resource, namespace, tree)
 
-    def _put_status(self, resource: str, namespace: str, tree: Tree) -> None:
+    def _put_status(self, resource: str, namespace: str, tree: Unstructured) -> None:
         if not tree.get("status") or not self._door.kind(resource).has_subresource("status"):
             return
         try:
@@ -210,7 +204,7 @@ class _Taking:
             if error.reason != "AlreadyExists":
                 raise
 
-    def _prepared(self, kind: str, tree: Tree) -> Tree:
+    def _prepared(self, kind: str, tree: Unstructured) -> Unstructured:
         made = _fresh(tree)
         made.pop("status", None)
         made["metadata"].pop("finalizers", None)  # those who would take them off again are not here
@@ -229,7 +223,7 @@ class _Taking:
                 made["spec"] = {}
         return made
 
-    def _owners(self, tree: Tree) -> Iterator[Tree]:
+    def _owners(self, tree: Unstructured) -> Iterator[Unstructured]:
         """With their new identities; one that is not here is dropped, unless nobody here knows its kind."""
         for reference in tree["metadata"].get("ownerReferences") or ():
             uid = self._uids.get(reference.get("uid", ""))
@@ -239,7 +233,7 @@ class _Taking:
             elif (group, reference.get("kind")) not in self._kinds:
                 yield dict(reference)
 
-    def _pod(self, made: Tree, tree: Tree) -> Tree:
+    def _pod(self, made: Unstructured, tree: Unstructured) -> Unstructured:
         spec = _whole_spec(made["spec"])
         if spec.get("schedulerName") not in (None, *SCHEDULER_NAMES):
             spec["schedulerName"] = SCHEDULER_NAMES[0]
@@ -263,7 +257,7 @@ class _Taking:
         metadata["labels"] = labels
         return {**made, "spec": spec}
 
-    def _keep_class(self, spec: Tree) -> None:
+    def _keep_class(self, spec: Unstructured) -> None:
         """A pod's priority comes from its class; where the dump has no such class, one is made for it."""
         name, value = spec.get("priorityClassName"), spec.get("priority")
         if not value or (name and name.startswith("system-")):
@@ -286,7 +280,7 @@ class _Taking:
             if error.reason != "AlreadyExists":
                 self._complaints.append(f"PriorityClass {name}: {error.message}")
 
-    def _job(self, made: Tree) -> Tree:
+    def _job(self, made: Unstructured) -> Unstructured:
         """The server makes the selector anew, from the Job's new identity."""
         spec = {
             key: value for key, value in made["spec"].items() if key not in ("selector", "manualSelector")
@@ -301,7 +295,7 @@ class _Taking:
         return {**made, "spec": spec}
 
 
-def _whole_spec(spec: Tree) -> Tree:
+def _whole_spec(spec: Unstructured) -> Unstructured:
     """What a shortened or redacted dump leaves out and the API insists on."""
     filled = dict(spec)
     for part in ("initContainers", "containers"):

@@ -19,7 +19,6 @@ from windlass.embedded.bootstrap import bootstrap
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.controller_loop import Controller
 from windlass.embedded.controllers.controller_manager import ControllerManager
-from windlass.embedded.controllers.objects import Tree
 from windlass.embedded.in_process_client import InProcessClient
 from windlass.embedded.pki import Identity, load_or_create_identity, make_identity, write_kubeconfig
 from windlass.embedded.registry.registry import Registry
@@ -37,6 +36,7 @@ from windlass.embedded.store.store import Store
 from windlass.model.configuration import Settings
 from windlass.model.convert import convert
 from windlass.model.node import Node
+from windlass.model.unstructured import Unstructured
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class EmbeddedClusterOptions:
     """With `real`: into how many each GPU is shared."""
     mps: bool = False
     """With `real` and replicas: share by MPS instead of time-slicing."""
-    crds: Sequence[Tree] = ()
+    crds: Sequence[Unstructured] = ()
     address: str = "127.0.0.1"
     port: int = 0
     state_dir: Path | None = None
@@ -191,7 +191,7 @@ class EmbeddedCluster:
         return store
 
 
-def gpu_count(node: Tree) -> int:
+def gpu_count(node: Unstructured) -> int:
     """GPUs that the node's machine has, whole or cut or shared."""
     decoded = convert(node, Node)
     assert isinstance(decoded, Node)

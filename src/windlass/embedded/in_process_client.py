@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.json_trees import deep_copy
@@ -23,13 +22,13 @@ from windlass.embedded.registry.options import IN_PROCESS_OPTIONS, DeleteOptions
 from windlass.embedded.registry.registry import Registry
 from windlass.embedded.registry.selection import Selection
 from windlass.embedded.store.stored_object import ADDED, Change
+from windlass.model.unstructured import Unstructured
 
 __all__ = ["ApiError", "ChangeHandler", "InProcessClient", "Watch"]
 
-Tree = dict[str, Any]
-ChangeHandler = Callable[[str, Tree, Tree | None], None]
+ChangeHandler = Callable[[str, Unstructured, Unstructured | None], None]
 """Hears of a change: ADDED, MODIFIED or DELETED, the new state (of a deletion: the last), and the old one."""
-ResourceChangeHandler = Callable[[str, str, Tree, Tree | None], None]
+ResourceChangeHandler = Callable[[str, str, Unstructured, Unstructured | None], None]
 """The same, with the resource's name first."""
 
 
@@ -37,11 +36,11 @@ class InProcessClient:
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
 
-    def get(self, resource: str, namespace: str, name: str) -> Tree:
+    def get(self, resource: str, namespace: str, name: str) -> Unstructured:
         kind = self._kind(resource)
         return self.registry.context.from_stored(kind, self.registry.context.get(kind, namespace, name))
 
-    def find(self, resource: str, namespace: str, name: str) -> Tree | None:
+    def find(self, resource: str, namespace: str, name: str) -> Unstructured | None:
         """The object, or None where there is none."""
         kind = self._kind(resource)
         stored = self.registry.context.find(kind, namespace, name)
@@ -49,7 +48,7 @@ class InProcessClient:
 
     def list(
         self, resource: str, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> list[Tree]:
+    ) -> list[Unstructured]:
         """In the order of namespace and name."""
         kind = self._kind(resource)
         shelf = self.registry.store.storage(kind.storage_resource)
@@ -59,13 +58,19 @@ class InProcessClient:
             return [*found]
         return [tree for tree in found if selection.matches(tree)]
 
-    def create(self, resource: str, namespace: str, obj: Tree, manager: str = "") -> Tree:
+    def create(self, resource: str, namespace: str, obj: Unstructured, manager: str = "") -> Unstructured:
         options = IN_PROCESS_OPTIONS.with_manager(manager)
         return self.registry.writer.create(self._kind(resource), namespace, deep_copy(obj), options).tree
 
     def update(
-        self, resource: str, namespace: str, name: str, obj: Tree, subresource: str = "", manager: str = ""
-    ) -> Tree:
+        self,
+        resource: str,
+        namespace: str,
+        name: str,
+        obj: Unstructured,
+        subresource: str = "",
+        manager: str = "",
+    ) -> Unstructured:
         """409 where `metadata.resourceVersion` is given and stale."""
         options = IN_PROCESS_OPTIONS.with_manager(manager, subresource)
         kind = self._kind(resource)
@@ -74,8 +79,14 @@ class InProcessClient:
         return self.registry.writer.update(kind, namespace, name, deep_copy(obj), options).tree
 
     def patch(
-        self, resource: str, namespace: str, name: str, merge: Tree, subresource: str = "", manager: str = ""
-    ) -> Tree:
+        self,
+        resource: str,
+        namespace: str,
+        name: str,
+        merge: Unstructured,
+        subresource: str = "",
+        manager: str = "",
+    ) -> Unstructured:
         """A JSON merge patch."""
         options = IN_PROCESS_OPTIONS.with_manager(manager, subresource)
         patched = deep_copy(merge)
@@ -99,7 +110,11 @@ class InProcessClient:
     def bind(
         self, namespace: str, name: str, node: str, annotations: dict[str, str] | None = None, uid: str = ""
     ) -> None:
-        metadata: Tree = {"name": name, "annotations": annotations or {}, **({"uid": uid} if uid else {})}
+        metadata: Unstructured = {
+            "name": name,
+            "annotations": annotations or {},
+            **({"uid": uid} if uid else {}),
+        }
         binding = {"metadata": metadata, "target": {"kind": "Node", "name": node}}
         self.registry.pod_subresources.bind(namespace, name, binding)
 
@@ -145,13 +160,13 @@ class InProcessClient:
 class Watch:
     """Changes as an async iterator; `close` ends it."""
 
-    def __init__(self, first: list[tuple[str, Tree]]) -> None:
+    def __init__(self, first: list[tuple[str, Unstructured]]) -> None:
         self._queue = deque(first)
         self._ready = asyncio.Event()
         self._closed = False
         self.stop: Callable[[], None] = lambda: None
 
-    def enqueue(self, kind: str, tree: Tree) -> None:
+    def enqueue(self, kind: str, tree: Unstructured) -> None:
         self._queue.append((kind, tree))
         self._ready.set()
 
@@ -163,7 +178,7 @@ class Watch:
     def __aiter__(self) -> Watch:
         return self
 
-    async def __anext__(self) -> tuple[str, Tree]:
+    async def __anext__(self) -> tuple[str, Unstructured]:
         while not self._queue:
             if self._closed:
                 raise StopAsyncIteration

@@ -1,7 +1,7 @@
 """The server's certificate and token, and the kubeconfig that hands them to a client.
 
-`embedded.up` makes an `Identity` at the start (or finds the one in the state folder, so that a kubeconfig stays good
-across runs) and gives it to `server.server`. Nothing of it is readable by other users.
+`embedded.embedded_cluster` makes an `Identity` at the start (or finds the one in the state folder, so that a
+kubeconfig stays good across runs) and gives it to `server.server`. Nothing of it is readable by other users.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Windlass's own scheduler beside the embedded API server: the same code as `windlass scheduler`, over HTTPS, in a
 thread.
 
-`embedded.up` starts it after the address is printed: the libraries that the engine needs take longer to load than
-everything else together.
+`embedded.embedded_cluster` starts it after the address is printed: the libraries that the engine needs take longer to
+load than everything else together.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The HTTP client of one API server: sends requests, streams watches, and knows when to try again.
 
-Takes an `Access`; everything in `kube` and `apply` that talks to a server does it through here. 401 leads to fresh
-credentials and one more try; 429 is waited out as the server asks; any other answer is the caller's business.
+Takes an `ClientConfig`; everything in `kube` and `apply` that talks to a server does it through here. 401 leads to
+fresh credentials and one more try; 429 is waited out as the server asks; any other answer is the caller's business.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class KubeClient:
             self._session = None
 
     async def send(self, request: Request, may_send: Callable[[], bool] | None = None) -> bytes:
-        """The body of a good answer; `ApiError` for any other, `ServerAway` for none.
+        """The body of a good answer; `ApiError` for any other, `ServerUnavailable` for none.
 
-        `allowed` is asked right before each try, and `Fenced` raised where it says no.
+        `allowed` is asked right before each try, and `LeaseLost` raised where it says no.
         """
         tries = 0
         while True:

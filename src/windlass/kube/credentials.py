@@ -1,6 +1,6 @@
 """Who we are to the API server: headers that may change while we run, and a TLS identity that may too.
 
-Made by `kube.access`; `kube.client` asks for headers before each request, and says when the server refused them.
+Made by `kube.client_config`; `kube.client` asks for headers before each request, and says when the server refused them.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@
         ├── Expired         410: the resourceVersion is too old
         └── TooMany         429
 
-Raised by `kube.client`; what to do about it is carried by the type. A `ServerAway` says nothing about whether a write
-happened.
+Raised by `kube.client`; what to do about it is carried by the type. A `ServerUnavailable` says nothing about whether
+a write happened.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Credentials from a program, as cloud providers' kubeconfigs ask for: `client.authentication.k8s.io`.
 
-Made by `kube.access`. The program runs when credentials are first needed, when they have expired, and when the server
-has refused them; in between its answer is kept.
+Made by `kube.client_config`. The program runs when credentials are first needed, when they have expired, and when the
+server has refused them; in between its answer is kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Kubeconfig files as kubectl reads them: several files merged, one context chosen, paths made absolute.
 
-Read by `kube.access`, which makes credentials of the outcome. Of entries of the same name the first file's wins, whole;
-a path in a file is relative to that file.
+Read by `kube.client_config`, which makes credentials of the outcome. Of entries of the same name the first file's
+wins, whole; a path in a file is relative to that file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Leadership by a `coordination.k8s.io` Lease, as client-go's leader election does it.
 
-`scheduler.run` competes through here. A leader counts as one only for `renew_seconds` after it sent its last renewal
-that succeeded; others wait for the whole of `lease_seconds` without a renewal. The clock that counts is monotonic and
-goes on while a process is stopped, so one that wakes up late knows at once that it leads no more.
+`scheduler.scheduler` competes through here. A leader counts as one only for `renew_seconds` after it sent its last
+renewal that succeeded; others wait for the whole of `lease_seconds` without a renewal. The clock that counts is
+monotonic and goes on while a process is stopped, so one that wakes up late knows at once that it leads no more.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A command inside a container, through the API server: its output, and how it ended.
 
-`dump.inside` asks for it. The server's exec endpoint speaks WebSocket: each message begins with one byte that names
-the stream (1 output, 2 errors, 3 how it ended); nothing is ever sent in.
+`dump.container_logs` asks for it. The server's exec endpoint speaks WebSocket: each message begins with one byte that
+names the stream (1 output, 2 errors, 3 how it ended); nothing is ever sent in.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ async def exec_in_container(
     command: tuple[str, ...],
     seconds: float = 20.0,
 ) -> ExecResult:
-    """Runs the command to its end. Raises `ApiError` where the server refuses, `ServerAway` where it doesn't answer
-    in time."""
+    """Runs the command to its end. Raises `ApiError` where the server refuses, `ServerUnavailable` where it doesn't
+    answer in time."""
     query = [("container", container), ("stdout", "true"), ("stderr", "true")]
     query += [("command", word) for word in command]
     request = Request("GET", f"/api/v1/namespaces/{namespace}/pods/{pod}/exec", tuple(query))

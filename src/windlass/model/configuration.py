@@ -1,6 +1,6 @@
 """What `--config` takes: our `SchedulerConfiguration`, or Kueue's `Configuration` as it is, as one `Settings`.
 
-Decoded by `model.objects`. Our own kind is strict: a field that is not known is an error. Of Kueue's, the parts that
+Decoded by `model.codec`. Our own kind is strict: a field that is not known is an error. Of Kueue's, the parts that
 mean something here are read, and `ignored_fields` names the rest, so that a caller can say so. The way back, from
 `Settings` to the document that says the same, is `model.configuration_document`.
 """

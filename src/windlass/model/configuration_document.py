@@ -1,8 +1,9 @@
 """A configuration as a document again: what the running scheduler publishes, and the hash that it is known by.
 
-`scheduler.publish` writes the document into the cluster; `dump.configuration` reads it back. `settings_document` and
-`scheduler_settings` are inverse to each other, so that a published configuration means exactly what the scheduler has.
-Fields that have their default value are left out: what stands there is what somebody chose.
+`scheduler.configuration_publisher` writes the document into the cluster; `dump.configuration` reads it back.
+`settings_document` and `scheduler_settings` are inverse to each other, so that a published configuration means
+exactly what the scheduler has. Fields that have their default value are left out: what stands there is what somebody
+chose.
 """
 
 from __future__ import annotations

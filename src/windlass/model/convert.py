@@ -1,7 +1,7 @@
 """Plain data into a struct: quickly where it is as it should be, and with the field's path where it is not.
 
-Called by `model.objects` for what has been parsed already (dumps, manifests). What it takes to say what is wrong with
-an object (`model.faults`, which looks into types) is loaded only for objects that need it.
+Called by `model.codec` for what has been parsed already (dumps, manifests). What it takes to say what is wrong with
+an object (`model.decode_errors`, which looks into types) is loaded only for objects that need it.
 """
 
 from __future__ import annotations

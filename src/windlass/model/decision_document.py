@@ -1,7 +1,7 @@
 """A decision as plain data, and read back: the same in `plan -o json`, in the scheduler's record and over the wire.
 
-`cli.plan_document` puts decisions into the `Plan` document, `scheduler.record` into its lines. The document of a
-decision holds everything that the decision does. Fields are only added.
+`cli.plan_document` puts decisions into the `Plan` document, `scheduler.decision_record` into its lines. The document
+of a decision holds everything that the decision does. Fields are only added.
 """
 
 from __future__ import annotations

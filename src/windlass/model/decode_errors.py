@@ -1,6 +1,6 @@
 """Why an object can't be read into a struct: the field's path, what was expected there, what was found.
 
-`model.objects` asks here after the fast decoder has refused an object. msgspec says that something is wrong and, in a
+`model.codec` asks here after the fast decoder has refused an object. msgspec says that something is wrong and, in a
 map, not where; this walks the object beside its type and names the field as Kubernetes would. It also knows what
 Kubernetes does with `null`: a field that is null is absent, a map's entry that is null is empty.
 """

@@ -1,8 +1,8 @@
 """PodDisruptionBudgets: how many pods of a selection may be gone at once.
 
-Decoded by `model.objects`; preemption and defragmentation honour them. `Budgets` says of all budgets at once which pods
-they cover and how many of those may go; `Disruptions` counts who goes in one decision. All of it as the API server's
-eviction subresource counts: whom that would refuse is not chosen.
+Decoded by `model.codec`; preemption and defragmentation honour them. `Budgets` says of all budgets at once which pods
+they cover and how many of those may go; `DisruptionTracker` counts who goes in one decision. All of it as the API
+server's eviction subresource counts: whom that would refuse is not chosen.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`kind: Fleet`: a machine park in a few lines.
 
-Decoded by `model.objects`; `model.fleet` expands it into nodes for the simulator, the embedded cluster and the
+Decoded by `model.codec`; `model.fleet` expands it into nodes for the simulator, the embedded cluster and the
 simulated node agent. Unlike Kubernetes' own objects, a Fleet may hold no field that is not known here: a slip of the
 pen would otherwise change the park without a word. `EXAMPLE` is one.
 """

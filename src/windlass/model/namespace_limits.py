@@ -1,6 +1,6 @@
 """What a namespace allows: ResourceQuota (in all) and LimitRange (a container, a pod).
 
-Decoded by `model.objects`. The API server applies both when a pod is made, so they matter for what is not submitted
+Decoded by `model.codec`. The API server applies both when a pod is made, so they matter for what is not submitted
 yet: manifests that `plan` and `check` are asked about, and pod templates in a queue.
 """
 

@@ -1,6 +1,6 @@
 """Groups of pods that start together, as three schedulers write them, as one noun.
 
-Decoded by `model.objects`; `cluster.workloads` looks up the group that a pod names. The kinds are all called PodGroup:
+Decoded by `model.codec`; `cluster.workloads` looks up the group that a pod names. The kinds are all called PodGroup:
 the coscheduling plugin's (`scheduling.x-k8s.io`), Volcano's (`scheduling.volcano.sh`) and Kubernetes' own
 (`scheduling.k8s.io`). Field names are interfaces of those projects (Apache-2.0).
 """

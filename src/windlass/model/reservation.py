@@ -1,6 +1,6 @@
 """`kind: Reservation`: room that is kept for somebody from one time to another.
 
-Decoded by `model.objects`, strictly: a field that is not known is an error. The store hands reservations over with the
+Decoded by `model.codec`, strictly: a field that is not known is an error. The store hands reservations over with the
 snapshot, `placement.timeplan` finds their room and keeps others out of it.
 
     apiVersion: windlass.dev/v1

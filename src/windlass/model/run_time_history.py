@@ -1,7 +1,8 @@
 """`kind: RunTimeHistory`: how long the workloads of a LocalQueue have run, in an object of its own.
 
-The live scheduler writes one beside each LocalQueue, under its name; it comes back through the watch, as it does out of
-a dump, and the store hands it over with the snapshot. `queueing.run_times` counts runs and asks for percentiles.
+The live scheduler writes one beside each LocalQueue, under its name; it comes back through the watch, as it does out
+of a dump, and the store hands it over with the snapshot. `queueing.run_time_estimates` counts runs and asks for
+percentiles.
 
     apiVersion: windlass.dev/v1
     kind: RunTimeHistory

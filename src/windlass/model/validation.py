@@ -1,6 +1,6 @@
 """What Kubernetes' API server would refuse although every field has the right type.
 
-`model.objects` runs these once on every object that it decodes, so that the rooms that decide can trust operators,
+`model.codec` runs these once on every object that it decodes, so that the rooms that decide can trust operators,
 weights and ranges. Quantities are not looked at here: `model.requests` reads them anyway, with the same strictness.
 """
 

@@ -1,6 +1,6 @@
 """Volumes as far as they tie a pod to nodes: persistent volumes, claims and storage classes.
 
-Decoded from watch events, dumps and manifests; `placement.filters` reads them through `cluster.objects`.
+Decoded from watch events, dumps and manifests; `placement.filters` reads them through `cluster.listers`.
 """
 
 from __future__ import annotations

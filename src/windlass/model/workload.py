@@ -106,7 +106,7 @@ class Workload(msgspec.Struct, frozen=True):
     """What starting again costs it, as it declares; None where it declares nothing."""
     evictable: bool = True
     evictions: int = 0
-    """How often it was preempted so far; see `queueing.victims` for why that counts."""
+    """How often it was preempted so far; see `queueing.preemption_common` for why that counts."""
     nominated: bool = False
     """Others were evicted for it, and it waits until they are gone: it goes first, so that nobody takes their room.
     Kubernetes remembers it as `status.nominatedNodeName` of a pod that waits."""

@@ -1,6 +1,6 @@
 """Watches a machine's GPUs: waits for the driver's faults, reads counters, lets the validator bring a GPU back.
 
-Feeds a `HealthBook`. The device plugin's process and `windlass up --gpus real` each have one, call `look` once per
+Feeds a `HealthTracker`. The device plugin's process and `windlass up --gpus real` each have one, call `look` once per
 round, and read from the book what came of it. Two helpers run beside them: a thread that waits for faults, and one that
 runs the validator, which may take seconds. Only `look` changes the book.
 """

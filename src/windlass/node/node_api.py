@@ -1,8 +1,8 @@
 """The agent's few words with the API server: its own Node, the pods on it, events, and its NodeFeature.
 
-Used by the process beside the plugin. Plain blocking calls over one connection, since an agent on every node has to be
-small; which server and as whom comes from `kube.access`. Whoever calls decides what a failure means: every one is a
-`ClusterUnreachable` with the server's words, or `Conflict`/`Missing` where that matters.
+Used by the process beside the plugin. Plain blocking calls over one connection, since an agent on every node has to
+be small; which server and as whom comes from `kube.client_config`. Whoever calls decides what a failure means: every
+one is a `ClusterUnreachable` with the server's words, or `Conflict`/`Missing` where that matters.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Room that is promised to others, put up on the overlay while something is placed, and taken down afterwards.
 
-`placement.timeplan` makes them from planned starts and reservations; `placement.site` places around them.
+`placement.timeplan` makes them from planned starts and reservations; `placement.workload_placer` places around them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """What a part of a device is worth, given the sizes of pods that are expected.
 
-`placement.mix` asks with the demand by size; the `windlass` scorer reads the answer. The question is the cutting-stock
-problem: pack the whole demand on as few devices as possible. The dual prices of its linear relaxation say which share
-of a device one pod of each size really costs: with halves and thirds about, ½ + ½ and ⅓ + ⅔ lose nothing, ½ + ⅓ loses
-a sixth of a device; and a remainder that no size fills is worth nothing, so that filling it costs nothing.
+`placement.workload_mix` asks with the demand by size; the `windlass` scorer reads the answer. The question is the
+cutting-stock problem: pack the whole demand on as few devices as possible. The dual prices of its linear relaxation
+say which share of a device one pod of each size really costs: with halves and thirds about, ½ + ½ and ⅓ + ⅔ lose
+nothing, ½ + ⅓ loses a sixth of a device; and a remainder that no size fills is worth nothing, so that filling it
+costs nothing.
 
 Solved by column generation in exact rational arithmetic: no rounding decides anything, on any machine.
 """

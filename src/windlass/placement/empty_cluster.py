@@ -1,7 +1,7 @@
 """What can never fit: more than the nodes have even when nothing else runs.
 
-`placement.site` asks before it places anything, so that nobody is evicted for what can't start, and the hold can say so
-at once. A bound, worked out from sums: what it lets pass may still find no place.
+`placement.workload_placer` asks before it places anything, so that nobody is evicted for what can't start, and the
+hold can say so at once. A bound, worked out from sums: what it lets pass may still find no place.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Could a workload have room at all if certain others went? Sums that reject the impossible before any search.
 
-`placement.site` answers `queueing.victims` with it. Only what holds whatever the rest of the rules say is looked at:
-the resources that a node counts, what would be given back there, and the nodes that are closed to the pods for other
-reasons. A yes promises nothing.
+`placement.workload_placer` answers `queueing.preemption_common` with it. Only what holds whatever the rest of the
+rules say is looked at: the resources that a node counts, what would be given back there, and the nodes that are
+closed to the pods for other reasons. A yes promises nothing.
 """
 
 from __future__ import annotations

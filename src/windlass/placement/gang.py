@@ -1,7 +1,8 @@
 """Placing sets of pods together: all of them, as close as asked, or none.
 
-`placement.site` hands over what a workload's pod sets ask for; the pods are placed on the overlay. Sets with a topology
-request go through the topology search, with the overlay as the room; the others go pod by pod to the best node.
+`placement.workload_placer` hands over what a workload's pod sets ask for; the pods are placed on the overlay. Sets
+with a topology request go through the topology search, with the overlay as the room; the others go pod by pod to the
+best node.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which domains the parts of a workload may use, where more than its own pods' room decides it.
 
-`placement.site` places through here. Pods that join others of their set (a member above the minimum, one in the place
-of a lost one) stay in the domain that was required for the set, and near it where it was preferred. The shapes of a
-gang have one request, so they share a domain: the one with the least room that takes them all.
+`placement.workload_placer` places through here. Pods that join others of their set (a member above the minimum, one
+in the place of a lost one) stay in the domain that was required for the set, and near it where it was preferred. The
+shapes of a gang have one request, so they share a domain: the one with the least room that takes them all.
 """
 
 from __future__ import annotations

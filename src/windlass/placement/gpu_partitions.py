@@ -1,6 +1,6 @@
 """What is free of GPUs that are handed out in parts: MIG instances and renamed shared replicas.
 
-`placement.measures` adds it to what is free of whole GPUs and shares. GPUs on which instances are made as they are
+`placement.utilization` adds it to what is free of whole GPUs and shares. GPUs on which instances are made as they are
 asked for know their slices; of those with a fixed layout only the advertised parts are counted, so their free part is
 that of the parts, each by its memory slices.
 """

@@ -1,8 +1,8 @@
 """How close together the pods of a set have to be, where no flavor of theirs names a topology.
 
-`placement.site` asks for every set of a workload that is in no queue, or in one without topologies: the set's own
-request (Kueue's annotations, a PodGroup's constraint) or what its pods' affinity to one another stands for, with the
-domains of the default list of node labels.
+`placement.workload_placer` asks for every set of a workload that is in no queue, or in one without topologies: the
+set's own request (Kueue's annotations, a PodGroup's constraint) or what its pods' affinity to one another stands for,
+with the domains of the default list of node labels.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The arrays that the placement kernels work on, beside `cluster.state.NodeState`.
+"""The arrays that the placement kernels work on, beside `cluster.node_state.NodeState`.
 
-`placement.table` makes and grows them; `placement.kernels` reads and writes them. Named tuples, because the same
+`placement.score_table` makes and grows them; `placement.kernels` reads and writes them. Named tuples, because the same
 kernel functions run compiled and interpreted.
 """
 

@@ -1,7 +1,7 @@
 """The overlay: a private copy of the state, on which a decision places pods, takes others away, and undoes both.
 
-`placement.place` works through the queue on it, and whatever asks "what if" does so too: `checkpoint`, try, `rollback`.
-The table's rows follow the overlay through a log of the nodes that changed.
+`placement.single_pod_placer` works through the queue on it, and whatever asks "what if" does so too: `checkpoint`,
+try, `rollback`. The table's rows follow the overlay through a log of the nodes that changed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Workloads in pieces, as they are decided: who comes before whom, what stands with what, what is implied.
 
-`placement.work` decides on the pieces that this makes of workloads (see `elastic`), with the topology that their
-queue implies, and drops what can't stay without the rest of its gang.
+`placement.decision_context` decides on the pieces that this makes of workloads (see `elastic`), with the topology
+that their queue implies, and drops what can't stay without the rest of its gang.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def drop_without_prerequisites(outcomes: Sequence[Outcome], pieces: Mapping[str,
 
 def unqueued_sort_key(piece: Workload) -> tuple[bool, int, bool, bool, int, bool, str]:
     """The order of what is in no queue: extra members last, then by priority and age; before its equals comes for whom
-    others went, then whose gang has begun; among those of one age gangs go before lone pods (as `queueing.order` has
-    it), and then it goes by name."""
+    others went, then whose gang has begun; among those of one age gangs go before lone pods (as `queueing.queue_sort`
+    has it), and then it goes by name."""
     first = not piece.nominated, not piece.gang_running
     return (
         is_above_minimum(piece.key),

@@ -1,8 +1,8 @@
 """Where everybody's pods are on the overlay: who runs, who was placed in this decision, who was taken off.
 
-`placement.site` books through it and undoes with it; `timeplan` and `admission` read it. What a running workload's
-pods are is looked up when somebody asks, since most of those that run are never asked about. One that has no pods yet
-(its topology assignment says where they will be) is seated at once like one that has.
+`placement.workload_placer` books through it and undoes with it; `timeplan` and `admission` read it. What a running
+workload's pods are is looked up when somebody asks, since most of those that run are never asked about. One that has
+no pods yet (its topology assignment says where they will be) is seated at once like one that has.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What quota chose, as pods that can be placed: with their flavors' selectors and tolerations, and how close together.
 
-`placement.site` and `timeplan` ask for the parts of a workload; what was made of a template is kept in the recall.
+`placement.workload_placer` and `timeplan` ask for the parts of a workload; what was made of a template is kept in the
+recall.
 """
 
 from __future__ import annotations

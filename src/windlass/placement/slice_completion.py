@@ -1,7 +1,8 @@
 """Slices that lost members, completed where they are, while the rest of the set stays where it is.
 
-`placement.domains` asks for pods that join others of their set. A new pod of a set in slices can't go just anywhere in
-the domain: it has to make the slice whole that lacks it, or be part of a new one (`topology.replacement`).
+`placement.gang_domains` asks for pods that join others of their set. A new pod of a set in slices can't go just
+anywhere in the domain: it has to make the slice whole that lacks it, or be part of a new one
+(`topology.replacement`).
 """
 
 from __future__ import annotations

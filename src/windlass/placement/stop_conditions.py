@@ -1,6 +1,6 @@
 """When what runs has to stop, for nobody's sake: a gang that stays incomplete, a declared run time that is over.
 
-`placement.decided` asks after everything else has been decided, so that a gang which was completed just now goes on.
+`placement.decisions` asks after everything else has been decided, so that a gang which was completed just now goes on.
 A gang below its minimum may wait for its grace, counted from the loss: from the moment when the newest member that
 waits was made in the place of a lost one. Where a member is missing and a controller is about to make it again, the
 grace has not begun; where nobody will, the gang can't ever be complete and is stopped at once.

@@ -1,6 +1,7 @@
 """Verdicts out of the kernels' arrays, in words and numbers that people read.
 
-`placement.place` hands over what the deciding pass counted; the verdict is only put into words when somebody reads it.
+`placement.single_pod_placer` hands over what the deciding pass counted; the verdict is only put into words when
+somebody reads it.
 """
 
 from __future__ import annotations

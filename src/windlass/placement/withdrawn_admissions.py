@@ -1,10 +1,10 @@
 """Who was admitted in this very decision and gives way to a higher priority that comes after it.
 
 Queued work has its turn all at once, in the order of its queues, so that something of low priority may be admitted
-before a gang in no queue of a priority in between is looked at. To let it start would only mean to evict it in the next
-decision. `placement.rounds` asks here first where such a gang finds no room: what was admitted of lower priority is
-taken back, the lowest and latest first, members above a minimum before their gang, until there is room; whoever finds a
-place beside it then still starts. Whoever others are evicted for keeps its place.
+before a gang in no queue of a priority in between is looked at. To let it start would only mean to evict it in the
+next decision. `placement.decision_pass` asks here first where such a gang finds no room: what was admitted of lower
+priority is taken back, the lowest and latest first, members above a minimum before their gang, until there is room;
+whoever finds a place beside it then still starts. Whoever others are evicted for keeps its place.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Elastic workloads in pieces: the minimum, which starts whole, and every member above it for itself.
 
-`placement.work` splits before it asks queueing and puts the names together again afterwards. A piece is a workload
-like any other, so that quota, order and eviction need no rule of their own for it: extras queue behind everything of
-their priority, and, being the newest, are the first to give way.
+`placement.decision_context` splits before it asks queueing and puts the names together again afterwards. A piece is a
+workload like any other, so that quota, order and eviction need no rule of their own for it: extras queue behind
+everything of their priority, and, being the newest, are the first to give way.
 """
 
 from __future__ import annotations

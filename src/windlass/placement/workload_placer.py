@@ -1,7 +1,8 @@
 """The overlay as queueing sees it: can this workload be placed, and what if that one were gone?
 
-Implements `queueing.site.Site` for `engine`. What a workload's pods are is `members`' business, where everybody sits
-that of `seating`; here they are placed close together where that is asked for, whole or not at all.
+Implements `queueing.placement_interface.PlacementInterface` for `engine`. What a workload's pods are is `members`'
+business, where everybody sits that of `seating`; here they are placed close together where that is asked for, whole
+or not at all.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a running workload uses, what evicting it would lose, and whether it may be evicted.
 
-`admit` makes a `Running` of every workload with an admission here; `victims` orders and chooses among them.
+`admit` makes a `AdmittedWorkload` of every workload with an admission here; `victims` orders and chooses among them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The answer of a search for flavors: which flavor serves which resource of which pod set, and what stands in the
 way.
 
-Made by `flavors`, read by `cycle`, `tournament` and `preemption`. The numbers of `Possibility` and `Mode` are an
-order: higher is better.
+Made by `flavors`, read by `cycle`, `tournament` and `preemption`. The numbers of `PreemptionMode` and
+`FlavorAssignmentMode` are an order: higher is better.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Where queueing asks what only placement knows: the overlay on which admissions and evictions are tried.
 
-The engine supplies the real one; `OpenSite` is the site on which everything fits, for tests and for questions about
-quota alone. Placement comes after queueing in the order of rooms, so all that is here is the protocol.
+The engine supplies the real one; `UnlimitedPlacement` is the site on which everything fits, for tests and for
+questions about quota alone. Placement comes after queueing in the order of rooms, so all that is here is the
+protocol.
 """
 
 from __future__ import annotations

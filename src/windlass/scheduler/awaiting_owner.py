@@ -1,7 +1,7 @@
 """Pods that are here before what made them: kept back until their owner is known, for a while.
 
 Each kind has a watch of its own, so a pod may be seen before the Job, JobSet or LeaderWorkerSet that made it. Decided
-on at once it would stand alone: past its queue, and without the rest of its gang. `scheduler.world` asks here before
+on at once it would stand alone: past its queue, and without the rest of its gang. `scheduler.cache` asks here before
 it tells the engine of a pod.
 """
 

@@ -1,7 +1,7 @@
 """The configuration that the running scheduler decides with, published in the cluster: a ConfigMap beside its Lease.
 
-`scheduler.run` starts it. `why`, `plan` and `check` read what is written here (`dump.configuration`), and so answer for
-this scheduler. The hash on the Lease is written by whoever leads, with the Lease itself.
+`scheduler.scheduler` starts it. `why`, `plan` and `check` read what is written here (`dump.configuration`), and so
+answer for this scheduler. The hash on the Lease is written by whoever leads, with the Lease itself.
 """
 
 from __future__ import annotations

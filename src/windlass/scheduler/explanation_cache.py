@@ -1,6 +1,6 @@
 """What those that wait are told: the holds of a plan with what would help, where that has been worked out.
 
-`scheduler.loop` asks for explanations in the thread that decided, before the next decision; `apply.carry` writes
+`scheduler.loop` asks for explanations in the thread that decided, before the next decision; `apply.executor` writes
 them on pods and Workloads. What was worked out once is told for as long as nothing else holds the workload, so that
 its words don't change with every decision.
 """

@@ -1,7 +1,7 @@
 """Compiled kernels before the first pod waits for them.
 
-`scheduler.run` calls it once, while the informers list. Small clusters would do without compiled code for a single
-question; a scheduler answers thousands.
+`scheduler.scheduler` calls it once, while the informers list. Small clusters would do without compiled code for a
+single question; a scheduler answers thousands.
 """
 
 from __future__ import annotations

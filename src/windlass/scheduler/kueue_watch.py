@@ -1,7 +1,8 @@
 """Whether a Kueue controller is live here: then quota is its business, and placing what it admitted is ours.
 
-Run by `scheduler.run`. Kueue shows itself by the lease that its leader renews, and by the webhooks through which it
-sees every queued Job. Either is enough: a Kueue that restarts must not find its queues decided by somebody else.
+Run by `scheduler.scheduler`. Kueue shows itself by the lease that its leader renews, and by the webhooks through
+which it sees every queued Job. Either is enough: a Kueue that restarts must not find its queues decided by somebody
+else.
 """
 
 from __future__ import annotations

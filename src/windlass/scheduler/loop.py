@@ -2,8 +2,8 @@
 
     world.settle ─► store.snapshot ─► decide (in a thread, unless it is quick) ─► carry out
 
-Owned by `scheduler.run`. It sleeps until something changes that could change a decision, waits a moment for more of the
-kind, and decides on all of it at once. Nothing here looks at nodes or quotas: that is `decide`'s.
+Owned by `scheduler.scheduler`. It sleeps until something changes that could change a decision, waits a moment for
+more of the kind, and decides on all of it at once. Nothing here looks at nodes or quotas: that is `decide`'s.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The scheduler's metrics. Where the meaning is kube-scheduler's, so are name, labels and buckets.
 
-Filled by `scheduler.loop`, shown by `scheduler.server` under /metrics.
+Filled by `scheduler.loop`, shown by `scheduler.health_server` under /metrics.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the next leader has to know and no other object says: usage history in queue status, places of reservations.
 
-`scheduler.run` lets it see every decision; it writes what changed into the objects' own status, as Kueue does with its
-fair-share history, so that a replica that takes over decides as this one would have.
+`scheduler.scheduler` lets it see every decision; it writes what changed into the objects' own status, as Kueue does
+with its fair-share history, so that a replica that takes over decides as this one would have.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from windlass.cluster.snapshot import Snapshot
 from windlass.kube.client import KubeClient
@@ -19,18 +18,18 @@ from windlass.kube.write_requests import patch_status
 from windlass.model.queue import ClusterQueue, QueueSystem
 from windlass.model.quota import format_quota
 from windlass.model.times import format_timestamp
+from windlass.model.unstructured import Unstructured
 from windlass.model.workload import Workload
 from windlass.scheduler.cache import SchedulerCache
 
 log = logging.getLogger(__name__)
 
 WRITE_INTERVAL_SECONDS = 2.0
-Tree = dict[str, Any]
 QueueKey = tuple[str, str]
 """Kind and key."""
 
 
-def queue_statuses(system: QueueSystem, workloads: Iterable[Workload]) -> dict[QueueKey, Tree]:
+def queue_statuses(system: QueueSystem, workloads: Iterable[Workload]) -> dict[QueueKey, Unstructured]:
     """What each queue's status should be, without times."""
     members: dict[QueueKey, list[Workload]] = {("ClusterQueue", name): [] for name in system.queues}
     members |= {("LocalQueue", key): [] for key in system.local_queues}
@@ -47,7 +46,7 @@ def queue_statuses(system: QueueSystem, workloads: Iterable[Workload]) -> dict[Q
     return statuses
 
 
-def _status(kind: str, name: str, queue: ClusterQueue | None, members: list[Workload]) -> Tree:
+def _status(kind: str, name: str, queue: ClusterQueue | None, members: list[Workload]) -> Unstructured:
     running = [one for one in members if one.admission is not None]
     usage = _usage(queue, running)
     why, message = "", ""
@@ -74,14 +73,14 @@ def _status(kind: str, name: str, queue: ClusterQueue | None, members: list[Work
     }
 
 
-def _usage(queue: ClusterQueue | None, running: Iterable[Workload]) -> list[Tree]:
+def _usage(queue: ClusterQueue | None, running: Iterable[Workload]) -> list[Unstructured]:
     used: dict[tuple[str, str], int] = {}
     for one in running:
         for part in one.admission.assignments if one.admission is not None else ():
             for resource, amount in part.usage.items():
                 where = part.flavors.get(resource, ""), resource
                 used[where] = used.get(where, 0) + amount
-    flavors: dict[str, list[Tree]] = {}
+    flavors: dict[str, list[Unstructured]] = {}
     for group in queue.resource_groups if queue is not None else ():
         for flavor in group.flavors:
             for resource, cell in flavor.quotas.items():
@@ -102,8 +101,8 @@ class QueueStatusWriter:
         resource_for: Callable[[str, str], Resource | None],
     ) -> None:
         self._client, self._world, self._may_write, self._served = client, cache, may_write, resource_for
-        self._wanted: dict[QueueKey, Tree] = {}
-        self._written: dict[QueueKey, Tree] = {}
+        self._wanted: dict[QueueKey, Unstructured] = {}
+        self._written: dict[QueueKey, Unstructured] = {}
         self._since: dict[QueueKey, tuple[str, str]] = {}
         """Status of the Active condition, and since when it has it."""
         self._work = asyncio.Event()
@@ -131,7 +130,7 @@ class QueueStatusWriter:
                 await self._write(name, status)
             await asyncio.sleep(WRITE_INTERVAL_SECONDS)
 
-    async def _write(self, name: QueueKey, status: Tree) -> None:
+    async def _write(self, name: QueueKey, status: Unstructured) -> None:
         resource = self._served(name[0], KUEUE_API_GROUP)
         if resource is None or self._world.get(name[0], name[1], KUEUE_API_GROUP) is None:
             return

@@ -1,8 +1,9 @@
 """How long work of each queue has run, written where the next leader finds it: a RunTimeHistory beside the LocalQueue.
 
-`scheduler.run` lets it see every decision; the store has noted which queued work has come to a good end meanwhile. What
-is written comes back through the watch, and only then counts: every replica, a dump and a record know the same.
-Only what was seen to end while leading is counted, so nothing is counted twice; what ends while nobody leads is missed.
+`scheduler.scheduler` lets it see every decision; the store has noted which queued work has come to a good end
+meanwhile. What is written comes back through the watch, and only then counts: every replica, a dump and a record know
+the same. Only what was seen to end while leading is counted, so nothing is counted twice; what ends while nobody
+leads is missed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`--shadow`: decides on everything, writes nothing, and says beside each decision what really happened.
 
-Takes the place of `apply.carry` as the loop's sink, and listens to the same pods. Each pod's decision is logged
+Takes the place of `apply.executor` as the loop's sink, and listens to the same pods. Each pod's decision is logged
 when it is new, and again with its outcome when somebody else has bound the pod.
 """
 

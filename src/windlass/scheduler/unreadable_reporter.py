@@ -1,8 +1,8 @@
 """Objects that Windlass can't read: told to whoever owns them, once for each and what is wrong with it.
 
-`scheduler.world` keeps those that could not be decoded, the snapshot names those of which the engine can't read
-something; `scheduler.run` has them told after each decision. All of them get an event and count in a metric. A pod of
-ours that could not even be decoded has its condition from here; the engine holds every other.
+`scheduler.cache` keeps those that could not be decoded, the snapshot names those of which the engine can't read
+something; `scheduler.scheduler` has them told after each decision. All of them get an event and count in a metric. A
+pod of ours that could not even be decoded has its condition from here; the engine holds every other.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Planning with MIG geometry: where a profile can still start, which layouts a GPU can have, what they are called.
 
-Reads the tables of `model.mig` through `model.catalogue`; feeds the partition planner and the node agent, which make
+Reads the tables of `model.mig` through `model.gpu_models`; feeds the partition planner and the node agent, which make
 instances. (`placement` has the same arithmetic in its kernels.) What is taken on a GPU is one small mask: a bit per
 memory slice, and one more for the media engines, of which a GPU has a single set to give away.
 """

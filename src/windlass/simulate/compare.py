@@ -1,6 +1,6 @@
 """Policies side by side: means and spread over seeds, and differences paired by seed.
 
-Fed with the results of `simulate.run`; feeds `simulate.report` and `simulate.plot`. Nothing here is printed.
+Fed with the results of `simulate.trace_run`; feeds `simulate.report` and `simulate.plot`. Nothing here is printed.
 """
 
 from __future__ import annotations

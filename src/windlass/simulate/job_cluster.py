@@ -1,8 +1,8 @@
 """A virtual cluster whose work is nothing but pods: the jobs of a trace, the tasks of a claim.
 
-Subclasses (`simulate.run`, `bench.claims.stage`) are scripts of `simulate.driver` at the same time: they submit jobs,
-take ends from the timeline, and keep the account. A job starts when its pods are bound; whoever is evicted goes at
-once, whole, loses what it has done and waits again.
+Subclasses (`simulate.trace_run`, `bench.claims.task_cluster`) are scripts of `simulate.driver` at the same time: they
+submit jobs, take ends from the timeline, and keep the account. A job starts when its pods are bound; whoever is
+evicted goes at once, whole, loses what it has done and waits again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a run is measured by, kept while it goes: allocation over time, waiting, what was placed and refused.
 
-`simulate.run` tells it what happens; it ends as a `RunResult`.
+`simulate.trace_run` tells it what happens; it ends as a `RunResult`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the simulator decided, pod by pod, for `--placements` and `--explain`.
 
-`simulate.run` makes them; the command line writes or prints them. The file is all that an independent checker needs
-beside the trace itself.
+`simulate.trace_run` makes them; the command line writes or prints them. The file is all that an independent checker
+needs beside the trace itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Plots of a comparison that can go onto a slide as they are: PNG, SVG, or one HTML file with the table.
 
-Fed with the results of `simulate.run`; `cli.simulate` says where to write. matplotlib comes in only with this module,
-draws without a display, and makes the same bytes from the same results.
+Fed with the results of `simulate.trace_run`; `cli.simulate` says where to write. matplotlib comes in only with this
+module, draws without a display, and makes the same bytes from the same results.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Results as people and scripts read them: a table, a document, rows.
 
-Fed with the results of `simulate.run` (and what `simulate.compare` makes of them); feeds standard output through
+Fed with the results of `simulate.trace_run` (and what `simulate.compare` makes of them); feeds standard output through
 `cli.simulate`. The document's fields are an interface: docs/reference/simulation-report.md, only ever added to.
 """
 

@@ -1,4 +1,4 @@
-"""What one run of the simulator measured; `simulate.run` fills it, `simulate.report` and `simulate.plot` show it.
+"""What one run of the simulator measured; `simulate.trace_run` fills it, `simulate.report` and `simulate.plot` show it.
 
 The field names are an interface (`SimulationReport.items`): they are only ever added to.
 """

@@ -1,7 +1,7 @@
 """Synthetic traces with published statistics, so that nothing has to be fetched to try the simulator.
 
-`simulate.traces.load_trace` asks for one by name; feeds `simulate.run`. What is drawn from which source is in
-`simulate.statistics`. A seed gives the same bytes everywhere (`simulate.draws`).
+`simulate.traces.load_trace` asks for one by name; feeds `simulate.trace_run`. What is drawn from which source is in
+`simulate.published_statistics`. A seed gives the same bytes everywhere (`simulate.random_stream`).
 
     synthetic/openb-like   the openb method: 1,213 nodes of its 15 shapes, pods of its kinds and sizes until they ask
                            for 130 % of the GPUs; nothing leaves, what does not fit is dropped

@@ -1,6 +1,6 @@
 """A trace, whatever it was read from: nodes, and jobs that arrive.
 
-The readers in `simulate.traces` and the generator in `simulate.synthetic` make one; `simulate.run` plays it.
+The readers in `simulate.traces` and the generator in `simulate.synthetic` make one; `simulate.trace_run` plays it.
 """
 
 from __future__ import annotations

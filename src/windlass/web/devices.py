@@ -1,8 +1,8 @@
 """The GPUs of one node as the page draws them: what each can be, and who is on it.
 
-Fed by `web.board` with a Node object and the pods that are on it; the JSON that comes out is what `web/src/model.ts`
-reads. Where a pod's devices are not written down (a MIG slice or a renamed share is only counted by Kubernetes), it is
-drawn on the first that is free, always the same one.
+Fed by `web.page_state` with a Node object and the pods that are on it; the JSON that comes out is what
+`web/src/model.ts` reads. Where a pod's devices are not written down (a MIG slice or a renamed share is only counted
+by Kubernetes), it is drawn on the first that is free, always the same one.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from windlass.model.gpu_models import mig_geometry_of_model
 from windlass.model.mig import MIG_RESOURCE_PREFIX, place_layout, profile_of_resource
 from windlass.model.node import Node
 from windlass.model.requests import node_quantities
+from windlass.model.unstructured import Unstructured
 from windlass.web.pods import PodRecord
 
-Tree = dict[str, Any]
 WHOLE_MILLI = 1000
 MIG_INSTANCES = "sandbox.windlass.dev/mig-instances"
 """`GPU:profile` of every instance, on simulated nodes."""
 SHARED = "nvidia.com/gpu.shared"
 
 
-def gpu_views(tree: Mapping[str, Any], pods: Iterable[PodRecord]) -> list[Tree]:
+def gpu_views(tree: Mapping[str, Any], pods: Iterable[PodRecord]) -> list[Unstructured]:
     """One entry a GPU, in the order of their indices; empty where the node has none or can't be understood."""
     try:
         node = convert(tree, Node)
@@ -52,19 +52,19 @@ def gpu_views(tree: Mapping[str, Any], pods: Iterable[PodRecord]) -> list[Tree]:
     return views
 
 
-def extract_common_fields(views: list[Tree]) -> Tree:
+def extract_common_fields(views: list[Unstructured]) -> Unstructured:
     """Takes model and memory out of the GPUs that have the same as the first, and says them once."""
     if not views:
         return {}
-    common: Tree = {"model": views[0]["model"], "mem": views[0]["mem"]}
+    common: Unstructured = {"model": views[0]["model"], "mem": views[0]["mem"]}
     for view in views:
         if view["model"] == common["model"] and view["mem"] == common["mem"]:
             del view["model"], view["mem"]
     return common
 
 
-def _empty(device: Device) -> Tree:
-    view: Tree = {"i": device.index, "model": device.model, "mem": device.memory_mib, "uses": []}
+def _empty(device: Device) -> Unstructured:
+    view: Unstructured = {"i": device.index, "model": device.model, "mem": device.memory_mib, "uses": []}
     if not device.healthy:
         view["ill"] = True
     if device.mig == "dynamic":
@@ -77,7 +77,9 @@ def _slices(device: Device) -> int:
     return geometry.memory_slices if geometry else 8
 
 
-def _cut(static: list[Tree], devices: tuple[Device, ...], capacity: Mapping[str, int], known: str) -> None:
+def _cut(
+    static: list[Unstructured], devices: tuple[Device, ...], capacity: Mapping[str, int], known: str
+) -> None:
     """The fixed MIG layout: as the node says, else (it only counts instances) as if all its GPUs were cut alike."""
     names = [name for name in capacity if name.startswith(MIG_RESOURCE_PREFIX) and capacity[name]]
     if not names or not static:
@@ -98,7 +100,7 @@ def _cut(static: list[Tree], devices: tuple[Device, ...], capacity: Mapping[str,
         view.update(mode="mig", slices=geometry.memory_slices, parts=parts)
 
 
-def _seat(views: list[Tree], pod: PodRecord, replicas: int) -> None:
+def _seat(views: list[Unstructured], pod: PodRecord, replicas: int) -> None:
     if pod.profile:
         _seat_in_slices(views, pod)
     elif pod.shared:
@@ -107,7 +109,7 @@ def _seat(views: list[Tree], pod: PodRecord, replicas: int) -> None:
         _seat_on_gpus(views, pod, replicas)
 
 
-def _seat_on_gpus(views: list[Tree], pod: PodRecord, replicas: int) -> None:
+def _seat_on_gpus(views: list[Unstructured], pod: PodRecord, replicas: int) -> None:
     milli = WHOLE_MILLI // replicas if replicas > 1 else pod.milli
     known = [index for index in pod.devices if index < len(views)]
     for index in known[: pod.gpus]:
@@ -119,7 +121,7 @@ def _seat_on_gpus(views: list[Tree], pod: PodRecord, replicas: int) -> None:
         _use(min(roomy, key=lambda view: (bool(view.get("ill")), view["i"])), pod, milli)
 
 
-def _seat_in_shares(views: list[Tree], pod: PodRecord) -> None:
+def _seat_in_shares(views: list[Unstructured], pod: PodRecord) -> None:
     sharing = [view for view in views if view.get("mode") == "shared"]
     known = [view for view in sharing if view["i"] in pod.devices]
     for number in range(pod.gpus):
@@ -130,7 +132,7 @@ def _seat_in_shares(views: list[Tree], pod: PodRecord) -> None:
         _use(view, pod, WHOLE_MILLI // view["slots"])
 
 
-def _seat_in_slices(views: list[Tree], pod: PodRecord) -> None:
+def _seat_in_slices(views: list[Unstructured], pod: PodRecord) -> None:
     wanted = sorted(
         (view for view in views if view.get("mode") == "mig"), key=lambda view: view["i"] not in pod.devices
     )
@@ -152,9 +154,9 @@ def _seat_in_slices(views: list[Tree], pod: PodRecord) -> None:
         _use(found[0], pod, WHOLE_MILLI * found[1]["size"] // found[0]["slices"])
 
 
-def _use(view: Tree, pod: PodRecord, milli: int) -> None:
+def _use(view: Unstructured, pod: PodRecord, milli: int) -> None:
     view["uses"].append({"pod": pod.key, "job": pod.group, "milli": milli, "util": pod.util})
 
 
-def _left(view: Tree) -> int:
+def _left(view: Unstructured) -> int:
     return WHOLE_MILLI - sum(int(use["milli"]) for use in view["uses"])

@@ -1,7 +1,8 @@
 """A job as the page lists it: how much it wants, what it is doing, and why it waits, in one sentence.
 
-Fed by `web.board` with the records of a job's pods, the object that owns them (where there is one) and its Workload
-(where a queue admits it). A job is whatever is scheduled together or made by one controller; a lone pod is one too.
+Fed by `web.page_state` with the records of a job's pods, the object that owns them (where there is one) and its
+Workload (where a queue admits it). A job is whatever is scheduled together or made by one controller; a lone pod is
+one too.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windlass.model.times import parse_timestamp
+from windlass.model.unstructured import Unstructured
 from windlass.web.pods import PodRecord, gpu_request_fields
 
-Tree = dict[str, Any]
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 TOTAL_ANNOTATION = "kueue.x-k8s.io/pod-group-total-count"
 MOST_PODS = 256
@@ -23,7 +24,7 @@ _NODES_LACK = re.compile(r"^0/(\d+) nodes are available: (.*)$", re.DOTALL)
 
 def job_view(
     key: str, pods: Sequence[PodRecord], owner: Mapping[str, Any] | None, workload: Mapping[str, Any] | None
-) -> Tree | None:
+) -> Unstructured | None:
     """None where nothing is left to show."""
     namespace, kind, name = key.split("/", 2)
     if not pods and (owner is None or kind not in ("Job", "StatefulSet", "Deployment")):
@@ -31,7 +32,7 @@ def job_view(
     live = [pod for pod in pods if pod.state not in ("done", "failed")]
     state, reason, message = _state(pods, live, owner, workload)
     wanted, ask = _wanted(pods, live, owner)
-    view: Tree = {
+    view: Unstructured = {
         "key": key,
         "ns": namespace,
         "kind": kind,
@@ -166,8 +167,8 @@ def _facts(
     }
 
 
-def _pod_view(pod: PodRecord) -> Tree:
-    view: Tree = {"key": pod.key, "state": pod.state}
+def _pod_view(pod: PodRecord) -> Unstructured:
+    view: Unstructured = {"key": pod.key, "state": pod.state}
     for field in ("node", "reason", "devices", "profile", "util"):
         value = getattr(pod, field)
         if value:

@@ -1,6 +1,6 @@
 """A node as the page draws it: where it stands, whether it may be used, and its GPUs.
 
-Fed by `web.board` with a Node object and the pods on it.
+Fed by `web.page_state` with a Node object and the pods on it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 from windlass.model.errors import InputError
 from windlass.model.requests import parse_amount
 from windlass.model.topology import BLOCK, CLIQUE, RACK, ZONE
+from windlass.model.unstructured import Unstructured
 from windlass.web.devices import extract_common_fields, gpu_views
 from windlass.web.pods import PodRecord
 
-Tree = dict[str, Any]
 RACK_KEYS = (
     RACK,
     "cloud.provider.com/topology-rack",
@@ -28,13 +28,13 @@ RACK_KEYS = (
 PRODUCT = "nvidia.com/gpu.product"
 
 
-def node_view(tree: Mapping[str, Any], pods: Sequence[PodRecord]) -> Tree:
+def node_view(tree: Mapping[str, Any], pods: Sequence[PodRecord]) -> Unstructured:
     meta, spec, status = tree["metadata"], tree.get("spec") or {}, tree.get("status") or {}
     labels = meta.get("labels") or {}
     ready, why = _ready(status)
     room = status.get("allocatable") or {}
     gpus = gpu_views(tree, pods)
-    view: Tree = {
+    view: Unstructured = {
         **extract_common_fields(gpus),
         "name": meta["name"],
         "rack": next((labels[key] for key in RACK_KEYS if labels.get(key)), ""),

@@ -1,7 +1,8 @@
 """The page's web application: its files, its live stream, and the buttons that break and mend things.
 
-`cli.up` makes it with `make_page` and serves it on a listener of its own; `Verbs` feeds it. Nothing here reads or
-writes objects on a browser's behalf but faults of the sandbox: whoever wants the API has kubectl and its own token.
+`cli.up` makes it with `make_page` and serves it on a listener of its own; `InProcessClient` feeds it. Nothing here
+reads or writes objects on a browser's behalf but faults of the sandbox: whoever wants the API has kubectl and its own
+token.
 """
 
 from __future__ import annotations

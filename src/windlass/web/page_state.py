@@ -1,8 +1,8 @@
 """What the page shows, kept up to date change by change.
 
-Subscribes to the objects of the in-process door (`Verbs`), marks what each change touches, and makes the view of a node
-or a job again only when somebody is about to read it: `snapshot` for a page that has just opened, `changes` for those
-that are open. `web.live` calls both.
+Subscribes to the objects of the in-process door (`InProcessClient`), marks what each change touches, and makes the
+view of a node or a job again only when somebody is about to read it: `snapshot` for a page that has just opened,
+`changes` for those that are open. `web.update_stream` calls both.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, Protocol
 import msgspec
 
 from windlass.model.times import parse_timestamp
+from windlass.model.unstructured import Unstructured
 from windlass.web.jobs import job_view
 from windlass.web.nodes import node_view
 from windlass.web.pods import PodRecord, job_key_of, pod_record
 from windlass.web.queues import queue_view
 
-Tree = dict[str, Any]
-ChangeHandler = Callable[[str, Tree, Tree | None], None]
+ChangeHandler = Callable[[str, Unstructured, Unstructured | None], None]
 KEPT_EVENTS = 200
 MOST_TOUCHED = 50_000
 JOB_OWNERS = {"jobs.batch": "Job", "deployments.apps": "Deployment", "statefulsets.apps": "StatefulSet"}
@@ -31,9 +31,9 @@ CUSTOM_RESOURCE_DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 
 
 class ObjectSource(Protocol):
-    """What the board needs of `windlass.embedded.in_process_client.Verbs`."""
+    """What the board needs of `windlass.embedded.in_process_client.InProcessClient`."""
 
-    def list(self, resource: str) -> list[Tree]: ...
+    def list(self, resource: str) -> list[Unstructured]: ...
 
     def subscribe(self, resource: str, handler: ChangeHandler) -> Callable[[], None]: ...
 
@@ -41,20 +41,20 @@ class ObjectSource(Protocol):
 class PageState:
     def __init__(self, source: ObjectSource, on_change: Callable[[], None] = lambda: None) -> None:
         self._source, self._changed = source, on_change
-        self._nodes: dict[str, Tree] = {}
-        self._late: dict[str, tuple[str, Tree]] = {}
+        self._nodes: dict[str, Unstructured] = {}
+        self._late: dict[str, tuple[str, Unstructured]] = {}
         """Pods that changed since somebody looked: the newest word of each, read when it is needed."""
         self._pods: dict[str, PodRecord] = {}
         self._on_node: dict[str, dict[str, PodRecord]] = {}
         self._in_job: dict[str, dict[str, PodRecord]] = {}
-        self._owners: dict[str, Tree] = {}
+        self._owners: dict[str, Unstructured] = {}
         self._replica_sets: dict[str, str] = {}
-        self._workloads: dict[str, Tree] = {}
-        self._queues: dict[str, Tree] = {}
-        self._events: deque[Tree] = deque(maxlen=KEPT_EVENTS)
+        self._workloads: dict[str, Unstructured] = {}
+        self._queues: dict[str, Unstructured] = {}
+        self._events: deque[Unstructured] = deque(maxlen=KEPT_EVENTS)
         self._views: dict[str, dict[str, msgspec.Raw]] = {"nodes": {}, "jobs": {}, "queues": {}}
         self._dirty: dict[str, set[str]] = {"nodes": set(), "jobs": set(), "queues": set()}
-        self._news: list[Tree] = []
+        self._news: list[Unstructured] = []
         self._followed: dict[str, Callable[[], None]] = {}
         self._follow_all()
 
@@ -75,18 +75,18 @@ class PageState:
 
     def drain_changes(self) -> bytes:
         """What is new since the last call, as JSON: views that changed, names that went, events; empty if nothing."""
-        document: Tree = self._refresh()
+        document: Unstructured = self._refresh()
         if self._news:
             document["events"] = self._news
             self._news = []
         return msgspec.json.encode(document) if document else b""
 
-    def _refresh(self) -> Tree:
+    def _refresh(self) -> Unstructured:
         """Makes the views again of what was touched; `{what: [view], gone: {what: [name]}}` of those that differ."""
         late, self._late = self._late, {}
         for change, pod in late.values():
             self._read_pod(change, pod)
-        document: Tree = {}
+        document: Unstructured = {}
         gone: dict[str, list[str]] = {}
         for what, dirty in self._dirty.items():
             views = self._views[what]
@@ -108,7 +108,7 @@ class PageState:
             document["gone"] = gone
         return document
 
-    def _make(self, what: str, name: str) -> Tree | None:
+    def _make(self, what: str, name: str) -> Unstructured | None:
         if what == "nodes":
             tree = self._nodes.get(name)
             pods = [pod for pod in self._on_node.get(name, {}).values() if pod.occupies_node]
@@ -147,7 +147,7 @@ class PageState:
                 tell("ADDED", each, None)
             self._followed[resource] = self._source.subscribe(resource, tell)
 
-    def _definition(self, change: str, new: Tree, old: Tree | None) -> None:
+    def _definition(self, change: str, new: Unstructured, old: Unstructured | None) -> None:
         """The queue kinds can be followed once they are defined."""
         if change == "DELETED":
             leave = self._followed.pop(new["metadata"]["name"], None)
@@ -158,7 +158,7 @@ class PageState:
         elif new["metadata"]["name"] == CLUSTER_QUEUES:
             self._follow(CLUSTER_QUEUES, self._queue)
 
-    def _node(self, change: str, new: Tree, old: Tree | None) -> None:
+    def _node(self, change: str, new: Unstructured, old: Unstructured | None) -> None:
         name = new["metadata"]["name"]
         if change == "DELETED":
             self._nodes.pop(name, None)
@@ -166,7 +166,7 @@ class PageState:
             self._nodes[name] = new
         self._touch("nodes", name)
 
-    def _pod(self, change: str, new: Tree, old: Tree | None) -> None:
+    def _pod(self, change: str, new: Unstructured, old: Unstructured | None) -> None:
         key = _key(new)
         if change == "DELETED" and key not in self._pods:
             self._late.pop(key, None)  # it came and went unseen
@@ -174,7 +174,7 @@ class PageState:
             self._late[key] = (change, new)
         self._changed()
 
-    def _read_pod(self, change: str, new: Tree) -> None:
+    def _read_pod(self, change: str, new: Unstructured) -> None:
         namespace, kind, name = job_key_of(new)
         if kind == "ReplicaSet":
             kind, name = "Deployment", self._replica_sets.get(f"{namespace}/{name}", name)
@@ -199,7 +199,7 @@ class PageState:
         self._dirty["nodes"].add(card.node)
         self._dirty["jobs"].add(card.group)
 
-    def _replica_set(self, change: str, new: Tree, old: Tree | None) -> None:
+    def _replica_set(self, change: str, new: Unstructured, old: Unstructured | None) -> None:
         key = _key(new)
         owner = next(
             (one for one in new["metadata"].get("ownerReferences") or () if one.get("controller")), None
@@ -210,25 +210,25 @@ class PageState:
             self._replica_sets[key] = owner["name"]
 
     def _owner_of(self, kind: str) -> ChangeHandler:
-        def tell(change: str, new: Tree, old: Tree | None) -> None:
+        def tell(change: str, new: Unstructured, old: Unstructured | None) -> None:
             meta = new["metadata"]
             self._keep(self._owners, f"{meta['namespace']}/{kind}/{meta['name']}", change, new)
 
         return tell
 
-    def _workload(self, change: str, new: Tree, old: Tree | None) -> None:
+    def _workload(self, change: str, new: Unstructured, old: Unstructured | None) -> None:
         for owner in new["metadata"].get("ownerReferences") or ():
             kind, name = owner["kind"], owner["name"]
             self._keep(self._workloads, f"{new['metadata']['namespace']}/{kind}/{name}", change, new)
 
-    def _keep(self, book: dict[str, Tree], job: str, change: str, new: Tree) -> None:
+    def _keep(self, book: dict[str, Unstructured], job: str, change: str, new: Unstructured) -> None:
         if change == "DELETED":
             book.pop(job, None)
         else:
             book[job] = new
         self._touch("jobs", job)
 
-    def _queue(self, change: str, new: Tree, old: Tree | None) -> None:
+    def _queue(self, change: str, new: Unstructured, old: Unstructured | None) -> None:
         name = new["metadata"]["name"]
         if change == "DELETED":
             self._queues.pop(name, None)
@@ -236,7 +236,7 @@ class PageState:
             self._queues[name] = new
         self._touch("queues", name)
 
-    def _event(self, change: str, new: Tree, old: Tree | None) -> None:
+    def _event(self, change: str, new: Unstructured, old: Unstructured | None) -> None:
         if change == "DELETED":
             return
         said = event_view(new)
@@ -250,7 +250,7 @@ class PageState:
         self._changed()
 
 
-def event_view(tree: Mapping[str, Any]) -> Tree:
+def event_view(tree: Mapping[str, Any]) -> Unstructured:
     about = tree.get("involvedObject") or tree.get("regarding") or {}
     meta = tree["metadata"]
     when = tree.get("lastTimestamp") or tree.get("eventTime") or tree.get("firstTimestamp")

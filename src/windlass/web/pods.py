@@ -1,6 +1,6 @@
 """A pod as the page needs it: a small record, kept instead of the object.
 
-Made by `web.board` from every Pod that changes; read by `web.devices` (who is on which GPU) and `web.jobs` (what a
+Made by `web.page_state` from every Pod that changes; read by `web.devices` (who is on which GPU) and `web.jobs` (what a
 job's pods are doing).
 """
 
@@ -118,7 +118,7 @@ def job_key_of(tree: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def gpu_request_fields(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> dict[str, Any]:
-    """What a pod of this template would ask for, as fields of `PodCard`."""
+    """What a pod of this template would ask for, as fields of `PodRecord`."""
     return _ask({"metadata": {"name": "template", "annotations": dict(annotations)}, "spec": spec})
 
 

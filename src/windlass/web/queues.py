@@ -1,6 +1,6 @@
 """A ClusterQueue as the page shows it: what it may use, what it uses, and what it has borrowed.
 
-Fed by `web.board` with the object, whose status the scheduler writes.
+Fed by `web.page_state` with the object, whose status the scheduler writes.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from typing import Any
 
 from windlass.model.errors import InputError
 from windlass.model.requests import parse_amount
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
 
-
-def queue_view(tree: Mapping[str, Any]) -> Tree:
+def queue_view(tree: Mapping[str, Any]) -> Unstructured:
     spec, status = tree.get("spec") or {}, tree.get("status") or {}
     quota: dict[str, list[int]] = {}
     for group in spec.get("resourceGroups") or ():

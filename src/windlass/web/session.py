@@ -1,9 +1,9 @@
 """Who may see the page: the code of a link, once, then a cookie that other sites can't use.
 
-`web.page` asks `Sessions` before anything else. A link's code (`web.links`) is traded for an HttpOnly, SameSite=Strict
-cookie and disappears from the address bar. The Host header must be one that we were told (a name that an attacker
-points at loopback is not), requests that a browser marks as another site's are refused, and a request that changes
-something needs our own Origin and a header that a form can't send.
+`web.page` asks `Sessions` before anything else. A link's code (`web.one_time_links`) is traded for an HttpOnly,
+SameSite=Strict cookie and disappears from the address bar. The Host header must be one that we were told (a name that
+an attacker points at loopback is not), requests that a browser marks as another site's are refused, and a request
+that changes something needs our own Origin and a header that a form can't send.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The stream that keeps open pages up to date: one snapshot each, then what changed, a few times a second at most.
 
-Fed by `web.board`; `web.page` connects browsers to it. What has changed is encoded once, for all of them. A page that
-doesn't keep up gets a fresh snapshot instead of a growing backlog.
+Fed by `web.page_state`; `web.page` connects browsers to it. What has changed is encoded once, for all of them. A page
+that doesn't keep up gets a fresh snapshot instead of a growing backlog.
 """
 
 from __future__ import annotations

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.embedded.api.samples import Tree, made
+from tests.embedded.api.samples import made
+
+from windlass.model.unstructured import Unstructured
 
 GROUP = "example.com"
 
 
-def schema() -> Tree:
+def schema() -> Unstructured:
     return {
         "type": "object",
         "required": ["spec"],
@@ -79,7 +81,7 @@ def schema() -> Tree:
     }
 
 
-def definition(**version: Any) -> Tree:
+def definition(**version: Any) -> Unstructured:
     return made(
         "apiextensions.k8s.io/v1",
         "CustomResourceDefinition",
@@ -118,11 +120,11 @@ def definition(**version: Any) -> Tree:
     )
 
 
-def widget(called: str = "w", /, **spec: Any) -> Tree:
+def widget(called: str = "w", /, **spec: Any) -> Unstructured:
     return made(f"{GROUP}/v1", "Widget", called, spec={"size": 2, **spec})
 
 
-GOOD: list[Tree] = [
+GOOD: list[Unstructured] = [
     widget("silent"),
     widget(
         "full",
@@ -144,7 +146,7 @@ GOOD: list[Tree] = [
     {**widget("ports", port=80, flag=None, mode=None), "extra": 1},
 ]
 
-BAD: list[Tree] = [
+BAD: list[Unstructured] = [
     made(f"{GROUP}/v1", "Widget", "w"),
     made(f"{GROUP}/v1", "Widget", "w", spec={}),
     made(f"{GROUP}/v1", "Widget", "w", spec=[]),
@@ -183,7 +185,7 @@ BAD: list[Tree] = [
     widget(size=0, mode="x", labels={"a": 1}),
 ]
 
-BAD_DEFINITIONS: list[Tree] = [
+BAD_DEFINITIONS: list[Unstructured] = [
     {**definition(), "metadata": {"name": "wrong.example.com"}},
     definition(schema=None),
     definition(schema={"openAPIV3Schema": {"properties": {"spec": {"type": "object"}}}}),

@@ -14,8 +14,8 @@ from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.json_trees import deep_copy
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.machinery import Machinery
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
 NOW = "2026-11-15T12:00:00Z"
 APPLY = "application/apply-patch+yaml"
 
@@ -23,28 +23,28 @@ APPLY = "application/apply-patch+yaml"
 class Desk:
     def __init__(self) -> None:
         self.machinery = Machinery()
-        self.objects: dict[tuple[str, str, str], Tree] = {}
+        self.objects: dict[tuple[str, str, str], Unstructured] = {}
         self.warnings: list[str] = []
         self._count = 0
 
     # ---- what admission may read
 
-    def get(self, resource: str, namespace: str, name: str) -> Tree | None:
+    def get(self, resource: str, namespace: str, name: str) -> Unstructured | None:
         return self.objects.get((resource, namespace, name))
 
-    def list(self, resource: str, namespace: str) -> Iterable[Tree]:
+    def list(self, resource: str, namespace: str) -> Iterable[Unstructured]:
         return [obj for key, obj in self.objects.items() if key[:2] == (resource, namespace)]
 
     # ---- writes
 
     def create(
-        self, obj: Tree, manager: str = "test", field_validation: str = "Ignore", uid: str = ""
-    ) -> Tree:
+        self, obj: Unstructured, manager: str = "test", field_validation: str = "Ignore", uid: str = ""
+    ) -> Unstructured:
         kind = self.kind_of(obj)
         made, self.warnings = self.machinery.decode(kind, obj, field_validation)
         return self._create(kind, made, manager, uid)
 
-    def _create(self, kind: Kind, made: Tree, manager: str, uid: str = "") -> Tree:
+    def _create(self, kind: Kind, made: Unstructured, manager: str, uid: str = "") -> Unstructured:
         self._count += 1
         metadata = made["metadata"]
         metadata["uid"] = uid or f"00000000-0000-0000-0000-{self._count:012}"
@@ -65,14 +65,14 @@ class Desk:
 
     def patch(
         self,
-        like: Tree,
+        like: Unstructured,
         patch: Any,
         content_type: str,
         manager: str = "test",
         *,
         subresource: str = "",
         force: bool = False,
-    ) -> Tree:
+    ) -> Unstructured:
         """`like` says which object: apiVersion, kind and name."""
         kind = self.kind_of(like)
         live = self.objects.get(self._key(kind, like))
@@ -96,15 +96,15 @@ class Desk:
             )
         return self._store(kind, new)
 
-    def kind_of(self, obj: Tree) -> Kind:
+    def kind_of(self, obj: Unstructured) -> Kind:
         kind = self.machinery.kinds.by_kind(obj["apiVersion"], obj["kind"])
         assert kind is not None, obj["kind"]
         return kind
 
-    def _key(self, kind: Kind, obj: Tree) -> tuple[str, str, str]:
+    def _key(self, kind: Kind, obj: Unstructured) -> tuple[str, str, str]:
         return kind.resource, "default" if kind.namespaced else "", obj["metadata"]["name"]
 
-    def _store(self, kind: Kind | None, obj: Tree) -> Tree:
+    def _store(self, kind: Kind | None, obj: Unstructured) -> Unstructured:
         assert kind is not None
         self.objects[self._key(kind, obj)] = obj
         return deep_copy(obj)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tests.embedded.api.refusals import job
-from tests.embedded.api.samples import SELECTOR, Tree, container, made, pod, template
+from tests.embedded.api.samples import SELECTOR, container, made, pod, template
+
+from windlass.model.unstructured import Unstructured
 
 
-def _volume(**spec: Any) -> Tree:
+def _volume(**spec: Any) -> Unstructured:
     return made(
         "v1",
         "PersistentVolume",
@@ -17,30 +19,30 @@ def _volume(**spec: Any) -> Tree:
     )
 
 
-def _limits(*items: Tree) -> Tree:
+def _limits(*items: Unstructured) -> Unstructured:
     return made("v1", "LimitRange", "l", spec={"limits": list(items)})
 
 
-def _scope(**term: Any) -> Tree:
+def _scope(**term: Any) -> Unstructured:
     selector = {"matchExpressions": [term]}
     return made("v1", "ResourceQuota", "q", spec={"hard": {"pods": "1"}, "scopeSelector": selector})
 
 
-def _failure(*rules: Tree) -> Tree:
+def _failure(*rules: Unstructured) -> Unstructured:
     return job(podFailurePolicy={"rules": list(rules)})
 
 
-def _success(*rules: Tree) -> Tree:
+def _success(*rules: Unstructured) -> Unstructured:
     return job(completionMode="Indexed", completions=3, successPolicy={"rules": list(rules)})
 
 
-def _policy(**spec: Any) -> Tree:
+def _policy(**spec: Any) -> Unstructured:
     return made("networking.k8s.io/v1", "NetworkPolicy", "n", spec={"podSelector": {}, **spec})
 
 
 _HOST = {"path": "/a"}
 
-MORE: list[Tree] = [
+MORE: list[Unstructured] = [
     made("apps/v1", "ControllerRevision", "c"),
     made("apps/v1", "ControllerRevision", "c", data=5),
     made("apps/v1", "ControllerRevision", "c", data={}, revision=-1),

@@ -6,8 +6,7 @@ import random
 from typing import Any
 
 from windlass.embedded.api.json_trees import deep_copy
-
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 STRANGE: list[Any] = [
     None,
@@ -54,10 +53,10 @@ def places(value: Any) -> list[tuple[Any, Any]]:
     return found
 
 
-def mutated(obj: Tree, seed: int) -> Tree:
+def mutated(obj: Unstructured, seed: int) -> Unstructured:
     """The object after one to three changes."""
     chance = random.Random(seed)
-    made: Tree = deep_copy(obj)
+    made: Unstructured = deep_copy(obj)
     for _ in range(chance.randint(1, 3)):
         there = [place for place in places(made) if place[1] not in ("apiVersion", "kind")]
         if not there:

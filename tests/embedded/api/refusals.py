@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from tests.embedded.api.samples import SELECTOR, Tree, container, made, pod, template
+from tests.embedded.api.samples import SELECTOR, container, made, pod, template
+
+from windlass.model.unstructured import Unstructured
 
 
-def limited(limits: Tree, requests: Tree | None = None) -> Tree:
+def limited(limits: Unstructured, requests: Unstructured | None = None) -> Unstructured:
     resources = {"limits": limits} if requests is None else {"limits": limits, "requests": requests}
     return pod(containers=[container(resources=resources)])
 
 
-def job(**spec: object) -> Tree:
+def job(**spec: object) -> Unstructured:
     return made("batch/v1", "Job", "j", spec={"template": template(restartPolicy="Never"), **spec})
 
 
-def deployment(**spec: object) -> Tree:
+def deployment(**spec: object) -> Unstructured:
     return made("apps/v1", "Deployment", "d", spec={"selector": SELECTOR, "template": template(), **spec})
 
 
-PODS: list[Tree] = [
+PODS: list[Unstructured] = [
     limited({"nvidia.com/gpu": "0.5"}),
     limited({"nvidia.com/gpu": "500m"}),
     limited({"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 2}),
@@ -115,7 +117,7 @@ PODS: list[Tree] = [
     pod(imagePullSecrets=[{}]),
 ]
 
-WORKLOADS: list[Tree] = [
+WORKLOADS: list[Unstructured] = [
     deployment(selector={"matchLabels": {"app": "y"}}),
     deployment(selector=None),
     deployment(selector={}),
@@ -196,7 +198,7 @@ WORKLOADS: list[Tree] = [
     ),
 ]
 
-OTHERS: list[Tree] = [
+OTHERS: list[Unstructured] = [
     made("coordination.k8s.io/v1", "Lease", "l", spec={"renewTime": "2026-01-02T03:04:05Z"}),
     made("coordination.k8s.io/v1", "Lease", "l", spec={"renewTime": "yesterday"}),
     made("v1", "ReplicationController", "r", spec={}),
@@ -270,7 +272,7 @@ OTHERS: list[Tree] = [
     made("v1", "Event", "e", metadata={"namespace": "default"}, involvedObject={"namespace": "other"}),
 ]
 
-CLUSTER_WIDE: list[Tree] = [
+CLUSTER_WIDE: list[Unstructured] = [
     made("v1", "Namespace", "a.b"),
     made("v1", "Node", "n", spec={"taints": [{"key": "a", "effect": "X"}]}),
     made("v1", "Node", "n", spec={"taints": [{"key": "a b", "value": "b c", "effect": "NoSchedule"}]}),

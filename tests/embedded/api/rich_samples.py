@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tests.embedded.api.samples import SELECTOR, Tree, container, made, pod, template
+from tests.embedded.api.samples import SELECTOR, container, made, pod, template
 
-RICH_NAMESPACED: list[Tree] = [
+from windlass.model.unstructured import Unstructured
+
+RICH_NAMESPACED: list[Unstructured] = [
     pod(
         "rich",
         serviceAccountName="default",
@@ -316,7 +318,7 @@ RICH_NAMESPACED: list[Tree] = [
     ),
 ]
 
-RICH_CLUSTER_WIDE: list[Tree] = [
+RICH_CLUSTER_WIDE: list[Unstructured] = [
     made(
         "v1",
         "Node",

@@ -7,24 +7,24 @@ from __future__ import annotations
 
 from typing import Any
 
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 
-def made(api_version: str, kind: str, name: str, **fields: Any) -> Tree:
+def made(api_version: str, kind: str, name: str, **fields: Any) -> Unstructured:
     metadata = {"name": name, **fields.pop("metadata", {})}
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
 
 
-def pod(name: str = "p", **spec: Any) -> Tree:
+def pod(name: str = "p", **spec: Any) -> Unstructured:
     """A pod with one container, unless told otherwise."""
     return made("v1", "Pod", name, spec={"containers": [{"name": "main", "image": "busybox"}], **spec})
 
 
-def container(name: str = "main", **fields: Any) -> Tree:
+def container(name: str = "main", **fields: Any) -> Unstructured:
     return {"name": name, "image": "busybox:1.36", **fields}
 
 
-def template(**spec: Any) -> Tree:
+def template(**spec: Any) -> Unstructured:
     return {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container()], **spec}}
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tests.embedded.api.samples import SELECTOR, Tree, container, made, pod, template
+from tests.embedded.api.samples import SELECTOR, container, made, pod, template
+
+from windlass.model.unstructured import Unstructured
 
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
@@ -15,7 +17,7 @@ JSON = "application/json-patch+json"
 class Step(NamedTuple):
     """One request. Without a patch it creates `target`; an apply patch is `target` itself."""
 
-    target: Tree
+    target: Unstructured
     manager: str = "test"
     patch: Any = None
     content_type: str = STRATEGIC
@@ -23,12 +25,12 @@ class Step(NamedTuple):
     force: bool = False
 
 
-def _deployment(name: str, labels: Tree | None = None, **spec: Any) -> Tree:
+def _deployment(name: str, labels: Unstructured | None = None, **spec: Any) -> Unstructured:
     metadata = {"name": name, "labels": labels} if labels else {"name": name}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
 
 
-def _config(metadata: Tree | None = None, **data: str) -> Tree:
+def _config(metadata: Unstructured | None = None, **data: str) -> Unstructured:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -37,7 +39,7 @@ def _config(metadata: Tree | None = None, **data: str) -> Tree:
     }
 
 
-def _main(**fields: Any) -> Tree:
+def _main(**fields: Any) -> Unstructured:
     return {"spec": {"containers": [{"name": "main", **fields}]}}
 
 
@@ -65,7 +67,7 @@ _FULL = made(
 )
 
 
-def _apply(target: Tree, manager: str, *, force: bool = False) -> Step:
+def _apply(target: Unstructured, manager: str, *, force: bool = False) -> Step:
     return Step(target, manager, target, APPLY, force=force)
 
 
@@ -169,7 +171,7 @@ _ROLLED = {
 }
 
 
-def _tries(target: Tree, *patches: Tree) -> list[Step]:
+def _tries(target: Unstructured, *patches: Unstructured) -> list[Step]:
     return [Step(target), *(Step(target, patch=each, content_type=MERGE) for each in patches)]
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.embedded.api.samples import SELECTOR, Tree, container, made, template
+from tests.embedded.api.samples import SELECTOR, container, made, template
+
+from windlass.model.unstructured import Unstructured
 
 _THEN = "2026-01-02T03:04:05Z"
 
 
-def _pod(name: str, status: Tree, **spec: Any) -> Tree:
+def _pod(name: str, status: Unstructured, **spec: Any) -> Unstructured:
     return {
         **made("v1", "Pod", name, spec={"containers": [container("a"), container("b")], **spec}),
         "status": status,
@@ -17,8 +19,13 @@ def _pod(name: str, status: Tree, **spec: Any) -> Tree:
 
 
 def _container(
-    name: str, state: Tree, *, ready: bool = False, restarts: int = 0, last: Tree | None = None
-) -> Tree:
+    name: str,
+    state: Unstructured,
+    *,
+    ready: bool = False,
+    restarts: int = 0,
+    last: Unstructured | None = None,
+) -> Unstructured:
     status = {
         "name": name,
         "image": "busybox",
@@ -30,12 +37,12 @@ def _container(
     return {**status, "lastState": last} if last else status
 
 
-RUNNING: Tree = {"running": {"startedAt": _THEN}}
-DONE: Tree = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": _THEN}}
-FAILED: Tree = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": _THEN}}
+RUNNING: Unstructured = {"running": {"startedAt": _THEN}}
+DONE: Unstructured = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": _THEN}}
+FAILED: Unstructured = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": _THEN}}
 _INIT = [container("i"), container("j")]
 
-STATES: list[Tree] = [
+STATES: list[Unstructured] = [
     _pod("pending", {"phase": "Pending"}),
     _pod(
         "creating",

@@ -21,8 +21,8 @@ from tools.make_api_schemas import TARGET, made
 
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.kinds import Kinds
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
 KINDS = Kinds()
 EVERYTHING = (*samples.CLUSTER_WIDE, *samples.NAMESPACED, *RICH_CLUSTER_WIDE, *RICH_NAMESPACED)
 _OURS_ALONE = {"serviceAccount", "serviceAccountName"}
@@ -45,7 +45,7 @@ class Real:
         body: Any = None,
         content_type: str = "application/json",
         accept: str = "application/json",
-    ) -> tuple[int, Tree]:
+    ) -> tuple[int, Unstructured]:
         answer = self._api._pool.request(
             method,
             self._api.url + path,
@@ -55,10 +55,10 @@ class Real:
         )
         return answer.status, json.loads(answer.data)
 
-    def create(self, obj: Tree, query: str = "dryRun=All") -> tuple[int, Tree]:
+    def create(self, obj: Unstructured, query: str = "dryRun=All") -> tuple[int, Unstructured]:
         return self.ask("POST", f"{collection(obj)}?{query}", obj)
 
-    def step(self, step: sequences.Step) -> tuple[int, Tree]:
+    def step(self, step: sequences.Step) -> tuple[int, Unstructured]:
         query = f"fieldManager={step.manager}" + ("&force=true" if step.force else "")
         if step.patch is None:
             return self.ask("POST", f"{collection(step.target)}?{query}", step.target)
@@ -68,7 +68,7 @@ class Real:
         return self.ask("PATCH", f"{path}?{query}", step.patch, step.content_type)
 
 
-def collection(obj: Tree) -> str:
+def collection(obj: Unstructured) -> str:
     kind = KINDS.by_kind(obj["apiVersion"], obj["kind"])
     if kind is None:
         return f"/apis/{obj['apiVersion']}/namespaces/default/widgets"
@@ -76,7 +76,7 @@ def collection(obj: Tree) -> str:
     return f"{kind.root}{inside}/{kind.plural}"
 
 
-def comparable(obj: Tree) -> Tree:
+def comparable(obj: Unstructured) -> Unstructured:
     """Without what is different for each object, or by choice."""
     metadata = {key: value for key, value in obj["metadata"].items() if key not in _UNIQUE}
     finalizers = [each for each in metadata.pop("finalizers", []) if each not in _NOT_OURS]
@@ -126,7 +126,7 @@ def test_refusals_have_the_same_words(real: Real) -> None:
         code, answer = real.create(obj)
         try:
             Hospitable().create(obj)
-            ours: Tree = {}
+            ours: Unstructured = {}
         except ApiError as problem:
             ours = problem.status()
         theirs = answer if code >= 400 else {}
@@ -138,11 +138,11 @@ def test_refusals_have_the_same_words(real: Real) -> None:
 class Hospitable(Desk):
     """Every service account exists, as in a cluster that doesn't look for them."""
 
-    def get(self, resource: str, namespace: str, name: str) -> Tree | None:
+    def get(self, resource: str, namespace: str, name: str) -> Unstructured | None:
         return {} if resource == "serviceaccounts" else super().get(resource, namespace, name)
 
 
-def _words(status: Tree) -> Any:
+def _words(status: Unstructured) -> Any:
     """Code, reason and what is wrong with which field, in any order; a message as it is where there is one cause."""
     details = status.get("details") or {}
     causes = sorted(json.dumps(each, sort_keys=True) for each in details.get("causes") or ())
@@ -162,7 +162,7 @@ def test_what_is_fixed_stays_fixed(real: Real) -> None:
         assert ours.partition("\n")[0] == theirs.partition("\n")[0], step
 
 
-def _carry_out(desk: Desk, step: sequences.Step, answer: Tree) -> str:
+def _carry_out(desk: Desk, step: sequences.Step, answer: Unstructured) -> str:
     """Ours; the refusal's message, or empty."""
     try:
         if step.patch is None:
@@ -204,7 +204,7 @@ def test_makers_own_what_they_made(real: Real) -> None:
         assert _owners(ours) == _owners(answer), f"{obj['kind']} {obj['metadata']['name']}"
 
 
-def _owners(obj: Tree) -> list[str]:
+def _owners(obj: Unstructured) -> list[str]:
     """Who owns what, without times and without the controllers of the real cluster."""
     entries = obj["metadata"].get("managedFields") or ()
     kept = [
@@ -244,7 +244,7 @@ def test_tables_have_the_same_cells(real: Real) -> None:
         assert _cells(ours, columns) == _cells(table, columns), obj
 
 
-def _cells(table: Tree, columns: list[str]) -> list[Any]:
+def _cells(table: Unstructured, columns: list[str]) -> list[Any]:
     cells = zip(columns, table["rows"][0]["cells"], strict=True)
     return [
         re.sub(r"\(.* ago\)", "(… ago)", str(cell)) if column not in _AGES else bool(cell)
@@ -278,12 +278,12 @@ def test_custom_kinds_behave_alike(real: Real) -> None:
         assert _causes(refused.value.details) == _causes(answer["details"]), obj
 
 
-def _established(crd: Tree) -> bool:
+def _established(crd: Unstructured) -> bool:
     conditions = crd.get("status", {}).get("conditions") or ()
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
-def _accepted(crd: Tree) -> Any:
+def _accepted(crd: Unstructured) -> Any:
     status = crd["status"]
     conditions = [{**each, "lastTransitionTime": ""} for each in status["conditions"]]
     return status["acceptedNames"], status["storedVersions"], conditions
@@ -293,7 +293,7 @@ _ALSO_SAID = ("accessor error", "(default format)", "factor MultipleOf")
 """What the real server adds about the number that `scale` would read, and about numbers in general."""
 
 
-def _causes(details: Tree | None) -> set[tuple[str, str]]:
+def _causes(details: Unstructured | None) -> set[tuple[str, str]]:
     """What is wrong with which field, in any order."""
     causes = (details or {}).get("causes") or ()
     return {

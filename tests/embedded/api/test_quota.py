@@ -9,19 +9,19 @@ from tests.embedded.api.desk import Desk, refusal
 from tests.embedded.api.samples import container, made, pod
 
 from windlass.embedded.api import resource_quota
-from windlass.embedded.api.json_trees import Tree
+from windlass.model.unstructured import Unstructured
 
 
-def _gpu(name: str, count: int, **spec: Any) -> Tree:
+def _gpu(name: str, count: int, **spec: Any) -> Unstructured:
     return pod(name, containers=[container(resources={"limits": {"nvidia.com/gpu": count}})], **spec)
 
 
-def _quota(hard: Tree, **spec: Any) -> Tree:
+def _quota(hard: Unstructured, **spec: Any) -> Unstructured:
     return made("v1", "ResourceQuota", "q", spec={"hard": hard, **spec})
 
 
-def _used(desk: Desk) -> Tree:
-    used: Tree = desk.objects["resourcequotas", "default", "q"]["status"]["used"]
+def _used(desk: Desk) -> Unstructured:
+    used: Unstructured = desk.objects["resourcequotas", "default", "q"]["status"]["used"]
     return used
 
 
@@ -96,7 +96,7 @@ def test_objects_are_counted() -> None:
     assert 'jobs.batch "j" is forbidden: exceeded quota' in refusal(lambda: desk.create(job))
 
 
-def _classes(operator: str) -> Tree:
+def _classes(operator: str) -> Unstructured:
     term = {"scopeName": "PriorityClass", "operator": operator, "values": ["high"]}
     return {"scopeSelector": {"matchExpressions": [term]}}
 
@@ -111,7 +111,7 @@ def _classes(operator: str) -> Tree:
         (_classes("NotIn"), False),
     ],
 )
-def test_scopes(spec: Tree, counts: bool) -> None:
+def test_scopes(spec: Unstructured, counts: bool) -> None:
     desk = Desk()
     desk.create(made("scheduling.k8s.io/v1", "PriorityClass", "high", value=5))
     desk.create(_quota({"pods": "5"}, **spec))
@@ -136,7 +136,7 @@ def test_an_update_is_charged_for_the_difference() -> None:
 # ---- limit ranges
 
 
-def _range(**item: Any) -> Tree:
+def _range(**item: Any) -> Unstructured:
     return made("v1", "LimitRange", "l", spec={"limits": [{"type": "Container", **item}]})
 
 

@@ -14,8 +14,8 @@ from tests.embedded.api.mutations import STRANGE, mutated
 
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.json_trees import deep_copy
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
 EVERYTHING = (
     *samples.CLUSTER_WIDE,
     *samples.NAMESPACED,
@@ -82,7 +82,7 @@ def test_strange_objects_are_made_or_refused(which: int, seed: int) -> None:
     st.sampled_from(PATCHES),
     st.integers(0, 10**9),
 )
-def test_strange_patches_are_applied_or_refused(target: Tree, content_type: str, seed: int) -> None:
+def test_strange_patches_are_applied_or_refused(target: Unstructured, content_type: str, seed: int) -> None:
     desk = _desk()
     if _client_error(lambda: desk.create(target)) is None:
         return

@@ -20,8 +20,8 @@ from tests.cluster.control_plane import ControlPlane
 from tests.embedded.server.harness import Client
 
 from windlass.embedded.embedded_cluster import EmbeddedCluster
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
 POLICY, APPS, BATCH = "/apis/policy/v1", "/apis/apps/v1", "/apis/batch/v1"
 LABELS = {"app": "story"}
 MOMENT = "2026-01-01T00:00:00Z"
@@ -101,18 +101,18 @@ def wait(look: Callable[[], Any]) -> Any:
     return until(look, PATIENCE)
 
 
-def pods(client: Client) -> list[Tree]:
+def pods(client: Client) -> list[Unstructured]:
     found = client.get(pods_path(), labelSelector="app=story").ok()["items"]
     return sorted(found, key=lambda pod: _index(pod) + str(pod["metadata"]["name"]))
 
 
-def _index(pod: Tree) -> str:
+def _index(pod: Unstructured) -> str:
     return str(pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index", ""))
 
 
-def set_phase(client: Client, pod: Tree, phase: str, code: int = 0) -> None:
+def set_phase(client: Client, pod: Unstructured, phase: str, code: int = 0) -> None:
     ready = "True" if phase == "Running" else "False"
-    status: Tree = {
+    status: Unstructured = {
         "phase": phase,
         "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": MOMENT}],
     }
@@ -123,7 +123,7 @@ def set_phase(client: Client, pod: Tree, phase: str, code: int = 0) -> None:
     client.patch(f"{pods_path()}/{pod['metadata']['name']}/status", {"status": status}).ok()
 
 
-def told(thing: Tree) -> list[tuple[str, ...]]:
+def told(thing: Unstructured) -> list[tuple[str, ...]]:
     """Conditions, without their times."""
     fields = ("type", "status", "reason", "message")
     found = thing.get("status", {}).get("conditions") or ()
@@ -137,7 +137,7 @@ def plain(text: str) -> str:
     return re.sub(r"\b(story(?:-\d)?)-[bcdfghjklmnpqrstvwxz2456789]{5}\b", r"\1-RANDOM", text)
 
 
-def shape(pod: Tree) -> Tree:
+def shape(pod: Unstructured) -> Unstructured:
     """What a controller decides about a pod."""
     metadata, spec = pod["metadata"], pod["spec"]
     identity = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -169,7 +169,7 @@ def events(client: Client, kind: str) -> set[tuple[str, str, str]]:
     return {(each["type"], each["reason"], plain(each["message"])) for each in found}
 
 
-def counts(thing: Tree, *without: str) -> Tree:
+def counts(thing: Unstructured, *without: str) -> Unstructured:
     """The numbers and names of a status."""
     return {
         key: value
@@ -178,7 +178,7 @@ def counts(thing: Tree, *without: str) -> Tree:
     }
 
 
-def job_story(spec: Tree, act: Callable[[Client], None] | None, last: str) -> Callable[[Client], Any]:
+def job_story(spec: Unstructured, act: Callable[[Client], None] | None, last: str) -> Callable[[Client], Any]:
     """A Job, something that happens to it once it has pods, and what it says in the end."""
 
     def story(client: Client) -> Any:

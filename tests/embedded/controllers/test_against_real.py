@@ -9,7 +9,6 @@ from tests.embedded.controllers.stories import (
     BATCH,
     LABELS,
     POLICY,
-    Tree,
     counts,
     events,
     job_story,
@@ -25,6 +24,8 @@ from tests.embedded.controllers.stories import (
 )
 from tests.embedded.server.harness import Client
 from tests.embedded.world import template
+
+from windlass.model.unstructured import Unstructured
 
 
 def test_a_job_that_ends_well(both: tuple[Client, Client]) -> None:
@@ -95,8 +96,8 @@ def test_a_job_that_is_suspended_and_resumed(both: tuple[Client, Client]) -> Non
 
 
 def test_a_deployment_and_its_rollout(both: tuple[Client, Client]) -> None:
-    def settle(client: Client, image: str) -> Tree:
-        def done() -> Tree | None:
+    def settle(client: Client, image: str) -> Unstructured:
+        def done() -> Unstructured | None:
             for pod in pods(client):
                 if pod["status"]["phase"] == "Pending":
                     set_phase(client, pod, "Running")
@@ -240,7 +241,7 @@ def test_a_deployment_that_makes_no_progress(both: tuple[Client, Client]) -> Non
     same(both, story)
 
 
-def _is_seen(thing: Tree) -> bool:
+def _is_seen(thing: Unstructured) -> bool:
     return bool(thing["status"].get("observedGeneration") == thing["metadata"]["generation"])
 
 

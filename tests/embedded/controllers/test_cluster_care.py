@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.embedded.world import Tree, World, conditions, template
+from tests.embedded.world import World, conditions, template
 
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.events import EventRateLimiter, EventRecorder
 from windlass.embedded.controllers.work_queue import MAX_BACKOFF, WorkQueue
+from windlass.model.unstructured import Unstructured
 
 BUDGETS = "poddisruptionbudgets.policy"
 CONFIGS = "configmaps"
@@ -21,7 +22,7 @@ def world() -> World:
     return World().run()
 
 
-def owned(world: World, name: str, *owners: Tree, block: bool = True) -> Tree:
+def owned(world: World, name: str, *owners: Unstructured, block: bool = True) -> Unstructured:
     references = [
         {
             "apiVersion": "v1",
@@ -32,7 +33,7 @@ def owned(world: World, name: str, *owners: Tree, block: bool = True) -> Tree:
         }
         for owner in owners
     ]
-    metadata: Tree = {"name": name, "ownerReferences": references} if references else {"name": name}
+    metadata: Unstructured = {"name": name, "ownerReferences": references} if references else {"name": name}
     return world.verbs.create(CONFIGS, "default", {"metadata": metadata})
 
 
@@ -53,8 +54,8 @@ class TestBudgets:
         world.apply(BUDGETS, "web", {"selector": selector, **spec})
         world.step().start_all()
 
-    def status(self, world: World) -> Tree:
-        found: Tree = world.get(BUDGETS, "web")["status"]
+    def status(self, world: World) -> Unstructured:
+        found: Unstructured = world.get(BUDGETS, "web")["status"]
         return found
 
     @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ class TestBudgets:
             ({"minAvailable": 3}, 3, 0),
         ],
     )
-    def test_how_many_may_go(self, world: World, spec: Tree, desired: int, allowed: int) -> None:
+    def test_how_many_may_go(self, world: World, spec: Unstructured, desired: int, allowed: int) -> None:
         self.make(world, **spec)
         status = self.status(world)
         assert (status["desiredHealthy"], status["currentHealthy"], status["expectedPods"]) == (desired, 3, 3)
@@ -187,7 +188,7 @@ def test_quota_counts_any_kind_and_gives_it_back(world: World, resource: str) ->
     world.apply("resourcequotas", "one", {"hard": {f"count/{resource}": "1"}})
     world.step()
     selector = {"matchLabels": {"a": "b"}}
-    spec: Tree = {"selector": selector}
+    spec: Unstructured = {"selector": selector}
     if resource == "daemonsets.apps":
         spec["template"] = template({"a": "b"})
     for _ in range(2):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.embedded.world import Tree, World, template
+from tests.embedded.world import World, template
 
 from windlass.embedded.controllers.daemonset import node_of
+from windlass.model.unstructured import Unstructured
 
 SETS = "daemonsets.apps"
 
@@ -34,8 +35,8 @@ def where(world: World) -> list[str]:
     return sorted(node_of(pod) for pod in world.pods())
 
 
-def status(world: World) -> Tree:
-    found: Tree = world.get(SETS, "agent")["status"]
+def status(world: World) -> Unstructured:
+    found: Unstructured = world.get(SETS, "agent")["status"]
     return found
 
 

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.embedded.world import Tree, World, conditions, template
+from tests.embedded.world import World, conditions, template
 
 from windlass.embedded.controllers.deployment import REVISION_ANNOTATION
 from windlass.embedded.controllers.pod_template import POD_TEMPLATE_HASH
+from windlass.model.unstructured import Unstructured
 
 DEPLOYMENTS, SETS = "deployments.apps", "replicasets.apps"
 
@@ -35,7 +36,7 @@ def image(world: World, name: str) -> None:
     world.step()
 
 
-def web(world: World) -> Tree:
+def web(world: World) -> Unstructured:
     return world.get(DEPLOYMENTS, "web")
 
 

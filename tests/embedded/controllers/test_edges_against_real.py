@@ -9,7 +9,6 @@ from tests.embedded.controllers.stories import (
     BATCH,
     LABELS,
     POLICY,
-    Tree,
     counts,
     events,
     plain,
@@ -23,8 +22,10 @@ from tests.embedded.controllers.stories import (
 from tests.embedded.server.harness import Client
 from tests.embedded.world import template
 
+from windlass.model.unstructured import Unstructured
 
-def indexed(completions: int, **spec: Any) -> Tree:
+
+def indexed(completions: int, **spec: Any) -> Unstructured:
     return {
         "completions": completions,
         "parallelism": completions,
@@ -34,7 +35,7 @@ def indexed(completions: int, **spec: Any) -> Tree:
     }
 
 
-def job_of(client: Client, spec: Tree) -> str:
+def job_of(client: Client, spec: Unstructured) -> str:
     """Made, with all of its pods there; its path."""
     path = f"{BATCH}{space()}/jobs"
     client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
@@ -42,7 +43,7 @@ def job_of(client: Client, spec: Tree) -> str:
     return f"{path}/story"
 
 
-def ended(client: Client, path: str, condition: str) -> tuple[Tree, Any]:
+def ended(client: Client, path: str, condition: str) -> tuple[Unstructured, Any]:
     wait(lambda: any(each[0] == condition for each in told(client.get(path).ok())))
     found = client.get(path).ok()
     return counts(found), told(found)

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.embedded.world import Tree, World, conditions, template
+from tests.embedded.world import World, conditions, template
 
 from windlass.embedded.controllers.job_pods import COMPLETION_INDEX, format_indices, parse_indices
 from windlass.embedded.controllers.objects import format_time
+from windlass.model.unstructured import Unstructured
 
 JOBS = "jobs.batch"
 
@@ -20,21 +21,21 @@ def world() -> World:
     return World().run()
 
 
-def make(world: World, restart: str = "Never", **spec: Any) -> Tree:
+def make(world: World, restart: str = "Never", **spec: Any) -> Unstructured:
     world.apply(JOBS, "train", {"template": template({}, restart), **spec})
     return job(world.step())
 
 
-def job(world: World) -> Tree:
+def job(world: World) -> Unstructured:
     return world.get(JOBS, "train")
 
 
-def status(world: World) -> Tree:
-    found: Tree = job(world)["status"]
+def status(world: World) -> Unstructured:
+    found: Unstructured = job(world)["status"]
     return found
 
 
-def active(world: World) -> list[Tree]:
+def active(world: World) -> list[Unstructured]:
     return [
         pod
         for pod in world.pods()
@@ -42,7 +43,7 @@ def active(world: World) -> list[Tree]:
     ]
 
 
-def end(world: World, pod: Tree, phase: str = "Succeeded", code: int = 1) -> None:
+def end(world: World, pod: Unstructured, phase: str = "Succeeded", code: int = 1) -> None:
     moment = pod["metadata"]["creationTimestamp"]
     state = {
         "terminated": {

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.embedded.controllers.test_job import JOBS, active, end, job, make, status
-from tests.embedded.world import Tree, World, conditions, template
+from tests.embedded.world import World, conditions, template
 
 from windlass.embedded.controllers.job_indices import (
     FAILURE_COUNT_ANNOTATION,
@@ -18,6 +18,7 @@ from windlass.embedded.controllers.job_indices import (
 from windlass.embedded.controllers.job_pods import TRACKING_FINALIZER, format_indices, index_of
 from windlass.embedded.in_process_client import InProcessClient
 from windlass.embedded.registry.registry import Registry
+from windlass.model.unstructured import Unstructured
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def indexed(world: World, completions: int = 3, **spec: Any) -> None:
     make(world, parallelism=completions, completions=completions, completionMode="Indexed", **spec)
 
 
-def pod_of(world: World, index: int) -> Tree:
+def pod_of(world: World, index: int) -> Unstructured:
     (found,) = (pod for pod in active(world) if index_of(pod) == index)
     return found
 

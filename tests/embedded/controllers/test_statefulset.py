@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.embedded.world import Tree, World, template
+from tests.embedded.world import World, template
 
 from windlass.embedded.controllers.revisions import CONTROLLER_REVISIONS
+from windlass.model.unstructured import Unstructured
 
 SETS = "statefulsets.apps"
 
@@ -34,7 +35,7 @@ def change(world: World, **spec: Any) -> None:
     world.step()
 
 
-def new_image(name: str) -> Tree:
+def new_image(name: str) -> Unstructured:
     return {"template": {"spec": {"containers": [{"name": "main", "image": name}]}}}
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
 from windlass.model.fleet import Fleet, expand_fleet
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
-Tell = Callable[[str, Tree, Tree | None], None]
+Tell = Callable[[str, Unstructured, Unstructured | None], None]
 
 FLEET = {
     "apiVersion": "windlass.dev/v1",
@@ -57,17 +56,17 @@ class Feed:
     """A `Source` that tests write to."""
 
     def __init__(self) -> None:
-        self._objects: dict[str, dict[str, Tree]] = {}
+        self._objects: dict[str, dict[str, Unstructured]] = {}
         self._tells: dict[str, list[Tell]] = {}
 
-    def list(self, resource: str) -> list[Tree]:
+    def list(self, resource: str) -> list[Unstructured]:
         return list(self._objects.get(resource, {}).values())
 
     def subscribe(self, resource: str, tell: Tell) -> Callable[[], None]:
         self._tells.setdefault(resource, []).append(tell)
         return lambda: self._tells[resource].remove(tell)
 
-    def put(self, resource: str, *objects: Tree) -> None:
+    def put(self, resource: str, *objects: Unstructured) -> None:
         for each in objects:
             key = f"{each['metadata'].get('namespace', '')}/{each['metadata']['name']}"
             old = self._objects.setdefault(resource, {}).get(key)
@@ -75,14 +74,14 @@ class Feed:
             for tell in list(self._tells.get(resource, ())):
                 tell("MODIFIED" if old else "ADDED", each, old)
 
-    def remove(self, resource: str, each: Tree) -> None:
+    def remove(self, resource: str, each: Unstructured) -> None:
         key = f"{each['metadata'].get('namespace', '')}/{each['metadata']['name']}"
         old = self._objects[resource].pop(key)
         for tell in list(self._tells.get(resource, ())):
             tell("DELETED", each, old)
 
 
-def nodes(fleet: Tree = FLEET) -> list[Tree]:
+def nodes(fleet: Unstructured = FLEET) -> list[Unstructured]:
     """The nodes of a Fleet as the API server has them."""
     made = expand_fleet(msgspec.convert(fleet, Fleet))
     return [{"apiVersion": "v1", "kind": "Node", **json.loads(msgspec.json.encode(node))} for node in made]
@@ -97,9 +96,9 @@ def pod(
     waits: tuple[str, str] | None = None,
     owner: tuple[str, str] | None = None,
     **annotations: str,
-) -> Tree:
+) -> Unstructured:
     """`waits` is a reason and a message, `owner` a kind and a name."""
-    meta: Tree = {
+    meta: Unstructured = {
         "name": name,
         "namespace": "default",
         "uid": name,
@@ -112,13 +111,13 @@ def pod(
     if owner:
         meta["ownerReferences"] = [{"kind": owner[0], "name": owner[1], "controller": True, "uid": owner[1]}]
     resources = {"requests": asks or {}, "limits": asks or {}}
-    status: Tree = {"phase": phase or ("Running" if node else "Pending")}
+    status: Unstructured = {"phase": phase or ("Running" if node else "Pending")}
     if node:
         status["startTime"] = "2026-01-01T10:00:00Z"
     if waits:
         condition = {"type": "PodScheduled", "status": "False", "reason": waits[0], "message": waits[1]}
         status["conditions"] = [condition]
-    spec: Tree = {"containers": [{"name": "main", "image": "x", "resources": resources}]}
+    spec: Unstructured = {"containers": [{"name": "main", "image": "x", "resources": resources}]}
     if node:
         spec["nodeName"] = node
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status}

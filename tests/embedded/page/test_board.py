@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from tests.embedded.page.feed import Feed, nodes, pod
 
+from windlass.model.unstructured import Unstructured
 from windlass.web.page_state import PageState
 
 GPU = "nvidia.com/gpu"
-Tree = dict[str, Any]
 
 
-def shown(board: PageState, what: str) -> dict[str, Tree]:
+def shown(board: PageState, what: str) -> dict[str, Unstructured]:
     found = json.loads(board.snapshot())[what]
     return {str(each.get("key") or each["name"]): each for each in found}
 

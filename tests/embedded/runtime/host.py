@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.embedded.world import Tree
 
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.controller_manager import ControllerManager
@@ -23,6 +22,7 @@ from windlass.embedded.runtime.process.cgroups import Cgroups
 from windlass.embedded.runtime.process.nodes import ProcessNodes
 from windlass.embedded.store.store import Store
 from windlass.model.fleet_spec import FleetPool
+from windlass.model.unstructured import Unstructured
 from windlass.node.backend.protocol import DeviceError
 from windlass.node.backend.simulated import SimulatedBackend
 
@@ -67,7 +67,7 @@ class Host:
         self.nodes.close()
 
     def start(self, name: str, *command: str, limits: dict[str, str] | None = None, **spec: Any) -> None:
-        box: Tree = {"name": "main", "image": "x", "resources": {"limits": limits or {}}}
+        box: Unstructured = {"name": "main", "image": "x", "resources": {"limits": limits or {}}}
         if command:
             box["command"] = list(command)
         env = spec.pop("env", None)
@@ -77,7 +77,7 @@ class Host:
         self.verbs.create("pods", "default", {"metadata": {"name": name}, "spec": whole})
         self.verbs.bind("default", name, self.name)
 
-    def pod(self, name: str) -> Tree:
+    def pod(self, name: str) -> Unstructured:
         return self.verbs.get("pods", "default", name)
 
     async def until(self, condition: Callable[[], object]) -> None:
@@ -86,7 +86,7 @@ class Host:
             assert time.monotonic() < deadline, "not in time"
             await asyncio.sleep(0.02)
 
-    async def until_phase(self, name: str, phase: str) -> Tree:
+    async def until_phase(self, name: str, phase: str) -> Unstructured:
         await self.until(lambda: self.pod(name)["status"]["phase"] == phase)
         return self.pod(name)
 

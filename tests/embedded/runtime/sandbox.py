@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import msgspec
-from tests.embedded.world import Tree, World
+from tests.embedded.world import World
 
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.fleet import default_fleet
@@ -15,12 +15,13 @@ from windlass.embedded.runtime.kubelet_api import ExecRequest, LogRequest
 from windlass.embedded.runtime.simulated_containers import Delays
 from windlass.embedded.runtime.simulated_nodes import SimulatedNodes
 from windlass.model.fleet_spec import Fleet
+from windlass.model.unstructured import Unstructured
 
 GPU = "nvidia.com/gpu"
 
 
 class Sandbox(World):
-    def __init__(self, pools: list[Tree] | None = None, delays: Delays = Delays(0, 0, 0)) -> None:  # noqa: B008
+    def __init__(self, pools: list[Unstructured] | None = None, delays: Delays = Delays(0, 0, 0)) -> None:  # noqa: B008
         super().__init__()
         self._delays = delays
         fleet = default_fleet() if pools is None else msgspec.convert({"spec": {"pools": pools}}, Fleet)
@@ -43,11 +44,11 @@ class Sandbox(World):
         self.cache = Cache(self.verbs)
         self._begin()
 
-    def start(self, name: str, node: str, *, wish: str = "", **spec: Any) -> Tree:
+    def start(self, name: str, node: str, *, wish: str = "", **spec: Any) -> Unstructured:
         """Create a pod, bind it, and let its kubelet have it."""
         annotations = spec.pop("annotations", {})
         limits, command = spec.pop("limits", {}), spec.pop("command", None)
-        container: Tree = {"name": "main", "image": "train", "resources": {"limits": limits}}
+        container: Unstructured = {"name": "main", "image": "train", "resources": {"limits": limits}}
         if command is not None:
             container["command"] = command
         whole = {"restartPolicy": "Never", "containers": [container], **spec}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from tests.embedded.runtime.sandbox import GPU, Sandbox
-from tests.embedded.world import Tree, conditions, template
+from tests.embedded.world import conditions, template
 
 from windlass.embedded.runtime.container_runtime import ContainerExit
 from windlass.model.errors import InputError
+from windlass.model.unstructured import Unstructured
 
 
 @pytest.fixture
@@ -15,7 +16,7 @@ def world() -> Sandbox:
     return Sandbox()
 
 
-def node(world: Sandbox, name: str) -> Tree:
+def node(world: Sandbox, name: str) -> Unstructured:
     return world.verbs.get("nodes", "", name)
 
 
@@ -211,7 +212,7 @@ def test_signs_of_life_of_a_large_park_are_spread() -> None:
     assert world.nodes.heartbeat.interval == 50
     writes = 0
 
-    def count(kind: str, new: Tree, old: Tree | None) -> None:
+    def count(kind: str, new: Unstructured, old: Unstructured | None) -> None:
         nonlocal writes
         writes += 1
 

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 import pytest_asyncio
 from tests.embedded.runtime.host import PATIENCE, Host
-from tests.embedded.world import Tree
 
 from windlass.embedded.embedded_cluster import gpu_count
 from windlass.model.fleet_spec import FleetPool
+from windlass.model.unstructured import Unstructured
 from windlass.node.backend.protocol import DeviceError
 from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.health_rules import HealthRules
@@ -31,12 +31,12 @@ TIMING = Timing(round_seconds=0.05, reading_seconds=0.05, validation_retry_secon
 class Watched(Host):
     """A machine, and the driver behind it."""
 
-    def __init__(self, folder: Path, gpus: list[Tree]) -> None:
+    def __init__(self, folder: Path, gpus: list[Unstructured]) -> None:
         self.driver = SimulatedBackend(msgspec.convert({"name": "n", "gpus": gpus}, FleetPool))
         super().__init__(folder, lambda: self.driver, rules=RULES, timing=TIMING)
 
     @property
-    def node(self) -> Tree:
+    def node(self) -> Unstructured:
         return self.verbs.get("nodes", "", self.name)
 
     def allocatable(self, resource: str = GPU) -> int:
@@ -53,7 +53,7 @@ class Watched(Host):
         ]
 
 
-async def _watched(folder: Path, gpus: list[Tree]) -> AsyncIterator[Watched]:
+async def _watched(folder: Path, gpus: list[Unstructured]) -> AsyncIterator[Watched]:
     host = Watched(folder, gpus)
     try:
         yield host

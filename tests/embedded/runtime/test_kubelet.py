@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from tests.embedded.runtime.sandbox import GPU, Sandbox
-from tests.embedded.world import Tree, conditions
+from tests.embedded.world import conditions
 
 from windlass.embedded.runtime.simulated_containers import Delays
+from windlass.model.unstructured import Unstructured
 
 ANY = [{"operator": "Exists"}]
 
@@ -18,8 +19,8 @@ def world() -> Sandbox:
     return Sandbox()
 
 
-def state(pod: Tree, number: int = 0) -> Tree:
-    found: Tree = pod["status"]["containerStatuses"][number]["state"]
+def state(pod: Unstructured, number: int = 0) -> Unstructured:
+    found: Unstructured = pod["status"]["containerStatuses"][number]["state"]
     return found
 
 
@@ -83,7 +84,7 @@ class TestPhases:
 
 
 class TestRestarts:
-    def crash(self, world: Sandbox, policy: str) -> Tree:
+    def crash(self, world: Sandbox, policy: str) -> Unstructured:
         return world.start("p", "cpu-0", restartPolicy=policy, command=["sh", "-c", "sleep 1; exit 1"])
 
     def restarts(self, world: Sandbox) -> int:
@@ -121,7 +122,7 @@ class TestRestarts:
 
 
 class TestInitContainers:
-    def start(self, world: Sandbox, *inits: Tree, **spec: Any) -> Tree:
+    def start(self, world: Sandbox, *inits: Unstructured, **spec: Any) -> Unstructured:
         listed = [{"name": f"init{at}", "image": "i", **each} for at, each in enumerate(inits)]
         return world.start("p", "cpu-0", initContainers=listed, **spec)
 
@@ -210,7 +211,7 @@ class TestAdmission:
 
 
 class TestDevices:
-    def given(self, pod: Tree) -> str:
+    def given(self, pod: Unstructured) -> str:
         return str(pod["metadata"]["annotations"].get("windlass.dev/allocated-devices"))
 
     def test_the_wish_is_followed(self, world: Sandbox) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from tests.embedded.runtime.host import Host, one_gpu
-from tests.embedded.world import Tree
 
 from windlass.embedded.runtime.kubelet_api import STDOUT, ExecRequest, KubeletApiError
 from windlass.embedded.runtime.process.cgroups import Cgroups
 from windlass.embedded.runtime.process.this_machine import discover_this_machine
+from windlass.model.unstructured import Unstructured
 
 GPU = "nvidia.com/gpu"
 TRAP = """
@@ -48,8 +48,8 @@ async def gpu_host(tmp_path: Path) -> AsyncIterator[Host]:
         await host.close()
 
 
-def ended(pod: Tree) -> Tree:
-    found: Tree = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+def ended(pod: Unstructured) -> Unstructured:
+    found: Unstructured = pod["status"]["containerStatuses"][0]["state"]["terminated"]
     return found
 
 
@@ -214,9 +214,9 @@ class TestCgroups:
         assert "does not exist" in groups.unavailable_reason
 
 
-def _waiting(pod: Tree) -> Tree:
+def _waiting(pod: Unstructured) -> Unstructured:
     statuses = pod["status"].get("containerStatuses") or [{}]
-    found: Tree = statuses[0].get("state", {}).get("waiting") or {}
+    found: Unstructured = statuses[0].get("state", {}).get("waiting") or {}
     return found
 
 

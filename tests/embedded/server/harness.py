@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import urlencode
 
 import urllib3
@@ -25,8 +25,8 @@ from windlass.embedded.registry.registry import Registry
 from windlass.embedded.runtime.kubelet_api import KubeletApi
 from windlass.embedded.server.server import ApiServer
 from windlass.embedded.store.store import Store
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
 _Value = TypeVar("_Value")
 
 JSON = "application/json"
@@ -41,14 +41,14 @@ class Answer:
         self.code, self.data, self.headers = code, data, headers
 
     @property
-    def json(self) -> Tree:
+    def json(self) -> Unstructured:
         return dict(json.loads(self.data))
 
     @property
     def message(self) -> str:
         return str(self.json.get("message", ""))
 
-    def ok(self) -> Tree:
+    def ok(self) -> Unstructured:
         assert self.code < 300, f"{self.code}: {self.data.decode(errors='replace')[:500]}"
         return self.json
 
@@ -112,7 +112,7 @@ class Client:
         return self.send("DELETE", path, body, **query)
 
     @contextmanager
-    def watch(self, path: str, accept: str = JSON, **query: object) -> Iterator[Iterator[Tree]]:
+    def watch(self, path: str, accept: str = JSON, **query: object) -> Iterator[Iterator[Unstructured]]:
         """The events of a watch. Ends with the block, or after the server's time."""
         asked = _encoded({"watch": "true", "timeoutSeconds": 100, **query})
         answer = self.pool.request(
@@ -134,7 +134,7 @@ def _encoded(query: dict[str, object]) -> str:
     return urlencode({key: value for key, value in query.items() if value is not None})
 
 
-def _lines(answer: urllib3.BaseHTTPResponse) -> Iterator[Tree]:
+def _lines(answer: urllib3.BaseHTTPResponse) -> Iterator[Unstructured]:
     rest = b""
     for chunk in answer.stream(1 << 16, decode_content=True):
         *lines, rest = (rest + chunk).split(b"\n")

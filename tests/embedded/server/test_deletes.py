@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.embedded.server.harness import Client, Tree
+from tests.embedded.server.harness import Client
+
+from windlass.model.unstructured import Unstructured
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
@@ -12,12 +14,12 @@ BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
 
-def config(name: str, **metadata: Any) -> Tree:
+def config(name: str, **metadata: Any) -> Unstructured:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, **metadata}}
 
 
-def pod(name: str, node: str = "", **metadata: Any) -> Tree:
-    spec: Tree = {"containers": [{"name": "main", "image": "train"}]}
+def pod(name: str, node: str = "", **metadata: Any) -> Unstructured:
+    spec: Unstructured = {"containers": [{"name": "main", "image": "train"}]}
     if node:
         spec["nodeName"] = node
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}, "spec": spec}
@@ -168,7 +170,7 @@ def guarded(api: Client, name: str, allowed: int, healthy: int) -> None:
     api.patch(f"{BUDGETS}/{name}/status", {"status": status}).ok()
 
 
-def evict(api: Client, name: str) -> tuple[int, Tree]:
+def evict(api: Client, name: str) -> tuple[int, Unstructured]:
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
     answer = api.post(f"{PODS}/{name}/eviction", body)
     return answer.code, answer.json

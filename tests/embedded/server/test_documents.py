@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.embedded.server.harness import Client, Served, Tree
+from tests.embedded.server.harness import Client, Served
+
+from windlass.model.unstructured import Unstructured
 
 AUTH, RIGHTS = "/apis/authentication.k8s.io/v1", "/apis/authorization.k8s.io/v1"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -88,7 +90,7 @@ def test_a_token_of_an_account_opens_the_door(served: Served) -> None:
     assert served.client.post(path.replace("/default/token", "/nobody/token"), body).code == 404
 
 
-def definition() -> Tree:
+def definition() -> Unstructured:
     schema = {
         "type": "object",
         "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer", "default": 3}}}},
@@ -106,7 +108,7 @@ def definition() -> Tree:
     }
 
 
-def widget(name: str, **metadata: object) -> Tree:
+def widget(name: str, **metadata: object) -> Unstructured:
     return {
         "apiVersion": "example.com/v1",
         "kind": "Widget",

@@ -11,10 +11,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from tests.embedded.server.harness import Client, Served, Tree
+from tests.embedded.server.harness import Client, Served
 
 from windlass.embedded.pki import load_or_create_identity
 from windlass.embedded.server import server
+from windlass.model.unstructured import Unstructured
 
 PATHS = (
     "/",
@@ -180,5 +181,5 @@ def test_what_is_mounted_is_behind_the_same_door(served: Served) -> None:
     assert Client(served.kubeconfig, "").get("/windlass/extra/a").code == 401
 
 
-def _space(name: str) -> Tree:
+def _space(name: str) -> Unstructured:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}

@@ -16,9 +16,10 @@ from urllib.parse import quote, urlsplit
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.embedded.server.harness import APPLY, JSON, JSON_PATCH, MERGE, STRATEGIC, Client, Served, Tree
+from tests.embedded.server.harness import APPLY, JSON, JSON_PATCH, MERGE, STRATEGIC, Client, Served
 
 from windlass.embedded.api.kinds import BUILT_IN_KINDS, Kind
+from windlass.model.unstructured import Unstructured
 
 STORED = [kind for kind in BUILT_IN_KINDS if "list" in kind.verbs]
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -229,7 +230,7 @@ def test_any_body(
 
 @SETTINGS
 @given(kinds, metadata, trees, st.sampled_from(["POST", "PUT", "APPLY", "STATUS"]))
-def test_objects_that_look_right(target: Served, kind: Kind, meta: Tree, rest: Any, how: str) -> None:
+def test_objects_that_look_right(target: Served, kind: Kind, meta: Unstructured, rest: Any, how: str) -> None:
     """Past the first checks: kind and version are right, and everything else is anything."""
     tree = {
         "apiVersion": kind.api_version,

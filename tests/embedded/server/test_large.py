@@ -6,13 +6,15 @@ import json
 from contextlib import suppress
 
 import urllib3
-from tests.embedded.server.harness import APPLY, JSON_PATCH, Client, Tree
+from tests.embedded.server.harness import APPLY, JSON_PATCH, Client
+
+from windlass.model.unstructured import Unstructured
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 YAML = "application/yaml"
 
 
-def config_map(name: str, **fields: object) -> Tree:
+def config_map(name: str, **fields: object) -> Unstructured:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, **fields}
 
 

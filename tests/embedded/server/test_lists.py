@@ -6,13 +6,15 @@ import base64
 import json
 
 import pytest
-from tests.embedded.server.harness import Client, Tree
+from tests.embedded.server.harness import Client
+
+from windlass.model.unstructured import Unstructured
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
-def config(name: str, **labels: str) -> Tree:
+def config(name: str, **labels: str) -> Unstructured:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}}
 
 
@@ -23,7 +25,7 @@ def fill(api: Client, prefix: str, count: int) -> list[str]:
     return names
 
 
-def names_of(page: Tree) -> list[str]:
+def names_of(page: Unstructured) -> list[str]:
     return [each["metadata"]["name"] for each in page["items"]]
 
 

@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cluster.control_plane import ControlPlane
 from tests.embedded.api.samples import CLUSTER_WIDE, NAMESPACED
-from tests.embedded.server.harness import Client, Tree
+from tests.embedded.server.harness import Client
 
 from windlass.embedded.api.kinds import Kinds
 from windlass.embedded.api.machinery import Machinery
 from windlass.embedded.server.protobuf import MAGIC, MEDIA_TYPE, Malformed, decode
+from windlass.model.unstructured import Unstructured
 
 POD = {"apiVersion": "v1", "kind": "Pod"}
 
@@ -39,7 +40,7 @@ def test_every_kind_is_read_as_its_json(control_plane: ControlPlane) -> None:
     assert {"Pod", "Deployment", "Job", "Service", "Node", "Secret", "ResourceQuota", "PriorityClass"} <= seen
 
 
-def _both(api: Client, path: str) -> tuple[Tree, Tree]:
+def _both(api: Client, path: str) -> tuple[Unstructured, Unstructured]:
     """Both forms of one version; a controller may write to the object at the same time."""
     while True:
         told = api.get(path).ok()

@@ -12,7 +12,9 @@ from typing import Any
 
 from tests.cluster.api import until
 from tests.cluster.control_plane import ControlPlane
-from tests.embedded.server.harness import Client, Served, Tree, with_node
+from tests.embedded.server.harness import Client, Served, with_node
+
+from windlass.model.unstructured import Unstructured
 
 SPACE, NODE = "stories", "story-node"
 PODS = f"/api/v1/namespaces/{SPACE}/pods"
@@ -28,8 +30,8 @@ ACCOUNT = {"serviceAccount", "serviceAccountName"}
 """The real server's plug-in for accounts is off in the tests."""
 
 
-def pod(name: str, node: str = "", **metadata: Any) -> Tree:
-    spec: Tree = {"containers": [{"name": "c", "image": "i"}], **({"nodeName": node} if node else {})}
+def pod(name: str, node: str = "", **metadata: Any) -> Unstructured:
+    spec: Unstructured = {"containers": [{"name": "c", "image": "i"}], **({"nodeName": node} if node else {})}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}, "spec": spec}
 
 
@@ -118,7 +120,9 @@ def nobody_there(api: Client) -> bool:
     return not api.get(PODS).ok()["items"]
 
 
-def told(api: Client, story: Callable[[Client], None], view: dict[str, str]) -> list[tuple[str, Tree]]:
+def told(
+    api: Client, story: Callable[[Client], None], view: dict[str, str]
+) -> list[tuple[str, Unstructured]]:
     """What a watcher hears of a story, up to a last pod that every view shows at once."""
     start = api.get(PODS).ok()["metadata"]["resourceVersion"]
     story(api)

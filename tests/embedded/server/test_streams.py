@@ -13,9 +13,10 @@ import kubernetes
 import kubernetes.stream
 import pytest
 from tests.cluster.api import until
-from tests.embedded.server.harness import Served, Tree
+from tests.embedded.server.harness import Served
 
 from windlass.embedded.runtime.kubelet_api import STDERR, STDOUT, ExecRequest, KubeletApiError, LogRequest
+from windlass.model.unstructured import Unstructured
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -59,20 +60,20 @@ class EchoRuntime:
         self.sessions: list[EchoSession] = []
         self.asked: list[LogRequest] = []
 
-    async def logs(self, pod: Tree, request: LogRequest) -> AsyncIterator[bytes]:
+    async def logs(self, pod: Unstructured, request: LogRequest) -> AsyncIterator[bytes]:
         self.asked.append(request)
         if request.container == "silent":
             raise KubeletApiError(400, "BadRequest", 'container "silent" in pod "two" is waiting to start')
         for number in range(3):
             yield f"line {number}\n".encode()
 
-    async def exec(self, pod: Tree, request: ExecRequest) -> EchoSession:
+    async def exec(self, pod: Unstructured, request: ExecRequest) -> EchoSession:
         if request.command == ("refuse",):
             raise KubeletApiError(404, "NotFound", "no such thing")
         self.sessions.append(EchoSession(request))
         return self.sessions[-1]
 
-    async def attach(self, pod: Tree, request: ExecRequest) -> EchoSession:
+    async def attach(self, pod: Unstructured, request: ExecRequest) -> EchoSession:
         return await self.exec(pod, request)
 
 
@@ -129,7 +130,7 @@ class Outcome:
         self.protocol: str | None = None
 
     @property
-    def status(self) -> Tree:
+    def status(self) -> Unstructured:
         return dict(json.loads(self.streams[3]))
 
 

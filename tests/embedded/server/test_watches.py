@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import pytest
-from tests.embedded.server.harness import Client, Served, Tree
+from tests.embedded.server.harness import Client, Served
+
+from windlass.model.unstructured import Unstructured
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 
-def config(name: str, **labels: str) -> Tree:
+def config(name: str, **labels: str) -> Unstructured:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}}
 
 
-def version_of(tree: Tree) -> int:
+def version_of(tree: Unstructured) -> int:
     return int(tree["metadata"]["resourceVersion"])
 
 
-def shown(event: Tree) -> tuple[str, str]:
+def shown(event: Unstructured) -> tuple[str, str]:
     return event["type"], event["object"]["metadata"]["name"]
 
 

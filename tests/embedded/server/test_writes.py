@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.embedded.server.harness import APPLY, JSON_PATCH, MERGE, STRATEGIC, Client, Tree
+from tests.embedded.server.harness import APPLY, JSON_PATCH, MERGE, STRATEGIC, Client
+
+from windlass.model.unstructured import Unstructured
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
@@ -13,11 +15,11 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 
 
-def config(name: str, **data: str) -> Tree:
+def config(name: str, **data: str) -> Unstructured:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
-def pod(name: str, **spec: Any) -> Tree:
+def pod(name: str, **spec: Any) -> Unstructured:
     box = {"name": "main", "image": "train"}
     return {
         "apiVersion": "v1",
@@ -27,7 +29,7 @@ def pod(name: str, **spec: Any) -> Tree:
     }
 
 
-def deployment(name: str) -> Tree:
+def deployment(name: str) -> Unstructured:
     template = {"metadata": {"labels": {"app": name}}, "spec": pod("x")["spec"]}
     spec = {"replicas": 2, "selector": {"matchLabels": {"app": name}}, "template": template}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
@@ -88,7 +90,7 @@ def test_a_write_for_another_object_of_the_name_is_a_conflict(either: Client) ->
 def test_blind_replacement_where_the_kind_allows_it(either: Client) -> None:
     either.post(MAPS, config("blind")).ok()
     assert either.put(f"{MAPS}/blind", config("blind", a="b")).ok()["data"] == {"a": "b"}
-    lease: Tree = {
+    lease: Unstructured = {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {"name": "blind"},

@@ -16,7 +16,9 @@ from pathlib import Path
 
 import urllib3
 from tests.cluster.api import until
-from tests.embedded.server.harness import Client, Tree
+from tests.embedded.server.harness import Client
+
+from windlass.model.unstructured import Unstructured
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 CLIENTS = 16
@@ -91,7 +93,7 @@ class Writer(threading.Thread):
         return self._client.post(MAPS, content(name, wanted)).code
 
 
-def content(name: str, step: int) -> Tree:
+def content(name: str, step: int) -> Unstructured:
     """An object that shows when only half of it is there."""
     text = f"{name}/{step}/" * 40
     data = {"step": str(step), "text": text, "sum": hashlib.sha256(text.encode()).hexdigest()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import stat
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,15 +15,14 @@ from windlass.embedded.store.resource_storage import Compacted
 from windlass.embedded.store.store import FIRST_VERSION, Store
 from windlass.embedded.store.stored_object import ADDED, DELETED, MODIFIED, Change
 from windlass.model.errors import InputError
-
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 SPACES = st.sampled_from(["x", "y"])
 STEPS = st.lists(st.tuples(st.sampled_from(["put", "put", "remove"]), SPACES, NAMES), max_size=40)
 
 
-def tree(namespace: str, name: str, value: int) -> Tree:
+def tree(namespace: str, name: str, value: int) -> Unstructured:
     return {"metadata": {"namespace": namespace, "name": name}, "value": value}
 
 

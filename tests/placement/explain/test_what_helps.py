@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.engine.plain_objects import TWO_NODES, Tree, node, planned, pod
+from tests.engine.plain_objects import TWO_NODES, node, planned, pod
 
 from windlass.model.hold_document import hold_document
+from windlass.model.unstructured import Unstructured
 from windlass.model.verdict import Verdict
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
@@ -15,12 +16,12 @@ LATER = "2026-01-01T01:00:00Z"
 QUEUED = {"labels": {"kueue.x-k8s.io/queue-name": "q"}}
 
 
-def verdict(workload: str, *objects: Tree) -> Verdict:
+def verdict(workload: str, *objects: Unstructured) -> Verdict:
     plan, _ = planned(*objects)
     return next(hold.verdict for hold in plan.holds if hold.workload == workload)
 
 
-def queue(resources: dict[str, int], **spec: Any) -> list[Tree]:
+def queue(resources: dict[str, int], **spec: Any) -> list[Unstructured]:
     quotas = [{"name": name, "nominalQuota": amount} for name, amount in resources.items()]
     group = {"coveredResources": list(resources), "flavors": [{"name": "f", "resources": quotas}]}
     spec = {"namespaceSelector": {}, "resourceGroups": [group], **spec}
@@ -31,7 +32,7 @@ def queue(resources: dict[str, int], **spec: Any) -> list[Tree]:
     ]
 
 
-def local_queue(**spec: Any) -> Tree:
+def local_queue(**spec: Any) -> Unstructured:
     named = {"name": "q", "namespace": "default"}
     return {
         "apiVersion": KUEUE,
@@ -61,7 +62,7 @@ def local_queue(**spec: Any) -> Tree:
         (queue({"memory": 8}), "add the resource to the queue's coveredResources"),
     ],
 )
-def test_a_hold_for_the_queues_sake_says_what_to_do(objects: list[Tree], remedy: str):
+def test_a_hold_for_the_queues_sake_says_what_to_do(objects: list[Unstructured], remedy: str):
     found = verdict("default/p", *TWO_NODES, *objects, pod("p", metadata=QUEUED))
     assert remedy in found.remedy
     assert remedy in found.message
@@ -82,7 +83,7 @@ def test_quota_that_lacks_names_its_queue_and_flavor_first():
         ([{**node("n1"), "spec": {"unschedulable": True}}, pod("p")], "uncordon the nodes"),
     ],
 )
-def test_a_hold_of_a_lone_pod_says_what_to_do(objects: list[Tree], remedy: str):
+def test_a_hold_of_a_lone_pod_says_what_to_do(objects: list[Unstructured], remedy: str):
     assert remedy in verdict("default/p", *objects).remedy
 
 

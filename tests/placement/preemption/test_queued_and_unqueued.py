@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
 from windlass.model.plan import Plan
+from windlass.model.unstructured import Unstructured
 from windlass.planner import plan_objects
 
 EPOCH = 1767225600
@@ -16,10 +15,8 @@ QUEUE, GROUP = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/pod-group-name"
 TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 KUEUE = "kueue.x-k8s.io/v1beta1"
 
-Tree = dict[str, Any]
 
-
-def node(name: str) -> Tree:
+def node(name: str) -> Unstructured:
     labels = {
         "kubernetes.io/hostname": name,
         "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
@@ -35,12 +32,14 @@ def node(name: str) -> Tree:
     }
 
 
-def pod(name: str, gpus: int, priority: int = 0, on: str = "", queue: str = "", group: int = 0) -> Tree:
-    labels: Tree = {QUEUE: queue} if queue else {}
-    annotations: Tree = {}
+def pod(
+    name: str, gpus: int, priority: int = 0, on: str = "", queue: str = "", group: int = 0
+) -> Unstructured:
+    labels: Unstructured = {QUEUE: queue} if queue else {}
+    annotations: Unstructured = {}
     if group:
         labels[GROUP], annotations[TOTAL] = name.rpartition("-")[0], str(group)
-    spec: Tree = {
+    spec: Unstructured = {
         "priority": priority,
         "containers": [{"name": "main", "resources": {"limits": {GPU: gpus}, "requests": {GPU: gpus}}}],
     }
@@ -56,7 +55,7 @@ def pod(name: str, gpus: int, priority: int = 0, on: str = "", queue: str = "", 
     }
 
 
-def queue(name: str, gpus: int) -> list[Tree]:
+def queue(name: str, gpus: int) -> list[Unstructured]:
     flavors = [{"name": "default", "resources": [{"name": GPU, "nominalQuota": gpus}]}]
     spec = {
         "namespaceSelector": {},
@@ -77,7 +76,7 @@ def queue(name: str, gpus: int) -> list[Tree]:
 FLAVOR = {"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": "default"}, "spec": {}}
 
 
-def decided(*trees: Tree) -> Plan:
+def decided(*trees: Unstructured) -> Plan:
     plan, _ = plan_objects([decode_object(tree) for tree in trees], Settings(), EPOCH + 3600)
     return plan
 
@@ -143,7 +142,7 @@ def test_only_as_many_give_way_as_it_takes_and_the_lowest_first() -> None:
     assert "default/gang, of higher priority" in held.verdict.kube_message
 
 
-def small_node(name: str) -> Tree:
+def small_node(name: str) -> Unstructured:
     made = node(name)
     for key in ("capacity", "allocatable"):
         made["status"][key] = {**made["status"][key], GPU: "4"}

@@ -13,6 +13,7 @@ import msgspec
 from windlass.model.codec import decode_object
 from windlass.model.node import Node
 from windlass.model.pod import Pod
+from windlass.model.unstructured import Unstructured
 
 RACK, BLOCK, ZONE = "cloud.example/rack", "cloud.example/block", "topology.kubernetes.io/zone"
 HOST = "kubernetes.io/hostname"
@@ -26,8 +27,6 @@ NAMESPACE = "bench"
 MODELS = (("NVIDIA-H100-80GB-HBM3", 81_559), ("NVIDIA-A100-SXM4-80GB", 81_920))
 NODES_A_RACK = 50
 RACKS_A_BLOCK = 10
-
-Tree = dict[str, Any]
 
 
 def gpu_nodes(count: int, *, nodes_per_rack: int = NODES_A_RACK, gpus: int = 8) -> list[Node]:
@@ -66,7 +65,7 @@ def cpu_nodes(blocks: int, racks: int, hosts: int, *, cpu: str = "96", memory: s
     return made
 
 
-def _node(name: str, labels: Tree, amounts: Tree) -> Node:
+def _node(name: str, labels: Unstructured, amounts: Unstructured) -> Node:
     amounts = {**amounts, "pods": "110"}
     tree = {
         "apiVersion": "v1",
@@ -135,7 +134,7 @@ def pod_templates(count: int) -> list[Pod]:
         gpus = (0, 1, 1, 2, 1, 4, 1, 8)[number % 8]
         cpu, memory = 1 + number // 8 % 7 + 2 * gpus, 4 + number % 13 + 16 * gpus
         requests = {"cpu": f"{cpu}", "memory": f"{memory}Gi", **({GPU: str(gpus)} if gpus else {})}
-        spec: Tree = {}
+        spec: Unstructured = {}
         if gpus and number % 3 == 1:
             spec["nodeSelector"] = {"nvidia.com/gpu.product": MODELS[number % 2][0]}
         if number % 5 == 2:
@@ -152,7 +151,7 @@ def affinity_pod_templates(count: int) -> list[Pod]:
         labels = {"app": f"tied-{number:03}"}
         selector = {"labelSelector": {"matchLabels": labels}}
         term = {**selector, "topologyKey": HOST}
-        rule: Tree
+        rule: Unstructured
         match number % 4:
             case 0:
                 spread = {**selector, "topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
@@ -238,11 +237,11 @@ def pending_pods_with_duration(count: int) -> list[Pod]:
     return made
 
 
-def queue_objects(queues: Sequence[Tree], *, topology: Sequence[str] = ()) -> list[object]:
+def queue_objects(queues: Sequence[Unstructured], *, topology: Sequence[str] = ()) -> list[object]:
     """A ResourceFlavor `default` over all nodes (with a Topology, where levels are given), these ClusterQueues and a
     LocalQueue of the same name for each."""
-    flavor: Tree = {}
-    trees: list[Tree] = []
+    flavor: Unstructured = {}
+    trees: list[Unstructured] = []
     if topology:
         flavor = {"nodeLabels": {"windlass.dev/bench": "true"}, "topologyName": "default"}
         levels = [{"nodeLabel": level} for level in topology]
@@ -257,7 +256,7 @@ def queue_objects(queues: Sequence[Tree], *, topology: Sequence[str] = ()) -> li
     return [decode_object(tree) for tree in trees]
 
 
-def cluster_queue(name: str, quota: Mapping[str, str], **more: Any) -> Tree:
+def cluster_queue(name: str, quota: Mapping[str, str], **more: Any) -> Unstructured:
     """`borrowing`: a limit for every resource; everything else is the spec's own."""
     borrowing = more.pop("borrowing", None)
     resources = [
@@ -269,7 +268,7 @@ def cluster_queue(name: str, quota: Mapping[str, str], **more: Any) -> Tree:
     return {"name": name, "namespaceSelector": {}, "resourceGroups": [group], **more}
 
 
-def _kueue(kind: str, name: str, spec: Tree, version: str = "v1beta2") -> Tree:
+def _kueue(kind: str, name: str, spec: Unstructured, version: str = "v1beta2") -> Unstructured:
     return {
         "apiVersion": f"kueue.x-k8s.io/{version}",
         "kind": kind,

@@ -1,6 +1,6 @@
 """Plays tasks, one at a time, each in a process of its own, and keeps the fastest repetition of each.
 
-Fed by `report` with the names of tasks; each process takes a name and hands a `Measured` back with its peak memory.
+Fed by `report` with the names of tasks; each process takes a name and hands a `Measurement` back with its peak memory.
 What is finished when somebody presses Ctrl-C is kept.
 """
 

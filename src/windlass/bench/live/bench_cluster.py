@@ -13,12 +13,13 @@ from typing import Any
 
 import msgspec
 
-from windlass.bench.live.objects import LABEL, NAMESPACE, Tree, node
+from windlass.bench.live.objects import LABEL, NAMESPACE, node
 from windlass.kube.client import KubeClient
 from windlass.kube.errors import ApiError, Conflict, NotFound, ServerUnavailable
 from windlass.kube.request import MERGE_PATCH, Request
 from windlass.kube.resources import NODES, PODS
 from windlass.model.errors import InputError
+from windlass.model.unstructured import Unstructured
 
 IN_FLIGHT = 48
 SILENCE = 600.0
@@ -75,10 +76,10 @@ class BenchCluster:
         status = {"status": tree["status"]}
         await self.client.send(Request("PATCH", path, body=status, content_type=MERGE_PATCH))
 
-    async def create(self, pods: Iterable[Tree]) -> None:
+    async def create(self, pods: Iterable[Unstructured]) -> None:
         await _all(self._make(tree) for tree in pods)
 
-    async def _make(self, tree: Tree) -> None:
+    async def _make(self, tree: Unstructured) -> None:
         await self.client.send(Request("POST", PODS.namespace_collection(NAMESPACE), body=tree))
         self.created_at[tree["metadata"]["name"]] = time.monotonic()
 
@@ -95,7 +96,7 @@ class BenchCluster:
             await asyncio.sleep(0.2)
         self.bound_at, self.created_at = {}, {}
 
-    async def _delete_all(self, path: str, options: Tree) -> None:
+    async def _delete_all(self, path: str, options: Unstructured) -> None:
         """However long it takes: a server that is short of time gives up in the middle of many, and says 504."""
         while True:
             try:

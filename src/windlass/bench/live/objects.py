@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
 NAMESPACE = "windlass-bench"
 LABEL = "windlass.dev/bench"
 POOLS = 4
@@ -12,7 +11,7 @@ GPUS = (1, 1, 1, 2, 2, 4, 1, 1, 2, 8)
 SHAPES = 50
 
 
-def node(number: int) -> Tree:
+def node(number: int) -> Unstructured:
     """Eight GPUs, 96 CPUs, 768 GiB, in one of four pools."""
     room = {"cpu": "96", "memory": "768Gi", "pods": "110", "ephemeral-storage": "1Ti", "nvidia.com/gpu": "8"}
     labels = {
@@ -32,7 +31,7 @@ def node(number: int) -> Tree:
     }
 
 
-def running_pod(number: int, nodes: int) -> Tree:
+def running_pod(number: int, nodes: int) -> Unstructured:
     """One that is on a node already, and of nobody's concern."""
     tree = pod(number, "nobody")
     tree["spec"] |= {"nodeName": name_of_node(number % nodes), "nodeSelector": {}}
@@ -44,7 +43,7 @@ def name_of_node(number: int) -> str:
     return f"bench-{number:05}"
 
 
-def pod(number: int, scheduler: str, gang: str = "", size: int = 0) -> Tree:
+def pod(number: int, scheduler: str, gang: str = "", size: int = 0) -> Unstructured:
     """One of fifty shapes: GPUs, CPU, memory, and for every third a pool."""
     shape = number % SHAPES
     requests = {"cpu": str(1 + shape % 7), "memory": f"{1 + shape % 11}Gi"}
@@ -53,7 +52,7 @@ def pod(number: int, scheduler: str, gang: str = "", size: int = 0) -> Tree:
         "image": "none",
         "resources": {"requests": requests, "limits": {"nvidia.com/gpu": str(GPUS[shape % 10])}},
     }
-    metadata: Tree = {"name": f"p-{number:06}", "namespace": NAMESPACE, "labels": {LABEL: "pod"}}
+    metadata: Unstructured = {"name": f"p-{number:06}", "namespace": NAMESPACE, "labels": {LABEL: "pod"}}
     if gang:
         container["resources"] = {"limits": {"nvidia.com/gpu": "8"}}
         metadata["labels"]["kueue.x-k8s.io/pod-group-name"] = gang

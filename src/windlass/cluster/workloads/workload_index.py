@@ -1,8 +1,8 @@
 """The workloads of a cluster, kept up to date: a change of one object works out again what had read it, and no more.
 
-The store's `OtherObjects` puts objects in as they change and asks for the grouping at every snapshot; `group` fills one
-for a whole set of objects. It keeps what `units` and `build` found together with what they looked up (`reads`), so
-that a book that has seen many changes equals one that was filled just now.
+The store's `AuxiliaryObjects` puts objects in as they change and asks for the grouping at every snapshot; `group`
+fills one for a whole set of objects. It keeps what `units` and `build` found together with what they looked up
+(`reads`), so that a book that has seen many changes equals one that was filled just now.
 """
 
 from __future__ import annotations

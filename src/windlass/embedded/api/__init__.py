@@ -1,8 +1,8 @@
 """The API's machinery, as pure functions: JSON trees and a kind's description in, JSON trees or an `ApiError` out.
 
-The server and the in-process verbs (`embedded.verbs`) call it; nothing here does I/O, reads a clock or keeps state,
-except `Machinery`, which holds the table of kinds with the custom ones. Results are new trees; inputs are not changed
-unless a function says so.
+The server and the in-process verbs (`embedded.in_process_client`) call it; nothing here does I/O, reads a clock or
+keeps state, except `Machinery`, which holds the table of kinds with the custom ones. Results are new trees; inputs
+are not changed unless a function says so.
 
     machinery.Machinery()                    the front door; `.kinds` is the table
       .decode(kind, obj, field_validation, *, patched=False) -> (obj, warnings)     built-in and custom kinds

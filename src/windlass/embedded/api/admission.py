@@ -10,9 +10,10 @@ from __future__ import annotations
 from windlass.embedded.api import limit_range
 from windlass.embedded.api.defaults import apply_defaults
 from windlass.embedded.api.errors import ApiError
-from windlass.embedded.api.json_trees import Tree, deep_copy, nested_value
+from windlass.embedded.api.json_trees import deep_copy, nested_value
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.resource_quota import Lookup
+from windlass.model.unstructured import Unstructured
 
 SYSTEM_CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 """Priority classes that every cluster has, whether somebody has made the objects or not."""
@@ -21,7 +22,7 @@ _TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _TOLERATED_SECONDS = 300
 
 
-def admit(kind: Kind, obj: Tree, lookup: Lookup) -> None:
+def admit(kind: Kind, obj: Unstructured, lookup: Lookup) -> None:
     """An object that is to be made. Raises 403."""
     if kind.custom:
         return
@@ -34,7 +35,7 @@ def admit(kind: Kind, obj: Tree, lookup: Lookup) -> None:
         _admit_priority_class(kind, obj, lookup)
 
 
-def _admit_pod(kind: Kind, pod: Tree, lookup: Lookup) -> None:
+def _admit_pod(kind: Kind, pod: Unstructured, lookup: Lookup) -> None:
     apply_defaults(kind, pod)
     ranges = list(lookup.list("limitranges", pod["metadata"].get("namespace", "")))
     if ranges:
@@ -47,11 +48,11 @@ def _admit_pod(kind: Kind, pod: Tree, lookup: Lookup) -> None:
         limit_range.check_pod(kind, pod, ranges)
 
 
-def _refused(kind: Kind, obj: Tree, why: str) -> ApiError:
+def _refused(kind: Kind, obj: Unstructured, why: str) -> ApiError:
     return ApiError.forbidden(kind, obj["metadata"].get("name", ""), why)
 
 
-def _service_account(kind: Kind, pod: Tree, lookup: Lookup) -> None:
+def _service_account(kind: Kind, pod: Unstructured, lookup: Lookup) -> None:
     """Pods run as `default` unless they say otherwise; another account has to exist."""
     spec = pod["spec"]
     name = spec.get("serviceAccountName") or "default"
@@ -62,7 +63,7 @@ def _service_account(kind: Kind, pod: Tree, lookup: Lookup) -> None:
     spec["serviceAccountName"] = spec["serviceAccount"] = name
 
 
-def _runtime_class(kind: Kind, pod: Tree, lookup: Lookup) -> None:
+def _runtime_class(kind: Kind, pod: Unstructured, lookup: Lookup) -> None:
     spec = pod["spec"]
     name = spec.get("runtimeClassName")
     if not name:
@@ -82,7 +83,7 @@ def _runtime_class(kind: Kind, pod: Tree, lookup: Lookup) -> None:
     _runtime_scheduling(kind, pod, found.get("scheduling") or {})
 
 
-def _runtime_scheduling(kind: Kind, pod: Tree, scheduling: Tree) -> None:
+def _runtime_scheduling(kind: Kind, pod: Unstructured, scheduling: Unstructured) -> None:
     spec = pod["spec"]
     mine = spec.get("nodeSelector") or {}
     for key, value in (scheduling.get("nodeSelector") or {}).items():
@@ -100,7 +101,7 @@ def _runtime_scheduling(kind: Kind, pod: Tree, scheduling: Tree) -> None:
         spec["tolerations"] = [*(spec.get("tolerations") or ()), *deep_copy(more)]
 
 
-def _priority(kind: Kind, pod: Tree, lookup: Lookup) -> None:
+def _priority(kind: Kind, pod: Unstructured, lookup: Lookup) -> None:
     """The number behind a priority class, which is what everybody looks at."""
     spec = pod["spec"]
     name = spec.get("priorityClassName", "")
@@ -131,14 +132,14 @@ def _priority(kind: Kind, pod: Tree, lookup: Lookup) -> None:
     spec["priority"], spec["preemptionPolicy"] = value, policy
 
 
-def default_priority_class(lookup: Lookup) -> Tree | None:
+def default_priority_class(lookup: Lookup) -> Unstructured | None:
     """The priority class of pods that name none; the lowest, should there be several."""
     classes = lookup.list("priorityclasses.scheduling.k8s.io", "")
     found = [each for each in classes if each.get("globalDefault")]
     return min(found, key=lambda each: each.get("value", 0)) if found else None
 
 
-def _admit_priority_class(kind: Kind, obj: Tree, lookup: Lookup) -> None:
+def _admit_priority_class(kind: Kind, obj: Unstructured, lookup: Lookup) -> None:
     if not obj.get("globalDefault"):
         return
     found = default_priority_class(lookup)
@@ -150,7 +151,7 @@ def _admit_priority_class(kind: Kind, obj: Tree, lookup: Lookup) -> None:
         raise _refused(kind, obj, why)
 
 
-def add_default_tolerations(spec: Tree) -> None:
+def add_default_tolerations(spec: Unstructured) -> None:
     """A pod stays five minutes on a node that went silent, unless it says otherwise."""
     mine = spec.get("tolerations") or []
     more = [key for key in _TOLERATED if not any(_tolerates(each, key) for each in mine)]
@@ -169,5 +170,5 @@ def add_default_tolerations(spec: Tree) -> None:
         ]
 
 
-def _tolerates(toleration: Tree, key: str) -> bool:
+def _tolerates(toleration: Unstructured, key: str) -> bool:
     return toleration.get("key", "") in ("", key) and toleration.get("effect", "") in ("", "NoExecute")

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from windlass.embedded.api.errors import FieldError, invalid, required, unsupported
-from windlass.embedded.api.json_trees import Tree, deep_copy, nested_value
+from windlass.embedded.api.json_trees import deep_copy, nested_value
 from windlass.embedded.api.kinds import Kinds
 from windlass.embedded.api.names import dns_1035_problems, dns_subdomain_problems
+from windlass.model.unstructured import Unstructured
 
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _SCOPES = ("Cluster", "Namespaced")
@@ -22,7 +23,7 @@ _STILL_STORED = (
 )
 
 
-def definition_errors(crd: Tree) -> Iterator[FieldError]:
+def definition_errors(crd: Unstructured) -> Iterator[FieldError]:
     """What is wrong with a definition; `api.validation` asks for it."""
     spec, names = crd["spec"], crd["spec"]["names"]
     if crd["metadata"].get("name") != f"{names.get('plural', '')}.{spec.get('group', '')}":
@@ -40,7 +41,7 @@ def definition_errors(crd: Tree) -> Iterator[FieldError]:
         yield from _version_errors(version, f"spec.versions[{index}]", seen)
 
 
-def definition_update_errors(new: Tree, old: Tree) -> Iterator[FieldError]:
+def definition_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
     """What may not change: objects are stored by it."""
     if is_established(old):
         for path in (("scope",), ("names", "kind")):
@@ -53,7 +54,7 @@ def definition_update_errors(new: Tree, old: Tree) -> Iterator[FieldError]:
             yield invalid(f"status.storedVersions[{index}]", version, _STILL_STORED.format(version))
 
 
-def _name_errors(spec: Tree) -> Iterator[FieldError]:
+def _name_errors(spec: Unstructured) -> Iterator[FieldError]:
     group, names = spec.get("group", ""), spec["names"]
     if not group:
         yield required("spec.group")
@@ -71,7 +72,7 @@ def _name_errors(spec: Tree) -> Iterator[FieldError]:
             yield invalid(f"spec.names.{field}", name, problem)
 
 
-def _version_errors(version: Tree, path: str, seen: set[str]) -> Iterator[FieldError]:
+def _version_errors(version: Unstructured, path: str, seen: set[str]) -> Iterator[FieldError]:
     name = version.get("name", "")
     for problem in dns_1035_problems(name):
         yield invalid(f"{path}.name", name, problem)
@@ -90,7 +91,7 @@ def _version_errors(version: Tree, path: str, seen: set[str]) -> Iterator[FieldE
     yield from _schema_errors(schema, where, root=True)
 
 
-def _schema_errors(schema: Tree, path: str, root: bool = False) -> Iterator[FieldError]:
+def _schema_errors(schema: Unstructured, path: str, root: bool = False) -> Iterator[FieldError]:
     """That a schema is structural: every place has a type."""
     if not isinstance(schema, dict) or not isinstance(schema.get("properties") or {}, dict):
         yield invalid(path, schema, "must be a schema")
@@ -125,9 +126,9 @@ def _schema_errors(schema: Tree, path: str, root: bool = False) -> Iterator[Fiel
         )
 
 
-def with_status(crd: Tree, kinds: Kinds, now: str) -> Tree:
+def with_status(crd: Unstructured, kinds: Kinds, now: str) -> Unstructured:
     """A copy with the status that a controller would write: names accepted, established, versions stored."""
-    made: Tree = deep_copy(crd)
+    made: Unstructured = deep_copy(crd)
     status = made.get("status") or {}
     storage = next(each["name"] for each in made["spec"]["versions"] if each.get("storage"))
     stored = list(dict.fromkeys([*(status.get("storedVersions") or ()), storage]))
@@ -158,12 +159,12 @@ def with_status(crd: Tree, kinds: Kinds, now: str) -> Tree:
     return made
 
 
-def is_established(crd: Tree) -> bool:
+def is_established(crd: Unstructured) -> bool:
     conditions = (crd.get("status") or {}).get("conditions") or ()
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
-def _conflict(spec: Tree, kinds: Kinds) -> tuple[str, str] | None:
+def _conflict(spec: Unstructured, kinds: Kinds) -> tuple[str, str] | None:
     """Another resource of the same group that has one of the names already."""
     group, names = spec["group"], spec["names"]
     others = [each for each in kinds if each.group == group and each.plural != names["plural"]]
@@ -174,7 +175,9 @@ def _conflict(spec: Tree, kinds: Kinds) -> tuple[str, str] | None:
     return None
 
 
-def _condition(kind: str, true: bool, reason: str, message: str, now: str, before: dict[str, Any]) -> Tree:
+def _condition(
+    kind: str, true: bool, reason: str, message: str, now: str, before: dict[str, Any]
+) -> Unstructured:
     status = "True" if true else "False"
     earlier = before.get(kind)
     since = earlier["lastTransitionTime"] if earlier and earlier.get("status") == status else now

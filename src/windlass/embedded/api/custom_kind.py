@@ -12,13 +12,14 @@ from typing import Any
 
 from windlass.embedded.api.decode import TypeMismatch, decode_metadata
 from windlass.embedded.api.errors import ApiError, FieldError, quoted
-from windlass.embedded.api.json_trees import Tree, exceeds_depth
+from windlass.embedded.api.json_trees import exceeds_depth
 from windlass.embedded.api.jsonpath import BadPath, find
 from windlass.embedded.api.kinds import Kind, Subresource
 from windlass.embedded.api.schema import OBJECT_META, RawSchema, SchemaNode, definition_schema
 from windlass.embedded.api.structural_schema import drop_nulls, fill_defaults, prune, schema_errors
 from windlass.embedded.api.tables import Column, Columns
 from windlass.embedded.api.timestamps import age
+from windlass.model.unstructured import Unstructured
 
 _AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 _SCALE = Subresource("scale", "Scale", group="autoscaling", version="v1")
@@ -27,7 +28,7 @@ _SCALE = Subresource("scale", "Scale", group="autoscaling", version="v1")
 class CustomKind:
     """One version of a custom kind."""
 
-    def __init__(self, kind: Kind, version: Tree) -> None:
+    def __init__(self, kind: Kind, version: Unstructured) -> None:
         self.kind = kind
         self.raw_schema: RawSchema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
         self.schema = _CustomNode(self.raw_schema)
@@ -35,7 +36,7 @@ class CustomKind:
             str(each.get("jsonPath", "")).lstrip(".") for each in version.get("selectableFields") or ()
         )
         scale = (version.get("subresources") or {}).get("scale")
-        self.scale: Tree | None = scale
+        self.scale: Unstructured | None = scale
         self.columns = _printer_columns(version.get("additionalPrinterColumns") or [_AGE])
         self._checked = {key: value for key, value in self.raw_schema.items() if key != "properties"}
         self._checked["properties"] = {
@@ -45,7 +46,7 @@ class CustomKind:
         }
 
     @staticmethod
-    def versions_of(crd: Tree) -> list[CustomKind]:
+    def versions_of(crd: Unstructured) -> list[CustomKind]:
         """Every served version, the preferred one first."""
         spec = crd["spec"]
         names = {**spec["names"], **(crd.get("status") or {}).get("acceptedNames", {})}
@@ -54,7 +55,7 @@ class CustomKind:
         served.sort(key=lambda each: version_order(each["name"]))
         return [CustomKind(_kind(spec, names, each, stored_as), each) for each in served]
 
-    def decode(self, obj: object, field_validation: str) -> tuple[Tree, list[str]]:
+    def decode(self, obj: object, field_validation: str) -> tuple[Unstructured, list[str]]:
         """A pruned copy with defaults, and warnings about what was pruned."""
         kind = self.kind
         head = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
@@ -66,7 +67,7 @@ class CustomKind:
             raise ApiError.bad_request(head + "exceeded max depth")
         unknown: list[str] = []
         body = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")}
-        made: Tree = {"apiVersion": kind.api_version, "kind": kind.kind}
+        made: Unstructured = {"apiVersion": kind.api_version, "kind": kind.kind}
         try:
             made["metadata"] = decode_metadata(obj.get("metadata") or {}, unknown)
         except TypeMismatch as problem:
@@ -79,7 +80,7 @@ class CustomKind:
             raise ApiError.bad_request(f"{head}strict decoding error: {', '.join(found)}")
         return made, found if field_validation == "Warn" else []
 
-    def errors(self, obj: Tree) -> list[FieldError]:
+    def errors(self, obj: Unstructured) -> list[FieldError]:
         """What the schema has against an object."""
         body = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")}
         return list(schema_errors(body, self._checked, ""))
@@ -99,7 +100,7 @@ class _CustomNode(SchemaNode):
         self.type = "struct"
 
 
-def _kind(spec: Tree, names: Tree, version: Tree, stored_as: str) -> Kind:
+def _kind(spec: Unstructured, names: Unstructured, version: Unstructured, stored_as: str) -> Kind:
     has = version.get("subresources") or {}
     subresources = [Subresource("status", names["kind"])] if has.get("status") is not None else []
     if has.get("scale") is not None:
@@ -129,7 +130,7 @@ def version_order(name: str) -> tuple[int, int, int, str]:
     return ({None: 0, "beta": 1, "alpha": 2}[stage], -int(major), -int(minor or 0), name)
 
 
-def _printer_columns(listed: list[Tree]) -> Columns:
+def _printer_columns(listed: list[Unstructured]) -> Columns:
     columns = [Column("Name", "string", "name")]
     readers = []
     for each in listed:
@@ -139,14 +140,14 @@ def _printer_columns(listed: list[Tree]) -> Columns:
         columns.append(Column(each["name"], kind, each.get("format", ""), each.get("priority", 0), said))
         readers.append(_reader(path, kind))
 
-    def cells(obj: Tree, now: float) -> list[Any]:
+    def cells(obj: Unstructured, now: float) -> list[Any]:
         return [obj["metadata"].get("name", ""), *(read(obj, now) for read in readers)]
 
     return Columns(tuple(columns), cells)
 
 
-def _reader(path: str, kind: str) -> Callable[[Tree, float], Any]:
-    def read(obj: Tree, now: float) -> Any:
+def _reader(path: str, kind: str) -> Callable[[Unstructured, float], Any]:
+    def read(obj: Unstructured, now: float) -> Any:
         try:
             found = find(obj, path)
         except BadPath:

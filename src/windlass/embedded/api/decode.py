@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from windlass.embedded.api.errors import ApiError, Tree, quoted
+from windlass.embedded.api.errors import ApiError, quoted
 from windlass.embedded.api.json_trees import exceeds_depth
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.quantities import NO_MATCH, InvalidQuantity, canonical
 from windlass.embedded.api.schema import OBJECT_META, SchemaNode, definition_schema, kind_schema
 from windlass.embedded.api.timestamps import InvalidTimestamp, canonical_micro_time, canonical_time
+from windlass.model.unstructured import Unstructured
 
 _RANGES = {"int32": 2**31, "int64": 2**63}
 
@@ -61,11 +62,11 @@ Decoder = Callable[[Any, _Notes], Any]
 
 def decode(
     kind: Kind, obj: object, field_validation: str = "Ignore", *, patched: bool = False
-) -> tuple[Tree, list[str]]:
+) -> tuple[Unstructured, list[str]]:
     """The object in canonical form, and the warnings that go with it.
 
-    Unknown fields are dropped: silently, with a warning each (`Warn`), or not at all (`Strict`: 400). A value of the
-    wrong type is a 400 always. `patched`: the object came out of a patch, which words the refusal differently.
+    Unknown fields are dropped: silently, with a warning each (`Warn`), or not at all (`StrictStruct`: 400). A value
+    of the wrong type is a 400 always. `patched`: the object came out of a patch, which words the refusal differently.
     """
     if not isinstance(obj, dict):
         raise ApiError.bad_request(
@@ -75,7 +76,7 @@ def decode(
     notes = _Notes()
     head = "" if patched else f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
     try:
-        made: Tree = decoder_of(kind)(obj, notes)
+        made: Unstructured = decoder_of(kind)(obj, notes)
     except TypeMismatch as problem:
         raise ApiError.bad_request(head + problem.message()) from None
     made["apiVersion"], made["kind"] = kind.api_version, kind.kind
@@ -87,22 +88,22 @@ def decode(
     return made, unknown
 
 
-def decode_as_written(kind: Kind, obj: Tree) -> Tree:
-    """Types checked and numbers canonical, with nothing filled in or left out. Raises `Mismatch`."""
+def decode_as_written(kind: Kind, obj: Unstructured) -> Unstructured:
+    """Types checked and numbers canonical, with nothing filled in or left out. Raises `TypeMismatch`."""
     notes = _Notes(bare=True)
-    made: Tree = decoder_of(kind)(obj, notes)
+    made: Unstructured = decoder_of(kind)(obj, notes)
     if notes.unknown:
         for path in unknown_fields(kind_schema(kind), obj):
             raise TypeMismatch(None, "", f".{path}: field not declared in schema")
     return made
 
 
-def decode_metadata(metadata: object, unknown: list[str]) -> Tree:
+def decode_metadata(metadata: object, unknown: list[str]) -> Unstructured:
     """Metadata of a custom object, which has the same shape everywhere; unknown fields are added to `unknown`."""
     notes = _Notes()
     node = definition_schema(OBJECT_META)
     try:
-        made: Tree = _decoder(node)(metadata, notes)
+        made: Unstructured = _decoder(node)(metadata, notes)
     except TypeMismatch as problem:
         problem.path.insert(0, "metadata")
         raise

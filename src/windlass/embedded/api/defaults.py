@@ -11,34 +11,35 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass.embedded.api.defaults_pod import default_pod, default_template
-from windlass.embedded.api.json_trees import Tree, deep_copy
+from windlass.embedded.api.json_trees import deep_copy
 from windlass.embedded.api.kinds import Kind
+from windlass.model.unstructured import Unstructured
 
 _RBAC = "rbac.authorization.k8s.io"
 
 
-def apply_defaults(kind: Kind, obj: Tree) -> None:
+def apply_defaults(kind: Kind, obj: Unstructured) -> None:
     """Fill in what is missing."""
     fill = _FILLERS.get((kind.group, kind.kind))
     if fill is not None:
         fill(obj)
 
 
-def _fill(tree: Tree, values: dict[str, Any]) -> None:
+def _fill(tree: Unstructured, values: dict[str, Any]) -> None:
     for name, value in values.items():
         if tree.get(name) is None:
             tree[name] = deep_copy(value)
 
 
-def _pod(obj: Tree) -> None:
+def _pod(obj: Unstructured) -> None:
     default_pod(obj["spec"])
 
 
-def _template(spec: Tree) -> None:
+def _template(spec: Unstructured) -> None:
     default_template(spec["template"]["spec"])
 
 
-def _deployment(obj: Tree) -> None:
+def _deployment(obj: Unstructured) -> None:
     spec = obj["spec"]
     _fill(spec, {"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600})
     strategy = spec["strategy"]
@@ -52,7 +53,7 @@ def _deployment(obj: Tree) -> None:
 TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 
 
-def _daemon_set(obj: Tree) -> None:
+def _daemon_set(obj: Unstructured) -> None:
     spec = obj["spec"]
     obj["metadata"].setdefault("annotations", {}).setdefault(TEMPLATE_GENERATION, "0")
     _fill(spec, {"revisionHistoryLimit": 10})
@@ -64,7 +65,7 @@ def _daemon_set(obj: Tree) -> None:
     _template(spec)
 
 
-def _stateful_set(obj: Tree) -> None:
+def _stateful_set(obj: Unstructured) -> None:
     spec = obj["spec"]
     _fill(spec, {"podManagementPolicy": "OrderedReady", "replicas": 1, "revisionHistoryLimit": 10})
     strategy = spec["updateStrategy"]
@@ -81,7 +82,7 @@ def _stateful_set(obj: Tree) -> None:
     _template(spec)
 
 
-def _replication_controller(obj: Tree) -> None:
+def _replication_controller(obj: Unstructured) -> None:
     spec = obj["spec"]
     _fill(spec, {"replicas": 1})
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
@@ -92,7 +93,7 @@ def _replication_controller(obj: Tree) -> None:
         _template(spec)
 
 
-def _network_policy(obj: Tree) -> None:
+def _network_policy(obj: Unstructured) -> None:
     spec = obj["spec"]
     if not spec.get("policyTypes"):
         spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
@@ -101,19 +102,19 @@ def _network_policy(obj: Tree) -> None:
             _fill(port, {"protocol": "TCP"})
 
 
-def _replica_set(obj: Tree) -> None:
+def _replica_set(obj: Unstructured) -> None:
     _fill(obj["spec"], {"replicas": 1})
     _template(obj["spec"])
 
 
-def _job(obj: Tree) -> None:
+def _job(obj: Unstructured) -> None:
     labels = (obj["spec"]["template"].get("metadata") or {}).get("labels")
     if labels and not obj["metadata"].get("labels"):
         obj["metadata"]["labels"] = labels  # the very same: a Job's labels are added to both
     _job_spec(obj["spec"])
 
 
-def _job_spec(spec: Tree) -> None:
+def _job_spec(spec: Unstructured) -> None:
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
     _fill(
@@ -133,7 +134,7 @@ def _job_spec(spec: Tree) -> None:
     _template(spec)
 
 
-def _cron_job(obj: Tree) -> None:
+def _cron_job(obj: Unstructured) -> None:
     _fill(
         obj["spec"],
         {
@@ -146,7 +147,7 @@ def _cron_job(obj: Tree) -> None:
     default_template(obj["spec"]["jobTemplate"]["spec"]["template"]["spec"])
 
 
-def _service(obj: Tree) -> None:
+def _service(obj: Unstructured) -> None:
     spec = obj["spec"]
     _fill(spec, {"sessionAffinity": "None", "type": "ClusterIP"})
     if spec["sessionAffinity"] == "None":
@@ -165,7 +166,7 @@ def _service(obj: Tree) -> None:
         _fill(spec, {"allocateLoadBalancerNodePorts": True})
 
 
-def _secret(obj: Tree) -> None:
+def _secret(obj: Unstructured) -> None:
     """`stringData` is write-only: it becomes `data`."""
     obj.setdefault("type", "Opaque")
     plain = obj.pop("stringData", None)
@@ -174,42 +175,42 @@ def _secret(obj: Tree) -> None:
         obj["data"] = {**(obj.get("data") or {}), **coded}
 
 
-def _namespace(obj: Tree) -> None:
+def _namespace(obj: Unstructured) -> None:
     if obj["metadata"].get("name"):
         obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = obj["metadata"]["name"]
     obj["status"].setdefault("phase", "Active")
 
 
-def _node(obj: Tree) -> None:
+def _node(obj: Unstructured) -> None:
     status = obj["status"]
     if status.get("capacity") and not status.get("allocatable"):
         status["allocatable"] = dict(status["capacity"])
 
 
-def _volume(obj: Tree) -> None:
+def _volume(obj: Unstructured) -> None:
     _fill(obj["spec"], {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem"})
     if "hostPath" in obj["spec"]:
         obj["spec"]["hostPath"].setdefault("type", "")
     obj["status"].setdefault("phase", "Pending")
 
 
-def _claim(obj: Tree) -> None:
+def _claim(obj: Unstructured) -> None:
     _fill(obj["spec"], {"volumeMode": "Filesystem"})
     obj["status"].setdefault("phase", "Pending")
 
 
-def _endpoints(obj: Tree) -> None:
+def _endpoints(obj: Unstructured) -> None:
     for subset in obj.get("subsets", ()):
         for port in subset.get("ports", ()):
             port.setdefault("protocol", "TCP")
 
 
-def _endpoint_slice(obj: Tree) -> None:
+def _endpoint_slice(obj: Unstructured) -> None:
     for port in obj.get("ports") or ():
         _fill(port, {"name": "", "protocol": "TCP"})
 
 
-def _limit_range(obj: Tree) -> None:
+def _limit_range(obj: Unstructured) -> None:
     for item in obj["spec"]["limits"] or ():
         if item["type"] != "Container":
             continue
@@ -220,18 +221,18 @@ def _limit_range(obj: Tree) -> None:
                 item[name] = values
 
 
-def _role_binding(obj: Tree) -> None:
+def _role_binding(obj: Unstructured) -> None:
     obj["roleRef"]["apiGroup"] = obj["roleRef"].get("apiGroup") or _RBAC
     for subject in obj.get("subjects", ()):
         if subject.get("kind") in ("User", "Group"):
             subject.setdefault("apiGroup", _RBAC)
 
 
-def _storage_class(obj: Tree) -> None:
+def _storage_class(obj: Unstructured) -> None:
     _fill(obj, {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"})
 
 
-def _csi_driver(obj: Tree) -> None:
+def _csi_driver(obj: Unstructured) -> None:
     _fill(
         obj["spec"],
         {
@@ -246,11 +247,11 @@ def _csi_driver(obj: Tree) -> None:
     )
 
 
-def _priority_class(obj: Tree) -> None:
+def _priority_class(obj: Unstructured) -> None:
     _fill(obj, {"preemptionPolicy": "PreemptLowerPriority"})
 
 
-def _definition(obj: Tree) -> None:
+def _definition(obj: Unstructured) -> None:
     spec = obj["spec"]
     names = spec["names"]
     if names.get("kind"):
@@ -259,7 +260,7 @@ def _definition(obj: Tree) -> None:
     _fill(spec, {"conversion": {"strategy": "None"}})
 
 
-_FILLERS: dict[tuple[str, str], Callable[[Tree], None]] = {
+_FILLERS: dict[tuple[str, str], Callable[[Unstructured], None]] = {
     ("", "Pod"): _pod,
     ("", "Service"): _service,
     ("", "Secret"): _secret,

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from windlass.embedded.api.json_trees import Tree, deep_copy
+from windlass.embedded.api.json_trees import deep_copy
+from windlass.model.unstructured import Unstructured
 
 _MODE = 0o644
 _VOLUMES_WITH_MODE = ("secret", "configMap", "downwardAPI", "projected")
 
 
-def default_pod(spec: Tree) -> None:
+def default_pod(spec: Unstructured) -> None:
     """A pod itself: what a template gets, and what is settled only when the pod is made."""
     default_template(spec)
     spec.setdefault("enableServiceLinks", True)
@@ -30,7 +31,7 @@ def default_pod(spec: Tree) -> None:
         _default_pod_level(spec)
 
 
-def _default_pod_level(spec: Tree) -> None:
+def _default_pod_level(spec: Unstructured) -> None:
     """A pod's own limits are its requests where neither it nor its containers say otherwise."""
     limits = spec["resources"].get("limits") or {}
     asked = {
@@ -44,7 +45,7 @@ def _default_pod_level(spec: Tree) -> None:
         spec["resources"]["requests"] = {**requests, **(spec["resources"].get("requests") or {})}
 
 
-def default_template(spec: Tree) -> None:
+def default_template(spec: Unstructured) -> None:
     """A pod spec, wherever it stands."""
     spec["containers"] = spec.get("containers") or []
     spec.setdefault("dnsPolicy", "ClusterFirst")
@@ -77,7 +78,7 @@ def _pull_policy(image: str) -> str:
     return "Always" if not colon or tag == "latest" else "IfNotPresent"
 
 
-def _default_container(container: Tree) -> None:
+def _default_container(container: Unstructured) -> None:
     container.setdefault("resources", {})
     if "imagePullPolicy" not in container:
         container["imagePullPolicy"] = _pull_policy(container.get("image", ""))
@@ -96,13 +97,13 @@ def _default_container(container: Tree) -> None:
         _default_get((lifecycle.get(hook) or {}).get("httpGet"))
 
 
-def _probes(container: Tree) -> Iterator[Tree]:
+def _probes(container: Unstructured) -> Iterator[Unstructured]:
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         if name in container:
             yield container[name]
 
 
-def _default_probe(probe: Tree) -> None:
+def _default_probe(probe: Unstructured) -> None:
     for name, value in (
         ("timeoutSeconds", 1),
         ("periodSeconds", 10),
@@ -121,7 +122,7 @@ def _default_get(action: Any) -> None:
         action.setdefault("scheme", "HTTP")
 
 
-def _default_volume(volume: Tree) -> None:
+def _default_volume(volume: Unstructured) -> None:
     sources = [name for name in volume if name != "name"]
     if not sources:
         volume["emptyDir"] = {}
@@ -148,7 +149,7 @@ def _default_downward(source: Any) -> None:
             item["fieldRef"].setdefault("apiVersion", "v1")
 
 
-def qos_class(spec: Tree) -> str:
+def qos_class(spec: Unstructured) -> str:
     """Guaranteed, Burstable or BestEffort, from CPU and memory alone."""
     requests: dict[str, str] = {}
     limited = True

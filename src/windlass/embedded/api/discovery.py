@@ -8,11 +8,11 @@ from __future__ import annotations
 import base64
 import hashlib
 
-from windlass.embedded.api.json_trees import Tree
 from windlass.embedded.api.kinds import Kind, Kinds, Subresource
+from windlass.model.unstructured import Unstructured
 
 
-def aggregated(kinds: Kinds, core: bool) -> Tree:
+def aggregated(kinds: Kinds, core: bool) -> Unstructured:
     """`/api` (core) or `/apis` in the aggregated form."""
     groups = [""] if core else kinds.groups()
     items = [_group_discovery(kinds, group) for group in groups]
@@ -24,8 +24,8 @@ def aggregated(kinds: Kinds, core: bool) -> Tree:
     }
 
 
-def _group_discovery(kinds: Kinds, group: str) -> Tree:
-    metadata: Tree = {"name": group} if group else {}
+def _group_discovery(kinds: Kinds, group: str) -> Unstructured:
+    metadata: Unstructured = {"name": group} if group else {}
     versions = [
         {
             "version": version,
@@ -42,8 +42,8 @@ def _served(kinds: Kinds, group: str, version: str) -> list[Kind]:
     return sorted(found, key=lambda kind: kind.plural)
 
 
-def _resource_discovery(kind: Kind) -> Tree:
-    made: Tree = {
+def _resource_discovery(kind: Kind) -> Unstructured:
+    made: Unstructured = {
         "resource": kind.plural,
         "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
         "scope": "Namespaced" if kind.namespaced else "Cluster",
@@ -73,7 +73,7 @@ def _resource_discovery(kind: Kind) -> Tree:
 # ---- plain
 
 
-def versions(address: str) -> Tree:
+def versions(address: str) -> Unstructured:
     """`/api`: the versions of the core group. `address` is where clients reach this server."""
     return {
         "kind": "APIVersions",
@@ -82,7 +82,7 @@ def versions(address: str) -> Tree:
     }
 
 
-def groups(kinds: Kinds) -> Tree:
+def groups(kinds: Kinds) -> Unstructured:
     """`/apis`: all groups but the core one."""
     return {
         "kind": "APIGroupList",
@@ -91,19 +91,19 @@ def groups(kinds: Kinds) -> Tree:
     }
 
 
-def group(kinds: Kinds, name: str) -> Tree | None:
+def group(kinds: Kinds, name: str) -> Unstructured | None:
     """`/apis/GROUP`; none where there is no such group."""
     if name not in kinds.groups():
         return None
     return {"kind": "APIGroup", "apiVersion": "v1", **_group(kinds, name)}
 
 
-def _group(kinds: Kinds, name: str) -> Tree:
+def _group(kinds: Kinds, name: str) -> Unstructured:
     listed = [{"groupVersion": f"{name}/{each}", "version": each} for each in kinds.versions(name)]
     return {"name": name, "versions": listed, "preferredVersion": listed[0]}
 
 
-def resources(kinds: Kinds, group: str, version: str) -> Tree | None:
+def resources(kinds: Kinds, group: str, version: str) -> Unstructured | None:
     """`/api/v1` or `/apis/GROUP/VERSION`; none where nothing of it is served."""
     found = _served(kinds, group, version)
     if not found:
@@ -117,8 +117,8 @@ def resources(kinds: Kinds, group: str, version: str) -> Tree | None:
     }
 
 
-def _entries(kind: Kind) -> list[Tree]:
-    made: Tree = {
+def _entries(kind: Kind) -> list[Unstructured]:
+    made: Unstructured = {
         "name": kind.plural,
         "singularName": kind.singular_name,
         "namespaced": kind.namespaced,
@@ -134,8 +134,8 @@ def _entries(kind: Kind) -> list[Tree]:
     return [made, *(_subresource_entry(kind, each) for each in kind.subresources)]
 
 
-def _subresource_entry(kind: Kind, each: Subresource) -> Tree:
-    made: Tree = {
+def _subresource_entry(kind: Kind, each: Subresource) -> Unstructured:
+    made: Unstructured = {
         "name": f"{kind.plural}/{each.name}",
         "singularName": "",
         "namespaced": kind.namespaced,

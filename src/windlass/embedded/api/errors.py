@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
 
 from windlass.embedded.api.kinds import Kind
-
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 
 class FieldError(msgspec.Struct, frozen=True):
@@ -82,18 +80,18 @@ def too_many(field: str, count: int, max_items: int) -> FieldError:
 class ApiError(Exception):
     """A refusal, with everything that a Status carries."""
 
-    def __init__(self, code: int, reason: str, message: str, details: Tree | None = None) -> None:
+    def __init__(self, code: int, reason: str, message: str, details: Unstructured | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
         self.message = message
         self.details = details
-        self.metadata: Tree = {}
+        self.metadata: Unstructured = {}
         """Of the Status: a list that can go on has its token there."""
 
-    def status(self) -> Tree:
+    def status(self) -> Unstructured:
         """The Status object that a client reads."""
-        answer: Tree = {
+        answer: Unstructured = {
             "kind": "Status",
             "apiVersion": "v1",
             "metadata": self.metadata,
@@ -187,9 +185,9 @@ class ApiError(Exception):
         return cls(410, "Expired", message)
 
     @classmethod
-    def too_many_requests(cls, message: str, causes: Sequence[Tree] = (), retry: int = 0) -> ApiError:
+    def too_many_requests(cls, message: str, causes: Sequence[Unstructured] = (), retry: int = 0) -> ApiError:
         """429: what an eviction against a disruption budget gets."""
-        details: Tree = {"causes": list(causes)} if causes else {}
+        details: Unstructured = {"causes": list(causes)} if causes else {}
         if retry:
             details["retryAfterSeconds"] = retry
         return cls(429, "TooManyRequests", message, details)
@@ -204,6 +202,6 @@ class ApiError(Exception):
         return cls(500, "InternalError", f"Internal error occurred: {message}", details)
 
 
-def _details(kind: Kind, name: str) -> Tree:
+def _details(kind: Kind, name: str) -> Unstructured:
     details = {"name": name, "group": kind.group, "kind": kind.plural}
     return {key: value for key, value in details.items() if value}

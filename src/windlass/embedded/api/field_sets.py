@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
-from windlass.embedded.api.json_trees import Tree, deep_copy
+from windlass.embedded.api.json_trees import deep_copy
 from windlass.embedded.api.schema import SchemaNode
+from windlass.model.unstructured import Unstructured
 
 Path = tuple[str, ...]
 Paths = set[Path]
@@ -57,7 +58,7 @@ def children(value: Any, node: SchemaNode | None, kind: str) -> Iterator[tuple[s
             yield "v:" + compact_json(each), each, None
 
 
-def key_step(element: Tree, node: SchemaNode) -> str:
+def key_step(element: Unstructured, node: SchemaNode) -> str:
     """The step that names an element of a list with keys; a key that is silent has its default."""
     keys = {}
     for key in node.list_keys:
@@ -187,9 +188,9 @@ def _pruned(value: Any, node: SchemaNode | None, gone: _Gone) -> Any:
 # ---- FieldsV1
 
 
-def to_fields_v1(paths: Iterable[Path]) -> Tree:
+def to_fields_v1(paths: Iterable[Path]) -> Unstructured:
     """As FieldsV1: a tree of steps, where a dot says that a field with others below it is itself in the set."""
-    tree: Tree = {}
+    tree: Unstructured = {}
     members = []
     for path in sorted(paths):
         at = tree
@@ -203,11 +204,11 @@ def to_fields_v1(paths: Iterable[Path]) -> Tree:
     return tree
 
 
-_shared: dict[bytes, Tree] = {}
+_shared: dict[bytes, Unstructured] = {}
 _MOST_SHARED = 4096
 
 
-def intern_fields_v1(fields: Tree) -> Tree:
+def intern_fields_v1(fields: Unstructured) -> Unstructured:
     """The same tree for everybody who owns the same fields: thousands of pods of one shape keep one account.
 
     Like everything in the store it is never changed in place.

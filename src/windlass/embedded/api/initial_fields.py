@@ -11,17 +11,17 @@ from functools import cache
 from typing import Any
 
 from windlass.embedded.api.field_sets import all_fields, compact_json, key_step, to_fields_v1
-from windlass.embedded.api.json_trees import Tree
 from windlass.embedded.api.schema import SchemaNode, definition_schema
+from windlass.model.unstructured import Unstructured
 
-Writer = Callable[[Any], Tree]
-_LEAF: Tree = {}
+Writer = Callable[[Any], Unstructured]
+_LEAF: Unstructured = {}
 """One for all: the trees made here are shared and never changed."""
 _Entry = tuple[str, Writer | None, Writer | None, bool]
 """Step, writer of what is new as a whole, writer of what was there before, and whether Go always writes the field."""
 
 
-def initial_fields_v1(value: Tree, node: SchemaNode) -> Tree:
+def initial_fields_v1(value: Unstructured, node: SchemaNode) -> Unstructured:
     """All fields of a new object."""
     return (_outer_of(node.name) if node.name else _outer(node))(value)
 
@@ -40,8 +40,8 @@ def _outer(node: SchemaNode) -> Writer:
     """Of a struct that was there before anything was written into it: it is not itself among the fields."""
     entries = _table(node)
 
-    def write(value: Any) -> Tree:
-        tree: Tree = {}
+    def write(value: Any) -> Unstructured:
+        tree: Unstructured = {}
         for name, each in value.items():
             step, inner, outer, always = entries(name)
             if always and not each:
@@ -61,8 +61,8 @@ def _inner_struct(node: SchemaNode) -> Writer:
     """Of a struct that is new: it is among the fields, and so is everything below."""
     entries = _table(node)
 
-    def write(value: Any) -> Tree:
-        tree: Tree = {".": _LEAF}
+    def write(value: Any) -> Unstructured:
+        tree: Unstructured = {".": _LEAF}
         for name, each in value.items():
             step, inner, _, _ = entries(name)
             tree[step] = inner(each) if inner is not None and each else _LEAF
@@ -123,8 +123,8 @@ def _inner_map(node: SchemaNode) -> Writer:
     below = node.values
     inner = _inner_of(below.name) if _plain(below) else _inner(below)
 
-    def write(value: Any) -> Tree:
-        tree: Tree = {".": _LEAF}
+    def write(value: Any) -> Unstructured:
+        tree: Unstructured = {".": _LEAF}
         for name, each in value.items():
             tree[f"f:{name}"] = inner(each) if inner is not None and each else _LEAF
         return tree
@@ -136,8 +136,8 @@ def _keyed(node: SchemaNode) -> Writer:
     below = node.items
     inner = _inner_of(below.name) if _plain(below) else _inner(below)
 
-    def write(value: Any) -> Tree:
-        tree: Tree = {".": _LEAF}
+    def write(value: Any) -> Unstructured:
+        tree: Unstructured = {".": _LEAF}
         for each in value:
             tree[key_step(each, node)] = inner(each) if inner is not None and each else _LEAF
         return tree
@@ -145,11 +145,11 @@ def _keyed(node: SchemaNode) -> Writer:
     return write
 
 
-def _unknown(value: Any) -> Tree:
+def _unknown(value: Any) -> Unstructured:
     """What no schema describes: objects fall into fields, lists are one."""
     if not isinstance(value, dict):
         return {}
     found: set[tuple[str, ...]] = set()
     all_fields(value, None, ("",), found)
-    tree: Tree = to_fields_v1(found)[""]
+    tree: Unstructured = to_fields_v1(found)[""]
     return tree

@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-Tree = dict[str, Any]
-
 
 def deep_copy(value: Any) -> Any:
     """A deep copy of plain JSON, several times faster than `copy.deepcopy`."""

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from windlass.embedded.api.errors import ApiError
-from windlass.embedded.api.json_trees import Tree, nested_value
+from windlass.embedded.api.json_trees import nested_value
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.resource_lists import ResourceList, parse_resource_list, pod_resources
+from windlass.model.unstructured import Unstructured
 
 _NOTE = "kubernetes.io/limit-ranger"
 
 
-def fill_defaults(pod: Tree, ranges: Iterable[Tree]) -> None:
+def fill_defaults(pod: Unstructured, ranges: Iterable[Unstructured]) -> None:
     """Defaults of the namespace for containers that are silent, in place."""
     for limit_range in ranges:
         limits: dict[str, str] = {}
@@ -28,7 +29,7 @@ def fill_defaults(pod: Tree, ranges: Iterable[Tree]) -> None:
             _fill(pod, limits, requests)
 
 
-def _fill(pod: Tree, limits: dict[str, str], requests: dict[str, str]) -> None:
+def _fill(pod: Unstructured, limits: dict[str, str], requests: dict[str, str]) -> None:
     said = []
     for listed, word in (("containers", "container"), ("initContainers", "init container")):
         for container in pod["spec"].get(listed) or ():
@@ -47,7 +48,7 @@ def _fill(pod: Tree, limits: dict[str, str], requests: dict[str, str]) -> None:
         annotations[_NOTE] = "LimitRanger plugin set: " + "; ".join(said)
 
 
-def check_pod(kind: Kind, pod: Tree, ranges: Iterable[Tree]) -> None:
+def check_pod(kind: Kind, pod: Unstructured, ranges: Iterable[Unstructured]) -> None:
     """A 403 with everything that is outside a range."""
     for limit_range in ranges:
         problems = list(_problems(pod["spec"], nested_value(limit_range, "spec", "limits") or ()))
@@ -57,7 +58,7 @@ def check_pod(kind: Kind, pod: Tree, ranges: Iterable[Tree]) -> None:
             raise ApiError.forbidden(kind, pod["metadata"].get("name", ""), shown)
 
 
-def check_claim(kind: Kind, claim: Tree, ranges: Iterable[Tree]) -> None:
+def check_claim(kind: Kind, claim: Unstructured, ranges: Iterable[Unstructured]) -> None:
     """The same for the size of a claim."""
     asked = parse_resource_list(nested_value(claim, "spec", "resources", "requests"))
     for limit_range in ranges:
@@ -69,7 +70,7 @@ def check_claim(kind: Kind, claim: Tree, ranges: Iterable[Tree]) -> None:
                 raise ApiError.forbidden(kind, claim["metadata"].get("name", ""), problems[0])
 
 
-def _problems(spec: Tree, items: Iterable[Tree]) -> Iterator[str]:
+def _problems(spec: Unstructured, items: Iterable[Unstructured]) -> Iterator[str]:
     for item in items:
         if item.get("type") == "Container":
             for container in (*spec.get("containers", ()), *spec.get("initContainers", ())):
@@ -83,13 +84,13 @@ def _problems(spec: Tree, items: Iterable[Tree]) -> Iterator[str]:
             yield from _outside(item, pod_resources(spec, "requests"), pod_resources(spec, "limits"))
 
 
-def _outside(item: Tree, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
+def _outside(item: Unstructured, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
     yield from _too_little(item, requests, limits)
     yield from _too_much(item, requests, limits)
     yield from _too_far_apart(item, requests, limits)
 
 
-def _too_little(item: Tree, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
+def _too_little(item: Unstructured, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
     for name, least in parse_resource_list(item.get("min")).items():
         head = f"minimum {name} usage per {item['type']} is {least}"
         asked, limit = requests.get(name), limits.get(name)
@@ -101,7 +102,7 @@ def _too_little(item: Tree, requests: ResourceList, limits: ResourceList) -> Ite
             yield f"{head}, but limit is {limit}"
 
 
-def _too_much(item: Tree, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
+def _too_much(item: Unstructured, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
     for name, most in parse_resource_list(item.get("max")).items():
         head = f"maximum {name} usage per {item['type']} is {most}"
         asked, limit = requests.get(name), limits.get(name)
@@ -113,14 +114,14 @@ def _too_much(item: Tree, requests: ResourceList, limits: ResourceList) -> Itera
             yield f"{head}, but request is {asked}"
 
 
-def _asked_too_much(item: Tree, requests: ResourceList) -> Iterator[str]:
+def _asked_too_much(item: Unstructured, requests: ResourceList) -> Iterator[str]:
     for name, most in parse_resource_list(item.get("max")).items():
         asked = requests.get(name)
         if asked is not None and asked.value > most.value:
             yield f"maximum {name} usage per {item['type']} is {most}, but request is {asked}"
 
 
-def _too_far_apart(item: Tree, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
+def _too_far_apart(item: Unstructured, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
     for name, ratio in parse_resource_list(item.get("maxLimitRequestRatio")).items():
         head = f"{name} max limit to request ratio per {item['type']} is {ratio}"
         asked, limit = requests.get(name), limits.get(name)

@@ -13,13 +13,14 @@ from windlass.embedded.api import strategy
 from windlass.embedded.api.custom_kind import CustomKind
 from windlass.embedded.api.decode import decode
 from windlass.embedded.api.errors import ApiError, FieldError, quoted
-from windlass.embedded.api.json_trees import Tree, exceeds_depth
+from windlass.embedded.api.json_trees import exceeds_depth
 from windlass.embedded.api.kinds import Kind, Kinds
 from windlass.embedded.api.patches import check_merge_patch, json_patch, merge_patch
 from windlass.embedded.api.schema import SchemaNode, kind_schema
 from windlass.embedded.api.strategic_merge import strategic_merge
 from windlass.embedded.api.tables import table
 from windlass.embedded.api.validation import creation_errors, update_errors
+from windlass.model.unstructured import Unstructured
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -37,7 +38,7 @@ class Machinery:
 
     # ---- custom kinds
 
-    def serve_crd(self, crd: Tree) -> list[Kind]:
+    def serve_crd(self, crd: Unstructured) -> list[Kind]:
         """Serve the kinds of an established CustomResourceDefinition, in place of what it said before."""
         self.stop_serving_crd(crd)
         made = CustomKind.versions_of(crd)
@@ -46,7 +47,7 @@ class Machinery:
             self.kinds.add(each.kind)
         return [each.kind for each in made]
 
-    def stop_serving_crd(self, crd: Tree) -> None:
+    def stop_serving_crd(self, crd: Unstructured) -> None:
         """Stop serving them."""
         group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
         for key in [key for key in self._custom if (key[0], key[2]) == (group, plural)]:
@@ -71,7 +72,7 @@ class Machinery:
 
     def decode(
         self, kind: Kind, obj: object, field_validation: str = "Ignore", *, patched: bool = False
-    ) -> tuple[Tree, list[str]]:
+    ) -> tuple[Unstructured, list[str]]:
         """A tree of our own in canonical form, with defaults of custom kinds, and the warnings for the client."""
         found = self.custom_kind(kind)
         try:
@@ -83,7 +84,7 @@ class Machinery:
         except ApiError as refusal:
             raise _about_patch(refusal, obj) if patched and refusal.code == 400 else refusal from None
 
-    def prepare_create(self, kind: Kind, obj: Tree) -> Tree:
+    def prepare_create(self, kind: Kind, obj: Unstructured) -> Unstructured:
         """Status, generation and defaults of a new object, in place. `metadata.uid` and `.name` must be set."""
         if kind.custom:
             obj["metadata"]["generation"] = 1
@@ -92,30 +93,34 @@ class Machinery:
             return obj
         return strategy.prepare_create(kind, obj)
 
-    def prepare_update(self, kind: Kind, new: Tree, old: Tree, subresource: str = "") -> Tree:
+    def prepare_update(
+        self, kind: Kind, new: Unstructured, old: Unstructured, subresource: str = ""
+    ) -> Unstructured:
         """What takes the place of `old`; what this request may not touch is `old`'s."""
         return strategy.prepare_update(kind, new, old, subresource)
 
-    def validate_create(self, kind: Kind, obj: Tree) -> None:
+    def validate_create(self, kind: Kind, obj: Unstructured) -> None:
         """A 422 with every complaint."""
         self._raise(kind, obj, [*creation_errors(kind, obj), *self._custom_errors(kind, obj)])
 
-    def validate_update(self, kind: Kind, new: Tree, old: Tree, subresource: str = "") -> None:
+    def validate_update(
+        self, kind: Kind, new: Unstructured, old: Unstructured, subresource: str = ""
+    ) -> None:
         """The same, and that nothing has changed that can't."""
         errors = [*update_errors(kind, new, old, subresource), *self._custom_errors(kind, new)]
         self._raise(kind, new, errors)
 
-    def _custom_errors(self, kind: Kind, obj: Tree) -> list[FieldError]:
+    def _custom_errors(self, kind: Kind, obj: Unstructured) -> list[FieldError]:
         found = self.custom_kind(kind)
         return found.errors(obj) if found is not None else []
 
-    def _raise(self, kind: Kind, obj: Tree, errors: list[FieldError]) -> None:
+    def _raise(self, kind: Kind, obj: Unstructured, errors: list[FieldError]) -> None:
         if errors:
             raise ApiError.invalid(kind, obj["metadata"].get("name") or "", errors)
 
     # ---- patches
 
-    def patch(self, kind: Kind, obj: Tree, patch: Any, content_type: str) -> Tree:
+    def patch(self, kind: Kind, obj: Unstructured, patch: Any, content_type: str) -> Unstructured:
         """The object after a patch, which must then be decoded again."""
         if isinstance(patch, dict | list) and exceeds_depth(patch):
             raise ApiError.bad_request("error decoding patch: exceeded max depth")
@@ -123,7 +128,7 @@ class Machinery:
             return json_patch(obj, patch)
         if content_type == MERGE_PATCH:
             check_merge_patch(patch)
-            merged: Tree = merge_patch(obj, patch)
+            merged: Unstructured = merge_patch(obj, patch)
             return merged
         if content_type == STRATEGIC_PATCH and not kind.custom:
             return strategic_merge(obj, patch, kind_schema(kind))
@@ -135,13 +140,13 @@ class Machinery:
     def table(
         self,
         kind: Kind,
-        objs: list[Tree],
+        objs: list[Unstructured],
         now: float,
         *,
-        list_meta: Tree | None = None,
+        list_meta: Unstructured | None = None,
         include: str = "Metadata",
         headers: bool = True,
-    ) -> Tree:
+    ) -> Unstructured:
         """A `meta.k8s.io/v1` Table with the columns that kubectl users know."""
         found = self.custom_kind(kind)
         columns = found.columns if found is not None else None

@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
-from windlass.embedded.api.json_trees import Tree
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.machinery import Machinery
 from windlass.embedded.api.schema import OBJECT_META, RawSchema, definition_name, definitions
+from windlass.model.unstructured import Unstructured
 
 VERSION = "1.36"
 _V3 = "#/components/schemas/"
@@ -39,7 +39,7 @@ def descriptions() -> dict[str, dict[str, str]]:
 # ---- the documents
 
 
-def v3_index(machinery: Machinery) -> Tree:
+def v3_index(machinery: Machinery) -> Unstructured:
     """`/openapi/v3`: where the documents are, with a hash that changes when one does."""
     paths = {}
     for group, version in _group_versions(machinery):
@@ -59,7 +59,7 @@ def _hash(machinery: Machinery, group: str, version: str) -> str:
     return hashlib.sha256(text).hexdigest().upper()
 
 
-def v3(machinery: Machinery, group: str, version: str) -> Tree | None:
+def v3(machinery: Machinery, group: str, version: str) -> Unstructured | None:
     """`/openapi/v3/apis/GROUP/VERSION`; none where nothing of it is served."""
     kinds = [kind for kind in machinery.kinds if (kind.group, kind.version) == (group, version)]
     if not kinds:
@@ -72,7 +72,7 @@ def v3(machinery: Machinery, group: str, version: str) -> Tree | None:
     }
 
 
-def v2(machinery: Machinery) -> Tree:
+def v2(machinery: Machinery) -> Unstructured:
     """`/openapi/v2`: everything in one document."""
     kinds = list(machinery.kinds)
     return {
@@ -231,7 +231,7 @@ _QUERY = {
 _WRITE = ("dryRun", "fieldManager", "fieldValidation")
 
 
-def _paths(kind: Kind, prefix: str) -> Iterator[tuple[str, Tree]]:
+def _paths(kind: Kind, prefix: str) -> Iterator[tuple[str, Unstructured]]:
     inside, collection = kind.namespace_collection("{namespace}"), {}
     if "list" in kind.verbs:
         listed = ("labelSelector", "fieldSelector", "limit", "watch")
@@ -255,9 +255,9 @@ def _paths(kind: Kind, prefix: str) -> Iterator[tuple[str, Tree]]:
         yield f"{inside}/{{name}}", item
 
 
-def _operation(kind: Kind, action: str, query: Iterable[str], prefix: str) -> Tree:
-    def parameter(name: str) -> Tree:
-        shape: Tree = {"type": "string", "uniqueItems": True}
+def _operation(kind: Kind, action: str, query: Iterable[str], prefix: str) -> Unstructured:
+    def parameter(name: str) -> Unstructured:
+        shape: Unstructured = {"type": "string", "uniqueItems": True}
         common = {"name": name, "in": "query", "description": _QUERY[name]}
         return {**common, **shape} if prefix == _V2 else {**common, "schema": shape}
 

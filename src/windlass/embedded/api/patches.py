@@ -12,7 +12,8 @@ import msgspec
 
 from windlass.embedded.api.decode import json_type_name
 from windlass.embedded.api.errors import ApiError
-from windlass.embedded.api.json_trees import Tree, deep_copy
+from windlass.embedded.api.json_trees import deep_copy
+from windlass.model.unstructured import Unstructured
 
 MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 3 << 20
@@ -33,7 +34,7 @@ def merge_patch(value: Any, patch: Any) -> Any:
     return made
 
 
-def json_patch(value: Tree, operations: Any) -> Tree:
+def json_patch(value: Unstructured, operations: Any) -> Unstructured:
     """The value after all operations; a 422 (and no change) if one of them can't be carried out."""
     if operations is None:
         return value
@@ -76,7 +77,7 @@ def _refused() -> ApiError:
     return ApiError.unprocessable(_REFUSED)
 
 
-def _carry_out(document: Any, operation: Tree) -> Any:
+def _carry_out(document: Any, operation: Unstructured) -> Any:
     name, path = operation.get("op"), _pointer(operation.get("path"))
     if name in ("add", "replace", "test") and "value" not in operation:
         raise _refused()

@@ -10,8 +10,8 @@ from fractions import Fraction
 
 import msgspec
 
-from windlass.embedded.api.json_trees import Tree
 from windlass.embedded.api.quantities import format_quantity_like, quantity_value
+from windlass.model.unstructured import Unstructured
 
 
 class ResourceAmount(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ def max_resources(one: ResourceList, other: ResourceList) -> ResourceList:
     return made
 
 
-def pod_resources(spec: Tree, which: str) -> ResourceList:
+def pod_resources(spec: Unstructured, which: str) -> ResourceList:
     """A pod's `requests` or `limits`: containers together, or an init container that needs more."""
     together: ResourceList = {}
     for container in spec.get("containers") or ():

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from windlass.embedded.api.defaults_pod import qos_class
 from windlass.embedded.api.errors import ApiError
-from windlass.embedded.api.json_trees import Tree, nested_value
+from windlass.embedded.api.json_trees import nested_value
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.resource_lists import (
     ResourceAmount,
@@ -23,6 +23,7 @@ from windlass.embedded.api.resource_lists import (
     pod_resources,
     subtract_resources,
 )
+from windlass.model.unstructured import Unstructured
 
 _CORE_COUNTS = (
     "configmaps",
@@ -39,12 +40,12 @@ _ONE = ResourceAmount(Fraction(1), "1")
 class Lookup(Protocol):
     """What admission may read: the server's store."""
 
-    def get(self, resource: str, namespace: str, name: str) -> Tree | None: ...
+    def get(self, resource: str, namespace: str, name: str) -> Unstructured | None: ...
 
-    def list(self, resource: str, namespace: str) -> Iterable[Tree]: ...
+    def list(self, resource: str, namespace: str) -> Iterable[Unstructured]: ...
 
 
-def charge(kind: Kind, obj: Tree, old: Tree | None, lookup: Lookup) -> list[Tree]:
+def charge(kind: Kind, obj: Unstructured, old: Unstructured | None, lookup: Lookup) -> list[Unstructured]:
     """The namespace's quotas after this write, as far as they change; a 403 if one doesn't allow it."""
     if not kind.namespaced:
         return []
@@ -73,8 +74,13 @@ def charge(kind: Kind, obj: Tree, old: Tree | None, lookup: Lookup) -> list[Tree
 
 
 def _charged(
-    quota: Tree, hard: ResourceList, delta: ResourceList, kind: Kind, obj: Tree, lookup: Lookup
-) -> Tree:
+    quota: Unstructured,
+    hard: ResourceList,
+    delta: ResourceList,
+    kind: Kind,
+    obj: Unstructured,
+    lookup: Lookup,
+) -> Unstructured:
     used = parse_resource_list(nested_value(quota, "status", "used"))
     if nested_value(quota, "status", "hard") != nested_value(quota, "spec", "hard") or set(hard) - set(used):
         used = parse_resource_list(usage(quota, lookup))
@@ -94,7 +100,7 @@ def _charged(
     return {**quota, "status": status}
 
 
-def usage(quota: Tree, lookup: Lookup) -> dict[str, str]:
+def usage(quota: Unstructured, lookup: Lookup) -> dict[str, str]:
     """What is used of everything that a quota limits, counted anew."""
     namespace = quota["metadata"].get("namespace", "")
     hard = nested_value(quota, "spec", "hard") or {}
@@ -127,7 +133,7 @@ def _counted_resource(name: str) -> str:
 # ---- what one object uses
 
 
-def used_by(kind: Kind, obj: Tree) -> ResourceList:
+def used_by(kind: Kind, obj: Unstructured) -> ResourceList:
     """By the names that quotas use."""
     used: ResourceList = {f"count/{kind.resource}": _ONE}
     if kind.resource in _CORE_COUNTS:
@@ -141,7 +147,7 @@ def used_by(kind: Kind, obj: Tree) -> ResourceList:
     return used
 
 
-def _used_by_pod(pod: Tree) -> Iterator[tuple[str, ResourceAmount]]:
+def _used_by_pod(pod: Unstructured) -> Iterator[tuple[str, ResourceAmount]]:
     """A pod that has ended uses nothing but its place in the store."""
     if nested_value(pod, "status", "phase") in ("Succeeded", "Failed"):
         return
@@ -156,7 +162,7 @@ def _used_by_pod(pod: Tree) -> Iterator[tuple[str, ResourceAmount]]:
             yield f"limits.{name}", each
 
 
-def _used_by_claim(claim: Tree) -> Iterator[tuple[str, ResourceAmount]]:
+def _used_by_claim(claim: Unstructured) -> Iterator[tuple[str, ResourceAmount]]:
     storage = parse_resource_list(nested_value(claim, "spec", "resources", "requests")).get("storage")
     name = nested_value(claim, "spec", "storageClassName")
     if storage is not None:
@@ -167,7 +173,7 @@ def _used_by_claim(claim: Tree) -> Iterator[tuple[str, ResourceAmount]]:
             yield f"{name}.storageclass.storage.k8s.io/requests.storage", storage
 
 
-def _used_by_service(service: Tree) -> Iterator[tuple[str, ResourceAmount]]:
+def _used_by_service(service: Unstructured) -> Iterator[tuple[str, ResourceAmount]]:
     kind, ports = nested_value(service, "spec", "type"), nested_value(service, "spec", "ports") or ()
     if kind == "LoadBalancer":
         yield "services.loadbalancers", _ONE
@@ -175,7 +181,7 @@ def _used_by_service(service: Tree) -> Iterator[tuple[str, ResourceAmount]]:
         yield "services.nodeports", ResourceAmount(Fraction(len(ports)), "0")
 
 
-def _check_specified(quota: Tree, hard: ResourceList, pod: Tree, kind: Kind) -> None:
+def _check_specified(quota: Unstructured, hard: ResourceList, pod: Unstructured, kind: Kind) -> None:
     """Where CPU or memory is limited, every container must say what it takes of it."""
     missing: dict[str, set[str]] = {}
     spec = pod["spec"]
@@ -202,7 +208,7 @@ def _check_specified(quota: Tree, hard: ResourceList, pod: Tree, kind: Kind) -> 
 # ---- scopes
 
 
-def matches(quota: Tree, kind: Kind, obj: Tree) -> bool:
+def matches(quota: Unstructured, kind: Kind, obj: Unstructured) -> bool:
     """Whether a quota is about this object: all its scopes must hold, and only pods have scopes."""
     spec = quota.get("spec") or {}
     terms = [{"scopeName": each, "operator": "Exists"} for each in spec.get("scopes") or ()]
@@ -212,7 +218,7 @@ def matches(quota: Tree, kind: Kind, obj: Tree) -> bool:
     return kind.resource == "pods" and all(_in_scope(each, obj) for each in terms)
 
 
-def _in_scope(term: Tree, pod: Tree) -> bool:
+def _in_scope(term: Unstructured, pod: Unstructured) -> bool:
     spec, name = pod["spec"], term.get("scopeName")
     if name == "PriorityClass":
         return _of_class(term, spec.get("priorityClassName", ""))
@@ -224,7 +230,7 @@ def _in_scope(term: Tree, pod: Tree) -> bool:
     return False
 
 
-def _of_class(term: Tree, name: str) -> bool:
+def _of_class(term: Unstructured, name: str) -> bool:
     operator, values = term.get("operator"), term.get("values") or ()
     if operator in ("In", "NotIn"):
         return bool((name in values) == (operator == "In"))

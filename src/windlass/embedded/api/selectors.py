@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from windlass.embedded.api.errors import ApiError, FieldError, Tree, quoted
+from windlass.embedded.api.errors import ApiError, FieldError, quoted
 from windlass.embedded.api.json_trees import nested_value
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.names import label_key_problems, label_value_problems
+from windlass.model.unstructured import Unstructured
 
 Labels = Mapping[str, str]
-Match = Callable[[Tree], bool]
+Match = Callable[[Unstructured], bool]
 _Requirement = Callable[[Labels], bool]
 
 _TOKENS = re.compile(r"\s*(==|=|!=|!|,|\(|\)|<|>|[^\s=!,()<>]+)")
@@ -32,7 +33,7 @@ def label_selector(text: str) -> Match | None:
     if not requirements:
         return None
 
-    def matches(obj: Tree) -> bool:
+    def matches(obj: Unstructured) -> bool:
         labels = obj["metadata"].get("labels") or {}
         return all(each(labels) for each in requirements)
 
@@ -258,7 +259,7 @@ def _term(kind: Kind, selectable: tuple[str, ...], path: str, operator: str, val
     return lambda obj: read(obj) == value
 
 
-def _reader(path: str) -> Callable[[Tree], str]:
+def _reader(path: str) -> Callable[[Unstructured], str]:
     if path == "status.podIPs":
         return lambda obj: str(nested_value(obj, "status", "podIP") or "")
     if path == "source":
@@ -268,7 +269,7 @@ def _reader(path: str) -> Callable[[Tree], str]:
     names = _RENAMED.get(path, path).replace("regarding.", "involvedObject.").split(".")
     zero = "false" if path in _BOOLEANS else "0" if path in _NUMBERS else ""
 
-    def read(obj: Tree) -> str:
+    def read(obj: Unstructured) -> str:
         found = nested_value(obj, *names)
         if found is None:
             return zero

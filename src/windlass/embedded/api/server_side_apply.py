@@ -31,10 +31,11 @@ from windlass.embedded.api.field_sets import (
     to_fields_v1,
 )
 from windlass.embedded.api.initial_fields import initial_fields_v1
-from windlass.embedded.api.json_trees import Tree, exceeds_depth
+from windlass.embedded.api.json_trees import exceeds_depth
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.machinery import Machinery
 from windlass.embedded.api.schema import SchemaNode
+from windlass.model.unstructured import Unstructured
 
 _UNOWNED_METADATA = {
     "f:name",
@@ -67,7 +68,7 @@ class _Owned:
 
     __slots__ = ("_fields", "entry", "time")
 
-    def __init__(self, fields: Paths | None, time: str = "", entry: Tree | None = None) -> None:
+    def __init__(self, fields: Paths | None, time: str = "", entry: Unstructured | None = None) -> None:
         self._fields = fields
         self.time = time
         self.entry = entry
@@ -94,13 +95,13 @@ Owners = dict[Manager, _Owned]
 def track_managed_fields(
     machinery: Machinery,
     kind: Kind,
-    live: Tree | None,
-    new: Tree,
+    live: Unstructured | None,
+    new: Unstructured,
     manager: str,
     now: str,
     *,
     subresource: str = "",
-) -> Tree:
+) -> Unstructured:
     """The new object with `managedFields` that say who wrote what. `now` is RFC 3339; `live` is what was stored.
 
     A new object is tracked right after it was decoded, before admission adds what its maker didn't write.
@@ -128,7 +129,7 @@ def track_managed_fields(
     return _with_owners(new, owners)
 
 
-def _first(kind: Kind, new: Tree, node: SchemaNode, me: Manager, now: str) -> Tree:
+def _first(kind: Kind, new: Unstructured, node: SchemaNode, me: Manager, now: str) -> Unstructured:
     """A new object has one owner: whoever makes it."""
     fields = initial_fields_v1(new, node)
     ignored = _Ignored(kind, me.subresource)
@@ -150,14 +151,14 @@ def _first(kind: Kind, new: Tree, node: SchemaNode, me: Manager, now: str) -> Tr
 def apply(
     machinery: Machinery,
     kind: Kind,
-    live: Tree | None,
-    applied: Tree,
+    live: Unstructured | None,
+    applied: Unstructured,
     manager: str,
     now: str,
     *,
     force: bool = False,
     subresource: str = "",
-) -> Tree:
+) -> Unstructured:
     """What is there with what was applied laid over it; a 409 with every conflict. Goes on to `decode` like a patch."""
     _check(kind, applied)
     node = machinery.schema(kind)
@@ -172,7 +173,7 @@ def apply(
     applied_fields(config, node, (), mine)
     mine = ignored.kept(mine)
     last = owners.get(me)
-    result: Tree = merge_fields(base, config, node)
+    result: Unstructured = merge_fields(base, config, node)
     owners[me] = _Owned(mine, last.time if last is not None and last.fields == mine else now)
     if last is not None:
         result = remove_fields(result, node, _orphaned(last.fields - mine, owners))
@@ -181,7 +182,7 @@ def apply(
     return _with_owners(_with_note(result, base, applied, manager), owners)
 
 
-def _with_note(result: Tree, live: Tree, applied: Tree, manager: str) -> Tree:
+def _with_note(result: Unstructured, live: Unstructured, applied: Unstructured, manager: str) -> Unstructured:
     """kubectl's note of what was applied stays true where it has one, so that it can go back to applying itself."""
     if manager != "kubectl" or LAST_APPLIED_ANNOTATION not in (live["metadata"].get("annotations") or {}):
         return result
@@ -206,7 +207,7 @@ def _check(kind: Kind, applied: object) -> None:
         raise ApiError.bad_request("metadata.managedFields must be nil")
 
 
-def _typed(machinery: Machinery, kind: Kind, applied: Tree) -> Tree:
+def _typed(machinery: Machinery, kind: Kind, applied: Unstructured) -> Unstructured:
     """What was applied, types checked and numbers canonical, with nothing filled in or left out."""
     if kind.custom:
         return applied
@@ -223,7 +224,7 @@ def _typed(machinery: Machinery, kind: Kind, applied: Tree) -> Tree:
         raise ApiError.bad_request(what + problem.message()) from None
 
 
-def _before(live: Tree, node: SchemaNode, kind: Kind, subresource: str) -> Owners:
+def _before(live: Unstructured, node: SchemaNode, kind: Kind, subresource: str) -> Owners:
     """An object that nobody has kept account of: what is there belongs to whoever came before."""
     fields: Paths = set()
     for name, each in live.items():
@@ -243,7 +244,13 @@ def _orphaned(gone: Paths, owners: Owners) -> list[Path]:
 
 
 def _settle(
-    live: Tree, result: Tree, node: SchemaNode, owners: Owners, me: Manager, force: bool, ignored: _Ignored
+    live: Unstructured,
+    result: Unstructured,
+    node: SchemaNode,
+    owners: Owners,
+    me: Manager,
+    force: bool,
+    ignored: _Ignored,
 ) -> None:
     """Take fields from others: with a conflict where they hold another value, unless forced."""
     found = difference(live, result, node)
@@ -260,7 +267,9 @@ def _settle(
             owned.lose(touched | found.removed)
 
 
-def _taken_over(live: Tree, result: Tree, node: SchemaNode, owners: Owners, me: Manager) -> bool:
+def _taken_over(
+    live: Unstructured, result: Unstructured, node: SchemaNode, owners: Owners, me: Manager
+) -> bool:
     """Whether kubectl takes over from itself: all that it touches is what it has applied on the client's side."""
     note = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED_ANNOTATION)
     if me.name != "kubectl" or not isinstance(note, str):
@@ -336,11 +345,11 @@ class _Ignored:
 
 
 @lru_cache(maxsize=256)
-def _empty_built_in(kind: Kind) -> Tree:
+def _empty_built_in(kind: Kind) -> Unstructured:
     return decode(kind, {})[0]
 
 
-def empty_object(machinery: Machinery, kind: Kind) -> Tree:
+def empty_object(machinery: Machinery, kind: Kind) -> Unstructured:
     """An object of a kind before anything was written into it."""
     return {"metadata": {}} if kind.custom else _empty_built_in(kind)
 
@@ -348,7 +357,7 @@ def empty_object(machinery: Machinery, kind: Kind) -> Tree:
 # ---- managedFields
 
 
-def _owners(obj: Tree, live: Tree | None) -> Owners:
+def _owners(obj: Unstructured, live: Unstructured | None) -> Owners:
     """From an object, or where it doesn't say, from what is stored. An empty list forgets everybody."""
     listed = obj["metadata"].get("managedFields")
     if listed is None and live is not None:
@@ -367,7 +376,7 @@ def _owners(obj: Tree, live: Tree | None) -> Owners:
     return made
 
 
-def _with_owners(obj: Tree, owners: Owners) -> Tree:
+def _with_owners(obj: Unstructured, owners: Owners) -> Unstructured:
     kept = [(manager, owned) for manager, owned in owners.items() if owned.entry or owned.fields]
     kept.sort(key=lambda each: (each[0].operation, each[1].time, each[0].name, each[0].api_version))
     listed = [
@@ -376,11 +385,11 @@ def _with_owners(obj: Tree, owners: Owners) -> Tree:
     return {**obj, "metadata": {**obj["metadata"], "managedFields": listed}}
 
 
-def _without_owners(obj: Tree) -> Tree:
+def _without_owners(obj: Unstructured) -> Unstructured:
     return {**obj, "metadata": {key: each for key, each in obj["metadata"].items() if key != "managedFields"}}
 
 
-def _entry(manager: Manager, time: str, fields: Tree) -> Tree:
+def _entry(manager: Manager, time: str, fields: Unstructured) -> Unstructured:
     entry: dict[str, Any] = {
         "manager": manager.name,
         "operation": manager.operation,

@@ -13,8 +13,9 @@ from typing import Any
 
 from windlass.embedded.api.decode import json_type_name
 from windlass.embedded.api.errors import ApiError
-from windlass.embedded.api.json_trees import Tree, hash_key
+from windlass.embedded.api.json_trees import hash_key
 from windlass.embedded.api.schema import SchemaNode
+from windlass.model.unstructured import Unstructured
 
 _PATCH = "$patch"
 _RETAIN = "$retainKeys"
@@ -23,7 +24,7 @@ _ORDER = "$setElementOrder/"
 _UNKNOWN = SchemaNode({})
 
 
-def strategic_merge(value: Tree, patch: Any, node: SchemaNode) -> Tree:
+def strategic_merge(value: Unstructured, patch: Any, node: SchemaNode) -> Unstructured:
     """The object with the patch laid over it."""
     if patch is None:
         return value
@@ -35,14 +36,14 @@ def strategic_merge(value: Tree, patch: Any, node: SchemaNode) -> Tree:
     return merged if merged is not None else {}
 
 
-def _merge_object(value: Tree, patch: Tree, node: SchemaNode) -> Tree | None:
+def _merge_object(value: Unstructured, patch: Unstructured, node: SchemaNode) -> Unstructured | None:
     """None: the patch removes the object."""
     directive = patch.get(_PATCH)
     if directive is not None:
         if directive == "delete":
             return None
         if directive == "replace":
-            replaced: Tree = _added(patch, node)
+            replaced: Unstructured = _added(patch, node)
             return replaced
         if directive != "merge":
             shown = _go_text(patch)
@@ -61,7 +62,7 @@ def _merge_object(value: Tree, patch: Tree, node: SchemaNode) -> Tree | None:
     return made
 
 
-def _retained(value: Tree, patch: Tree) -> Tree:
+def _retained(value: Unstructured, patch: Unstructured) -> Unstructured:
     """The object, without what `$retainKeys` doesn't name."""
     kept = patch.get(_RETAIN)
     if kept is None:
@@ -166,14 +167,14 @@ def _go_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _order_of(patch: Tree, key: str) -> list[Any] | None:
+def _order_of(patch: Unstructured, key: str) -> list[Any] | None:
     order = patch.get(_ORDER + key)
     if order is not None and not isinstance(order, list):
         raise ApiError.bad_request("invalid patch format of $setElementOrder list")
     return order
 
 
-def _carry_out_list_directives(made: Tree, patch: Tree, node: SchemaNode) -> None:
+def _carry_out_list_directives(made: Unstructured, patch: Unstructured, node: SchemaNode) -> None:
     """Directives beside the fields: removals from primitive lists, and an order without a patch of its own."""
     for key, each in patch.items():
         if key.startswith(_DELETE):

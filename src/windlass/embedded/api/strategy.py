@@ -14,9 +14,10 @@ from windlass.embedded.api.admission import add_default_tolerations
 from windlass.embedded.api.decode import zero_value
 from windlass.embedded.api.defaults import TEMPLATE_GENERATION, apply_defaults
 from windlass.embedded.api.defaults_pod import qos_class
-from windlass.embedded.api.json_trees import Tree, deep_copy
+from windlass.embedded.api.json_trees import deep_copy
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.schema import kind_schema
+from windlass.model.unstructured import Unstructured
 
 KINDS_WITH_GENERATION = {
     ("", "Pod"),
@@ -42,7 +43,7 @@ CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 JOB_NAME = "batch.kubernetes.io/job-name"
 
 
-def prepare_create(kind: Kind, obj: Tree) -> Tree:
+def prepare_create(kind: Kind, obj: Unstructured) -> Unstructured:
     """An object that is to be made, of a built-in kind."""
     identity = (kind.group, kind.kind)
     if kind.has_subresource("status") and identity not in _KEEPS_STATUS:
@@ -56,14 +57,14 @@ def prepare_create(kind: Kind, obj: Tree) -> Tree:
     return obj
 
 
-def empty_status(kind: Kind) -> Tree:
+def empty_status(kind: Kind) -> Unstructured:
     """The status of an object that nobody has looked at yet."""
     node = kind_schema(kind).fields.get("status")
-    made: Tree = zero_value(node) if node is not None else {}
+    made: Unstructured = zero_value(node) if node is not None else {}
     return made
 
 
-def _created_pod(obj: Tree) -> None:
+def _created_pod(obj: Unstructured) -> None:
     obj["status"] = {"phase": "Pending", "qosClass": qos_class(obj["spec"])}
     if obj["spec"].get("schedulingGates"):
         obj["status"]["conditions"] = [
@@ -78,18 +79,18 @@ def _created_pod(obj: Tree) -> None:
         ]
 
 
-def _created_daemon_set(obj: Tree) -> None:
+def _created_daemon_set(obj: Unstructured) -> None:
     obj["metadata"].setdefault("annotations", {})[TEMPLATE_GENERATION] = "1"
 
 
-def _created_namespace(obj: Tree) -> None:
+def _created_namespace(obj: Unstructured) -> None:
     obj["status"] = {"phase": "Active"}
     finalizers = obj["spec"].get("finalizers") or []
     if "kubernetes" not in finalizers:
         obj["spec"]["finalizers"] = [*finalizers, "kubernetes"]
 
 
-def _created_job(obj: Tree) -> None:
+def _created_job(obj: Unstructured) -> None:
     """A Job's pods are told apart by its own identity, unless it brings a selector of its own."""
     spec, metadata = obj["spec"], obj["metadata"]
     template = spec["template"].setdefault("metadata", {})
@@ -110,7 +111,7 @@ def _created_job(obj: Tree) -> None:
     selector["matchLabels"] = {**(selector.get("matchLabels") or {}), CONTROLLER_UID: metadata.get("uid", "")}
 
 
-def _created_service(obj: Tree) -> None:
+def _created_service(obj: Unstructured) -> None:
     """Objects only: an address that nothing answers to, but stable and alike."""
     spec = obj["spec"]
     if spec["type"] == "ExternalName":
@@ -129,11 +130,11 @@ def _created_service(obj: Tree) -> None:
                 port["nodePort"] = 30000 + int.from_bytes(hashlib.sha256(seed).digest()[:2], "big") % 2768
 
 
-def _created_claim(obj: Tree) -> None:
+def _created_claim(obj: Unstructured) -> None:
     obj["status"] = {"phase": "Pending"}
 
 
-_CREATED: dict[tuple[str, str], Callable[[Tree], None]] = {
+_CREATED: dict[tuple[str, str], Callable[[Unstructured], None]] = {
     ("", "Pod"): _created_pod,
     ("", "Namespace"): _created_namespace,
     ("", "Service"): _created_service,
@@ -147,7 +148,7 @@ _CREATED: dict[tuple[str, str], Callable[[Tree], None]] = {
 # ---- updates
 
 
-def prepare_update(kind: Kind, new: Tree, old: Tree, subresource: str = "") -> Tree:
+def prepare_update(kind: Kind, new: Unstructured, old: Unstructured, subresource: str = "") -> Unstructured:
     """An object that is to take the place of `old`: what the request may not touch is `old`'s."""
     _keep_identity(new, old)
     if subresource == "status":
@@ -168,7 +169,7 @@ def prepare_update(kind: Kind, new: Tree, old: Tree, subresource: str = "") -> T
     return new
 
 
-def _keep_identity(new: Tree, old: Tree) -> None:
+def _keep_identity(new: Unstructured, old: Unstructured) -> None:
     """Metadata that is the server's alone."""
     mine, theirs = new["metadata"], old["metadata"]
     for name in (
@@ -189,7 +190,7 @@ def _keep_identity(new: Tree, old: Tree) -> None:
             mine.setdefault(name, theirs[name])
 
 
-def _status_only(kind: Kind, new: Tree, old: Tree) -> Tree:
+def _status_only(kind: Kind, new: Unstructured, old: Unstructured) -> Unstructured:
     made = {**deep_copy(old), **({"status": new["status"]} if "status" in new else {})}
     made["metadata"]["resourceVersion"] = new["metadata"].get("resourceVersion", "")
     if "managedFields" in new["metadata"]:
@@ -205,14 +206,14 @@ def _status_only(kind: Kind, new: Tree, old: Tree) -> Tree:
     return made
 
 
-def _copy(target: Tree, source: Tree, name: str) -> None:
+def _copy(target: Unstructured, source: Unstructured, name: str) -> None:
     if name in source:
         target[name] = deep_copy(source[name])
     else:
         target.pop(name, None)
 
 
-def _updated(kind: Kind, new: Tree, old: Tree) -> None:
+def _updated(kind: Kind, new: Unstructured, old: Unstructured) -> None:
     identity = (kind.group, kind.kind)
     if identity == ("", "Service"):
         for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
@@ -232,7 +233,7 @@ def _updated(kind: Kind, new: Tree, old: Tree) -> None:
         _updated_pod(new["spec"], old["spec"])
 
 
-def _updated_pod(new: Tree, old: Tree) -> None:
+def _updated_pod(new: Unstructured, old: Unstructured) -> None:
     """What admission has put in stays, also where the client has left it out."""
     for name in ("priority", "preemptionPolicy", "priorityClassName", "serviceAccountName", "serviceAccount"):
         if name in old:
@@ -240,7 +241,7 @@ def _updated_pod(new: Tree, old: Tree) -> None:
     add_default_tolerations(new)
 
 
-def _count(new: Tree, old: Tree, kind: Kind) -> None:
+def _count(new: Unstructured, old: Unstructured, kind: Kind) -> None:
     before: Any = old["metadata"].get("generation", 0)
     moved = _counted(new, kind) != _counted(old, kind)
     if kind.kind == "Deployment":
@@ -248,7 +249,7 @@ def _count(new: Tree, old: Tree, kind: Kind) -> None:
     new["metadata"]["generation"] = before + moved
 
 
-def _counted(obj: Tree, kind: Kind) -> Tree:
+def _counted(obj: Unstructured, kind: Kind) -> Unstructured:
     """What a change of generation is about: everything but metadata, and status where that is a resource of its own."""
     left_out = {"metadata", "status"} if kind.has_subresource("status") else {"metadata"}
     return {key: value for key, value in obj.items() if key not in left_out}

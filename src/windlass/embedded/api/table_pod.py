@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.embedded.api.json_trees import Tree, nested_value
+from windlass.embedded.api.json_trees import nested_value
 from windlass.embedded.api.timestamps import age
+from windlass.model.unstructured import Unstructured
 
 NONE = "<none>"
 
 
-def pod_cells(pod: Tree, now: float) -> list[Any]:
+def pod_cells(pod: Unstructured, now: float) -> list[Any]:
     """The cells in the order of the columns."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     summary = _Summary(pod, spec, status)
@@ -34,7 +35,7 @@ def pod_cells(pod: Tree, now: float) -> list[Any]:
     ]
 
 
-def pod_conditions(pod: Tree) -> list[Tree]:
+def pod_conditions(pod: Unstructured) -> list[Unstructured]:
     """A finished pod's row is marked, so that kubectl can leave it out where it has always done so."""
     phase = nested_value(pod, "status", "phase")
     if phase == "Succeeded":
@@ -44,11 +45,11 @@ def pod_conditions(pod: Tree) -> list[Tree]:
     return []
 
 
-def _completed(reason: str, message: str) -> Tree:
+def _completed(reason: str, message: str) -> Unstructured:
     return {"type": "Completed", "status": "True", "reason": reason, "message": message}
 
 
-def _gates(spec: Tree, status: Tree) -> str:
+def _gates(spec: Unstructured, status: Unstructured) -> str:
     gates = [each.get("conditionType") for each in spec.get("readinessGates") or ()]
     if not gates:
         return NONE
@@ -59,7 +60,7 @@ def _gates(spec: Tree, status: Tree) -> str:
 class _Summary:
     """Counts and the word, gathered while walking over the container statuses."""
 
-    def __init__(self, pod: Tree, spec: Tree, status: Tree) -> None:
+    def __init__(self, pod: Unstructured, spec: Unstructured, status: Unstructured) -> None:
         self.restarts = 0
         self.restarted: str | None = None
         self.ready = 0
@@ -75,10 +76,10 @@ class _Summary:
             self._running(beside)
         self._ending(pod, status)
 
-    def _conditions(self) -> list[Tree]:
+    def _conditions(self) -> list[Unstructured]:
         return self._status.get("conditions") or []
 
-    def _count(self, container: Tree) -> None:
+    def _count(self, container: Unstructured) -> None:
         self.restarts += container.get("restartCount", 0)
         finished = nested_value(container, "lastState", "terminated", "finishedAt")
         if finished and (self.restarted is None or finished > self.restarted):
@@ -126,7 +127,7 @@ class _Summary:
             ready = any(_is(each, "Ready", status="True") for each in self._conditions())
             self.reason = _of_several(running, ready, failed)
 
-    def _ending(self, pod: Tree, status: Tree) -> None:
+    def _ending(self, pod: Unstructured, status: Unstructured) -> None:
         if not pod["metadata"].get("deletionTimestamp"):
             return
         if status.get("reason") == "NodeLost":
@@ -144,7 +145,7 @@ def _of_several(running: bool, ready: bool, failed: str) -> str:
     return "NotReady" if running else "Completed"
 
 
-def _how_it_ended(ended: Tree) -> str:
+def _how_it_ended(ended: Unstructured) -> str:
     if ended.get("reason"):
         return str(ended["reason"])
     if ended.get("signal"):
@@ -152,11 +153,11 @@ def _how_it_ended(ended: Tree) -> str:
     return f"ExitCode:{ended.get('exitCode', 0)}"
 
 
-def _stays(container: Tree) -> bool:
+def _stays(container: Unstructured) -> bool:
     return container.get("restartPolicy") == "Always"
 
 
-def _is(condition: Tree, kind: str, *, status: str = "", reason: str = "") -> bool:
+def _is(condition: Unstructured, kind: str, *, status: str = "", reason: str = "") -> bool:
     return (
         condition.get("type") == kind
         and (not status or condition.get("status") == status)

@@ -8,22 +8,23 @@ from __future__ import annotations
 from typing import Any
 
 from windlass.embedded.api.events import to_core_v1
-from windlass.embedded.api.json_trees import Tree, nested_value
+from windlass.embedded.api.json_trees import nested_value
 from windlass.embedded.api.timestamps import age, human_duration, seconds_since
+from windlass.model.unstructured import Unstructured
 
 NONE = "<none>"
 Cells = list[Any]
 
 
-def name_of(obj: Tree) -> str:
+def name_of(obj: Unstructured) -> str:
     return str(obj["metadata"].get("name", ""))
 
 
-def age_of(obj: Tree, now: float) -> str:
+def age_of(obj: Unstructured, now: float) -> str:
     return age(obj["metadata"].get("creationTimestamp"), now)
 
 
-def _containers(spec: Tree) -> tuple[str, str]:
+def _containers(spec: Unstructured) -> tuple[str, str]:
     containers = nested_value(spec, "template", "spec", "containers") or ()
     names = ",".join(each.get("name", "") for each in containers)
     return names, ",".join(each.get("image", "") for each in containers)
@@ -50,20 +51,20 @@ def selector_text(selector: Any) -> str:
     return ",".join(shown for _, shown in sorted(terms)) or NONE
 
 
-def replica_set(obj: Tree, now: float) -> Cells:
+def replica_set(obj: Unstructured, now: float) -> Cells:
     spec, status = obj["spec"], obj.get("status") or {}
     counts = [spec.get("replicas") or 0, status.get("replicas", 0), status.get("readyReplicas", 0)]
     return [name_of(obj), *counts, age_of(obj, now), *_containers(spec), selector_text(spec.get("selector"))]
 
 
-def replication_controller(obj: Tree, now: float) -> Cells:
+def replication_controller(obj: Unstructured, now: float) -> Cells:
     return [
         *replica_set({**obj, "spec": {**obj["spec"], "selector": None}}, now)[:-1],
         labels_text(obj["spec"].get("selector")),
     ]
 
 
-def ingress(obj: Tree, now: float) -> Cells:
+def ingress(obj: Unstructured, now: float) -> Cells:
     spec = obj["spec"]
     hosts = [each["host"] for each in spec.get("rules") or () if each.get("host")]
     given = nested_value(obj, "status", "loadBalancer", "ingress") or ()
@@ -78,11 +79,11 @@ def ingress(obj: Tree, now: float) -> Cells:
     ]
 
 
-def network_policy(obj: Tree, now: float) -> Cells:
+def network_policy(obj: Unstructured, now: float) -> Cells:
     return [name_of(obj), selector_text(obj["spec"].get("podSelector")), age_of(obj, now)]
 
 
-def deployment(obj: Tree, now: float) -> Cells:
+def deployment(obj: Unstructured, now: float) -> Cells:
     spec, status = obj["spec"], obj.get("status") or {}
     return [
         name_of(obj),
@@ -95,13 +96,13 @@ def deployment(obj: Tree, now: float) -> Cells:
     ]
 
 
-def stateful_set(obj: Tree, now: float) -> Cells:
+def stateful_set(obj: Unstructured, now: float) -> Cells:
     spec, status = obj["spec"], obj.get("status") or {}
     ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas') or 0}"
     return [name_of(obj), ready, age_of(obj, now), *_containers(spec)]
 
 
-def daemon_set(obj: Tree, now: float) -> Cells:
+def daemon_set(obj: Unstructured, now: float) -> Cells:
     spec, status = obj["spec"], obj.get("status") or {}
     numbers = (
         "desiredNumberScheduled",
@@ -120,7 +121,7 @@ def daemon_set(obj: Tree, now: float) -> Cells:
     ]
 
 
-def job(obj: Tree, now: float) -> Cells:
+def job(obj: Unstructured, now: float) -> Cells:
     spec, status = obj["spec"], obj.get("status") or {}
     return [
         name_of(obj),
@@ -133,14 +134,14 @@ def job(obj: Tree, now: float) -> Cells:
     ]
 
 
-def _completions(spec: Tree, status: Tree) -> str:
+def _completions(spec: Unstructured, status: Unstructured) -> str:
     done, wanted, parallel = status.get("succeeded", 0), spec.get("completions"), spec.get("parallelism") or 0
     if wanted is not None:
         return f"{done}/{wanted}"
     return f"{done}/1 of {parallel}" if parallel > 1 else f"{done}/1"
 
 
-def _job_duration(status: Tree, now: float) -> str:
+def _job_duration(status: Unstructured, now: float) -> str:
     begun = seconds_since(status.get("startTime"), now)
     if begun is None:
         return ""
@@ -158,7 +159,7 @@ _JOB_WORDS = (
 )
 
 
-def _job_word(obj: Tree, status: Tree) -> str:
+def _job_word(obj: Unstructured, status: Unstructured) -> str:
     true = {each.get("type") for each in status.get("conditions") or () if each.get("status") == "True"}
     for condition, word in _JOB_WORDS:
         if condition in true or (not condition and obj["metadata"].get("deletionTimestamp")):
@@ -166,7 +167,7 @@ def _job_word(obj: Tree, status: Tree) -> str:
     return "Running"
 
 
-def cron_job(obj: Tree, now: float) -> Cells:
+def cron_job(obj: Unstructured, now: float) -> Cells:
     spec, status = obj["spec"], obj.get("status") or {}
     last = status.get("lastScheduleTime")
     inner = nested_value(spec, "jobTemplate", "spec") or {}
@@ -183,7 +184,7 @@ def cron_job(obj: Tree, now: float) -> Cells:
     ]
 
 
-def pod_disruption_budget(obj: Tree, now: float) -> Cells:
+def pod_disruption_budget(obj: Unstructured, now: float) -> Cells:
     spec = obj["spec"]
     limits = [
         str(spec[name]) if spec.get(name) is not None else "N/A"
@@ -192,7 +193,7 @@ def pod_disruption_budget(obj: Tree, now: float) -> Cells:
     return [name_of(obj), *limits, nested_value(obj, "status", "disruptionsAllowed") or 0, age_of(obj, now)]
 
 
-def service(obj: Tree, now: float) -> Cells:
+def service(obj: Unstructured, now: float) -> Cells:
     spec = obj["spec"]
     ports = ",".join(_port(each) for each in spec.get("ports") or ()) or NONE
     address = (spec.get("clusterIPs") or [NONE])[0]
@@ -208,12 +209,12 @@ def service(obj: Tree, now: float) -> Cells:
     ]
 
 
-def _port(port: Tree) -> str:
+def _port(port: Unstructured) -> str:
     node = f":{port['nodePort']}" if port.get("nodePort") else ""
     return f"{port.get('port', 0)}{node}/{port.get('protocol', '')}"
 
 
-def _external(obj: Tree, spec: Tree) -> str:
+def _external(obj: Unstructured, spec: Unstructured) -> str:
     kind, own = spec.get("type"), spec.get("externalIPs") or []
     if kind == "ExternalName":
         return str(spec.get("externalName", ""))
@@ -224,7 +225,7 @@ def _external(obj: Tree, spec: Tree) -> str:
     return ",".join(own) or NONE
 
 
-def endpoints(obj: Tree, now: float) -> Cells:
+def endpoints(obj: Unstructured, now: float) -> Cells:
     shown: list[str] = []
     for subset in obj.get("subsets") or ():
         addresses = [each.get("ip", "") for each in subset.get("addresses") or ()]
@@ -240,7 +241,7 @@ def _first_three(values: list[str], none: str = NONE) -> str:
     return ",".join(values[:3]) + more
 
 
-def endpoint_slice(obj: Tree, now: float) -> Cells:
+def endpoint_slice(obj: Unstructured, now: float) -> Cells:
     ports = [str(each["port"]) if each.get("port") else "*" for each in obj.get("ports") or ()]
     addresses = [ip for each in obj.get("endpoints") or () for ip in each.get("addresses") or ()]
     return [
@@ -255,7 +256,7 @@ def endpoint_slice(obj: Tree, now: float) -> Cells:
 _ROLE = "node-role.kubernetes.io/"
 
 
-def node(obj: Tree, now: float) -> Cells:
+def node(obj: Unstructured, now: float) -> Cells:
     status = obj.get("status") or {}
     info = status.get("nodeInfo") or {}
     kernel = info.get("kernelVersion") or "<unknown>"
@@ -275,7 +276,7 @@ def node(obj: Tree, now: float) -> Cells:
     ]
 
 
-def _node_word(obj: Tree, status: Tree) -> str:
+def _node_word(obj: Unstructured, status: Unstructured) -> str:
     words = ["Unknown"]
     for each in status.get("conditions") or ():
         if each.get("type") == "Ready":
@@ -285,17 +286,17 @@ def _node_word(obj: Tree, status: Tree) -> str:
     return ",".join(words)
 
 
-def _roles(labels: Tree) -> str:
+def _roles(labels: Unstructured) -> str:
     roles = {key.removeprefix(_ROLE) for key in labels if key.startswith(_ROLE)}
     roles.add(labels.get("kubernetes.io/role", ""))
     return ",".join(sorted(roles - {""})) or NONE
 
 
-def _address(status: Tree, kind: str) -> str:
+def _address(status: Unstructured, kind: str) -> str:
     return next((each["address"] for each in status.get("addresses") or () if each.get("type") == kind), NONE)
 
 
-def event(obj: Tree, now: float) -> Cells:
+def event(obj: Unstructured, now: float) -> Cells:
     if obj.get("apiVersion") == "events.k8s.io/v1":
         obj = to_core_v1(obj)
     about, source, series = obj.get("involvedObject") or {}, obj.get("source") or {}, obj.get("series")
@@ -321,23 +322,23 @@ def event(obj: Tree, now: float) -> Cells:
     ]
 
 
-def namespace(obj: Tree, now: float) -> Cells:
+def namespace(obj: Unstructured, now: float) -> Cells:
     return [name_of(obj), nested_value(obj, "status", "phase") or "", age_of(obj, now)]
 
 
-def secret(obj: Tree, now: float) -> Cells:
+def secret(obj: Unstructured, now: float) -> Cells:
     return [name_of(obj), obj.get("type", ""), len(obj.get("data") or ()), age_of(obj, now)]
 
 
-def config_map(obj: Tree, now: float) -> Cells:
+def config_map(obj: Unstructured, now: float) -> Cells:
     return [name_of(obj), len(obj.get("data") or ()) + len(obj.get("binaryData") or ()), age_of(obj, now)]
 
 
-def service_account(obj: Tree, now: float) -> Cells:
+def service_account(obj: Unstructured, now: float) -> Cells:
     return [name_of(obj), age_of(obj, now)]
 
 
-def quota(obj: Tree, now: float) -> Cells:
+def quota(obj: Unstructured, now: float) -> Cells:
     status = obj.get("status") or {}
     hard, used = status.get("hard") or {}, status.get("used") or {}
     requests: list[str] = []
@@ -348,20 +349,20 @@ def quota(obj: Tree, now: float) -> Cells:
     return [name_of(obj), ", ".join(requests), ", ".join(limits), age_of(obj, now)]
 
 
-def priority_class(obj: Tree, now: float) -> Cells:
+def priority_class(obj: Unstructured, now: float) -> Cells:
     default = bool(obj.get("globalDefault"))
     return [name_of(obj), obj.get("value", 0), default, age_of(obj, now), obj.get("preemptionPolicy") or ""]
 
 
-def runtime_class(obj: Tree, now: float) -> Cells:
+def runtime_class(obj: Unstructured, now: float) -> Cells:
     return [name_of(obj), obj.get("handler", ""), age_of(obj, now)]
 
 
-def lease(obj: Tree, now: float) -> Cells:
+def lease(obj: Unstructured, now: float) -> Cells:
     return [name_of(obj), nested_value(obj, "spec", "holderIdentity") or "", age_of(obj, now)]
 
 
-def controller_revision(obj: Tree, now: float) -> Cells:
+def controller_revision(obj: Unstructured, now: float) -> Cells:
     owners = obj["metadata"].get("ownerReferences") or ()
     owner = next((each for each in owners if each.get("controller")), None)
     controller = NONE
@@ -371,7 +372,7 @@ def controller_revision(obj: Tree, now: float) -> Cells:
     return [name_of(obj), controller, obj.get("revision", 0), age_of(obj, now)]
 
 
-def role_binding(obj: Tree, now: float) -> Cells:
+def role_binding(obj: Unstructured, now: float) -> Cells:
     role, subjects = obj["roleRef"], obj.get("subjects") or ()
     by_kind = {kind: ", ".join(_subjects(subjects, kind)) for kind in ("User", "Group", "ServiceAccount")}
     return [name_of(obj), f"{role.get('kind')}/{role.get('name')}", age_of(obj, now), *by_kind.values()]
@@ -384,10 +385,10 @@ def _subjects(subjects: Any, kind: str) -> list[str]:
     return [each.get("name", "") for each in found]
 
 
-def scale(obj: Tree, now: float) -> Cells:
+def scale(obj: Unstructured, now: float) -> Cells:
     return [name_of(obj), obj["spec"].get("replicas", 0), obj["status"].get("replicas", 0), age_of(obj, now)]
 
 
-def default_row(obj: Tree, now: float) -> Cells:
+def default_row(obj: Unstructured, now: float) -> Cells:
     """Kinds without columns of their own: a name, and since when."""
     return [name_of(obj), obj["metadata"].get("creationTimestamp")]

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.embedded.api.json_trees import Tree, nested_value
+from windlass.embedded.api.json_trees import nested_value
 from windlass.embedded.api.table_rows import NONE, Cells, age_of, name_of
+from windlass.model.unstructured import Unstructured
 
 _MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 
@@ -18,12 +19,12 @@ def _modes(modes: Any) -> str:
     return ",".join(short for mode, short in _MODES.items() if mode in given)
 
 
-def _phase(obj: Tree) -> str:
+def _phase(obj: Unstructured) -> str:
     gone = obj["metadata"].get("deletionTimestamp")
     return "Terminating" if gone else str(nested_value(obj, "status", "phase") or "")
 
 
-def volume(obj: Tree, now: float) -> Cells:
+def volume(obj: Unstructured, now: float) -> Cells:
     spec, claim = obj["spec"], obj["spec"].get("claimRef")
     return [
         name_of(obj),
@@ -40,7 +41,7 @@ def volume(obj: Tree, now: float) -> Cells:
     ]
 
 
-def claim(obj: Tree, now: float) -> Cells:
+def claim(obj: Unstructured, now: float) -> Cells:
     spec, status = obj["spec"], obj.get("status") or {}
     bound = bool(spec.get("volumeName"))
     return [
@@ -59,7 +60,7 @@ def claim(obj: Tree, now: float) -> Cells:
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
-def storage_class(obj: Tree, now: float) -> Cells:
+def storage_class(obj: Unstructured, now: float) -> Cells:
     default = nested_value(obj, "metadata", "annotations", _DEFAULT_CLASS) == "true"
     return [
         name_of(obj) + (" (default)" if default else ""),
@@ -71,7 +72,7 @@ def storage_class(obj: Tree, now: float) -> Cells:
     ]
 
 
-def volume_attachment(obj: Tree, now: float) -> Cells:
+def volume_attachment(obj: Unstructured, now: float) -> Cells:
     spec = obj["spec"]
     name = nested_value(spec, "source", "persistentVolumeName") or ""
     attached = bool(nested_value(obj, "status", "attached"))
@@ -85,11 +86,11 @@ def volume_attachment(obj: Tree, now: float) -> Cells:
     ]
 
 
-def csi_node(obj: Tree, now: float) -> Cells:
+def csi_node(obj: Unstructured, now: float) -> Cells:
     return [name_of(obj), len(nested_value(obj, "spec", "drivers") or ()), age_of(obj, now)]
 
 
-def csi_driver(obj: Tree, now: float) -> Cells:
+def csi_driver(obj: Unstructured, now: float) -> Cells:
     spec = obj["spec"]
     tokens = spec.get("tokenRequests")
     return [

@@ -13,11 +13,11 @@ import msgspec
 
 from windlass.embedded.api import table_rows as rows
 from windlass.embedded.api import table_storage as storage
-from windlass.embedded.api.json_trees import Tree
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.table_pod import pod_cells, pod_conditions
+from windlass.model.unstructured import Unstructured
 
-Cells = Callable[[Tree, float], list[Any]]
+Cells = Callable[[Unstructured, float], list[Any]]
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class Column(msgspec.Struct, frozen=True):
     priority: int = 0
     description: str = ""
 
-    def definition(self) -> Tree:
+    def definition(self) -> Unstructured:
         return {
             "name": self.name,
             "type": self.type,
@@ -186,20 +186,20 @@ _BUILT_IN: dict[tuple[str, str], Columns] = {
 
 def table(
     kind: Kind,
-    objs: Sequence[Tree],
+    objs: Sequence[Unstructured],
     now: float,
     columns: Columns | None = None,
     *,
-    list_meta: Tree | None = None,
+    list_meta: Unstructured | None = None,
     include: str = "Metadata",
     headers: bool = True,
-) -> Tree:
+) -> Unstructured:
     """A `meta.k8s.io/v1` Table. `include`: what a row carries besides its cells (None, Metadata or Object)."""
     chosen = columns or _BUILT_IN.get((kind.group, kind.kind), _PLAIN)
     marks = pod_conditions if (kind.group, kind.kind) == ("", "Pod") else None
     made = []
     for obj in objs:
-        row: Tree = {"cells": chosen.cells(obj, now)}
+        row: Unstructured = {"cells": chosen.cells(obj, now)}
         conditions = marks(obj) if marks is not None else None
         if conditions:
             row["conditions"] = conditions
@@ -214,7 +214,7 @@ def table(
     }
 
 
-def _included(obj: Tree, include: str) -> Tree | None:
+def _included(obj: Unstructured, include: str) -> Unstructured | None:
     if include == "Object":
         return obj
     if include == "None":

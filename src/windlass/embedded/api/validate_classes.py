@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windlass.embedded.api.errors import FieldError, forbidden_field, invalid, required, unsupported
-from windlass.embedded.api.json_trees import Tree
 from windlass.embedded.api.names import dns_label_problems
 from windlass.embedded.api.validate_resources import requirement_errors
 from windlass.embedded.api.validate_scheduling import placement_errors
+from windlass.model.unstructured import Unstructured
 
 _SYSTEM_CLASSES = ("system-node-critical", "system-cluster-critical")
 HIGHEST_PRIORITY = 1_000_000_000
 
 
-def priority_class_errors(obj: Tree) -> Iterator[FieldError]:
+def priority_class_errors(obj: Unstructured) -> Iterator[FieldError]:
     name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
     if name.startswith("system-"):
         if name not in _SYSTEM_CLASSES:
@@ -35,7 +35,7 @@ def priority_class_errors(obj: Tree) -> Iterator[FieldError]:
         yield unsupported("preemptionPolicy", policy, ("PreemptLowerPriority", "Never"))
 
 
-def runtime_class_errors(obj: Tree) -> Iterator[FieldError]:
+def runtime_class_errors(obj: Unstructured) -> Iterator[FieldError]:
     if not obj.get("handler"):
         yield required("handler")
     else:

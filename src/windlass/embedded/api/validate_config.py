@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windlass.embedded.api.errors import FieldError, invalid, required, too_long
-from windlass.embedded.api.json_trees import Tree
 from windlass.embedded.api.names import config_key_problems
+from windlass.model.unstructured import Unstructured
 
 _MOST_DATA = 1024 * 1024
 
 
-def config_map_errors(obj: Tree) -> Iterator[FieldError]:
+def config_map_errors(obj: Unstructured) -> Iterator[FieldError]:
     data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
     for field, values in (("data", data), ("binaryData", binary)):
         for key in values:
@@ -37,7 +37,7 @@ _SECRET_KEYS = {
 }
 
 
-def secret_errors(obj: Tree) -> Iterator[FieldError]:
+def secret_errors(obj: Unstructured) -> Iterator[FieldError]:
     data = obj.get("data") or {}
     for key in data:
         for problem in config_key_problems(key):

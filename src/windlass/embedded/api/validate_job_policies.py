@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windlass.embedded.api.errors import FieldError, duplicate, invalid, required, unsupported
-from windlass.embedded.api.json_trees import Tree
 from windlass.embedded.api.names import label_key_problems
+from windlass.model.unstructured import Unstructured
 
 _ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
 _OPERATORS = ("In", "NotIn")
 
 
-def failure_policy_errors(spec: Tree, path: str) -> Iterator[FieldError]:
+def failure_policy_errors(spec: Unstructured, path: str) -> Iterator[FieldError]:
     names = {
         each.get("name")
         for listed in ("containers", "initContainers")
@@ -40,7 +40,7 @@ def _about_rule(where: str, what: str) -> FieldError:
     return FieldError(where, "FieldValueInvalid", f"Invalid value: {what}")
 
 
-def _action_errors(rule: Tree, where: str, spec: Tree) -> Iterator[FieldError]:
+def _action_errors(rule: Unstructured, where: str, spec: Unstructured) -> Iterator[FieldError]:
     action = rule.get("action", "")
     if not action:
         shown = " ".join(f'"{each}"' for each in _ACTIONS)
@@ -51,7 +51,7 @@ def _action_errors(rule: Tree, where: str, spec: Tree) -> Iterator[FieldError]:
         yield invalid(f"{where}.action", action, "requires the backoffLimitPerIndex to be set")
 
 
-def _exit_code_errors(codes: Tree, where: str, names: set[str]) -> Iterator[FieldError]:
+def _exit_code_errors(codes: Unstructured, where: str, names: set[str]) -> Iterator[FieldError]:
     operator, values = codes.get("operator", ""), codes.get("values") or []
     if not operator:
         yield required(f"{where}.operator", 'valid values: ["In" "NotIn"]')
@@ -69,7 +69,7 @@ def _exit_code_errors(codes: Tree, where: str, names: set[str]) -> Iterator[Fiel
             yield duplicate(f"{where}.values[{index}]", value)
 
 
-def success_policy_errors(spec: Tree, path: str) -> Iterator[FieldError]:
+def success_policy_errors(spec: Unstructured, path: str) -> Iterator[FieldError]:
     policy = spec.get("successPolicy")
     if policy is None:
         return

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from windlass.embedded.api.errors import FieldError, invalid, required, too_long
-from windlass.embedded.api.json_trees import Tree
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.names import (
     dns_1123_service_problems,
@@ -15,6 +14,7 @@ from windlass.embedded.api.names import (
     label_value_problems,
     path_segment_problems,
 )
+from windlass.model.unstructured import Unstructured
 
 MAX_ANNOTATION_BYTES = 256 * 1024
 _STANDARD_FINALIZERS = {"orphan", "foregroundDeletion", "kubernetes"}
@@ -29,7 +29,7 @@ _NAMES: dict[tuple[str, str], Callable[[str], list[str]]] = {
 }
 
 
-def metadata_errors(kind: Kind, metadata: Tree) -> Iterator[FieldError]:
+def metadata_errors(kind: Kind, metadata: Unstructured) -> Iterator[FieldError]:
     """Everything about metadata that must hold on every write."""
     yield from _name_errors(kind, metadata)
     labels = metadata.get("labels")
@@ -45,7 +45,7 @@ def metadata_errors(kind: Kind, metadata: Tree) -> Iterator[FieldError]:
         yield from _owner_errors(owners)
 
 
-def _name_errors(kind: Kind, metadata: Tree) -> Iterator[FieldError]:
+def _name_errors(kind: Kind, metadata: Unstructured) -> Iterator[FieldError]:
     name = metadata.get("name")
     if not name:
         yield required("metadata.name", "name or generateName is required")
@@ -83,7 +83,7 @@ def _finalizer_errors(names: list[str], path: str) -> Iterator[FieldError]:
             yield invalid(f"{path}[{index}]", name, what)
 
 
-def _owner_errors(owners: list[Tree]) -> Iterator[FieldError]:
+def _owner_errors(owners: list[Unstructured]) -> Iterator[FieldError]:
     path = "metadata.ownerReferences"
     for owner in owners:
         if not owner.get("apiVersion"):
@@ -104,7 +104,7 @@ def _owner_errors(owners: list[Tree]) -> Iterator[FieldError]:
 # ---- selectors inside specs
 
 
-def selector_errors(selector: Tree | None, path: str) -> Iterator[FieldError]:
+def selector_errors(selector: Unstructured | None, path: str) -> Iterator[FieldError]:
     """Of a LabelSelector."""
     if not selector:
         return
@@ -113,7 +113,7 @@ def selector_errors(selector: Tree | None, path: str) -> Iterator[FieldError]:
         yield from expression_errors(each, f"{path}.matchExpressions[{index}]")
 
 
-def expression_errors(expression: Tree, path: str) -> Iterator[FieldError]:
+def expression_errors(expression: Unstructured, path: str) -> Iterator[FieldError]:
     operator, values = expression.get("operator"), expression.get("values") or ()
     if operator in ("In", "NotIn"):
         if not values:
@@ -141,7 +141,7 @@ def forbidden_values(path: str) -> FieldError:
 # ---- small words for the others
 
 
-def minimum_errors(tree: Tree, name: str, path: str, least: int = 0) -> Iterator[FieldError]:
+def minimum_errors(tree: Unstructured, name: str, path: str, least: int = 0) -> Iterator[FieldError]:
     """A number that must not be below another."""
     value = tree.get(name)
     if value is not None and value < least:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from windlass.embedded.api.errors import FieldError, invalid, required, unsupported
-from windlass.embedded.api.json_trees import Tree
 from windlass.embedded.api.names import dns_label_problems, dns_subdomain_problems, port_name_problems
 from windlass.embedded.api.validate_metadata import label_errors, selector_errors
+from windlass.model.unstructured import Unstructured
 
 PORT_RANGE_MESSAGE = "must be between 1 and 65535, inclusive"
 _ADDRESS = "must be a valid IP address"
@@ -28,7 +28,7 @@ def is_address(text: str) -> bool:
     return True
 
 
-def endpoints_errors(obj: Tree) -> Iterator[FieldError]:
+def endpoints_errors(obj: Unstructured) -> Iterator[FieldError]:
     for index, subset in enumerate(obj.get("subsets") or ()):
         path = f"subsets[{index}]"
         if not subset.get("addresses") and not subset.get("notReadyAddresses"):
@@ -43,7 +43,7 @@ def endpoints_errors(obj: Tree) -> Iterator[FieldError]:
                 yield invalid(f"{path}.ports[{number}].port", port.get("port", 0), PORT_RANGE_MESSAGE)
 
 
-def endpoint_slice_errors(obj: Tree) -> Iterator[FieldError]:
+def endpoint_slice_errors(obj: Unstructured) -> Iterator[FieldError]:
     kind, known = obj.get("addressType", ""), ("FQDN", "IPv4", "IPv6")
     if not kind:
         yield required("addressType")
@@ -58,7 +58,7 @@ def endpoint_slice_errors(obj: Tree) -> Iterator[FieldError]:
                 yield invalid(f"{path}[{number}]", address, ADDRESS_MESSAGE)
 
 
-def network_policy_errors(obj: Tree) -> Iterator[FieldError]:
+def network_policy_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
     yield from selector_errors(spec.get("podSelector"), "spec.podSelector")
     for way in ("ingress", "egress"):
@@ -70,7 +70,7 @@ def network_policy_errors(obj: Tree) -> Iterator[FieldError]:
             yield unsupported(f"spec.policyTypes[{index}]", kind, ("Ingress", "Egress"))
 
 
-def _policy_port_errors(port: Tree, path: str) -> Iterator[FieldError]:
+def _policy_port_errors(port: Unstructured, path: str) -> Iterator[FieldError]:
     protocol, number = port.get("protocol"), port.get("port")
     if protocol not in (None, "TCP", "UDP", "SCTP"):
         yield unsupported(f"{path}.protocol", protocol, ("TCP", "UDP", "SCTP"))
@@ -82,7 +82,7 @@ def _policy_port_errors(port: Tree, path: str) -> Iterator[FieldError]:
             yield invalid(f"{path}.port", number, problem)
 
 
-def ingress_errors(obj: Tree) -> Iterator[FieldError]:
+def ingress_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
     if not spec.get("rules") and spec.get("defaultBackend") is None:
         yield invalid("spec", spec, "either `defaultBackend` or `rules` must be specified")
@@ -98,7 +98,7 @@ def ingress_errors(obj: Tree) -> Iterator[FieldError]:
             yield from _ingress_path_errors(path, f"{where}[{number}]")
 
 
-def _ingress_path_errors(path: Tree, where: str) -> Iterator[FieldError]:
+def _ingress_path_errors(path: Unstructured, where: str) -> Iterator[FieldError]:
     kind = path.get("pathType")
     if not kind:
         yield required(f"{where}.pathType", "pathType must be specified")
@@ -109,7 +109,7 @@ def _ingress_path_errors(path: Tree, where: str) -> Iterator[FieldError]:
     yield from _backend_errors(path.get("backend") or {}, f"{where}.backend")
 
 
-def _backend_errors(backend: Tree, where: str) -> Iterator[FieldError]:
+def _backend_errors(backend: Unstructured, where: str) -> Iterator[FieldError]:
     service: Any = backend.get("service")
     if service is None:
         if backend.get("resource") is None:
@@ -125,7 +125,7 @@ def _backend_errors(backend: Tree, where: str) -> Iterator[FieldError]:
 _SERVICE_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 
 
-def service_errors(obj: Tree) -> Iterator[FieldError]:
+def service_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
     ports, kind = spec.get("ports") or [], spec.get("type")
     if not ports and kind != "ExternalName" and spec.get("clusterIP") != "None":
@@ -144,7 +144,7 @@ def service_errors(obj: Tree) -> Iterator[FieldError]:
         yield unsupported("spec.sessionAffinity", spec.get("sessionAffinity"), ("ClientIP", "None"))
 
 
-def _service_port_errors(port: Tree, path: str, named: bool) -> Iterator[FieldError]:
+def _service_port_errors(port: Unstructured, path: str, named: bool) -> Iterator[FieldError]:
     if named and not port.get("name"):
         yield required(f"{path}.name")
     elif port.get("name"):

@@ -9,13 +9,13 @@ import ipaddress
 from collections.abc import Iterator
 
 from windlass.embedded.api.errors import FieldError, duplicate, invalid, required, unsupported
-from windlass.embedded.api.json_trees import Tree
 from windlass.embedded.api.names import label_key_problems, label_value_problems
 from windlass.embedded.api.validate_resources import quantity_errors
 from windlass.embedded.api.validate_scheduling import EFFECTS
+from windlass.model.unstructured import Unstructured
 
 
-def node_errors(obj: Tree) -> Iterator[FieldError]:
+def node_errors(obj: Unstructured) -> Iterator[FieldError]:
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(obj["spec"].get("taints") or ()):
         path = f"metadata.taints[{index}]"
@@ -52,7 +52,7 @@ def _is_network(text: str) -> bool:
     return "/" in text
 
 
-def lease_errors(obj: Tree) -> Iterator[FieldError]:
+def lease_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
     seconds, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
     if seconds is not None and seconds <= 0:

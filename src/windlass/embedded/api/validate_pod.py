@@ -17,7 +17,6 @@ from windlass.embedded.api.errors import (
     required,
     unsupported,
 )
-from windlass.embedded.api.json_trees import Tree
 from windlass.embedded.api.names import (
     config_key_problems,
     dns_label_problems,
@@ -27,6 +26,7 @@ from windlass.embedded.api.names import (
 )
 from windlass.embedded.api.validate_resources import requirement_errors
 from windlass.embedded.api.validate_scheduling import placement_errors
+from windlass.model.unstructured import Unstructured
 
 _RESTART = ("Always", "OnFailure", "Never")
 _DNS = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
@@ -46,7 +46,7 @@ _FIELD_PATHS = {
 }
 
 
-def pod_spec_errors(spec: Tree, path: str = "spec") -> Iterator[FieldError]:
+def pod_spec_errors(spec: Unstructured, path: str = "spec") -> Iterator[FieldError]:
     """Everything about a pod spec."""
     volumes = yield from _volumes_errors(spec.get("volumes") or [], f"{path}.volumes")
     yield from _containers_errors(spec, path, volumes)
@@ -70,7 +70,7 @@ def pod_spec_errors(spec: Tree, path: str = "spec") -> Iterator[FieldError]:
     yield from placement_errors(spec, path)
 
 
-def _containers_errors(spec: Tree, path: str, volumes: set[str]) -> Iterator[FieldError]:
+def _containers_errors(spec: Unstructured, path: str, volumes: set[str]) -> Iterator[FieldError]:
     if not spec["containers"]:
         yield required(f"{path}.containers")
     seen: set[str] = set()
@@ -89,7 +89,9 @@ def _containers_errors(spec: Tree, path: str, volumes: set[str]) -> Iterator[Fie
             yield from _container_errors(container, where, volumes, bool(spec.get("hostNetwork")))
 
 
-def _container_errors(container: Tree, path: str, volumes: set[str], host: bool) -> Iterator[FieldError]:
+def _container_errors(
+    container: Unstructured, path: str, volumes: set[str], host: bool
+) -> Iterator[FieldError]:
     image = container.get("image", "")
     if not image:
         yield required(f"{path}.image")
@@ -117,7 +119,7 @@ def _container_errors(container: Tree, path: str, volumes: set[str], host: bool)
     yield from requirement_errors(container["resources"], f"{path}.resources")
 
 
-def _ports_errors(ports: list[Tree], path: str, host: bool) -> Iterator[FieldError]:
+def _ports_errors(ports: list[Unstructured], path: str, host: bool) -> Iterator[FieldError]:
     names: set[str] = set()
     for index, port in enumerate(ports):
         where = f"{path}[{index}]"
@@ -143,7 +145,7 @@ def _ports_errors(ports: list[Tree], path: str, host: bool) -> Iterator[FieldErr
             yield unsupported(f"{where}.protocol", port.get("protocol", ""), _PROTOCOLS)
 
 
-def _variable_errors(variable: Tree, path: str) -> Iterator[FieldError]:
+def _variable_errors(variable: Unstructured, path: str) -> Iterator[FieldError]:
     name, source = variable.get("name", ""), variable.get("valueFrom")
     if not name:
         yield required(f"{path}.name")
@@ -167,7 +169,7 @@ def _variable_errors(variable: Tree, path: str) -> Iterator[FieldError]:
     yield from _source_errors(source, f"{path}.valueFrom")
 
 
-def _source_errors(source: Tree, path: str) -> Iterator[FieldError]:
+def _source_errors(source: Unstructured, path: str) -> Iterator[FieldError]:
     reference = source.get("fieldRef")
     if reference is not None:
         field = reference.get("fieldPath", "")
@@ -191,7 +193,7 @@ def _source_errors(source: Tree, path: str) -> Iterator[FieldError]:
                     yield invalid(f"{path}.{name}.key", key, problem)
 
 
-def _mounts_errors(mounts: list[Tree], path: str, volumes: set[str]) -> Iterator[FieldError]:
+def _mounts_errors(mounts: list[Unstructured], path: str, volumes: set[str]) -> Iterator[FieldError]:
     taken: set[str] = set()
     for index, mount in enumerate(mounts):
         where, name, target = f"{path}[{index}]", mount.get("name", ""), mount.get("mountPath", "")
@@ -206,7 +208,7 @@ def _mounts_errors(mounts: list[Tree], path: str, volumes: set[str]) -> Iterator
         taken.add(target)
 
 
-def _probe_errors(probe: Tree, path: str, which: str) -> Iterator[FieldError]:
+def _probe_errors(probe: Unstructured, path: str, which: str) -> Iterator[FieldError]:
     handlers = [name for name in ("exec", "httpGet", "tcpSocket", "grpc") if probe.get(name) is not None]
     if not handlers:
         yield required(path, "must specify a handler type")
@@ -227,7 +229,7 @@ def _probe_errors(probe: Tree, path: str, which: str) -> Iterator[FieldError]:
         yield invalid(f"{path}.successThreshold", probe["successThreshold"], "must be 1")
 
 
-def _hook_errors(hook: Tree, path: str) -> Iterator[FieldError]:
+def _hook_errors(hook: Unstructured, path: str) -> Iterator[FieldError]:
     handlers = [name for name in ("exec", "httpGet", "tcpSocket", "sleep") if hook.get(name) is not None]
     if not handlers:
         yield required(path, "must specify a handler type")
@@ -236,7 +238,7 @@ def _hook_errors(hook: Tree, path: str) -> Iterator[FieldError]:
             yield from _handler_errors(hook[name], f"{path}.{name}", name)
 
 
-def _handler_errors(action: Tree, path: str, name: str) -> Iterator[FieldError]:
+def _handler_errors(action: Unstructured, path: str, name: str) -> Iterator[FieldError]:
     if name == "exec":
         if not action.get("command"):
             yield required(f"{path}.command")
@@ -262,7 +264,7 @@ _NEEDED = {
 }
 
 
-def _volumes_errors(volumes: list[Tree], path: str) -> Generator[FieldError, None, set[str]]:
+def _volumes_errors(volumes: list[Unstructured], path: str) -> Generator[FieldError, None, set[str]]:
     """Returns the names of the volumes, for the mounts."""
     names: set[str] = set()
     for index, volume in enumerate(volumes):
@@ -279,7 +281,7 @@ def _volumes_errors(volumes: list[Tree], path: str) -> Generator[FieldError, Non
     return names
 
 
-def _volume_source_errors(volume: Tree, path: str) -> Iterator[FieldError]:
+def _volume_source_errors(volume: Unstructured, path: str) -> Iterator[FieldError]:
     sources = [name for name in volume if name != "name"]
     for extra in sources[1:]:
         yield forbidden_field(f"{path}.{extra}", "may not specify more than 1 volume type")

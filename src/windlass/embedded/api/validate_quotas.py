@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windlass.embedded.api.errors import FieldError, duplicate, forbidden_field, invalid, required
-from windlass.embedded.api.json_trees import Tree
 from windlass.embedded.api.names import label_key_problems
 from windlass.embedded.api.quantities import quantity_value
 from windlass.embedded.api.validate_resources import is_extended, quantity_errors
+from windlass.model.unstructured import Unstructured
 
 _QUOTA_NAMES = {
     "cpu",
@@ -48,7 +48,7 @@ _OF_PODS = {
 }
 
 
-def quota_errors(obj: Tree) -> Iterator[FieldError]:
+def quota_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
     for name, value in (spec.get("hard") or {}).items():
         path = f"spec.hard[{name}]"
@@ -74,7 +74,7 @@ def quota_errors(obj: Tree) -> Iterator[FieldError]:
         yield invalid("spec.scopes", scopes, "unsupported scope applied to resource")
 
 
-def _scope_selector_errors(spec: Tree) -> Iterator[FieldError]:
+def _scope_selector_errors(spec: Unstructured) -> Iterator[FieldError]:
     path = "spec.scopeSelector.matchExpressions"
     for term in (spec.get("scopeSelector") or {}).get("matchExpressions") or ():
         name, operator, values = term.get("scopeName", ""), term.get("operator", ""), term.get("values") or []
@@ -100,7 +100,7 @@ _ONLY_EXISTS = (
 _LIMIT_TYPES = ("Container", "Pod", "PersistentVolumeClaim")
 
 
-def limit_range_errors(obj: Tree) -> Iterator[FieldError]:
+def limit_range_errors(obj: Unstructured) -> Iterator[FieldError]:
     seen: set[str] = set()
     for index, item in enumerate(obj["spec"].get("limits") or ()):
         path, kind = f"spec.limits[{index}]", item.get("type", "")
@@ -115,7 +115,7 @@ def limit_range_errors(obj: Tree) -> Iterator[FieldError]:
         yield from _limit_item_errors(item, path)
 
 
-def _limit_item_errors(item: Tree, path: str) -> Iterator[FieldError]:
+def _limit_item_errors(item: Unstructured, path: str) -> Iterator[FieldError]:
     if item.get("type") == "Pod":
         for name in ("default", "defaultRequest"):
             if item.get(name):

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windlass.embedded.api.errors import FieldError, invalid, required, unsupported
-from windlass.embedded.api.json_trees import Tree
+from windlass.model.unstructured import Unstructured
 
 _RBAC = "rbac.authorization.k8s.io"
 
 
-def role_errors(obj: Tree) -> Iterator[FieldError]:
+def role_errors(obj: Unstructured) -> Iterator[FieldError]:
     for index, rule in enumerate(obj.get("rules") or ()):
         path = f"rules[{index}]"
         if not rule.get("verbs"):
@@ -29,7 +29,7 @@ def role_errors(obj: Tree) -> Iterator[FieldError]:
             yield required(f"{path}.resources", "resource rules must supply at least one resource")
 
 
-def binding_errors(obj: Tree) -> Iterator[FieldError]:
+def binding_errors(obj: Unstructured) -> Iterator[FieldError]:
     role = obj["roleRef"]
     if role.get("apiGroup") != _RBAC:
         yield unsupported("roleRef.apiGroup", role.get("apiGroup", ""), (_RBAC,))

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from windlass.embedded.api.errors import FieldError, forbidden_field, invalid, required
-from windlass.embedded.api.json_trees import Tree
 from windlass.embedded.api.names import label_key_problems
 from windlass.embedded.api.quantities import quantity_value
+from windlass.model.unstructured import Unstructured
 
 NATIVE = {"cpu", "memory", "ephemeral-storage", "storage", "pods"}
 _FOR_CONTAINERS = {"cpu", "memory", "ephemeral-storage"}
@@ -36,7 +36,7 @@ def overcommittable(name: str) -> bool:
     return native and not name.startswith("hugepages-")
 
 
-def requirement_errors(resources: Tree, path: str) -> Iterator[FieldError]:
+def requirement_errors(resources: Unstructured, path: str) -> Iterator[FieldError]:
     """Of a container's `resources`."""
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     if limits:

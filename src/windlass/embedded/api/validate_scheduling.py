@@ -15,9 +15,9 @@ from windlass.embedded.api.errors import (
     required,
     unsupported,
 )
-from windlass.embedded.api.json_trees import Tree
 from windlass.embedded.api.names import label_key_problems, label_value_problems
 from windlass.embedded.api.validate_metadata import label_errors, selector_errors
+from windlass.model.unstructured import Unstructured
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -25,7 +25,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _UNSATISFIABLE = ("DoNotSchedule", "ScheduleAnyway")
 
 
-def placement_errors(spec: Tree, path: str) -> Iterator[FieldError]:
+def placement_errors(spec: Unstructured, path: str) -> Iterator[FieldError]:
     if "nodeSelector" in spec:
         yield from label_errors(spec["nodeSelector"], f"{path}.nodeSelector")
     if "affinity" in spec:
@@ -38,7 +38,7 @@ def placement_errors(spec: Tree, path: str) -> Iterator[FieldError]:
         yield from _gate_errors(spec, path)
 
 
-def _toleration_errors(toleration: Tree, path: str) -> Iterator[FieldError]:
+def _toleration_errors(toleration: Unstructured, path: str) -> Iterator[FieldError]:
     key, operator = toleration.get("key", ""), toleration.get("operator", "")
     if key:
         for problem in label_key_problems(key):
@@ -64,7 +64,7 @@ def _toleration_errors(toleration: Tree, path: str) -> Iterator[FieldError]:
         yield unsupported(f"{path}.effect", effect, EFFECTS)
 
 
-def _affinity_errors(affinity: Tree, path: str) -> Iterator[FieldError]:
+def _affinity_errors(affinity: Unstructured, path: str) -> Iterator[FieldError]:
     node = affinity.get("nodeAffinity") or {}
     if _REQUIRED in node:
         where = f"{path}.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
@@ -87,12 +87,12 @@ def _affinity_errors(affinity: Tree, path: str) -> Iterator[FieldError]:
             yield from _pod_term_errors(each.get("podAffinityTerm") or {}, f"{where}.podAffinityTerm")
 
 
-def _weight_errors(term: Tree, path: str) -> Iterator[FieldError]:
+def _weight_errors(term: Unstructured, path: str) -> Iterator[FieldError]:
     if not 1 <= term.get("weight", 0) <= 100:
         yield invalid(f"{path}.weight", term.get("weight", 0), "must be in the range 1-100")
 
 
-def node_term_errors(term: Tree, path: str) -> Iterator[FieldError]:
+def node_term_errors(term: Unstructured, path: str) -> Iterator[FieldError]:
     for index, each in enumerate(term.get("matchExpressions") or ()):
         yield from _node_expression_errors(each, f"{path}.matchExpressions[{index}]")
     for index, each in enumerate(term.get("matchFields") or ()):
@@ -102,7 +102,7 @@ def node_term_errors(term: Tree, path: str) -> Iterator[FieldError]:
             )
 
 
-def _node_expression_errors(expression: Tree, path: str) -> Iterator[FieldError]:
+def _node_expression_errors(expression: Unstructured, path: str) -> Iterator[FieldError]:
     operator, values = expression.get("operator", ""), expression.get("values") or ()
     if operator in ("In", "NotIn"):
         if not values:
@@ -121,7 +121,7 @@ def _node_expression_errors(expression: Tree, path: str) -> Iterator[FieldError]
         yield invalid(f"{path}.key", expression.get("key", ""), problem)
 
 
-def _pod_term_errors(term: Tree, path: str) -> Iterator[FieldError]:
+def _pod_term_errors(term: Unstructured, path: str) -> Iterator[FieldError]:
     yield from selector_errors(term.get("labelSelector"), f"{path}.labelSelector")
     yield from selector_errors(term.get("namespaceSelector"), f"{path}.namespaceSelector")
     key = term.get("topologyKey", "")
@@ -131,7 +131,7 @@ def _pod_term_errors(term: Tree, path: str) -> Iterator[FieldError]:
         yield invalid(f"{path}.topologyKey", key, problem)
 
 
-def _spread_errors(constraint: Tree, path: str) -> Iterator[FieldError]:
+def _spread_errors(constraint: Unstructured, path: str) -> Iterator[FieldError]:
     if constraint.get("maxSkew", 0) <= 0:
         yield invalid(f"{path}.maxSkew", constraint.get("maxSkew", 0), "must be greater than zero")
     key = constraint.get("topologyKey", "")
@@ -147,7 +147,7 @@ def _spread_errors(constraint: Tree, path: str) -> Iterator[FieldError]:
     yield from selector_errors(constraint.get("labelSelector"), f"{path}.labelSelector")
 
 
-def _gate_errors(spec: Tree, path: str) -> Iterator[FieldError]:
+def _gate_errors(spec: Unstructured, path: str) -> Iterator[FieldError]:
     seen: set[str] = set()
     for index, gate in enumerate(spec["schedulingGates"]):
         name = gate.get("name", "")

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from windlass.embedded.api.errors import FieldError, forbidden_field, invalid
-from windlass.embedded.api.json_trees import Tree, deep_copy, nested_value
+from windlass.embedded.api.json_trees import deep_copy, nested_value
+from windlass.model.unstructured import Unstructured
 
 _POD_RULE = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
@@ -37,14 +38,14 @@ _CLAIM_RULE = (
 )
 
 
-def immutable_field_errors(new: Tree, old: Tree, *names: str) -> Iterator[FieldError]:
+def immutable_field_errors(new: Unstructured, old: Unstructured, *names: str) -> Iterator[FieldError]:
     """One field that stays what it is."""
     value, before = nested_value(new, *names), nested_value(old, *names)
     if value != before:
         yield invalid(".".join(names), value, "field is immutable")
 
 
-def pod_update_errors(new: Tree, old: Tree) -> Iterator[FieldError]:
+def pod_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
     mine, before = new["spec"], old["spec"]
     if mine == before:
         return
@@ -56,7 +57,7 @@ def pod_update_errors(new: Tree, old: Tree) -> Iterator[FieldError]:
         yield forbidden_field("spec", f"{_POD_RULE}\n{_difference(before, allowed)}")
 
 
-def _with_allowed_changes(mine: Tree, before: Tree) -> Tree:
+def _with_allowed_changes(mine: Unstructured, before: Unstructured) -> Unstructured:
     """The new spec with everything taken back that may change."""
     made = dict(mine)
     for listed in ("containers", "initContainers"):
@@ -80,14 +81,14 @@ def _with_allowed_changes(mine: Tree, before: Tree) -> Tree:
     return made
 
 
-def _difference(before: Tree, after: Tree) -> str:
+def _difference(before: Unstructured, after: Unstructured) -> str:
     """A few lines that show what is different."""
     old, new = (json.dumps(each, indent=1, sort_keys=True).splitlines() for each in (before, after))
     lines = list(difflib.unified_diff(old, new, lineterm="", n=3))[2:]
     return "\n".join(lines) + "\n"
 
 
-def _deadline_errors(mine: Tree, before: Tree) -> Iterator[FieldError]:
+def _deadline_errors(mine: Unstructured, before: Unstructured) -> Iterator[FieldError]:
     new, old = mine.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")
     if old is not None and new is None:
         message = "must not update from a positive integer to nil value"
@@ -96,8 +97,8 @@ def _deadline_errors(mine: Tree, before: Tree) -> Iterator[FieldError]:
         yield invalid("spec.activeDeadlineSeconds", new, "must be less than or equal to previous value")
 
 
-def _toleration_errors(mine: Tree, before: Tree) -> Iterator[FieldError]:
-    def identity(toleration: Tree) -> Tree:
+def _toleration_errors(mine: Unstructured, before: Unstructured) -> Iterator[FieldError]:
+    def identity(toleration: Unstructured) -> Unstructured:
         return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
 
     kept = [identity(each) for each in mine.get("tolerations") or ()]
@@ -106,7 +107,7 @@ def _toleration_errors(mine: Tree, before: Tree) -> Iterator[FieldError]:
         yield forbidden_field("spec.tolerations", message)
 
 
-def _gate_errors(mine: Tree, before: Tree) -> Iterator[FieldError]:
+def _gate_errors(mine: Unstructured, before: Unstructured) -> Iterator[FieldError]:
     known = {each["name"] for each in before.get("schedulingGates") or ()}
     for index, gate in enumerate(mine.get("schedulingGates") or ()):
         if gate["name"] not in known:
@@ -117,7 +118,7 @@ def _gate_errors(mine: Tree, before: Tree) -> Iterator[FieldError]:
 _SCHEDULING = ("nodeSelector", "affinity", "tolerations", "schedulingGates")
 
 
-def job_update_errors(new: Tree, old: Tree) -> Iterator[FieldError]:
+def job_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
     """The template may still be steered while the Job is suspended and has not begun."""
     mine, before = new["spec"], old["spec"]
     indexed = mine.get("completionMode") == "Indexed" and mine.get("completions") == mine.get("parallelism")
@@ -136,7 +137,7 @@ def job_update_errors(new: Tree, old: Tree) -> Iterator[FieldError]:
         yield from immutable_field_errors(new, old, "spec", name)
 
 
-def _take_back(template: Tree, before: Tree) -> None:
+def _take_back(template: Unstructured, before: Unstructured) -> None:
     for name in _SCHEDULING:
         _restore(template["spec"], before["spec"], name)
     for listed in ("containers", "initContainers"):
@@ -148,26 +149,26 @@ def _take_back(template: Tree, before: Tree) -> None:
         _restore(metadata, earlier, name)
 
 
-def _restore(tree: Tree, before: Tree, name: str) -> None:
+def _restore(tree: Unstructured, before: Unstructured, name: str) -> None:
     if name in before:
         tree[name] = deep_copy(before[name])
     else:
         tree.pop(name, None)
 
 
-def selector_update_errors(new: Tree, old: Tree) -> Iterator[FieldError]:
+def selector_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
     yield from immutable_field_errors(new, old, "spec", "selector")
 
 
-def stateful_set_update_errors(new: Tree, old: Tree) -> Iterator[FieldError]:
-    def fixed(spec: Tree) -> Tree:
+def stateful_set_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
+    def fixed(spec: Unstructured) -> Unstructured:
         return {key: value for key, value in spec.items() if key not in _STATEFUL_CHANGEABLE}
 
     if fixed(new["spec"]) != fixed(old["spec"]):
         yield forbidden_field("spec", _STATEFUL_RULE)
 
 
-def data_update_errors(new: Tree, old: Tree) -> Iterator[FieldError]:
+def data_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
     """ConfigMaps and Secrets that have said that they never change."""
     rule = "field is immutable when `immutable` is set"
     if old.get("immutable"):
@@ -178,26 +179,26 @@ def data_update_errors(new: Tree, old: Tree) -> Iterator[FieldError]:
                 yield forbidden_field(name, rule)
 
 
-def secret_update_errors(new: Tree, old: Tree) -> Iterator[FieldError]:
+def secret_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
     yield from immutable_field_errors(new, old, "type")
     yield from data_update_errors(new, old)
 
 
-def service_update_errors(new: Tree, old: Tree) -> Iterator[FieldError]:
+def service_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
     mine, before = new["spec"], old["spec"]
     both = mine.get("type") != "ExternalName" and before.get("type") != "ExternalName"
     if both and before.get("clusterIP") and mine.get("clusterIP") != before["clusterIP"]:
         yield invalid("spec.clusterIPs[0]", [mine.get("clusterIP")], "may not change once set")
 
 
-def priority_class_update_errors(new: Tree, old: Tree) -> Iterator[FieldError]:
+def priority_class_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
     if new.get("value") != old.get("value"):
         yield forbidden_field("value", "may not be changed in an update.")
     yield from immutable_field_errors(new, old, "preemptionPolicy")
 
 
-def _fixed_fields(*paths: tuple[str, ...]) -> Callable[[Tree, Tree], Iterator[FieldError]]:
-    def check(new: Tree, old: Tree) -> Iterator[FieldError]:
+def _fixed_fields(*paths: tuple[str, ...]) -> Callable[[Unstructured, Unstructured], Iterator[FieldError]]:
+    def check(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
         for path in paths:
             yield from immutable_field_errors(new, old, *path)
 
@@ -211,7 +212,7 @@ runtime_class_update_errors = _fixed_fields(("handler",))
 quota_update_errors = _fixed_fields(("spec", "scopes"))
 
 
-def claim_update_errors(new: Tree, old: Tree) -> Iterator[FieldError]:
+def claim_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
     mine, before = deep_copy(new["spec"]), old["spec"]
     if not before.get("volumeName"):
         _restore(mine, before, "volumeName")
@@ -221,14 +222,14 @@ def claim_update_errors(new: Tree, old: Tree) -> Iterator[FieldError]:
         yield forbidden_field("spec", f"{_CLAIM_RULE}\n{_difference(before, mine)}")
 
 
-def binding_update_errors(new: Tree, old: Tree) -> Iterator[FieldError]:
+def binding_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
     if new["roleRef"] != old["roleRef"]:
         role: Any = new["roleRef"]
         shown = {"APIGroup": role.get("apiGroup"), "Kind": role.get("kind"), "Name": role.get("name")}
         yield invalid("roleRef", shown, "cannot change roleRef")
 
 
-def node_update_errors(new: Tree, old: Tree) -> Iterator[FieldError]:
+def node_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
     for name, field in (("podCIDR", "podCIDRs"), ("providerID", "providerID")):
         before = old["spec"].get(name)
         if before and new["spec"].get(name) != before:

@@ -15,19 +15,19 @@ from windlass.embedded.api.errors import (
     required,
     unsupported,
 )
-from windlass.embedded.api.json_trees import Tree
 from windlass.embedded.api.names import dns_subdomain_problems, label_key_problems
 from windlass.embedded.api.quantities import quantity_value
 from windlass.embedded.api.validate_scheduling import node_term_errors
+from windlass.model.unstructured import Unstructured
 
 _MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 
 
-def claim_errors(obj: Tree) -> Iterator[FieldError]:
+def claim_errors(obj: Unstructured) -> Iterator[FieldError]:
     return claim_spec_errors(obj["spec"], "spec")
 
 
-def claim_spec_errors(spec: Tree, path: str) -> Iterator[FieldError]:
+def claim_spec_errors(spec: Unstructured, path: str) -> Iterator[FieldError]:
     """Also of the claims in a StatefulSet."""
     modes = spec.get("accessModes") or []
     if not modes:
@@ -43,7 +43,7 @@ def claim_spec_errors(spec: Tree, path: str) -> Iterator[FieldError]:
     yield from _storage_errors(spec, path)
 
 
-def _storage_errors(spec: Tree, path: str) -> Iterator[FieldError]:
+def _storage_errors(spec: Unstructured, path: str) -> Iterator[FieldError]:
     if spec.get("storageClassName"):
         for problem in dns_subdomain_problems(spec["storageClassName"]):
             yield invalid(f"{path}.storageClassName", spec["storageClassName"], problem)
@@ -71,7 +71,7 @@ _NEEDED = {
 }
 
 
-def volume_errors(obj: Tree) -> Iterator[FieldError]:
+def volume_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
     if not spec.get("accessModes"):
         yield required("spec.accessModes")
@@ -93,7 +93,7 @@ def volume_errors(obj: Tree) -> Iterator[FieldError]:
     yield from _storage_errors(spec, "spec")
 
 
-def _volume_source_errors(spec: Tree) -> Iterator[FieldError]:
+def _volume_source_errors(spec: Unstructured) -> Iterator[FieldError]:
     sources = [name for name in spec if name not in _VOLUME_FIELDS]
     if not sources:
         yield required("spec", "must specify a volume type")
@@ -109,7 +109,7 @@ def _volume_source_errors(spec: Tree) -> Iterator[FieldError]:
             yield required("spec.nodeAffinity", "Local volume requires node affinity")
 
 
-def _volume_affinity_errors(affinity: Tree, path: str) -> Iterator[FieldError]:
+def _volume_affinity_errors(affinity: Unstructured, path: str) -> Iterator[FieldError]:
     wanted = affinity.get("required")
     if wanted is None:
         yield required(path, "must specify required node constraints")
@@ -120,7 +120,7 @@ def _volume_affinity_errors(affinity: Tree, path: str) -> Iterator[FieldError]:
         yield from node_term_errors(term, f"{path}.nodeSelectorTerms[{index}]")
 
 
-def csi_node_errors(obj: Tree) -> Iterator[FieldError]:
+def csi_node_errors(obj: Unstructured) -> Iterator[FieldError]:
     seen: set[str] = set()
     for index, driver in enumerate(obj["spec"].get("drivers") or ()):
         path = f"spec.drivers[{index}]"
@@ -132,7 +132,7 @@ def csi_node_errors(obj: Tree) -> Iterator[FieldError]:
         seen.add(driver.get("name") or str(index))
 
 
-def volume_attachment_errors(obj: Tree) -> Iterator[FieldError]:
+def volume_attachment_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
     if not spec.get("attacher"):
         yield required("spec.attacher")
@@ -143,7 +143,7 @@ def volume_attachment_errors(obj: Tree) -> Iterator[FieldError]:
         yield invalid("spec.nodeName", spec.get("nodeName", ""), problem)
 
 
-def storage_class_errors(obj: Tree) -> Iterator[FieldError]:
+def storage_class_errors(obj: Unstructured) -> Iterator[FieldError]:
     if not obj.get("provisioner"):
         yield required("provisioner")
     else:

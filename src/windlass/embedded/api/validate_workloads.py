@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from windlass.embedded.api.errors import FieldError, forbidden_field, invalid, required, unsupported
-from windlass.embedded.api.json_trees import Tree
 from windlass.embedded.api.names import dns_label_problems
 from windlass.embedded.api.selectors import matches_selector
 from windlass.embedded.api.validate_job_policies import failure_policy_errors, success_policy_errors
@@ -22,6 +21,7 @@ from windlass.embedded.api.validate_metadata import (
 )
 from windlass.embedded.api.validate_pod import pod_spec_errors
 from windlass.embedded.api.validate_volumes import claim_spec_errors
+from windlass.model.unstructured import Unstructured
 
 PERCENT_MESSAGE = (
     "a valid percent string must be a numeric string followed by an ending '%' "
@@ -30,7 +30,7 @@ PERCENT_MESSAGE = (
 _MISMATCH = "`selector` does not match template `labels`"
 
 
-def template_errors(template: Tree, path: str) -> Iterator[FieldError]:
+def template_errors(template: Unstructured, path: str) -> Iterator[FieldError]:
     """A pod template by itself."""
     metadata = template.get("metadata") or {}
     yield from label_errors(metadata.get("labels") or {}, f"{path}.labels")
@@ -38,11 +38,11 @@ def template_errors(template: Tree, path: str) -> Iterator[FieldError]:
     yield from pod_spec_errors(template["spec"], f"{path}.spec")
 
 
-def _labels(spec: Tree) -> Any:
+def _labels(spec: Unstructured) -> Any:
     return (spec["template"].get("metadata") or {}).get("labels")
 
 
-def _selects(spec: Tree, empty: str, needed: bool = True) -> Iterator[FieldError]:
+def _selects(spec: Unstructured, empty: str, needed: bool = True) -> Iterator[FieldError]:
     """The selector, as far as it stands alone."""
     selector = spec.get("selector")
     if selector is None:
@@ -57,7 +57,7 @@ def _selects(spec: Tree, empty: str, needed: bool = True) -> Iterator[FieldError
         yield invalid("spec.selector", selector, "invalid label selector")
 
 
-def _matches_template(spec: Tree) -> Iterator[FieldError]:
+def _matches_template(spec: Unstructured) -> Iterator[FieldError]:
     selector, labels = spec.get("selector"), _labels(spec)
     if selector is not None and list(selector_errors(selector, "")):
         return
@@ -65,7 +65,7 @@ def _matches_template(spec: Tree) -> Iterator[FieldError]:
         yield invalid("spec.template.metadata.labels", labels, _MISMATCH)
 
 
-def _long_running(spec: Tree) -> Iterator[FieldError]:
+def _long_running(spec: Unstructured) -> Iterator[FieldError]:
     """Pods that are kept running always restart and have no deadline."""
     yield from _matches_template(spec)
     yield from template_errors(spec["template"], "spec.template")
@@ -82,7 +82,7 @@ def _long_running(spec: Tree) -> Iterator[FieldError]:
         )
 
 
-def deployment_errors(obj: Tree) -> Iterator[FieldError]:
+def deployment_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
     yield from minimum_errors(spec, "replicas", "spec")
     yield from _selects(spec, "empty selector is invalid for deployment")
@@ -97,7 +97,7 @@ def deployment_errors(obj: Tree) -> Iterator[FieldError]:
             yield invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
 
 
-def _strategy_errors(strategy: Tree) -> Iterator[FieldError]:
+def _strategy_errors(strategy: Unstructured) -> Iterator[FieldError]:
     kind, rolling = strategy.get("type"), strategy.get("rollingUpdate")
     if kind == "Recreate":
         if rolling is not None:
@@ -111,7 +111,7 @@ def _strategy_errors(strategy: Tree) -> Iterator[FieldError]:
         yield unsupported("spec.strategy", shown, ("Recreate", "RollingUpdate"))
 
 
-def _rolling_errors(rolling: Tree, path: str) -> Iterator[FieldError]:
+def _rolling_errors(rolling: Unstructured, path: str) -> Iterator[FieldError]:
     yield from int_or_percent_errors(rolling.get("maxUnavailable"), f"{path}.maxUnavailable")
     yield from int_or_percent_errors(rolling.get("maxSurge"), f"{path}.maxSurge")
     if _is_zero(rolling.get("maxUnavailable")) and _is_zero(rolling.get("maxSurge")):
@@ -135,7 +135,7 @@ def int_or_percent_errors(value: Any, path: str, most: int | None = None) -> Ite
         yield invalid(path, value, "must be greater than or equal to 0")
 
 
-def replication_controller_errors(obj: Tree) -> Iterator[FieldError]:
+def replication_controller_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
     yield from minimum_errors(spec, "minReadySeconds", "spec")
     if not spec.get("selector"):
@@ -150,7 +150,7 @@ def replication_controller_errors(obj: Tree) -> Iterator[FieldError]:
     yield from template_errors(spec["template"], "spec.template")
 
 
-def replica_set_errors(obj: Tree) -> Iterator[FieldError]:
+def replica_set_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
     yield from minimum_errors(spec, "replicas", "spec")
     yield from minimum_errors(spec, "minReadySeconds", "spec")
@@ -158,7 +158,7 @@ def replica_set_errors(obj: Tree) -> Iterator[FieldError]:
     yield from _long_running(spec)
 
 
-def daemon_set_errors(obj: Tree) -> Iterator[FieldError]:
+def daemon_set_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
     yield from _selects(spec, "empty selector is invalid for daemonset", needed=False)
     yield from _long_running(spec)
@@ -178,7 +178,7 @@ def daemon_set_errors(obj: Tree) -> Iterator[FieldError]:
     yield from minimum_errors(spec, "revisionHistoryLimit", "spec")
 
 
-def stateful_set_errors(obj: Tree) -> Iterator[FieldError]:
+def stateful_set_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
     if spec.get("podManagementPolicy") not in ("OrderedReady", "Parallel"):
         yield invalid(
@@ -201,7 +201,7 @@ def stateful_set_errors(obj: Tree) -> Iterator[FieldError]:
     yield from _long_running(_with_claims(spec))
 
 
-def _with_claims(spec: Tree) -> Tree:
+def _with_claims(spec: Unstructured) -> Unstructured:
     """The set with the volumes that its claims will be in its pods, so that containers may mount them."""
     names = [(each.get("metadata") or {}).get("name", "") for each in spec.get("volumeClaimTemplates") or ()]
     inner = spec["template"]["spec"]
@@ -210,7 +210,7 @@ def _with_claims(spec: Tree) -> Tree:
     return {**spec, "template": {**spec["template"], "spec": {**inner, "volumes": [*claims, *others]}}}
 
 
-def _claims_errors(spec: Tree) -> Iterator[FieldError]:
+def _claims_errors(spec: Unstructured) -> Iterator[FieldError]:
     policy = spec.get("persistentVolumeClaimRetentionPolicy") or {}
     for name in ("whenDeleted", "whenScaled"):
         if policy.get(name) not in ("Retain", "Delete"):
@@ -226,7 +226,7 @@ _COMPLETION = ("NonIndexed", "Indexed")
 _REPLACEMENT = ("Failed", "TerminatingOrFailed")
 
 
-def job_errors(obj: Tree) -> Iterator[FieldError]:
+def job_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
     yield from _generated_selector_errors(obj)
     yield from _job_numbers(spec, "spec")
@@ -240,7 +240,7 @@ def job_errors(obj: Tree) -> Iterator[FieldError]:
     yield from _job_template_errors(spec, "spec.template")
 
 
-def _generated_selector_errors(obj: Tree) -> Iterator[FieldError]:
+def _generated_selector_errors(obj: Unstructured) -> Iterator[FieldError]:
     """A selector is the server's own making, unless the Job says that it brings one."""
     spec = obj["spec"]
     if spec.get("manualSelector"):
@@ -251,7 +251,7 @@ def _generated_selector_errors(obj: Tree) -> Iterator[FieldError]:
         yield invalid("spec.selector", spec.get("selector"), "`selector` not auto-generated")
 
 
-def _job_numbers(spec: Tree, path: str) -> Iterator[FieldError]:
+def _job_numbers(spec: Unstructured, path: str) -> Iterator[FieldError]:
     for name in (
         "parallelism",
         "completions",
@@ -280,7 +280,7 @@ def _job_numbers(spec: Tree, path: str) -> Iterator[FieldError]:
         yield unsupported(f"{path}.podReplacementPolicy", replaced, _REPLACEMENT)
 
 
-def _job_template_errors(spec: Tree, path: str) -> Iterator[FieldError]:
+def _job_template_errors(spec: Unstructured, path: str) -> Iterator[FieldError]:
     yield from template_errors(spec["template"], path)
     policy = spec["template"]["spec"].get("restartPolicy")
     if policy in (None, "", "Always"):
@@ -296,7 +296,7 @@ def _job_template_errors(spec: Tree, path: str) -> Iterator[FieldError]:
 _CONCURRENCY = ("Allow", "Forbid", "Replace")
 
 
-def cron_job_errors(obj: Tree) -> Iterator[FieldError]:
+def cron_job_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
     schedule = spec.get("schedule", "")
     if not schedule:
@@ -315,7 +315,7 @@ def cron_job_errors(obj: Tree) -> Iterator[FieldError]:
     yield from _job_template_errors(inner, "spec.jobTemplate.spec.template")
 
 
-def controller_revision_errors(obj: Tree) -> Iterator[FieldError]:
+def controller_revision_errors(obj: Unstructured) -> Iterator[FieldError]:
     if obj.get("data") is None:
         yield required("data", "data is mandatory")
     elif not isinstance(obj["data"], dict):
@@ -324,7 +324,7 @@ def controller_revision_errors(obj: Tree) -> Iterator[FieldError]:
         yield invalid("revision", obj["revision"], "must be greater than or equal to 0")
 
 
-def budget_errors(obj: Tree) -> Iterator[FieldError]:
+def budget_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
     both = spec.get("minAvailable"), spec.get("maxUnavailable")
     if both[0] is not None and both[1] is not None:

@@ -20,23 +20,25 @@ from windlass.embedded.api import validate_workloads as workloads
 from windlass.embedded.api.crds import definition_errors, definition_update_errors
 from windlass.embedded.api.errors import FieldError, forbidden_field, invalid
 from windlass.embedded.api.events import event_errors
-from windlass.embedded.api.json_trees import Tree
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.validate_metadata import metadata_errors
 from windlass.embedded.api.validate_pod import pod_spec_errors
+from windlass.model.unstructured import Unstructured
 
 _RBAC = "rbac.authorization.k8s.io"
 _STORAGE = "storage.k8s.io"
 
 
-def creation_errors(kind: Kind, obj: Tree) -> list[FieldError]:
+def creation_errors(kind: Kind, obj: Unstructured) -> list[FieldError]:
     """Everything that is wrong with a new object."""
     errors = list(metadata_errors(kind, obj["metadata"]))
     errors += _content_errors(kind, obj)
     return errors
 
 
-def update_errors(kind: Kind, new: Tree, old: Tree, subresource: str = "") -> list[FieldError]:
+def update_errors(
+    kind: Kind, new: Unstructured, old: Unstructured, subresource: str = ""
+) -> list[FieldError]:
     """Everything that is wrong with a new version of an object."""
     errors = list(metadata_errors(kind, new["metadata"]))
     errors += _metadata_update_errors(new["metadata"], old["metadata"])
@@ -51,12 +53,12 @@ def update_errors(kind: Kind, new: Tree, old: Tree, subresource: str = "") -> li
     return errors
 
 
-def _content_errors(kind: Kind, obj: Tree) -> Iterable[FieldError]:
+def _content_errors(kind: Kind, obj: Unstructured) -> Iterable[FieldError]:
     check = None if kind.custom else _CONTENTS.get((kind.group, kind.kind))
     return check(obj) if check is not None else ()
 
 
-def _metadata_update_errors(new: Tree, old: Tree) -> Iterator[FieldError]:
+def _metadata_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
     if new.get("uid") not in (None, "", old.get("uid")):
         yield invalid("metadata.uid", new["uid"], "field is immutable")
     if old.get("deletionTimestamp"):
@@ -71,11 +73,11 @@ def _metadata_update_errors(new: Tree, old: Tree) -> Iterator[FieldError]:
             )
 
 
-def _pod_errors(obj: Tree) -> Iterator[FieldError]:
+def _pod_errors(obj: Unstructured) -> Iterator[FieldError]:
     return pod_spec_errors(obj["spec"])
 
 
-_CONTENTS: dict[tuple[str, str], Callable[[Tree], Iterable[FieldError]]] = {
+_CONTENTS: dict[tuple[str, str], Callable[[Unstructured], Iterable[FieldError]]] = {
     ("", "Pod"): _pod_errors,
     ("", "ConfigMap"): config.config_map_errors,
     ("", "ReplicationController"): workloads.replication_controller_errors,
@@ -112,7 +114,7 @@ _CONTENTS: dict[tuple[str, str], Callable[[Tree], Iterable[FieldError]]] = {
     ("apiextensions.k8s.io", "CustomResourceDefinition"): definition_errors,
 }
 
-_UPDATES: dict[tuple[str, str], Callable[[Tree, Tree], Iterable[FieldError]]] = {
+_UPDATES: dict[tuple[str, str], Callable[[Unstructured, Unstructured], Iterable[FieldError]]] = {
     ("", "Pod"): updates.pod_update_errors,
     ("", "ConfigMap"): updates.data_update_errors,
     ("", "Secret"): updates.secret_update_errors,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from windlass.embedded.controllers.objects import (
-    Tree,
     controller_of,
     is_deleting,
     labels_of,
@@ -14,13 +13,18 @@ from windlass.embedded.controllers.objects import (
     uid_of,
 )
 from windlass.embedded.controllers.reconcile_result import Patch
+from windlass.model.unstructured import Unstructured
 
 
 def claim_children(
-    owner: Tree, selector: Tree | None, resource: str, owned: Iterable[Tree], orphans: Iterable[Tree]
-) -> tuple[list[Tree], list[Patch]]:
+    owner: Unstructured,
+    selector: Unstructured | None,
+    resource: str,
+    owned: Iterable[Unstructured],
+    orphans: Iterable[Unstructured],
+) -> tuple[list[Unstructured], list[Patch]]:
     """The owner's children, and the patches that release strangers and adopt orphans."""
-    mine: list[Tree] = []
+    mine: list[Unstructured] = []
     patches: list[Patch] = []
     for child in owned:
         reference = controller_of(child)
@@ -38,10 +42,10 @@ def claim_children(
     return mine, patches
 
 
-def _others(child: Tree, owner: Tree) -> list[Tree]:
+def _others(child: Unstructured, owner: Unstructured) -> list[Unstructured]:
     references = child["metadata"].get("ownerReferences") or ()
     return [dict(each) for each in references if each.get("uid") != uid_of(owner)]
 
 
-def _owners(child: Tree, owners: list[Tree]) -> Tree:
+def _owners(child: Unstructured, owners: list[Unstructured]) -> Unstructured:
     return {"metadata": {"uid": uid_of(child), "ownerReferences": owners}}

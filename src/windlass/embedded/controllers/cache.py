@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from windlass.embedded.controllers.objects import Tree, key_of, uid_of
+from windlass.embedded.controllers.objects import key_of, uid_of
+from windlass.model.unstructured import Unstructured
 
-ChangeHandler = Callable[[str, Tree, "Tree | None"], None]
-ResourceChangeHandler = Callable[[str, str, Tree, "Tree | None"], None]
+ChangeHandler = Callable[[str, Unstructured, "Unstructured | None"], None]
+ResourceChangeHandler = Callable[[str, str, Unstructured, "Unstructured | None"], None]
 """Resource, type of the change, the object as it is (or last was), and as it was before."""
 
 
@@ -21,7 +22,7 @@ class ListerWatcher(Protocol):
 
     def list(
         self, resource: str, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> list[Tree]: ...
+    ) -> list[Unstructured]: ...
 
     def subscribe(self, resource: str, handler: ChangeHandler) -> Callable[[], None]: ...
 
@@ -29,10 +30,10 @@ class ListerWatcher(Protocol):
 class Cache:
     def __init__(self, source: ListerWatcher) -> None:
         self._source = source
-        self._objects: dict[str, dict[str, Tree]] = {}
-        self._owned: dict[tuple[str, str], dict[str, Tree]] = {}
-        self._orphans: dict[tuple[str, str], dict[str, Tree]] = {}
-        self._on_node: dict[str, dict[str, Tree]] = {}
+        self._objects: dict[str, dict[str, Unstructured]] = {}
+        self._owned: dict[tuple[str, str], dict[str, Unstructured]] = {}
+        self._orphans: dict[tuple[str, str], dict[str, Unstructured]] = {}
+        self._on_node: dict[str, dict[str, Unstructured]] = {}
         self._stops: list[Callable[[], None]] = []
         self.handlers: list[ResourceChangeHandler] = []
 
@@ -52,28 +53,28 @@ class Cache:
     def is_watching(self, resource: str) -> bool:
         return resource in self._objects
 
-    def get(self, resource: str, key: str) -> Tree | None:
+    def get(self, resource: str, key: str) -> Unstructured | None:
         return self._objects[resource].get(key)
 
-    def all(self, resource: str) -> Iterable[Tree]:
+    def all(self, resource: str) -> Iterable[Unstructured]:
         return list(self._objects[resource].values())
 
-    def owned(self, resource: str, uid: str) -> list[Tree]:
+    def owned(self, resource: str, uid: str) -> list[Unstructured]:
         """Objects that refer to the owner, as its controller or not."""
         return list(self._owned.get((resource, uid), {}).values())
 
-    def orphans(self, resource: str, namespace: str) -> list[Tree]:
+    def orphans(self, resource: str, namespace: str) -> list[Unstructured]:
         """Objects that nobody controls."""
         return list(self._orphans.get((resource, namespace), {}).values())
 
-    def pods_on_node(self, name: str) -> list[Tree]:
+    def pods_on_node(self, name: str) -> list[Unstructured]:
         """Pods that are bound to the node."""
         return list(self._on_node.get(name, {}).values())
 
     def _teller(self, resource: str) -> ChangeHandler:
         return lambda kind, new, old: self._take(resource, kind, new)
 
-    def _take(self, resource: str, kind: str, new: Tree) -> None:
+    def _take(self, resource: str, kind: str, new: Unstructured) -> None:
         key = key_of(new)
         objects = self._objects[resource]
         old = objects.get(key)
@@ -87,7 +88,7 @@ class Cache:
         for hear in self.handlers:
             hear(resource, kind, new, old)
 
-    def _remember(self, resource: str, key: str, thing: Tree) -> None:
+    def _remember(self, resource: str, key: str, thing: Unstructured) -> None:
         references = thing["metadata"].get("ownerReferences") or ()
         for reference in references:
             self._owned.setdefault((resource, reference.get("uid", "")), {})[key] = thing
@@ -98,7 +99,7 @@ class Cache:
         if node:
             self._on_node.setdefault(node, {})[key] = thing
 
-    def _forget(self, resource: str, key: str, thing: Tree) -> None:
+    def _forget(self, resource: str, key: str, thing: Unstructured) -> None:
         for reference in thing["metadata"].get("ownerReferences") or ():
             place = (resource, reference.get("uid", ""))
             held = self._owned.get(place)
@@ -112,10 +113,10 @@ class Cache:
             here.pop(key, None)
 
 
-def _node_of(resource: str, thing: Tree) -> str:
+def _node_of(resource: str, thing: Unstructured) -> str:
     return str((thing.get("spec") or {}).get("nodeName") or "") if resource == "pods" else ""
 
 
-def same_object(one: Tree | None, other: Tree) -> bool:
+def same_object(one: Unstructured | None, other: Unstructured) -> bool:
     """Not only the same name: the same life."""
     return one is not None and uid_of(one) == uid_of(other)

@@ -1,5 +1,5 @@
-"""The part of `embedded.verbs.Verbs` that controllers and nodes use, so that they can be given something else in a
-test.
+"""The part of `embedded.in_process_client.InProcessClient` that controllers and nodes use, so that they can be given
+something else in a test.
 """
 
 from __future__ import annotations
@@ -7,23 +7,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from windlass.embedded.controllers.objects import Tree
+from windlass.model.unstructured import Unstructured
 
-ChangeHandler = Callable[[str, Tree, "Tree | None"], None]
+ChangeHandler = Callable[[str, Unstructured, "Unstructured | None"], None]
 
 
 class Client(Protocol):
-    def get(self, resource: str, namespace: str, name: str) -> Tree: ...
+    def get(self, resource: str, namespace: str, name: str) -> Unstructured: ...
 
     def list(
         self, resource: str, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> list[Tree]: ...
+    ) -> list[Unstructured]: ...
 
-    def create(self, resource: str, namespace: str, obj: Tree) -> Tree: ...
+    def create(self, resource: str, namespace: str, obj: Unstructured) -> Unstructured: ...
 
-    def update(self, resource: str, namespace: str, name: str, obj: Tree, subresource: str = "") -> Tree: ...
+    def update(
+        self, resource: str, namespace: str, name: str, obj: Unstructured, subresource: str = ""
+    ) -> Unstructured: ...
 
-    def patch(self, resource: str, namespace: str, name: str, merge: Tree, subresource: str = "") -> Tree: ...
+    def patch(
+        self, resource: str, namespace: str, name: str, merge: Unstructured, subresource: str = ""
+    ) -> Unstructured: ...
 
     def delete(
         self,

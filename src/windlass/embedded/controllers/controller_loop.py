@@ -1,7 +1,8 @@
 """One loop for all workers: a change in the store names keys, keys are worked off, failures come back later.
 
-`embedded.up` runs it; tests call `settle` with a clock of their own. A worker is a controller or a node's kubelet: it
-says which resources it wants to hear of, which keys a change concerns, and works on one key at a time.
+`embedded.embedded_cluster` runs it; tests call `settle` with a clock of their own. A worker is a controller or a
+node's kubelet: it says which resources it wants to hear of, which keys a change concerns, and works on one key at a
+time.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import Protocol
 
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.controllers.cache import Cache
-from windlass.embedded.controllers.objects import Tree
 from windlass.embedded.controllers.work_queue import WorkQueue
+from windlass.model.unstructured import Unstructured
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,9 @@ class Controller(Protocol):
     def resources(self) -> Sequence[str]:
         """The kinds that it wants to hear of."""
 
-    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterable[str]:
+    def keys_for(
+        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
+    ) -> Iterable[str]:
         """The keys that a change concerns."""
 
     def sync(self, key: str, now: float) -> float | None:
@@ -132,7 +135,7 @@ class ControllerLoop:
             # A moment that has passed already must not keep the loop from everything else.
             self._queue.add_at(item, max(again, now + MIN_REQUEUE_SECONDS))
 
-    def _hear(self, resource: str, kind: str, new: Tree, old: Tree | None) -> None:
+    def _hear(self, resource: str, kind: str, new: Unstructured, old: Unstructured | None) -> None:
         for number in self._listening.get(resource, ()):
             for key in self._workers[number].keys_for(resource, kind, new, old):
                 self._queue.add((number, key))

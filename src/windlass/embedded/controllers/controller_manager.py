@@ -1,4 +1,4 @@
-"""All controllers on one loop. `embedded.up` makes them, adds the nodes' kubelets, and runs the loop."""
+"""All controllers on one loop. `embedded.embedded_cluster` makes them, adds the nodes' kubelets, and runs the loop."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from windlass.embedded.controllers.objects import (
-    Tree,
     created_at,
     is_deleting,
     labels_of,
@@ -40,6 +39,7 @@ from windlass.model.convert import convert
 from windlass.model.node import Taint
 from windlass.model.pod import Pod
 from windlass.model.taints import find_untolerated_taint
+from windlass.model.unstructured import Unstructured
 
 RESOURCE = "daemonsets.apps"
 _NODE_NAME = "metadata.name"
@@ -54,13 +54,17 @@ _EVERYWHERE = (
 
 
 def reconcile_daemonset(
-    owner: Tree, pods: Sequence[Tree], nodes: Sequence[Tree], revisions: Sequence[Tree], now: float
+    owner: Unstructured,
+    pods: Sequence[Unstructured],
+    nodes: Sequence[Unstructured],
+    revisions: Sequence[Unstructured],
+    now: float,
 ) -> ReconcileResult:
     plan = ReconcileResultBuilder()
     if is_deleting(owner):
         return plan.build()
     _, digest = sync_revision(plan, owner, revisions)
-    by_node: dict[str, list[Tree]] = {}
+    by_node: dict[str, list[Unstructured]] = {}
     for pod in pods:
         by_node.setdefault(node_of(pod), []).append(pod)
     wanted = _wanted_nodes(owner, nodes)
@@ -73,7 +77,7 @@ def reconcile_daemonset(
     return plan.build()
 
 
-def node_of(pod: Tree) -> str:
+def node_of(pod: Unstructured) -> str:
     """Where it runs, or the node that it is tied to."""
     spec = pod.get("spec") or {}
     if spec.get("nodeName"):
@@ -88,7 +92,7 @@ def node_of(pod: Tree) -> str:
     return ""
 
 
-def _wanted_nodes(owner: Tree, nodes: Sequence[Tree]) -> dict[str, bool]:
+def _wanted_nodes(owner: Unstructured, nodes: Sequence[Unstructured]) -> dict[str, bool]:
     """Nodes on which a pod may be → whether one should be: a running one stays through a NoSchedule taint."""
     template = {**owner["spec"]["template"].get("spec", {}), "tolerations": _tolerations(owner)}
     pod = convert({"metadata": {"name": "template"}, "spec": template}, Pod)
@@ -109,11 +113,11 @@ def _desired(wanted: dict[str, bool]) -> list[str]:
     return [node for node, should in wanted.items() if should]
 
 
-def _bare(taint: Tree) -> dict[str, Any]:
+def _bare(taint: Unstructured) -> dict[str, Any]:
     return {key: value for key, value in taint.items() if key in ("key", "value", "effect") and value}
 
 
-def _tolerations(owner: Tree) -> list[Tree]:
+def _tolerations(owner: Unstructured) -> list[Unstructured]:
     spec = owner["spec"]["template"].get("spec") or {}
     added = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in _EVERYWHERE]
     if spec.get("hostNetwork"):
@@ -124,8 +128,8 @@ def _tolerations(owner: Tree) -> list[Tree]:
 
 def _place(
     plan: ReconcileResultBuilder,
-    owner: Tree,
-    by_node: dict[str, list[Tree]],
+    owner: Unstructured,
+    by_node: dict[str, list[Unstructured]],
     wanted: dict[str, bool],
     digest: str,
 ) -> None:
@@ -147,7 +151,7 @@ def _place(
             plan.add(*(Delete("pods", pod, owner) for pod in here if not is_deleting(pod)))
 
 
-def _pod(owner: Tree, node: str, digest: str) -> Tree:
+def _pod(owner: Unstructured, node: str, digest: str) -> Unstructured:
     pod = pod_from_template(owner["spec"]["template"], owner, prefix=generate_name_of(name_of(owner)))
     generation = str(owner["metadata"].get("generation", 1))
     marks = {REVISION_HASH_LABEL: digest, "pod-template-generation": generation}
@@ -166,8 +170,8 @@ def _pod(owner: Tree, node: str, digest: str) -> Tree:
 
 def _update(
     plan: ReconcileResultBuilder,
-    owner: Tree,
-    by_node: dict[str, list[Tree]],
+    owner: Unstructured,
+    by_node: dict[str, list[Unstructured]],
     wanted: dict[str, bool],
     digest: str,
     now: float,
@@ -193,13 +197,17 @@ def _update(
     plan.add(*(Delete("pods", pod, owner) for pod in candidates[: max(0, most - away)]))
 
 
-def _min_ready(owner: Tree) -> int:
+def _min_ready(owner: Unstructured) -> int:
     return int(owner["spec"].get("minReadySeconds") or 0)
 
 
 def _status(
-    owner: Tree, by_node: dict[str, list[Tree]], wanted: dict[str, bool], digest: str, now: float
-) -> Tree:
+    owner: Unstructured,
+    by_node: dict[str, list[Unstructured]],
+    wanted: dict[str, bool],
+    digest: str,
+    now: float,
+) -> Unstructured:
     desired = _desired(wanted)
     standing = {node: [pod for pod in by_node.get(node, ()) if not is_deleting(pod)] for node in desired}
     first = [pods[0] for pods in standing.values() if pods]

@@ -18,7 +18,6 @@ from windlass.embedded.controllers.deployment_rolling import (
 )
 from windlass.embedded.controllers.deployment_status import deployment_status
 from windlass.embedded.controllers.objects import (
-    Tree,
     annotations_of,
     created_at,
     is_deleting,
@@ -39,6 +38,7 @@ from windlass.embedded.controllers.reconcile_result import (
 )
 from windlass.embedded.controllers.replicaset import RESOURCE as REPLICA_SETS
 from windlass.embedded.controllers.replicaset import desired_replicas
+from windlass.model.unstructured import Unstructured
 
 RESOURCE = "deployments.apps"
 REVISION_ANNOTATION = "deployment.kubernetes.io/revision"
@@ -53,7 +53,10 @@ _NOT_COPIED = (
 
 
 def reconcile_deployment(
-    deployment: Tree, replica_sets: Sequence[Tree], pods: Mapping[str, Sequence[Tree]], now: float
+    deployment: Unstructured,
+    replica_sets: Sequence[Unstructured],
+    pods: Mapping[str, Sequence[Unstructured]],
+    now: float,
 ) -> ReconcileResult:
     """`pods` are those of each ReplicaSet, by its uid; only Recreate looks at them."""
     plan = ReconcileResultBuilder()
@@ -84,12 +87,12 @@ def reconcile_deployment(
     return plan.build()
 
 
-def revision_of(thing: Tree) -> int:
+def revision_of(thing: Unstructured) -> int:
     text = annotations_of(thing).get(REVISION_ANNOTATION, "0")
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-def _current(deployment: Tree, ordered: Sequence[Tree]) -> Tree | None:
+def _current(deployment: Unstructured, ordered: Sequence[Unstructured]) -> Unstructured | None:
     """The oldest ReplicaSet with the Deployment's template."""
     template = deployment["spec"]["template"]
     for each in ordered:
@@ -98,7 +101,7 @@ def _current(deployment: Tree, ordered: Sequence[Tree]) -> Tree | None:
     return None
 
 
-def _was_scaled(deployment: Tree, replica_sets: Sequence[Tree]) -> bool:
+def _was_scaled(deployment: Unstructured, replica_sets: Sequence[Unstructured]) -> bool:
     desired = str(desired_replicas(deployment))
     return any(
         desired_replicas(each) > 0
@@ -108,7 +111,10 @@ def _was_scaled(deployment: Tree, replica_sets: Sequence[Tree]) -> bool:
 
 
 def _create_new(
-    plan: ReconcileResultBuilder, deployment: Tree, old: Sequence[Tree], pods: Mapping[str, Sequence[Tree]]
+    plan: ReconcileResultBuilder,
+    deployment: Unstructured,
+    old: Sequence[Unstructured],
+    pods: Mapping[str, Sequence[Unstructured]],
 ) -> str:
     """The name of the ReplicaSet that is made; empty where its name is taken."""
     collisions = int((deployment.get("status") or {}).get("collisionCount") or 0)
@@ -142,7 +148,10 @@ def _create_new(
 
 
 def _first_size(
-    deployment: Tree, old: Sequence[Tree], is_recreate: bool, pods: Mapping[str, Sequence[Tree]]
+    deployment: Unstructured,
+    old: Sequence[Unstructured],
+    is_recreate: bool,
+    pods: Mapping[str, Sequence[Unstructured]],
 ) -> int:
     desired = desired_replicas(deployment)
     running = sum(desired_replicas(each) for each in old)
@@ -152,7 +161,9 @@ def _first_size(
     return max(0, min(desired, desired + surge - running))
 
 
-def _replica_set(deployment: Tree, name: str, digest: str, revision: int, replicas: int) -> Tree:
+def _replica_set(
+    deployment: Unstructured, name: str, digest: str, revision: int, replicas: int
+) -> Unstructured:
     spec = deployment["spec"]
     template = spec["template"]
     labels = {**((template.get("metadata") or {}).get("labels") or {}), POD_TEMPLATE_HASH: digest}
@@ -161,7 +172,7 @@ def _replica_set(deployment: Tree, name: str, digest: str, revision: int, replic
     surge, _ = surge_and_unavailable(deployment)
     annotations = _copied(deployment)
     annotations |= {REVISION_ANNOTATION: str(revision), **_sizes(desired_replicas(deployment), surge)}
-    made_spec: Tree = {
+    made_spec: Unstructured = {
         "replicas": replicas,
         "selector": selector,
         "template": {**template, "metadata": {**(template.get("metadata") or {}), "labels": labels}},
@@ -186,11 +197,13 @@ def _sizes(desired: int, surge: int) -> dict[str, str]:
     return {DESIRED_REPLICAS_ANNOTATION: str(desired), MAX_REPLICAS_ANNOTATION: str(desired + surge)}
 
 
-def _copied(deployment: Tree) -> dict[str, str]:
+def _copied(deployment: Unstructured) -> dict[str, str]:
     return {key: value for key, value in annotations_of(deployment).items() if key not in _NOT_COPIED}
 
 
-def _keep_revision(plan: ReconcileResultBuilder, deployment: Tree, new: Tree, old: Sequence[Tree]) -> None:
+def _keep_revision(
+    plan: ReconcileResultBuilder, deployment: Unstructured, new: Unstructured, old: Sequence[Unstructured]
+) -> None:
     """A template that comes back gets the newest number, and remembers the ones that it had."""
     newest = max(map(revision_of, old), default=0) + 1
     revision = revision_of(new)
@@ -204,7 +217,7 @@ def _keep_revision(plan: ReconcileResultBuilder, deployment: Tree, new: Tree, ol
             ]
             annotations[REVISION_HISTORY_ANNOTATION] = ",".join(before)
         revision = newest
-    merge: Tree = {"metadata": {"annotations": annotations}}
+    merge: Unstructured = {"metadata": {"annotations": annotations}}
     min_ready = int(deployment["spec"].get("minReadySeconds") or 0)
     if int(new["spec"].get("minReadySeconds") or 0) != min_ready:
         merge["spec"] = {"minReadySeconds": min_ready}
@@ -219,7 +232,12 @@ def _keep_revision(plan: ReconcileResultBuilder, deployment: Tree, new: Tree, ol
     )
 
 
-def _clean_up(plan: ReconcileResultBuilder, deployment: Tree, new: Tree | None, old: Sequence[Tree]) -> None:
+def _clean_up(
+    plan: ReconcileResultBuilder,
+    deployment: Unstructured,
+    new: Unstructured | None,
+    old: Sequence[Unstructured],
+) -> None:
     """Old ReplicaSets beyond the limit, once the rollout is through."""
     limit = deployment["spec"].get("revisionHistoryLimit")
     status = (new or {}).get("status") or {}
@@ -240,9 +258,9 @@ def _clean_up(plan: ReconcileResultBuilder, deployment: Tree, new: Tree | None, 
 
 def _write_status(
     plan: ReconcileResultBuilder,
-    deployment: Tree,
-    new: Tree | None,
-    old: Sequence[Tree],
+    deployment: Unstructured,
+    new: Unstructured | None,
+    old: Sequence[Unstructured],
     now: float,
     created: str = "",
 ) -> None:

@@ -5,23 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from windlass.embedded.controllers.objects import (
-    Tree,
-    annotations_of,
-    created_at,
-    name_of,
-    scaled_int_or_percent,
-)
+from windlass.embedded.controllers.objects import annotations_of, created_at, name_of, scaled_int_or_percent
 from windlass.embedded.controllers.pod_state import is_finished
 from windlass.embedded.controllers.reconcile_result import EmitEvent, Patch, ReconcileResultBuilder
 from windlass.embedded.controllers.replicaset import RESOURCE as REPLICA_SETS
 from windlass.embedded.controllers.replicaset import desired_replicas
+from windlass.model.unstructured import Unstructured
 
 DESIRED_REPLICAS_ANNOTATION = "deployment.kubernetes.io/desired-replicas"
 MAX_REPLICAS_ANNOTATION = "deployment.kubernetes.io/max-replicas"
 
 
-def surge_and_unavailable(deployment: Tree) -> tuple[int, int]:
+def surge_and_unavailable(deployment: Unstructured) -> tuple[int, int]:
     """`(surge, unavailable)` in pods; both zero would stand still, so then one may be unavailable."""
     strategy = deployment["spec"].get("strategy") or {}
     if strategy.get("type") == "Recreate":
@@ -35,13 +30,15 @@ def surge_and_unavailable(deployment: Tree) -> tuple[int, int]:
     return surge, min(unavailable, replicas)
 
 
-def scale_replica_set(plan: ReconcileResultBuilder, deployment: Tree, replica_set: Tree, size: int) -> bool:
+def scale_replica_set(
+    plan: ReconcileResultBuilder, deployment: Unstructured, replica_set: Unstructured, size: int
+) -> bool:
     """Scale a ReplicaSet and say so; whether that changes anything."""
     before = desired_replicas(replica_set)
     surge, _ = surge_and_unavailable(deployment)
     desired = desired_replicas(deployment)
     annotations = {DESIRED_REPLICAS_ANNOTATION: str(desired), MAX_REPLICAS_ANNOTATION: str(desired + surge)}
-    merge: Tree = {"metadata": {"annotations": annotations}}
+    merge: Unstructured = {"metadata": {"annotations": annotations}}
     if size != before:
         merge["spec"] = {"replicas": size}
     plan.add(Patch(REPLICA_SETS, replica_set, merge))
@@ -54,7 +51,7 @@ def scale_replica_set(plan: ReconcileResultBuilder, deployment: Tree, replica_se
 
 
 def rolling_update_step(
-    plan: ReconcileResultBuilder, deployment: Tree, new: Tree, old: Sequence[Tree]
+    plan: ReconcileResultBuilder, deployment: Unstructured, new: Unstructured, old: Sequence[Unstructured]
 ) -> None:
     """One step: first up, then down, never both at once."""
     if scale_replica_set(plan, deployment, new, _new_size(deployment, new, old)):
@@ -62,7 +59,7 @@ def rolling_update_step(
     _shrink_old(plan, deployment, new, old)
 
 
-def _new_size(deployment: Tree, new: Tree, old: Sequence[Tree]) -> int:
+def _new_size(deployment: Unstructured, new: Unstructured, old: Sequence[Unstructured]) -> int:
     desired, size = desired_replicas(deployment), desired_replicas(new)
     if size >= desired:
         return desired
@@ -72,7 +69,9 @@ def _new_size(deployment: Tree, new: Tree, old: Sequence[Tree]) -> int:
     return size if room <= 0 else min(desired, size + room)
 
 
-def _shrink_old(plan: ReconcileResultBuilder, deployment: Tree, new: Tree, old: Sequence[Tree]) -> None:
+def _shrink_old(
+    plan: ReconcileResultBuilder, deployment: Unstructured, new: Unstructured, old: Sequence[Unstructured]
+) -> None:
     standing = [each for each in old if desired_replicas(each)]
     if not standing:
         return
@@ -102,10 +101,10 @@ def _shrink_old(plan: ReconcileResultBuilder, deployment: Tree, new: Tree, old: 
 
 def recreate_step(
     plan: ReconcileResultBuilder,
-    deployment: Tree,
-    new: Tree,
-    old: Sequence[Tree],
-    pods: Mapping[str, Sequence[Tree]],
+    deployment: Unstructured,
+    new: Unstructured,
+    old: Sequence[Unstructured],
+    pods: Mapping[str, Sequence[Unstructured]],
 ) -> None:
     """All old pods go before the first new one comes."""
     shrunk = [scale_replica_set(plan, deployment, each, 0) for each in old if desired_replicas(each)]
@@ -117,7 +116,10 @@ def recreate_step(
 
 
 def scale_proportionally(
-    plan: ReconcileResultBuilder, deployment: Tree, new: Tree | None, old: Sequence[Tree]
+    plan: ReconcileResultBuilder,
+    deployment: Unstructured,
+    new: Unstructured | None,
+    old: Sequence[Unstructured],
 ) -> None:
     """The number of pods was changed, or the Deployment is paused: keep the proportions of a rollout under way."""
     standing = [each for each in (*old, *([new] if new else [])) if desired_replicas(each)]
@@ -135,7 +137,9 @@ def scale_proportionally(
     _share_out(plan, deployment, standing, desired + surge if desired else 0)
 
 
-def _share_out(plan: ReconcileResultBuilder, deployment: Tree, standing: list[Tree], allowed: int) -> None:
+def _share_out(
+    plan: ReconcileResultBuilder, deployment: Unstructured, standing: list[Unstructured], allowed: int
+) -> None:
     total = sum(desired_replicas(each) for each in standing)
     change = allowed - total
     # The largest gets its share first, so that rounding doesn't starve a small one.
@@ -156,11 +160,11 @@ def _share_out(plan: ReconcileResultBuilder, deployment: Tree, standing: list[Tr
         scale_replica_set(plan, deployment, each, sizes[name_of(each)])
 
 
-def _is_saturated(new: Tree, desired: int) -> bool:
+def _is_saturated(new: Unstructured, desired: int) -> bool:
     """Whether the new ReplicaSet has all that the Deployment wants, and was meant to."""
     known = annotations_of(new).get(DESIRED_REPLICAS_ANNOTATION) == str(desired)
     return known and desired_replicas(new) == desired == _available(new)
 
 
-def _available(replica_set: Tree) -> int:
+def _available(replica_set: Unstructured) -> int:
     return int((replica_set.get("status") or {}).get("availableReplicas") or 0)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from windlass.embedded.controllers.deployment_rolling import surge_and_unavailable
 from windlass.embedded.controllers.objects import (
-    Tree,
     condition_of,
     format_time,
     name_of,
@@ -14,13 +13,18 @@ from windlass.embedded.controllers.objects import (
     with_condition,
 )
 from windlass.embedded.controllers.replicaset import REPLICA_FAILURE, desired_replicas
+from windlass.model.unstructured import Unstructured
 
 NO_PROGRESS_DEADLINE = 2**31 - 1
 
 
 def deployment_status(
-    deployment: Tree, new: Tree | None, old: Sequence[Tree], now: float, created: str = ""
-) -> tuple[Tree, float | None]:
+    deployment: Unstructured,
+    new: Unstructured | None,
+    old: Sequence[Unstructured],
+    now: float,
+    created: str = "",
+) -> tuple[Unstructured, float | None]:
     """The status as it should stand, and when the progress deadline has to be looked at.
 
     `created` names the ReplicaSet that is being made for a new template.
@@ -56,19 +60,19 @@ def deployment_status(
 _COUNTED = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
 
 
-def _sum(sets: Sequence[Tree], field: str) -> int:
+def _sum(sets: Sequence[Unstructured], field: str) -> int:
     return sum(int((each.get("status") or {}).get(field) or 0) for each in sets)
 
 
-def _with(conditions: list[Tree], new: Tree, now: float) -> list[Tree]:
+def _with(conditions: list[Unstructured], new: Unstructured, now: float) -> list[Unstructured]:
     return with_condition(conditions, new, now, update_time_field="lastUpdateTime")
 
 
-def _touched(condition: Tree, now: float) -> Tree:
+def _touched(condition: Unstructured, now: float) -> Unstructured:
     return {**condition, "lastUpdateTime": format_time(now)}
 
 
-def _availability(deployment: Tree, available: int) -> Tree:
+def _availability(deployment: Unstructured, available: int) -> Unstructured:
     _, unavailable = surge_and_unavailable(deployment)
     enough = available >= desired_replicas(deployment) - unavailable
     return {
@@ -79,7 +83,7 @@ def _availability(deployment: Tree, available: int) -> Tree:
     }
 
 
-def is_complete(deployment: Tree, status: Tree) -> bool:
+def is_complete(deployment: Unstructured, status: Unstructured) -> bool:
     desired = desired_replicas(deployment)
     updated = int(status.get("updatedReplicas") or 0)
     return (
@@ -90,8 +94,13 @@ def is_complete(deployment: Tree, status: Tree) -> bool:
 
 
 def _progress(
-    deployment: Tree, new: Tree | None, status: Tree, moved: bool, now: float, created: str
-) -> tuple[Tree | None, float | None]:
+    deployment: Unstructured,
+    new: Unstructured | None,
+    status: Unstructured,
+    moved: bool,
+    now: float,
+    created: str,
+) -> tuple[Unstructured | None, float | None]:
     deadline = deployment["spec"].get("progressDeadlineSeconds")
     if deadline is None or int(deadline) == NO_PROGRESS_DEADLINE:
         return None, None
@@ -126,7 +135,9 @@ def _progress(
     return unchanged_condition(known), expires
 
 
-def _with_refusals(conditions: list[Tree], new: Tree | None, old: Sequence[Tree], now: float) -> list[Tree]:
+def _with_refusals(
+    conditions: list[Unstructured], new: Unstructured | None, old: Sequence[Unstructured], now: float
+) -> list[Unstructured]:
     """What keeps a ReplicaSet from making pods is the Deployment's trouble too; the new one's comes first."""
     for each in (*([new] if new is not None else []), *old):
         refused = condition_of(each, REPLICA_FAILURE)
@@ -136,9 +147,9 @@ def _with_refusals(conditions: list[Tree], new: Tree | None, old: Sequence[Tree]
     return [each for each in conditions if each["type"] != REPLICA_FAILURE]
 
 
-def unchanged_condition(known: Tree) -> Tree:
+def unchanged_condition(known: Unstructured) -> Unstructured:
     return _condition(str(known["status"]), str(known["reason"]), str(known.get("message", "")))
 
 
-def _condition(status: str, reason: str, message: str) -> Tree:
+def _condition(status: str, reason: str, message: str) -> Unstructured:
     return {"type": "Progressing", "status": status, "reason": reason, "message": message}

@@ -1,8 +1,9 @@
 """PodDisruptionBudgets: how many of the pods may go right now. The eviction subresource believes what is written
 here.
 
-`reconcile_budget` is pure; `BudgetWorker` gathers. `expected` is how many pods there should be, which a percentage
-and maxUnavailable need to know from the pods' owners. Where that can't be known, nothing may go, and it says why.
+`reconcile_budget` is pure; `DisruptionController` gathers. `expected` is how many pods there should be, which a
+percentage and maxUnavailable need to know from the pods' owners. Where that can't be known, nothing may go, and it
+says why.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.executor import ActionExecutor
 from windlass.embedded.controllers.objects import (
-    Tree,
     controller_of,
     is_deleting,
     key_of,
@@ -32,6 +32,7 @@ from windlass.embedded.controllers.reconcile_result import (
     ReconcileResultBuilder,
     UpdateStatus,
 )
+from windlass.model.unstructured import Unstructured
 
 RESOURCE = "poddisruptionbudgets.policy"
 DELETION_TIMEOUT_SECONDS = 120.0
@@ -49,7 +50,9 @@ class ExpectedPodsUnknown(Exception):
     """How many pods there should be can't be known."""
 
 
-def reconcile_budget(budget: Tree, pods: Sequence[Tree], expected: int, now: float) -> ReconcileResult:
+def reconcile_budget(
+    budget: Unstructured, pods: Sequence[Unstructured], expected: int, now: float
+) -> ReconcileResult:
     """`pods` are those that it selects."""
     if is_deleting(budget):
         return ReconcileResult()
@@ -88,7 +91,7 @@ def reconcile_budget(budget: Tree, pods: Sequence[Tree], expected: int, now: flo
     return plan.build()
 
 
-def reconcile_expected_unknown(budget: Tree, why: str, now: float) -> ReconcileResult:
+def reconcile_expected_unknown(budget: Unstructured, why: str, now: float) -> ReconcileResult:
     """To be on the safe side, nothing may go."""
     status = {"currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0, **(budget.get("status") or {})}
     status["disruptionsAllowed"] = 0
@@ -105,7 +108,7 @@ def reconcile_expected_unknown(budget: Tree, why: str, now: float) -> ReconcileR
     )
 
 
-def _still_disrupted(disrupted: dict[str, str], pods: Sequence[Tree], now: float) -> dict[str, str]:
+def _still_disrupted(disrupted: dict[str, str], pods: Sequence[Unstructured], now: float) -> dict[str, str]:
     """Pods whose eviction was allowed and that are not being deleted yet."""
     waiting = {name_of(pod) for pod in pods if not is_deleting(pod)}
     return {
@@ -123,7 +126,9 @@ class DisruptionController:
         self._cache = cache
         self._carrier = ActionExecutor(client, self.name)
 
-    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterator[str]:
+    def keys_for(
+        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
+    ) -> Iterator[str]:
         if resource == RESOURCE:
             yield key_of(new)
             return
@@ -158,7 +163,7 @@ class DisruptionController:
         self._carrier.execute(outcome, now)
         return outcome.requeue_at
 
-    def _expected(self, budget: Tree, pods: Sequence[Tree]) -> int:
+    def _expected(self, budget: Unstructured, pods: Sequence[Unstructured]) -> int:
         spec = budget["spec"]
         if spec.get("maxUnavailable") is None and not str(spec.get("minAvailable", 1)).endswith("%"):
             return len(pods)
@@ -179,7 +184,7 @@ class DisruptionController:
                 total += 1 if size is None else int(size)
         return total
 
-    def _top_owner(self, thing: Tree) -> Tree | None:
+    def _top_owner(self, thing: Unstructured) -> Unstructured | None:
         """The thing with a scale: the Deployment above a ReplicaSet, else the ReplicaSet itself."""
         reference = controller_of(thing)
         resource = _SCALED.get((reference or {}).get("kind", ""))

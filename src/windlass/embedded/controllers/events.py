@@ -1,6 +1,7 @@
 """Events as users know them: one object for each reason and message about a thing, counted, gone after an hour.
 
-Controllers and node runtimes announce through an `EventWriter`; `EventsExpire` is the worker that removes old ones.
+Controllers and node runtimes announce through an `EventRecorder`; `EventTtlController` is the worker that removes old
+ones.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from collections import OrderedDict
 
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.controllers.client import Client
-from windlass.embedded.controllers.objects import Tree, created_at, format_time, key_of, parse_time, split_key
+from windlass.embedded.controllers.objects import created_at, format_time, key_of, parse_time, split_key
+from windlass.model.unstructured import Unstructured
 
 MAX_KNOWN_EVENTS = 4096
 EVENT_TTL_SECONDS = 3600.0
@@ -45,7 +47,7 @@ class EventRecorder:
 
     def record(
         self,
-        regarding: Tree,
+        regarding: Unstructured,
         reason: str,
         message: str,
         now: float,
@@ -81,7 +83,7 @@ class EventRecorder:
         return True
 
     def _create(
-        self, target: Tree, reason: str, message: str, now: float, type: str, host: str
+        self, target: Unstructured, reason: str, message: str, now: float, type: str, host: str
     ) -> tuple[str, str]:
         namespace = target.get("namespace") or "default"
         # Names in the order of time, as Kubernetes makes them: `kubectl describe` shows events of one second by name.
@@ -109,7 +111,7 @@ class EventRecorder:
         return namespace, name
 
 
-def _reference(thing: Tree, field: str) -> Tree:
+def _reference(thing: Unstructured, field: str) -> Unstructured:
     metadata = thing["metadata"]
     reference = {
         "apiVersion": thing["apiVersion"],
@@ -133,7 +135,9 @@ class EventTtlController:
     def __init__(self, client: Client, lifetime: float = EVENT_TTL_SECONDS) -> None:
         self._door, self._lifetime = client, lifetime
 
-    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> tuple[str, ...]:
+    def keys_for(
+        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
+    ) -> tuple[str, ...]:
         return (key_of(new),) if event_type == "ADDED" else ()
 
     def sync(self, key: str, now: float) -> float | None:
@@ -149,7 +153,7 @@ class EventTtlController:
         return None
 
 
-def _last_seen(event: Tree) -> float:
+def _last_seen(event: Unstructured) -> float:
     series = event.get("series") or {}
     seen = (event.get("lastTimestamp"), series.get("lastObservedTime"), event.get("eventTime"))
     return max((parse_time(each) for each in seen), default=0.0) or created_at(event)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.events import EventRateLimiter, EventRecorder
-from windlass.embedded.controllers.objects import Tree, name_of, namespace_of, uid_of
+from windlass.embedded.controllers.objects import name_of, namespace_of, uid_of
 from windlass.embedded.controllers.reconcile_result import (
     Create,
     Delete,
@@ -18,6 +18,7 @@ from windlass.embedded.controllers.reconcile_result import (
     ReconcileResult,
     UpdateStatus,
 )
+from windlass.model.unstructured import Unstructured
 
 _NAMES = {"pods": "pod", "replicasets.apps": "replica set", "persistentvolumeclaims": "claim"}
 
@@ -120,6 +121,6 @@ def is_noop_patch(thing: object, merge: object) -> bool:
     return thing == merge
 
 
-def without_none(status: Tree) -> Tree:
+def without_none(status: Unstructured) -> Unstructured:
     """Kubernetes leaves out what is absent; a None stands for that."""
     return {key: value for key, value in status.items() if value is not None}

@@ -12,18 +12,19 @@ from typing import Protocol
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.controllers.client import Client
-from windlass.embedded.controllers.objects import Tree, is_deleting, key_of, split_key, uid_of
+from windlass.embedded.controllers.objects import is_deleting, key_of, split_key, uid_of
+from windlass.model.unstructured import Unstructured
 
 FOREGROUND_FINALIZER, ORPHAN_FINALIZER = "foregroundDeletion", "orphan"
 ObjectKey = tuple[str, str]
 """Resource and key."""
-ResourceChangeHandler = Callable[[str, str, Tree, "Tree | None"], None]
+ResourceChangeHandler = Callable[[str, str, Unstructured, "Unstructured | None"], None]
 
 
 class AllKindsClient(Client, Protocol):
     """The verbs, for all kinds."""
 
-    def find(self, resource: str, namespace: str, name: str) -> Tree | None: ...
+    def find(self, resource: str, namespace: str, name: str) -> Unstructured | None: ...
 
     def resources(self) -> Sequence[str]: ...
 
@@ -58,7 +59,9 @@ class GarbageCollector:
     def stop(self) -> None:
         self._stop()
 
-    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterator[str]:
+    def keys_for(
+        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
+    ) -> Iterator[str]:
         return iter(())
 
     def sync(self, key: str, now: float) -> float | None:
@@ -77,7 +80,7 @@ class GarbageCollector:
             self._collect(resource, thing)
         return None
 
-    def _hear(self, resource: str, kind: str, new: Tree, old: Tree | None) -> None:
+    def _hear(self, resource: str, kind: str, new: Unstructured, old: Unstructured | None) -> None:
         if old is not None:
             self._unknow(resource, old)
         place = f"{resource}|{key_of(new)}"
@@ -97,19 +100,19 @@ class GarbageCollector:
         for resource, key in self._dependents.get(uid, ()):
             self._wake(f"{resource}|{key}")
 
-    def _wake_owner(self, reference: Tree) -> None:
+    def _wake_owner(self, reference: Unstructured) -> None:
         """An owner that waits for its last dependent hears that one is gone."""
         place = self._alive.get(reference.get("uid", ""))
         if place is not None:
             self._wake("|".join(place))
 
-    def _know(self, resource: str, thing: Tree) -> None:
+    def _know(self, resource: str, thing: Unstructured) -> None:
         place = (resource, key_of(thing))
         self._alive[uid_of(thing)] = place
         for reference in thing["metadata"].get("ownerReferences") or ():
             self._dependents.setdefault(reference.get("uid", ""), set()).add(place)
 
-    def _unknow(self, resource: str, thing: Tree) -> None:
+    def _unknow(self, resource: str, thing: Unstructured) -> None:
         place = (resource, key_of(thing))
         self._alive.pop(uid_of(thing), None)
         for reference in thing["metadata"].get("ownerReferences") or ():
@@ -119,7 +122,7 @@ class GarbageCollector:
                 if not held:
                     del self._dependents[reference.get("uid", "")]
 
-    def _collect(self, resource: str, thing: Tree) -> None:
+    def _collect(self, resource: str, thing: Unstructured) -> None:
         """Delete it if none of its owners is left, or only such as wait for it to go."""
         references = thing["metadata"].get("ownerReferences") or []
         living = [each for each in references if self._stands(each)]
@@ -134,29 +137,29 @@ class GarbageCollector:
             resource, thing, "Foreground" if waiting and self._has_dependents(thing) else "Background"
         )
 
-    def _stands(self, reference: Tree) -> bool:
+    def _stands(self, reference: Unstructured) -> bool:
         """Whether the owner keeps its dependents; an owner of a kind that isn't served is nobody's to judge."""
         place = self._alive.get(reference.get("uid", ""))
         if place is None:
             return not self._serves(reference)
         return not self._waits(reference)
 
-    def _waits(self, reference: Tree) -> bool:
+    def _waits(self, reference: Unstructured) -> bool:
         place = self._alive.get(reference.get("uid", ""))
         owner = self._verbs.find(place[0], *split_key(place[1])) if place is not None else None
         if owner is None or not is_deleting(owner):
             return False
         return FOREGROUND_FINALIZER in (owner["metadata"].get("finalizers") or ())
 
-    def _serves(self, reference: Tree) -> bool:
+    def _serves(self, reference: Unstructured) -> bool:
         group = str(reference.get("apiVersion", "")).rpartition("/")[0]
         kinds = (self._verbs.kind(resource) for resource in self._verbs.resources())
         return any(kind.group == group and kind.kind == reference.get("kind") for kind in kinds)
 
-    def _has_dependents(self, thing: Tree) -> bool:
+    def _has_dependents(self, thing: Unstructured) -> bool:
         return bool(self._dependents.get(uid_of(thing)))
 
-    def _foreground(self, resource: str, owner: Tree) -> None:
+    def _foreground(self, resource: str, owner: Unstructured) -> None:
         blocking = 0
         for place in tuple(self._dependents.get(uid_of(owner), ())):
             thing = self._verbs.find(place[0], *split_key(place[1]))
@@ -171,7 +174,7 @@ class GarbageCollector:
         if not blocking or not self._dependents.get(uid_of(owner)):
             self._take_off(resource, owner, FOREGROUND_FINALIZER)
 
-    def _orphan(self, resource: str, owner: Tree) -> None:
+    def _orphan(self, resource: str, owner: Unstructured) -> None:
         for place in tuple(self._dependents.get(uid_of(owner), ())):
             thing = self._verbs.find(place[0], *split_key(place[1]))
             if thing is None:
@@ -181,7 +184,7 @@ class GarbageCollector:
             self._verbs.patch(place[0], *split_key(place[1]), merge)
         self._take_off(resource, owner, ORPHAN_FINALIZER)
 
-    def _take_off(self, resource: str, owner: Tree, finalizer: str) -> None:
+    def _take_off(self, resource: str, owner: Unstructured, finalizer: str) -> None:
         left = [each for each in owner["metadata"]["finalizers"] if each != finalizer]
         merge = {"metadata": {"uid": uid_of(owner), "finalizers": left or None}}
         try:
@@ -190,7 +193,7 @@ class GarbageCollector:
             if error.code != 404:
                 raise
 
-    def _delete(self, resource: str, thing: Tree, propagation: str) -> None:
+    def _delete(self, resource: str, thing: Unstructured, propagation: str) -> None:
         namespace, name = split_key(key_of(thing))
         try:
             self._verbs.delete(resource, namespace, name, propagation=propagation, uid=uid_of(thing))

@@ -34,7 +34,6 @@ from windlass.embedded.controllers.job_pods import (
 )
 from windlass.embedded.controllers.job_policy import FAIL_JOB, IGNORE, failure_policy_action
 from windlass.embedded.controllers.objects import (
-    Tree,
     condition_of,
     format_time,
     has_condition,
@@ -60,6 +59,7 @@ from windlass.embedded.controllers.reconcile_result import (
     ReconcileResultBuilder,
     UpdateStatus,
 )
+from windlass.model.unstructured import Unstructured
 
 RESOURCE = "jobs.batch"
 INITIAL_BACKOFF, MAX_BACKOFF = 10.0, 600.0
@@ -96,10 +96,10 @@ class Tally:
     """Indices that have succeeded."""
     given_up: set[int] = field(default_factory=set)
     """Indices that have failed for good, where each has failures of its own."""
-    again: dict[int, Tree] = field(default_factory=dict)
+    again: dict[int, Unstructured] = field(default_factory=dict)
     """Indices to be tried again, each with the pod that failed last."""
     counting: dict[str, list[str]] = field(default_factory=lambda: {"succeeded": [], "failed": []})
-    release: list[Tree] = field(default_factory=list)
+    release: list[Unstructured] = field(default_factory=list)
     """Pods whose finalizer can go."""
     why_fail: str = ""
     """The words of a FailJob rule."""
@@ -107,7 +107,7 @@ class Tally:
 
 
 def reconcile_job(
-    job: Tree, pods: Sequence[Tree], now: float, failures: Failures = NO_FAILURES
+    job: Unstructured, pods: Sequence[Unstructured], now: float, failures: Failures = NO_FAILURES
 ) -> tuple[ReconcileResult, Failures]:
     if job["spec"].get("managedBy") not in (None, "", JOB_CONTROLLER):
         return ReconcileResult(), failures
@@ -117,11 +117,11 @@ def reconcile_job(
     return _Pass(job, list(pods), now, tally).run(), tally.failures
 
 
-def is_job_finished(job: Tree) -> bool:
+def is_job_finished(job: Unstructured) -> bool:
     return has_condition(job, "Complete") or has_condition(job, "Failed")
 
 
-def _after_the_end(job: Tree, pods: Sequence[Tree], now: float) -> ReconcileResult:
+def _after_the_end(job: Unstructured, pods: Sequence[Unstructured], now: float) -> ReconcileResult:
     """Nothing but letting go of pods and, after its time, of the Job."""
     plan = ReconcileResultBuilder(
         [Patch("pods", pod, remove_finalizer_patch(pod)) for pod in pods if has_tracking_finalizer(pod)]
@@ -140,7 +140,7 @@ def _after_the_end(job: Tree, pods: Sequence[Tree], now: float) -> ReconcileResu
     return plan.build()
 
 
-def count_ended(job: Tree, pods: Sequence[Tree], now: float, failures: Failures) -> Tally:
+def count_ended(job: Unstructured, pods: Sequence[Unstructured], now: float, failures: Failures) -> Tally:
     status = job.get("status") or {}
     tally = Tally(int(status.get("succeeded") or 0), int(status.get("failed") or 0), failures=failures)
     ending = has_condition(job, "FailureTarget")
@@ -179,7 +179,7 @@ def count_ended(job: Tree, pods: Sequence[Tree], now: float, failures: Failures)
     return tally
 
 
-def _done_indices(job: Tree, pods: Sequence[Tree]) -> set[int]:
+def _done_indices(job: Unstructured, pods: Sequence[Unstructured]) -> set[int]:
     """Indices that have succeeded; those beyond a number of completions that was lowered no longer count."""
     known = parse_indices((job.get("status") or {}).get("completedIndexes") or "")
     new = {index_of(pod) for pod in pods if has_tracking_finalizer(pod) and phase_of(pod) == "Succeeded"}
@@ -189,12 +189,12 @@ def _done_indices(job: Tree, pods: Sequence[Tree]) -> set[int]:
 class _Pass:
     """One look at a Job that is not over."""
 
-    def __init__(self, job: Tree, pods: list[Tree], now: float, tally: Tally) -> None:
+    def __init__(self, job: Unstructured, pods: list[Unstructured], now: float, tally: Tally) -> None:
         self.job, self.spec, self.now, self.tally = job, job["spec"], now, tally
         self.active = [pod for pod in pods if is_active(pod)]
         self.terminating = sum(is_deleting(pod) and not is_finished(pod) for pod in pods)
-        self.status: Tree = dict(job.get("status") or {})
-        self.conditions: list[Tree] = list(self.status.get("conditions") or ())
+        self.status: Unstructured = dict(job.get("status") or {})
+        self.conditions: list[Unstructured] = list(self.status.get("conditions") or ())
         self.plan = ReconcileResultBuilder()
         self.suspended = bool(self.spec.get("suspend"))
 
@@ -321,7 +321,7 @@ class _Pass:
             return len(self.active) if self.tally.succeeded > 0 else most
         return max(0, min(most, int(completions) - self.tally.succeeded))
 
-    def _remove(self, pods: Sequence[Tree]) -> None:
+    def _remove(self, pods: Sequence[Unstructured]) -> None:
         for pod in pods:
             if has_tracking_finalizer(pod):
                 self.plan.add(
@@ -388,10 +388,10 @@ class _Pass:
             status |= self._indices()
         self.plan.actions = [*first, *self.plan.actions, UpdateStatus(RESOURCE, self.job, status)]
 
-    def _indices(self) -> Tree:
+    def _indices(self) -> Unstructured:
         """What the status says of an Indexed Job's indices."""
         tally = self.tally
-        said: Tree = {"completedIndexes": format_indices(tally.done) or None}
+        said: Unstructured = {"completedIndexes": format_indices(tally.done) or None}
         if is_per_index(self.job):
             said["failedIndexes"] = format_indices(tally.given_up)
         return said

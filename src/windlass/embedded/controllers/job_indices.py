@@ -17,19 +17,20 @@ from windlass.embedded.controllers.job_pods import (
     parse_indices,
 )
 from windlass.embedded.controllers.job_policy import FAIL_INDEX, IGNORE, failure_policy_action
-from windlass.embedded.controllers.objects import Tree, annotations_of
+from windlass.embedded.controllers.objects import annotations_of
 from windlass.embedded.controllers.pod_state import is_active
+from windlass.model.unstructured import Unstructured
 
 FAILURE_COUNT_ANNOTATION = "batch.kubernetes.io/job-index-failure-count"
 IGNORED_FAILURE_COUNT_ANNOTATION = "batch.kubernetes.io/job-index-ignored-failure-count"
 
 
-def is_per_index(job: Tree) -> bool:
+def is_per_index(job: Unstructured) -> bool:
     """Whether every index has failures of its own."""
     return job["spec"].get("backoffLimitPerIndex") is not None
 
 
-def failed_indices(job: Tree, pods: Iterable[Tree]) -> set[int]:
+def failed_indices(job: Unstructured, pods: Iterable[Unstructured]) -> set[int]:
     """Those that won't be tried again: known before, and found among the pods."""
     found = parse_indices((job.get("status") or {}).get("failedIndexes") or "")
     for pod in pods:
@@ -38,7 +39,7 @@ def failed_indices(job: Tree, pods: Iterable[Tree]) -> set[int]:
     return found - {-1}
 
 
-def _was_the_last_try(job: Tree, pod: Tree) -> bool:
+def _was_the_last_try(job: Unstructured, pod: Unstructured) -> bool:
     action, _ = failure_policy_action(job, pod)
     if action == FAIL_INDEX:
         return True
@@ -47,10 +48,12 @@ def _was_the_last_try(job: Tree, pod: Tree) -> bool:
     )
 
 
-def failed_pods_to_retry(job: Tree, pods: Sequence[Tree], over: set[int]) -> dict[int, Tree]:
+def failed_pods_to_retry(
+    job: Unstructured, pods: Sequence[Unstructured], over: set[int]
+) -> dict[int, Unstructured]:
     """Index → its newest failed pod, where another one has to follow; `over` are indices that have come to an end."""
     busy = over | {index_of(pod) for pod in pods if is_active(pod)}
-    newest: dict[int, Tree] = {}
+    newest: dict[int, Unstructured] = {}
     for pod in pods:
         index = index_of(pod)
         if index < 0 or index in busy or not has_tracking_finalizer(pod) or not has_failed(job, pod):
@@ -60,7 +63,7 @@ def failed_pods_to_retry(job: Tree, pods: Sequence[Tree], over: set[int]) -> dic
     return newest
 
 
-def new_index_pod(job: Tree, index: int, before: Tree | None) -> Tree:
+def new_index_pod(job: Unstructured, index: int, before: Unstructured | None) -> Unstructured:
     """The pod of an index, with the failures so far written on it."""
     failures = ignored = 0
     if before is not None:
@@ -77,13 +80,13 @@ def new_index_pod(job: Tree, index: int, before: Tree | None) -> Tree:
     return pod
 
 
-def retry_at(before: Tree, first: float, longest: float, now: float) -> float:
+def retry_at(before: Unstructured, first: float, longest: float, now: float) -> float:
     """When the next pod of the index may come: the pause doubles with each failure."""
     pause: float = min(first * 2 ** min(_tries(before), 20), longest)
     return finished_at(before, now) + pause
 
 
-def index_failure_reason(job: Tree, failed: set[int], done: set[int]) -> tuple[str, str] | None:
+def index_failure_reason(job: Unstructured, failed: set[int], done: set[int]) -> tuple[str, str] | None:
     """Reason and message, where failed indices are the Job's end."""
     most = job["spec"].get("maxFailedIndexes")
     if most is not None and len(failed) > int(most):
@@ -94,7 +97,7 @@ def index_failure_reason(job: Tree, failed: set[int], done: set[int]) -> tuple[s
     return None
 
 
-def matched_success_rule(job: Tree, done: set[int]) -> int | None:
+def matched_success_rule(job: Unstructured, done: set[int]) -> int | None:
     """The number of the first rule of the success policy that the succeeded indices meet."""
     for number, rule in enumerate((job["spec"].get("successPolicy") or {}).get("rules") or ()):
         named = rule.get("succeededIndexes")
@@ -106,10 +109,10 @@ def matched_success_rule(job: Tree, done: set[int]) -> int | None:
     return None
 
 
-def _tries(pod: Tree) -> int:
+def _tries(pod: Unstructured) -> int:
     return _count(pod, FAILURE_COUNT_ANNOTATION) + _count(pod, IGNORED_FAILURE_COUNT_ANNOTATION)
 
 
-def _count(pod: Tree, annotation: str) -> int:
+def _count(pod: Unstructured, annotation: str) -> int:
     text = annotations_of(pod).get(annotation, "")
     return int(text) if text.isascii() and text.isdigit() else 0

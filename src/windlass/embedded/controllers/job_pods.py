@@ -4,43 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from windlass.embedded.controllers.objects import (
-    Tree,
-    annotations_of,
-    is_deleting,
-    name_of,
-    parse_time,
-    uid_of,
-)
+from windlass.embedded.controllers.objects import annotations_of, is_deleting, name_of, parse_time, uid_of
 from windlass.embedded.controllers.pod_state import phase_of
 from windlass.embedded.controllers.pod_template import pod_from_template
+from windlass.model.unstructured import Unstructured
 
 TRACKING_FINALIZER = "batch.kubernetes.io/job-tracking"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 
-def is_indexed(job: Tree) -> bool:
+def is_indexed(job: Unstructured) -> bool:
     return bool(job["spec"].get("completionMode") == "Indexed")
 
 
-def index_of(pod: Tree) -> int:
+def index_of(pod: Unstructured) -> int:
     """-1 where it has none."""
     text = annotations_of(pod).get(COMPLETION_INDEX, "")
     return int(text) if text.isascii() and text.isdigit() else -1
 
 
-def has_tracking_finalizer(pod: Tree) -> bool:
+def has_tracking_finalizer(pod: Unstructured) -> bool:
     """Whether it still waits to be counted."""
     return TRACKING_FINALIZER in (pod["metadata"].get("finalizers") or ())
 
 
-def remove_finalizer_patch(pod: Tree) -> Tree:
+def remove_finalizer_patch(pod: Unstructured) -> Unstructured:
     """The patch that lets a counted pod go."""
     left = [each for each in pod["metadata"].get("finalizers") or () if each != TRACKING_FINALIZER]
     return {"metadata": {"uid": uid_of(pod), "finalizers": left or None}}
 
 
-def has_failed(job: Tree, pod: Tree) -> bool:
+def has_failed(job: Unstructured, pod: Unstructured) -> bool:
     """A pod that is being deleted counts as failed, since it may never get to say how it ended."""
     if phase_of(pod) == "Failed":
         return True
@@ -49,7 +43,7 @@ def has_failed(job: Tree, pod: Tree) -> bool:
     return is_deleting(pod) and phase_of(pod) != "Succeeded"
 
 
-def finished_at(pod: Tree, now: float) -> float:
+def finished_at(pod: Unstructured, now: float) -> float:
     """When the pod ended, as its last container says; else when it was deleted, else now."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     ends = [
@@ -91,7 +85,7 @@ def missing_indices(taken: set[int], completions: int, count: int) -> list[int]:
     return found
 
 
-def new_pod(job: Tree, index: int = -1) -> Tree:
+def new_pod(job: Unstructured, index: int = -1) -> Unstructured:
     """The Job's next pod; for an Indexed Job the one of an index."""
     name = name_of(job)
     pod = pod_from_template(
@@ -113,17 +107,17 @@ def new_pod(job: Tree, index: int = -1) -> Tree:
     return pod
 
 
-def _add_index(container: Tree) -> None:
+def _add_index(container: Unstructured) -> None:
     environment = container.setdefault("env", [])
     if not any(each.get("name") == "JOB_COMPLETION_INDEX" for each in environment):
         field = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{COMPLETION_INDEX}']"}}
         environment.append({"name": "JOB_COMPLETION_INDEX", "valueFrom": field})
 
 
-def duplicate_index_pods(pods: Sequence[Tree]) -> list[Tree]:
+def duplicate_index_pods(pods: Sequence[Unstructured]) -> list[Unstructured]:
     """Active pods of an index that has an older one already."""
     seen: set[int] = set()
-    extra: list[Tree] = []
+    extra: list[Unstructured] = []
     for pod in sorted(pods, key=lambda each: (each["metadata"].get("creationTimestamp", ""), name_of(each))):
         index = index_of(pod)
         if index < 0 or index in seen:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windlass.embedded.controllers.objects import Tree, key_of
+from windlass.embedded.controllers.objects import key_of
 from windlass.embedded.controllers.pod_state import phase_of
+from windlass.model.unstructured import Unstructured
 
 COUNT, IGNORE, FAIL_JOB, FAIL_INDEX = "Count", "Ignore", "FailJob", "FailIndex"
 
 
-def failure_policy_action(job: Tree, pod: Tree) -> tuple[str, str]:
+def failure_policy_action(job: Unstructured, pod: Unstructured) -> tuple[str, str]:
     """`(action, message)` of the first rule that matches; Count where there is none."""
     policy = job["spec"].get("podFailurePolicy")
     if not policy or phase_of(pod) != "Failed":
@@ -23,7 +24,7 @@ def failure_policy_action(job: Tree, pod: Tree) -> tuple[str, str]:
     return COUNT, ""
 
 
-def _matches(rule: Tree, pod: Tree) -> str:
+def _matches(rule: Unstructured, pod: Unstructured) -> str:
     """In words, or "" where the rule doesn't match."""
     codes = rule.get("onExitCodes")
     if codes:
@@ -39,7 +40,7 @@ def _matches(rule: Tree, pod: Tree) -> str:
     return ""
 
 
-def _exit_codes(pod: Tree, only: str) -> Iterator[tuple[str, int]]:
+def _exit_codes(pod: Unstructured, only: str) -> Iterator[tuple[str, int]]:
     status = pod.get("status") or {}
     for each in (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())):
         ended = (each.get("state") or {}).get("terminated")

@@ -9,14 +9,8 @@ from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.client import Client
-from windlass.embedded.controllers.objects import (
-    Tree,
-    is_deleting,
-    name_of,
-    parse_time,
-    uid_of,
-    with_condition,
-)
+from windlass.embedded.controllers.objects import is_deleting, name_of, parse_time, uid_of, with_condition
+from windlass.model.unstructured import Unstructured
 
 RETRY_SECONDS = 0.5
 GRACE_SECONDS = 2.0
@@ -40,7 +34,9 @@ class NamespaceController:
     def __init__(self, client: Client, discovery: Discovery, cache: Cache) -> None:
         self._door, self._catalogue, self._cache = client, discovery, cache
 
-    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterator[str]:
+    def keys_for(
+        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
+    ) -> Iterator[str]:
         if event_type != "DELETED" and is_deleting(new):
             yield name_of(new)
 
@@ -73,14 +69,14 @@ class NamespaceController:
                 left[resource] = remaining
         return left
 
-    def _delete(self, resource: str, namespace: str, thing: Tree) -> None:
+    def _delete(self, resource: str, namespace: str, thing: Unstructured) -> None:
         try:
             self._door.delete(resource, namespace, name_of(thing), uid=uid_of(thing))
         except ApiError as error:
             if error.code not in (404, 409):
                 raise
 
-    def _tell(self, namespace: Tree, left: dict[str, int], now: float) -> None:
+    def _tell(self, namespace: Unstructured, left: dict[str, int], now: float) -> None:
         said = ", ".join(f"{resource} has {count} resource instances" for resource, count in left.items())
         new = {
             "type": "NamespaceContentRemaining",
@@ -104,7 +100,9 @@ class ServiceAccountController:
     def __init__(self, client: Client, cache: Cache, ca: str = "") -> None:
         self._door, self._cache, self._ca = client, cache, ca
 
-    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterator[str]:
+    def keys_for(
+        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
+    ) -> Iterator[str]:
         if resource == "namespaces":
             yield name_of(new)
         elif name_of(new) in ("default", ROOT_CA_CONFIG_MAP):

@@ -1,7 +1,8 @@
 """Nodes that fall silent: marked, tainted, and in the end left by their pods.
 
-`NodeLifecycle` reads leases and conditions and writes conditions, taints and the readiness of pods; `TaintEviction`
-removes pods that don't tolerate a NoExecute taint (any longer); `LostPods` forgets those whose node is gone.
+`NodeLifecycleController` reads leases and conditions and writes conditions, taints and the readiness of pods;
+`TaintEvictionController` removes pods that don't tolerate a NoExecute taint (any longer); `PodGarbageCollector`
+forgets those whose node is gone.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.events import EventRateLimiter
 from windlass.embedded.controllers.executor import ActionExecutor
 from windlass.embedded.controllers.objects import (
-    Tree,
     condition_of,
     created_at,
     format_time,
@@ -31,6 +31,7 @@ from windlass.embedded.controllers.reconcile_result import (
     ReconcileResult,
     ReconcileResultBuilder,
 )
+from windlass.model.unstructured import Unstructured
 
 NODE_MONITOR_GRACE_SECONDS = 40.0
 """How long a node may be silent."""
@@ -47,7 +48,9 @@ _MANAGED = {NOT_READY, UNREACHABLE, UNSCHEDULABLE, *_PRESSURE.values()}
 _SILENT = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
 
 
-def reconcile_node(node: Tree, lease: Tree | None, pods: Sequence[Tree], now: float) -> ReconcileResult:
+def reconcile_node(
+    node: Unstructured, lease: Unstructured | None, pods: Sequence[Unstructured], now: float
+) -> ReconcileResult:
     plan = ReconcileResultBuilder()
     conditions = list((node.get("status") or {}).get("conditions") or ())
     silent_at = _last_heard(node, lease) + _grace(lease)
@@ -72,18 +75,18 @@ def reconcile_node(node: Tree, lease: Tree | None, pods: Sequence[Tree], now: fl
     return plan.build()
 
 
-def _last_heard(node: Tree, lease: Tree | None) -> float:
+def _last_heard(node: Unstructured, lease: Unstructured | None) -> float:
     renewed = parse_time((lease or {}).get("spec", {}).get("renewTime"))
     return max(renewed, created_at(node))
 
 
-def _grace(lease: Tree | None) -> float:
+def _grace(lease: Unstructured | None) -> float:
     return max(
         NODE_MONITOR_GRACE_SECONDS, float((lease or {}).get("spec", {}).get("leaseDurationSeconds") or 0)
     )
 
 
-def _unknown(conditions: list[Tree], now: float) -> list[Tree]:
+def _unknown(conditions: list[Unstructured], now: float) -> list[Unstructured]:
     kinds = [each["type"] for each in conditions] or ["Ready"]
     for kind in kinds:
         new = {"type": kind, "status": "Unknown", "reason": _SILENT[0], "message": _SILENT[1]}
@@ -92,7 +95,7 @@ def _unknown(conditions: list[Tree], now: float) -> list[Tree]:
     return conditions
 
 
-def wanted_taints(node: Tree, now: float) -> list[Tree]:
+def wanted_taints(node: Unstructured, now: float) -> list[Unstructured]:
     """Those of others as they are, and ours as the node's state wants them."""
     known = (node.get("spec") or {}).get("taints") or []
     ours = _own_taints(node)
@@ -110,7 +113,7 @@ def wanted_taints(node: Tree, now: float) -> list[Tree]:
     return [*kept, *added]
 
 
-def _own_taints(node: Tree) -> list[tuple[str, str]]:
+def _own_taints(node: Unstructured) -> list[tuple[str, str]]:
     taints: list[tuple[str, str]] = []
     if (node.get("spec") or {}).get("unschedulable"):
         taints.append((UNSCHEDULABLE, "NoSchedule"))
@@ -124,7 +127,7 @@ def _own_taints(node: Tree) -> list[tuple[str, str]]:
     return taints
 
 
-def _not_ready_any_more(pod: Tree, now: float) -> list[Patch | EmitEvent]:
+def _not_ready_any_more(pod: Unstructured, now: float) -> list[Patch | EmitEvent]:
     new = {"type": "Ready", "status": "False", "reason": "NodeNotReady"}
     conditions = with_condition((pod.get("status") or {}).get("conditions") or (), new, now)
     return [
@@ -142,7 +145,9 @@ class NodeLifecycleController:
         # Thousands of nodes that come at once are no thousands of pieces of news.
         self._carrier = ActionExecutor(client, self.name, EventRateLimiter())
 
-    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterator[str]:
+    def keys_for(
+        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
+    ) -> Iterator[str]:
         if resource == "nodes":
             if event_type == "ADDED":
                 said = f"Node {name_of(new)} event: Registered Node {name_of(new)} in Controller"
@@ -177,7 +182,9 @@ class TaintEvictionController:
         self._since: dict[str, float] = {}
         """Since when a pod is known to have to go some time; only taints that don't say when they came need it."""
 
-    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterator[str]:
+    def keys_for(
+        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
+    ) -> Iterator[str]:
         if resource == "pods" and event_type == "DELETED":
             self._since.pop(key_of(new), None)
         elif resource == "pods":
@@ -215,7 +222,9 @@ class TaintEvictionController:
         return None
 
 
-def eviction_time(pod: Tree, taints: Sequence[Tree], now: float, since: float) -> float | None:
+def eviction_time(
+    pod: Unstructured, taints: Sequence[Unstructured], now: float, since: float
+) -> float | None:
     """When the pod has to go; None where it may stay. `since` counts for a taint that doesn't say when it came."""
     ends: list[float] = []
     for taint in taints:
@@ -228,7 +237,7 @@ def eviction_time(pod: Tree, taints: Sequence[Tree], now: float, since: float) -
     return min(ends, default=None)
 
 
-def tolerates(toleration: Tree, taint: Tree) -> bool:
+def tolerates(toleration: Unstructured, taint: Unstructured) -> bool:
     if toleration.get("effect") not in (None, "", taint["effect"]):
         return False
     if toleration.get("key") and toleration["key"] != taint["key"]:
@@ -238,11 +247,11 @@ def tolerates(toleration: Tree, taint: Tree) -> bool:
     return bool(toleration.get("key")) and (toleration.get("value") or "") == (taint.get("value") or "")
 
 
-def _evicting(node: Tree) -> list[Tree]:
+def _evicting(node: Unstructured) -> list[Unstructured]:
     return [each for each in (node.get("spec") or {}).get("taints") or () if each["effect"] == "NoExecute"]
 
 
-def _node_name(pod: Tree) -> str:
+def _node_name(pod: Unstructured) -> str:
     return str((pod.get("spec") or {}).get("nodeName") or "")
 
 
@@ -257,7 +266,9 @@ class PodGarbageCollector:
         self._carrier = ActionExecutor(client, self.name)
         self._missing: dict[str, float] = {}
 
-    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterator[str]:
+    def keys_for(
+        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
+    ) -> Iterator[str]:
         if resource == "nodes":
             if event_type == "DELETED":
                 yield from (key_of(pod) for pod in self._cache.pods_on_node(name_of(new)))
@@ -292,7 +303,7 @@ class PodGarbageCollector:
         self._give_up(pod, {"conditions": conditions}, now)
         return None
 
-    def _give_up(self, pod: Tree, status: Tree, now: float) -> None:
+    def _give_up(self, pod: Unstructured, status: Unstructured, now: float) -> None:
         actions: list[Patch | Delete] = []
         if not is_finished(pod):
             actions.append(Patch("pods", pod, {"status": {"phase": "Failed", **status}}, "status"))

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
 
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 
-def key_of(thing: Tree) -> str:
+def key_of(thing: Unstructured) -> str:
     """`namespace/name`, or the name of what has no namespace."""
     metadata = thing["metadata"]
     namespace = metadata.get("namespace", "")
@@ -24,35 +23,35 @@ def split_key(key: str) -> tuple[str, str]:
     return namespace, name
 
 
-def name_of(thing: Tree) -> str:
+def name_of(thing: Unstructured) -> str:
     return str(thing["metadata"]["name"])
 
 
-def namespace_of(thing: Tree) -> str:
+def namespace_of(thing: Unstructured) -> str:
     return str(thing["metadata"].get("namespace", ""))
 
 
-def uid_of(thing: Tree) -> str:
+def uid_of(thing: Unstructured) -> str:
     return str(thing["metadata"].get("uid", ""))
 
 
-def labels_of(thing: Tree) -> dict[str, str]:
+def labels_of(thing: Unstructured) -> dict[str, str]:
     return thing["metadata"].get("labels") or {}
 
 
-def annotations_of(thing: Tree) -> dict[str, str]:
+def annotations_of(thing: Unstructured) -> dict[str, str]:
     return thing["metadata"].get("annotations") or {}
 
 
-def is_deleting(thing: Tree) -> bool:
+def is_deleting(thing: Unstructured) -> bool:
     return bool(thing["metadata"].get("deletionTimestamp"))
 
 
-def created_at(thing: Tree) -> float:
+def created_at(thing: Unstructured) -> float:
     return parse_time(thing["metadata"].get("creationTimestamp"))
 
 
-def controller_of(thing: Tree) -> Tree | None:
+def controller_of(thing: Unstructured) -> Unstructured | None:
     """The owner reference of the controller that manages it."""
     for reference in thing["metadata"].get("ownerReferences") or ():
         if reference.get("controller"):
@@ -60,7 +59,7 @@ def controller_of(thing: Tree) -> Tree | None:
     return None
 
 
-def owner_reference(owner: Tree) -> Tree:
+def owner_reference(owner: Unstructured) -> Unstructured:
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -71,7 +70,7 @@ def owner_reference(owner: Tree) -> Tree:
     }
 
 
-def selector_matches(selector: Tree | None, labels: Mapping[str, str]) -> bool:
+def selector_matches(selector: Unstructured | None, labels: Mapping[str, str]) -> bool:
     """A LabelSelector: none matches nothing, an empty one everything."""
     if selector is None:
         return False
@@ -81,7 +80,7 @@ def selector_matches(selector: Tree | None, labels: Mapping[str, str]) -> bool:
     return all(_expressed(expression, labels) for expression in selector.get("matchExpressions") or ())
 
 
-def _expressed(expression: Tree, labels: Mapping[str, str]) -> bool:
+def _expressed(expression: Unstructured, labels: Mapping[str, str]) -> bool:
     value = labels.get(expression["key"])
     match expression["operator"]:
         case "In":
@@ -113,21 +112,21 @@ def format_micro_time(now: float) -> str:
     return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def condition_of(thing: Tree, kind: str) -> Tree | None:
+def condition_of(thing: Unstructured, kind: str) -> Unstructured | None:
     for condition in (thing.get("status") or {}).get("conditions") or ():
         if condition.get("type") == kind:
             return dict(condition)
     return None
 
 
-def has_condition(thing: Tree, kind: str, status: str = "True") -> bool:
+def has_condition(thing: Unstructured, kind: str, status: str = "True") -> bool:
     found = condition_of(thing, kind)
     return found is not None and found.get("status") == status
 
 
 def with_condition(
-    conditions: Iterable[Tree], new: Tree, now: float, *, update_time_field: str = ""
-) -> list[Tree]:
+    conditions: Iterable[Unstructured], new: Unstructured, now: float, *, update_time_field: str = ""
+) -> list[Unstructured]:
     """The list with the condition set. Its transition time moves only with its status.
 
     `updated` names a further time field, such as `lastUpdateTime`, that moves when anything of it changes.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windlass.embedded.controllers.objects import (
-    Tree,
     annotations_of,
     condition_of,
     created_at,
@@ -13,38 +12,39 @@ from windlass.embedded.controllers.objects import (
     name_of,
     parse_time,
 )
+from windlass.model.unstructured import Unstructured
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
-def phase_of(pod: Tree) -> str:
+def phase_of(pod: Unstructured) -> str:
     return str((pod.get("status") or {}).get("phase") or "Pending")
 
 
-def is_finished(pod: Tree) -> bool:
+def is_finished(pod: Unstructured) -> bool:
     return phase_of(pod) in ("Succeeded", "Failed")
 
 
-def is_active(pod: Tree) -> bool:
+def is_active(pod: Unstructured) -> bool:
     return not is_finished(pod) and not is_deleting(pod)
 
 
-def is_terminating(pod: Tree) -> bool:
+def is_terminating(pod: Unstructured) -> bool:
     """Being deleted and not yet at its end."""
     return is_deleting(pod) and not is_finished(pod)
 
 
-def is_ready(pod: Tree) -> bool:
+def is_ready(pod: Unstructured) -> bool:
     ready = condition_of(pod, "Ready")
     return ready is not None and ready.get("status") == "True"
 
 
-def is_available(pod: Tree, min_ready: int, now: float) -> bool:
+def is_available(pod: Unstructured, min_ready: int, now: float) -> bool:
     """Ready, and for long enough."""
     return available_at(pod, min_ready) is not None and now >= (available_at(pod, min_ready) or 0.0)
 
 
-def available_at(pod: Tree, min_ready: int) -> float | None:
+def available_at(pod: Unstructured, min_ready: int) -> float | None:
     """When it becomes available if it stays ready; None while it is not ready."""
     ready = condition_of(pod, "Ready")
     if ready is None or ready.get("status") != "True":
@@ -52,29 +52,29 @@ def available_at(pod: Tree, min_ready: int) -> float | None:
     return parse_time(ready.get("lastTransitionTime")) + min_ready if min_ready else 0.0
 
 
-def soonest_available(pods: Sequence[Tree], min_ready: int, now: float) -> float | None:
+def soonest_available(pods: Sequence[Unstructured], min_ready: int, now: float) -> float | None:
     """When the next pod becomes available."""
     moments = [at for pod in pods if (at := available_at(pod, min_ready)) is not None and at > now]
     return min(moments, default=None)
 
 
-def max_restarts(pod: Tree) -> int:
+def max_restarts(pod: Unstructured) -> int:
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     return max((int(each.get("restartCount", 0)) for each in statuses), default=0)
 
 
-def total_restarts(pod: Tree) -> int:
+def total_restarts(pod: Unstructured) -> int:
     status = pod.get("status") or {}
     listed = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
     return sum(int(each.get("restartCount", 0)) for each in listed)
 
 
-def node_name(pod: Tree) -> str:
+def node_name(pod: Unstructured) -> str:
     """Where it was bound to; empty before."""
     return str((pod.get("spec") or {}).get("nodeName") or "")
 
 
-def deletion_rank(pod: Tree, pods_on_node: int = 0) -> tuple[object, ...]:
+def deletion_rank(pod: Unstructured, pods_on_node: int = 0) -> tuple[object, ...]:
     """Sorts pods as Kubernetes scales down: the first ones go first. `crowd`: how many of its kind share its node."""
     phases = {"Pending": 0, "Unknown": 1, "Running": 2}
     ready = condition_of(pod, "Ready")

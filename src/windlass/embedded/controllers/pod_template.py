@@ -6,17 +6,20 @@ import hashlib
 
 import msgspec
 
-from windlass.embedded.controllers.objects import Tree, namespace_of, owner_reference
+from windlass.embedded.controllers.objects import namespace_of, owner_reference
+from windlass.model.unstructured import Unstructured
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """Kubernetes' letters for generated names: no vowels, so no words come out."""
 POD_TEMPLATE_HASH = "pod-template-hash"
 
 
-def pod_from_template(template: Tree, owner: Tree, *, name: str = "", prefix: str = "") -> Tree:
+def pod_from_template(
+    template: Unstructured, owner: Unstructured, *, name: str = "", prefix: str = ""
+) -> Unstructured:
     """A pod that the owner controls, with a name or with a prefix for one; the template itself is not shared."""
     given = template.get("metadata") or {}
-    metadata: Tree = {
+    metadata: Unstructured = {
         "namespace": namespace_of(owner),
         "labels": dict(given.get("labels") or {}),
         "annotations": dict(given.get("annotations") or {}),
@@ -36,7 +39,7 @@ def generate_name_of(name: str) -> str:
     return f"{name}-"
 
 
-def template_hash(template: Tree, collisions: int = 0) -> str:
+def template_hash(template: Unstructured, collisions: int = 0) -> str:
     """Ten letters for a template; `collisions` makes others, where they are taken."""
     encoded = msgspec.json.encode(template, order="deterministic") + (
         b"%d" % collisions if collisions else b""
@@ -49,12 +52,12 @@ def template_hash(template: Tree, collisions: int = 0) -> str:
     return letters
 
 
-def same_template(one: Tree, other: Tree) -> bool:
+def same_template(one: Unstructured, other: Unstructured) -> bool:
     """Whether two templates are the same but for the label that carries the hash."""
     return _bare(one) == _bare(other)
 
 
-def _bare(template: Tree) -> Tree:
+def _bare(template: Unstructured) -> Unstructured:
     metadata = {
         key: value
         for key, value in (template.get("metadata") or {}).items()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from windlass.embedded.controllers.objects import Tree
+from windlass.model.unstructured import Unstructured
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,8 @@ class Create:
     """A new object, for `owner`; success and failure become events on the owner."""
 
     resource: str
-    owner: Tree
-    obj: Tree
+    owner: Unstructured
+    obj: Unstructured
     suppress_event: bool = False
     """No event on success: where the controller announces in its own words."""
 
@@ -27,8 +27,8 @@ class Delete:
     """An object goes away, for `owner`, who gets the event."""
 
     resource: str
-    obj: Tree
-    owner: Tree | None = None
+    obj: Unstructured
+    owner: Unstructured | None = None
     grace: int | None = None
     propagation: str = "Background"
 
@@ -38,8 +38,8 @@ class Patch:
     """A merge patch; not sent where it would change nothing that the object shows."""
 
     resource: str
-    obj: Tree
-    merge: Tree
+    obj: Unstructured
+    merge: Unstructured
     subresource: str = ""
 
 
@@ -48,15 +48,15 @@ class UpdateStatus:
     """The object's status, whole; not sent where it is the same already."""
 
     resource: str
-    obj: Tree
-    status: Tree
+    obj: Unstructured
+    status: Unstructured
 
 
 @dataclass(frozen=True)
 class EmitEvent:
     """An Event about an object."""
 
-    regarding: Tree
+    regarding: Unstructured
     reason: str
     message: str
     type: str = "Normal"

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from windlass.embedded.controllers.objects import (
-    Tree,
     has_condition,
     is_deleting,
     labels_of,
@@ -30,18 +29,21 @@ from windlass.embedded.controllers.reconcile_result import (
     ReconcileResultBuilder,
     UpdateStatus,
 )
+from windlass.model.unstructured import Unstructured
 
 RESOURCE = "replicasets.apps"
 BURST_REPLICAS = 500
 REPLICA_FAILURE = "ReplicaFailure"
 
 
-def desired_replicas(thing: Tree) -> int:
+def desired_replicas(thing: Unstructured) -> int:
     replicas = thing["spec"].get("replicas")
     return 1 if replicas is None else int(replicas)
 
 
-def reconcile_replicaset(replica_set: Tree, pods: Sequence[Tree], now: float) -> ReconcileResult:
+def reconcile_replicaset(
+    replica_set: Unstructured, pods: Sequence[Unstructured], now: float
+) -> ReconcileResult:
     """Says nothing of pods that are refused: only whoever carries this out learns of it, see `refused_status`."""
     plan = ReconcileResultBuilder()
     active = [pod for pod in pods if is_active(pod)]
@@ -59,14 +61,20 @@ def reconcile_replicaset(replica_set: Tree, pods: Sequence[Tree], now: float) ->
     return plan.build()
 
 
-def _new(replica_set: Tree) -> Create:
+def _new(replica_set: Unstructured) -> Create:
     pod = pod_from_template(
         replica_set["spec"]["template"], replica_set, prefix=generate_name_of(name_of(replica_set))
     )
     return Create("pods", replica_set, pod)
 
 
-def _status(replica_set: Tree, pods: Sequence[Tree], active: list[Tree], min_ready: int, now: float) -> Tree:
+def _status(
+    replica_set: Unstructured,
+    pods: Sequence[Unstructured],
+    active: list[Unstructured],
+    min_ready: int,
+    now: float,
+) -> Unstructured:
     labels = (replica_set["spec"].get("template") or {}).get("metadata", {}).get("labels") or {}
     labelled = sum(labels.items() <= labels_of(pod).items() for pod in active)
     status = dict(replica_set.get("status") or {})
@@ -84,7 +92,7 @@ def _status(replica_set: Tree, pods: Sequence[Tree], active: list[Tree], min_rea
     return status
 
 
-def replica_failure_status(replica_set: Tree, why: str, now: float) -> Tree:
+def replica_failure_status(replica_set: Unstructured, why: str, now: float) -> Unstructured:
     """The status of a ReplicaSet that can't make its pods: why it could not first, since each pod has another name."""
     status = dict(replica_set.get("status") or {})
     if has_condition(replica_set, REPLICA_FAILURE):

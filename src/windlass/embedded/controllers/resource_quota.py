@@ -11,9 +11,10 @@ from windlass.embedded.api.resource_quota import usage
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.executor import ActionExecutor
 from windlass.embedded.controllers.garbage_collector import AllKindsClient
-from windlass.embedded.controllers.objects import Tree, key_of, namespace_of
+from windlass.embedded.controllers.objects import key_of, namespace_of
 from windlass.embedded.controllers.pod_state import is_finished
 from windlass.embedded.controllers.reconcile_result import ReconcileResult, UpdateStatus
+from windlass.model.unstructured import Unstructured
 
 RESOURCE = "resourcequotas"
 
@@ -36,10 +37,12 @@ class ResourceQuotaController:
     def stop(self) -> None:
         self._stop()
 
-    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterator[str]:
+    def keys_for(
+        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
+    ) -> Iterator[str]:
         yield key_of(new)
 
-    def _hear(self, resource: str, kind: str, new: Tree, old: Tree | None) -> None:
+    def _hear(self, resource: str, kind: str, new: Unstructured, old: Unstructured | None) -> None:
         if kind == "MODIFIED" and not (
             resource == "pods" and old is not None and is_finished(new) != is_finished(old)
         ):
@@ -57,11 +60,11 @@ class ResourceQuotaController:
         self._carrier.execute(ReconcileResult((UpdateStatus(RESOURCE, quota, status),)), now)
         return None
 
-    def get(self, resource: str, namespace: str, name: str) -> Tree | None:
+    def get(self, resource: str, namespace: str, name: str) -> Unstructured | None:
         """For `usage`, which looks things up here."""
         return next(
             (each for each in self.list(resource, namespace) if each["metadata"]["name"] == name), None
         )
 
-    def list(self, resource: str, namespace: str = "") -> list[Tree]:
+    def list(self, resource: str, namespace: str = "") -> list[Unstructured]:
         return self._verbs.list(resource, namespace)

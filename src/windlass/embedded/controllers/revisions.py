@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from windlass.embedded.controllers.objects import (
-    Tree,
     annotations_of,
     labels_of,
     name_of,
@@ -16,18 +15,21 @@ from windlass.embedded.controllers.objects import (
 )
 from windlass.embedded.controllers.pod_template import template_hash
 from windlass.embedded.controllers.reconcile_result import Create, Delete, Patch, ReconcileResultBuilder
+from windlass.model.unstructured import Unstructured
 
 CONTROLLER_REVISIONS = "controllerrevisions.apps"
 REVISION_HASH_LABEL = "controller-revision-hash"
 _CAUSE = "kubernetes.io/change-cause"
 
 
-def revision_data(owner: Tree) -> Tree:
+def revision_data(owner: Unstructured) -> Unstructured:
     """What a rollback patches back."""
     return {"spec": {"template": {**owner["spec"]["template"], "$patch": "replace"}}}
 
 
-def sync_revision(plan: ReconcileResultBuilder, owner: Tree, known: Sequence[Tree]) -> tuple[str, str]:
+def sync_revision(
+    plan: ReconcileResultBuilder, owner: Unstructured, known: Sequence[Unstructured]
+) -> tuple[str, str]:
     """`(name, hash)` of the revision for the template as it is; made, or brought to the top, where need be."""
     data = revision_data(owner)
     newest = max((int(each.get("revision") or 0) for each in known), default=0)
@@ -47,9 +49,9 @@ def sync_revision(plan: ReconcileResultBuilder, owner: Tree, known: Sequence[Tre
     return name_of(made), digest
 
 
-def _revision(owner: Tree, digest: str, number: int, data: Tree) -> Tree:
+def _revision(owner: Unstructured, digest: str, number: int, data: Unstructured) -> Unstructured:
     labels = (owner["spec"]["template"].get("metadata") or {}).get("labels") or {}
-    metadata: Tree = {
+    metadata: Unstructured = {
         "name": f"{name_of(owner)}-{digest}",
         "namespace": namespace_of(owner),
         "labels": {**labels, REVISION_HASH_LABEL: digest},
@@ -68,7 +70,7 @@ def _revision(owner: Tree, digest: str, number: int, data: Tree) -> Tree:
 
 
 def truncate_history(
-    plan: ReconcileResultBuilder, owner: Tree, known: Sequence[Tree], in_use: Iterable[str]
+    plan: ReconcileResultBuilder, owner: Unstructured, known: Sequence[Unstructured], in_use: Iterable[str]
 ) -> None:
     """Beyond the limit, the oldest that nothing uses go."""
     limit = owner["spec"].get("revisionHistoryLimit")

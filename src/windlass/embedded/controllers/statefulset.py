@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from windlass.embedded.controllers.objects import (
-    Tree,
     annotations_of,
     is_deleting,
     labels_of,
@@ -28,13 +27,18 @@ from windlass.embedded.controllers.reconcile_result import (
 )
 from windlass.embedded.controllers.replicaset import desired_replicas
 from windlass.embedded.controllers.revisions import REVISION_HASH_LABEL, sync_revision, truncate_history
+from windlass.model.unstructured import Unstructured
 
 RESOURCE = "statefulsets.apps"
 POD_NAME, POD_INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
 
 
 def reconcile_statefulset(
-    owner: Tree, pods: Sequence[Tree], revisions: Sequence[Tree], claims: frozenset[str], now: float
+    owner: Unstructured,
+    pods: Sequence[Unstructured],
+    revisions: Sequence[Unstructured],
+    claims: frozenset[str],
+    now: float,
 ) -> ReconcileResult:
     """`claims` are the names of the volume claims that exist."""
     plan = ReconcileResultBuilder()
@@ -47,7 +51,7 @@ def reconcile_statefulset(
     return plan.build()
 
 
-def ordinal(owner: Tree, pod: Tree) -> int:
+def ordinal(owner: Unstructured, pod: Unstructured) -> int:
     """-1 for a name that is not one of its own."""
     prefix, _, number = name_of(pod).rpartition("-")
     return int(number) if prefix == name_of(owner) and number.isascii() and number.isdigit() else -1
@@ -56,9 +60,9 @@ def ordinal(owner: Tree, pod: Tree) -> int:
 class _State:
     def __init__(
         self,
-        owner: Tree,
-        pods: Sequence[Tree],
-        revisions: Sequence[Tree],
+        owner: Unstructured,
+        pods: Sequence[Unstructured],
+        revisions: Sequence[Unstructured],
         claims: frozenset[str],
         now: float,
         plan: ReconcileResultBuilder,
@@ -168,7 +172,7 @@ class _State:
         kept = number < self.first + int(rolling.get("partition") or 0)
         return self.current_hash if kept else self.update_hash
 
-    def _claims(self, pod: Tree, name: str) -> Iterator[Tree]:
+    def _claims(self, pod: Unstructured, name: str) -> Iterator[Unstructured]:
         """A claim for each template, mounted under the template's name."""
         volumes = list(pod["spec"].get("volumes") or ())
         for template in self.spec.get("volumeClaimTemplates") or ():
@@ -190,7 +194,7 @@ class _State:
         if volumes:
             pod["spec"]["volumes"] = volumes
 
-    def status(self) -> Tree:
+    def status(self) -> Unstructured:
         counted = [pod for pod in self.pods.values() if not is_deleting(pod) and not is_finished(pod)]
         updated = [pod for pod in counted if labels_of(pod).get(REVISION_HASH_LABEL) == self.update_hash]
         ready = [pod for pod in counted if is_ready(pod)]

@@ -19,7 +19,6 @@ from windlass.embedded.controllers.executor import ActionExecutor
 from windlass.embedded.controllers.job import Failures, reconcile_job
 from windlass.embedded.controllers.job_pods import has_tracking_finalizer, remove_finalizer_patch
 from windlass.embedded.controllers.objects import (
-    Tree,
     controller_of,
     is_deleting,
     key_of,
@@ -32,6 +31,7 @@ from windlass.embedded.controllers.reconcile_result import Patch, ReconcileResul
 from windlass.embedded.controllers.replicaset import reconcile_replicaset, replica_failure_status
 from windlass.embedded.controllers.revisions import CONTROLLER_REVISIONS
 from windlass.embedded.controllers.statefulset import reconcile_statefulset
+from windlass.model.unstructured import Unstructured
 
 PODS = "pods"
 
@@ -47,7 +47,9 @@ class OwnerController(ABC):
         self._carrier = ActionExecutor(client, self.name)
         self.resources: Sequence[str] = (self.resource, *self.children)
 
-    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterator[str]:
+    def keys_for(
+        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
+    ) -> Iterator[str]:
         if resource == self.resource:
             yield key_of(new)
             return
@@ -64,10 +66,10 @@ class OwnerController(ABC):
         return outcome.requeue_at
 
     @abstractmethod
-    def reconcile(self, thing: Tree, now: float) -> ReconcileResult:
+    def reconcile(self, thing: Unstructured, now: float) -> ReconcileResult:
         """What is to be done about one object now."""
 
-    def claim_children(self, owner: Tree, resource: str = PODS) -> list[Tree]:
+    def claim_children(self, owner: Unstructured, resource: str = PODS) -> list[Unstructured]:
         """The owner's children, after strangers were released and orphans adopted."""
         mine, patches = claim_children(
             owner,
@@ -82,7 +84,7 @@ class OwnerController(ABC):
         keys = {key_of(child) for child in mine}
         return [child for child in self.cache.owned(resource, uid_of(owner)) if key_of(child) in keys]
 
-    def _parents(self, child: Tree) -> Iterator[str]:
+    def _parents(self, child: Unstructured) -> Iterator[str]:
         reference = controller_of(child)
         if reference is not None:
             if reference.get("kind") == self.kind:
@@ -105,7 +107,9 @@ class JobController(OwnerController):
         self._left: dict[str, set[str]] = {}
         """Key → uids of Jobs of that name that are gone and have left pods behind."""
 
-    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterator[str]:
+    def keys_for(
+        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
+    ) -> Iterator[str]:
         if resource == self.resource and event_type == "DELETED":
             self._failures.pop(uid_of(new), None)
             self._left.setdefault(key_of(new), set()).add(uid_of(new))
@@ -118,13 +122,13 @@ class JobController(OwnerController):
             self._let_go(uid)
         return super().sync(key, now)
 
-    def reconcile(self, thing: Tree, now: float) -> ReconcileResult:
+    def reconcile(self, thing: Unstructured, now: float) -> ReconcileResult:
         known = self._failures.get(uid_of(thing), Failures())
         outcome, failures = reconcile_job(thing, self.claim_children(thing), now, known)
         self._failures[uid_of(thing)] = failures
         return outcome
 
-    def _note_former_life(self, pod: Tree) -> None:
+    def _note_former_life(self, pod: Unstructured) -> None:
         """Its Job is gone, or another one bears the name by now."""
         owner = controller_of(pod)
         if owner is None or owner.get("kind") != self.kind:
@@ -156,7 +160,7 @@ class ReplicaSetController(OwnerController):
                 self._carrier.execute(ReconcileResult((UpdateStatus(self.resource, thing, status),)), now)
             raise
 
-    def reconcile(self, thing: Tree, now: float) -> ReconcileResult:
+    def reconcile(self, thing: Unstructured, now: float) -> ReconcileResult:
         return reconcile_replicaset(thing, self.claim_children(thing), now)
 
 
@@ -164,7 +168,9 @@ class DeploymentController(OwnerController):
     name, resource, kind = "deployment-controller", "deployments.apps", "Deployment"
     children = ("replicasets.apps", PODS)
 
-    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterator[str]:
+    def keys_for(
+        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
+    ) -> Iterator[str]:
         if resource != PODS:
             yield from super().keys_for(resource, event_type, new, old)
         elif event_type == "DELETED":  # Recreate waits for the last old pod to go
@@ -173,7 +179,7 @@ class DeploymentController(OwnerController):
             if owner is not None:
                 yield from self._parents(owner)
 
-    def reconcile(self, thing: Tree, now: float) -> ReconcileResult:
+    def reconcile(self, thing: Unstructured, now: float) -> ReconcileResult:
         sets = self.claim_children(thing, "replicasets.apps")
         recreate = (thing["spec"].get("strategy") or {}).get("type") == "Recreate"
         pods = {uid_of(each): self.cache.owned(PODS, uid_of(each)) for each in sets} if recreate else {}
@@ -184,7 +190,7 @@ class StatefulSetController(OwnerController):
     name, resource, kind = "statefulset-controller", "statefulsets.apps", "StatefulSet"
     children = (PODS, CONTROLLER_REVISIONS, "persistentvolumeclaims")
 
-    def reconcile(self, thing: Tree, now: float) -> ReconcileResult:
+    def reconcile(self, thing: Unstructured, now: float) -> ReconcileResult:
         revisions = self.cache.owned(CONTROLLER_REVISIONS, uid_of(thing))
         prefix = f"{namespace_of(thing)}/"
         claims = [key_of(each).removeprefix(prefix) for each in self.cache.all("persistentvolumeclaims")]
@@ -195,19 +201,21 @@ class DaemonSetController(OwnerController):
     name, resource, kind = "daemonset-controller", "daemonsets.apps", "DaemonSet"
     children = (PODS, CONTROLLER_REVISIONS, "nodes")
 
-    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterator[str]:
+    def keys_for(
+        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
+    ) -> Iterator[str]:
         if resource != "nodes":
             yield from super().keys_for(resource, event_type, new, old)
         elif old is None or event_type == "DELETED" or _differs(new, old):
             yield from (key_of(each) for each in self.cache.all(self.resource))
 
-    def reconcile(self, thing: Tree, now: float) -> ReconcileResult:
+    def reconcile(self, thing: Unstructured, now: float) -> ReconcileResult:
         revisions = self.cache.owned(CONTROLLER_REVISIONS, uid_of(thing))
         nodes = list(self.cache.all("nodes"))
         return reconcile_daemonset(thing, self.claim_children(thing), nodes, revisions, now)
 
 
-def _differs(new: Tree, old: Tree) -> bool:
+def _differs(new: Unstructured, old: Unstructured) -> bool:
     """As far as a DaemonSet can see; heartbeats don't count."""
     return labels_of(new) != labels_of(old) or (new.get("spec") or {}) != (old.get("spec") or {})
 

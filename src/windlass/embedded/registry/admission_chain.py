@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from windlass.embedded.api import admission, crds, resource_quota, server_side_apply
 from windlass.embedded.api.errors import ApiError
@@ -17,8 +16,8 @@ from windlass.embedded.api.kinds import Kind
 from windlass.embedded.registry.context import Context
 from windlass.embedded.registry.metadata import format_time
 from windlass.embedded.registry.options import WriteOptions
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
 CRD = "customresourcedefinitions.apiextensions.k8s.io"
 
 
@@ -28,12 +27,12 @@ class StoreLookup:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    def get(self, resource: str, namespace: str, name: str) -> Tree | None:
+    def get(self, resource: str, namespace: str, name: str) -> Unstructured | None:
         kind = self._context.kinds.by_resource(resource)
         stored = None if kind is None else self._context.find(kind, namespace, name)
         return None if stored is None else stored.tree
 
-    def list(self, resource: str, namespace: str) -> Iterable[Tree]:
+    def list(self, resource: str, namespace: str) -> Iterable[Unstructured]:
         kind = self._context.kinds.by_resource(resource)
         if kind is None:
             return ()
@@ -48,7 +47,7 @@ class AdmissionChain:
         self._context, self._machinery = context, context.machinery
         self.lookup = StoreLookup(context)
 
-    def decode(self, kind: Kind, tree: object, options: WriteOptions, patched: bool = False) -> Tree:
+    def decode(self, kind: Kind, tree: object, options: WriteOptions, patched: bool = False) -> Unstructured:
         """A tree of our own, with every type as it should be."""
         made, warnings = self._machinery.decode(kind, tree, options.field_validation, patched=patched)
         for warning in warnings:
@@ -71,7 +70,9 @@ class AdmissionChain:
             refusal.details = {**(refusal.details or {}), "causes": [cause]}
             raise refusal
 
-    def admit_create(self, kind: Kind, tree: Tree, options: WriteOptions, track_fields: bool) -> Tree:
+    def admit_create(
+        self, kind: Kind, tree: Unstructured, options: WriteOptions, track_fields: bool
+    ) -> Unstructured:
         """What is stored in the end; refuses what is not valid."""
         if track_fields:  # before admission adds what its maker didn't write
             tree = self._tracked(kind, None, tree, options)
@@ -83,8 +84,8 @@ class AdmissionChain:
         return tree
 
     def admit_update(
-        self, kind: Kind, tree: Tree, old: Tree, options: WriteOptions, track_fields: bool
-    ) -> Tree:
+        self, kind: Kind, tree: Unstructured, old: Unstructured, options: WriteOptions, track_fields: bool
+    ) -> Unstructured:
         """The same for a change."""
         subresource = options.subresource
         tree = self._machinery.prepare_update(kind, tree, old, subresource)
@@ -93,7 +94,7 @@ class AdmissionChain:
             tree = crds.with_status(tree, self._context.kinds, self._now())
         return self._tracked(kind, old, tree, options) if track_fields else tree
 
-    def charge_quota(self, kind: Kind, tree: Tree, old: Tree | None, dry_run: bool) -> None:
+    def charge_quota(self, kind: Kind, tree: Unstructured, old: Unstructured | None, dry_run: bool) -> None:
         """Take what the object needs from the quotas of its namespace; 403 where there is not enough."""
         if not kind.namespaced:
             return
@@ -103,7 +104,9 @@ class AdmissionChain:
                 key = metadata["namespace"], metadata["name"]
                 self._context.store.put("resourcequotas", key, {**changed, "metadata": dict(metadata)})
 
-    def _tracked(self, kind: Kind, old: Tree | None, tree: Tree, options: WriteOptions) -> Tree:
+    def _tracked(
+        self, kind: Kind, old: Unstructured | None, tree: Unstructured, options: WriteOptions
+    ) -> Unstructured:
         return server_side_apply.track_managed_fields(
             self._machinery,
             kind,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from windlass.embedded.api import events
 from windlass.embedded.api.errors import ApiError
@@ -11,8 +10,7 @@ from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.machinery import Machinery
 from windlass.embedded.store.store import Store
 from windlass.embedded.store.stored_object import StoredObject
-
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 _EVENTS = "events.k8s.io"
 
@@ -41,7 +39,7 @@ class Context:
         """The kind in the version that is stored; a custom one in its preferred version."""
         return self.kinds.by_resource(kind.storage_resource) or kind
 
-    def to_stored(self, kind: Kind, tree: Tree) -> tuple[Kind, Tree]:
+    def to_stored(self, kind: Kind, tree: Unstructured) -> tuple[Kind, Unstructured]:
         """From the version of a request to the one that is stored."""
         storage = self.storage_kind(kind)
         if storage.api_version == kind.api_version:
@@ -50,7 +48,7 @@ class Context:
             return storage, events.to_core_v1(tree)
         return storage, {**tree, "apiVersion": storage.api_version}
 
-    def from_stored(self, kind: Kind, stored: StoredObject) -> Tree:
+    def from_stored(self, kind: Kind, stored: StoredObject) -> Unstructured:
         """What is stored, in the version of a request. Shared: not to be changed."""
         tree = stored.tree
         if kind.group == _EVENTS:

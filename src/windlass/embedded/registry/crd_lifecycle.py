@@ -6,8 +6,6 @@ along: it stays, marked, until the last of them is gone.
 
 from __future__ import annotations
 
-from typing import Any
-
 from windlass.embedded.api import crds
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.registry.context import Context
@@ -17,8 +15,7 @@ from windlass.embedded.registry.options import BACKGROUND, DeleteOptions
 from windlass.embedded.registry.writer import Writer
 from windlass.embedded.store.store import ALL
 from windlass.embedded.store.stored_object import DELETED, Change
-
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 
 class CrdLifecycle:
@@ -36,7 +33,7 @@ class CrdLifecycle:
         else:
             self._serve(change.new.tree)
 
-    def _serve(self, definition: Tree) -> None:
+    def _serve(self, definition: Unstructured) -> None:
         if crds.is_established(definition):
             self._context.machinery.serve_crd(definition)
         if "deletionTimestamp" in definition["metadata"]:

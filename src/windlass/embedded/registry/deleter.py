@@ -9,8 +9,6 @@ Foreground and orphan deletion are finalizers that the garbage collector takes o
 
 from __future__ import annotations
 
-from typing import Any
-
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.registry.context import Context
@@ -18,8 +16,7 @@ from windlass.embedded.registry.metadata import format_time, parse_time, with_me
 from windlass.embedded.registry.options import FOREGROUND, ORPHAN, DeleteOptions
 from windlass.embedded.registry.writer import Writer
 from windlass.embedded.store.stored_object import StoredObject
-
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 FOREGROUND_FINALIZER, ORPHAN_FINALIZER = "foregroundDeletion", "orphan"
 DEFAULT_GRACE_SECONDS = 30
@@ -94,7 +91,7 @@ class Deleter:
         marked["status"] = {**(tree.get("status") or {}), "phase": "Terminating"}
         return self._writer.write_unchecked(kind, stored, marked, options.dry_run), False
 
-    def _marked(self, tree: Tree, grace: int, finalizers: list[str]) -> Tree:
+    def _marked(self, tree: Unstructured, grace: int, finalizers: list[str]) -> Unstructured:
         """The tree with its deletion written into it. A second deletion can only shorten the first one's grace."""
         metadata = tree["metadata"]
         before = metadata.get("deletionTimestamp")
@@ -118,7 +115,7 @@ class Deleter:
         )
 
 
-def _pod_grace(tree: Tree, asked: int | None) -> int:
+def _pod_grace(tree: Unstructured, asked: int | None) -> int:
     """Seconds that a pod gets to stop: none where nothing runs."""
     spec, status = tree.get("spec") or {}, tree.get("status") or {}
     if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
@@ -131,7 +128,7 @@ def _pod_grace(tree: Tree, asked: int | None) -> int:
     return 1 if grace < 0 else int(grace)
 
 
-def _finalizers(kind: Kind, tree: Tree, options: DeleteOptions) -> list[str]:
+def _finalizers(kind: Kind, tree: Unstructured, options: DeleteOptions) -> list[str]:
     """Those there are, with the one that the propagation asks for and without the other."""
     known = [str(each) for each in tree["metadata"].get("finalizers") or []]
     wanted = options.propagation

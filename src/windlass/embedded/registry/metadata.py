@@ -10,7 +10,7 @@ import time
 import uuid
 from typing import Any
 
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 
 def format_time(moment: float) -> str:
@@ -30,13 +30,13 @@ def new_uid() -> str:
     return str(uuid.uuid4())
 
 
-def with_metadata(tree: Tree, **fields: Any) -> Tree:
+def with_metadata(tree: Unstructured, **fields: Any) -> Unstructured:
     """A tree with other metadata; a field that is None is left out. The rest is shared."""
     metadata = {**tree["metadata"], **fields}
     return {**tree, "metadata": {name: value for name, value in metadata.items() if value is not None}}
 
 
-def init_metadata(tree: Tree, name: str, namespace: str, now: str) -> None:
+def init_metadata(tree: Unstructured, name: str, namespace: str, now: str) -> None:
     """The metadata of an object's first moment, in place."""
     metadata = tree["metadata"]
     for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"):

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.selectors import matches_selector
@@ -16,8 +14,7 @@ from windlass.embedded.registry.metadata import format_time, with_metadata
 from windlass.embedded.registry.options import DeleteOptions
 from windlass.embedded.registry.writer import Writer
 from windlass.embedded.store.stored_object import StoredObject
-
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 _NO_ROOM = "Cannot evict pod as it would violate the pod's disruption budget."
 _TWO_BUDGETS = (
@@ -30,7 +27,7 @@ class PodSubresources:
     def __init__(self, context: Context, writer: Writer, deleter: Deleter) -> None:
         self._context, self._writer, self._deleter = context, writer, deleter
 
-    def bind(self, namespace: str, name: str, binding: Tree, dry_run: bool = False) -> StoredObject:
+    def bind(self, namespace: str, name: str, binding: Unstructured, dry_run: bool = False) -> StoredObject:
         """Write the node into a pod that has none, with the binding's labels and annotations."""
         pods = self._context.kind("pods")
         stored = self._context.get(pods, namespace, name)
@@ -45,7 +42,7 @@ class PodSubresources:
         bound = self._bound(pod, str(target["name"]), metadata)
         return self._writer.write_unchecked(pods, stored, bound, dry_run)
 
-    def _check_target(self, pods: Kind, name: str, target: Tree) -> None:
+    def _check_target(self, pods: Kind, name: str, target: Unstructured) -> None:
         if target.get("kind") not in (None, "", "Node"):
             shown = target["kind"]
             raise ApiError.bad_request(
@@ -54,7 +51,9 @@ class PodSubresources:
         if not isinstance(target.get("name"), str) or not target["name"]:
             raise ApiError.bad_request("target.name: Required value")
 
-    def _check_preconditions(self, pods: Kind, name: str, stored: StoredObject, metadata: Tree) -> None:
+    def _check_preconditions(
+        self, pods: Kind, name: str, stored: StoredObject, metadata: Unstructured
+    ) -> None:
         uid, known = metadata.get("uid"), stored.tree["metadata"].get("uid")
         if uid and uid != known:
             why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {known}"
@@ -68,10 +67,10 @@ class PodSubresources:
             )
             raise ApiError.conflict(pods, name, why)
 
-    def _bound(self, pod: Tree, node: str, metadata: Tree) -> Tree:
+    def _bound(self, pod: Unstructured, node: str, metadata: Unstructured) -> Unstructured:
         """Only what changes is copied."""
         known = pod["metadata"]
-        merged: Tree = {}
+        merged: Unstructured = {}
         for field in ("annotations", "labels"):
             added = metadata.get(field)
             if isinstance(added, dict) and added:
@@ -82,7 +81,7 @@ class PodSubresources:
         status["conditions"] = self._conditions(status, scheduled)
         return with_metadata({**pod, "spec": {**pod["spec"], "nodeName": node}, "status": status}, **merged)
 
-    def _conditions(self, status: Tree, wanted: Tree) -> list[Tree]:
+    def _conditions(self, status: Unstructured, wanted: Unstructured) -> list[Unstructured]:
         """With this condition in place of the one of its type."""
         now = format_time(self._context.clock())
         known = status.get("conditions") or []
@@ -119,7 +118,7 @@ class PodSubresources:
             pods, namespace, name, DeleteOptions(dry_run=options.dry_run, grace_seconds=options.grace_seconds)
         )
 
-    def _ask_budget(self, namespace: str, name: str, pod: Tree, dry_run: bool) -> None:
+    def _ask_budget(self, namespace: str, name: str, pod: Unstructured, dry_run: bool) -> None:
         kind = self._context.kind("poddisruptionbudgets.policy")
         labels = pod["metadata"].get("labels") or {}
         shelf = self._context.store.storage(kind.storage_resource)
@@ -166,7 +165,7 @@ def _refused(message: str, retry: int = 0) -> ApiError:
     return ApiError.too_many_requests(_NO_ROOM, [{"reason": "DisruptionBudget", "message": message}], retry)
 
 
-def _unbindable(name: str, pod: Tree) -> str:
+def _unbindable(name: str, pod: Unstructured) -> str:
     spec = pod.get("spec") or {}
     if "deletionTimestamp" in pod["metadata"]:
         return f"pod {name} is being deleted, cannot be assigned to a host"
@@ -177,17 +176,17 @@ def _unbindable(name: str, pod: Tree) -> str:
     return ""
 
 
-def _unguarded(pod: Tree) -> bool:
+def _unguarded(pod: Unstructured) -> bool:
     """No budget counts it: it has ended, has not started, or is going already."""
     phase = (pod.get("status") or {}).get("phase")
     return phase in ("Succeeded", "Failed", "Pending") or "deletionTimestamp" in pod["metadata"]
 
 
-def _ready(pod: Tree) -> bool:
+def _ready(pod: Unstructured) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or []
     return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
 
 
-def _part(tree: Tree, name: str) -> Tree:
+def _part(tree: Unstructured, name: str) -> Unstructured:
     found = tree.get(name)
     return found if isinstance(found, dict) else {}

@@ -8,8 +8,7 @@ from windlass.embedded.api.errors import ApiError, invalid
 from windlass.embedded.api.kinds import Kind, Kinds
 from windlass.embedded.registry import strategy
 from windlass.embedded.store.stored_object import StoredObject
-
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 _FIXED = ("deletionTimestamp", "deletionGracePeriodSeconds")
 """Only a deletion writes them."""
@@ -39,7 +38,7 @@ def check_type_and_namespace(kind: Kind, tree: Any, namespace: str, kinds: Kinds
         )
 
 
-def check_name(tree: Tree, name: str) -> None:
+def check_name(tree: Unstructured, name: str) -> None:
     """The name, where an object is changed."""
     given = tree["metadata"].get("name") or ""
     if given != name:
@@ -48,7 +47,9 @@ def check_name(tree: Tree, name: str) -> None:
         )
 
 
-def check_resource_version(kind: Kind, name: str, tree: Tree, stored: StoredObject, patched: bool) -> None:
+def check_resource_version(
+    kind: Kind, name: str, tree: Unstructured, stored: StoredObject, patched: bool
+) -> None:
     """409 where the tree is made from another version than the one that is stored, or from another object.
 
     A patch says what it changes, so there another uid is a change of what can't be changed.

@@ -14,8 +14,7 @@ from windlass.embedded.registry.context import Context
 from windlass.embedded.registry.options import WriteOptions
 from windlass.embedded.registry.preconditions import check_name
 from windlass.embedded.registry.writer import Mutation, Writer
-
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 _SCALE = Kind("Scale", "", "autoscaling", "v1")
 JSON_PATCH = "application/json-patch+json"
@@ -35,15 +34,17 @@ class ScaleSubresource:
     def __init__(self, context: Context, writer: Writer) -> None:
         self._context, self._writer = context, writer
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Tree:
+    def get(self, kind: Kind, namespace: str, name: str) -> Unstructured:
         return self._scale_of(kind, self._context.get(kind, namespace, name).tree)
 
-    def update(self, kind: Kind, namespace: str, name: str, scale: Tree, options: WriteOptions) -> Tree:
+    def update(
+        self, kind: Kind, namespace: str, name: str, scale: Unstructured, options: WriteOptions
+    ) -> Unstructured:
         return self.modify(kind, namespace, name, lambda _: scale, options)
 
     def patch(
         self, kind: Kind, namespace: str, name: str, patch: Any, media_type: str, options: WriteOptions
-    ) -> Tree:
+    ) -> Unstructured:
         """A Scale has no lists, so a strategic patch is a merge patch."""
         if media_type == JSON_PATCH:
             return self.modify(kind, namespace, name, lambda scale: json_patch(scale, patch), options)
@@ -51,11 +52,13 @@ class ScaleSubresource:
             raise ApiError.bad_request("error decoding patch: the patch is not an object")
         return self.modify(kind, namespace, name, lambda scale: _merged(scale, patch), options)
 
-    def modify(self, kind: Kind, namespace: str, name: str, change: Mutation, options: WriteOptions) -> Tree:
+    def modify(
+        self, kind: Kind, namespace: str, name: str, change: Mutation, options: WriteOptions
+    ) -> Unstructured:
         """Change the Scale as if it were an object of its own."""
         paths = self._paths(kind)
 
-        def scaled(tree: Tree) -> Tree:
+        def scaled(tree: Unstructured) -> Unstructured:
             wanted = change(self._scale_of(kind, tree))
             metadata = wanted.get("metadata")
             metadata = metadata if isinstance(metadata, dict) else {}
@@ -94,10 +97,10 @@ class ScaleSubresource:
                 )
         return ScalePaths()
 
-    def _scale_of(self, kind: Kind, tree: Tree) -> Tree:
+    def _scale_of(self, kind: Kind, tree: Unstructured) -> Unstructured:
         paths = self._paths(kind)
         metadata = {field: tree["metadata"][field] for field in _KEPT if field in tree["metadata"]}
-        status: Tree = {"replicas": _at(tree, paths.status) or 0}
+        status: Unstructured = {"replicas": _at(tree, paths.status) or 0}
         selector = _at(tree, paths.selector) if paths.selector else (tree.get("spec") or {}).get("selector")
         text = selector if isinstance(selector, str) else selector_text(selector)
         if text:
@@ -128,8 +131,8 @@ def selector_text(selector: Any) -> str:
     return ",".join(parts)
 
 
-def _merged(scale: Tree, patch: Tree) -> Tree:
-    merged: Tree = merge_patch(scale, patch)
+def _merged(scale: Unstructured, patch: Unstructured) -> Unstructured:
+    merged: Unstructured = merge_patch(scale, patch)
     return merged
 
 
@@ -139,7 +142,7 @@ def _at(tree: Any, path: list[str]) -> Any:
     return tree
 
 
-def _with(tree: Tree, path: list[str], value: Any) -> Tree:
+def _with(tree: Unstructured, path: list[str], value: Any) -> Unstructured:
     """The tree with another value at a path; what doesn't change is shared."""
     head, *rest = path
     below = tree.get(head)

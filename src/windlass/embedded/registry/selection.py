@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.selectors import Match, field_selector, label_selector
 from windlass.embedded.store.stored_object import StoredObject
-
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 
 class Selection:
@@ -29,7 +26,7 @@ class Selection:
         one, other = label_selector(selector), field_selector(fields, kind, selectable)
         return None if one is None and other is None else cls(one, other)
 
-    def matches(self, tree: Tree) -> bool:
+    def matches(self, tree: Unstructured) -> bool:
         if self._labels is not None and not self._labels(tree):
             return False
         return self._fields is None or self._fields(tree)

@@ -29,9 +29,9 @@ from windlass.embedded.registry.preconditions import (
     check_type_and_namespace,
 )
 from windlass.embedded.store.stored_object import StoredObject
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
-Mutation = Callable[[Tree], Tree]
+Mutation = Callable[[Unstructured], Unstructured]
 """Takes what is stored, which is shared, and gives what should be there instead."""
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -44,7 +44,7 @@ class Writer:
         self._context, self._checks = context, admission
 
     def create(
-        self, kind: Kind, namespace: str, tree: Tree, options: WriteOptions, track_fields: bool = True
+        self, kind: Kind, namespace: str, tree: Unstructured, options: WriteOptions, track_fields: bool = True
     ) -> StoredObject:
         """`managed` is False where `managedFields` have been seen to."""
         check_type_and_namespace(kind, tree, namespace, self._context.kinds)
@@ -60,7 +60,7 @@ class Writer:
         return self._write(kind, (namespace, name), tree, options.dry_run)
 
     def update(
-        self, kind: Kind, namespace: str, name: str, tree: Tree, options: WriteOptions
+        self, kind: Kind, namespace: str, name: str, tree: Unstructured, options: WriteOptions
     ) -> StoredObject:
         """Replace an object by a tree. Kinds that allow it are created where there is none."""
         check_type_and_namespace(kind, tree, namespace, self._context.kinds)
@@ -75,7 +75,7 @@ class Writer:
     ) -> StoredObject:
         """A JSON, merge or strategic merge patch."""
 
-        def patched(tree: Tree) -> Tree:
+        def patched(tree: Unstructured) -> Unstructured:
             made = self._context.machinery.patch(kind, tree, patch, media_type)
             if (made.get("apiVersion"), made.get("kind")) != (kind.api_version, kind.kind):
                 why = "the kind or version of an object can't be patched"
@@ -87,7 +87,7 @@ class Writer:
         return self.modify(kind, namespace, name, patched, options, patched=True)
 
     def apply(
-        self, kind: Kind, namespace: str, name: str, applied: Tree, options: WriteOptions
+        self, kind: Kind, namespace: str, name: str, applied: Unstructured, options: WriteOptions
     ) -> StoredObject:
         """Server-side apply: the fields that this manager wants, merged with those of the others."""
         check_type_and_namespace(kind, applied, namespace, self._context.kinds)
@@ -143,25 +143,25 @@ class Writer:
         return self._write(storage, stored.key, tree, options.dry_run)
 
     def write_unchecked(
-        self, kind: Kind, stored: StoredObject, tree: Tree, dry_run: bool = False
+        self, kind: Kind, stored: StoredObject, tree: Unstructured, dry_run: bool = False
     ) -> StoredObject:
         """Write a tree that is known to be right: bindings, deletion marks. No checks."""
         if is_deletable(kind, tree):
             return self._finish(kind, stored, tree, dry_run)
         return self._write(kind, stored.key, tree, dry_run)
 
-    def _write(self, kind: Kind, key: tuple[str, str], tree: Tree, dry_run: bool) -> StoredObject:
+    def _write(self, kind: Kind, key: tuple[str, str], tree: Unstructured, dry_run: bool) -> StoredObject:
         if dry_run:
             return StoredObject(key, 0, msgspec.json.encode(tree), tree)
         return self._context.store.put(kind.storage_resource, key, tree)
 
-    def _finish(self, kind: Kind, stored: StoredObject, tree: Tree, dry_run: bool) -> StoredObject:
+    def _finish(self, kind: Kind, stored: StoredObject, tree: Unstructured, dry_run: bool) -> StoredObject:
         """The last finalizer is off an object that is being deleted: it goes, as it was stored last."""
         if not dry_run:
             self._context.store.remove(kind.storage_resource, stored.key)
         return StoredObject(stored.key, stored.version, msgspec.json.encode(tree), tree)
 
-    def _name_of(self, kind: Kind, tree: Tree, namespace: str) -> str:
+    def _name_of(self, kind: Kind, tree: Unstructured, namespace: str) -> str:
         """The object's name, or one made from `generateName` that nobody has."""
         metadata = tree["metadata"]
         name, prefix = str(metadata.get("name") or ""), str(metadata.get("generateName") or "")
@@ -175,7 +175,7 @@ class Writer:
         raise ApiError.already_exists(kind, name)
 
 
-def is_deletable(kind: Kind, tree: Tree) -> bool:
+def is_deletable(kind: Kind, tree: Unstructured) -> bool:
     """Marked for deletion, with nothing left that holds it."""
     metadata = tree["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
@@ -185,7 +185,7 @@ def is_deletable(kind: Kind, tree: Tree) -> bool:
     return not metadata.get("deletionGracePeriodSeconds")
 
 
-def _same(tree: Tree, old: Tree) -> bool:
+def _same(tree: Unstructured, old: Unstructured) -> bool:
     """Whether nothing changes but the times at which managers last wrote."""
     if tree == old:
         return True
@@ -199,6 +199,6 @@ def _same(tree: Tree, old: Tree) -> bool:
     return _timeless(mine) == _timeless(theirs)
 
 
-def _timeless(metadata: Tree) -> list[Tree]:
+def _timeless(metadata: Unstructured) -> list[Unstructured]:
     entries = metadata.get("managedFields") or []
     return [{name: value for name, value in each.items() if name != "time"} for each in entries]

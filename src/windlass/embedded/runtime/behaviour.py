@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windlass.embedded.controllers.objects import Tree, annotations_of
+from windlass.embedded.controllers.objects import annotations_of
 from windlass.embedded.runtime.environment import expand
 from windlass.embedded.runtime.simulated_shell import ShellEnvironment, run_command
 from windlass.model.errors import InputError
 from windlass.model.times import parse_duration
+from windlass.model.unstructured import Unstructured
 
 DURATION_ANNOTATION = "sandbox.windlass.dev/duration"
 EXIT_CODE_ANNOTATION = "sandbox.windlass.dev/exit-code"
@@ -35,7 +36,9 @@ class Behaviour:
     """Whether it goes on to print a line every few seconds."""
 
 
-def behaviour_of(pod: Tree, container: Tree, environment: ShellEnvironment, is_init: bool) -> Behaviour:
+def behaviour_of(
+    pod: Unstructured, container: Unstructured, environment: ShellEnvironment, is_init: bool
+) -> Behaviour:
     annotations = annotations_of(pod)
     words = [expand(str(word), dict(environment.environment)) for word in _command(container)]
     done = run_command(words, environment)
@@ -59,12 +62,12 @@ def behaviour_of(pod: Tree, container: Tree, environment: ShellEnvironment, is_i
     return Behaviour(length, code, tuple(output), prints_progress=not known)
 
 
-def utilization_of(pod: Tree) -> int:
+def utilization_of(pod: Unstructured) -> int:
     """Percent, of a running pod's GPUs."""
     return max(0, min(100, _number(annotations_of(pod).get(UTILIZATION_ANNOTATION, ""), DEFAULT_UTILIZATION)))
 
 
-def _command(container: Tree) -> list[str]:
+def _command(container: Unstructured) -> list[str]:
     return [*(container.get("command") or ()), *(container.get("args") or ())]
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from windlass.embedded.controllers.objects import Tree, format_time, name_of, namespace_of, parse_time, uid_of
+from windlass.embedded.controllers.objects import format_time, name_of, namespace_of, parse_time, uid_of
 from windlass.embedded.runtime.container_runtime import ContainerExit, ContainerLaunch, Process
+from windlass.model.unstructured import Unstructured
 
 INITIAL_BACKOFF, MAX_BACKOFF = 10.0, 300.0
 BACKOFF_RESET_SECONDS = 600.0
@@ -16,14 +17,14 @@ INIT, SIDECAR, MAIN = "init", "sidecar", "main"
 
 @dataclass(slots=True)
 class ContainerRun:
-    spec: Tree
+    spec: Unstructured
     role: str
     process: Process | None = None
     launch: ContainerLaunch | None = None
     started_at: float = 0.0
     ended: ContainerExit | None = None
     ended_at: float = 0.0
-    last_state: Tree | None = None
+    last_state: Unstructured | None = None
     """`lastState`."""
     restarts: int = 0
     image_ready_at: float | None = None
@@ -65,7 +66,7 @@ class ContainerRun:
         self.retry_at = self.ended_at + self.backoff
         self.backoff = min(MAX_BACKOFF, max(INITIAL_BACKOFF, self.backoff * 2))
 
-    def state(self) -> Tree:
+    def state(self) -> Unstructured:
         if self.process is not None:
             return {"running": {"startedAt": format_time(self.started_at)}}
         if self.ended is not None and not self.in_backoff:
@@ -73,13 +74,13 @@ class ContainerRun:
         reason, message = self.waiting
         return {"waiting": {"reason": reason, "message": message} if message else {"reason": reason}}
 
-    def status(self, pod: Tree, is_ready: bool) -> Tree:
+    def status(self, pod: Unstructured, is_ready: bool) -> Unstructured:
         image = str(self.spec.get("image") or "")
         ran = self.process is not None or self.ended is not None or self.last_state is not None
         last = self.last_state or {}
         if self.in_backoff and self.ended is not None:
             last = {"terminated": self._terminated()}
-        status: Tree = {
+        status: Unstructured = {
             "name": self.name,
             "image": image,
             "imageID": f"{image}@sha256:{_digest(image)}" if ran and image else "",
@@ -93,13 +94,13 @@ class ContainerRun:
             status["containerID"] = self.container_id(pod)
         return status
 
-    def container_id(self, pod: Tree) -> str:
+    def container_id(self, pod: Unstructured) -> str:
         return f"windlass://{_digest(f'{uid_of(pod)}/{self.name}/{self.restarts}')}"
 
-    def _terminated(self) -> Tree:
+    def _terminated(self) -> Unstructured:
         assert self.ended is not None
         ended = self.ended
-        terminated: Tree = {
+        terminated: Unstructured = {
             "exitCode": ended.code,
             "reason": ended.reason or ("Completed" if ended.code == 0 else "Error"),
             "startedAt": format_time(self.started_at),
@@ -111,14 +112,14 @@ class ContainerRun:
             terminated["message"] = ended.message
         return terminated
 
-    def backoff_message(self, pod: Tree) -> str:
+    def backoff_message(self, pod: Unstructured) -> str:
         where = f"container={self.name} pod={name_of(pod)}_{namespace_of(pod)}({uid_of(pod)})"
         pause = max(0.0, self.retry_at - self.ended_at)
         length = f"{int(pause // 60)}m{int(pause % 60)}s" if pause >= 60 else f"{int(pause)}s"
         return f"back-off {length} restarting failed {where}"
 
 
-def container_runs_of(pod: Tree) -> list[ContainerRun]:
+def container_runs_of(pod: Unstructured) -> list[ContainerRun]:
     """In the order in which they start."""
     spec = pod["spec"]
     first = [
@@ -132,9 +133,9 @@ def container_runs_of(pod: Tree) -> list[ContainerRun]:
     return [*first, *mains]
 
 
-def restore_from_status(run: ContainerRun, status: Tree) -> Tree:
+def restore_from_status(run: ContainerRun, status: Unstructured) -> Unstructured:
     """Take over what a container's status says; returns its state."""
-    state: Tree = status.get("state") or {}
+    state: Unstructured = status.get("state") or {}
     run.restarts = int(status.get("restartCount") or 0)
     run.last_state = status.get("lastState") or None
     ended = state.get("terminated")

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from windlass.embedded.controllers.objects import Tree
+from windlass.model.unstructured import Unstructured
 
 
 class ContainerExit(msgspec.Struct, frozen=True):
@@ -38,9 +38,9 @@ class ContainerStartError(Exception):
 class ContainerLaunch:
     """Everything that is known when a container starts."""
 
-    pod: Tree
+    pod: Unstructured
     """As it is now: it is renewed with every step of the pod, so that no old version of it is kept alive."""
-    container: Tree
+    container: Unstructured
     attempt: int
     """Counted from 0."""
     environment: Mapping[str, str]
@@ -71,14 +71,14 @@ class ContainerRuntime(Protocol):
     def pulls_images(self) -> bool:
         """Whether images mean anything here."""
 
-    def pull_seconds(self, node: str, container: Tree) -> float | None:
+    def pull_seconds(self, node: str, container: Unstructured) -> float | None:
         """How long the image takes; None where it is on the node already."""
 
     def start(self, launch: ContainerLaunch, now: float) -> Process:
-        """Raises `CannotStart`."""
+        """Raises `ContainerStartError`."""
 
     def resume(self, launch: ContainerLaunch, started_at: float, now: float) -> Process | None:
         """A container that ran when this process last stopped; None where it is lost."""
 
-    def remove_pod(self, pod: Tree) -> None:
+    def remove_pod(self, pod: Unstructured) -> None:
         """The pod is gone; so are its logs."""

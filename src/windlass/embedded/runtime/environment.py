@@ -1,6 +1,6 @@
 """A container's environment variables, out of its spec, the pod's own fields, ConfigMaps and Secrets.
 
-Called by the kubelet when a container starts. What is missing is a `CannotStart` in the kubelet's own words.
+Called by the kubelet when a container starts. What is missing is a `ContainerStartError` in the kubelet's own words.
 """
 
 from __future__ import annotations
@@ -9,25 +9,19 @@ import base64
 import re
 from collections.abc import Callable
 
-from windlass.embedded.controllers.objects import (
-    Tree,
-    annotations_of,
-    labels_of,
-    name_of,
-    namespace_of,
-    uid_of,
-)
+from windlass.embedded.controllers.objects import annotations_of, labels_of, name_of, namespace_of, uid_of
 from windlass.embedded.runtime.container_runtime import ContainerStartError
 from windlass.model.errors import InputError
 from windlass.model.quantity import whole_value
+from windlass.model.unstructured import Unstructured
 
-Lookup = Callable[[str, str, str], "Tree | None"]
+Lookup = Callable[[str, str, str], "Unstructured | None"]
 """Resource, namespace and name; None where there is none."""
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 _KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 
 
-def container_environment(pod: Tree, container: Tree, lookup: Lookup) -> dict[str, str]:
+def container_environment(pod: Unstructured, container: Unstructured, lookup: Lookup) -> dict[str, str]:
     values: dict[str, str] = {}
     for source in container.get("envFrom") or ():
         values |= _whole_source(source, pod, lookup)
@@ -52,7 +46,7 @@ def expand(text: str, values: dict[str, str]) -> str:
     return _REFERENCE.sub(one, text)
 
 
-def _whole_source(source: Tree, pod: Tree, lookup: Lookup) -> dict[str, str]:
+def _whole_source(source: Unstructured, pod: Unstructured, lookup: Lookup) -> dict[str, str]:
     prefix = source.get("prefix") or ""
     for field, resource in (("configMapRef", "configmaps"), ("secretRef", "secrets")):
         reference = source.get(field)
@@ -62,7 +56,7 @@ def _whole_source(source: Tree, pod: Tree, lookup: Lookup) -> dict[str, str]:
     return {}
 
 
-def _from(source: Tree, pod: Tree, container: Tree, lookup: Lookup) -> str | None:
+def _from(source: Unstructured, pod: Unstructured, container: Unstructured, lookup: Lookup) -> str | None:
     for field, resource in (("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")):
         reference = source.get(field)
         if not reference:
@@ -82,7 +76,7 @@ def _from(source: Tree, pod: Tree, container: Tree, lookup: Lookup) -> str | Non
     return None
 
 
-def _data(resource: str, reference: Tree, pod: Tree, lookup: Lookup) -> dict[str, str] | None:
+def _data(resource: str, reference: Unstructured, pod: Unstructured, lookup: Lookup) -> dict[str, str] | None:
     found = lookup(resource, namespace_of(pod), reference["name"])
     if found is None:
         if reference.get("optional"):
@@ -95,7 +89,7 @@ def _data(resource: str, reference: Tree, pod: Tree, lookup: Lookup) -> dict[str
     return dict(data)
 
 
-def _field(path: str, pod: Tree) -> str:
+def _field(path: str, pod: Unstructured) -> str:
     keyed = _KEYED.fullmatch(path)
     if keyed:
         source = labels_of(pod) if keyed[1] == "labels" else annotations_of(pod)
@@ -113,7 +107,7 @@ def _field(path: str, pod: Tree) -> str:
     }.get(path, "")
 
 
-def _resource(reference: Tree, container: Tree) -> str:
+def _resource(reference: Unstructured, container: Unstructured) -> str:
     kind, _, name = str(reference.get("resource", "")).partition(".")
     raw = ((container.get("resources") or {}).get(kind) or {}).get(name)
     try:

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 
 from windlass.embedded.controllers.client import Client
-from windlass.embedded.controllers.objects import Tree
 from windlass.embedded.runtime.device_health import HEALTHY, UNHEALTHY, XID, DeviceHealth, fault_message
 from windlass.embedded.runtime.device_manager import DeviceFault, DeviceManager
 from windlass.embedded.runtime.heartbeat import Heartbeat
 from windlass.embedded.runtime.kubelet import Kubelet
 from windlass.embedded.runtime.simulated_fleet import SimulatedFleet
 from windlass.model.errors import InputError
+from windlass.model.unstructured import Unstructured
 from windlass.node.xid import lookup_xid as xid_of
 
 DEFAULT_XID = 79
@@ -57,9 +57,9 @@ class Faults:
         node, index = self._find(target)
         return self._heal_node(node) if index is None else self._heal_gpu(node, index)
 
-    def active_faults(self) -> list[Tree]:
+    def active_faults(self) -> list[Unstructured]:
         """Everything that is broken now."""
-        found: list[Tree] = [
+        found: list[Unstructured] = [
             {"target": f"node/{name}", "xid": 0, "says": "silent"} for name in sorted(self._park.down_nodes)
         ]
         for name in self._park.node_names():

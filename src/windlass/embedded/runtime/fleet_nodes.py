@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from windlass.embedded.controllers.objects import Tree, format_time
+from windlass.embedded.controllers.objects import format_time
 from windlass.embedded.runtime.simulated_fleet import SIMULATED_NODE_ANNOTATION, MigInstances
 from windlass.model.codec import to_unstructured
 from windlass.model.fleet import Fleet, FleetPool, expand_fleet
+from windlass.model.unstructured import Unstructured
 from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.labels.features import node_labels
 from windlass.sharing.plugin_config import resolve_config
@@ -32,7 +33,7 @@ MIG_INSTANCES_ANNOTATION = "sandbox.windlass.dev/mig-instances"
 
 @dataclass(frozen=True)
 class FleetNode:
-    tree: Tree
+    tree: Unstructured
     mig_instances: MigInstances
     is_down: bool = False
     """Broken from the start: its kubelet says nothing."""
@@ -60,7 +61,7 @@ def fleet_nodes(fleet: Fleet, now: float) -> list[FleetNode]:
     return found
 
 
-def registered_node(node: Tree, number: int, now: float, *, ready: bool = True) -> Tree:
+def registered_node(node: Unstructured, number: int, now: float, *, ready: bool = True) -> Unstructured:
     """The node as its kubelet registers it: ours, with addresses, conditions and versions."""
     metadata = dict(node["metadata"])
     metadata["annotations"] = {**(metadata.get("annotations") or {}), SIMULATED_NODE_ANNOTATION: "simulated"}
@@ -85,7 +86,7 @@ def registered_node(node: Tree, number: int, now: float, *, ready: bool = True) 
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": status}
 
 
-def node_conditions(now: float, *, ready: bool = True) -> list[Tree]:
+def node_conditions(now: float, *, ready: bool = True) -> list[Unstructured]:
     moment = format_time(now)
     times = {"lastHeartbeatTime": moment, "lastTransitionTime": moment}
     calm = [
@@ -99,7 +100,7 @@ def node_conditions(now: float, *, ready: bool = True) -> list[Tree]:
     return [*calm, {**state, "reason": words[0], "message": words[1], **times}]
 
 
-def node_info(name: str) -> Tree:
+def node_info(name: str) -> Unstructured:
     return {
         "architecture": "amd64",
         "bootID": f"simulated-{name}",
@@ -120,7 +121,7 @@ def discovered_labels(pool: FleetPool) -> dict[str, str]:
         return {}
     inventory = SimulatedBackend(pool).inventory()
     cut = any(not isinstance(group.mig, str) for group in pool.gpus)
-    config: Tree = {"flags": {"migStrategy": pool.mig_strategy if cut else "none"}}
+    config: Unstructured = {"flags": {"migStrategy": pool.mig_strategy if cut else "none"}}
     if pool.sharing is not None:
         strategy = "mps" if pool.sharing.strategy == "mps" else "timeSlicing"
         shared = {"name": "nvidia.com/gpu", "replicas": pool.sharing.replicas}

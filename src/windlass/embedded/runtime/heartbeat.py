@@ -12,7 +12,6 @@ from windlass.embedded.api.errors import ApiError
 from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.events import EventRecorder
 from windlass.embedded.controllers.objects import (
-    Tree,
     condition_of,
     format_micro_time,
     is_deleting,
@@ -23,6 +22,7 @@ from windlass.embedded.controllers.objects import (
 from windlass.embedded.runtime.fleet_nodes import node_conditions
 from windlass.embedded.runtime.kubelet import NodeFleet
 from windlass.model.device import UNHEALTHY_ANNOTATION
+from windlass.model.unstructured import Unstructured
 
 LEASES, NAMESPACE = "leases.coordination.k8s.io", "kube-node-lease"
 RENEW_INTERVAL_SECONDS = 10.0
@@ -38,7 +38,9 @@ class Heartbeat:
         self._events = EventRecorder(client, "kubelet")
         self._count = 0
 
-    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterator[str]:
+    def keys_for(
+        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
+    ) -> Iterator[str]:
         if event_type == "ADDED":
             self._count += 1
             yield name_of(new)

@@ -2,7 +2,7 @@
 
 Hears of pods that are bound to one of its nodes, lets them in or not (`admission`), hands out devices (`machine`),
 lives their lives (`podrun`), writes their status (`podstatus`) and deletes them in the end. What it runs them on is a
-`Containers`: simulated, or processes of this machine.
+`ContainerRuntime`: simulated, or processes of this machine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.events import EventRateLimiter, EventRecorder
 from windlass.embedded.controllers.objects import (
-    Tree,
     annotations_of,
     format_time,
     is_deleting,
@@ -41,6 +40,7 @@ from windlass.embedded.runtime.kubelet_admission import (
 from windlass.embedded.runtime.pod_addresses import PodAddresses
 from windlass.embedded.runtime.pod_status import pod_status
 from windlass.embedded.runtime.pod_worker import PodWorker
+from windlass.model.unstructured import Unstructured
 from windlass.node.preferred_devices import ALLOCATED_DEVICES_ANNOTATION, PREFERRED_DEVICES_ANNOTATION
 
 
@@ -82,7 +82,9 @@ class Kubelet:
         """What pods need, once for all that need the same."""
         self._now = 0.0
 
-    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterator[str]:
+    def keys_for(
+        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
+    ) -> Iterator[str]:
         if resource == "nodes":
             if event_type == "ADDED":
                 yield from (key_of(pod) for pod in self._cache.pods_on_node(name_of(new)))
@@ -128,7 +130,7 @@ class Kubelet:
         for key in self.pod_keys_on_node(node):
             self.pod_workers[key].kill_all(ContainerExit(255, "Unknown", "the node was restarted"), now)
 
-    def _take_in(self, key: str, pod: Tree, machine: DeviceManager, now: float) -> PodWorker | None:
+    def _take_in(self, key: str, pod: Unstructured, machine: DeviceManager, now: float) -> PodWorker | None:
         """A pod that is new here; None where it has ended or is refused."""
         if is_finished(pod):
             return None
@@ -158,7 +160,7 @@ class Kubelet:
         return run
 
     def _admit(
-        self, key: str, pod: Tree, machine: DeviceManager, known: bool
+        self, key: str, pod: Unstructured, machine: DeviceManager, known: bool
     ) -> tuple[AllocatableDevice, ...]:
         need = PodRequests(pod)
         need = self._shapes.setdefault(need.shape, need)
@@ -182,7 +184,7 @@ class Kubelet:
         self._needs.setdefault(machine.name, {})[key] = need
         return units
 
-    def _refuse(self, pod: Tree, refused: PodRejected, now: float) -> None:
+    def _refuse(self, pod: Unstructured, refused: PodRejected, now: float) -> None:
         said = {"phase": "Failed", "reason": refused.reason, "message": refused.message}
         merge = {"status": {**said, "startTime": format_time(now)}}
         self._door.patch("pods", namespace_of(pod), name_of(pod), merge, "status")
@@ -195,7 +197,7 @@ class Kubelet:
             host=_node_of(pod),
         )
 
-    def _report(self, key: str, run: PodWorker, pod: Tree, now: float, disrupted: str = "") -> None:
+    def _report(self, key: str, run: PodWorker, pod: Unstructured, now: float, disrupted: str = "") -> None:
         pod = self._cache.get("pods", key) or pod
         host = self._host_ip(_node_of(pod))
         status = pod_status(run, pod, now, host, self._addresses.get(_node_of(pod), key))
@@ -213,7 +215,7 @@ class Kubelet:
             if error.code != 404:
                 raise
 
-    def _end(self, key: str, run: PodWorker, pod: Tree) -> None:
+    def _end(self, key: str, run: PodWorker, pod: Unstructured) -> None:
         """The pod is over: its devices are free again, and if it is to be deleted, it goes."""
         self._leave(key, run)
         if is_deleting(pod):
@@ -234,7 +236,7 @@ class Kubelet:
         del self.pod_workers[key]
         self._containers.remove_pod(run.pod)
 
-    def _launch(self, pod: Tree, box: ContainerRun) -> ContainerLaunch:
+    def _launch(self, pod: Unstructured, box: ContainerRun) -> ContainerLaunch:
         environment = container_environment(pod, box.spec, self._lookup)
         machine = self._park.device_manager(_node_of(pod))
         units = machine.allocated_to(key_of(pod)) if machine is not None else ()
@@ -244,7 +246,7 @@ class Kubelet:
             pod, box.spec, box.restarts + (box.ended is not None), environment, tuple(devices)
         )
 
-    def _lookup(self, resource: str, namespace: str, name: str) -> Tree | None:
+    def _lookup(self, resource: str, namespace: str, name: str) -> Unstructured | None:
         try:
             return self._door.get(resource, namespace, name)
         except ApiError as error:
@@ -272,7 +274,7 @@ class Kubelet:
         return ""
 
 
-def _node_of(pod: Tree) -> str:
+def _node_of(pod: Unstructured) -> str:
     return str((pod.get("spec") or {}).get("nodeName") or "")
 
 
@@ -280,7 +282,9 @@ def _indices(units: tuple[AllocatableDevice, ...]) -> str:
     return ",".join(str(unit.gpu_index) for unit in units)
 
 
-def _share_of(pod: Tree, container: Tree, units: tuple[AllocatableDevice, ...]) -> list[AllocatableDevice]:
+def _share_of(
+    pod: Unstructured, container: Unstructured, units: tuple[AllocatableDevice, ...]
+) -> list[AllocatableDevice]:
     """The devices of one container, dealt out in the order of containers; init containers use those of all."""
     if not any(each["name"] == container["name"] for each in pod["spec"]["containers"]):
         return list(units)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from windlass.embedded.controllers.objects import Tree
 from windlass.embedded.runtime.device_manager import FRACTIONAL_GPU, GPU_RESOURCE, SHARED_GPU_RESOURCE
 from windlass.model.convert import convert
 from windlass.model.errors import InputError
@@ -17,6 +16,7 @@ from windlass.model.mig import MIG_RESOURCE_PREFIX
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.requests import node_quantities, pod_requests
+from windlass.model.unstructured import Unstructured
 
 _CHECKED = ("cpu", "memory", "ephemeral-storage")
 REJECTED_PREFIX = "Pod was rejected: "
@@ -35,7 +35,7 @@ class PodRequests:
 
     __slots__ = ("devices", "requests")
 
-    def __init__(self, pod: Tree) -> None:
+    def __init__(self, pod: Unstructured) -> None:
         try:
             decoded = convert(pod, Pod)
             assert isinstance(decoded, Pod)
@@ -61,9 +61,9 @@ class AllocatableCache:
     """What nodes have to give, read again only when a node's status has changed."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Tree, dict[str, int]]] = {}
+        self._known: dict[str, tuple[Unstructured, dict[str, int]]] = {}
 
-    def allocatable(self, node: Tree) -> Mapping[str, int]:
+    def allocatable(self, node: Unstructured) -> Mapping[str, int]:
         name, status = node["metadata"]["name"], node.get("status") or {}
         given = status.get("allocatable") or status.get("capacity") or {}
         known = self._known.get(name)
@@ -75,7 +75,7 @@ class AllocatableCache:
 
 
 def admit(allocatable: Mapping[str, int], requests: PodRequests, others: Iterable[PodRequests]) -> None:
-    """Raises `Rejected` where the node has no room beside the pods that it runs."""
+    """Raises `PodRejected` where the node has no room beside the pods that it runs."""
     running = list(others)
     if "pods" in allocatable and len(running) + 1 > allocatable["pods"]:
         raise _out_of("pods", 1, len(running), allocatable["pods"])

@@ -1,6 +1,6 @@
 """What the API server asks of whatever runs pods: logs, and commands inside a container.
 
-The server's `log`, `exec` and `attach` subresources call a `Runtime`; `runtime.simulated` and `runtime.process` are
+The server's `log`, `exec` and `attach` subresources call a `KubeletApi`; `runtime.simulated` and `runtime.process` are
 the two there are. Everything runs on the loop's thread. A request that can't be served raises `Refused`, which the
 server answers as a Kubernetes Status with that code, reason and message.
 """
@@ -8,11 +8,11 @@ server answers as a Kubernetes Status with that code, reason and message.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 STDOUT = 1
 STDERR = 2
@@ -71,11 +71,11 @@ class ExecSession(Protocol):
 
 
 class KubeletApi(Protocol):
-    def logs(self, pod: Tree, request: LogRequest) -> AsyncIterator[bytes]:
+    def logs(self, pod: Unstructured, request: LogRequest) -> AsyncIterator[bytes]:
         """Pieces of text; refuses, before the first, a container that is unknown or not started."""
 
-    async def exec(self, pod: Tree, request: ExecRequest) -> ExecSession:
+    async def exec(self, pod: Unstructured, request: ExecRequest) -> ExecSession:
         """Runs the command in a running container."""
 
-    async def attach(self, pod: Tree, request: ExecRequest) -> ExecSession:
+    async def attach(self, pod: Unstructured, request: ExecRequest) -> ExecSession:
         """Joins a running container's own streams."""

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
-from windlass.embedded.controllers.objects import Tree, format_micro_time, name_of, parse_time
+from windlass.embedded.controllers.objects import format_micro_time, name_of, parse_time
 from windlass.embedded.runtime.kubelet_api import KubeletApiError, LogRequest
+from windlass.model.unstructured import Unstructured
 
 Line = tuple[float, bytes]
 """When it was written, and the line with its end."""
@@ -15,7 +16,7 @@ POLL_SECONDS = 0.1
 Run = TypeVar("Run")
 
 
-def select_container(pod: Tree, name: str) -> Tree:
+def select_container(pod: Unstructured, name: str) -> Unstructured:
     """The container that a request names, or the only one."""
     spec = pod["spec"]
     everything = [*(spec.get("initContainers") or ()), *spec["containers"]]
@@ -33,7 +34,7 @@ def select_container(pod: Tree, name: str) -> Tree:
     raise KubeletApiError(400, "BadRequest", f"container {name} is not valid for pod {name_of(pod)}")
 
 
-def select_run(runs: Sequence[Run], pod: Tree, container: str, previous: bool) -> Run:
+def select_run(runs: Sequence[Run], pod: Unstructured, container: str, previous: bool) -> Run:
     """Of a container's last two runs the one whose lines are asked for."""
     if not runs:
         raise not_started(pod, container)
@@ -42,7 +43,7 @@ def select_run(runs: Sequence[Run], pod: Tree, container: str, previous: bool) -
     return runs[0] if previous else runs[-1]
 
 
-def not_started(pod: Tree, container: str) -> KubeletApiError:
+def not_started(pod: Unstructured, container: str) -> KubeletApiError:
     status = pod.get("status") or {}
     listed = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     waiting = next(
@@ -53,7 +54,7 @@ def not_started(pod: Tree, container: str) -> KubeletApiError:
     return KubeletApiError(400, "BadRequest", said)
 
 
-def no_previous(pod: Tree, container: str) -> KubeletApiError:
+def no_previous(pod: Unstructured, container: str) -> KubeletApiError:
     said = f'previous terminated container "{container}" in pod "{name_of(pod)}" not found'
     return KubeletApiError(400, "BadRequest", said)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from windlass.embedded.controllers.objects import Tree, format_time, with_condition
+from windlass.embedded.controllers.objects import format_time, with_condition
 from windlass.embedded.runtime.container_run import INIT, MAIN, SIDECAR
 from windlass.embedded.runtime.pod_worker import PodWorker
+from windlass.model.unstructured import Unstructured
 
 _OWN = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
 
 
-def pod_status(worker: PodWorker, pod: Tree, now: float, host_ip: str, pod_ip: str) -> Tree:
+def pod_status(worker: PodWorker, pod: Unstructured, now: float, host_ip: str, pod_ip: str) -> Unstructured:
     """What the kubelet reports; fields and conditions of others stay as they are."""
     status = dict(pod.get("status") or {})
     phase = pod_phase(worker)
@@ -51,7 +52,7 @@ def _is_initialised(box: object) -> bool:
     return ended is not None and ended.code == 0
 
 
-def _conditions(run: PodWorker, pod: Tree, phase: str, now: float) -> list[Tree]:
+def _conditions(run: PodWorker, pod: Unstructured, phase: str, now: float) -> list[Unstructured]:
     conditions = list((pod.get("status") or {}).get("conditions") or ())
     inits = [box for box in run.container_runs if box.role == INIT]
     missing = [box.name for box in inits if not _is_initialised(box)]
@@ -59,7 +60,9 @@ def _conditions(run: PodWorker, pod: Tree, phase: str, now: float) -> list[Tree]
     unready = [box.name for box in mains if not box.is_running]
     if phase == "Succeeded":
         missing = []
-    new: list[Tree] = [_yes("PodReadyToStartContainers", phase not in ("Succeeded", "Failed"), "", "")]
+    new: list[Unstructured] = [
+        _yes("PodReadyToStartContainers", phase not in ("Succeeded", "Failed"), "", "")
+    ]
     incomplete = f"containers with incomplete status: [{' '.join(missing)}]"
     new.append(_yes("Initialized", not missing, "ContainersNotInitialized", incomplete))
     if phase == "Succeeded":
@@ -77,14 +80,14 @@ def _conditions(run: PodWorker, pod: Tree, phase: str, now: float) -> list[Tree]
     return conditions
 
 
-def _yes(kind: str, is_so: bool, reason: str, message: str) -> Tree:
+def _yes(kind: str, is_so: bool, reason: str, message: str) -> Unstructured:
     if is_so:
         return {"type": kind, "status": "True"}
     condition = {"type": kind, "status": "False", "reason": reason, "message": message}
     return {key: value for key, value in condition.items() if value}
 
 
-def qos_class(pod: Tree) -> str:
+def qos_class(pod: Unstructured) -> str:
     """Guaranteed, Burstable or BestEffort, by what the containers ask for."""
     guaranteed, anything = True, False
     for container in (*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]):

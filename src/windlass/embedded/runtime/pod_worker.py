@@ -1,6 +1,6 @@
 """The life of one pod on its node: images, init containers, sidecars, restarts, back-off, the end.
 
-`runtime.kubelet` makes a `PodRun` for each pod that it accepts and calls `step` whenever something may have changed;
+`runtime.kubelet` makes a `PodWorker` for each pod that it accepts and calls `step` whenever something may have changed;
 `step` moves containers on and says when to look again. What Kubernetes calls the pod's status comes from
 `runtime.podstatus`.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from windlass.embedded.controllers.objects import Tree, name_of, namespace_of, parse_time, uid_of
+from windlass.embedded.controllers.objects import name_of, namespace_of, parse_time, uid_of
 from windlass.embedded.runtime.container_run import (
     INIT,
     MAIN,
@@ -24,6 +24,7 @@ from windlass.embedded.runtime.container_runtime import (
     ContainerRuntime,
     ContainerStartError,
 )
+from windlass.model.unstructured import Unstructured
 
 RETRY_SECONDS = 10.0
 """How long after a container that couldn't start it is tried again."""
@@ -49,9 +50,9 @@ class PodWorker:
 
     def __init__(
         self,
-        pod: Tree,
+        pod: Unstructured,
         container_runtime: ContainerRuntime,
-        make_launch: Callable[[Tree, ContainerRun], ContainerLaunch],
+        make_launch: Callable[[Unstructured, ContainerRun], ContainerLaunch],
         record_event: EventCallback,
         start_seconds: float = 0.0,
     ) -> None:
@@ -101,7 +102,7 @@ class PodWorker:
             else:
                 box.mark_ended(ContainerExit(137, "ContainerStatusUnknown", "the runtime was restarted"), now)
 
-    def sync(self, pod: Tree, now: float) -> float | None:
+    def sync(self, pod: Unstructured, now: float) -> float | None:
         """Move everything on as far as it goes now; returns when to look again."""
         self.pod = pod
         self.started_at = self.started_at or now

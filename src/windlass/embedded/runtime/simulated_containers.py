@@ -1,7 +1,7 @@
 """Containers that exist in name only: they take time, print lines, and end as they are told to.
 
-`SimulatedContainers` is what the kubelet runs pods on; `SimulatedRuntime` answers `kubectl logs` and `kubectl exec`
-for them. Nothing is run on this machine.
+`SimulatedContainerRuntime` is what the kubelet runs pods on; `SimulatedKubeletApi` answers `kubectl logs` and
+`kubectl exec` for them. Nothing is run on this machine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
-from windlass.embedded.controllers.objects import Tree, format_time, key_of, name_of, uid_of
+from windlass.embedded.controllers.objects import format_time, key_of, name_of, uid_of
 from windlass.embedded.runtime.behaviour import PROGRESS_SECONDS, Behaviour, behaviour_of, utilization_of
 from windlass.embedded.runtime.container_runtime import ContainerExit, ContainerLaunch
 from windlass.embedded.runtime.device_manager import FRACTIONAL_GPU, AllocatableDevice, DeviceManager
@@ -28,6 +28,7 @@ from windlass.embedded.runtime.kubelet_api import (
 from windlass.embedded.runtime.nvidia_smi import VisibleDevice, nvidia_smi
 from windlass.embedded.runtime.pod_logs import Line, select_container, select_run, stream_lines
 from windlass.embedded.runtime.simulated_shell import CommandResult, ShellEnvironment, run_command
+from windlass.model.unstructured import Unstructured
 
 MAX_LOG_LINES = 5000
 
@@ -107,7 +108,7 @@ class SimulatedContainerRuntime:
         self._images: set[tuple[str, str]] = set()
         self._runs: dict[tuple[str, str], list[SimulatedProcess]] = {}
 
-    def pull_seconds(self, node: str, container: Tree) -> float | None:
+    def pull_seconds(self, node: str, container: Unstructured) -> float | None:
         image = (node, str(container.get("image") or ""))
         if image in self._images and container.get("imagePullPolicy") != "Always":
             return None
@@ -133,11 +134,11 @@ class SimulatedContainerRuntime:
         runs[:] = [*runs[-1:], process]
         return process
 
-    def remove_pod(self, pod: Tree) -> None:
+    def remove_pod(self, pod: Unstructured) -> None:
         for container in (*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]):
             self._runs.pop((uid_of(pod), container["name"]), None)
 
-    def processes(self, pod: Tree, container: str) -> list[SimulatedProcess]:
+    def processes(self, pod: Unstructured, container: str) -> list[SimulatedProcess]:
         """The last one, and the one before it."""
         return self._runs.get((uid_of(pod), container), [])
 
@@ -160,7 +161,7 @@ class SimulatedContainerRuntime:
         )
 
 
-def _seen(machine: DeviceManager, number: int, unit: AllocatableDevice, pod: Tree) -> VisibleDevice:
+def _seen(machine: DeviceManager, number: int, unit: AllocatableDevice, pod: Unstructured) -> VisibleDevice:
     """Inside a container GPUs are counted from 0, whatever their numbers on the node."""
     device = machine.devices[unit.gpu_index]
     busy = utilization_of(pod)
@@ -246,7 +247,7 @@ class SimulatedKubeletApi:
     ) -> None:
         self._containers, self._park, self._clock = container_runtime, fleet, clock
 
-    def logs(self, pod: Tree, request: LogRequest) -> AsyncIterator[bytes]:
+    def logs(self, pod: Unstructured, request: LogRequest) -> AsyncIterator[bytes]:
         container = select_container(pod, request.container)["name"]
         self._reach(pod)
         runs = self._containers.processes(pod, container)
@@ -257,19 +258,19 @@ class SimulatedKubeletApi:
 
         return stream_lines(read, request, self._clock())
 
-    async def exec(self, pod: Tree, request: ExecRequest) -> ExecSession:
+    async def exec(self, pod: Unstructured, request: ExecRequest) -> ExecSession:
         process = self._running(pod, request)
         place = self._containers.shell_environment(process.launch, self._clock())
         return SimulatedExec(run_command(request.command, place), request.stdin)
 
-    async def attach(self, pod: Tree, request: ExecRequest) -> ExecSession:
+    async def attach(self, pod: Unstructured, request: ExecRequest) -> ExecSession:
         process = self._running(pod, request)
         lines, _ = process.lines(self._clock())
         return SimulatedExec(
             CommandResult([(0.0, b"".join(line for _, line in lines).decode())], seconds=None)
         )
 
-    def _running(self, pod: Tree, request: ExecRequest) -> SimulatedProcess:
+    def _running(self, pod: Unstructured, request: ExecRequest) -> SimulatedProcess:
         container = select_container(pod, request.container)["name"]
         self._reach(pod)
         runs = self._containers.processes(pod, container)
@@ -278,7 +279,7 @@ class SimulatedKubeletApi:
             raise KubeletApiError(500, "InternalError", said)
         return runs[-1]
 
-    def _reach(self, pod: Tree) -> None:
+    def _reach(self, pod: Unstructured) -> None:
         node = str(pod["spec"].get("nodeName") or "")
         if not node:
             raise KubeletApiError(400, "BadRequest", f"pod {name_of(pod)} does not have a host assigned")

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from windlass.embedded.controllers.cache import Cache
-from windlass.embedded.controllers.objects import Tree, annotations_of
+from windlass.embedded.controllers.objects import annotations_of
 from windlass.embedded.runtime.device_manager import DeviceManager
 from windlass.model.convert import convert
 from windlass.model.node import Node
+from windlass.model.unstructured import Unstructured
 
 SIMULATED_NODE_ANNOTATION = "sandbox.windlass.dev/node"
 """The annotation of nodes that the embedded cluster's own kubelet stands for."""
@@ -51,7 +52,7 @@ class SimulatedFleet:
             if SIMULATED_NODE_ANNOTATION in annotations_of(node)
         ]
 
-    def _made(self, node: Tree) -> DeviceManager:
+    def _made(self, node: Unstructured) -> DeviceManager:
         decoded = convert(node, Node)
         assert isinstance(decoded, Node)
         return DeviceManager.from_node(decoded, self._parts.get(decoded.name, ()))

@@ -1,6 +1,6 @@
 """The simulated nodes put together: park, kubelet, signs of life, faults, and the answers to logs and exec.
 
-`embedded.up` makes one, registers a Fleet's nodes, and gives its workers to the controllers' loop.
+`embedded.embedded_cluster` makes one, registers a Fleet's nodes, and gives its workers to the controllers' loop.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from windlass.embedded.api.errors import ApiError
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.controller_loop import Controller, ControllerLoop
-from windlass.embedded.controllers.objects import Tree, annotations_of, name_of
+from windlass.embedded.controllers.objects import annotations_of, name_of
 from windlass.embedded.runtime.faults import Faults
 from windlass.embedded.runtime.fleet_nodes import FleetNode
 from windlass.embedded.runtime.heartbeat import Heartbeat
@@ -24,6 +24,7 @@ from windlass.embedded.runtime.simulated_containers import (
 )
 from windlass.embedded.runtime.simulated_fleet import SIMULATED_NODE_ANNOTATION, SimulatedFleet
 from windlass.model.errors import InputError
+from windlass.model.unstructured import Unstructured
 
 
 class SimulatedNodes:
@@ -68,7 +69,7 @@ class SimulatedNodes:
             if SIMULATED_NODE_ANNOTATION in annotations_of(tree) and not self.fleet.is_down(name):
                 self.heartbeat.renew_lease(name, now)
 
-    def _create(self, node: Tree) -> None:
+    def _create(self, node: Unstructured) -> None:
         try:
             self._door.create("nodes", "", node)
         except ApiError as error:

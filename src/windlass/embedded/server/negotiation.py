@@ -11,7 +11,6 @@ Used for answers and for the events of watches.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 import yaml
@@ -21,8 +20,7 @@ from windlass.embedded.api.kinds import Kind
 from windlass.embedded.registry.listing import Page
 from windlass.embedded.registry.registry import Registry
 from windlass.embedded.store.stored_object import StoredObject
-
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 PLAIN, TABLE, PARTIAL = "plain", "table", "partial"
 ACCEPTED_MEDIA_TYPES = ("application/json", "application/yaml")
@@ -123,7 +121,7 @@ class ObjectEncoder:
 
     def encode_bookmark(self, version: int, ends_initial: bool) -> bytes:
         """An object of the kind with nothing in it but a version."""
-        metadata: Tree = {"resourceVersion": str(version), "creationTimestamp": None}
+        metadata: Unstructured = {"resourceVersion": str(version), "creationTimestamp": None}
         if ends_initial:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
         if self._form.shape == PLAIN:
@@ -144,7 +142,7 @@ class ObjectEncoder:
         return self._encoded(table)
 
     def encode_list(self, page: Page) -> bytes:
-        metadata: Tree = {"resourceVersion": str(page.version)}
+        metadata: Unstructured = {"resourceVersion": str(page.version)}
         if page.continue_token:
             metadata["continue"] = page.continue_token
         if page.remaining is not None:
@@ -167,7 +165,7 @@ class ObjectEncoder:
             return b"%b%b]}\n" % (head, b",".join([each.raw for each in page.items]))
         return b"%b%b]}\n" % (head, b",".join([self.encode_object(each) for each in page.items]))
 
-    def _tree(self, stored: StoredObject) -> Tree:
+    def _tree(self, stored: StoredObject) -> Unstructured:
         if self._form.shape == TABLE:
             return self._table([stored], True, {"resourceVersion": str(stored.version)})
         tree = self._registry.context.from_stored(self._kind, stored)
@@ -179,7 +177,7 @@ class ObjectEncoder:
             }
         return tree
 
-    def _table(self, items: list[StoredObject], headers: bool, metadata: Tree) -> Tree:
+    def _table(self, items: list[StoredObject], headers: bool, metadata: Unstructured) -> Unstructured:
         context = self._registry.context
         made = self._registry.machinery.table(
             self._kind,
@@ -192,11 +190,11 @@ class ObjectEncoder:
         made["apiVersion"] = self._form.api_version
         return made
 
-    def _encoded(self, tree: Tree) -> bytes:
+    def _encoded(self, tree: Unstructured) -> bytes:
         return encode_document(tree, self._form)
 
 
-def encode_document(tree: Tree, response_format: ResponseFormat) -> bytes:
+def encode_document(tree: Unstructured, response_format: ResponseFormat) -> bytes:
     """Any document in JSON or YAML."""
     if response_format.yaml:
         dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

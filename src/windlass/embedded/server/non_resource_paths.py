@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -18,8 +17,7 @@ from windlass.embedded.api import discovery, openapi, openapi_protobuf
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.registry.registry import Registry
 from windlass.embedded.server.responses import method_not_allowed, respond, respond_with_object
-
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 KUBERNETES_VERSION = "1.36.3"
 """The release whose API this follows."""
@@ -100,7 +98,7 @@ class NonResourceHandler:
             request, self._keep(("v3", group, version), lambda: openapi.v3(machinery, group, version))
         )
 
-    def _keep(self, name: tuple[str, ...], make: Callable[[], Tree | None]) -> bytes:
+    def _keep(self, name: tuple[str, ...], make: Callable[[], Unstructured | None]) -> bytes:
         """A document of the kinds that are served now; 404 where there is none."""
         if self._generation != self._registry.kinds.generation:
             self._kept, self._generation = {}, self._registry.kinds.generation
@@ -144,7 +142,7 @@ def _healthy(path: str) -> str:
     return f"[+]ping ok\n[+]store ok\n{path.split('/')[1]} check passed\n"
 
 
-def version_info() -> Tree:
+def version_info() -> Unstructured:
     major, minor, _ = KUBERNETES_VERSION.split(".")
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     return {

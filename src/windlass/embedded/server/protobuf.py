@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\0"
@@ -62,7 +62,7 @@ def _by_kind() -> dict[tuple[str, str], str]:
 _GROUPS = {"": "core", "rbac.authorization.k8s.io": "rbac"}
 
 
-def decode(body: bytes, default: tuple[str, str]) -> Tree:
+def decode(body: bytes, default: tuple[str, str]) -> Unstructured:
     """The object in an envelope. `default`: apiVersion and kind where the envelope doesn't say."""
     if not body.startswith(MAGIC):
         raise Malformed(
@@ -95,11 +95,11 @@ def _type_of(data: memoryview) -> tuple[str, str]:
     return found.get(1, ""), found.get(2, "")
 
 
-def _object(data: Any, message: str, depth: int) -> Tree:
+def _object(data: Any, message: str, depth: int) -> Unstructured:
     if depth > MAX_DEPTH:
         raise Malformed("exceeded max depth")
     fields = _messages().get(message, {})
-    made: Tree = {}
+    made: Unstructured = {}
     for number, wire, value in _fields(data):
         field = fields.get(number)
         if field is None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from multidict import MultiMapping
 
 from windlass.embedded.api.errors import ApiError, FieldError, invalid, unsupported
@@ -19,8 +17,8 @@ from windlass.embedded.registry.options import (
     DeleteOptions,
     WriteOptions,
 )
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
 Query = MultiMapping[str]
 
 _POLICIES = (FOREGROUND, BACKGROUND, ORPHAN)
@@ -58,7 +56,7 @@ def write_options(
     )
 
 
-def delete_options(query: Query, body: Tree | None) -> DeleteOptions:
+def delete_options(query: Query, body: Unstructured | None) -> DeleteOptions:
     """From the body, and from the query where the body doesn't say."""
     given = body or {}
     problems = _dry_run_problems(query)
@@ -145,7 +143,7 @@ def _grace(value: object) -> int | None:
     raise ApiError.bad_request(_mismatch("gracePeriodSeconds", "int64", value))
 
 
-def _text(tree: Tree, name: str) -> str:
+def _text(tree: Unstructured, name: str) -> str:
     value = tree.get(name)
     if value is not None and not isinstance(value, str):
         raise ApiError.bad_request(_mismatch(f"preconditions.{name}", "string", value))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from aiohttp import web
 
 from windlass.embedded.api.kinds import Kind
@@ -15,8 +13,7 @@ from windlass.embedded.server.query import list_query
 from windlass.embedded.server.request_target import Target
 from windlass.embedded.server.responses import respond, respond_with_object
 from windlass.embedded.server.watch_stream import WatchStream
-
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 _SCALE = Kind("Scale", "scales", "autoscaling", "v1")
 
@@ -40,7 +37,7 @@ class ReadHandlers:
         await self._registry.store.wait_durable()
         return await respond(request, body, form.media_type)
 
-    def _scale_table(self, scale: Tree) -> Tree:
+    def _scale_table(self, scale: Unstructured) -> Unstructured:
         version = {"resourceVersion": scale["metadata"]["resourceVersion"]}
         return self._registry.machinery.table(
             _SCALE, [scale], self._registry.context.clock(), list_meta=version

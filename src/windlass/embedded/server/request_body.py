@@ -19,8 +19,7 @@ from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.server import protobuf
 from windlass.model.errors import InputError
-
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 MAX_BODY_BYTES = 3 << 20
 MAX_DEPTH = 200
@@ -45,7 +44,7 @@ def content_type(request: web.BaseRequest) -> str:
     return request.headers.get("Content-Type", JSON).partition(";")[0].strip().lower()
 
 
-def decode_object(body: bytes, media_type: str, expected: Kind | None = None) -> Tree:
+def decode_object(body: bytes, media_type: str, expected: Kind | None = None) -> Unstructured:
     """An object, of a content type that can be read. `expected`: what it is where it doesn't say."""
     if media_type == protobuf.MEDIA_TYPE and (expected is None or not expected.custom):
         default = (expected.api_version, expected.kind) if expected is not None else ("", "")

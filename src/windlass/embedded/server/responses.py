@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -17,8 +16,7 @@ from windlass.embedded.server.negotiation import (
     encode_document,
     negotiate_format,
 )
-
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 MIN_GZIP_BYTES = 128 << 10
 """As the API server has it: below this, compression costs more than it saves."""
@@ -44,7 +42,7 @@ async def respond(
 
 
 async def respond_with_object(
-    request: web.BaseRequest, tree: Tree, status: int = 200, warnings: Sequence[str] = ()
+    request: web.BaseRequest, tree: Unstructured, status: int = 200, warnings: Sequence[str] = ()
 ) -> web.Response:
     """A document in the form that the client asks for: JSON, or YAML."""
     form = negotiate_format(request.headers.get("Accept", ""))

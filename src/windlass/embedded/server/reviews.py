@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from aiohttp import web
 
 from windlass.embedded.api.errors import ApiError, invalid
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.server.authentication import ADMIN, USER_KEY, User
-
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 DEFAULT_TOKEN_SECONDS, MIN_TOKEN_SECONDS = 3600, 600
 _TOKEN_REQUEST = Kind("TokenRequest", "", "authentication.k8s.io", "v1")
@@ -38,7 +36,7 @@ def service_account_user(namespace: str, name: str, uid: str) -> User:
     return User(f"system:serviceaccount:{namespace}:{name}", groups, uid)
 
 
-def token_lifetime(asked: Tree) -> int:
+def token_lifetime(asked: Unstructured) -> int:
     """How long a token is to be good for; an hour where nobody says."""
     spec = asked.get("spec")
     wanted = spec.get("expirationSeconds") if isinstance(spec, dict) else None
@@ -50,7 +48,7 @@ def token_lifetime(asked: Tree) -> int:
     return wanted
 
 
-def _access(review: Tree, user: User) -> Tree:
+def _access(review: Unstructured, user: User) -> Unstructured:
     spec = review.get("spec")
     given = spec if isinstance(spec, dict) else {}
     if bool(given.get("resourceAttributes")) == bool(given.get("nonResourceAttributes")):
@@ -61,21 +59,21 @@ def _access(review: Tree, user: User) -> Tree:
     return {**_asked(review), "status": status}
 
 
-def _rules(review: Tree, user: User) -> Tree:
+def _rules(review: Unstructured, user: User) -> Unstructured:
     status = {"resourceRules": _EVERYTHING, "nonResourceRules": _EVERY_PATH, "incomplete": False}
     return {**_asked(review), "status": status}
 
 
-def _self(review: Tree, user: User) -> Tree:
+def _self(review: Unstructured, user: User) -> Unstructured:
     return {**_asked(review), "status": {"userInfo": _shown(user)}}
 
 
-def _token(review: Tree, user: User) -> Tree:
+def _token(review: Unstructured, user: User) -> Unstructured:
     """Tokens of others are not known here, and the one that asks is never given again."""
     return {**_asked(review), "status": {"authenticated": False, "error": "tokens can't be reviewed here"}}
 
 
-REVIEW_HANDLERS: dict[str, Callable[[Tree, User], Tree]] = {
+REVIEW_HANDLERS: dict[str, Callable[[Unstructured, User], Unstructured]] = {
     "SelfSubjectAccessReview": _access,
     "SubjectAccessReview": _access,
     "LocalSubjectAccessReview": _access,
@@ -85,15 +83,15 @@ REVIEW_HANDLERS: dict[str, Callable[[Tree, User], Tree]] = {
 }
 
 
-def _asked(review: Tree) -> Tree:
+def _asked(review: Unstructured) -> Unstructured:
     metadata, spec = review.get("metadata"), review.get("spec")
-    shown: Tree = {"metadata": metadata if isinstance(metadata, dict) else {}}
+    shown: Unstructured = {"metadata": metadata if isinstance(metadata, dict) else {}}
     shown["metadata"].setdefault("creationTimestamp", None)
     if isinstance(spec, dict):
         shown["spec"] = spec
     return shown
 
 
-def _shown(user: User) -> Tree:
-    shown: Tree = {"username": user.name, "groups": list(user.groups)}
+def _shown(user: User) -> Unstructured:
+    shown: Unstructured = {"username": user.name, "groups": list(user.groups)}
     return {**shown, "uid": user.uid} if user.uid else shown

@@ -3,7 +3,7 @@
     TLS ─► doors (Host, Origin, token) ─► paths ─► reading | writing | subresources | documents
 
 Built on aiohttp's low-level server, without an application and its middlewares: a request costs little more than its
-work. `embedded.up` starts one and may mount more under other paths, behind the same door.
+work. `embedded.embedded_cluster` starts one and may mount more under other paths, behind the same door.
 """
 
 from __future__ import annotations

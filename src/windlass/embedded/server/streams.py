@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
 
 import msgspec
 from aiohttp import WSMsgType, web
@@ -16,8 +15,7 @@ from aiohttp import WSMsgType, web
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.runtime.kubelet_api import ExecRequest, ExecSession, KubeletApi, LogRequest
 from windlass.embedded.server.query import bool_parameter, int_parameter
-
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 STDIN, ERROR, RESIZE, CLOSE = 0, 3, 4, 255
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -28,7 +26,9 @@ FIRST_OUTPUT_TIMEOUT_SECONDS = 0.5
 _NO_SOCKET = "Upgrade request required: exec and attach are served over WebSocket only"
 
 
-async def serve_logs(request: web.BaseRequest, pod: Tree, kubelet_api: KubeletApi) -> web.StreamResponse:
+async def serve_logs(
+    request: web.BaseRequest, pod: Unstructured, kubelet_api: KubeletApi
+) -> web.StreamResponse:
     query = request.query
     asked = LogRequest(
         container=container_of(pod, query.get("container", "")),
@@ -70,7 +70,7 @@ async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
 
 
 async def serve_exec_or_attach(
-    request: web.BaseRequest, pod: Tree, kubelet_api: KubeletApi, subresource: str
+    request: web.BaseRequest, pod: Unstructured, kubelet_api: KubeletApi, subresource: str
 ) -> web.StreamResponse:
     """A command in a container, or the container's own streams."""
     query = request.query
@@ -157,7 +157,7 @@ def _resize(session: ExecSession, data: bytes) -> None:
         session.resize(size.Width, size.Height)
 
 
-def exit_status(code: int) -> Tree:
+def exit_status(code: int) -> Unstructured:
     """What the client learns of the command's end."""
     if code == 0:
         return {"metadata": {}, "status": "Success"}
@@ -170,11 +170,11 @@ def exit_status(code: int) -> Tree:
     }
 
 
-def is_scheduled(pod: Tree) -> bool:
+def is_scheduled(pod: Unstructured) -> bool:
     return bool((pod.get("spec") or {}).get("nodeName"))
 
 
-def container_of(pod: Tree, asked: str) -> str:
+def container_of(pod: Unstructured, asked: str) -> str:
     """The container that is meant; a 400 with Kubernetes' words where that can't be told."""
     spec, name = pod.get("spec") or {}, pod["metadata"]["name"]
     mains = [each["name"] for each in spec.get("containers") or []]

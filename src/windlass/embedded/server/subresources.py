@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from aiohttp import web
 
@@ -17,8 +16,8 @@ from windlass.embedded.server.query import delete_options, write_options
 from windlass.embedded.server.request_target import Target
 from windlass.embedded.server.responses import method_not_allowed, respond_with_object
 from windlass.embedded.server.streams import serve_exec_or_attach, serve_logs
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
 Handler = Callable[[web.BaseRequest, Target], Awaitable[web.StreamResponse]]
 
 _NO_PORTS = (
@@ -120,7 +119,7 @@ class Subresources:
         except KubeletApiError as refused:
             raise ApiError(refused.code, refused.reason, refused.message) from None
 
-    def _pod(self, target: Target) -> tuple[Tree, KubeletApi]:
+    def _pod(self, target: Target) -> tuple[Unstructured, KubeletApi]:
         pod = self._registry.context.get(target.kind, target.namespace, target.name).tree
         if self.kubelet_api is None:
             raise ApiError(503, "ServiceUnavailable", "there is no runtime that runs pods here")
@@ -131,7 +130,7 @@ async def _not_allowed(request: web.BaseRequest, target: Target) -> web.StreamRe
     raise method_not_allowed()
 
 
-async def _body(request: web.BaseRequest, kind: str) -> Tree:
+async def _body(request: web.BaseRequest, kind: str) -> Unstructured:
     tree = request_body.decode_object(
         await request_body.read_body(request), request_body.content_type(request)
     )

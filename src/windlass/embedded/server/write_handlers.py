@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from aiohttp import web
 
 from windlass.embedded.api.errors import ApiError, required
@@ -18,8 +16,7 @@ from windlass.embedded.server.query import delete_options, list_query, write_opt
 from windlass.embedded.server.request_target import Target
 from windlass.embedded.server.responses import respond, respond_with_object
 from windlass.embedded.store.stored_object import StoredObject
-
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
 
 _ORPHANED = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them "
@@ -102,7 +99,7 @@ class WriteHandlers:
         await registry.store.wait_durable()
         return await respond(request, body, form.media_type)
 
-    async def _tree(self, request: web.BaseRequest, target: Target) -> Tree:
+    async def _tree(self, request: web.BaseRequest, target: Target) -> Unstructured:
         media, body, kind = (
             request_body.content_type(request),
             await request_body.read_body(request),
@@ -116,7 +113,7 @@ class WriteHandlers:
                 raise ApiError.bad_request(f"{head}: strict decoding error: {twice}")
         return tree
 
-    async def _delete_body(self, request: web.BaseRequest) -> Tree | None:
+    async def _delete_body(self, request: web.BaseRequest) -> Unstructured | None:
         """DeleteOptions; most clients send them, none has to."""
         body = await request_body.read_body(request)
         if not body:
@@ -146,7 +143,7 @@ class WriteHandlers:
         return await respond(request, body, form.media_type, status, warnings)
 
     async def _document(
-        self, request: web.BaseRequest, tree: Tree, warnings: list[str] | None = None
+        self, request: web.BaseRequest, tree: Unstructured, warnings: list[str] | None = None
     ) -> web.StreamResponse:
         await self._registry.store.wait_durable()
         return await respond_with_object(request, tree, warnings=warnings or ())

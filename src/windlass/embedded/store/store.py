@@ -19,7 +19,8 @@ import msgspec
 
 from windlass.embedded.store.interning import FieldInterner
 from windlass.embedded.store.resource_storage import MAX_CHANGES, ResourceStorage
-from windlass.embedded.store.stored_object import ADDED, DELETED, MODIFIED, Change, Key, StoredObject, Tree
+from windlass.embedded.store.stored_object import ADDED, DELETED, MODIFIED, Change, Key, StoredObject
+from windlass.model.unstructured import Unstructured
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class Store:
     def storages(self) -> Iterable[ResourceStorage]:
         return self._shelves.values()
 
-    def put(self, resource: str, key: Key, tree: Tree) -> StoredObject:
+    def put(self, resource: str, key: Key, tree: Unstructured) -> StoredObject:
         """Store a tree that the store may keep. Its resourceVersion is written into it."""
         old = self.storage(resource).items.get(key)
         version = self.version + 1

@@ -6,11 +6,10 @@ The tree beside the bytes is for whoever has to look inside, and is shared too: 
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-Tree = dict[str, Any]
+from windlass.model.unstructured import Unstructured
+
 Key = tuple[str, str]
 """Namespace ("" for kinds without) and name."""
 
@@ -22,11 +21,11 @@ class StoredObject:
 
     __slots__ = ("_tree", "key", "raw", "version")
 
-    def __init__(self, key: Key, version: int, raw: bytes, tree: Tree | None = None) -> None:
+    def __init__(self, key: Key, version: int, raw: bytes, tree: Unstructured | None = None) -> None:
         self.key, self.version, self.raw, self._tree = key, version, raw, tree
 
     @property
-    def tree(self) -> Tree:
+    def tree(self) -> Unstructured:
         """Shared. The tree of a version that is history is decoded again for whoever asks."""
         return self._tree if self._tree is not None else msgspec.json.decode(self.raw)
 

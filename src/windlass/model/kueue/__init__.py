@@ -1,6 +1,6 @@
 """Kueue's objects, in any version of its API, as the nouns of `model.queue` and `model.workload`.
 
-objects ─► wire structs (decoded by model.objects) ─► queue_system ─► QueueSystem
+objects ─► wire structs (decoded by model.codec) ─► queue_system ─► QueueSystem
                                                    └► kueue_workload ─► Workload
 """
 

@@ -1,6 +1,6 @@
 """Kueue's queue kinds as they stand in the API, v1beta1 and v1beta2 (and the v1alpha1 of Cohort and Topology) in one.
 
-Decoded by `model.objects`; `model.kueue.queues` turns them into the nouns of `model.queue`. Where a field was renamed,
+Decoded by `model.codec`; `model.kueue.queues` turns them into the nouns of `model.queue`. Where a field was renamed,
 both names are declared, and it is an error to set both. Field names and values are Kueue's interface (Apache-2.0).
 """
 

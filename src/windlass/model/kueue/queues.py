@@ -1,8 +1,8 @@
 """One queue object at a time: Kueue's wire form to the nouns of `model.queue`, checked as Kueue's webhooks check it.
 
-`model.objects` runs each of these when it decodes, so that a wrong value is refused with its path and nothing later
-can fail; `model.kueue.system` runs them again to build the `QueueSystem`. What Kueue would accept and Windlass doesn't
-implement is no error: the queue comes out inactive, and says which field it is.
+`model.codec` runs each of these when it decodes, so that a wrong value is refused with its path and nothing later can
+fail; `model.kueue.queue_system` runs them again to build the `QueueSystem`. What Kueue would accept and Windlass
+doesn't implement is no error: the queue comes out inactive, and says which field it is.
 """
 
 from __future__ import annotations

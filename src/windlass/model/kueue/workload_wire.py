@@ -1,6 +1,6 @@
 """Kueue's Workload as it stands in the API, v1beta1 and v1beta2 in one.
 
-Decoded by `model.objects`; `model.kueue.workloads` makes a `model.workload.Workload` of it. Field names are Kueue's
+Decoded by `model.codec`; `model.kueue.workloads` makes a `model.workload.Workload` of it. Field names are Kueue's
 interface (Apache-2.0).
 """
 

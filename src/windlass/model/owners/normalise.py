@@ -1,6 +1,6 @@
 """Every kind of owner as one `Owner`: which sets of pods it makes, and how its pods say to which set they belong.
 
-Fed by `model.objects` (which runs it as a check) and by `cluster.workloads`. How the sets are called, and which label
+Fed by `model.codec` (which runs it as a check) and by `cluster.workloads`. How the sets are called, and which label
 tells a pod's set, follows the projects' own controllers and Kueue's names for their pod sets.
 """
 

@@ -1,6 +1,6 @@
 """The kinds that own pods, as far as a workload is read out of them: sizes, templates, whether they are suspended.
 
-Decoded by `model.objects`; `model.owners.normalise` turns each into an `Owner`. Field names are the interfaces of
+Decoded by `model.codec`; `model.owners.normalise` turns each into an `Owner`. Field names are the interfaces of
 Kubernetes, JobSet, Kubeflow, Ray and LeaderWorkerSet (all Apache-2.0).
 """
 

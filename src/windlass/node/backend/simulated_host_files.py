@@ -1,7 +1,7 @@
 """The files that a machine with these GPUs would show: device nodes, capabilities, PCI facts.
 
-Written by `simulated` into its folder whenever the machine changes; read back through `node.root`. Device nodes are
-plain files that say which node they stand for, since making real ones takes a privilege.
+Written by `simulated` into its folder whenever the machine changes; read back through `node.host_root`. Device nodes
+are plain files that say which node they stand for, since making real ones takes a privilege.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The metrics that dcgm-exporter makes itself instead of asking DCGM: counts over a window, health, links to peers.
 
-Called by `collect` for the counters under `DCGM_EXP_`; values come out of the `View` and the inventory, so none of
-them asks the hardware for anything. They are about whole GPUs, never about an instance.
+Called by `collect` for the counters under `DCGM_EXP_`; values come out of the `CollectionContext` and the inventory,
+so none of them asks the hardware for anything. They are about whole GPUs, never about an instance.
 """
 
 from __future__ import annotations

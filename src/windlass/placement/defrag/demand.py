@@ -1,8 +1,8 @@
 """What waits, as pods that need a place, and the ways in which it may be placed.
 
-Made of a workload's piece (`placement.elastic`) and the site that would place it; feeds `search`, `bound` and `exact`.
-A queue that has several flavors, or a topology that has several domains, gives several ways; each is searched by
-itself, and `placement.gang` has the last word on whether the pods really start.
+Made of a workload's piece (`placement.workload_pieces`) and the site that would place it; feeds `search`, `bound` and
+`exact`. A queue that has several flavors, or a topology that has several domains, gives several ways; each is
+searched by itself, and `placement.gang` has the last word on whether the pods really start.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A decision as it was left: what explanations are worked out on.
 
-`placement.decided` makes one at the end of its decision, `engine` one for lone pods where there are no workloads. It
+`placement.decisions` makes one at the end of its decision, `engine` one for lone pods where there are no workloads. It
 lives as long as the plan. The score table is the memo's, and the next decision uses it: from then on `is_current` is
 false, and nothing may be tried here any more.
 """

@@ -1,8 +1,8 @@
 """Filters that look at the pod and one node: each a file, each a mask of the nodes it refuses.
 
-`static_reasons` puts them together for one pod over all nodes; `placement.table` keeps the result per pod
+`static_reasons` puts them together for one pod over all nodes; `placement.score_table` keeps the result per pod
 shape, so it is worked out once and not for every pod. `pod_holds` says why a pod is not looked at with any
-node at all. Rules between pods are in `placement.neighbours`; resources and devices are the table's own.
+node at all. Rules between pods are in `placement.inter_pod`; resources and devices are the table's own.
 """
 
 from __future__ import annotations

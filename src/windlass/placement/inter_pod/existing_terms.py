@@ -1,6 +1,6 @@
 """What placed pods want of pods to come: their terms, weighed per topology domain.
 
-One `TermBook` holds required anti-affinity (weight 1 each: is anybody against it?), another everything that
+One `ExistingTerms` holds required anti-affinity (weight 1 each: is anybody against it?), another everything that
 only pulls or pushes. Terms of all jobs are in there, so a pod's question goes through an index.
 """
 

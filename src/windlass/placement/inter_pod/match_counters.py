@@ -1,6 +1,6 @@
 """How many placed pods match, per node and per topology domain.
 
-`Counters` keeps one `Counter` for each group of matchers that somebody asked about. A counter is made from
+`MatchCounters` keeps one `Counter` for each group of matchers that somebody asked about. A counter is made from
 the population on the first question and then follows every pod that comes or goes. They are capped: per-job
 selectors are without end, and one that was dropped is simply made again.
 """

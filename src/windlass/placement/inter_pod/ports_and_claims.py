@@ -1,6 +1,6 @@
 """What only one pod can have: a host port of a node, a ReadWriteOncePod claim of the cluster.
 
-Kept in step by `Neighbours`; asked by it for every pod that wants such a thing.
+Kept in step by `InterPodRules`; asked by it for every pod that wants such a thing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How many volumes each node has attached, by CSI driver, and where a pod's volumes would be too many.
 
-Kept in step by `Neighbours`; asked by it for every pod with claims. A volume counts once however many pods use it, and
-also where the cluster says that it is attached although no pod there uses it (any more). Volumes of kinds from before
-CSI are not counted.
+Kept in step by `InterPodRules`; asked by it for every pod with claims. A volume counts once however many pods use it,
+and also where the cluster says that it is attached although no pod there uses it (any more). Volumes of kinds from
+before CSI are not counted.
 """
 
 from __future__ import annotations

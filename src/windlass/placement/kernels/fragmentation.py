@@ -1,4 +1,4 @@
-"""Fragmentation of a whole cluster by FGD's measure, with its causes. Called by `placement.measures`."""
+"""Fragmentation of a whole cluster by FGD's measure, with its causes. Called by `placement.utilization`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The loop: keep the table's rows up to date, choose a node for each pod in order, book it, or say why not.
 
-`placement.place` calls `place_queue` for runs of pods that only a node's own state decides, and the smaller kernels
-for the others. A unit (a gang) is placed whole or undone.
+`placement.single_pod_placer` calls `place_queue` for runs of pods that only a node's own state decides, and the
+smaller kernels for the others. A unit (a gang) is placed whole or undone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The `windlass` scorer: how much of a node's worth to the expected workload a pod would take away.
 
     worth = usable GPU of each class, by how often the class comes
-          + price of the best filling of every device's free part        (placement.prices)
+          + price of the best filling of every device's free part        (placement.device_pricing)
           − free GPU that the node's free CPU can't feed
           + a premium on GPU models that the classes with a model constraint compete for
 

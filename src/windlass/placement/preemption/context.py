@@ -1,6 +1,6 @@
 """Preemption by priority in one decision: who may go, who goes already and for whom.
 
-`engine.decide` makes one; `alone` takes units off the overlay for lone pods, before and after `placement.rounds`
+`engine.decide` makes one; `alone` takes units off the overlay for lone pods, before and after `placement.decision_pass`
 does so for gangs on its site. Units are found, and spread over nodes, only once somebody is refused who may preempt.
 """
 

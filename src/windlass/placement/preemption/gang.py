@@ -1,9 +1,9 @@
 """A gang, and those who have to go for it by priority.
 
-`placement.rounds` asks where a gang that is in no queue found no room, or a workload that has its quota. Member by
-member, the largest first, places are found on the overlay (`slots`), in each domain that the gang may be in; that gives
-sets of victims. The cheapest is then tried for real: the victims off the site, the whole gang placed by every rule.
-Whoever turns out not to be needed stays.
+`placement.decision_pass` asks where a gang that is in no queue found no room, or a workload that has its quota.
+Member by member, the largest first, places are found on the overlay (`slots`), in each domain that the gang may be
+in; that gives sets of victims. The cheapest is then tried for real: the victims off the site, the whole gang placed
+by every rule. Whoever turns out not to be needed stays.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     admit ─► holds ─► Starts (earliest start of each, in order) ─► walls ─► admit again, around the walls
 
-`engine.decide_in_time` asks for plans (`planned`). As in Slurm's backfill, every workload that waits, in
+`engine.decide_with_backfill` asks for plans (`planned`). As in Slurm's backfill, every workload that waits, in
 the order in which it was decided, gets the earliest start that the known ends of running work allow; one behind it may
 run now only if that delays none of these. A plan rests only on bounded run times: where no work that runs has a known
 end and nothing is reserved, the first pass is the answer and nothing here has any effect.

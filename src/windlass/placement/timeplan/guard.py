@@ -23,7 +23,7 @@ RequestKind = tuple[object, ...]
 
 
 class PlannedStartGuard:
-    """Implements `placement.site.Guard`."""
+    """Implements `placement.workload_placer.PlacementGuard`."""
 
     def __init__(
         self, occupancy: Occupancy, planned_starts: Sequence[PlannedStart], turns: Mapping[str, int]

@@ -1,9 +1,9 @@
 """Pod affinity of a gang to itself, read as what it is meant as: all of it in one domain.
 
-Training guides ask for it that way: every pod of a job must be (or would like to be) where pods of the same job are, by
-a topology key. Placed one by one, the first pod may pick a domain that is too small for the rest; read as a topology
-request, the domain is chosen for all of them. `placement.site` asks for sets of more than one pod that have no request
-of their own.
+Training guides ask for it that way: every pod of a job must be (or would like to be) where pods of the same job are,
+by a topology key. Placed one by one, the first pod may pick a domain that is too small for the rest; read as a
+topology request, the domain is chosen for all of them. `placement.workload_placer` asks for sets of more than one pod
+that have no request of their own.
 """
 
 from __future__ import annotations

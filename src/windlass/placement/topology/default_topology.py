@@ -1,7 +1,8 @@
 """Domains where no Topology object names them: node labels from the default list, or the very label that is asked for.
 
-`placement.site` asks for workloads that are in no queue, or in one whose flavors have no topology: Kueue's annotations
-on plain gangs, a PodGroup's own constraint, pod affinity on a topology key. The tree depends on the nodes alone.
+`placement.workload_placer` asks for workloads that are in no queue, or in one whose flavors have no topology: Kueue's
+annotations on plain gangs, a PodGroup's own constraint, pod affinity on a topology key. The tree depends on the nodes
+alone.
 """
 
 from __future__ import annotations

@@ -15,14 +15,8 @@ from windlass.model.fleet import expand_fleet
 from windlass.model.fleet_spec import Fleet
 from windlass.model.pod import RawQuantity
 from windlass.model.topology import BLOCK, CLIQUE, HOSTNAME, RACK, REGION, ZONE
-from windlass.simulate.scenario.spec import (
-    ScenarioFile,
-    ShortCohort,
-    ShortFlavor,
-    ShortQueue,
-    ShortQuota,
-    Tree,
-)
+from windlass.model.unstructured import Unstructured
+from windlass.simulate.scenario.spec import ScenarioFile, ShortCohort, ShortFlavor, ShortQueue, ShortQuota
 
 GPU = "nvidia.com/gpu"
 KUEUE = "kueue.x-k8s.io/v1beta2"
@@ -47,7 +41,7 @@ def resource_name(name: str) -> str:
     return GPU if name == "gpu" else name
 
 
-def cluster_objects(document: ScenarioFile) -> Iterator[tuple[str, Tree]]:
+def cluster_objects(document: ScenarioFile) -> Iterator[tuple[str, Unstructured]]:
     """Every object, with the path of the field that it comes from."""
     for name, value in document.priorities.items():
         yield from _priority(name, value)
@@ -63,7 +57,7 @@ def cluster_objects(document: ScenarioFile) -> Iterator[tuple[str, Tree]]:
         yield from _queue(queue, f"queues[{index}]")
 
 
-def fleet_nodes(pools: Sequence[Tree]) -> list[Tree]:
+def fleet_nodes(pools: Sequence[Unstructured]) -> list[Unstructured]:
     """The nodes of the pools; errors have the path in the scenario."""
     if not pools:
         return []
@@ -78,19 +72,19 @@ def fleet_nodes(pools: Sequence[Tree]) -> list[Tree]:
         raise InputError(error.message, path=path, remedy=error.remedy) from None
 
 
-def _pool(pool: Mapping[str, Any]) -> Tree:
+def _pool(pool: Mapping[str, Any]) -> Unstructured:
     """`gpus: 8xH100` written out."""
     gpus = pool.get("gpus")
     match = _GPUS.fullmatch(gpus) if isinstance(gpus, str) else None
     return {**pool, "gpus": [{"model": match[2], "count": int(match[1])}]} if match else dict(pool)
 
 
-def kueue_object(kind: str, name: str, spec: Tree, namespace: str = "") -> Tree:
+def kueue_object(kind: str, name: str, spec: Unstructured, namespace: str = "") -> Unstructured:
     metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
     return {"apiVersion": KUEUE, "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def _priority(name: str, value: int) -> Iterator[tuple[str, Tree]]:
+def _priority(name: str, value: int) -> Iterator[tuple[str, Unstructured]]:
     for version, kind in (("scheduling.k8s.io/v1", "PriorityClass"), (KUEUE, "WorkloadPriorityClass")):
         yield (
             f"priorities.{name}",
@@ -98,7 +92,7 @@ def _priority(name: str, value: int) -> Iterator[tuple[str, Tree]]:
         )
 
 
-def _flavor(flavor: ShortFlavor) -> Tree:
+def _flavor(flavor: ShortFlavor) -> Unstructured:
     spec = {
         "nodeLabels": flavor.labels,
         "nodeTaints": list(flavor.taints),
@@ -108,7 +102,7 @@ def _flavor(flavor: ShortFlavor) -> Tree:
     return kueue_object("ResourceFlavor", flavor.name, {key: value for key, value in spec.items() if value})
 
 
-def _default_flavor(document: ScenarioFile) -> Iterator[tuple[str, Tree]]:
+def _default_flavor(document: ScenarioFile) -> Iterator[tuple[str, Unstructured]]:
     """The flavor that stands for all nodes, where a queue or cohort uses it and nothing else defines it."""
     holders: list[ShortQueue | ShortCohort] = [*document.queues, *document.cohorts]
     used = any(one.flavor == DEFAULT_FLAVOR for holder in holders for one in _quotas(holder))
@@ -124,7 +118,7 @@ def _quotas(holder: ShortQueue | ShortCohort) -> tuple[ShortQuota, ...]:
     return (ShortQuota(quota=holder.quota, borrow=holder.borrow, lend=holder.lend),)
 
 
-def _resource_groups(quotas: Sequence[ShortQuota]) -> list[Tree]:
+def _resource_groups(quotas: Sequence[ShortQuota]) -> list[Unstructured]:
     if not quotas:
         return []
     covered = list(dict.fromkeys(resource_name(name) for one in quotas for name in one.quota))
@@ -135,8 +129,8 @@ def _resource_groups(quotas: Sequence[ShortQuota]) -> list[Tree]:
     return [{"coveredResources": covered, "flavors": flavors}]
 
 
-def _cell(name: str, amount: RawQuantity, quota: ShortQuota) -> Tree:
-    cell: Tree = {"name": resource_name(name), "nominalQuota": amount}
+def _cell(name: str, amount: RawQuantity, quota: ShortQuota) -> Unstructured:
+    cell: Unstructured = {"name": resource_name(name), "nominalQuota": amount}
     if name in quota.borrow:
         cell["borrowingLimit"] = quota.borrow[name]
     if name in quota.lend:
@@ -144,17 +138,17 @@ def _cell(name: str, amount: RawQuantity, quota: ShortQuota) -> Tree:
     return cell
 
 
-def _cohort(cohort: ShortCohort) -> Tree:
-    spec: Tree = {"parentName": cohort.parent, "resourceGroups": _resource_groups(_quotas(cohort))}
+def _cohort(cohort: ShortCohort) -> Unstructured:
+    spec: Unstructured = {"parentName": cohort.parent, "resourceGroups": _resource_groups(_quotas(cohort))}
     if cohort.weight is not None:
         spec["fairSharing"] = {"weight": cohort.weight}
     return kueue_object("Cohort", cohort.name, {key: value for key, value in spec.items() if value})
 
 
-def _queue(queue: ShortQueue, path: str) -> Iterator[tuple[str, Tree]]:
+def _queue(queue: ShortQueue, path: str) -> Iterator[tuple[str, Unstructured]]:
     if queue.flavors and (queue.quota or queue.borrow or queue.lend):
         raise InputError("quota stands beside flavors", path=f"{path}.quota", remedy="keep one of them")
-    spec: Tree = {
+    spec: Unstructured = {
         "cohortName": queue.cohort,
         "resourceGroups": _resource_groups(_quotas(queue)),
         "queueingStrategy": queue.strategy,

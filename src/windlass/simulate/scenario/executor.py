@@ -20,6 +20,7 @@ from windlass.cluster.workloads.workload_attributes import REQUEUED_AT
 from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve
 from windlass.model.queue import QueueSystem
 from windlass.model.topology import HOSTNAME
+from windlass.model.unstructured import Unstructured
 from windlass.model.workload import Workload
 from windlass.placement.stop_conditions import DURATION_EXCEEDED
 from windlass.queueing.outcome import BUDGET_OVERRIDE_BY_REASON
@@ -42,7 +43,6 @@ from windlass.simulate.scenario.object_changes import (
 )
 from windlass.simulate.scenario.outcome import Event
 from windlass.simulate.scenario.simulated_cluster import SimulatedCluster
-from windlass.simulate.scenario.spec import Tree
 from windlass.simulate.timeline import Timeline
 
 BEFORE_ENDS, ENDS = (0,), 1
@@ -165,7 +165,7 @@ class ScenarioExecutor:
             self._world.update(self._resumed(tree, admit))
         return bool(made) or admit.kind == "Workload" or any(pod in binds for pod in members)
 
-    def _resumed(self, tree: Tree, admit: Admit) -> Tree:
+    def _resumed(self, tree: Unstructured, admit: Admit) -> Unstructured:
         """Not suspended; a Job that was admitted with fewer pods asks for no more than those."""
         made = with_suspend(tree, False)
         count = sum(one.count for one in admit.pod_sets)
@@ -179,7 +179,7 @@ class ScenarioExecutor:
         admit: Admit,
         workload: Workload,
         template: PodSetTemplate,
-        owner: tuple[Tree, int | None],
+        owner: tuple[Unstructured, int | None],
         binds: Mapping[str, str],
     ) -> int:
         """Makes the pods that were admitted and don't exist yet; those that exist are bound by name."""
@@ -200,7 +200,9 @@ class ScenarioExecutor:
                 made += 1
         return made
 
-    def _next_pod(self, tree: Tree, template: PodSetTemplate, gang: int | None = None) -> Tree:
+    def _next_pod(
+        self, tree: Unstructured, template: PodSetTemplate, gang: int | None = None
+    ) -> Unstructured:
         while True:
             counter = (
                 tree["kind"],
@@ -215,13 +217,13 @@ class ScenarioExecutor:
             if self._world.find("Pod", name) is None:
                 return pod
 
-    def create_pods(self, tree: Tree, now: int) -> None:
+    def create_pods(self, tree: Unstructured, now: int) -> None:
         """An owner that waits for nobody gets all its pods, which then wait themselves."""
         for template in pod_templates_of(tree):
             for _ in range(template.count):
                 self._world.create(self._next_pod(tree, template), now)
 
-    def _object(self, kind: str, key: str) -> tuple[Tree, int | None]:
+    def _object(self, kind: str, key: str) -> tuple[Unstructured, int | None]:
         """The object behind a workload, and which of its gangs it is."""
         found = self._world.find(kind, key)
         if found is not None:

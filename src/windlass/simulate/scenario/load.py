@@ -27,16 +27,10 @@ from windlass.model.configuration import (
 )
 from windlass.model.decode_errors import find_decode_error, type_info, without_nulls
 from windlass.model.errors import InputError
+from windlass.model.unstructured import Unstructured
 from windlass.simulate.scenario.cluster_shorthand import cluster_objects, fleet_nodes
 from windlass.simulate.scenario.durations import parse_duration, parse_moment
-from windlass.simulate.scenario.spec import (
-    Moment,
-    ResolvedMoment,
-    Scenario,
-    ScenarioFile,
-    ShortWorkload,
-    Tree,
-)
+from windlass.simulate.scenario.spec import Moment, ResolvedMoment, Scenario, ScenarioFile, ShortWorkload
 from windlass.simulate.scenario.workload_shorthand import workload_objects
 
 SUFFIXES = (".yaml", ".yml")
@@ -177,7 +171,7 @@ def _without_free_parts(raw: Any, info: inspect.Type) -> Any:
     return raw
 
 
-def _settings(config: Tree) -> Settings:
+def _settings(config: Unstructured) -> Settings:
     if not config:
         return Settings()
     header = {} if "kind" in config else {"apiVersion": "windlass.dev/v1", "kind": "SchedulerConfiguration"}
@@ -189,7 +183,7 @@ def _settings(config: Tree) -> Settings:
     raise InputError("is no configuration", path="config.kind", remedy="leave kind out")
 
 
-def _initial_objects(document: ScenarioFile) -> Iterator[Tree]:
+def _initial_objects(document: ScenarioFile) -> Iterator[Unstructured]:
     yield from fleet_nodes(document.fleet)
     for path, tree in cluster_objects(document):
         _decoded(tree, path, inside=False)
@@ -208,20 +202,20 @@ def _steps(timeline: tuple[Moment, ...]) -> Iterator[ResolvedMoment]:
         if at < before:
             raise InputError("is before the moment above it", path=f"{path}.at", remedy="put them in order")
         before = at
-        submitted: list[Tree] = []
+        submitted: list[Unstructured] = []
         for number, entry in enumerate(moment.submit):
             submitted += _submitted(entry, f"{path}.submit[{number}]")
         yield ResolvedMoment(at, moment, tuple(submitted), moment.expect)
 
 
-def _submitted(entry: Tree, path: str) -> list[Tree]:
+def _submitted(entry: Unstructured, path: str) -> list[Unstructured]:
     """A Kubernetes object as it is, or a short form."""
     if "kind" in entry:
         return list(_written(entry, path))
     return _checked(workload_objects(convert_strict(entry, ShortWorkload, path), path), path)
 
 
-def _written(tree: Tree, path: str) -> Iterator[Tree]:
+def _written(tree: Unstructured, path: str) -> Iterator[Unstructured]:
     """An object that is written out; `count` beside it makes several, numbered."""
     body = {key: value for key, value in tree.items() if key != "count"}
     count = tree.get("count", 1)
@@ -238,13 +232,13 @@ def _written(tree: Tree, path: str) -> Iterator[Tree]:
         yield {**body, "metadata": {**body["metadata"], "name": name}}
 
 
-def _checked(trees: list[Tree], path: str) -> list[Tree]:
+def _checked(trees: list[Unstructured], path: str) -> list[Unstructured]:
     for tree in trees:
         _decoded(tree, path, inside=False)
     return trees
 
 
-def _decoded(tree: Tree, path: str, *, inside: bool = True) -> object:
+def _decoded(tree: Unstructured, path: str, *, inside: bool = True) -> object:
     """The object; an error's path leads to the short form where the object itself is not in the file."""
     try:
         return decode_object(tree)

@@ -17,8 +17,8 @@ from windlass.model.kueue.workloads import with_default_limits
 from windlass.model.owners import OwnerObject, owner_from_object
 from windlass.model.owners.normalise import LWS_GROUP, LWS_WORKER
 from windlass.model.queue import ResourceFlavor
+from windlass.model.unstructured import Unstructured
 from windlass.simulate.clock import virtual_timestamp
-from windlass.simulate.scenario.spec import Tree
 
 PODSET = "kueue.x-k8s.io/podset"
 WORKLOAD = "kueue.x-k8s.io/workload"
@@ -29,14 +29,14 @@ class PodSetTemplate(msgspec.Struct, frozen=True):
 
     name: str
     count: int
-    pod: Tree
+    pod: Unstructured
     """metadata and spec."""
     set_label: str = ""
     is_only_set: bool = True
     """The object has no other set."""
 
 
-def pod_templates_of(tree: Tree) -> list[PodSetTemplate]:
+def pod_templates_of(tree: Unstructured) -> list[PodSetTemplate]:
     """The sets of a Workload or an owner; nothing for any other kind."""
     thing = decode_object(tree)
     if isinstance(thing, WorkloadObject):
@@ -59,10 +59,12 @@ def _limited(template: PodTemplate) -> PodTemplate:
     return msgspec.structs.replace(template, spec=with_default_limits(template.spec))
 
 
-def member_pod(tree: Tree, template: PodSetTemplate, number: int, gang: int | None = None) -> Tree:
+def member_pod(
+    tree: Unstructured, template: PodSetTemplate, number: int, gang: int | None = None
+) -> Unstructured:
     """Pod `number` of the object that `tree` is, of its gang where it makes several."""
     metadata = tree["metadata"]
-    made: Tree = copy.deepcopy(template.pod.get("metadata", {}))
+    made: Unstructured = copy.deepcopy(template.pod.get("metadata", {}))
     made.setdefault("labels", {})
     made.setdefault("annotations", {})
     parts = [
@@ -94,7 +96,9 @@ def member_pod(tree: Tree, template: PodSetTemplate, number: int, gang: int | No
     return {"apiVersion": "v1", "kind": "Pod", "metadata": made, "spec": spec}
 
 
-def running_pod(pod: Tree, node: str, at: int, flavors: Sequence[ResourceFlavor] = ()) -> Tree:
+def running_pod(
+    pod: Unstructured, node: str, at: int, flavors: Sequence[ResourceFlavor] = ()
+) -> Unstructured:
     """The pod on its node, with what its flavors put on it."""
     spec = dict(pod["spec"])
     selector, tolerations = dict(spec.get("nodeSelector", {})), list(spec.get("tolerations", []))

@@ -14,16 +14,16 @@ from windlass.model.decision import Admit
 from windlass.model.kueue.workloads import PREEMPTED
 from windlass.model.quota import format_quota, quota_requests
 from windlass.model.topology import HOSTNAME
+from windlass.model.unstructured import Unstructured
 from windlass.model.workload import Workload
 from windlass.simulate.clock import virtual_timestamp
-from windlass.simulate.scenario.spec import Tree
 
 NOT_READY = "node.kubernetes.io/not-ready"
 _IN_RUN_POLICY = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob")
 SUSPENDED_IN_SPEC = ("Job", "JobSet", "RayCluster", "RayJob", "TrainJob")
 
 
-def with_suspend(tree: Tree, suspend: bool) -> Tree:
+def with_suspend(tree: Unstructured, suspend: bool) -> Unstructured:
     """The owner with its suspend field set, where its kind has one."""
     made = copy.deepcopy(tree)
     if tree["kind"] in SUSPENDED_IN_SPEC:
@@ -33,21 +33,21 @@ def with_suspend(tree: Tree, suspend: bool) -> Tree:
     return made
 
 
-def with_finished(tree: Tree, at: int) -> Tree:
+def with_finished(tree: Unstructured, at: int) -> Unstructured:
     """The Workload or owner as it stands when its work is done."""
     return _with_condition(tree, "Finished" if tree["kind"] == "Workload" else "Complete", "True", at)
 
 
 def with_admission(
-    tree: Tree, decision: Admit, workload: Workload, hostnames: Mapping[str, str], at: int
-) -> Tree:
+    tree: Unstructured, decision: Admit, workload: Workload, hostnames: Mapping[str, str], at: int
+) -> Unstructured:
     """The Workload with what it holds in its status."""
     pods = {one.name: one.template for one in workload.pod_sets}
     assignments = []
     for one in decision.pod_sets:
         asked = quota_requests(pods[one.name])
         usage = {name: format_quota(name, asked.get(name, 0) * one.count) for name in one.flavors}
-        assignment: Tree = {"name": one.name, "count": one.count, "flavors": dict(one.flavors)}
+        assignment: Unstructured = {"name": one.name, "count": one.count, "flavors": dict(one.flavors)}
         assignment["resourceUsage"] = usage
         if one.nodes:
             domains = [
@@ -61,7 +61,7 @@ def with_admission(
     return made
 
 
-def with_evicted(tree: Tree, at: int) -> Tree:
+def with_evicted(tree: Unstructured, at: int) -> Unstructured:
     """The Workload as it stands after its eviction."""
     made = _with_condition(tree, "Evicted", "True", at, PREEMPTED)
     made = _with_condition(_with_condition(made, "QuotaReserved", "False", at), "Admitted", "False", at)
@@ -69,7 +69,7 @@ def with_evicted(tree: Tree, at: int) -> Tree:
     return made
 
 
-def with_eviction_counted(tree: Tree) -> Tree:
+def with_eviction_counted(tree: Unstructured) -> Unstructured:
     """The object with one more preemption counted: where Kueue counts them, or in an annotation."""
     made = copy.deepcopy(tree)
     if tree["kind"] == "Workload":
@@ -83,7 +83,7 @@ def with_eviction_counted(tree: Tree) -> Tree:
     return made
 
 
-def with_node_not_ready(node: Tree) -> Tree:
+def with_node_not_ready(node: Unstructured) -> Unstructured:
     """The node as its controller marks one that doesn't answer any more."""
     made = _ready(node, "False")
     taints = [one for one in made["spec"].get("taints", []) if one["key"] != NOT_READY]
@@ -92,7 +92,7 @@ def with_node_not_ready(node: Tree) -> Tree:
     return made
 
 
-def with_node_ready(node: Tree) -> Tree:
+def with_node_ready(node: Unstructured) -> Unstructured:
     made = _ready(node, "True")
     made["spec"]["taints"] = [one for one in made["spec"].get("taints", []) if one["key"] != NOT_READY]
     return made
@@ -111,7 +111,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
     return made
 
 
-def _ready(node: Tree, status: str) -> Tree:
+def _ready(node: Unstructured, status: str) -> Unstructured:
     made = copy.deepcopy(node)
     made.setdefault("spec", {})
     others = [one for one in made.setdefault("status", {}).get("conditions", []) if one["type"] != "Ready"]
@@ -119,7 +119,7 @@ def _ready(node: Tree, status: str) -> Tree:
     return made
 
 
-def _with_condition(tree: Tree, kind: str, status: str, at: int, reason: str = "") -> Tree:
+def _with_condition(tree: Unstructured, kind: str, status: str, at: int, reason: str = "") -> Unstructured:
     made = copy.deepcopy(tree)
     conditions = made.setdefault("status", {}).get("conditions", [])
     condition = {"type": kind, "status": status, "lastTransitionTime": virtual_timestamp(at)}

@@ -18,6 +18,7 @@ from windlass.model.owners.normalise import QUEUE_NAME
 from windlass.model.plan import Plan
 from windlass.model.requests import format_amount, node_quantities, pod_requests
 from windlass.model.times import parse_duration
+from windlass.model.unstructured import Unstructured
 from windlass.model.workload import Workload
 from windlass.placement.explain.advisor import MAX_EXPLAINED_HOLDS
 from windlass.planner import engine_config
@@ -40,7 +41,7 @@ from windlass.simulate.scenario.simulated_cluster import (
     SimulatedCluster,
     namespaced_name,
 )
-from windlass.simulate.scenario.spec import ResolvedMoment, Scenario, Tree
+from windlass.simulate.scenario.spec import ResolvedMoment, Scenario
 from windlass.simulate.scenario.workload_shorthand import LAST_CHECKPOINT, SIMULATED_DURATION
 from windlass.simulate.timeline import Timeline
 
@@ -183,7 +184,7 @@ class _Play:
             self._log(Event(now, "change", change.object, str(change.merge)))
         self._submit(step.submit, now, "submit")
 
-    def _submit(self, trees: tuple[Tree, ...], now: int, verb: str) -> None:
+    def _submit(self, trees: tuple[Unstructured, ...], now: int, verb: str) -> None:
         for tree in trees:
             key = self._world.create(tree, now)
             kind = tree["kind"]

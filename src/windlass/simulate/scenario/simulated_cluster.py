@@ -19,10 +19,10 @@ from windlass.model.decision import DeviceGrant
 from windlass.model.errors import InputError
 from windlass.model.queue import QueueSystem
 from windlass.model.run_time_history import FinishedRun, RunTimes, run_time_periods, run_times_from_object
+from windlass.model.unstructured import Unstructured
 from windlass.model.workload import Workload
 from windlass.queueing.run_time_estimates import add_runs
 from windlass.simulate.clock import VIRTUAL_EPOCH, virtual_timestamp
-from windlass.simulate.scenario.spec import Tree
 
 RUN_TIME_HISTORY = "RunTimeHistory"
 ObjectKey = tuple[str, str, str]
@@ -46,7 +46,7 @@ CLUSTER_SCOPED_KINDS = frozenset(
 
 class SimulatedCluster:
     def __init__(self) -> None:
-        self._trees: dict[ObjectKey, Tree] = {}
+        self._trees: dict[ObjectKey, Unstructured] = {}
         self._things: dict[ObjectKey, Any] = {}
         self._store = Store()
         self._created = 0
@@ -88,17 +88,17 @@ class SimulatedCluster:
     def workloads(self, now: int) -> dict[str, Workload]:
         return {workload.key: workload for workload in self.grouping(now)[1].workloads}
 
-    def find(self, kind: str, key: str) -> Tree | None:
+    def find(self, kind: str, key: str) -> Unstructured | None:
         """By kind and `namespace/name`, or the name alone where it is cluster-wide."""
         return self._trees.get(_key_of(kind, key))
 
-    def get(self, kind: str, key: str) -> Tree:
+    def get(self, kind: str, key: str) -> Unstructured:
         found = self.find(kind, key)
         if found is None:
             raise InputError(f"there is no {kind} {key}")
         return found
 
-    def list_kind(self, kind: str) -> Iterator[Tree]:
+    def list_kind(self, kind: str) -> Iterator[Unstructured]:
         return (tree for (one, _, _), tree in self._trees.items() if one == kind)
 
     def decoded(self, kind: str, key: str) -> Any:
@@ -122,7 +122,7 @@ class SimulatedCluster:
 
     # Writing
 
-    def create(self, tree: Tree, at: int) -> str:
+    def create(self, tree: Unstructured, at: int) -> str:
         """As the API server would take it; returns its key."""
         made = copy.deepcopy(tree)
         kind, metadata = made["kind"], made.setdefault("metadata", {})
@@ -139,7 +139,7 @@ class SimulatedCluster:
         self.update(made)
         return key[2] if kind in CLUSTER_SCOPED_KINDS else f"{key[1]}/{key[2]}"
 
-    def _fill_priority(self, pod: Tree) -> None:
+    def _fill_priority(self, pod: Unstructured) -> None:
         spec = pod["spec"]
         name = spec.get("priorityClassName", "")
         classes = {tree["metadata"]["name"]: tree for tree in self.list_kind("PriorityClass")}
@@ -152,7 +152,7 @@ class SimulatedCluster:
             spec.setdefault("priority", chosen.get("value", 0))
             spec.setdefault("preemptionPolicy", chosen.get("preemptionPolicy", "PreemptLowerPriority"))
 
-    def update(self, tree: Tree) -> None:
+    def update(self, tree: Unstructured) -> None:
         """The object is now like this."""
         key = _key_in(tree)
         thing = decode_object(tree)
@@ -196,7 +196,7 @@ class SimulatedCluster:
         self._store.mark_decided(snapshot.pods.pending())
 
 
-def pod_key(tree: Tree) -> str:
+def pod_key(tree: Unstructured) -> str:
     metadata = tree["metadata"]
     return f"{metadata.get('namespace', 'default')}/{metadata['name']}"
 
@@ -206,7 +206,7 @@ def namespaced_name(name: str) -> str:
     return name if "/" in name else f"default/{name}"
 
 
-def _key_in(tree: Tree) -> ObjectKey:
+def _key_in(tree: Unstructured) -> ObjectKey:
     kind, metadata = tree["kind"], tree["metadata"]
     namespace = "" if kind in CLUSTER_SCOPED_KINDS else metadata.get("namespace", "default")
     return kind, namespace, metadata["name"]

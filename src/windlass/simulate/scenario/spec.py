@@ -8,16 +8,14 @@ Kubernetes object that it is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
 from windlass.model.configuration import Settings
 from windlass.model.meta import KubeStruct, ObjectMeta
 from windlass.model.pod import RawQuantity, Toleration
+from windlass.model.unstructured import Unstructured
 
-Tree = dict[str, Any]
-"""A Kubernetes object, or a part of one, as plain data."""
 NodePlacement = tuple[str, ...] | dict[str, int]
 """Nodes, one pod each, or node → pods."""
 
@@ -31,8 +29,8 @@ class ShortFlavor(StrictStruct, frozen=True):
 
     name: str
     labels: dict[str, str] = {}
-    taints: tuple[Tree, ...] = ()
-    tolerations: tuple[Tree, ...] = ()
+    taints: tuple[Unstructured, ...] = ()
+    tolerations: tuple[Unstructured, ...] = ()
     topology: str = ""
 
 
@@ -57,14 +55,14 @@ class ShortQueue(StrictStruct, frozen=True):
     lend: dict[str, RawQuantity] = {}
     flavors: tuple[ShortQuota, ...] = ()
     """Several flavors in their order, in place of `quota`, `borrow` and `lend`."""
-    preemption: Tree = {}
-    fungibility: Tree = {}
+    preemption: Unstructured = {}
+    fungibility: Unstructured = {}
     strategy: str = "BestEffortFIFO"
     weight: RawQuantity | None = None
     stop: str = "None"
     namespace: str = "default"
     """Of the LocalQueue."""
-    spec: Tree = {}
+    spec: Unstructured = {}
     """Further fields of the ClusterQueue's spec."""
 
 
@@ -138,7 +136,7 @@ class ShortWorkload(StrictStruct, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
-    spec: Tree = {}
+    spec: Unstructured = {}
     """Further fields of the pods' spec."""
     duration: str = ""
     """So long it runs in the simulation; for ever where nothing is said."""
@@ -212,7 +210,7 @@ class Expect(StrictStruct, frozen=True):
 class Change(StrictStruct, frozen=True):
     object: str
     """`Kind/name` or `Kind/namespace/name`."""
-    merge: Tree
+    merge: Unstructured
     """JSON merge patch."""
 
 
@@ -221,7 +219,7 @@ class Moment(StrictStruct, frozen=True):
 
     at: str
     say: str = ""
-    submit: tuple[Tree, ...] = ()
+    submit: tuple[Unstructured, ...] = ()
     finish: tuple[str, ...] = ()
     delete: tuple[str, ...] = ()
     fail: tuple[str, ...] = ()
@@ -249,10 +247,10 @@ class ScenarioFile(StrictStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     source: tuple[str, ...] = ()
     """Where the case comes from: issues of other projects."""
-    config: Tree = {}
+    config: Unstructured = {}
     termination: str = "0s"
     """How long an evicted pod takes to go."""
-    fleet: tuple[Tree, ...] = ()
+    fleet: tuple[Unstructured, ...] = ()
     """Pools of a Fleet; `gpus: 8xH100` is short for the list."""
     topologies: dict[str, tuple[str, ...]] = {}
     """Topology → its levels, the widest first."""
@@ -261,7 +259,7 @@ class ScenarioFile(StrictStruct, frozen=True):
     queues: tuple[ShortQueue, ...] = ()
     priorities: dict[str, int] = {}
     """Each is a PriorityClass and a WorkloadPriorityClass."""
-    objects: tuple[Tree, ...] = ()
+    objects: tuple[Unstructured, ...] = ()
     running: tuple[ShortWorkload, ...] = ()
 
 
@@ -271,7 +269,7 @@ class ResolvedMoment(msgspec.Struct, frozen=True):
     at: int
     """Seconds since the start."""
     moment: Moment
-    submit: tuple[Tree, ...]
+    submit: tuple[Unstructured, ...]
     """As Kubernetes objects, in order."""
     expect: Expect | None
 
@@ -283,7 +281,7 @@ class Scenario(msgspec.Struct, frozen=True):
     document: ScenarioFile
     settings: Settings
     termination: int
-    objects: tuple[Tree, ...]
+    objects: tuple[Unstructured, ...]
     """What is there at the start."""
     steps: tuple[ResolvedMoment, ...]
     file: str = ""

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from windlass.model.errors import InputError
+from windlass.model.unstructured import Unstructured
 from windlass.simulate.clock import virtual_timestamp
 from windlass.simulate.scenario.cluster_shorthand import GPU, KUEUE, level_label
 from windlass.simulate.scenario.durations import parse_duration, parse_moment
 from windlass.simulate.scenario.member_pods import member_pod, pod_templates_of, running_pod
-from windlass.simulate.scenario.spec import NodePlacement, ShortPodSet, ShortTopology, ShortWorkload, Tree
+from windlass.simulate.scenario.spec import NodePlacement, ShortPodSet, ShortTopology, ShortWorkload
 
 KINDS = ("job", "pod", "group", "native", "volcano", "coscheduling", "workload")
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
@@ -27,7 +28,7 @@ PODSET = "kueue.x-k8s.io/podset"
 _TOPOLOGY = "kueue.x-k8s.io/podset-"
 
 
-def workload_objects(work: ShortWorkload, path: str) -> list[Tree]:
+def workload_objects(work: ShortWorkload, path: str) -> list[Unstructured]:
     """The objects of all `count` of them."""
     given = [kind for kind in KINDS if getattr(work, kind)]
     if len(given) != 1:
@@ -51,7 +52,7 @@ class _Writer:
         )
         self.since = parse_duration(work.since, f"{path}.since") if work.since else 0
 
-    def objects(self) -> list[Tree]:
+    def objects(self) -> list[Unstructured]:
         if self.kind == "job":
             return self._with_pods(self._job())
         if self.kind == "workload":
@@ -60,7 +61,7 @@ class _Writer:
 
     # Kinds
 
-    def _job(self) -> Tree:
+    def _job(self) -> Unstructured:
         if self.work.sets:
             raise InputError(
                 "a Job has one set of pods", path=f"{self.path}.sets", remedy="use workload or group"
@@ -82,8 +83,11 @@ class _Writer:
             "spec": spec,
         }
 
-    def _workload(self) -> Tree:
-        spec: Tree = {"queueName": self.work.queue, "podSets": [self._pod_set(one) for one in self.sets]}
+    def _workload(self) -> Unstructured:
+        spec: Unstructured = {
+            "queueName": self.work.queue,
+            "podSets": [self._pod_set(one) for one in self.sets],
+        }
         if isinstance(self.work.priority, int):
             spec["priority"] = self.work.priority
         else:
@@ -95,14 +99,14 @@ class _Writer:
         metadata = self._metadata(self.work.labels, self._object_annotations())
         return {"apiVersion": KUEUE, "kind": "Workload", "metadata": metadata, "spec": spec}
 
-    def _pod_set(self, one: ShortPodSet) -> Tree:
-        made: Tree = {"name": one.name, "count": one.pods, "template": self._template(one)}
+    def _pod_set(self, one: ShortPodSet) -> Unstructured:
+        made: Unstructured = {"name": one.name, "count": one.pods, "template": self._template(one)}
         minimum = one.minimum if self.work.sets else self.work.minimum
         if minimum is not None:
             made["minCount"] = minimum
         return made
 
-    def _group_objects(self) -> list[Tree]:
+    def _group_objects(self) -> list[Unstructured]:
         """A PodGroup of the kind that is asked for, and its pods; for a single pod, only that."""
         total = sum(one.pods for one in self.sets)
         minimum = total if self.work.minimum is None else self.work.minimum
@@ -116,7 +120,7 @@ class _Writer:
                 number += 1
         return made
 
-    def _pod_group(self, minimum: int) -> Iterator[Tree]:
+    def _pod_group(self, minimum: int) -> Iterator[Unstructured]:
         versions = {
             "native": "scheduling.k8s.io/v1beta1",
             "volcano": "scheduling.volcano.sh/v1beta1",
@@ -124,7 +128,7 @@ class _Writer:
         }
         if self.kind not in versions:
             return
-        spec: Tree = {"minMember": minimum}
+        spec: Unstructured = {"minMember": minimum}
         if self.kind == "native":
             spec = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
         if isinstance(self.work.priority, str):
@@ -136,7 +140,7 @@ class _Writer:
             "spec": spec,
         }
 
-    def _member(self, one: ShortPodSet, number: int, total: int) -> Tree:
+    def _member(self, one: ShortPodSet, number: int, total: int) -> Unstructured:
         template = self._template(one)
         metadata = template["metadata"]
         metadata["labels"] |= self._queue_labels()
@@ -160,7 +164,7 @@ class _Writer:
 
     # Parts
 
-    def _with_pods(self, tree: Tree) -> list[Tree]:
+    def _with_pods(self, tree: Unstructured) -> list[Unstructured]:
         """The object, and its pods where it runs already."""
         if not self.work.nodes:
             return [tree]
@@ -173,11 +177,11 @@ class _Writer:
                 number += 1
         return made
 
-    def _metadata(self, labels: dict[str, str], annotations: dict[str, str]) -> Tree:
+    def _metadata(self, labels: dict[str, str], annotations: dict[str, str]) -> Unstructured:
         return {**self._identity(self.name), "labels": dict(labels), "annotations": annotations}
 
-    def _identity(self, name: str) -> Tree:
-        made: Tree = {"name": name, "namespace": self.work.namespace}
+    def _identity(self, name: str) -> Unstructured:
+        made: Unstructured = {"name": name, "namespace": self.work.namespace}
         if self.work.since:
             made["creationTimestamp"] = virtual_timestamp(-self.since)
         return made
@@ -204,16 +208,16 @@ class _Writer:
             )
         return annotations
 
-    def _template(self, one: ShortPodSet) -> Tree:
+    def _template(self, one: ShortPodSet) -> Unstructured:
         annotations = topology_annotations(one.topology or self.work.topology)
-        limits: Tree = {
+        limits: Unstructured = {
             key: value for key, value in (("cpu", one.cpu), ("memory", one.memory)) if value is not None
         }
         if isinstance(one.gpus, int):
             limits |= {GPU: one.gpus} if one.gpus else {}
         else:
             annotations["gpu-fraction"] = str(one.gpus)
-        spec: Tree = {
+        spec: Unstructured = {
             "containers": [{"name": "main", "resources": {"limits": limits, "requests": dict(limits)}}]
         }
         if self.work.selector:

@@ -1,6 +1,6 @@
 """A trace by its name: the one way in that commands and benchmarks use.
 
-Finds the reader in the catalogue, or takes the name for a file in our own format. Feeds `simulate.run`.
+Finds the reader in the catalogue, or takes the name for a file in our own format. Feeds `simulate.trace_run`.
 """
 
 from __future__ import annotations

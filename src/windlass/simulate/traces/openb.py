@@ -1,7 +1,7 @@
 """The openb trace: Alibaba's production GPU cluster of 2023, 23 pod lists on one park.
 
 Reads `openb/openb_pod_list_<list>.csv`, `openb/openb_node_list_{gpu,all}_node.csv` and, where there is one,
-`openb-arrivals/<list>.txt.gz` under the traces folder; feeds `simulate.run`.
+`openb-arrivals/<list>.txt.gz` under the traces folder; feeds `simulate.trace_run`.
 
 What is assumed:
 - Every pod of the list, whole GPUs too, asks with the trace's annotations (GPU count, milli-GPUs of each, allowed

@@ -1,7 +1,7 @@
 """Job logs with times of submission: Philly (two extracts) and Helios.
 
 Reads `philly/philly_jobs_82k.csv`, `philly/philly_last15k.csv` and `helios/helios_last15k.csv` under the traces folder;
-feeds `simulate.run`. The parks can be replaced (`--nodes`).
+feeds `simulate.trace_run`. The parks can be replaced (`--nodes`).
 
 What is assumed, of all three:
 - A job of more than 8 GPUs is cut into pods of 8 and a rest; all of them start together and end together.

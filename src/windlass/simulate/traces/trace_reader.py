@@ -1,8 +1,8 @@
 """Our own trace format, CSV or JSON lines, read into a `Trace`.
 
-Reads what a person typed or `record` wrote; feeds `simulate.run`. docs/reference/trace-format.md describes the format,
-`columns` holds the meaning of the cells. Both kinds of file become tables of text cells first, so that there is
-one set of rules and one way to complain.
+Reads what a person typed or `record` wrote; feeds `simulate.trace_run`. docs/reference/trace-format.md describes the
+format, `columns` holds the meaning of the cells. Both kinds of file become tables of text cells first, so that there
+is one set of rules and one way to complain.
 """
 
 from __future__ import annotations

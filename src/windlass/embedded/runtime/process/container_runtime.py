@@ -1,8 +1,8 @@
 """Containers that are processes of this machine: their own session, their devices by environment, their limits by
 cgroup.
 
-The kubelet starts them through `ProcessContainers`, as it does simulated ones; `process.runtime` reads their lines.
-When this process dies, they die with it.
+The kubelet starts them through `ProcessContainerRuntime`, as it does simulated ones; `process.runtime` reads their
+lines. When this process dies, they die with it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from windlass.embedded.controllers.objects import Tree, key_of, uid_of
+from windlass.embedded.controllers.objects import key_of, uid_of
 from windlass.embedded.runtime.container_runtime import ContainerExit, ContainerLaunch, ContainerStartError
 from windlass.embedded.runtime.environment import expand
 from windlass.embedded.runtime.pod_logs import Line
 from windlass.embedded.runtime.process.cgroups import Cgroup, Cgroups
 from windlass.model.errors import InputError
 from windlass.model.quantity import milli_value, whole_value
+from windlass.model.unstructured import Unstructured
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 MAX_LOG_BYTES = 10 << 20
@@ -177,7 +178,7 @@ class ProcessContainerRuntime:
         self.cgroups = cgroups or Cgroups()
         self._runs: dict[tuple[str, str], list[LocalProcess]] = {}
 
-    def pull_seconds(self, node: str, container: Tree) -> float | None:
+    def pull_seconds(self, node: str, container: Unstructured) -> float | None:
         return None
 
     def start(self, launch: ContainerLaunch, now: float) -> LocalProcess:
@@ -216,12 +217,12 @@ class ProcessContainerRuntime:
     def resume(self, launch: ContainerLaunch, started_at: float, now: float) -> LocalProcess | None:
         return None  # processes die with the one that started them
 
-    def remove_pod(self, pod: Tree) -> None:
+    def remove_pod(self, pod: Unstructured) -> None:
         for container in (*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]):
             self._runs.pop((uid_of(pod), container["name"]), None)
         shutil.rmtree(self._folder / uid_of(pod), ignore_errors=True)
 
-    def processes(self, pod: Tree, container: str) -> list[LocalProcess]:
+    def processes(self, pod: Unstructured, container: str) -> list[LocalProcess]:
         return self._runs.get((uid_of(pod), container), [])
 
     def all_processes(self) -> list[LocalProcess]:

@@ -1,6 +1,6 @@
 """The health of this machine's own GPUs: what the driver reports becomes the node's status and its pods' fate.
 
-The node agent's `HealthWatch` and `HealthBook` decide what is ill, in a thread of their own, since a driver in
+The node agent's `HealthWatch` and `HealthTracker` decide what is ill, in a thread of their own, since a driver in
 trouble may not answer for seconds. `GpuHealth` carries that into the cluster as a worker of the controllers' loop: an
 ill GPU is no longer allocatable, and pods on one that is broken (a fatal Xid, a double-bit ECC error, a GPU off the
 bus) fail. Pods on one that is only slow or badly connected go on; nobody new gets it. When the driver asks for nothing
@@ -18,9 +18,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from windlass.embedded.controllers.controller_loop import ControllerLoop
-from windlass.embedded.controllers.objects import Tree
 from windlass.embedded.runtime.device_health import HEALTHY, UNHEALTHY, XID, DeviceHealth, fault_message
 from windlass.embedded.runtime.device_manager import DeviceFault, DeviceManager
+from windlass.model.unstructured import Unstructured
 from windlass.node.backend.protocol import DeviceBackend, DeviceError
 from windlass.node.health import HealthChange, HealthTracker
 from windlass.node.health_rules import HealthRules
@@ -98,7 +98,9 @@ class GpuHealth:
         self._thread.join(STOP_TIMEOUT_SECONDS)
         return self._watch.join(STOP_TIMEOUT_SECONDS) and not self._thread.is_alive()
 
-    def keys_for(self, resource: str, event_type: str, new: Tree, old: Tree | None) -> Iterator[str]:
+    def keys_for(
+        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
+    ) -> Iterator[str]:
         yield from ()
 
     def sync(self, key: str, now: float) -> float | None:

@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from typing import Any
 
-from windlass.embedded.controllers.objects import Tree, name_of
+from windlass.embedded.controllers.objects import name_of
 from windlass.embedded.runtime.container_runtime import ContainerStartError
 from windlass.embedded.runtime.kubelet_api import (
     STDERR,
@@ -29,6 +29,7 @@ from windlass.embedded.runtime.kubelet_api import (
 )
 from windlass.embedded.runtime.pod_logs import Line, select_container, select_run, stream_lines
 from windlass.embedded.runtime.process.container_runtime import LocalProcess, ProcessContainerRuntime
+from windlass.model.unstructured import Unstructured
 
 CHUNK = 1 << 15
 
@@ -118,7 +119,7 @@ class ProcessKubeletApi:
     def __init__(self, container_runtime: ProcessContainerRuntime) -> None:
         self._containers = container_runtime
 
-    def logs(self, pod: Tree, request: LogRequest) -> AsyncIterator[bytes]:
+    def logs(self, pod: Unstructured, request: LogRequest) -> AsyncIterator[bytes]:
         container = select_container(pod, request.container)["name"]
         runs = self._containers.processes(pod, container)
         process = select_run(runs, pod, container, request.previous)
@@ -128,7 +129,7 @@ class ProcessKubeletApi:
 
         return stream_lines(read, request, time.time())
 
-    async def exec(self, pod: Tree, request: ExecRequest) -> ExecSession:
+    async def exec(self, pod: Unstructured, request: ExecRequest) -> ExecSession:
         process = self._running(pod, request)
         command = _with_devices(list(request.command), process.launch.devices)
         environment = self._containers.environment(process.launch)
@@ -158,12 +159,12 @@ class ProcessKubeletApi:
                 os.close(far)
         return LocalExec(started, terminal)
 
-    async def attach(self, pod: Tree, request: ExecRequest) -> ExecSession:
+    async def attach(self, pod: Unstructured, request: ExecRequest) -> ExecSession:
         raise KubeletApiError(
             501, "NotImplemented", f"pod {name_of(pod)} is a local process; use kubectl logs -f"
         )
 
-    def _running(self, pod: Tree, request: ExecRequest) -> LocalProcess:
+    def _running(self, pod: Unstructured, request: ExecRequest) -> LocalProcess:
         container = select_container(pod, request.container)["name"]
         runs = self._containers.processes(pod, container)
         if not runs or runs[-1].poll(time.time()) is not None:

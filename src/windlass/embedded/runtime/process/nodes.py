@@ -1,7 +1,7 @@
 """The one node of `windlass up --gpus real`, put together: this machine, its kubelet, its GPUs, its processes.
 
-Has the same face as `runtime.nodes.SimulatedNodes`; `embedded.up` chooses. Faults are not injected here: the hardware
-has its own, and `process.health` watches for them.
+Has the same face as `runtime.nodes.SimulatedNodes`; `embedded.embedded_cluster` chooses. Faults are not injected
+here: the hardware has its own, and `process.health` watches for them.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from windlass.embedded.controllers.objects import Tree
 from windlass.embedded.runtime.device_manager import AllocatableDevice, DeviceManager
 from windlass.embedded.runtime.fleet_nodes import KUBELET_VERSION, registered_node
 from windlass.embedded.runtime.simulated_fleet import SIMULATED_NODE_ANNOTATION
@@ -22,6 +21,7 @@ from windlass.model.device import LAYOUT_ANNOTATION, node_devices
 from windlass.model.node import Node
 from windlass.model.requests import node_quantities
 from windlass.model.topology import HOSTNAME
+from windlass.model.unstructured import Unstructured
 from windlass.node.backend.protocol import DeviceBackend, DeviceError
 from windlass.node.labels.features import device_annotations, node_labels
 from windlass.sharing.advertised_resources import PluginResource, advertised_resources
@@ -31,7 +31,7 @@ from windlass.sharing.plugin_config import PluginConfig, resolve_config
 
 @dataclass(frozen=True)
 class ThisMachine:
-    node: Tree
+    node: Unstructured
     device_manager: DeviceManager
     inventory: Inventory | None
     note: str
@@ -59,7 +59,7 @@ def discover_this_machine(
 
 def sharing_config(inventory: Inventory, replicas: int, mps_root: str) -> PluginConfig:
     cut = any(gpu.mig_enabled for gpu in inventory.gpus)
-    config: Tree = {"flags": {"migStrategy": "mixed" if cut else "none"}}
+    config: Unstructured = {"flags": {"migStrategy": "mixed" if cut else "none"}}
     if mps_root:
         config["flags"]["mpsRoot"] = mps_root
     if replicas > 1:
@@ -80,7 +80,7 @@ def _node(
     advertised: tuple[PluginResource, ...],
     annotations: dict[str, str],
     now: float,
-) -> Tree:
+) -> Unstructured:
     name = node_name()
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     amounts = {
@@ -118,7 +118,9 @@ def _disk_bytes() -> int:
     return found.f_frsize * found.f_blocks
 
 
-def _machine(tree: Tree, inventory: Inventory, advertised: tuple[PluginResource, ...]) -> DeviceManager:
+def _machine(
+    tree: Unstructured, inventory: Inventory, advertised: tuple[PluginResource, ...]
+) -> DeviceManager:
     node = convert(tree, Node)
     assert isinstance(node, Node)
     capacity, allocatable = node_quantities(node)
