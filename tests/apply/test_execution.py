@@ -33,7 +33,7 @@ class Told:
             self._leaving = {key for evict in evicts for key in (evict.workload, *evict.pods)}
         self.said.append(("evict", [evict.workload for evict in evicts]))
 
-    def is_leaving(self, key: str) -> bool:
+    def is_terminating(self, key: str) -> bool:
         return key in self._leaving
 
     def start(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:

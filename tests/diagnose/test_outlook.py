@@ -192,7 +192,7 @@ def test_in_a_large_cluster_without_known_ends_only_the_order_is_asked_for(
     second["metadata"]["creationTimestamp"] = "2026-03-01T10:30:00Z"
     objects = [node("g1", 1), running(1, ends=False), first, second, pod("no-gpu")]
     planned = ask("pod/second", *objects).outlook
-    monkeypatch.setattr("windlass.diagnose.why.MIN_NODES_TO_WAIT_FOR_JIT", 0)
+    monkeypatch.setattr("windlass.diagnose.why.MANY_NODES", 0)
     quick = ask("pod/second", *objects).outlook
     assert planned is not None
     assert quick is not None

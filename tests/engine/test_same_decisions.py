@@ -143,10 +143,10 @@ FRESH = """
 import json, sys, msgspec
 from windlass.model.configuration import Settings
 from windlass.model.codec import decode_object
-from windlass.planner import engine_plan
+from windlass.planner import plan_objects
 for line in sys.stdin:
     world = json.loads(line)
-    plan, _ = engine_plan([decode_object(one) for one in world["objects"]], Settings(), world["now"])
+    plan, _ = plan_objects([decode_object(one) for one in world["objects"]], Settings(), world["now"])
     print(msgspec.json.encode(plan).decode())
 """
 

@@ -34,11 +34,11 @@ def mix_from(*pods):
 def place(snapshot, policy, mix, kernels):
     """The whole table and the outcome of one pass, by these kernels."""
     table = ScoreTable(
-        snapshot, mix_arrays(mix, snapshot.models, snapshot.state), ScorerSelector(SCORERS[policy])
+        snapshot, mix_arrays(mix, snapshot.gpu_models, snapshot.node_state), ScorerSelector(SCORERS[policy])
     )
     with np.errstate(over="ignore"):
         overlay = Overlay(
-            snapshot, table, make_scoring_rule(PlacementConfig(policy), snapshot.state), kernels
+            snapshot, table, make_scoring_rule(PlacementConfig(policy), snapshot.node_state), kernels
         )
         placed = SinglePodPlacer(overlay, sort_pending_pods(snapshot)).run()
     verdicts = [refusal.verdict() for refusal in placed.refusals]

@@ -226,20 +226,22 @@ def kind_of(pod):
 
 
 def check_node(snapshot, index, book):
-    state = snapshot.state
+    state = snapshot.node_state
     for column in range(state.free.shape[1]):
         assert state.free[index, column] == book.free.get(snapshot.resources.name(column), 0)
     devices = state.devices(index)
-    assert state.room[devices.start : devices.stop, FREE_MILLI].tolist() == [d.free for d in book.devices]
+    assert state.device_occupancy[devices.start : devices.stop, FREE_MILLI].tolist() == [
+        d.free for d in book.devices
+    ]
     used = [sum(1 << each for each in device.used) for device in book.devices]
-    assert state.room[devices.start : devices.stop, USED_SLICES].tolist() == used
+    assert state.device_occupancy[devices.start : devices.stop, USED_SLICES].tolist() == used
 
 
 def fingerprint(snapshot, config):
-    arrays = (*snapshot.state, snapshot.pods.marks, snapshot.pods.traits, snapshot.seen)
+    arrays = (*snapshot.node_state, snapshot.pods.marks, snapshot.pods.traits, snapshot.decided_by_shape)
     grants = tuple(snapshot.pods.grants[: len(snapshot.pods.marks)])
     plan = in_bytes(decide(snapshot, config, 0))
-    return [each.tobytes() for each in arrays], grants, snapshot.facts.names, dict(snapshot.unreadable), plan
+    return [each.tobytes() for each in arrays], grants, snapshot.nodes.names, dict(snapshot.unreadable), plan
 
 
 TestBooks = Books.TestCase

@@ -113,7 +113,7 @@ async def test_a_refused_eviction_leads_to_another_victim_at_once(error: ApiErro
     first = [one.path.split("/")[-2] for one in scene.api.sent if one.path.endswith("/eviction")]
     assert first == ["v0"], "asked, and nothing more"
     settled, plan = await scene.decide()
-    assert settled.is_news
+    assert settled.needs_decision
     assert scene.api.paths("/eviction") == ["v1"]
     assert [evict.workload for evict in plan.evicts] == ["a/v1"]
     (known,) = scene.world.store.snapshot(0).refusals.evictions.values()

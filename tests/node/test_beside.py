@@ -44,14 +44,14 @@ class FakeApi:
     def get_node(self) -> dict[str, Any]:
         return self.node
 
-    def pods(self) -> list[dict[str, Any]]:
+    def list_pods(self) -> list[dict[str, Any]]:
         return self.here
 
     def patch_node(self, **changes: Any) -> dict[str, Any]:
         self.patches.append(changes)
         return self.node
 
-    def event(self, *, reason: str, message: str, **more: Any) -> None:
+    def create_event(self, *, reason: str, message: str, **more: Any) -> None:
         self.events.append(f"{reason}: {message}")
 
     def annotate_pod(self, namespace: str, name: str, annotations: dict[str, str]) -> None:
@@ -99,7 +99,7 @@ class CountingSink(FileSink):
         self.puts: list[dict[str, str]] = []
         self.refusals = 0
 
-    def put(self, labels: Mapping[str, str]) -> None:
+    def write_labels(self, labels: Mapping[str, str]) -> None:
         if self.refusals:
             self.refusals -= 1
             raise ClusterUnreachable("not now")

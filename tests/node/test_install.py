@@ -277,7 +277,7 @@ def check_owners(plane: ControlPlane, mine: NodeApi, path: str) -> None:
 class OfTheDaemon(NodeApi):
     """Sees the agent's pod as its DaemonSet would have made it. Both are real: who has no owner left is collected."""
 
-    def pod(self, namespace: str, name: str) -> dict[str, Any]:
+    def get_pod(self, namespace: str, name: str) -> dict[str, Any]:
         found = super().get_pod(namespace, name)
         daemon = self.request("GET", f"/apis/apps/v1/namespaces/{namespace}/daemonsets/owner")
         owner = {

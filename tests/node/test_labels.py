@@ -314,12 +314,12 @@ class Features:
         self.here = pod
         self.owners: list[list[str]] = []
 
-    def pod(self, namespace: str, name: str) -> dict[str, Any]:
+    def get_pod(self, namespace: str, name: str) -> dict[str, Any]:
         if self.here is None:
             raise ClusterUnreachable("no such pod")
         return self.here
 
-    def put_node_feature(self, namespace: str, labels: object, owners: list[dict[str, Any]]) -> None:
+    def apply_node_feature(self, namespace: str, labels: object, owners: list[dict[str, Any]]) -> None:
         self.owners.append([owner["uid"] for owner in owners])
 
 

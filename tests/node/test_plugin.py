@@ -31,7 +31,7 @@ GPU = "nvidia.com/gpu"
 class CountedProcess(PluginProcess):
     rounds = 0
 
-    def round(self) -> None:
+    def sync(self) -> None:
         super().sync()
         self.rounds += 1
 

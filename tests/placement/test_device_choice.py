@@ -69,7 +69,7 @@ def test_devices_that_are_too_small_for_the_memory_are_said_to_be():
 
 
 def test_a_pod_that_asks_for_gpu_memory_where_there_is_no_gpu_at_all_waits():
-    assert Desk(node("n"), pod("p", memory_mib=1000)).verdict("p").code == "GPU_FULL"
+    assert Desk(node("n"), pod("p", memory_mib=1000)).verdict("p").code == "REQUEST_EXCEEDS_CLUSTER"
 
 
 def test_unhealthy_devices_are_passed_over():

@@ -141,8 +141,8 @@ def workload(sets: list[tuple[int, int | None]], held: int | None = None, **fiel
     ("one", "least"),
     [
         (workload([(4, None)]), 4),
-        (workload([(4, None)], minimum=2), 2),
-        (workload([(1, None)], minimum=2), 2),  # of a group, members that are gone are no part of any set
+        (workload([(4, None)], min_pods=2), 2),
+        (workload([(1, None)], min_pods=2), 2),  # of a group, members that are gone are no part of any set
         (workload([(4, 2), (3, None)]), 5),
         (workload([(4, 2)], held=3, kind="Workload"), 2),
         (workload([(4, None)], held=3, kind="Workload"), 3),

@@ -97,7 +97,9 @@ def test_gpus_that_are_cut_already_are_free_by_their_parts():
 
 def stranded(desk, mix, smallest_memory=0):
     snapshot = desk.store.snapshot()
-    return StrandedGpus(mix_arrays(mix, snapshot.models, snapshot.state), smallest_memory).by_reason(snapshot)
+    return StrandedGpus(mix_arrays(mix, snapshot.gpu_models, snapshot.node_state), smallest_memory).by_reason(
+        snapshot
+    )
 
 
 def test_gpu_is_stranded_where_the_least_of_all_classes_finds_no_memory():

@@ -19,10 +19,12 @@ from windlass.placement.workload_mix import WorkloadMix, mix_arrays
 def overlay_of(desk, policy="windlass"):
     snapshot = desk.store.snapshot()
     table = ScoreTable(
-        snapshot, mix_arrays(WorkloadMix(), snapshot.models, snapshot.state), ScorerSelector(SCORERS[policy])
+        snapshot,
+        mix_arrays(WorkloadMix(), snapshot.gpu_models, snapshot.node_state),
+        ScorerSelector(SCORERS[policy]),
     )
     with np.errstate(over="ignore"):
-        rule = make_scoring_rule(PlacementConfig(policy), snapshot.state)
+        rule = make_scoring_rule(PlacementConfig(policy), snapshot.node_state)
         return Overlay(snapshot, table, rule, jit.kernels(small=True))
 
 

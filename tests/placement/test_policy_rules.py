@@ -24,15 +24,15 @@ def expecting(*classes):
 def scores(desk, name):
     """{node: score} of a waiting pod, and the device that a share would get there, as the table has them."""
     snapshot = desk.store.snapshot()
-    mix = mix_arrays(desk.config.mix or WorkloadMix(), snapshot.models, snapshot.state)
+    mix = mix_arrays(desk.config.expected_mix or WorkloadMix(), snapshot.gpu_models, snapshot.node_state)
     table = ScoreTable(snapshot, mix, ScorerSelector(SCORERS[desk.config.placement.policy]))
     (at,) = [row for row in snapshot.pods.pending() if snapshot.pods.objects[row].metadata.name == name]
     row = table.row(snapshot.shapes[int(snapshot.pods.shape[at])], snapshot)
     with np.errstate(over="ignore"):
-        rule = make_scoring_rule(desk.config.placement, snapshot.state)
+        rule = make_scoring_rule(desk.config.placement, snapshot.node_state)
         Overlay(snapshot, table, rule, jit.kernels(small=True)).refresh(row)
     found = zip(table.cells.score[row].tolist(), table.cells.device[row].tolist(), strict=True)
-    return dict(zip(snapshot.facts.names, found, strict=True))
+    return dict(zip(snapshot.nodes.names, found, strict=True))
 
 
 def test_first_fit_takes_the_first_node_in_rank_order():

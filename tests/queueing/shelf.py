@@ -25,7 +25,7 @@ class ShelfSite(UnlimitedPlacement):
                 for node, pods in part.nodes.items():
                     self.free[node] -= pods * self._cpus(workload)
 
-    def eligible(self, pod_set: PodSet, flavor: ResourceFlavor) -> str:
+    def ineligible_reason(self, pod_set: PodSet, flavor: ResourceFlavor) -> str:
         return flavor_ineligible_reason(pod_set.template.spec, flavor)
 
     def checkpoint(self) -> int:
@@ -39,7 +39,7 @@ class ShelfSite(UnlimitedPlacement):
     def remove(self, workload: Workload) -> None:
         self._move(workload, 1)
 
-    def put_back(self, workload: Workload) -> None:
+    def restore(self, workload: Workload) -> None:
         self._move(workload, -1)
 
     def _move(self, workload: Workload, sign: int) -> None:

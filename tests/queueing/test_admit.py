@@ -134,7 +134,7 @@ def test_who_may_not_be_evicted() -> None:
 
 def test_an_eviction_under_way_is_waited_for_and_not_ordered_again() -> None:
     queues = system([queue("q", cell(1), preemption=BY_PRIORITY)])
-    outcomes = decide(queues, [running("r", "q", 1, evicted=True), waiting("w", "q", 1, priority=1)])
+    outcomes = decide(queues, [running("r", "q", 1, evicting=True), waiting("w", "q", 1, priority=1)])
     assert evicted(outcomes) == {}
     assert admitted(outcomes)["w"].after == ("team/r",)
 
@@ -155,7 +155,7 @@ def test_a_workload_preempted_too_often_evicts_only_within_its_own_quota() -> No
 
 def test_who_was_promised_room_goes_first() -> None:
     queues = system([queue("q", cell(1))])
-    older, promised = waiting("older", "q", 1), waiting("promised", "q", 1, created=5, promised=True)
+    older, promised = waiting("older", "q", 1), waiting("promised", "q", 1, created=5, nominated=True)
     assert list(admitted(decide(queues, [older, promised]))) == ["promised"]
 
 
@@ -303,7 +303,7 @@ def test_queues_that_admit_nothing_say_why() -> None:
     queues = system(
         [
             queue("stopped", cell(1), stop_policy="Hold"),
-            queue("odd", cell(1), inactive="spec.x: not implemented"),
+            queue("odd", cell(1), inactive_reason="spec.x: not implemented"),
             queue("picky", cell(1), namespace_selector=LabelSelector(match_labels={"team": "red"})),
         ],
         namespaces={"team": {"team": "blue"}},

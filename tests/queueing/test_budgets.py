@@ -116,7 +116,7 @@ def test_budgets_yield_only_where_nothing_else_helps() -> None:
 
 def test_what_is_leaving_already_needs_no_budget() -> None:
     queues = system([queue("q", cell(1), preemption=LOWER)])
-    leaving = on_node(running("kept", "q", 1, evicted=True))
+    leaving = on_node(running("kept", "q", 1, evicting=True))
     found = decide(
         queues,
         [leaving, waiting("urgent", "q", 1, priority=5)],

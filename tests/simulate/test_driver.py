@@ -102,4 +102,4 @@ def test_ends_come_before_whatever_else_happens_then() -> None:
     next(moments)
     run.timeline.push(10, "failure", (ENDS_FIRST + 1, 0))
     events = [type(event).__name__ for _, event in run.timeline.pop_due(10)]
-    assert events == ["Ending", "str"]
+    assert events == ["JobEnd", "str"]

@@ -119,7 +119,7 @@ def _openb_like(name: str, seed: int, nodes: Nodes | None, *, park: int, pods: i
     jobs = []
     for number, choice in enumerate(drawn.tolist()):
         pod = f"pod-{number:06}"
-        jobs.append(Job(pod, (templates[choice].pod(pod),)))
+        jobs.append(Job(pod, (templates[choice].make_pod(pod),)))
     return Trace(
         name=name,
         nodes=nodes,
@@ -184,7 +184,7 @@ def _inference(name: str, seed: int, nodes: Nodes | None) -> Trace:
         zip(arrivals, choices.tolist(), seconds.tolist(), strict=True)
     ):
         pod = f"pod-{number:05}"
-        jobs.append(Job(pod, (classes[choice].template.pod(pod),), at, max(1, duration)))
+        jobs.append(Job(pod, (classes[choice].template.make_pod(pod),), at, max(1, duration)))
     return _queued(name, seed, park, jobs)
 
 
