@@ -110,8 +110,8 @@ class Overlay:
         self._next = 1
         self._looks = 0
         self._neighbours: InterPodRules | None = None
-        self._is_tied = bool(snapshot.pods_with_affinity)
-        """Some pod that is or was here bears on others by more than what it takes."""
+        self.has_affinity_terms = bool(snapshot.pods_with_affinity)
+        """Whether some pod that is or was here has affinity terms, which other pods have to be checked against."""
         self._one = table.result_buffer(1)
         table.start_decision()
         kernels.refresh_all_nodes(self.state, table.memo, table.mix, rule)
@@ -126,7 +126,7 @@ class Overlay:
         """A copy with a table of its own, to try things on while this one is in use. Its past can't be undone."""
         table = ScoreTable(self.snapshot, self.table.mix, self.table.scorer_selector)
         other = Overlay(self.snapshot, table, self.rule, self.kernels, state=self.state)
-        other._is_tied = self._is_tied
+        other.has_affinity_terms = self.has_affinity_terms
         other._steps, other._numbers, other._next = list(self._steps), list(self._numbers), self._next
         return other
 
@@ -175,7 +175,7 @@ class Overlay:
             self.state, self.table.shapes, row, node, device, self.table.shapes[row, SCORER] == WINDLASS
         )
         placing = AssumedPod(pod, row, node, np.uint64(grant))
-        self._is_tied = self._is_tied or has_pod_affinity(pod)
+        self.has_affinity_terms = self.has_affinity_terms or has_pod_affinity(pod)
         self._note(placing)
         self._changed(node)
         if self._neighbours is not None:
@@ -185,7 +185,7 @@ class Overlay:
     def is_plain(self, pod: Pod) -> bool:
         """Whether only the nodes' own state decides where the pod goes: no rule between pods, and no preference."""
         is_refused = pod.key in self.snapshot.refusals.binds
-        return not self._is_tied and not self._dislikes and not is_refused and is_node_local(pod)
+        return not self.has_affinity_terms and not self._dislikes and not is_refused and is_node_local(pod)
 
     def place_all_or_none(self, pods: Sequence[Pod], rows: Sequence[int]) -> list[AssumedPod] | int:
         """Plain pods (with their rows of the table), each on the best node that is left, in one call; or, with nothing
@@ -363,7 +363,7 @@ class Overlay:
 
     def has_inter_pod_constraints(self, pod: Pod) -> bool:
         """Whether rules between pods could keep this one off a node."""
-        if not self._is_tied and not has_inter_pod_rules(pod):
+        if not self.has_affinity_terms and not has_inter_pod_rules(pod):
             return False
         return self.inter_pod_rules().constrains(pod)
 
@@ -376,7 +376,7 @@ class Overlay:
             feasible &= allowed_nodes
         if not feasible.any():
             return -1
-        if self._is_tied or self._dislikes or not is_node_local(pod):
+        if self.has_affinity_terms or self._dislikes or not is_node_local(pod):
             preferred = preference_scores(pod, self.snapshot.nodes, self.inter_pod_rules(), feasible)
             if preferred is not None:
                 feasible &= preferred == preferred[feasible].max()

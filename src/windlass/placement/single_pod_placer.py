@@ -107,7 +107,8 @@ class SinglePodPlacer:
     def _plain_entries(self) -> Bools:
         """Entries that the compiled loop can take as they are."""
         taints = (taint for taints in self.snapshot.nodes.taint_sets for taint in taints)
-        if self.snapshot.pods_with_affinity or any(taint.effect == "PreferNoSchedule" for taint in taints):
+        # Of the overlay and not of the snapshot: pods that were assumed earlier in this decision count.
+        if self.overlay.has_affinity_terms or any(taint.effect == "PreferNoSchedule" for taint in taints):
             return np.zeros(len(self.queue), dtype=np.bool_)
         plain: Bools = (self.snapshot.pods.node_local[self.queue] == 1) & (self._rows >= 0)
         refused = self.snapshot.refusals.binds

@@ -116,22 +116,41 @@ class CandidateFinder:
             return None
         found: list[Candidate] = []
         unsure: list[int] = []
+        further: list[int] = []
         for pods, nodes in self._proposals(preemptor, field):
             for node in nodes[:MAX_COMPARED_NODES]:
-                slot = self._by_vectors(field, node, int(pods[node]))
-                if slot is not None:
-                    found.append(slot)
-                elif node not in unsure:
+                candidate = self._by_vectors(field, node, int(pods[node]))
+                if candidate is not None:
+                    found.append(candidate)
+                else:
                     unsure.append(node)
-            unsure += [node for node in nodes[MAX_COMPARED_NODES:MAX_TRIED_NODES] if node not in unsure]
-        for slot in sorted(found, key=lambda one: one.cost_per_pod):
-            if self._makes_room(preemptor, slot.node, slot.victims, slot.pods):
-                return slot
-        tried = (self._by_trying(preemptor, field, node) for node in unsure[:MAX_TRIED_NODES])
-        last = next((slot for slot in tried if slot is not None), None)
-        if last is not None:
-            self.remove_victims(last.victims)
-        return last
+            further += nodes[MAX_COMPARED_NODES:MAX_TRIED_NODES]
+        best = self._cheapest(preemptor, field, found, unsure)
+        if best is None:
+            tried = (self._by_trying(preemptor, field, node) for node in dict.fromkeys(further))
+            best = next((candidate for candidate in tried if candidate is not None), None)
+        if best is not None:
+            self.remove_victims(best.victims)
+        return best
+
+    def _cheapest(
+        self, preemptor: Preemptor, field: PotentialNodes, found: Sequence[Candidate], unsure: Sequence[int]
+    ) -> Candidate | None:
+        """Of the candidates by vectors, and of the nodes about which vectors are unsure: there, units are tried.
+
+        Vectors know nothing of host ports, rules between pods and disruption budgets. A node that they are unsure
+        about may still be the one with the cheapest victims, so it has to be compared and not only tried last.
+        """
+        candidates: list[Candidate] = []
+        nodes = dict.fromkeys(unsure)
+        for candidate in sorted(found, key=lambda candidate: candidate.cost_per_pod):
+            if self._fits(preemptor, candidate.node, candidate.victims, candidate.pods):
+                candidates.append(candidate)
+                break
+            nodes[candidate.node] = None
+        tried = (self._by_trying(preemptor, field, node) for node in nodes)
+        candidates += [candidate for candidate in tried if candidate is not None]
+        return min(candidates, key=lambda candidate: candidate.cost_per_pod, default=None)
 
     def _proposals(self, ask: Preemptor, field: PotentialNodes) -> Iterator[tuple[Ints, list[int]]]:
         """How many pods a node is to take, and the nodes in order: for one pod, and for as many as each can take."""
@@ -163,7 +182,7 @@ class CandidateFinder:
         if not count:
             return None
         victims = units[:count]
-        for unit in reversed(units[: count - 1]):
+        for unit in reversed(units[:count]):  # the last one too: the count was doubled, so it may be too many
             rest = [one for one in victims if one is not unit]
             if self._fits(ask, node, rest, 1):
                 victims = rest
