@@ -109,12 +109,26 @@ class Budgets:
         }
         return {key: numbers if key in one else several for key, numbers in found.items() if key not in free}
 
+    def budget_against(self, pods: Sequence[str]) -> str:
+        """Name of a budget that doesn't let all of these pods go at once; empty where there is none."""
+        several = len(self._budgets)
+        for number, count in self.count_by_budget(pods).items():
+            if number == several:  # several budgets cover a pod, so the API server never evicts it
+                return self.names[next(i for i, budget in enumerate(self._covered) if _has_any(budget, pods))]
+            if count > self.allowed[number]:
+                return self.names[number]
+        return ""
+
     def count_by_budget(self, pods: Iterable[str]) -> Counter[int]:
         """Budget → how many of the pods it covers."""
         found: Counter[int] = Counter()
         for key in pods if self._budgets else ():
             found.update(self._by_pod.get(key, ()))
         return found
+
+
+def _has_any(covered: Iterable[Pod], names: Sequence[str]) -> bool:
+    return any(pod.key in names for pod in covered)
 
 
 NO_BUDGETS = Budgets()

@@ -33,6 +33,8 @@ class PodGroup(msgspec.Struct, frozen=True):
     all_or_nothing: bool = True
     hold: str = ""
     """A field that asks for something which is not implemented, by its path."""
+    has_task_minimums: bool = False
+    """Volcano: each task has a minimum of its own. `min_pods` is only their sum."""
 
     @property
     def key(self) -> str:
@@ -147,6 +149,7 @@ def _volcano(wire: VolcanoPodGroup) -> PodGroup:
         max(_minimum(spec.min_member, "spec.minMember"), tasks),
         priority_class=spec.priority_class_name,
         hold=hold,
+        has_task_minimums=len(spec.min_task_member) > 1,
     )
 
 

@@ -32,11 +32,17 @@ def resolve_priorities(things: Iterable[object]) -> list[object]:
     return [_filled(one, classes) if isinstance(one, Pod) else one for one in objects]
 
 
+def default_class(classes: Iterable[PriorityClass]) -> PriorityClass | None:
+    """The class of pods that name none. Of several defaults the lowest value counts, as in the API server."""
+    defaults = [candidate for candidate in classes if candidate.global_default]
+    return min(defaults, key=lambda candidate: (candidate.value, candidate.metadata.name), default=None)
+
+
 def _filled(pod: Pod, classes: Mapping[str, PriorityClass]) -> Pod:
     spec = pod.spec
     if spec.priority or (pod.metadata.uid and not spec.priority_class_name):
         return pod  # the API server has seen it
-    default = next((one for one in classes.values() if one.global_default), None)
+    default = default_class(classes.values())
     chosen = classes.get(spec.priority_class_name) if spec.priority_class_name else default
     if chosen is None:
         return pod

@@ -204,13 +204,29 @@ def _kueue_group_parts(unit: Unit, members: UnitMembers) -> WorkloadParts:
     there = len(members.pods) + members.succeeded
     total = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else there
     metadata = _shared_metadata(members.pods)
-    hold = _incomplete(there, total) if there < total and not members.bound else NO_HOLD
+    hold = NO_HOLD
+    if not members.bound:
+        hold = _disagreement(members.pods) or (_incomplete(there, total) if there < total else NO_HOLD)
     return WorkloadParts(
         WorkloadIdentity(unit.key.key, "PodGroup", metadata),
         pod_sets_of_group(members.pods, None),
         minimum=max(0, total - members.succeeded),
         hold=hold,
     )
+
+
+def _disagreement(pods: Sequence[Pod]) -> HoldReason | None:
+    """Kueue refuses a group whose pods name different queues or sizes: whose quota would it be charged to?"""
+    for name, values in (
+        (QUEUE_NAME, {pod.key: pod.metadata.labels.get(QUEUE_NAME, "") for pod in pods}),
+        (TOTAL_COUNT, {pod.key: pod.metadata.annotations.get(TOTAL_COUNT, "") for pod in pods}),
+    ):
+        first = min(values)
+        other = min((key for key in values if values[key] != values[first]), default="")
+        if other:
+            said = f"{first} says {values[first] or 'nothing'}, {other} says {values[other] or 'nothing'}"
+            return f"the pods of the group have different values of {name}: {said}", "INVALID_OBJECT"
+    return None
 
 
 def _pod_group_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> WorkloadParts:
@@ -230,6 +246,9 @@ def _pod_group_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -
         hold = (found.hold, NOT_IMPLEMENTED)
     elif there < found.min_pods and not members.bound:
         hold = _incomplete(there, found.min_pods)
+    elif found.has_task_minimums and there > found.min_pods and not members.bound:
+        said = "spec.minTaskMember: a minimum for each task is implemented only where it covers all pods"
+        hold = (f"{said} ({there} pods, {found.min_pods} required)", NOT_IMPLEMENTED)
     identity = WorkloadIdentity(unit.key.key, "PodGroup", found.metadata, found)
     topology = found.topology or topology_request_from_annotations(found.metadata.annotations)
     return WorkloadParts(

@@ -84,9 +84,15 @@ def _with_priority_class(system: QueueSystem, thing: PriorityClass) -> QueueSyst
         system = msgspec.structs.replace(
             system, non_preempting_classes=system.non_preempting_classes | {name}
         )
-    if thing.global_default:
+    if thing.global_default and _is_lower_default(system, thing):
         system = msgspec.structs.replace(system, default_priority_class=name)
     return system
+
+
+def _is_lower_default(system: QueueSystem, other: PriorityClass) -> bool:
+    """Of several default classes the lowest value counts, as in the API server; of equal ones the first name."""
+    name = system.default_priority_class
+    return not name or (other.value, other.metadata.name) < (system.priority_classes[name], name)
 
 
 def _with_implied(queues: Iterable[ClusterQueue], cohorts: Mapping[str, Cohort]) -> dict[str, Cohort]:

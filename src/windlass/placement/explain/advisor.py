@@ -20,6 +20,7 @@ from windlass.model.reasons import NODE_REASONS, POD_REASONS, RESERVED_FOR_OTHER
 from windlass.model.verdict import Verdict, format_reason_counts
 from windlass.model.workload import Workload
 from windlass.placement.empty_cluster import TOO_LARGE, EmptyCluster
+from windlass.placement.explain.budget_protection import make_preemption, protecting_budgets
 from windlass.placement.explain.changes import find_changes
 from windlass.placement.explain.dry_runs import DryRunBudget
 from windlass.placement.explain.gpu_fragmentation import GPU_FRAGMENTED, GPU_FULL
@@ -33,6 +34,7 @@ from windlass.placement.explain.remedies import find_remedy
 from windlass.placement.gang import PendingPodSet
 from windlass.placement.inter_pod import has_inter_pod_rules
 from windlass.placement.overlay import Overlay
+from windlass.placement.preemption.context import Preemption
 from windlass.placement.verdicts import reason_of
 from windlass.queueing.outcome import BEHIND_HEAD, QUEUE_MISSING, TOPOLOGY_NOFIT
 from windlass.queueing.placement_interface import PodSetChoice
@@ -66,6 +68,7 @@ class Advisor:
         self._overlay, self._make = overlay, make
         self._made: PostDecisionState | None = None
         self._offers: MoveOffers | None = None
+        self._preemption: Preemption | None = None
         self._budget: DryRunBudget | None = None
         self._known: dict[bytes, dict[str, Any]] = {}
         self._empty = EmptyCluster(overlay)
@@ -81,6 +84,7 @@ class Advisor:
         if self._made is None:
             self._made = self._make()
             self._offers = MoveOffers(self._made)
+            self._preemption = make_preemption(self._made)
             self._budget = DryRunBudget(self._made.overlay.snapshot.nodes.size)
         return self._made
 
@@ -161,7 +165,8 @@ class Advisor:
             advice = self._advice(HeldWorkload(self._after, piece, verdict, self._budget))
             if key:
                 self._known[key] = advice
-        return replace(verdict, is_explained=True, **advice)
+        refusals = verdict.refusals or advice["refusals"]
+        return replace(verdict, is_explained=True, **{**advice, "refusals": refusals})
 
     def _request(self, piece: Workload, verdict: Verdict) -> bytes:
         """Equal for workloads that get the same advice; empty where that can't be said."""
@@ -178,7 +183,7 @@ class Advisor:
         """The fields of the verdict that are filled in here."""
         limits = find_limits(case)
         if case.verdict.code in CODES_NOT_ABOUT_REQUEST:
-            return {"limits": limits, "remedy": find_remedy(case)}
+            return {"limits": limits, "remedy": find_remedy(case), "refusals": ()}
         infeasible = self._is_infeasible(case)
         assert self._offers is not None
         moves = (
@@ -192,6 +197,7 @@ class Advisor:
             "relief": relief,
             "changes": changes,
             "moves": moves,
+            "refusals": protecting_budgets(case, self._preemption),
             "remedy": "" if relief or changes or moves else find_remedy(case, infeasible),
         }
 

@@ -1,0 +1,55 @@
+"""PodDisruptionBudgets that keep running pods from being preempted for a workload that waits.
+
+`advisor` asks when it explains a hold. Budgets are honoured while candidates are looked for, so the API server never
+gets to refuse such an eviction; without this, the hold would not say what stands in the way.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windlass.model.refusal import EVICTION, Refusal
+from windlass.placement.explain.held_workload import HeldWorkload
+from windlass.placement.explain.post_decision import PostDecisionState
+from windlass.placement.preemption.candidates import CandidateFinder, Preemptor, permit_all
+from windlass.placement.preemption.context import Preemption, preemption_policy
+
+MAX_BUDGETS = 3
+MESSAGE = "it allows no more disruptions now"
+
+
+def make_preemption(state: PostDecisionState) -> Preemption | None:
+    """For the state after the decision; None where there are no budgets."""
+    if not state.overlay.snapshot.budgets:
+        return None
+    preemption = Preemption(state.overlay, state.queues, state.now)
+    preemption.record_decisions((), ())
+    return preemption
+
+
+def protecting_budgets(held: HeldWorkload, preemption: Preemption | None) -> tuple[Refusal, ...]:
+    """One for each budget without which some node would have room; empty where budgets are not what it waits for."""
+    if preemption is None:
+        return ()
+    priority = preemption.priority_of(held.piece)
+    classes = held.state.overlay.snapshot.queue_system.non_preempting_classes
+    found: dict[str, Refusal] = {}
+    for pod_set in held.pod_sets:
+        if not preemption.may_preempt(priority, preemption_policy(pod_set.pod, classes)):
+            continue
+        row = held.state.overlay.table.row(pod_set.shape, held.state.overlay.snapshot, pod_set.pod)
+        preemptor = Preemptor(pod_set.pod, pod_set.shape, row, priority)
+        for pod, budget in _protected_pods(preemption, preemptor):
+            found.setdefault(budget, Refusal(EVICTION, pod, until=0, budget=budget, message=MESSAGE))
+    return tuple(found.values())[:MAX_BUDGETS]
+
+
+def _protected_pods(preemption: Preemption, preemptor: Preemptor) -> list[tuple[str, str]]:
+    """Pods and their budgets, where evicting them would make room and evicting others would not."""
+    if preemption.candidate_finder.may_help(preemptor):
+        return []
+    freed = preemption.freed_resources
+    potential = CandidateFinder(preemption.overlay, freed, permit_all).potential_nodes(preemptor)
+    entries = potential.entries & potential.feasible[freed.entry_node]
+    units = [freed.units[number] for number in np.unique(freed.entry_unit[entries]).tolist()]
+    return [(unit.pods[0], name) for unit in units if (name := preemption.budgets.budget_against(unit.pods))]
