@@ -66,7 +66,7 @@ class Scene:
 
     def serve(self, text: str) -> None:
         self.file.write_text(text)
-        exporter = SimpleNamespace(page=PAGE)
+        exporter = SimpleNamespace(metrics_text=PAGE)
         web = WebConfig(self.file, self.log.append)
         self.server = MetricsServer(exporter, "127.0.0.1", 0, web)  # type: ignore[arg-type]
         self.server.start()

@@ -53,7 +53,7 @@ def _with_topology(case: Case, expect: Json) -> Iterator[tuple[str, str, list[Js
         by_flavor: dict[str, list[Json]] = {}
         for wanted in admitted["podSets"]:
             if wanted.get("domains"):
-                by_flavor.setdefault(case.scorer.topology_domains(case.world, wanted)[1], []).append(wanted)
+                by_flavor.setdefault(case.scorer.levels_of(case.world, wanted)[1], []).append(wanted)
         for flavor, wanted_sets in by_flavor.items():
             counts = {wanted["name"]: wanted["count"] for wanted in wanted_sets}
             pod_sets = [
