@@ -95,7 +95,7 @@ def test_a_train_job_waits_for_its_job_set():
     api = "trainer.kubeflow.org/v1alpha1"
     plan, _ = planned(*TWO_NODES, {"apiVersion": api, "kind": "TrainJob", "metadata": named, "spec": spec})
     assert holds(plan) == {"default/t": "GANG_INCOMPLETE"}
-    assert "to make a JobSet of it" in next(iter(plan.holds)).verdict.message
+    assert "to create a JobSet" in next(iter(plan.holds)).verdict.message
 
 
 def test_a_topology_without_any_node_is_no_trouble():
