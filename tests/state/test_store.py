@@ -248,7 +248,7 @@ def test_one_model_too_many_makes_its_node_unreadable_and_nothing_else():
     desk = Desk(*(gpu_node(f"n{i:02}", 1, model=f"model-{i}") for i in range(MAX_MODELS + 1)))
     unreadable = desk.store.snapshot().unreadable
     assert list(unreadable) == [f"Node n{MAX_MODELS}"]
-    assert f"at most {MAX_MODELS}" in unreadable[f"Node n{MAX_MODELS}"]
+    assert f"limit of {MAX_MODELS} GPU models" in unreadable[f"Node n{MAX_MODELS}"]
 
 
 @pytest.mark.parametrize("order", [1, -1])
