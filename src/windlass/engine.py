@@ -110,9 +110,8 @@ class EngineCache:
         is_stale = table is None or table.facts is not snapshot.nodes or table.objects is not snapshot.listers
         if table is None or is_stale or key != self._table_key:
             strategies = ScorerSelector(SCORERS[config.placement.policy], config.classes)
-            table = ScoreTable(
-                snapshot, mix_arrays(mix, snapshot.gpu_models, snapshot.node_state), strategies
-            )
+            arrays = mix_arrays(mix, snapshot.gpu_models, snapshot.node_state)
+            table = ScoreTable(snapshot, arrays, strategies)
             self._table, self._table_key = table, key
         return table
 
@@ -168,12 +167,10 @@ def decide_without_explanations(
     return with_moves(plan, advisor.post_decision, config.defrag), advisor
 
 
-def _make_overlay(
-    snapshot: Snapshot, config: EngineConfig, cache: EngineCache, pending_workloads: int
-) -> Overlay:
+def _make_overlay(snapshot: Snapshot, config: EngineConfig, cache: EngineCache, pending: int) -> Overlay:
     table = cache.score_table(snapshot, config, _expected_mix(snapshot, config))
     rule = make_scoring_rule(config.placement, snapshot.node_state)
-    cache.cells_evaluated += snapshot.nodes.size * (1 + pending_workloads + _max_pending_shapes(snapshot))
+    cache.cells_evaluated += snapshot.nodes.size * (1 + pending + _max_pending_shapes(snapshot))
     kernels = jit.kernels(cache.cells_evaluated <= MAX_INTERPRETED_CELLS)
     return Overlay(snapshot, table, rule, kernels, cache.decision_cache)
 
@@ -202,15 +199,13 @@ def collect_pending(snapshot: Snapshot, planned_starts: PlannedStartSettings) ->
         (single_pods if is_single_pod(workload) else grouped).append(workload)
     sort_keys = waiting_sort_keys(grouped)
     pods_to_plan = single_pods_to_plan(snapshot, grouped, single_pods, planned_starts)
-    one_by_one = list(
-        {pod.key: pod for pod in (*pods_to_plan, *single_pods_between(sort_keys, single_pods))}.values()
-    )
+    pods = (*pods_to_plan, *single_pods_between(sort_keys, single_pods))
+    one_by_one = list({pod.key: pod for pod in pods}.values())
     before_workloads, after_workloads = _single_pod_rows(snapshot, grouped, one_by_one, sort_keys)
     pending = sum(1 for workload in grouped if workload.admission is None)
     # The other pending pods are members of gangs. Where no gang is pending, they came after their gang had started.
-    has_late_pods = len(before_workloads) + len(after_workloads) + len(one_by_one) < len(
-        snapshot.pods.pending()
-    )
+    collected = len(before_workloads) + len(after_workloads) + len(one_by_one)
+    has_late_pods = collected < len(snapshot.pods.pending())
     any_queued = any(workload.queue_name for workload in grouped)
     return PendingWork(
         [*grouped, *one_by_one],
@@ -249,9 +244,8 @@ def _stop_running_gangs(
     """Where only single pods are pending, all else to decide is which running gangs have to stop."""
     rows, snapshot = overlay.pod_rows(), overlay.snapshot
     stop_conditions = StopConditions(snapshot, rows, now, settings.grace_seconds, settings.planned_starts)
-    running = {
-        workload.key: workload for workload in waiting.workloads if workload.key not in preemption.victims
-    }
+    victims = preemption.victims
+    running = {workload.key: workload for workload in waiting.workloads if workload.key not in victims}
     evicts = []
     for workload, reason in stop_conditions.workloads_to_stop(running, ()):
         keys = [key for pod_set in workload.pod_sets for key in pod_set.pod_keys if key in rows]
@@ -287,20 +281,15 @@ def decide_with_backfill(context: DecisionContext) -> PlannedOutcomes:
 def _victims_by_node(*by_node: Mapping[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
     """Node → victims that have to end before anything else is bound there."""
     nodes = dict.fromkeys(node for victims in by_node for node in victims)
-    return {
-        node: tuple(sorted({key for victims in by_node for key in victims.get(node, ())})) for node in nodes
-    }
+    return {node: tuple(sorted({key for keys in by_node for key in keys.get(node, ())})) for node in nodes}
 
 
 def _max_pending_shapes(snapshot: Snapshot) -> int:
     """Upper bound of the number of shapes: of pending pods, and of pending workloads without pods."""
-    workloads_without_pods = sum(
-        1
-        for workload in snapshot.workloads
-        if workload.admission is None and not workload.pod_sets[0].pod_keys
-    )
+    pending_workloads = [workload for workload in snapshot.workloads if workload.admission is None]
+    without_pods = sum(1 for workload in pending_workloads if not workload.pod_sets[0].pod_keys)
     pending = snapshot.pods.pending()
-    return workloads_without_pods + len(set(snapshot.pods.shape[pending].tolist()))
+    return without_pods + len(set(snapshot.pods.shape[pending].tolist()))
 
 
 def _single_pod_rows(
@@ -313,23 +302,17 @@ def _single_pod_rows(
     if not grouped and not one_by_one and not snapshot.reservations:
         none = np.zeros(len(snapshot.pods.node), dtype=np.bool_)
         return sort_pending_pods(snapshot, none), sort_pending_pods(snapshot)
-    members = {
-        key
-        for workload in (*grouped, *one_by_one)
-        for pod_set in workload.pod_sets
-        for key in pod_set.pod_keys
-    }
+    pod_sets = [pod_set for workload in (*grouped, *one_by_one) for pod_set in workload.pod_sets]
+    members = {key for pod_set in pod_sets for key in pod_set.pod_keys}
     pending, keys = snapshot.pods.pending(), snapshot.pods.keys
     is_single = np.zeros(len(snapshot.pods.node), dtype=np.bool_)
     is_single[pending] = [keys[row] not in members for row in pending.tolist()]
-    before_workloads = sorts_before_all(snapshot, sort_keys)
+    urgent = sorts_before_all(snapshot, sort_keys)
     if snapshot.reservations:
-        before_workloads &= (
+        urgent &= (
             False  # reservations are planned with the workloads, and single pods must not take their nodes
         )
-    return sort_pending_pods(snapshot, is_single & before_workloads), sort_pending_pods(
-        snapshot, is_single & ~before_workloads
-    )
+    return sort_pending_pods(snapshot, is_single & urgent), sort_pending_pods(snapshot, is_single & ~urgent)
 
 
 def _expected_mix(snapshot: Snapshot, config: EngineConfig) -> WorkloadMix:
@@ -360,9 +343,8 @@ def _binds(
     for index in np.flatnonzero(np.isin(nodes, list(victims_by_node))).tolist() if victims_by_node else ():
         node = int(nodes[index])
         # Victims evicted for a pod further back in the order are not needed for this bind.
-        evicted_later = [
-            victims for since, victims in placed.preempted_nodes.get(node, ()) if since > at[index]
-        ]
+        preempted = placed.preempted_nodes.get(node, ())
+        evicted_later = [victims for since, victims in preempted if since > at[index]]
         after = [key for key in victims_by_node[node] if not any(key in victims for victims in evicted_later)]
         binds[index] = msgspec.structs.replace(binds[index], after=tuple(after))
     return binds

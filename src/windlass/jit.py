@@ -107,9 +107,8 @@ def _functions(module: types.ModuleType) -> dict[str, types.FunctionType]:
 
 def _use_cache_directory(numba: Any, modules: list[types.ModuleType]) -> bool:
     """Points numba's cache at a folder for these sources; False if no folder is writable."""
-    sources = [
-        inspect.getsource(module) for module in (*modules, *map(importlib.import_module, CONSTANT_MODULES))
-    ]
+    constants = map(importlib.import_module, CONSTANT_MODULES)
+    sources = [inspect.getsource(module) for module in (*modules, *constants)]
     digest = hashlib.sha256("".join((*sources, repr(NUMBA_OPTIONS))).encode()).hexdigest()[:16]
     packaged = Path(inspect.getfile(modules[0])).parent / "__pycache__"
     temporary = Path(tempfile.gettempdir()) / f"windlass-kernels-{os.getuid()}"

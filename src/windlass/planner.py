@@ -1,6 +1,6 @@
 """A plan for a set of objects: one snapshot, one decision, and nothing is executed.
 
-`windlass plan`, `windlass check` and `windlass fit` call it, and it runs the scheduler's own `decide`. `engine_config` turns
+`windlass plan`, `check` and `fit` call it, and it runs the scheduler's own `decide`. `engine_config` turns
 settings into the configuration of the engine, for the scheduler and the simulator, too.
 """
 

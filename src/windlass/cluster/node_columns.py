@@ -28,11 +28,9 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 class LabelColumn:
     """One label over all nodes: `codes[row]` is an index into `values`, or ABSENT where the node lacks it."""
 
-    def __init__(self, values_by_row: Iterable[str | None]) -> None:
+    def __init__(self, by_row: Iterable[str | None]) -> None:
         code_of: dict[str, int] = {}
-        codes = [
-            ABSENT if value is None else code_of.setdefault(value, len(code_of)) for value in values_by_row
-        ]
+        codes = [ABSENT if value is None else code_of.setdefault(value, len(code_of)) for value in by_row]
         self.codes: Codes = _frozen(np.array(codes, dtype=np.int32))
         self.values: tuple[str, ...] = tuple(code_of)
         self._code_of = code_of

@@ -33,9 +33,7 @@ class GpuModelCodes:
         found = self._codes.get(name)
         if found is None:
             if len(self.names) == MAX_MODELS:
-                raise InputError(
-                    f"GPU model {name!r} exceeds the limit of {MAX_MODELS} GPU models in a cluster"
-                )
+                raise InputError(f"GPU model {name!r} exceeds the limit of {MAX_MODELS} GPU models")
             found = self._codes[name] = len(self.names)
             self.names.append(name)
         return found

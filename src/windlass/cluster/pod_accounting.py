@@ -1,7 +1,6 @@
 """What a bound pod takes from its node's row of the arrays, and which devices it has.
 
-The store calls it for bound pods. The placement kernels (`placement.kernels.devices`) account the same way inside a
-decision.
+The store calls it for bound pods. Inside a decision, `placement.kernels.devices` accounts the same way.
 """
 
 from __future__ import annotations
@@ -93,9 +92,8 @@ def account_pods(
         kind = np.array(kinds)
         np.add.at(state.gpu_pod_counts, (np.array(nodes)[kind >= 0], kind[kind >= 0]), 1)
     if devices:
-        np.subtract.at(
-            state.device_occupancy[:, FREE_MILLI], devices, milli * state.device_info[devices, HEALTHY]
-        )
+        healthy = state.device_info[devices, HEALTHY]
+        np.subtract.at(state.device_occupancy[:, FREE_MILLI], devices, milli * healthy)
 
 
 def _requests(shape: Shape, resources: ResourceColumns, width: int) -> tuple[Ints, int]:
@@ -166,10 +164,8 @@ def _guess_shares(
     for number in range(gpu.count):
         for index in _device_order(preferred, number, len(devices)):
             milli = device_share_milli(state, devices[index], gpu, replicas)
-            has_room = (
-                is_reported
-                or int(state.device_occupancy[devices[index], FREE_MILLI]) - amounts[index] >= milli
-            )
+            free = int(state.device_occupancy[devices[index], FREE_MILLI]) - amounts[index]
+            has_room = is_reported or free >= milli
             has_room = has_room or _became_unhealthy(state, devices[index], preferred, number, index)
             if has_room and (may_share_device or not amounts[index]):
                 amounts[index] += milli

@@ -43,7 +43,7 @@ from windlass.model.node import Node
 from windlass.model.pod import Pod, PodSpec
 from windlass.model.run_time_history import FinishedRun
 
-_MAX_ROW_UPDATES = 32
+_MAX_UPDATES = 32
 """Up to so many changed nodes, or one node in so many, are updated row by row; with more, all arrays are rebuilt."""
 
 
@@ -118,9 +118,7 @@ class Store:
             workloads=grouping.workloads,
             notes=(*grouping.notes, *self._nodes.problems().values()),
             unreadable={**self._unreadable, **self._nodes.problems()},
-            reservations=tuple(
-                reservation for reservation in self._auxiliary.reservations() if reservation.until > now
-            ),
+            reservations=tuple(item for item in self._auxiliary.reservations() if item.until > now),
             budgets=self._auxiliary.budgets(),
             run_times=self._auxiliary.run_times,
             refusals=self._refusals.active_at(now),
@@ -199,9 +197,7 @@ class Store:
 
     def _flush_node_changes(self) -> None:
         """Brings the arrays up to date after node changes, and accounts the pods on these nodes again."""
-        many = len(self._nodes.changed_nodes) > max(
-            _MAX_ROW_UPDATES, len(self._columns.names) // _MAX_ROW_UPDATES
-        )
+        many = len(self._nodes.changed_nodes) > max(_MAX_UPDATES, len(self._columns.names) // _MAX_UPDATES)
         if self._nodes.needs_rebuild or many:
             self._columns, self._state = self._nodes.rebuild()
             self._state_shared = False
@@ -326,15 +322,12 @@ class Store:
         if asks_gpus:
             self._assign_guessed_devices(name)
 
-    # Pods with unknown devices: they get the devices that are left by pods whose devices are known, in whatever order
-    # the pods came, so that the result doesn't depend on the order of events.
+    # Pods with unknown devices get what pods with known devices leave, whichever came first.
 
     def _has_unknown_devices(self, pod: Pod, shape: int, previous: PreviousBinding) -> bool:
-        if (
-            shape == UNREADABLE
-            or self._shapes[shape].gpu is None
-            or (previous.grants and not previous.guessed)
-        ):
+        if shape == UNREADABLE or self._shapes[shape].gpu is None:
+            return False
+        if previous.grants and not previous.guessed:
             return False
         annotations = pod.metadata.annotations
         return not (annotations.get(ALLOCATED_DEVICES) or annotations.get(ASSIGNED_DEVICES))
@@ -350,9 +343,8 @@ class Store:
         if node >= 0 and self._will_be_rebuilt(node):
             return
         rows, created = self._pods.row_of, self._pods.rows.created
-        for _, _, row in sorted(
-            (created[rows[key]], key, rows[key]) for key in self._guessed_pods.get(name, ())
-        ):
+        keys = self._guessed_pods.get(name, ())
+        for _, _, row in sorted((created[rows[key]], key, rows[key]) for key in keys):
             grants = self._grants_of(self._pods.object(row), self._pods.shape(row), node) if node >= 0 else ()
             self._pods.bind(row, node, grants)
             self._account(row, 1)

@@ -64,9 +64,8 @@ def admit(
             (pending_workloads if workload.admission is None else running).append(workload)
     quota_cache = quota_cache or QuotaTreeCache()
     tree = quota_cache.tree_with_usage(queue_system, config, now, running)
-    decision = _Decision(
-        queue_system, tree, PreemptionContext(config, now, disruptions=disruptions), placement
-    )
+    context = PreemptionContext(config, now, disruptions=disruptions)
+    decision = _Decision(queue_system, tree, context, placement)
     decision.drain()
     for workload in sorted(pending_workloads, key=lambda workload: workload.key):
         known = quota_cache.pending_by_id.get(id(workload))
@@ -121,9 +120,8 @@ class _Decision:
             if running.is_evicting:
                 continue
             if running.node.spec.stop_policy == DRAIN:
-                self._evict_stopped(
-                    running, CLUSTER_QUEUE_STOPPED, f"The ClusterQueue {running.node.name} is stopped"
-                )
+                name = running.node.name
+                self._evict_stopped(running, CLUSTER_QUEUE_STOPPED, f"The ClusterQueue {name} is stopped")
             elif local is not None and local.stop_policy == DRAIN:
                 self._evict_stopped(running, LOCAL_QUEUE_STOPPED, f"The LocalQueue {local.key} is stopped")
 

@@ -60,10 +60,8 @@ def _eviction_cost(running: AdmittedWorkload, config: QueueConfig, now: int) -> 
     gpus = sum(amount for (_, resource), amount in running.usage.items() if resource == GPU)
     if gpus:
         return gpus * seconds, 0
-    tree_quota = running.node.root.subtree_quota
-    shares = [
-        amount * _MILLIONTHS // max(1, tree_quota.get(cell, 0)) for cell, amount in running.usage.items()
-    ]
+    quota = running.node.root.subtree_quota
+    shares = [amount * _MILLIONTHS // max(1, quota.get(cell, 0)) for cell, amount in running.usage.items()]
     return 0, max(shares, default=0) * seconds
 
 

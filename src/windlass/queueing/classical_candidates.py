@@ -1,8 +1,7 @@
 """Preemption candidates by nominal quota and priority, in a tree of cohorts (Kueue's hierarchical candidates).
 
 `classical_preemption` walks the result. Three classes: workloads over which the preemptor's queue has an advantage,
-since it is closer to the quota that they borrow; workloads that are candidates by priority alone; workloads of its own
-queue.
+since it is closer to the quota that they borrow; candidates by priority alone; workloads of its own queue.
 """
 
 from __future__ import annotations
@@ -41,12 +40,11 @@ class Candidates:
     def __init__(self, request: PreemptionRequest) -> None:
         self._request = request
         self._variants: dict[str, tuple[PreemptionVariant, QuotaNode | None]] = {}
-        own = self._candidates_in(
-            request.node, request.node.spec.preemption.within_cluster_queue, None, by_position=False
-        )
+        policy = request.node.spec.preemption.within_cluster_queue
+        own = self._candidates_in(request.node, policy, None, by_position=False)
         by_position: list[AdmittedWorkload] = []
         by_priority: list[AdmittedWorkload] = []
-        self._collect_from_cohorts(by_position, by_priority)
+        self._climb(by_position, by_priority)
         self.any_hierarchical = bool(by_position)
         self.any_from_other_queues = bool(by_position or by_priority)
         classes = [sort_candidates(members, request) for members in (by_position, by_priority, own)]
@@ -59,10 +57,7 @@ class Candidates:
         self.ordered += [running for members in classes for running in members if not running.is_evicting]
 
     def eviction_cost(self, targets: Sequence[Target]) -> list[tuple[VictimClass, list[int]]]:
-        """Cost of a set of victims: class → (cost, pods), the class that should be evicted last comes first.
-
-        Such lists compare as costs do: evicting from a class that was spared is always dearer.
-        """
+        """Cost by class, the class to evict last first: so evicting from a spared class always compares as dearer."""
         sums: dict[VictimClass, list[int]] = {}
         for target in targets:
             running = target.victim
@@ -79,10 +74,7 @@ class Candidates:
         return not (allow_borrowing and self._variants[running.key][0] is PreemptionVariant.WITHOUT_BORROWING)
 
     def is_valid(self, running: AdmittedWorkload, allow_borrowing: bool) -> bool:
-        """Whether it may be evicted now: its queue and the cohorts below the common one must still borrow.
-
-        Earlier removals may have brought one of them back within its quota.
-        """
+        """Whether its queue and the cohorts below the common one still borrow, after the removals before it."""
         if running.node is self._request.node:
             return True
         if not self.is_eligible(running, allow_borrowing):
@@ -98,9 +90,7 @@ class Candidates:
                 return False
         return True
 
-    def _collect_from_cohorts(
-        self, by_position: list[AdmittedWorkload], by_priority: list[AdmittedWorkload]
-    ) -> None:
+    def _climb(self, by_position: list[AdmittedWorkload], by_priority: list[AdmittedWorkload]) -> None:
         """Subtree by subtree towards the root; the first whose quota covers the request gives an advantage upwards."""
         node = self._request.node
         if node.spec.preemption.reclaim_within_cohort == "Never":

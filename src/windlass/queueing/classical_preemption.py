@@ -53,8 +53,7 @@ def _reduce_cost(
     """Searches again without each victim in turn, as long as the victims found then cost less.
 
     Removing the cheapest candidates first doesn't always give the cheapest set: two small victims may free what one
-    larger victim on another node would have freed alone. Cost compares classes first, so a class that was spared stays
-    spared.
+    larger victim on another node would have freed alone. Costs compare classes first, so a spared class stays spared.
     """
     if request.context.local_queue_usage is not None or len(candidates.ordered) > MAX_CANDIDATES:
         return targets
@@ -124,9 +123,8 @@ def _remove_all_but(
         if running.key in spared or not candidates.is_eligible(running, allow_borrowing):
             continue
         reason = candidates.reason(running)
-        if not candidates.is_valid(running, allow_borrowing) or request.breaks_budget(
-            running, reason, targets
-        ):
+        is_valid = candidates.is_valid(running, allow_borrowing)
+        if not is_valid or request.breaks_budget(running, reason, targets):
             skipped_any = True
             continue
         running.remove_from_tree()

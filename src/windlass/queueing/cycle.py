@@ -160,9 +160,8 @@ class Cycle:
     def _admit_or_preempt(self, entry: Entry) -> None:
         """Places the pods; else nominates again with placement; else preempts workloads that are in no queue."""
         nominated = entry.assignment
-        has_quota = (
-            nominated.mode in (FlavorAssignmentMode.FIT, FlavorAssignmentMode.DEFERRED) and not entry.targets
-        )
+        fits = nominated.mode in (FlavorAssignmentMode.FIT, FlavorAssignmentMode.DEFERRED)
+        has_quota = fits and not entry.targets
         if self._place(entry):
             return
         self._nominate_without_victims(entry, self._nominator.nominate_with_placement)
@@ -200,19 +199,17 @@ class Cycle:
         entry.is_admitted = True
         return True
 
-    def _nominate_without_victims(
-        self, entry: Entry, nominate: Callable[[PendingWorkload], Proposal]
-    ) -> None:
+    def _nominate_without_victims(self, entry: Entry, find: Callable[[PendingWorkload], Proposal]) -> None:
         victims = list(self._state.current_victims.values())
         for running in victims:
             running.remove_from_tree()
-        entry.apply_proposal(nominate(entry.pending))
+        entry.apply_proposal(find(entry.pending))
         for running in victims:
             running.add_to_tree()
 
 
 def _entry_sort_key(entry: Entry) -> tuple[object, ...]:
-    """Kueue's order: workloads for which others were evicted, then by how far up the tree they borrow."""
+    """Workloads for which others were evicted, then by how far up the tree they borrow, then in queue order."""
     return (not entry.pending.workload.nominated, entry.assignment.borrowing_level, entry.pending.sort_key)
 
 

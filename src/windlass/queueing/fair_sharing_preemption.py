@@ -147,17 +147,18 @@ class _FairSearch:
     def _strategy_allows(
         self,
         strategy: str,
-        preemptor_rank: ShareRank,
+        rank: ShareRank,
         giver_rank: ShareRank,
         running: AdmittedWorkload,
         giver: QuotaNode,
     ) -> bool:
+        """`rank` is the preemptor's."""
         if strategy == INITIAL_SHARE:
-            return preemptor_rank < giver_rank
+            return rank < giver_rank
         running.node.remove_usage(running.usage)
         final_rank = dominant_share(giver).rank
         running.node.add_usage(running.usage)
-        return preemptor_rank <= final_rank
+        return rank <= final_rank
 
     def _apply_initial_share(self, candidates: list[AdmittedWorkload]) -> bool:
         """The strategy doesn't depend on the victim, so only the first candidate of each queue is tried."""
@@ -178,21 +179,16 @@ class _FairSearch:
         """Whether every eviction by share would still be allowed on the current tree."""
         request = self.request
         request.node.add_usage(request.usage)
-        fair = all(
-            self._is_allowed(target.victim) for target in targets if target.reason == IN_COHORT_FAIR_SHARING
-        )
+        by_share = [target for target in targets if target.reason == IN_COHORT_FAIR_SHARING]
+        fair = all(self._is_allowed(target.victim) for target in by_share)
         request.node.remove_usage(request.usage)
         return fair
 
     def _is_allowed(self, running: AdmittedWorkload) -> bool:
         strategy, giver_rank = self._allowed[running.key]
         preemptor, giver = _subtrees_below_common_cohort(self.request.node, running.node)
-        preemptor_rank = dominant_share(preemptor).rank
-        return (
-            preemptor_rank < giver_rank
-            if strategy == INITIAL_SHARE
-            else preemptor_rank <= dominant_share(giver).rank
-        )
+        rank = dominant_share(preemptor).rank
+        return rank < giver_rank if strategy == INITIAL_SHARE else rank <= dominant_share(giver).rank
 
 
 def _subtrees_below_common_cohort(preemptor: QuotaNode, giver: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
@@ -268,9 +264,8 @@ class _GiverQueues:
 
     def _sorts_before(self, first_queue: QuotaNode, second_queue: QuotaNode) -> bool:
         first, second = self._candidates[first_queue.name][-1], self._candidates[second_queue.name][-1]
-        return candidate_sort_key(first, self._preemptor_queue) < candidate_sort_key(
-            second, self._preemptor_queue
-        )
+        queue = self._preemptor_queue
+        return candidate_sort_key(first, queue) < candidate_sort_key(second, queue)
 
     def _largest_cohort(self, cohort: QuotaNode) -> tuple[QuotaNode | None, ShareRank]:
         best: QuotaNode | None = None

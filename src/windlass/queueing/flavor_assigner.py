@@ -2,7 +2,7 @@
 
 `nominator` calls it with a workload's requests and an oracle that says whether preemption would help. The flavors of a
 resource group are tried in the queue's order; the queue's fungibility says whether the search stops at a flavor, and
-the best flavor seen is taken. Only quota is considered here, never a node. Reasons have Kueue's wording.
+the best flavor seen is taken. Only quota is considered here, never a node. Messages about quota are Kueue's.
 """
 
 from __future__ import annotations
@@ -208,8 +208,9 @@ class _FlavorSearch:
         if amount <= available:
             return PreemptionMode.FIT, borrowing
         lacking = format_quota(cell[1], amount - available)
+        flavor, resource = cell
         self._refuse(
-            [f"insufficient unused quota for {cell[1]} in flavor {cell[0]}, {lacking} more needed"], WAITING
+            [f"insufficient unused quota for {resource} in flavor {flavor}, {lacking} more needed"], WAITING
         )
         if node.quota(cell).nominal >= amount or may_reclaim or self._may_preempt_while_borrowing(cell):
             return self.options.oracle(cell, amount)

@@ -54,7 +54,7 @@ class Nominator:
         deltas = reducible_counts(pending.workload)
         if not any(deltas):
             return whole
-        return _search_reduced_counts(pending.counts, deltas, attempt) or whole
+        return _search_reduced(pending.counts, deltas, attempt) or whole
 
     def _by_quota(self, pending: PendingWorkload, counts: tuple[int, ...]) -> Proposal:
         assignment = self._assign(pending, counts, frozenset())
@@ -84,16 +84,14 @@ class Nominator:
         assignment, _, failure = proposal
         if failure is not None:
             assignment.placement_failed = True
-            assignment.mode = (
-                FlavorAssignmentMode.PREEMPT if failure.feasible else FlavorAssignmentMode.NO_FIT
-            )
+            mode = FlavorAssignmentMode.PREEMPT if failure.feasible else FlavorAssignmentMode.NO_FIT
+            assignment.mode = mode
         if assignment.mode != FlavorAssignmentMode.PREEMPT:
             return proposal
         trial = PlacementTrial(self._placement, pending, assignment.choices, failure)
         targets = self._preemption_targets(pending, assignment, trial)
         if not targets and not assignment.placement_failed:
-            # Victims that free the missing quota may not free the right nodes: the pods can also lack room for
-            # resources of which quota suffices. So candidates that use any of the requested cells are searched, too.
+            # Victims that free the missing quota may not free the right nodes: try candidates of all requested cells.
             assignment.placement_failed = True
             trial.reset_throttle()
             targets = self._preemption_targets(pending, assignment, trial)
@@ -150,9 +148,8 @@ class Nominator:
     def _preemption_targets(
         self, pending: PendingWorkload, assignment: Assignment, trial: PlacementTrial | None
     ) -> list[Target]:
-        request = PreemptionRequest(
-            pending, assignment.usage, assignment.needs_preemption, self._context, trial
-        )
+        cells = assignment.needs_preemption
+        request = PreemptionRequest(pending, assignment.usage, cells, self._context, trial)
         return self._find_targets(request, cheapest=True)
 
     def _find_targets(self, request: PreemptionRequest, *, cheapest: bool) -> list[Target]:
@@ -165,9 +162,7 @@ def _is_found(proposal: Proposal) -> bool:
     return proposal.assignment.mode == FlavorAssignmentMode.FIT or bool(proposal.targets)
 
 
-def _search_reduced_counts(
-    counts: tuple[int, ...], deltas: tuple[int, ...], attempt: Attempt
-) -> Proposal | None:
+def _search_reduced(counts: tuple[int, ...], deltas: tuple[int, ...], attempt: Attempt) -> Proposal | None:
     """Binary search over the total reduction, which is spread over the pod sets in proportion (as in Kueue)."""
     total = sum(deltas)
     low, high = 0, total + 1
@@ -191,8 +186,7 @@ def reducible_counts(workload: Workload) -> tuple[int, ...]:
         return tuple(_reducible(pod_set) for pod_set in sets)
     spare = max(0, sum(pod_set.count for pod_set in sets) - workload.min_pods)
     deltas = [0] * len(sets)
-    # From the last set to the first: the first set usually is the leader. Every set keeps at least one pod.
-    for index in range(len(sets) - 1, -1, -1):
+    for index in range(len(sets) - 1, -1, -1):  # the first set, usually the leader, is reduced last
         deltas[index] = min(spare, max(0, sets[index].count - 1))
         spare -= deltas[index]
     return tuple(deltas)

@@ -178,18 +178,14 @@ class PreemptionRequest:
         disruptions = self.context.disruptions
         if disruptions is None or running.is_evicting or running.is_assumed:
             return False
-        if (
-            self.overrides_budgets
-            and BUDGET_OVERRIDE_BY_REASON[reason] in self.context.config.budgets_yield_to
-        ):
+        yields_to = self.context.config.budgets_yield_to
+        if self.overrides_budgets and BUDGET_OVERRIDE_BY_REASON[reason] in yields_to:
             return False
         covered = disruptions.count_by_budget(running.workload)
         if not covered:
             return False
-        other_victims = [target.victim for target in targets if not target.victim.is_evicting]
-        return not disruptions.allow(
-            covered, disruptions.count_by_budget(*(victim.workload for victim in other_victims))
-        )
+        others = [target.victim.workload for target in targets if not target.victim.is_evicting]
+        return not disruptions.allow(covered, disruptions.count_by_budget(*others))
 
     def quota_fits(self, allow_borrowing: bool) -> bool:
         node = self.node
@@ -208,11 +204,10 @@ class PreemptionRequest:
 
     def fits_unthrottled(self, targets: Sequence[Target], allow_borrowing: bool) -> bool:
         """As `fits`, however many attempts have failed."""
+        trial = self.placement_trial
         if not self.quota_fits(allow_borrowing):
             return False
-        return self.placement_trial is None or self.placement_trial.fits(
-            [target.victim for target in targets]
-        )
+        return trial is None or trial.fits([target.victim for target in targets])
 
     def fits_at_end(self, targets: Sequence[Target], allow_borrowing: bool) -> bool:
         """After the last candidate: tries placement once more if throttling skipped the last removals."""
@@ -263,16 +258,12 @@ def candidate_sort_key(running: AdmittedWorkload, preemptor_queue: QuotaNode) ->
 
 def sort_candidates(candidates: list[AdmittedWorkload], request: PreemptionRequest) -> list[AdmittedWorkload]:
     candidates.sort(key=lambda running: candidate_sort_key(running, request.node))
-    local_queue_usage = request.context.local_queue_usage
-    return (
-        candidates
-        if local_queue_usage is None
-        else _heavier_users_first(candidates, request.node, local_queue_usage)
-    )
+    history = request.context.local_queue_usage
+    return candidates if history is None else _heavier_users_first(candidates, request.node, history)
 
 
 def _heavier_users_first(
-    candidates: list[AdmittedWorkload], preemptor_queue: QuotaNode, local_queue_usage: LocalQueueUsage
+    candidates: list[AdmittedWorkload], queue: QuotaNode, history: LocalQueueUsage
 ) -> list[AdmittedWorkload]:
     """Sorts the candidates of each usage-based queue by usage, within the positions that they hold together."""
     indices_by_queue: dict[tuple[str, bool], list[int]] = {}
@@ -283,10 +274,7 @@ def _heavier_users_first(
     for indices in indices_by_queue.values():
         members = [candidates[index] for index in indices]
         members.sort(
-            key=lambda running: (
-                -local_queue_usage.usage(running.local_queue),
-                candidate_sort_key(running, preemptor_queue),
-            )
+            key=lambda running: (-history.usage(running.local_queue), candidate_sort_key(running, queue))
         )
         for index, running in zip(indices, members, strict=True):
             ordered[index] = running
@@ -316,8 +304,7 @@ def find_sparing(attempt: Callable[[frozenset[str]], SparingAttempt]) -> list[Ta
     """Victims of the first successful attempt, with as few candidates spared as possible (breadth first).
 
     Removing candidates in order can fail although a solution exists: once a queue is back within its quota, or a
-    budget is used up, the workload that occupies the needed nodes can't be evicted any more. So each of the workloads
-    that were removed is spared in turn.
+    budget is used up, the workload on the needed nodes can't be evicted any more. So removed ones are spared in turn.
     """
     waiting = deque([frozenset[str]()])
     seen = set(waiting)
@@ -344,10 +331,7 @@ def fill_back(
     *,
     last_is_needed: bool = True,
 ) -> list[Target]:
-    """Puts back victims that aren't needed, the last removed first.
-
-    `last_is_needed`: the preemptor fitted only after the last removal, so that victim is not tried.
-    """
+    """Puts back victims that aren't needed, the last removed first; `last_is_needed`: it fitted only after that one."""
     for index in range(len(targets) - (2 if last_is_needed else 1), -1, -1):
         running = targets[index].victim
         running.add_to_tree()

@@ -39,9 +39,8 @@ def bucket_of(seconds: int) -> int:
 def add_runs(times: RunTimes, runs: Iterable[FinishedRun]) -> RunTimes:
     """The history with these runs added, which are all of its queue."""
     for run in runs:
-        times = merge_run_times(
-            times, RunTimes({run.ended_at // PERIOD_SECONDS: {bucket_of(run.seconds): 1}})
-        )
+        period = run.ended_at // PERIOD_SECONDS
+        times = merge_run_times(times, RunTimes({period: {bucket_of(run.seconds): 1}}))
     return times
 
 
@@ -121,6 +120,5 @@ class RunTimeEstimates:
         runs = recent_run_count(times, self._now)
         if runs < MIN_RUNS:
             return None
-        return RunTimeEstimate(
-            queue, run_time_percentile(times, self._percent, self._now), self._percent, runs
-        )
+        seconds = run_time_percentile(times, self._percent, self._now)
+        return RunTimeEstimate(queue, seconds, self._percent, runs)

@@ -128,6 +128,7 @@ def _members(unit: Unit) -> UnitMembers:
 def _from_workload_object(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> Workload:
     """A Kueue Workload, with the pods of its Job."""
     workload_object = inputs.workloads[unit.key.key]
+    metadata = workload_object.metadata
     base = workload_from_object(workload_object, inputs.queue_system, inputs.hostnames)
     kind, _, key = base.owner.partition(" ")
     owner = _owner_with_pod_sets(kind, key, inputs)
@@ -141,23 +142,20 @@ def _from_workload_object(unit: Unit, members: UnitMembers, inputs: GroupingInpu
     elif pod_admission is not None:
         admission = _with_actual_nodes(admission, sets, pods)
     # Evicted in its status, while its pods still run: it holds quota until they have ended.
-    leaving = (
-        base.admission is None
-        and pod_admission is not None
-        and workload_object.condition("Evicted") is not None
-    )
+    is_evicted = workload_object.condition("Evicted") is not None
+    leaving = base.admission is None and pod_admission is not None and is_evicted
     unreadable = _unreadable_hold(sets)
     hold = (base.hold, base.hold_code) if base.hold else unreadable
     if admission is None and hold == NO_HOLD:
         hold = _limit_range_hold(sets, inputs, base.namespace)
-    limit, enforced = _run_limit(base, workload_object.metadata, owner, sets)
+    limit, enforced = _run_limit(base, metadata, owner, sets)
     return msgspec.structs.replace(
         base,
         pod_sets=sets,
         max_run_seconds=limit,
         run_limit_enforced=enforced,
         created=base.created or inputs.now,
-        queued_at=queued_since(workload_object.metadata, base.queued_at) or inputs.now,
+        queued_at=queued_since(metadata, base.queued_at) or inputs.now,
         nominated=admission is None and is_nominated(members.pods),
         admission=admission,
         evicting=base.evicting or leaving or members.evicting,
@@ -165,10 +163,8 @@ def _from_workload_object(unit: Unit, members: UnitMembers, inputs: GroupingInpu
         hold_code=hold[1] if admission is None else "",
         unreadable=unreadable[0],
         started_at=base.started_at or _first_start(members),
-        checkpoint_at=max(base.checkpoint_at, checkpoint_of(workload_object.metadata, members.pods)),
-        restart_seconds=declared_restart_cost(
-            [workload_object.metadata, *(pod.metadata for pod in members.pods)]
-        ),
+        checkpoint_at=max(base.checkpoint_at, checkpoint_of(metadata, members.pods)),
+        restart_seconds=declared_restart_cost([metadata, *(pod.metadata for pod in members.pods)]),
     )
 
 
@@ -176,11 +172,8 @@ def _run_limit(
     base: Workload, metadata: ObjectMeta, owner: Owner | None, sets: Sequence[PodSet]
 ) -> tuple[int | None, bool]:
     """The run limit of a Kueue Workload (from its field, its annotation or its owner), and whether it is enforced."""
-    identities: list[tuple[WorkloadIdentity, int | None]] = [
-        (WorkloadIdentity(base.key, "Workload", metadata), None)
-    ]
-    if owner is not None:
-        identities.append((WorkloadIdentity(base.key, "Workload", owner.metadata), owner.deadline))
+    objects = [(metadata, None)] + ([(owner.metadata, owner.deadline)] if owner is not None else [])
+    identities = [(WorkloadIdentity(base.key, "Workload", meta), until) for meta, until in objects]
     enforced_limits = [
         base.max_run_seconds,
         *(enforced_limit(identity, sets, until) for identity, until in identities),
@@ -257,9 +250,8 @@ def _owner_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> Wo
     if owner is None or not owner.pod_sets:
         if members.pods:
             metadata = owner.metadata if owner is not None else _shared_metadata(members.pods)
-            return WorkloadParts(
-                WorkloadIdentity(key, unit.key.kind, metadata), pod_sets_of_group(members.pods, None)
-            )
+            identity = WorkloadIdentity(key, unit.key.kind, metadata)
+            return WorkloadParts(identity, pod_sets_of_group(members.pods, None))
         return _parts_without_templates(owner) if owner is not None and not owner.finished else None
     if owner.finished and not members.pods:
         return None
@@ -306,9 +298,8 @@ def _unreadable_parts(
     owner = _owner_with_pod_sets(unit.key.kind, unit.key.key, inputs) if unit.key.source == "owner" else None
     if owner is not None and owner.pod_sets:
         metadata = owner.metadata
-        sets = tuple(
-            PodSet(pod_set.name, pod_set.count, template_pod(owner, pod_set)) for pod_set in owner.pod_sets
-        )
+        declared = owner.pod_sets
+        sets = tuple(PodSet(item.name, item.count, template_pod(owner, item)) for item in declared)
     else:
         metadata = _shared_metadata(members.pods)
         sets = tuple(

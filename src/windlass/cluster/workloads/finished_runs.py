@@ -50,11 +50,9 @@ def finished_run(
 def _has_succeeded(unit: UnitKey, pods: Sequence[Pod], inputs: GroupingInputs) -> bool:
     if unit.source == "workload":
         workload_object = inputs.workloads.get(unit.key)
-        finished = (
-            workload_object.condition("Finished")
-            if workload_object is not None and is_finished(workload_object)
-            else None
-        )
+        if workload_object is None or not is_finished(workload_object):
+            return False
+        finished = workload_object.condition("Finished")
         return finished is not None and finished.reason not in FAILURE_REASONS
     if unit.source == "owner":
         owner = inputs.owners.get((unit.kind, unit.key))

@@ -35,9 +35,8 @@ def template_of(pod: Pod) -> Pod:
     gates = tuple(gate for gate in spec.scheduling_gates if gate.name not in KUEUE_GATES)
     if not spec.node_name and len(gates) == len(spec.scheduling_gates):
         return pod
-    return msgspec.structs.replace(
-        pod, spec=msgspec.structs.replace(spec, node_name="", scheduling_gates=gates)
-    )
+    spec = msgspec.structs.replace(spec, node_name="", scheduling_gates=gates)
+    return msgspec.structs.replace(pod, spec=spec)
 
 
 def pod_sets_of_group(pods: Sequence[Pod], topology: TopologyRequest | None) -> tuple[PodSet, ...]:
@@ -51,15 +50,8 @@ def pod_sets_of_group(pods: Sequence[Pod], topology: TopologyRequest | None) -> 
         template = template_of(members[0])
         pod_request = topology_request_from_annotations(template.metadata.annotations)
         keys = tuple(pod.key for pod in sort_members(members))
-        pod_sets.append(
-            PodSet(
-                name,
-                len(members),
-                template,
-                pod_keys=keys,
-                topology=_spanning_pod_sets(pod_request or topology),
-            )
-        )
+        request = _spanning_pod_sets(pod_request or topology)
+        pod_sets.append(PodSet(name, len(members), template, pod_keys=keys, topology=request))
     return tuple(pod_sets)
 
 

@@ -31,17 +31,15 @@ def hold_over_resource_quota(
 
 def _admitted_without_pods(workloads: Sequence[Workload], namespaces: set[str]) -> dict[str, Amounts]:
     """Namespace → requests of pods that don't exist yet, of admitted workloads."""
-    amounts_by_namespace: dict[str, Amounts] = {}
+    owed: dict[str, Amounts] = {}
     for workload in workloads:
         namespace = workload.namespace
         if namespace in namespaces and workload.kind == "Workload" and workload.admission is not None:
             try:
-                amounts_by_namespace[namespace] = _with_missing_pods(
-                    workload, amounts_by_namespace.get(namespace, {})
-                )
+                owed[namespace] = _with_missing_pods(workload, owed.get(namespace, {}))
             except InputError:
                 continue  # the workload itself carries this error
-    return amounts_by_namespace
+    return owed
 
 
 def _check(workload: Workload, quotas: Sequence[ResourceQuota], requested: dict[str, Amounts]) -> Workload:

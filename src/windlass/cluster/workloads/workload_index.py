@@ -301,11 +301,8 @@ class WorkloadIndex:
             built = (build_workload(pods, self._inputs), build_terminating_workload(pods, self._inputs))
         if before is not None and (built[0] is None or built[0].admission is None):
             self._record_finished_run(before, unit, [self._pods[key] for key in members])
-        self._entries[unit] = [
-            (_sort_key(workload, unit, part), workload)
-            for part, workload in enumerate(built)
-            if workload is not None
-        ]
+        parts = [(part, workload) for part, workload in enumerate(built) if workload is not None]
+        self._entries[unit] = [(_sort_key(workload, unit, part), workload) for part, workload in parts]
         for sort_key, workload in self._entries[unit]:
             if self._inputs.now in (workload.created, workload.queued_at):
                 self._units_dated_now.add(unit)
@@ -366,20 +363,17 @@ def _with_unique_keys(workloads: list[Workload]) -> Sequence[Workload]:
     """Decisions name workloads by `namespace/name`. Where workloads of several kinds have the same name, a Workload
     object or a pod keeps it, since it is looked up by name; the others get their kind as a suffix."""
     keeper: dict[str, Workload] = {}
-    duplicates = [
-        workload for workload in workloads if keeper.setdefault(workload.key, workload) is not workload
-    ]
+    duplicates = [item for item in workloads if keeper.setdefault(item.key, item) is not item]
     if not duplicates:
         return workloads
     for workload in duplicates:
         if _NAME_PRECEDENCE.get(workload.kind, 2) < _NAME_PRECEDENCE.get(keeper[workload.key].kind, 2):
             keeper[workload.key] = workload
-    return [
-        workload
-        if keeper[workload.key] is workload
-        else msgspec.structs.replace(workload, key=f"{workload.key}.{workload.kind.lower()}")
-        for workload in workloads
-    ]
+    return [item if keeper[item.key] is item else _with_kind_suffix(item) for item in workloads]
+
+
+def _with_kind_suffix(workload: Workload) -> Workload:
+    return msgspec.structs.replace(workload, key=f"{workload.key}.{workload.kind.lower()}")
 
 
 def _sort_key(workload: Workload, unit: UnitKey, part: int) -> WorkloadSortKey:
