@@ -1,6 +1,6 @@
 """`decide`: from a snapshot to a plan. The main path, a pure function.
 
-    collect ─► order ─► quota and flavors · place · preempt, round by round ─► plan ahead ─► explain ─► plan
+    collect ─► order ─► quota and flavors · place · preempt, cycle by cycle ─► plan ahead ─► explain ─► plan
 
 The live scheduler, the embedded cluster, the simulator, `why` and `plan` all call it, and nothing else decides. No
 clock, no randomness but a seed in the config, no I/O: the same snapshot, config and time give the same plan. The cache
