@@ -1,10 +1,10 @@
-"""`decide`: from what is, what to do. The main path, and a pure one.
+"""`decide`: from a snapshot to a plan. The main path, a pure function.
 
-    collect ─► order ─► quota and flavors · place · preempt, round by round ─► plan ahead ─► explain ─► plan
+    collect ─► order ─► quota and flavors · place · preempt, cycle by cycle ─► plan ahead ─► explain ─► plan
 
-The live scheduler, the embedded cluster, the simulator, `why` and `plan` all call this function, and nothing else
-decides. No clock, no randomness but a seed in the config, no I/O: the same snapshot, config and time give the same
-plan. The memo only saves work; an empty one gives the same plan.
+The live scheduler, the embedded cluster, the simulator, `why` and `plan` all call it, and nothing else decides. No
+clock, no randomness but a seed in the config, no I/O: the same snapshot, config and time give the same plan. The cache
+only saves work; an empty one gives the same plan.
 """
 
 from __future__ import annotations
@@ -57,71 +57,67 @@ from windlass.queueing.queue_sort import (
 )
 
 MAX_INTERPRETED_CELLS = 8_000
-"""Nodes and cells (nodes times shapes) up to which plain Python is quicker than loading the compiled kernels."""
-
-
+"""Nodes and cells (nodes times shapes) up to which plain Python is faster than loading the compiled kernels."""
 MAX_PASSES = 4
-"""After so many, what still delays a planned start is held instead of moved."""
+"""After so many passes, workloads that still delay a planned start are held."""
 
 
 class EngineConfig(msgspec.Struct, frozen=True):
     placement: PlacementConfig = PlacementConfig()
     expected_mix: WorkloadMix | None = None
-    """The workload to expect; None: what has been seen so far."""
+    """The pods to expect, for policies that use it; None: the mix of all pods decided so far."""
     queues: QueueConfig = QueueConfig()
     gangs: GangSettings = GangSettings()
     classes: tuple[WorkloadClass, ...] = ()
-    """Workloads that are placed by a rule of their own."""
+    """Workloads with a placement policy of their own."""
     defrag: Defragmentation = Defragmentation()
-    """Whether running pods may be moved for what waits."""
+    """Whether running pods may be moved for pending ones."""
     max_explained_holds: int | None = 0
-    """So many holds, the first in order, are explained. None: no holds are told at all, for whoever reads none."""
+    """How many holds are explained, the first in order. None: the plan has no holds at all."""
 
     @property
     def reports_holds(self) -> bool:
-        return (
-            self.max_explained_holds is not None or self.defrag.proactive
-        )  # pods are moved for what is held
+        # Proactive defragmentation moves pods for workloads that are held.
+        return self.max_explained_holds is not None or self.defrag.proactive
 
 
 class EngineCache:
-    """Work kept from one decision to the next. It belongs to one stream of snapshots of one store."""
+    """Work kept from one decision to the next, for successive snapshots of one store."""
 
     def __init__(self) -> None:
         self._table: ScoreTable | None = None
-        self._key: tuple[object, ...] = ()
+        self._table_key: tuple[object, ...] = ()
         self.decision_cache = DecisionCache()
         self.cells_evaluated = 0
-        """Nodes and cells looked at so far: who decides often soon wants compiled kernels."""
-        self._reader: GrantUnpacker | None = None
+        """Nodes and cells evaluated so far: with many small decisions, compiled kernels pay off, too."""
+        self._unpacker: GrantUnpacker | None = None
 
     def grant_unpacker(self, snapshot: Snapshot) -> GrantUnpacker:
-        self._reader = (
-            self._reader.for_snapshot(snapshot) if self._reader is not None else GrantUnpacker(snapshot)
+        self._unpacker = (
+            self._unpacker.for_snapshot(snapshot) if self._unpacker is not None else GrantUnpacker(snapshot)
         )
-        return self._reader
+        return self._unpacker
 
-    def score_table(self, snapshot: Snapshot, config: EngineConfig, expected: WorkloadMix) -> ScoreTable:
+    def score_table(self, snapshot: Snapshot, config: EngineConfig, mix: WorkloadMix) -> ScoreTable:
         key = (
             config.placement,
             config.classes,
-            expected,
+            mix,
             len(snapshot.gpu_models.names),
             snapshot.node_state.free.shape,
         )
         table = self._table
-        fresh = table is None or table.facts is not snapshot.nodes or table.objects is not snapshot.listers
-        if table is None or fresh or key != self._key:
+        is_stale = table is None or table.facts is not snapshot.nodes or table.objects is not snapshot.listers
+        if table is None or is_stale or key != self._table_key:
             strategies = ScorerSelector(SCORERS[config.placement.policy], config.classes)
-            table = ScoreTable(
-                snapshot, mix_arrays(expected, snapshot.gpu_models, snapshot.node_state), strategies
-            )
-            self._table, self._key = table, key
+            arrays = mix_arrays(mix, snapshot.gpu_models, snapshot.node_state)
+            table = ScoreTable(snapshot, arrays, strategies)
+            self._table, self._table_key = table, key
         return table
 
 
 def decide(snapshot: Snapshot, config: EngineConfig, now: float, cache: EngineCache | None = None) -> Plan:
-    """What to do now: every pending pod is bound to a node or held with a verdict, the first holds explained."""
+    """Every pending pod is bound to a node or held with a verdict; the first holds are explained."""
     plan, advisor = decide_without_explanations(snapshot, config, now, cache)
     return plan if advisor is None else advisor.explain(plan, config.max_explained_holds or 0)
 
@@ -129,54 +125,40 @@ def decide(snapshot: Snapshot, config: EngineConfig, now: float, cache: EngineCa
 def decide_without_explanations(
     snapshot: Snapshot, config: EngineConfig, now: float, cache: EngineCache | None = None
 ) -> tuple[Plan, Advisor | None]:
-    """The same without explanations, and what makes them: for a loop that acts first and explains when there is time,
-    before its next decision. None where nothing waits."""
+    """As `decide`, with what explains the holds instead of explanations: for a loop that executes the plan first, and
+    explains it before its next decision. None where there is nothing to decide."""
     cache = cache or EngineCache()
     if not snapshot.workloads and not snapshot.reservations and not len(snapshot.pods.pending()):
-        return Plan(), None  # pods that leave are news, too
-    time = with_run_estimates(config.gangs.planned_starts, snapshot.run_times, int(now))
-    waiting = collect_pending(snapshot, time)
-    table = cache.score_table(snapshot, config, _expected(snapshot, config))
-    rule = make_scoring_rule(config.placement, snapshot.node_state)
-    cache.cells_evaluated += snapshot.nodes.size * (
-        1 + waiting.pending_workloads + _shapes_to_look_at(snapshot)
-    )
-    with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
-        overlay = Overlay(
-            snapshot,
-            table,
-            rule,
-            jit.kernels(cache.cells_evaluated <= MAX_INTERPRETED_CELLS),
-            cache.decision_cache,
-        )
+        return Plan(), None
+    planned_starts = with_run_estimates(config.gangs.planned_starts, snapshot.run_times, int(now))
+    waiting = collect_pending(snapshot, planned_starts)
+    before, after = waiting.pods_before_workloads, waiting.pods_after_workloads
+    with np.errstate(over="ignore"):  # the tie-breaking hash in the kernels overflows on purpose
+        overlay = _make_overlay(snapshot, config, cache, waiting.pending_workloads)
         preemption = Preemption(overlay, config.queues, int(now))
-        first = place_single_pods(overlay, waiting.pods_before_workloads, preemption)
-        binds = _binds(
-            cache.grant_unpacker(snapshot),
-            snapshot,
-            waiting.pods_before_workloads,
-            first,
-            _leaving(preemption.victims_by_node),
-        )
-        decided = _decide_workloads(overlay, waiting, config, time, int(now), preemption)
-        last = place_single_pods(overlay, waiting.pods_after_workloads, preemption)
-        mark_reserved_for_others(overlay, waiting.pods_after_workloads, last, decided.blocked)
+        placed_before = place_single_pods(overlay, before, preemption)
+        # These binds wait only for victims that are chosen up to here; later evictions are not theirs.
+        victims = _victims_by_node(preemption.victims_by_node)
+        binds = _binds(cache.grant_unpacker(snapshot), snapshot, before, placed_before, victims)
+        decided = _decide_workloads(overlay, waiting, config, planned_starts, int(now), preemption)
+        placed_after = place_single_pods(overlay, after, preemption)
+        mark_reserved_for_others(overlay, after, placed_after, decided.blocked)
         advisor = Advisor(
-            overlay, lambda: decided.post_decision or single_pod_state(overlay, config.queues, time, int(now))
+            overlay,
+            lambda: (
+                decided.post_decision or single_pod_state(overlay, config.queues, planned_starts, int(now))
+            ),
         )
         holds: list[Hold] = []
         if config.reports_holds:
-            holds += make_single_pod_holds(snapshot, waiting.pods_before_workloads, first, advisor)
+            holds += make_single_pod_holds(snapshot, before, placed_before, advisor)
             holds += map(advisor.refine_hold, decided.holds)
-            holds += make_single_pod_holds(snapshot, waiting.pods_after_workloads, last, advisor)
+            holds += make_single_pod_holds(snapshot, after, placed_after, advisor)
             holds = with_api_refusals(holds, snapshot)
-    leaving = _leaving(decided.victims_by_node, preemption.victims_by_node)
+    victims = _victims_by_node(decided.victims_by_node, preemption.victims_by_node)
+    binds_after = _binds(cache.grant_unpacker(snapshot), snapshot, after, placed_after, victims)
     plan = Plan(
-        binds=(
-            *binds,
-            *decided.binds,
-            *_binds(cache.grant_unpacker(snapshot), snapshot, waiting.pods_after_workloads, last, leaving),
-        ),
+        binds=(*binds, *decided.binds, *binds_after),
         holds=tuple(holds),
         admits=decided.admits,
         evicts=tuple(merge_evictions([*decided.evicts, *preemption.evicts()])),
@@ -185,133 +167,155 @@ def decide_without_explanations(
     return with_moves(plan, advisor.post_decision, config.defrag), advisor
 
 
+def _make_overlay(snapshot: Snapshot, config: EngineConfig, cache: EngineCache, pending: int) -> Overlay:
+    table = cache.score_table(snapshot, config, _expected_mix(snapshot, config))
+    rule = make_scoring_rule(config.placement, snapshot.node_state)
+    cache.cells_evaluated += snapshot.nodes.size * (1 + pending + _max_pending_shapes(snapshot))
+    kernels = jit.kernels(cache.cells_evaluated <= MAX_INTERPRETED_CELLS)
+    return Overlay(snapshot, table, rule, kernels, cache.decision_cache)
+
+
 class PendingWork(NamedTuple):
-    """What is to be decided, in its order: urgent pods, then workloads, then the other pods."""
+    """What is to be decided, in order: urgent single pods, then workloads, then the other single pods."""
 
     workloads: list[Workload]
-    """Gangs and queued work, those that run among them; and lone pods that are decided one by one."""
+    """Gangs and queued workloads, also running ones; and single pods that are decided one by one."""
     pods_before_workloads: Ints
-    """Rows of lone pods that come before all of those."""
+    """Rows of single pods that come before all workloads."""
     pods_after_workloads: Ints
-    """Rows of the other lone pods."""
+    """Rows of the other single pods."""
     pending_workloads: int
-    """Workloads that wait."""
+    """How many of the workloads are pending, without single pods."""
     needs_admission_cycles: bool
-    """Not all that is to be decided on is complete, runs, and is in no queue."""
+    """False where all workloads run, are complete and in no queue."""
     has_run_limits: bool
-    """Some lone pod says for how long it runs."""
+    """Whether a single pod declares a run limit."""
 
 
-def collect_pending(snapshot: Snapshot, time: PlannedStartSettings) -> PendingWork:
-    together: list[Workload] = []
-    pods: list[Workload] = []
+def collect_pending(snapshot: Snapshot, planned_starts: PlannedStartSettings) -> PendingWork:
+    grouped: list[Workload] = []
+    single_pods: list[Workload] = []
     for workload in snapshot.workloads:
-        (pods if is_single_pod(workload) else together).append(workload)
-    turns = waiting_sort_keys(together)
-    timed = single_pods_to_plan(snapshot, together, pods, time)
-    one_by_one = list({one.key: one for one in (*timed, *single_pods_between(turns, pods))}.values())
-    urgent, loose = _alone(snapshot, together, one_by_one, turns)
-    pending = sum(1 for one in together if one.admission is None)
-    is_late = len(urgent) + len(loose) + len(one_by_one) < len(snapshot.pods.pending())
-    needs_rounds = bool(pending or one_by_one or is_late or any(one.queue_name for one in together))
-    return PendingWork([*together, *one_by_one], urgent, loose, pending, needs_rounds, any_run_limit(pods))
+        (single_pods if is_single_pod(workload) else grouped).append(workload)
+    sort_keys = waiting_sort_keys(grouped)
+    pods_to_plan = single_pods_to_plan(snapshot, grouped, single_pods, planned_starts)
+    pods = (*pods_to_plan, *single_pods_between(sort_keys, single_pods))
+    one_by_one = list({pod.key: pod for pod in pods}.values())
+    before_workloads, after_workloads = _single_pod_rows(snapshot, grouped, one_by_one, sort_keys)
+    pending = sum(1 for workload in grouped if workload.admission is None)
+    # The other pending pods are members of gangs. Where no gang is pending, they came after their gang had started.
+    collected = len(before_workloads) + len(after_workloads) + len(one_by_one)
+    has_late_pods = collected < len(snapshot.pods.pending())
+    any_queued = any(workload.queue_name for workload in grouped)
+    return PendingWork(
+        [*grouped, *one_by_one],
+        before_workloads,
+        after_workloads,
+        pending,
+        needs_admission_cycles=bool(pending or one_by_one or has_late_pods or any_queued),
+        has_run_limits=any_run_limit(single_pods),
+    )
 
 
 def _decide_workloads(
     overlay: Overlay,
     waiting: PendingWork,
     config: EngineConfig,
-    time: PlannedStartSettings,
+    planned_starts: PlannedStartSettings,
     now: int,
     preemption: Preemption,
 ) -> WorkloadDecisions:
-    """Nothing where there are none: neither gangs nor queued work, and nothing that has to do with time."""
     snapshot = overlay.snapshot
     if not waiting.workloads and not snapshot.reservations and not waiting.has_run_limits:
         return WorkloadDecisions()
-    settings = msgspec.structs.replace(config.gangs, planned_starts=time)
+    settings = msgspec.structs.replace(config.gangs, planned_starts=planned_starts)
     if not waiting.needs_admission_cycles and not snapshot.reservations and not waiting.has_run_limits:
-        return _stopped(overlay, waiting, settings, now, preemption)
-    work = DecisionContext(overlay, waiting.workloads, config.queues, now, settings, preemption)
-    late = place_late_pods(work)
-    decided = build_decisions(work, decide_with_backfill(work), late, config.reports_holds)
+        return _stop_running_gangs(overlay, waiting, settings, now, preemption)
+    context = DecisionContext(overlay, waiting.workloads, config.queues, now, settings, preemption)
+    late = place_late_pods(context)
+    decided = build_decisions(context, decide_with_backfill(context), late, config.reports_holds)
     preemption.record_decisions(decided.evicts, decided.admits)
     return decided
 
 
-def _stopped(
+def _stop_running_gangs(
     overlay: Overlay, waiting: PendingWork, settings: GangSettings, now: int, preemption: Preemption
 ) -> WorkloadDecisions:
-    """Where nothing waits but lone pods, all that is left to decide is whether a gang that runs has to stop."""
+    """Where only single pods are pending, all else to decide is which running gangs have to stop."""
     rows, snapshot = overlay.pod_rows(), overlay.snapshot
-    lifetimes = StopConditions(snapshot, rows, now, settings.grace_seconds, settings.planned_starts)
-    whole = {one.key: one for one in waiting.workloads if one.key not in preemption.victims}
+    stop_conditions = StopConditions(snapshot, rows, now, settings.grace_seconds, settings.planned_starts)
+    victims = preemption.victims
+    running = {workload.key: workload for workload in waiting.workloads if workload.key not in victims}
     evicts = []
-    for workload, reason in lifetimes.workloads_to_stop(whole, ()):
-        names = [name for one in workload.pod_sets for name in one.pod_keys if name in rows]
-        pods = tuple(name for name in names if snapshot.pods.node[rows[name]] >= 0)
+    for workload, reason in stop_conditions.workloads_to_stop(running, ()):
+        keys = [key for pod_set in workload.pod_sets for key in pod_set.pod_keys if key in rows]
+        pods = tuple(key for key in keys if snapshot.pods.node[rows[key]] >= 0)
         evicts.append(Evict(workload.key, pods, "", reason))
     preemption.record_decisions(evicts, ())
     return WorkloadDecisions(evicts=tuple(evicts))
 
 
-def decide_with_backfill(work: DecisionContext) -> PlannedOutcomes:
-    """Quota, place and preemption for everything that waits, until nobody is delayed by one behind it.
+def decide_with_backfill(context: DecisionContext) -> PlannedOutcomes:
+    """Quota, placement and preemption for all pending workloads, until none is delayed by one that comes after it.
 
-    As in Slurm's backfill, who waits gets the earliest start that the known ends of running work allow; one behind it
-    may run now only if that delays none of these. Where nothing has a known end, one pass is the answer.
+    As in Slurm's backfill, a waiting workload gets the earliest start that the known ends of running workloads allow;
+    a later one may run now only if that delays no planned start. Where nothing has a known end, one pass is enough.
     """
     starts = StartPlanner(
-        work.occupancy, work.config, [*work.pieces, *work.running_single_pods], work.snapshot.reservations
+        context.occupancy,
+        context.config,
+        [*context.pieces, *context.running_single_pods],
+        context.snapshot.reservations,
     )
-    mark = work.occupancy.checkpoint()
-    outcomes = run_pass(work, starts.guard())
+    checkpoint = context.occupancy.checkpoint()
+    outcomes = run_pass(context, starts.guard())
     for _ in range(MAX_PASSES):
         if not starts.plan(outcomes):
             return starts.planned_outcomes(outcomes)
-        work.occupancy.rollback(mark)
-        outcomes = run_pass(work, starts.guard(outcomes))
+        context.occupancy.rollback(checkpoint)
+        outcomes = run_pass(context, starts.guard(outcomes))
     starts.plan(outcomes)
     return starts.planned_outcomes(starts.hold_delaying_admissions(outcomes))
 
 
-def _leaving(*by_node: Mapping[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
-    """Node → workloads that have to be gone before anything else is bound there."""
-    nodes = dict.fromkeys(node for each in by_node for node in each)
-    return {node: tuple(sorted({key for each in by_node for key in each.get(node, ())})) for node in nodes}
+def _victims_by_node(*by_node: Mapping[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
+    """Node → victims that have to end before anything else is bound there."""
+    nodes = dict.fromkeys(node for victims in by_node for node in victims)
+    return {node: tuple(sorted({key for keys in by_node for key in keys.get(node, ())})) for node in nodes}
 
 
-def _shapes_to_look_at(snapshot: Snapshot) -> int:
-    """At the most: of pods that wait, and of workloads that have no pods yet."""
-    podless = sum(1 for one in snapshot.workloads if one.admission is None and not one.pod_sets[0].pod_keys)
+def _max_pending_shapes(snapshot: Snapshot) -> int:
+    """Upper bound of the number of shapes: of pending pods, and of pending workloads without pods."""
+    pending_workloads = [workload for workload in snapshot.workloads if workload.admission is None]
+    without_pods = sum(1 for workload in pending_workloads if not workload.pod_sets[0].pod_keys)
     pending = snapshot.pods.pending()
-    return podless + len(set(snapshot.pods.shape[pending].tolist()))
+    return without_pods + len(set(snapshot.pods.shape[pending].tolist()))
 
 
-def _alone(
+def _single_pod_rows(
     snapshot: Snapshot,
-    together: Sequence[Workload],
+    grouped: Sequence[Workload],
     one_by_one: Sequence[Workload],
-    turns: Sequence[QueueSortKey],
+    sort_keys: Sequence[QueueSortKey],
 ) -> tuple[Ints, Ints]:
-    """Pending pods that are on their own: those before all that waits in queues and gangs, and the rest."""
-    if not together and not one_by_one and not snapshot.reservations:
-        return sort_pending_pods(
-            snapshot, np.zeros(len(snapshot.pods.node), dtype=np.bool_)
-        ), sort_pending_pods(snapshot)
-    members = {
-        key for one in (*together, *one_by_one) for pod_set in one.pod_sets for key in pod_set.pod_keys
-    }
+    """Rows of pending single pods: those before all workloads with these sort keys, and the rest."""
+    if not grouped and not one_by_one and not snapshot.reservations:
+        none = np.zeros(len(snapshot.pods.node), dtype=np.bool_)
+        return sort_pending_pods(snapshot, none), sort_pending_pods(snapshot)
+    pod_sets = [pod_set for workload in (*grouped, *one_by_one) for pod_set in workload.pod_sets]
+    members = {key for pod_set in pod_sets for key in pod_set.pod_keys}
     pending, keys = snapshot.pods.pending(), snapshot.pods.keys
-    alone = np.zeros(len(snapshot.pods.node), dtype=np.bool_)
-    alone[pending] = [keys[row] not in members for row in pending.tolist()]
-    urgent = sorts_before_all(snapshot, turns)
+    is_single = np.zeros(len(snapshot.pods.node), dtype=np.bool_)
+    is_single[pending] = [keys[row] not in members for row in pending.tolist()]
+    urgent = sorts_before_all(snapshot, sort_keys)
     if snapshot.reservations:
-        urgent &= False  # they are decided in time, with the gangs
-    return sort_pending_pods(snapshot, alone & urgent), sort_pending_pods(snapshot, alone & ~urgent)
+        urgent &= (
+            False  # reservations are planned with the workloads, and single pods must not take their nodes
+        )
+    return sort_pending_pods(snapshot, is_single & urgent), sort_pending_pods(snapshot, is_single & ~urgent)
 
 
-def _expected(snapshot: Snapshot, config: EngineConfig) -> WorkloadMix:
+def _expected_mix(snapshot: Snapshot, config: EngineConfig) -> WorkloadMix:
     if config.placement.policy not in USES_MIX:
         return WorkloadMix()
     if config.expected_mix is not None:
@@ -321,25 +325,26 @@ def _expected(snapshot: Snapshot, config: EngineConfig) -> WorkloadMix:
 
 
 def _binds(
-    reader: GrantUnpacker,
+    unpacker: GrantUnpacker,
     snapshot: Snapshot,
     queue: Ints,
     placed: SinglePodResults,
-    leaving: Mapping[int, tuple[str, ...]],
+    victims_by_node: Mapping[int, tuple[str, ...]],
 ) -> list[Bind]:
-    """`leaving`: node → workloads that have to be gone before anything else is bound there."""
+    """Binds of placed single pods, which wait (`after`) for the victims on their node."""
     names, keys = snapshot.nodes.names, snapshot.pods.keys
     at = np.flatnonzero(placed.node >= 0)
     rows, nodes = queue[at], placed.node[at]
-    grants = reader.grants_of_all(rows, nodes, placed.grant[at])
+    grants = unpacker.grants_of_all(rows, nodes, placed.grant[at])
     binds = [
         Bind(keys[row], names[node], granted)
         for row, node, granted in zip(rows.tolist(), nodes.tolist(), grants, strict=True)
     ]
-    for index in np.flatnonzero(np.isin(nodes, list(leaving))).tolist() if leaving else ():
-        later = [
-            gone for since, gone in placed.preempted_nodes.get(int(nodes[index]), ()) if since > at[index]
-        ]
-        after = [key for key in leaving[int(nodes[index])] if not any(key in gone for gone in later)]
+    for index in np.flatnonzero(np.isin(nodes, list(victims_by_node))).tolist() if victims_by_node else ():
+        node = int(nodes[index])
+        # Victims evicted for a pod further back in the order are not needed for this bind.
+        preempted = placed.preempted_nodes.get(node, ())
+        evicted_later = [victims for since, victims in preempted if since > at[index]]
+        after = [key for key in victims_by_node[node] if not any(key in victims for victims in evicted_later)]
         binds[index] = msgspec.structs.replace(binds[index], after=tuple(after))
     return binds

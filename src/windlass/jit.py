@@ -1,9 +1,9 @@
-"""Compiles the kernels, once they are worth it.
+"""Compiles the placement kernels with numba once the input is large enough.
 
-`placement.score_table` asks here for a set of kernels. Small inputs get the plain Python functions, so that a
-question about a small cluster doesn't wait for numba to load; large ones get the same functions compiled. Compiled
-code is cached on disk by numba, under a digest of all kernel sources: numba by itself would not notice a change in a
-kernel that another one calls.
+`engine` asks here for the kernels of a decision. Small inputs get the plain Python functions, so that a small cluster
+doesn't wait for numba to load; large ones get the same functions compiled. Numba caches compiled code on disk. The
+cache folder is named by a digest of all kernel sources, since numba itself doesn't notice a change in a kernel that
+another one calls.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ ENTRY_POINTS = frozenset(
         "count_beside_leader",
     }
 )
-"""What Python calls with heavy work; everything else is inlined into these, since passing arrays on costs more than
-most of the functions do."""
+"""Kernels that Python calls. All others are inlined into these, since passing arrays on costs more time than most of
+the functions take."""
 
 KERNEL_MODULES = (
     "windlass.placement.kernels.devices",
@@ -52,14 +52,14 @@ CONSTANT_MODULES = (
     "windlass.model.reasons",
     "windlass.placement.kernel_arrays",
 )
-"""Whose constants are compiled into the kernels."""
+"""Modules whose constants are compiled into the kernels."""
 
 NUMBA_OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True}
-"""Others go on while a kernel runs: the live scheduler decides in a thread, and renews its lease meanwhile."""
+"""`nogil`: the live scheduler decides in a thread, and must renew its lease while a kernel runs."""
 
 
 def kernels(small: bool) -> Kernels:
-    """The kernels that will be done first: compiled ones, unless the work is small and they are not loaded yet."""
+    """Compiled kernels, unless the input is small and they are not loaded yet."""
     return interpreted() if small and not compiled.cache_info().currsize else compiled()
 
 
@@ -73,7 +73,7 @@ def interpreted() -> Kernels:
 
 @cache
 def compiled() -> Kernels:
-    """The kernels as machine code: the same functions, in a namespace in which they call each other compiled."""
+    """The same functions compiled, in one namespace, so that they call each other compiled."""
     import numba
 
     modules = _modules()
@@ -84,11 +84,11 @@ def compiled() -> Kernels:
     kernels: dict[str, Callable[..., Any]] = {}
     for module in modules:
         for name, function in _functions(module).items():
-            twin = types.FunctionType(function.__code__, namespace, name, function.__defaults__)
-            twin.__module__, twin.__qualname__ = module.__name__, name
+            copy = types.FunctionType(function.__code__, namespace, name, function.__defaults__)
+            copy.__module__, copy.__qualname__ = module.__name__, name
             kernels[name] = namespace[name] = numba.njit(
                 **NUMBA_OPTIONS, cache=cached, forceinline=name not in ENTRY_POINTS
-            )(twin)
+            )(copy)
     return Kernels(**kernels)
 
 
@@ -97,7 +97,7 @@ def _modules() -> list[types.ModuleType]:
 
 
 def _functions(module: types.ModuleType) -> dict[str, types.FunctionType]:
-    """The functions that the module itself defines, in order."""
+    """The functions that the module itself defines, in order (not those that it imports)."""
     return {
         name: value
         for name, value in vars(module).items()
@@ -106,37 +106,38 @@ def _functions(module: types.ModuleType) -> dict[str, types.FunctionType]:
 
 
 def _use_cache_directory(numba: Any, modules: list[types.ModuleType]) -> bool:
-    """Point numba's cache at a folder of these very sources; False if there is no place to write one."""
-    sources = [inspect.getsource(m) for m in (*modules, *map(importlib.import_module, CONSTANT_MODULES))]
+    """Points numba's cache at a folder for these sources; False if no folder is writable."""
+    constants = map(importlib.import_module, CONSTANT_MODULES)
+    sources = [inspect.getsource(module) for module in (*modules, *constants)]
     digest = hashlib.sha256("".join((*sources, repr(NUMBA_OPTIONS))).encode()).hexdigest()[:16]
-    beside = Path(inspect.getfile(modules[0])).parent / "__pycache__"
-    aside = Path(tempfile.gettempdir()) / f"windlass-kernels-{os.getuid()}"
-    for folder in (beside / digest, aside / digest):
+    packaged = Path(inspect.getfile(modules[0])).parent / "__pycache__"
+    temporary = Path(tempfile.gettempdir()) / f"windlass-kernels-{os.getuid()}"
+    for target in (packaged / digest, temporary / digest):
         try:
-            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if folder.parent == aside and not _ours_alone(aside):
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if target.parent == temporary and not _is_private(temporary):
                 continue
-            folder.mkdir(exist_ok=True)
-            (folder / ".writable").touch()
+            target.mkdir(exist_ok=True)
+            (target / ".writable").touch()
         except OSError:
             continue
-        if folder.parent == aside:
-            _take_along(beside / digest, folder)
-        numba.config.CACHE_DIR = str(folder)
+        if target.parent == temporary:
+            _copy_cache(packaged / digest, target)
+        numba.config.CACHE_DIR = str(target)
         return True
     return False
 
 
-def _ours_alone(folder: Path) -> bool:
-    """Compiled code is run as it is read: nobody else may have put it there."""
-    about = folder.stat(follow_symlinks=False)
-    return about.st_uid == os.getuid() and not about.st_mode & 0o022
+def _is_private(target: Path) -> bool:
+    """Compiled code from the cache is executed, so only this user may be able to write there."""
+    status = target.stat(follow_symlinks=False)
+    return status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
-def _take_along(filled: Path, folder: Path) -> None:
-    """What was compiled when an image was made, to where it can be used: numba takes only a cache that it may write."""
-    for file in filled.glob("*.nb?"):
-        unfinished = folder / f".{file.name}.{os.getpid()}"
-        if not (folder / file.name).exists():
-            unfinished.write_bytes(file.read_bytes())
-            unfinished.replace(folder / file.name)
+def _copy_cache(source: Path, target: Path) -> None:
+    """Copies what was compiled when the image was built: numba reads only a cache folder that it can write."""
+    for file in source.glob("*.nb?"):
+        partial = target / f".{file.name}.{os.getpid()}"
+        if not (target / file.name).exists():
+            partial.write_bytes(file.read_bytes())
+            partial.replace(target / file.name)

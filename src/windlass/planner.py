@@ -1,7 +1,7 @@
-"""A plan for a set of objects: the store and the engine, once, and nothing is carried out.
+"""A plan for a set of objects: one snapshot, one decision, and nothing is executed.
 
-`windlass plan` and everything else that asks "what would be decided" goes through here; it is the scheduler's own
-`decide`.
+`windlass plan`, `check` and `fit` call it, and it runs the scheduler's own `decide`. `engine_config` turns
+settings into the configuration of the engine, for the scheduler and the simulator, too.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from windlass.queueing.config import QueueConfig, UsageHistoryConfig
 
 
 def plan_objects(objects: Sequence[object], settings: Settings, now: int) -> tuple[Plan, Sequence[str]]:
-    """What would be decided on these objects now, and what has to be said about it."""
+    """The plan for these objects now, and notes for the user: objects that can't be read or grouped."""
     snapshot = snapshot_objects(objects, settings, now)
     config = msgspec.structs.replace(engine_config(settings), max_explained_holds=MAX_EXPLAINED_HOLDS)
     return decide(snapshot, config, now), (*snapshot.notes, *invalid_annotations(objects))
 
 
 def snapshot_objects(objects: Sequence[object], settings: Settings, now: int) -> Snapshot:
-    """What a scheduler with these settings sees of the objects."""
+    """The snapshot that a scheduler with these settings would make of the objects."""
     store = Store()
-    store.apply(Put(thing) for thing in resolve_priorities(visible_objects(objects, settings)))
+    store.apply(Put(obj) for obj in resolve_priorities(visible_objects(objects, settings)))
     return store.snapshot(now)
 
 
 def visible_objects(objects: Sequence[object], settings: Settings) -> Sequence[object]:
-    """Without the nodes that the scheduler is told not to look at."""
-    return [one for one in objects if not isinstance(one, Node) or settings.selects_node(one.labels)]
+    """The objects without nodes that the settings exclude."""
+    return [obj for obj in objects if not isinstance(obj, Node) or settings.selects_node(obj.labels)]
 
 
 def engine_config(settings: Settings) -> EngineConfig:

@@ -1,4 +1,4 @@
-"""Nodes and pods as anybody would write them, and the plan that the engine makes of them."""
+"""Nodes and pods as plain JSON, and the engine's plan for them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def owned(api: str, kind: str) -> Unstructured:
 
 
 def planned(*objects: Unstructured) -> tuple[Plan, tuple[str, ...]]:
-    plan, notes = plan_objects([decode_object(one) for one in objects], Settings(), parse_timestamp(NOW))
+    plan, notes = plan_objects([decode_object(obj) for obj in objects], Settings(), parse_timestamp(NOW))
     return plan, tuple(notes)
 
 

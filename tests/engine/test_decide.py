@@ -70,7 +70,7 @@ def test_a_gang_that_lacks_members_waits_for_them():
     desk = Desk(gpu_node("n", 8), pod("w0", 1, group=("job", 2)))
     (hold,) = desk.plan().holds
     assert (hold.workload, hold.verdict.code) == ("default/job", "GANG_INCOMPLETE")
-    assert hold.verdict.detail == "waiting for pods of the group: 1 of 2 are there"
+    assert hold.verdict.detail == "waiting for pods of the group: 1 of 2 exist"
     assert desk.put(pod("w1", 1, group=("job", 2))).run() == {"w0": "n", "w1": "n"}
 
 
@@ -239,7 +239,7 @@ def test_gates_hold_a_pod():
         (pod("p", 1, share="0.5"), "two ways at once"),
         (
             pod("p", asks={f"example.com/r{i}": "1" for i in range(30)}),
-            "32 different resources; 24 is the most",
+            "32 different resources; the limit is 24",
         ),
     ],
 )

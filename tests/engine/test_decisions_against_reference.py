@@ -1,4 +1,4 @@
-"""On random parks and queues, every decision is one that the slow reference agrees with, node by node."""
+"""On random clusters and queues, every decision is one that the slow reference agrees with, node by node."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Replay:
     def __init__(self, nodes):
         nodes = sorted(nodes, key=lambda each: each.metadata.name)
         self.cluster = Cluster(nodes=nodes)
-        self.rooms = [Room(each) for each in nodes]
+        self.rooms = [Room(node) for node in nodes]
 
     def reasons(self, pod):
-        """For every node the words against the pod."""
+        """Per node, the reasons against the pod."""
         return [
             reasons_alone(pod, each, self.cluster)
             | reasons_together(pod, index, self.cluster)
@@ -110,7 +110,7 @@ BITS = (*range(14), *range(16, 22))
 
 
 def room_for(replay, pod):
-    """How many of equal pods without rules about each other the park has room for."""
+    """How many equal pods without inter-pod rules fit on the cluster."""
     copies = 0
     for index, each in enumerate(replay.cluster.nodes):
         room = Room(each)

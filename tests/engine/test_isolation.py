@@ -1,4 +1,4 @@
-"""What one pod writes never keeps the others from being decided on: it is held, with its reason, and they start."""
+"""An invalid pod never keeps others from being decided: it is held with its reason, and they start."""
 
 from __future__ import annotations
 

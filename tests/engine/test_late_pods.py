@@ -1,4 +1,4 @@
-"""Pods that come after the admission of their Workload: quota is no question, but room may have to be waited for."""
+"""Pods created after the admission of their Workload: they have quota, but may have to wait for nodes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def late() -> Unstructured:
 
 
 def test_a_late_pod_waits_for_those_who_leave_its_node() -> None:
-    """Somebody more urgent has put another pod out; what is left of its room is free only once it is gone."""
+    """A more urgent pod has preempted another; what is left of the victim's room is free only once it has ended."""
     leaving = pod("leaving", on="n1", metadata={"deletionTimestamp": NOW})
     urgent = pod("urgent", 4, priority=10)
     plan, _ = planned(node("n1"), *queues(), admitted("w"), leaving, urgent, late())

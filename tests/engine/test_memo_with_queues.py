@@ -1,4 +1,4 @@
-"""A scheduler that remembers decides as one that doesn't: queues, gangs, topology, evictions, lost nodes."""
+"""The engine decides the same with a used cache and an empty one: queues, gangs, topology, evictions, lost nodes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Cluster:
         elif what == "end" and self.pods:
             deltas = [self._gone(list(self.pods)[detail % len(self.pods)])]
         elif what == "quota":
-            deltas = [Put(thing) for thing in queues(detail)]
+            deltas = [Put(obj) for obj in queues(detail)]
         elif what == "node":
             node = self.nodes[detail]
             known = node.name in self.store.nodes_for_grouping
@@ -116,7 +116,7 @@ def test_a_memo_changes_no_plan(sequence: list[tuple[str, Any]]) -> None:
 
 
 def test_quota_holds_back_what_assumed_binds_leave_no_room_for() -> None:
-    """Between a bind and its confirmation nobody else may have the quota."""
+    """Between a bind and its confirmation, the quota stays in use."""
     cluster = Cluster()
     cluster.store.apply(map(Put, queues(2)))
     for number in (1, 2, 3):

@@ -55,7 +55,7 @@ def round_trip(plan: Plan) -> Plan:
 
 def check(plan: Plan) -> None:
     assert round_trip(plan) == plan
-    kinds = [one["decision"] for one in plan_document(plan, NOW)["decisions"]]
+    kinds = [decision["decision"] for decision in plan_document(plan, NOW)["decisions"]]
     assert kinds == sorted(kinds, key=ORDER.index)
 
 
@@ -72,7 +72,7 @@ def test_plans_of_all_scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
             play(scenario)
     for plan in plans:
         check(plan)
-    met = {type(one).__name__ for plan in plans for one in plan.decisions}
+    met = {type(decision).__name__ for plan in plans for decision in plan.decisions}
     assert met == {"Admit", "Bind", "Evict", "Hold", "Reserve"}, "every kind was put to the test"
 
 
@@ -95,7 +95,7 @@ def test_plans_of_living_worlds() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_plans_of_crowds(seed: int) -> None:
-    plan, _ = plan_objects([decode_object(one) for one in crowd(Random(seed))], Settings(), NOW)
+    plan, _ = plan_objects([decode_object(obj) for obj in crowd(Random(seed))], Settings(), NOW)
     check(plan)
 
 
@@ -167,7 +167,7 @@ def test_what_the_command_prints_is_the_plan(tmp_path: Path, form: str) -> None:
         cli, ["plan", "schedule", "--from", str(file), "-o", form], catch_exceptions=False
     )
     document = yaml.safe_load(done.stdout)
-    expected, _ = plan_objects([decode_object(one) for one in objects], Settings(), 0)
+    expected, _ = plan_objects([decode_object(obj) for obj in objects], Settings(), 0)
     found = parse_plan(document)
     assert found.binds == expected.binds
     assert [(hold.workload, hold.verdict.code) for hold in found.holds] == [

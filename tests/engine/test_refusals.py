@@ -1,4 +1,4 @@
-"""What the API server refused is a fact of the next decision: other victims, another node, or a hold that says so."""
+"""The next decision respects what the API server refused: other victims, another node, or a hold with the reason."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pod(name: str, on: str = "", priority: int = 0, gang: str = "", **annotation
 
 def store(*objects: Any) -> Store:
     made = Store()
-    made.apply([Put(one) for one in objects])
+    made.apply([Put(obj) for obj in objects])
     return made
 
 
@@ -123,7 +123,7 @@ def test_one_member_that_may_not_go_keeps_its_gang() -> None:
 
 def refused(name: str, *nodes: str, until: int = NOW + 30) -> list[Refused]:
     uid = name.removeprefix("a/")
-    return [Refused(Refusal(BIND, name, until, uid, node=one, message="webhook says no")) for one in nodes]
+    return [Refused(Refusal(BIND, name, until, uid, node=node, message="webhook says no")) for node in nodes]
 
 
 def places(some: Store, now: int = NOW) -> dict[str, str]:

@@ -41,7 +41,7 @@ SEEDS = range(FIRST, FIRST + COUNT)
 
 
 def planned(objects) -> Plan:
-    return plan_objects([decode_object(one) for one in objects], Settings(), NOW)[0]
+    return plan_objects([decode_object(obj) for obj in objects], Settings(), NOW)[0]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -84,11 +84,11 @@ def test_a_plan_survives_json(seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_compiled_and_warm_give_the_same_plan(seed, monkeypatch):
-    objects = [decode_object(one) for one in crowd(Random(seed))]
+    objects = [decode_object(obj) for obj in crowd(Random(seed))]
     plain = plan_objects(objects, Settings(), NOW)[0]
     config = msgspec.structs.replace(engine_config(Settings()), max_explained_holds=32)
     store, memo = Store(), EngineCache()
-    store.apply(Put(thing) for thing in resolve_priorities(objects))
+    store.apply(Put(obj) for obj in resolve_priorities(objects))
     snapshot = store.snapshot(NOW)
     assert decide(snapshot, config, NOW, memo) == plain
     assert decide(snapshot, config, NOW, memo) == plain, "warm"
@@ -116,14 +116,16 @@ def test_lone_pods_are_placed_the_same_at_once_and_one_by_one(seed, monkeypatch)
     objects = [*lone_crowd(Random(seed)), HELD]
     at_once = planned(objects)
     monkeypatch.setattr(
-        engine, "single_pods_between", lambda turns, alone: [one for one in alone if one.admission is None]
+        engine,
+        "single_pods_between",
+        lambda turns, alone: [workload for workload in alone if workload.admission is None],
     )
     one_by_one = planned(objects)
     assert sorted(one_by_one.binds, key=lambda bind: bind.pod) == sorted(
         at_once.binds, key=lambda bind: bind.pod
     )
-    assert {(one.workload, one.pods) for one in one_by_one.evicts} == {
-        (one.workload, one.pods) for one in at_once.evicts
+    assert {(evict.workload, evict.pods) for evict in one_by_one.evicts} == {
+        (evict.workload, evict.pods) for evict in at_once.evicts
     }
     assert {hold.workload: hold.verdict.code for hold in one_by_one.holds} == {
         hold.workload: hold.verdict.code for hold in at_once.holds

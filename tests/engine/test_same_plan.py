@@ -42,7 +42,7 @@ def place(snapshot, policy, mix, kernels):
         )
         placed = SinglePodPlacer(overlay, sort_pending_pods(snapshot)).run()
     verdicts = [refusal.verdict() for refusal in placed.refusals]
-    arrays = [each.tobytes() for each in (*table.cells, *table.memo, *overlay.state, placed.refusal)]
+    arrays = [array.tobytes() for array in (*table.cells, *table.memo, *overlay.state, placed.refusal)]
     taken = placed.node >= 0
     return arrays, placed.node.tolist(), placed.grant[taken].tolist(), verdicts
 
@@ -101,7 +101,7 @@ def test_the_order_in_which_nodes_are_named_changes_nothing(nodes, pods, policy,
     mix = mix_from(*pods)
     plan = Desk(*nodes, *pods, policy=policy, mix=mix).plan()
     shuffled = data.draw(st.permutations(nodes))
-    ranks = {each.name: 7 for each in nodes}
+    ranks = {node.name: 7 for node in nodes}
     assert in_bytes(Desk(*shuffled, *pods, policy=policy, mix=mix, ranks=ranks).plan()) == in_bytes(plan)
     assert in_bytes(Desk(*pods, *shuffled, policy=policy, mix=mix).plan()) == in_bytes(plan)
 
@@ -110,8 +110,8 @@ def test_the_order_in_which_nodes_are_named_changes_nothing(nodes, pods, policy,
 def test_what_placement_does_not_read_changes_nothing(nodes, pods, policy):
     def dressed(made):
         containers = tuple(
-            msgspec.structs.replace(each, name="main", image="registry.example/app:2")
-            for each in made.spec.containers
+            msgspec.structs.replace(container, name="main", image="registry.example/app:2")
+            for container in made.spec.containers
         )
         meta = msgspec.structs.replace(
             made.metadata,
@@ -166,7 +166,7 @@ def test_pods_get_the_same_places_at_once_or_one_by_one(nodes, pods, policy):
         desk.run()
         desk.store.mark_decided(snapshot.pods.pending())
         placed = {bind.pod for bind in found}
-        desk.apply(*[Deleted("Pod", each.key) for each in unit if each.key not in placed])
+        desk.apply(*[Deleted("Pod", pod.key) for pod in unit if pod.key not in placed])
     assert found == list(together.binds)
 
 

@@ -76,7 +76,7 @@ class Books(RuleBasedStateMachine):
         self.put_pod(pod(self.next_name(), cpu=BROKEN["cpu"], on=name))
 
     @rule(data=st.data(), devices=st.sampled_from(("0", "1", "1,0", "7")))
-    @precondition(lambda self: any(one.at and not one.assumed for one in self.pods.values()))
+    @precondition(lambda self: any(pod.at and not pod.assumed for pod in self.pods.values()))
     def a_node_agent_reports_devices(self, data, devices):
         there = sorted(key for key, one in self.pods.items() if one.at and not one.assumed)
         known = self.pods[data.draw(st.sampled_from(there))]
@@ -241,7 +241,13 @@ def fingerprint(snapshot, config):
     arrays = (*snapshot.node_state, snapshot.pods.marks, snapshot.pods.traits, snapshot.decided_by_shape)
     grants = tuple(snapshot.pods.grants[: len(snapshot.pods.marks)])
     plan = in_bytes(decide(snapshot, config, 0))
-    return [each.tobytes() for each in arrays], grants, snapshot.nodes.names, dict(snapshot.unreadable), plan
+    return (
+        [array.tobytes() for array in arrays],
+        grants,
+        snapshot.nodes.names,
+        dict(snapshot.unreadable),
+        plan,
+    )
 
 
 TestBooks = Books.TestCase

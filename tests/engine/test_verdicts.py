@@ -1,4 +1,4 @@
-"""What a pod that waits is told: counts of nodes by reason, the nearest misses, kube-scheduler's own sentence."""
+"""The verdict of a pending pod: counts of nodes by reason, the nearest misses, kube-scheduler's own sentence."""
 
 from __future__ import annotations
 

@@ -228,8 +228,8 @@ def lone_crowd(rng: Random) -> list[Unstructured]:
         made.add_lone(on=rng.choice(made.nodes))
     for _ in range(rng.randint(1, 8)):
         made.add_lone()
-    for one in made.objects:
-        one["spec"].pop("activeDeadlineSeconds", None)
+    for obj in made.objects:
+        obj["spec"].pop("activeDeadlineSeconds", None)
     return made.objects
 
 

@@ -166,7 +166,7 @@ def end_something(world: World, rng: Random) -> None:
 def lose_a_node(world: World, rng: Random) -> None:
     """Rather one with much on it."""
     if len(world.nodes) > 1:
-        busy = Counter(one["spec"].get("nodeName") for one in world.pods.values())
+        busy = Counter(pod["spec"].get("nodeName") for pod in world.pods.values())
         world.lose_node(max(rng.choices(sorted(world.nodes), k=2), key=lambda name: busy[name]))
 
 

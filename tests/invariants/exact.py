@@ -74,12 +74,12 @@ def cheapest(
                 for index, one in enumerate(used):
                     devices[node.name, index].append(one * shape.milli)
     for node in nodes:
-        back = [gone[one.key] * one.cpus.get(node.name, 0) for one in victims]
+        back = [gone[victim.key] * victim.cpus.get(node.name, 0) for victim in victims]
         model.add(sum(cpus[node.name]) <= node.cpus + sum(back))
         for index, free in enumerate(node.free):
-            more = [gone[one.key] * one.devices.get((node.name, index), 0) for one in victims]
+            more = [gone[victim.key] * victim.devices.get((node.name, index), 0) for victim in victims]
             model.add(sum(devices[node.name, index]) <= free + sum(more))
-    model.minimize(sum(gone[one.key] * one.cost for one in victims))
+    model.minimize(sum(gone[victim.key] * victim.cost for victim in victims))
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 1

@@ -1,4 +1,4 @@
-"""What must hold of a world, worked out once more from the objects alone, slowly and plainly.
+"""The invariants of a world, computed again from the objects alone, in a slow and simple way.
 
 Nothing here is shared with the code under test: requests are read from the trees, quota is added up from the
 definitions (a child shows its parent only what is above the part that it never lends). Only which MIG instances a GPU

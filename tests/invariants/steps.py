@@ -14,7 +14,7 @@ from windlass.engine import decide
 from windlass.model.plan import Plan
 
 NOBODYS = ("ClusterQueueStopped", "LocalQueueStopped", "GangBelowMinimum")
-"""Evictions that are for nobody's sake."""
+"""Reasons of evictions that have no preemptor."""
 MANY_ROUNDS = 40
 
 
@@ -46,8 +46,8 @@ def step(world: World, rng: Random, again: bool = True) -> bool:
 
 
 def check_evictions(world: World, plan: Plan) -> None:
-    admits = {one.workload: one for one in plan.admits}
-    binds = {one.pod: one for one in plan.binds}
+    admits = {admit.workload: admit for admit in plan.admits}
+    binds = {bind.pod: bind for bind in plan.binds}
     for evict in plan.evicts:
         assert set(evict.pods) <= world.pods.keys()
         assert all(world.pods[key]["spec"].get("nodeName") for key in evict.pods)
@@ -58,7 +58,7 @@ def check_evictions(world: World, plan: Plan) -> None:
         assert comes is not None, f"{evict.workload} goes for nobody"
         waits = comes.after
         assert evict.workload in waits, f"{evict.for_workload} doesn't wait for {evict.workload}"
-    leaving = {one.workload for one in plan.evicts}
+    leaving = {evict.workload for evict in plan.evicts}
     for admit in plan.admits:
         assert admit.workload not in leaving, f"{admit.workload} comes and goes"
     assert len(binds) == len(plan.binds), "a pod is bound twice"
@@ -69,7 +69,7 @@ def check_evictions(world: World, plan: Plan) -> None:
 
 def check_minimum(world: World, plan: Plan) -> None:
     """Every gang that the plan starts is whole, all of it, at once."""
-    bound = {one.pod for one in plan.binds}
+    bound = {bind.pod for bind in plan.binds}
     for admit in plan.admits:
         if admit.workload in world.groups:
             coming = {
@@ -78,8 +78,10 @@ def check_minimum(world: World, plan: Plan) -> None:
             there = world.running(admit.workload) + len(coming)
             assert there >= world.groups[admit.workload]["spec"]["minMember"], admit
         elif admit.workload in world.workloads:
-            sets = {one["name"]: one for one in world.workloads[admit.workload]["spec"]["podSets"]}
-            assert {one.name for one in admit.pod_sets} == sets.keys()
+            sets = {
+                pod_set["name"]: pod_set for pod_set in world.workloads[admit.workload]["spec"]["podSets"]
+            }
+            assert {pod_set.name for pod_set in admit.pod_sets} == sets.keys()
             for one in admit.pod_sets:
                 least = sets[one.name].get("minCount", sets[one.name]["count"])
                 assert least <= one.count <= sets[one.name]["count"]
@@ -89,7 +91,7 @@ def check_minimum(world: World, plan: Plan) -> None:
 def check_devices(world: World, plan: Plan) -> None:
     """No GPU that is ill gets new work, and a MIG instance is made on one GPU."""
     for bind in plan.binds:
-        given = [one.index for one in bind.devices]
+        given = [device.index for device in bind.devices]
         assert not ill_gpus(world.nodes[bind.node]) & set(given), f"{bind.pod} on a GPU that is ill"
         if mig_profile(world.pods[bind.pod]):
             assert len(given) == 1
@@ -106,9 +108,9 @@ def check_world(world: World, broken: set[str], excess: Excess) -> None:
     for key, tree in world.workloads.items():
         for part in tree["status"].get("admission", {}).get("podSetAssignments", ()):
             members = [
-                one
-                for one in world.members_of_workload(key)
-                if one["metadata"]["labels"][PODSET] == part["name"]
+                pod
+                for pod in world.members_of_workload(key)
+                if pod["metadata"]["labels"][PODSET] == part["name"]
             ]
             assert len(members) <= part["count"]
 

@@ -115,17 +115,17 @@ def test_victims_are_needed_and_cost_little_more_than_the_least() -> None:
         sets = [(shape, count, "")]
         least = cheapest(nodes, sets, victims)
         plan = world.plan()
-        chosen = {one.workload for one in plan.evicts}
-        comes = {one.workload for one in plan.admits}
+        chosen = {evict.workload for evict in plan.evicts}
+        comes = {admit.workload for admit in plan.admits}
         assert comes == (set() if least is None else {"team/asking"}), f"seed {seed}"
         assert bool(chosen) == bool(least), f"seed {seed}"
         if not chosen:
             continue
-        gone = [one for one in victims if one.key in chosen]
+        gone = [victim for victim in victims if victim.key in chosen]
         for spared in gone:
-            rest = [one for one in gone if one is not spared]
+            rest = [victim for victim in gone if victim is not spared]
             assert cheapest(nodes, sets, rest) is None, f"seed {seed}: {spared.key} goes for nothing"
         assert least is not None
-        ratios.append(sum(one.cost for one in gone) / least)
+        ratios.append(sum(victim.cost for victim in gone) / least)
     assert len(ratios) > CASES // 4, "hardly any instance needs victims"
     assert sum(ratios) / len(ratios) <= MOST_ABOVE

@@ -94,11 +94,11 @@ class World:
 
     def members(self, group: str) -> list[Unstructured]:
         name = group.partition("/")[2]
-        return [one for one in self.pods.values() if one["metadata"]["labels"].get(GROUP) == name]
+        return [pod for pod in self.pods.values() if pod["metadata"]["labels"].get(GROUP) == name]
 
     def members_of_workload(self, key: str) -> list[Unstructured]:
         name = key.partition("/")[2]
-        return [one for one in self.pods.values() if one["metadata"]["annotations"].get(OWNER) == name]
+        return [pod for pod in self.pods.values() if pod["metadata"]["annotations"].get(OWNER) == name]
 
     def serial(self) -> int:
         self._serial += 1
@@ -159,9 +159,9 @@ class World:
         tree = copy.deepcopy(self.pods[bind.pod])
         assert not tree["spec"].get("nodeName"), f"{bind.pod} is bound already"
         tree["spec"]["nodeName"] = bind.node
-        self.has_had_mig = self.has_had_mig or any(one.profile for one in bind.devices)
+        self.has_had_mig = self.has_had_mig or any(device.profile for device in bind.devices)
         if bind.devices:
-            tree["metadata"]["annotations"][DEVICES] = ",".join(str(one.index) for one in bind.devices)
+            tree["metadata"]["annotations"][DEVICES] = ",".join(str(device.index) for device in bind.devices)
         tree["status"] = {"phase": "Running", "startTime": stamp(self.now)}
         self.put(tree)
 
@@ -192,9 +192,9 @@ class World:
             return
         for part in tree["status"].get("admission", {}).get("podSetAssignments", ()):
             there = [
-                one
-                for one in self.members_of_workload(key)
-                if one["metadata"]["labels"][PODSET] == part["name"]
+                pod
+                for pod in self.members_of_workload(key)
+                if pod["metadata"]["labels"][PODSET] == part["name"]
             ]
             for _ in range(part["count"] - len(there)):
                 self.put(self._member(tree, part["name"]))
@@ -218,9 +218,9 @@ class World:
         if gpus:
             taken = Counter(
                 index
-                for one in self.pods.values()
-                if one["spec"].get("nodeName") == node
-                for index in device_list(one)
+                for pod in self.pods.values()
+                if pod["spec"].get("nodeName") == node
+                for index in device_list(pod)
             )
             there = int(self.nodes[node]["status"]["capacity"].get(GPU, 0))
             ill = ill_gpus(self.nodes[node])
@@ -338,7 +338,7 @@ class World:
     # Gangs
 
     def running(self, group: str) -> int:
-        return sum(1 for one in self.members(group) if self._runs(one))
+        return sum(1 for pod in self.members(group) if self._runs(pod))
 
     @staticmethod
     def _runs(tree: Unstructured) -> bool:

@@ -1,4 +1,4 @@
-"""Small queues and workloads for tests, and a clock-less world that carries decisions out."""
+"""Small queues and workloads for tests, and `carry_out`, which applies outcomes without a clock."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def queue(
 
 def system(queues: Sequence[ClusterQueue], cohorts: Sequence[Cohort] = (), **more: object) -> QueueSystem:
     """Every queue has a local queue of its own name in the namespace `team`."""
-    flavors = {quotas.flavor for one in queues for part in one.resource_groups for quotas in part.flavors}
+    flavors = {quotas.flavor for queue in queues for part in queue.resource_groups for quotas in part.flavors}
     made = QueueSystem(
-        queues={one.name: one for one in queues},
-        cohorts={one.name: one for one in cohorts},
+        queues={queue.name: queue for queue in queues},
+        cohorts={cohort.name: cohort for cohort in cohorts},
         local_queues={f"team/{one.name}": LocalQueue(f"team/{one.name}", one.name) for one in queues},
         flavors={name: ResourceFlavor(name) for name in flavors},
     )
@@ -130,35 +130,46 @@ def decide(
     queues: QueueSystem,
     workloads: Sequence[Workload],
     config: QueueConfig = CLASSIC,
-    site: PlacementInterface | None = None,
+    placement: PlacementInterface | None = None,
     now: int = NOW,
 ) -> list[Outcome]:
-    return admit(queues, workloads, config, now, site or UnlimitedPlacement())
+    return admit(queues, workloads, config, now, placement or UnlimitedPlacement())
 
 
 def admitted(outcomes: Sequence[Outcome]) -> dict[str, Admitted]:
-    return {one.workload.partition("/")[2]: one for one in outcomes if isinstance(one, Admitted)}
+    return {
+        outcome.workload.partition("/")[2]: outcome for outcome in outcomes if isinstance(outcome, Admitted)
+    }
 
 
 def evicted(outcomes: Sequence[Outcome]) -> dict[str, str]:
     """Name → reason."""
-    return {one.workload.partition("/")[2]: one.reason for one in outcomes if isinstance(one, Evicted)}
+    return {
+        outcome.workload.partition("/")[2]: outcome.reason
+        for outcome in outcomes
+        if isinstance(outcome, Evicted)
+    }
 
 
 def held(outcomes: Sequence[Outcome]) -> dict[str, Held]:
-    return {one.workload.partition("/")[2]: one for one in outcomes if isinstance(one, Held)}
+    return {outcome.workload.partition("/")[2]: outcome for outcome in outcomes if isinstance(outcome, Held)}
 
 
 def carry_out(workloads: Sequence[Workload], outcomes: Sequence[Outcome], now: int) -> list[Workload]:
-    """Evictions end at once; who waits for them is promised their room and decided on again."""
-    promised = {one.workload for one in outcomes if isinstance(one, Admitted) and one.after}
-    gone = {one.workload for one in outcomes if isinstance(one, Evicted)}
-    starts = {one.workload: one for one in outcomes if isinstance(one, Admitted) and not one.after}
+    """Victims end at once; workloads that wait for them become nominated and are decided again."""
+    promised = {outcome.workload for outcome in outcomes if isinstance(outcome, Admitted) and outcome.after}
+    gone = {outcome.workload for outcome in outcomes if isinstance(outcome, Evicted)}
+    starts = {
+        outcome.workload: outcome
+        for outcome in outcomes
+        if isinstance(outcome, Admitted) and not outcome.after
+    }
     return [
         msgspec.structs.replace(
-            _after(one, one.key in gone, starts.get(one.key), now), nominated=one.key in promised
+            _after(workload, workload.key in gone, starts.get(workload.key), now),
+            nominated=workload.key in promised,
         )
-        for one in workloads
+        for workload in workloads
     ]
 
 

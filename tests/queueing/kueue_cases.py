@@ -42,8 +42,8 @@ def read_json(path: Path) -> Any:
 def read_objects(items: list[dict[str, Any]]) -> tuple[QueueSystem, list[Workload]]:
     objects = [decode_object(item) for item in items]
     system = queue_system(objects)
-    ranges = [thing for thing in objects if isinstance(thing, LimitRange)]
-    wires = [thing for thing in objects if isinstance(thing, WorkloadObject)]
+    ranges = [obj for obj in objects if isinstance(obj, LimitRange)]
+    wires = [obj for obj in objects if isinstance(obj, WorkloadObject)]
     workloads = [workload_from_object(wire, system) for wire in wires if not is_finished(wire)]
     return system, [_limited(workload, ranges) for workload in workloads]
 

@@ -160,7 +160,7 @@ def test_who_was_promised_room_goes_first() -> None:
 
 
 def test_what_was_just_admitted_is_taken_back_not_evicted() -> None:
-    """The guest's turn comes first, but the owner behind a hopeless head has the better claim."""
+    """The borrower sorts first, but the owner behind a head that can't be admitted has nominal quota."""
     queues = system(
         [queue("guest", cell(0), cohort="c"), queue("owner", cell(1), cohort="c", preemption=RECLAIM)]
     )
@@ -177,7 +177,7 @@ def test_what_was_just_admitted_is_taken_back_not_evicted() -> None:
 
 
 def test_a_workload_that_waits_for_its_own_quota_keeps_later_ones_from_borrowing_it() -> None:
-    """Strict queues only: the head keeps its claim in every round."""
+    """StrictFIFO queues only: the head reserves its quota in every cycle."""
     owner = queue("owner", cell(2), cohort="c", strategy="StrictFIFO")
     queues = system([owner, queue("guest", cell(0), cohort="c")])
     crowd = [running("r", "guest", 1), waiting("head", "owner", 2), waiting("visitor", "guest", 1)]
@@ -187,7 +187,7 @@ def test_a_workload_that_waits_for_its_own_quota_keeps_later_ones_from_borrowing
 
 
 def test_who_loses_a_flavor_to_others_goes_on_with_the_next() -> None:
-    """The strict head's claim takes the last of `one`, round after round; the other queue's own `two` is free."""
+    """The strict head reserves the last of `one` in every cycle; the other queue's own `two` is free."""
     owner = queue("q", {"one": cell(1), "two": cell(1)}, cohort="c", fungibility=STOPS, preemption=RECLAIM)
     strict = queue(
         "strict", {"one": cell(2), "two": cell(0)}, cohort="c", fungibility=STOPS, strategy="StrictFIFO"

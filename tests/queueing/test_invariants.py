@@ -1,4 +1,4 @@
-"""What must hold whatever the queues and the workloads are."""
+"""Invariants of admission for random queues and workloads."""
 
 from __future__ import annotations
 
@@ -86,19 +86,19 @@ def over_quota(queues: QueueSystem, workloads: list[Workload]) -> list[str]:
 
 
 def planned(workloads: list[Workload], outcomes: list[Outcome]) -> list[Workload]:
-    """Once all evictions are done and everybody has started."""
+    """After all evictions, with every admitted workload started."""
     at_once = [
-        Admitted(one.workload, one.cluster_queue, one.choices, one.nodes)
-        if isinstance(one, Admitted)
-        else one
-        for one in outcomes
+        Admitted(outcome.workload, outcome.cluster_queue, outcome.choices, outcome.nodes)
+        if isinstance(outcome, Admitted)
+        else outcome
+        for outcome in outcomes
     ]
     return carry_out(workloads, at_once, NOW)
 
 
 def started(workloads: list[Workload], outcomes: list[Outcome]) -> list[Workload]:
-    """Before any eviction is done."""
-    return carry_out(workloads, [one for one in outcomes if isinstance(one, Admitted)], NOW)
+    """Before any victim has ended."""
+    return carry_out(workloads, [outcome for outcome in outcomes if isinstance(outcome, Admitted)], NOW)
 
 
 @st.composite
@@ -141,11 +141,11 @@ def test_everybody_who_waits_gets_exactly_one_answer(
 ) -> None:
     queues, workloads, config = scene
     outcomes = decide(queues, workloads, config)
-    answers = [one.workload for one in outcomes if not isinstance(one, Evicted)]
-    assert sorted(answers) == sorted(one.key for one in workloads if one.admission is None)
-    victims = {one.workload for one in outcomes if isinstance(one, Evicted)}
-    assert victims <= {one.key for one in workloads if one.admission is not None}
-    needed = {victim for one in outcomes if isinstance(one, Admitted) for victim in one.after}
+    answers = [outcome.workload for outcome in outcomes if not isinstance(outcome, Evicted)]
+    assert sorted(answers) == sorted(workload.key for workload in workloads if workload.admission is None)
+    victims = {outcome.workload for outcome in outcomes if isinstance(outcome, Evicted)}
+    assert victims <= {workload.key for workload in workloads if workload.admission is not None}
+    needed = {victim for outcome in outcomes if isinstance(outcome, Admitted) for victim in outcome.after}
     assert victims == needed
 
 
@@ -173,7 +173,7 @@ def test_it_comes_to_rest(scene: tuple[QueueSystem, list[Workload], QueueConfig]
     queues, workloads, config = scene
     for turn in range(MANY_ROUNDS):
         outcomes = decide(queues, workloads, config, now=NOW + turn)
-        if all(isinstance(one, Held) for one in outcomes):
+        if all(isinstance(outcome, Held) for outcome in outcomes):
             return
         workloads = carry_out(workloads, outcomes, NOW + turn)
         assert over_quota(queues, workloads) == []
@@ -185,10 +185,10 @@ def test_it_comes_to_rest(scene: tuple[QueueSystem, list[Workload], QueueConfig]
 def test_lent_quota_comes_back_when_its_owner_asks(
     scene: tuple[QueueSystem, list[Workload], QueueConfig],
 ) -> None:
-    """A queue that may reclaim from anybody gets whatever its head needs within its nominal quota."""
+    """A queue that may reclaim from any priority gets what its head needs within nominal quota."""
     queues, workloads, config = scene
     outcomes = decide(queues, workloads, config)
-    answers = {one.workload: one for one in outcomes if not isinstance(one, Evicted)}
+    answers = {outcome.workload: outcome for outcome in outcomes if not isinstance(outcome, Evicted)}
     states = zip(workloads, planned(workloads, outcomes), strict=True)
     usage = total(
         [used_by(now if now.admission else then) for now, then in states if now.admission or then.admission]

@@ -1,4 +1,4 @@
-"""Where quota, room and what is lost meet: rules that go beyond quota alone, on whole objects."""
+"""Rules beyond Kueue's, on whole objects: quota with placement and with eviction costs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def decisions(*trees: Unstructured) -> list[object]:
 
 
 def evicted(*trees: Unstructured) -> dict[str, str]:
-    return {one.workload: one.reason for one in decisions(*trees) if isinstance(one, Evict)}
+    return {
+        decision.workload: decision.reason for decision in decisions(*trees) if isinstance(decision, Evict)
+    }
 
 
 def queue(name: str, cpus: int, gpus: int, **spec: Any) -> list[Unstructured]:
@@ -56,7 +58,7 @@ def work(
 
 
 def test_whoever_lacks_quota_of_one_resource_may_need_room_of_another() -> None:
-    """GPUs are all in use, by small pods; CPUs are there as quota, and not on any node."""
+    """Small pods use all GPUs; CPUs are free as quota, but on no node."""
     trees = [
         flavor("gpus", {POOL: "gpus"}),
         *queue("team", 100, 2, preemption=WITHIN),
@@ -76,7 +78,7 @@ def test_whoever_lacks_quota_of_one_resource_may_need_room_of_another() -> None:
 
 @pytest.mark.parametrize(("nominal", "goes"), [(0, True), (1, False)])
 def test_a_queue_that_only_borrows_keeps_its_own_order(nominal: int, goes: bool) -> None:
-    """With some quota of its own, Kueue's rule holds: who needs more than that may not preempt."""
+    """With nominal quota, Kueue's rule holds: a workload that needs more may not preempt."""
     trees = [
         flavor("gpus", {POOL: "gpus"}),
         *queue("team", 100, nominal, cohortName="all", preemption=WITHIN),
@@ -135,5 +137,5 @@ def test_pods_of_sets_that_lie_across_each_other_are_bound_where_their_own_place
             for name, cpus, notes in members
         ),
     )
-    binds = {one.pod: one.node for one in found if isinstance(one, Bind)}
+    binds = {decision.pod: decision.node for decision in found if isinstance(decision, Bind)}
     assert binds == {"team/a": "n1", "team/b": "n2", "team/c": "n3"}

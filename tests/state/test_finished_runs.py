@@ -1,4 +1,4 @@
-"""Runs of queued work that come to a good end, as the store notes them: once each, and nothing else."""
+"""The store reports every successful run of a queued workload exactly once."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def local_queue() -> Unstructured:
 
 
 class Watched:
-    """A store that is told of changes and looked at after each."""
+    """A store with a snapshot after every change."""
 
     def __init__(self, *there: Unstructured) -> None:
         self._store = Store()

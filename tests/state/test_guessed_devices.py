@@ -1,4 +1,4 @@
-"""Devices of bound pods: what is known comes first, and guesses take what is left, whatever came first."""
+"""Devices of bound pods: known ones come first, guesses take what is left, in any order of events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store, delta by delta: what is assumed, believed, guessed and given back."""
+"""The store, delta by delta: assumed binds, reported and guessed devices, and what is given back."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_an_unreadable_bound_pod_shuts_its_node_until_it_is_understood():
 
 
 def test_that_a_node_is_shut_reaches_decisions_that_remember():
-    """Nothing else of the node changes, so the memo has only this to notice it by."""
+    """Nothing else of the node changes: the engine's cache has to notice this alone."""
     desk = Desk(node("n"), pod("p"))
     assert [bind.node for bind in desk.plan().binds] == ["n"]
     desk.put(pod("bad", cpu="lots", on="n"))
@@ -216,7 +216,7 @@ def test_thousands_of_pods_that_came_and_went_leave_no_trace():
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_node_that_cant_be_understood_takes_no_new_work_and_is_said_once(known):
-    """What runs on it stays where it is; as soon as the node is understood again, it takes work again."""
+    """Its pods stay; once the node is readable again, it takes new pods."""
     before = [node("broken", cpu=4)] if known else []
     desk = Desk(node("n", cpu=1), *before, pod("runs", on="broken"), pod("waits", cpu="2"))
     desk.put(node("broken", cpu="many"))
@@ -248,7 +248,7 @@ def test_one_model_too_many_makes_its_node_unreadable_and_nothing_else():
     desk = Desk(*(gpu_node(f"n{i:02}", 1, model=f"model-{i}") for i in range(MAX_MODELS + 1)))
     unreadable = desk.store.snapshot().unreadable
     assert list(unreadable) == [f"Node n{MAX_MODELS}"]
-    assert f"at most {MAX_MODELS}" in unreadable[f"Node n{MAX_MODELS}"]
+    assert f"limit of {MAX_MODELS} GPU models" in unreadable[f"Node n{MAX_MODELS}"]
 
 
 @pytest.mark.parametrize("order", [1, -1])

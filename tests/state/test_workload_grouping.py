@@ -1,4 +1,4 @@
-"""Which pods are one workload, what it asks for, and what it holds: every way of saying it that Kubernetes has."""
+"""Which pods are one workload, what it requests and what it uses, for every kind that defines workloads."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_pod_without_an_owner_is_a_workload_of_its_own_name() -> None:
     workload = only(pod("a", spec={"priority": 5}))
     assert (workload.key, workload.kind, workload.queue_name, workload.priority) == ("eng/a", "Pod", "", 5)
     assert workload.created == parse_timestamp("2026-01-01T00:00:00Z")
-    assert [(one.count, one.pod_keys) for one in workload.pod_sets] == [(1, ("eng/a",))]
+    assert [(pod_set.count, pod_set.pod_keys) for pod_set in workload.pod_sets] == [(1, ("eng/a",))]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_pods_of_a_group_are_one_workload(tree: Unstructured, mark: dict[str, An
     pods = [pod(f"p{number}", **mark) for number in range(5)]
     workload = only(tree, *QUEUES, *pods)
     assert (workload.key, workload.kind, workload.min_pods) == ("eng/gang", "PodGroup", minimum)
-    assert [one.count for one in workload.pod_sets] == [5]
+    assert [pod_set.count for pod_set in workload.pod_sets] == [5]
     assert workload.uid == "u-gang"
     assert workload.hold == ""
 
@@ -148,7 +148,7 @@ def test_pods_of_different_shape_are_different_sets() -> None:
     leader = pod("leader", labels={**COSCHEDULED, "volcano.sh/task-spec": "ps"}, spec={"containers": []})
     workers = [pod(f"w{n}", labels={**COSCHEDULED, "volcano.sh/task-spec": "worker"}) for n in range(2)]
     workload = only(COSCHEDULING, *QUEUES, leader, *workers)
-    assert {one.name: one.pod_keys for one in workload.pod_sets} == {
+    assert {pod_set.name: pod_set.pod_keys for pod_set in workload.pod_sets} == {
         "ps": ("eng/leader",),
         "worker": ("eng/w0", "eng/w1"),
     }
@@ -180,7 +180,7 @@ def test_pods_on_nodes_of_two_flavors_hold_both() -> None:
     pods = [pod("p1", node="n1", labels=COSCHEDULED), pod("p2", node="n2", labels=COSCHEDULED)]
     workload = only(COSCHEDULING, both, spot, FLAVOR, TOPOLOGY, LOCAL_QUEUE, NODE, other, *pods)
     assert workload.admission is not None
-    assert {one.flavors["cpu"]: one.nodes for one in workload.admission.assignments} == {
+    assert {assignment.flavors["cpu"]: assignment.nodes for assignment in workload.admission.assignments} == {
         "h100": {"n1": 1},
         "spot": {"n2": 1},
     }
@@ -190,11 +190,11 @@ def test_what_is_being_deleted_is_no_member_unless_nothing_else_is_left() -> Non
     leaving = {"labels": COSCHEDULED, "deletionTimestamp": "2026-01-01T07:00:00Z"}
     staying = pod("p0", node="n1", labels=COSCHEDULED)
     both = grouped(COSCHEDULING, NODE, *QUEUES, staying, pod("p1", node="n1", **leaving)).workloads
-    assert [(one.key, one.pod_sets[0].pod_keys, one.evicting) for one in both] == [
+    assert [(workload.key, workload.pod_sets[0].pod_keys, workload.evicting) for workload in both] == [
         ("eng/gang", ("eng/p0",), False),
         ("eng/gang#leaving", ("eng/p1",), True),
     ]
-    assert all(one.admission is not None for one in both), "it holds quota until it is gone"
+    assert all(workload.admission is not None for workload in both), "it holds quota until it is gone"
     gone = only(COSCHEDULING, NODE, *QUEUES, pod("p1", node="n1", **leaving))
     assert gone.evicting
     assert gone.admission is not None
@@ -225,7 +225,7 @@ def test_a_queued_job_is_one_workload_with_or_without_pods() -> None:
 def test_pods_of_a_job_in_no_queue_stand_alone() -> None:
     job = changed(JOB, "metadata/labels", {})
     pods = [pod(f"p{n}", ownerReferences=owned_by(JOB)) for n in range(2)]
-    assert [one.kind for one in grouped(job, *pods).workloads] == ["Pod", "Pod"]
+    assert [workload.kind for workload in grouped(job, *pods).workloads] == ["Pod", "Pod"]
     assert grouped(job).workloads == ()
 
 
@@ -245,7 +245,7 @@ def test_a_job_set_knows_its_pods_by_label() -> None:
         )
         for n, name in enumerate(["workers", "leader", "workers"])
     ]
-    sets = {one.name: one.pod_keys for one in only(JOB_SET, *QUEUES, *marks).pod_sets}
+    sets = {pod_set.name: pod_set.pod_keys for pod_set in only(JOB_SET, *QUEUES, *marks).pod_sets}
     assert sets == {"leader": ("eng/p1",), "workers": ("eng/p0", "eng/p2")}
 
 
@@ -256,7 +256,7 @@ def test_the_topmost_owner_is_the_workload() -> None:
     )
     workload = only(TRAIN_JOB, below, job, *QUEUES, pod("p0", ownerReferences=owned_by(job)))
     assert (workload.key, workload.kind) == ("eng/train", "TrainJob")
-    assert [(one.name, one.count) for one in workload.pod_sets] == [("leader", 1), ("workers", 8)]
+    assert [(pod_set.name, pod_set.count) for pod_set in workload.pod_sets] == [("leader", 1), ("workers", 8)]
 
 
 def test_training_pods_are_one_also_where_the_owner_is_not_at_hand() -> None:
@@ -270,8 +270,8 @@ def test_each_gang_of_a_leader_worker_set_is_a_workload() -> None:
     workloads = grouped(
         LEADER_WORKER_SET, pod("p", labels=label, ownerReferences=owned_by(LEADER_WORKER_SET))
     ).workloads
-    assert [one.key for one in workloads] == ["eng/train-0", "eng/train-1"]
-    assert [one.pod_keys for one in workloads[1].pod_sets] == [("eng/p",), ()]
+    assert [workload.key for workload in workloads] == ["eng/train-0", "eng/train-1"]
+    assert [pod_set.pod_keys for pod_set in workloads[1].pod_sets] == [("eng/p",), ()]
 
 
 def test_a_leader_worker_sets_pods_are_its_own_though_stateful_sets_make_them() -> None:
@@ -288,14 +288,14 @@ def test_a_leader_worker_sets_pods_are_its_own_though_stateful_sets_make_them() 
         return pod(f"{made_by}-{worker}", labels=labels, ownerReferences=[reference])
 
     workloads = grouped(LEADER_WORKER_SET, member(0, name), member(1, f"{name}-0")).workloads
-    assert [one.key for one in workloads] == ["eng/train-0", "eng/train-1"]
-    assert [one.pod_keys for one in workloads[0].pod_sets] == [("eng/train-0",), ("eng/train-0-1",)]
+    assert [workload.key for workload in workloads] == ["eng/train-0", "eng/train-1"]
+    assert [pod_set.pod_keys for pod_set in workloads[0].pod_sets] == [("eng/train-0",), ("eng/train-0-1",)]
 
 
 def test_an_owner_of_an_unknown_kind_is_said_to_be_ungrouped() -> None:
     owner = [{"apiVersion": "example.com/v1", "kind": "Sweep", "name": "s", "controller": True}]
     made = grouped(*(pod(f"p{n}", ownerReferences=owner) for n in range(2)))
-    assert [one.kind for one in made.workloads] == ["Pod", "Pod"]
+    assert [workload.kind for workload in made.workloads] == ["Pod", "Pod"]
     assert "Sweep eng/s" in made.notes[0]
     assert "kueue.x-k8s.io/pod-group-name" in made.notes[0]
     assert grouped(pod("p0", ownerReferences=owner)).notes == ()
@@ -305,7 +305,7 @@ def test_an_unknown_owner_with_a_group_is_grouped() -> None:
     owner = [{"apiVersion": "example.com/v1", "kind": "Sweep", "name": "s", "controller": True}]
     pods = [pod(f"p{n}", ownerReferences=owner, labels=COSCHEDULED) for n in range(2)]
     made = grouped(COSCHEDULING, *QUEUES, *pods)
-    assert [one.key for one in made.workloads] == ["eng/gang"]
+    assert [workload.key for workload in made.workloads] == ["eng/gang"]
     assert made.notes == ()
 
 
@@ -334,7 +334,8 @@ def test_the_namespaces_quota_counts_for_what_is_not_submitted() -> None:
         return made
 
     holds = {
-        one.key: one.hold_code for one in grouped(RESOURCE_QUOTA, fresh("a"), fresh("b"), pod("c")).workloads
+        workload.key: workload.hold_code
+        for workload in grouped(RESOURCE_QUOTA, fresh("a"), fresh("b"), pod("c")).workloads
     }
     assert holds == {"eng/a": "", "eng/b": "RESOURCE_QUOTA_EXCEEDED", "eng/c": ""}
 
@@ -413,9 +414,14 @@ def test_every_pod_is_in_exactly_one_workload(members: list[tuple[str, str]]) ->
         for n, (name, node) in enumerate(members)
     ]
     workloads = grouped(COSCHEDULING, NODE, *pods).workloads
-    listed = sorted(key for workload in workloads for one in workload.pod_sets for key in one.pod_keys)
+    listed = sorted(
+        key for workload in workloads for pod_set in workload.pod_sets for key in pod_set.pod_keys
+    )
     assert listed == sorted(f"eng/p{n}" for n in range(len(members)))
     placed = sum(
-        held.count for one in workloads if one.admission is not None for held in one.admission.assignments
+        held.count
+        for workload in workloads
+        if workload.admission is not None
+        for held in workload.admission.assignments
     )
     assert placed == sum(1 for _, node in members if node)

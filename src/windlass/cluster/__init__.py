@@ -1,1 +1,1 @@
-"""State in: the deltas that every source speaks, the store that applies them, and the snapshot that decisions see."""
+"""Cluster state: the deltas that every source sends, the store that applies them, the snapshot that decisions read."""

@@ -1,6 +1,6 @@
-"""Objects beside nodes and pods: what filters look up, and what says which pods belong together and who may go.
+"""All objects other than nodes and pods: those that filters look up, and those that define workloads and queues.
 
-The store's own; it puts and drops objects here, and asks for the workloads when it makes a snapshot.
+Only the store uses it: it puts and deletes objects, and asks for the workloads when it makes a snapshot.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from windlass.model.requests import pod_requests
 from windlass.model.reservation import Reservation, ReservationObject, reservation_from_object
 from windlass.model.run_time_history import FinishedRun, RunTimeHistoryObject, RunTimes, run_times_from_object
 
-_LOOKED_UP = {
+_LISTER_FIELDS = {
     "PersistentVolume": "volumes",
     "PersistentVolumeClaim": "claims",
     "StorageClass": "storage_classes",
@@ -35,87 +35,87 @@ _LOOKED_UP = {
     "CSINode": "csi_nodes",
     "VolumeAttachment": "attachments",
 }
-"""Kind → where `Listers` keeps it."""
+"""Kind → field of `Listers`."""
 RUN_TIME_HISTORY = "RunTimeHistory"
 
 
 class AuxiliaryObjects:
     def __init__(self) -> None:
-        self._looked_up = Listers()
-        self._fields: dict[str, dict[str, Any]] = {field: {} for field in _LOOKED_UP.values()}
-        self._stale: set[str] = set()
-        """Fields of `Listers` that have changed since somebody looked."""
-        self._extras: dict[ObjectId, Any] = {}
-        """API group, kind and key → queues, pod groups, owners, reservations."""
-        self._by_kind: dict[tuple[str, str], list[ObjectId]] = {}
-        """Kind and key → the extras of that name, one an API group."""
+        self._listers = Listers()
+        self._fields: dict[str, dict[str, Any]] = {field: {} for field in _LISTER_FIELDS.values()}
+        self._changed_fields: set[str] = set()
+        """Fields of `Listers` that have changed since `listers` was read."""
+        self._objects: dict[ObjectId, Any] = {}
+        """Queues, pod groups, owners, reservations: all objects that are not in `Listers`."""
+        self._ids_by_name: dict[tuple[str, str], list[ObjectId]] = {}
+        """Kind and key → ids of the objects of that name, one per API group."""
         self._changed: dict[ObjectId, None] = {}
         self._workloads = WorkloadSync()
-        self._telling: set[str] = set()
-        """Pods that say where they belong, or for how long they run."""
-        self._standing: set[ObjectId] = set()
-        """Workloads and owners, which stand for pods that say nothing or don't exist yet; and reservations, which lone
-        pods have to mind."""
-        self._quotas: set[ObjectId] = set()
-        self._unsubmitted: set[str] = set()
-        """Pods that the API server has not seen: what their namespace's ResourceQuota says of them is not known."""
+        self._declaring_pods: set[str] = set()
+        """Pods that declare a queue, a group or a run limit."""
+        self._declaring_objects: set[ObjectId] = set()
+        """Workloads and owners, whose pods may declare nothing or not exist yet; and reservations, which restrict
+        single pods, too."""
+        self._resource_quotas: set[ObjectId] = set()
+        self._unsubmitted_pods: set[str] = set()
+        """Pods that the API server has not seen, so that no ResourceQuota was checked for them."""
         self._reservations: tuple[Reservation, ...] | None = None
         self._budgets: tuple[PodDisruptionBudget, ...] | None = None
         self.run_times: dict[str, RunTimes] = {}
-        """LocalQueue → how long its work has run; never changed in place, since snapshots share it."""
+        """LocalQueue → its run time history. Replaced on every change, since snapshots share it."""
 
     def put(self, obj: ClusterObject) -> None:
         if isinstance(obj, RunTimeHistoryObject):
             self.run_times = {**self.run_times, obj.key: run_times_from_object(obj)}
             return
-        name = object_id(obj)
-        _, kind, key = name
-        field = _LOOKED_UP.get(kind)
-        known = self._extras.get(name) if field is None else self._fields[field].get(key)
+        identity = object_id(obj)
+        _, kind, key = identity
+        field = _LISTER_FIELDS.get(kind)
+        known = self._objects.get(identity) if field is None else self._fields[field].get(key)
         if known is not None and is_unchanged(known, obj):
             return
         if field is not None:
             self._fields[field][key] = obj
-            self._stale.add(field)
+            self._changed_fields.add(field)
             return
-        if name not in self._extras:
-            self._by_kind.setdefault((kind, key), []).append(name)
-        self._extras[name] = obj
+        if identity not in self._objects:
+            self._ids_by_name.setdefault((kind, key), []).append(identity)
+        self._objects[identity] = obj
         if isinstance(obj, WorkloadObject | OwnerObject | ReservationObject):
-            self._standing.add(name)
+            self._declaring_objects.add(identity)
         elif isinstance(obj, ResourceQuota):
-            self._quotas.add(name)
-        self._change(name)
+            self._resource_quotas.add(identity)
+        self._change(identity)
 
-    def delete(self, gone: Deleted) -> None:
-        if gone.kind == RUN_TIME_HISTORY:
-            self.run_times = {key: one for key, one in self.run_times.items() if key != gone.key}
+    def delete(self, deleted: Deleted) -> None:
+        if deleted.kind == RUN_TIME_HISTORY:
+            self.run_times = {key: times for key, times in self.run_times.items() if key != deleted.key}
             return
-        field = _LOOKED_UP.get(gone.kind)
+        field = _LISTER_FIELDS.get(deleted.kind)
         if field is not None:
-            if self._fields[field].pop(gone.key, None) is not None:
-                self._stale.add(field)
+            if self._fields[field].pop(deleted.key, None) is not None:
+                self._changed_fields.add(field)
             return
-        named = self._by_kind.get((gone.kind, gone.key), [])
-        for name in [name for name in named if gone.group in ("", name[0])]:
-            named.remove(name)
-            del self._extras[name]
-            self._standing.discard(name)
-            self._quotas.discard(name)
-            self._change(name)
+        ids = self._ids_by_name.get((deleted.kind, deleted.key), [])
+        for identity in [identity for identity in ids if deleted.group in ("", identity[0])]:
+            ids.remove(identity)
+            del self._objects[identity]
+            self._declaring_objects.discard(identity)
+            self._resource_quotas.discard(identity)
+            self._change(identity)
 
-    def _change(self, name: ObjectId) -> None:
-        self._changed[name] = None
+    def _change(self, identity: ObjectId) -> None:
+        self._changed[identity] = None
         self._reservations = self._budgets = None
 
     @property
     def listers(self) -> Listers:
-        """What filters look up; the very same object until something in it changes."""
-        if self._stale:
-            fresh = {field: dict(self._fields[field]) for field in self._stale}
-            self._looked_up = msgspec.structs.replace(self._looked_up, **fresh)
-            self._stale = set()
-        return self._looked_up
+        """What filters look up; the same object until something in it changes."""
+        if self._changed_fields:
+            changed_fields = {field: dict(self._fields[field]) for field in self._changed_fields}
+            self._listers = msgspec.structs.replace(self._listers, **changed_fields)
+            self._changed_fields = set()
+        return self._listers
 
     def pod_changed(self, key: str) -> None:
         self._workloads.pod_changed(key)
@@ -123,50 +123,52 @@ class AuxiliaryObjects:
     def pod_added(self, key: str, pod: Pod) -> None:
         self.pod_changed(key)
         if declares_membership(pod) or declares_run_limit(pod):
-            self._telling.add(key)
+            self._declaring_pods.add(key)
         if not pod.metadata.uid:
-            self._unsubmitted.add(key)
+            self._unsubmitted_pods.add(key)
 
     def pod_removed(self, key: str) -> None:
         self.pod_changed(key)
-        self._telling.discard(key)
-        self._unsubmitted.discard(key)
+        self._declaring_pods.discard(key)
+        self._unsubmitted_pods.discard(key)
 
     def node_changed(self, name: str) -> None:
         self._workloads.node_changed(name)
 
     def group_workloads(self, cluster: GroupingSource, now: int) -> tuple[QueueSystem, Grouping]:
-        """Queues and workloads. Where nothing says that any pods belong together or wait for a reason of their own,
-        every pod is a workload by itself, and none is spelled out."""
+        """Queues and workloads. Where no object or pod declares a workload, all pods are single pods, and no
+        workloads are made for them."""
         changed, self._changed = self._changed, {}
         namespaces = self.listers.namespaces
-        spelled_out = self._telling or self._standing or (self._quotas and self._unsubmitted)
-        return self._workloads.sync(cluster, self._extras, changed, namespaces, now, bool(spelled_out))
+        needs_workloads = (
+            self._declaring_pods
+            or self._declaring_objects
+            or (self._resource_quotas and self._unsubmitted_pods)
+        )
+        return self._workloads.sync(cluster, self._objects, changed, namespaces, now, bool(needs_workloads))
 
     def pop_finished_runs(self) -> list[FinishedRun]:
         return self._workloads.pop_finished_runs()
 
     def register_template_resources(self, resources: ResourceColumns) -> None:
-        """Resources that only pods ask for which don't exist yet, or that are only reserved, have columns, too."""
-        reserved = (one.template for one in self.reservations())
+        """Adds columns for resources of pods that don't exist yet, and of reservations."""
+        reserved = (reservation.template for reservation in self.reservations())
         for pod in (*self._workloads.pop_new_templates(), *reserved):
             try:
-                for name in pod_requests(pod):
-                    resources.column(name)
+                for resource in pod_requests(pod):
+                    resources.column(resource)
             except InputError:
-                continue  # the workload is held, and says why
+                continue  # the workload is held with this error
 
     def reservations(self) -> tuple[Reservation, ...]:
         if self._reservations is None:
-            things = self._extras.values()
-            found = [
-                reservation_from_object(thing) for thing in things if isinstance(thing, ReservationObject)
-            ]
-            self._reservations = tuple(sorted(found, key=lambda one: one.name))
+            objects = self._objects.values()
+            found = [reservation_from_object(obj) for obj in objects if isinstance(obj, ReservationObject)]
+            self._reservations = tuple(sorted(found, key=lambda reservation: reservation.name))
         return self._reservations
 
     def budgets(self) -> tuple[PodDisruptionBudget, ...]:
         if self._budgets is None:
-            found = [thing for thing in self._extras.values() if isinstance(thing, PodDisruptionBudget)]
-            self._budgets = tuple(sorted(found, key=lambda one: (one.namespace, one.metadata.name)))
+            found = [obj for obj in self._objects.values() if isinstance(obj, PodDisruptionBudget)]
+            self._budgets = tuple(sorted(found, key=lambda pdb: (pdb.namespace, pdb.metadata.name)))
         return self._budgets

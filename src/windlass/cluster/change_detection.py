@@ -1,4 +1,7 @@
-"""Whether an object that came again says anything new. Most watch events don't, and the store drops those here."""
+"""Whether a new version of an object differs in anything that matters.
+
+Most watch events don't; `store`, `node_table` and `auxiliary_objects` drop those.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from windlass.model.pod import Pod
 
 
 def is_unchanged(old: Any, new: Any) -> bool:
-    """Equal but for the version that the API server counts."""
+    """Equal except for the resource version."""
     if type(old) is not type(new):
         return False
     version = old.metadata.resource_version
@@ -23,26 +26,26 @@ def is_unchanged(old: Any, new: Any) -> bool:
 
 
 def is_node_unchanged(old: Node, new: Node) -> bool:
-    """As far as placement reads it: controllers write annotations of their own onto nodes all the time."""
+    """In what placement reads: controllers change other annotations of nodes all the time."""
 
-    def part(node: Node) -> object:
+    def relevant(node: Node) -> object:
         annotations = [node.metadata.annotations.get(name) for name in NODE_ANNOTATIONS]
         return node.spec, node.status, node.labels, annotations
 
-    return part(old) == part(new)
+    return relevant(old) == relevant(new)
 
 
 def is_pod_unchanged(old: Pod, new: Pod) -> bool:
-    """As far as placement and grouping read it."""
+    """In what placement and grouping read."""
 
-    def part(pod: Pod) -> object:
+    def relevant(pod: Pod) -> object:
         meta, status = pod.metadata, pod.status
         times = meta.deletion_timestamp, status.start_time
         return pod.spec, meta.uid, meta.labels, meta.annotations, times, status.nominated_node_name
 
-    return part(old) == part(new)
+    return relevant(old) == relevant(new)
 
 
 def is_pod_health_unchanged(old: Pod, new: Pod) -> bool:
-    """As far as disruption budgets read it."""
+    """In what disruption budgets read."""
     return (old.status.phase, old.is_ready) == (new.status.phase, new.is_ready)

@@ -1,6 +1,6 @@
-"""What every source says: an object is now like this, or is gone.
+"""The changes that the store applies: an object was put or deleted, a bind was sent or failed, a request was refused.
 
-Informers, dumps, traces and the simulator's own outcomes all speak these; `cluster.store` applies them.
+Informers, dumps, traces and the simulator all send these; `cluster.store` applies them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from windlass.model.decision import DeviceGrant
 from windlass.model.refusal import Refusal
 
 ClusterObject = Any
-"""Any decoded object with metadata: nodes, pods, volumes, queues, pod groups, owners; the store knows its own."""
+"""Any decoded object with metadata: node, pod, volume, queue, pod group, owner."""
 
 
 class Put(msgspec.Struct, frozen=True, gc=False):
-    """An object was added or changed; this is all of it."""
+    """An object was added or changed; this is the whole object."""
 
     object: ClusterObject
 
@@ -28,11 +28,11 @@ class Deleted(msgspec.Struct, frozen=True, gc=False):
     kind: str
     key: str
     group: str = ""
-    """API group, where several have a kind of that name; empty: whichever has it."""
+    """API group, where several have this kind; empty: any."""
 
 
 class Assume(msgspec.Struct, frozen=True, gc=False):
-    """A bind that was sent off: counted as if it had happened until a Put of the pod confirms or denies it."""
+    """A bind that was sent: it counts until a Put of the pod confirms or contradicts it."""
 
     pod: str
     node: str
@@ -46,7 +46,7 @@ class Forget(msgspec.Struct, frozen=True, gc=False):
 
 
 class Refused(msgspec.Struct, frozen=True, gc=False):
-    """The API server said no, and will for a while."""
+    """The API server refused a request, and would refuse it again for a while."""
 
     refusal: Refusal
 

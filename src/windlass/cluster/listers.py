@@ -1,7 +1,6 @@
-"""The objects beside pods and nodes that decide where a pod may go.
+"""The objects besides pods and nodes that decide where a pod may go.
 
-Filled by the store (from watch events, dumps and manifests); read by the volume filters and by whatever
-selects namespaces by their labels.
+Filled by `auxiliary_objects`; read by the volume filters and by inter-pod affinity, which selects namespaces by label.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 
 
 class Listers(msgspec.Struct, frozen=True):
-    """Claims by `namespace/name`, everything else by name (CSI drivers by their node's)."""
+    """Claims by `namespace/name`, everything else by name (a CSINode has the name of its node)."""
 
     volumes: Mapping[str, PersistentVolume] = {}
     claims: Mapping[str, PersistentVolumeClaim] = {}
@@ -33,7 +32,6 @@ class Listers(msgspec.Struct, frozen=True):
     attachments: Mapping[str, VolumeAttachment] = {}
 
     def namespace_labels(self, name: str) -> dict[str, str]:
-        """A namespace's labels. The API server gives every namespace its own name as a label, so a dump
-        without Namespace objects still knows that one."""
+        """A namespace's labels, with the name label that the API server sets even where the object is unknown."""
         found = self.namespaces.get(name)
         return {**(found.metadata.labels if found else {}), NAMESPACE_NAME_LABEL: name}

@@ -1,9 +1,7 @@
-"""Node objects as columns: labels and taints as integer codes, so that a rule is evaluated once per distinct
-value.
+"""Node objects as columns: labels and taints as integer codes, so that a rule is evaluated once per distinct value.
 
-Fed by the store with nodes in rank order; feeds the filters, the neighbour counters and the preferences. A
-node that changed makes new facts; nothing here is ever modified, columns are only filled in when somebody
-first asks for them.
+`node_table` builds them with nodes in rank order; filters, inter-pod affinity and scores read them. They are immutable:
+a changed node makes new columns. A label's column is built when it is first read.
 """
 
 from __future__ import annotations
@@ -30,9 +28,9 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 class LabelColumn:
     """One label over all nodes: `codes[row]` is an index into `values`, or ABSENT where the node lacks it."""
 
-    def __init__(self, raw: Iterable[str | None]) -> None:
+    def __init__(self, by_row: Iterable[str | None]) -> None:
         code_of: dict[str, int] = {}
-        codes = [ABSENT if value is None else code_of.setdefault(value, len(code_of)) for value in raw]
+        codes = [ABSENT if value is None else code_of.setdefault(value, len(code_of)) for value in by_row]
         self.codes: Codes = _frozen(np.array(codes, dtype=np.int32))
         self.values: tuple[str, ...] = tuple(code_of)
         self._code_of = code_of
@@ -53,10 +51,10 @@ class LabelColumn:
         table = np.zeros(len(self.values) + 1, dtype=np.bool_)
         match operator:
             case "In":
-                table[self._known(values)] = True
+                table[self._codes_of(values)] = True
             case "NotIn":
                 table[:] = True
-                table[self._known(values)] = False
+                table[self._codes_of(values)] = False
             case "Exists":
                 table[:-1] = True
             case "DoesNotExist":
@@ -67,12 +65,12 @@ class LabelColumn:
                 table[:-1] = known & (numbers > bound if operator == "Gt" else numbers < bound)
         return table[self.codes]
 
-    def _known(self, values: Sequence[str]) -> list[int]:
+    def _codes_of(self, values: Sequence[str]) -> list[int]:
         return [self._code_of[value] for value in values if value in self._code_of]
 
 
 class NodeColumns:
-    """What filters ask of all nodes at once. Row numbers are those of the sequence it was built from."""
+    """All nodes as columns. Row numbers are positions in the sequence that it was built from."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.objects: tuple[Node, ...] = tuple(nodes)
@@ -114,8 +112,8 @@ class NodeColumns:
         return mask
 
     def matching_term(self, term: NodeSelectorTerm) -> Bools:
-        """Nodes that satisfy every requirement of the term. An empty term matches none, and so does one with
-        a requirement that makes no sense, as kube-scheduler has it."""
+        """Nodes that satisfy every requirement of the term. As in kube-scheduler, an empty term matches no node, nor
+        does one with an invalid requirement."""
         mask = np.ones(self.size, dtype=np.bool_)
         if not term.match_expressions and not term.match_fields:
             mask[:] = False
@@ -129,11 +127,11 @@ class NodeColumns:
         return mask
 
     def _matching_field(self, requirement: NodeSelectorRequirement) -> Bools:
-        sound = requirement.operator in ("In", "NotIn") and len(requirement.values) == 1
-        if not sound or requirement.key != NAME_FIELD:
+        is_valid = requirement.operator in ("In", "NotIn") and len(requirement.values) == 1
+        if not is_valid or requirement.key != NAME_FIELD:
             return np.zeros(self.size, dtype=np.bool_)
-        named = self.mask_of_names(requirement.values)
-        return named if requirement.operator == "In" else ~named
+        mask = self.mask_of_names(requirement.values)
+        return mask if requirement.operator == "In" else ~mask
 
 
 def is_valid_requirement(requirement: NodeSelectorRequirement) -> bool:

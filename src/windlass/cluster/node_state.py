@@ -1,7 +1,7 @@
-"""The numbers of a cluster that placement changes: what is free on every node and device.
+"""The numbers that placement changes: what is free on every node and device.
 
-Plain arrays in named tuples, so that the same functions run compiled and interpreted. The store keeps one, a snapshot
-shares it read-only, and `decide` works on a copy.
+Plain arrays in a named tuple, so that the same functions run compiled and interpreted. The store keeps one, a snapshot
+shares it read-only, and `placement.overlay` works on a copy.
 
 Units: milli-CPU, bytes, counts; milli-GPU per device (1000 is a whole one).
 """
@@ -17,44 +17,44 @@ Ints = npt.NDArray[np.int64]
 Uint64s = npt.NDArray[np.uint64]
 
 MAX_DEVICES = 16
-"""Devices a node can have: one hexadecimal digit each in a packed grant."""
+"""Limit of devices per node: a packed grant has one hexadecimal digit per device."""
 
 MAX_REQUESTS = 24
-"""Different resources that one pod can ask for: each has a bit of its own in the `why` word."""
+"""Limit of different resources per pod: each has a bit of its own in the mask of refusal reasons."""
 
 GPU_POD_KINDS = MAX_DEVICES + 1
-"""GPU pods on a node are counted by what they ask: column 0 a share, column k whole GPUs of which k."""
+"""Columns of `gpu_pod_counts`: 0 counts pods with a share of a GPU, k counts pods with k whole GPUs."""
 
 
-# Columns of `NodeState.node`.
+# Columns of `NodeState.node_info`.
 DEV_FIRST, DEV_END, REPLICAS, BLOCKED = range(4)
-# Columns of `NodeState.room`.
+# Columns of `NodeState.device_occupancy`.
 FREE_MILLI, USED_SLICES = range(2)
-# Columns of `NodeState.device`.
+# Columns of `NodeState.device_info`.
 MODEL, MEMORY_MIB, HEALTHY, ISLAND, GEOMETRY = range(5)
 
 
 class NodeState(NamedTuple):
-    """One row a node, in rank order, and one row a device, node after node. Few wide arrays: kernels pass them on."""
+    """One row per node, in rank order, and one row per device, node after node. Few wide arrays, since passing an
+    array on costs time in every kernel call."""
 
     free: Ints
     """[node, resource column] allocatable minus requested."""
     allocatable: Ints
     """[node, resource column] allocatable."""
     node_info: Ints
-    """[node] DEV_FIRST to DEV_END: its device rows. REPLICAS: how many advertised GPUs one device stands for
-    (time-slicing without renaming), else 1. BLOCKED: bound pods that could not be understood; above 0 the node takes
-    no new work."""
+    """[node] DEV_FIRST to DEV_END: its device rows. REPLICAS: advertised GPUs per device (time-slicing without
+    renaming), else 1. BLOCKED: number of bound pods that can't be read; above 0 the node takes no new pods."""
     device_occupancy: Ints
-    """[device] FREE: free milli-GPU, 0 for an unhealthy or MIG-cut one. SLICES: bit mask of MIG slices in use."""
+    """[device] FREE_MILLI: free milli-GPU, 0 for an unhealthy or MIG device. USED_SLICES: mask of MIG slices in use."""
     device_info: Ints
-    """[device] MODEL code, MEMORY_MIB, HEALTHY 1 or 0, NVLink ISLAND inside the node, MIG GEOMETRY code (-1 where
-    instances can't be made)."""
+    """[device] MODEL code, MEMORY_MIB, HEALTHY 1 or 0, NVLink ISLAND in the node, MIG GEOMETRY code (-1 where no
+    instances can be created)."""
     gpu_pod_counts: Ints
-    """[node, kind] bound GPU pods by what they ask."""
+    """[node, kind] bound GPU pods by kind of GPU request."""
 
     def copy(self) -> NodeState:
-        """A private copy of what placement changes; what it doesn't is shared."""
+        """A copy of the arrays that placement changes; the others are shared."""
         return self._replace(
             free=self.free.copy(),
             node_info=self.node_info.copy(),
@@ -68,5 +68,5 @@ class NodeState(NamedTuple):
 
 
 def gpu_pod_kind(gpus: int, milli: int) -> int:
-    """The column of `NodeState.kinds` for a GPU request."""
+    """The column of `NodeState.gpu_pod_counts` for a GPU request."""
     return 0 if milli < 1000 else min(gpus, MAX_DEVICES)

@@ -1,6 +1,6 @@
-"""Nodes into numbers: the state arrays of a list of Node objects, before any pod is counted.
+"""The arrays of `NodeState` from Node objects, before any pod is accounted.
 
-Fed by the store with nodes in rank order; feeds `NodeState`. GPU models and MIG geometries get small codes here.
+Called by `node_table` with nodes in rank order. GPU models and MIG geometries get small codes here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from windlass.model.node import Node
 from windlass.model.requests import node_quantities
 
 MAX_MODELS = 62
-"""Allowed models are a bit mask in one word."""
+"""Limit of GPU models: a pod's allowed models are a bit mask in one signed word."""
 
 
 class GpuModelCodes:
@@ -33,13 +33,13 @@ class GpuModelCodes:
         found = self._codes.get(name)
         if found is None:
             if len(self.names) == MAX_MODELS:
-                raise InputError(f"GPU model {name!r} is one too many: at most {MAX_MODELS} in one cluster")
+                raise InputError(f"GPU model {name!r} exceeds the limit of {MAX_MODELS} GPU models")
             found = self._codes[name] = len(self.names)
             self.names.append(name)
         return found
 
     def mask(self, allowed: Iterable[str]) -> int:
-        """The codes of these models as bits; all bits if none is named."""
+        """The codes of these models as bits; all bits where none is given."""
         wanted = set(allowed)
         if not wanted:
             return (1 << MAX_MODELS) - 1
@@ -47,7 +47,7 @@ class GpuModelCodes:
 
 
 class NodeRow(msgspec.Struct, frozen=True):
-    """One node, read once: its quantities and its devices."""
+    """What the arrays need of a node."""
 
     allocatable: dict[str, int]
     devices: tuple[Device, ...]
@@ -59,7 +59,7 @@ def read_node(node: Node) -> NodeRow:
     devices = node_devices(node, allocatable, capacity)
     if len(devices) > MAX_DEVICES:
         raise InputError(
-            f"has {len(devices)} GPUs; a node can have at most {MAX_DEVICES}",
+            f"has {len(devices)} GPUs; the limit is {MAX_DEVICES} per node",
             object=f"Node {node.name}",
             path="status.allocatable",
         )
@@ -71,17 +71,17 @@ def build_state(rows: Sequence[NodeRow], resources: ResourceColumns, models: Gpu
     for row in rows:
         for name in row.allocatable:
             resources.column(name)
-    total = np.zeros((len(rows), len(resources)), dtype=np.int64)
-    for i, row in enumerate(rows):
+    allocatable = np.zeros((len(rows), len(resources)), dtype=np.int64)
+    for index, row in enumerate(rows):
         for name, amount in row.allocatable.items():
-            total[i, resources.column(name)] = amount
+            allocatable[index, resources.column(name)] = amount
     ends = np.cumsum([len(row.devices) for row in rows], dtype=np.int64)
     counts = np.diff(ends, prepend=0)
     devices = [device for row in rows for device in row.devices]
     groups = [group for row in rows for group in _close_groups(row.devices)]
     return NodeState(
-        free=total.copy(),
-        allocatable=total,
+        free=allocatable.copy(),
+        allocatable=allocatable,
         node_info=_table([(0, 0, row.replicas, 0) for row in rows], 4)
         + np.stack([ends - counts, ends, 0 * ends, 0 * ends], 1),
         device_occupancy=_table(
@@ -93,24 +93,24 @@ def build_state(rows: Sequence[NodeRow], resources: ResourceColumns, models: Gpu
 
 
 def _close_groups(devices: Sequence[Device]) -> list[int]:
-    """Of a node's devices, which of them are close to one another: NVLink islands; or, where NVLink joins all of them
-    or none, NUMA nodes, so that a pod's GPUs hang on the same processors."""
-    several = len({device.island for device in devices}) > 1
-    return [device.island if several else device.numa for device in devices]
+    """[device of a node] group of close devices: its NVLink island; or, where NVLink joins all devices or none, its
+    NUMA node, so that a pod's GPUs share a processor."""
+    has_islands = len({device.island for device in devices}) > 1
+    return [device.island if has_islands else device.numa for device in devices]
 
 
 def _device_rows(
     devices: Sequence[Device], groups: Sequence[int], models: GpuModelCodes
 ) -> list[tuple[int, ...]]:
-    """Most devices of a park are equal, so each kind is worked out once."""
-    known: dict[tuple[object, ...], tuple[int, ...]] = {}
+    """Most devices of a cluster are equal, so each kind is computed once."""
+    row_by_kind: dict[tuple[object, ...], tuple[int, ...]] = {}
     rows = []
     for device, group in zip(devices, groups, strict=True):
         kind = (device.model, device.memory_mib, device.healthy, group, device.mig)
-        row = known.get(kind)
+        row = row_by_kind.get(kind)
         if row is None:
             code, healthy = models.code(device.model), int(device.healthy)
-            row = known[kind] = (code, device.memory_mib, healthy, group, _geometry(device))
+            row = row_by_kind[kind] = (code, device.memory_mib, healthy, group, _geometry(device))
         rows.append(row)
     return rows
 

@@ -1,6 +1,6 @@
-"""Booking a pod on a node: what it takes from the arrays, and how the same is given back.
+"""What a bound pod takes from its node's row of the arrays, and which devices it has.
 
-Used by the store for pods that are bound; the compiled placement kernels book the same way inside a decision.
+The store calls it for bound pods. Inside a decision, `placement.kernels.devices` accounts the same way.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ def account_pod(
     resources: ResourceColumns,
     sign: int = 1,
 ) -> None:
-    """Take the pod's request (`sign` 1) from node `row`, or give it back (`sign` -1)."""
+    """Takes the pod's request (`sign` 1) from node `row`, or gives it back (`sign` -1)."""
     for name, amount in shape.requests:
         state.free[row, resources.column(name)] -= sign * amount
     devices = state.devices(row)
     for grant in grants:
         if grant.index >= len(devices):
-            continue  # the device is gone since (a node that came back smaller)
+            continue  # the node has fewer devices than when the pod was bound
         device = devices[grant.index]
         if grant.profile:
-            _book_slices(state, device, grant, sign)
+            _account_slices(state, device, grant, sign)
         elif state.device_info[device, HEALTHY]:
-            # One that fell ill under its pod has no room to give, neither before nor after.
+            # An unhealthy device has no free share, with or without its pod.
             state.device_occupancy[device, FREE_MILLI] -= sign * grant.milli
     if shape.gpu:
         state.gpu_pod_counts[row, gpu_pod_kind(shape.gpu.count, shape.gpu.milli)] += sign
@@ -65,46 +65,46 @@ def account_pods(
     grants: Sequence[tuple[DeviceGrant, ...]],
     resources: ResourceColumns,
 ) -> None:
-    """Take the requests of many pods, each from its node; those whose node is below 0 take nothing."""
+    """`account_pod` for many pods, in few array operations; pods whose node is below 0 take nothing."""
     if not len(state.node_info):
         return
-    known: dict[int, tuple[Ints, int]] = {}
-    taken, nodes, kinds, devices, milli = [], [], [], [], []
-    ranges = state.node_info[:, (DEV_FIRST, DEV_END)][np.maximum(rows, 0)].tolist()
-    for row, shape, granted, (first, end) in zip(rows, shapes, grants, ranges, strict=True):
+    requests_by_shape: dict[int, tuple[Ints, int]] = {}
+    amounts, nodes, kinds, devices, milli = [], [], [], [], []
+    device_ranges = state.node_info[:, (DEV_FIRST, DEV_END)][np.maximum(rows, 0)].tolist()
+    for row, shape, granted, (first, end) in zip(rows, shapes, grants, device_ranges, strict=True):
         if row < 0:
             continue
+        # MIG slices and devices that don't exist any more are rare: they are accounted one by one.
         if granted and (granted[0].profile or first + max(grant.index for grant in granted) >= end):
             account_pod(state, row, shape, granted, resources)
             continue
-        asks = known.get(shape.number)
-        if asks is None:
-            asks = known[shape.number] = _asks(shape, resources, state.free.shape[1])
+        requests = requests_by_shape.get(shape.number)
+        if requests is None:
+            requests = requests_by_shape[shape.number] = _requests(shape, resources, state.free.shape[1])
         nodes.append(row)
-        taken.append(asks[0])
-        kinds.append(asks[1])
+        amounts.append(requests[0])
+        kinds.append(requests[1])
         for grant in granted:
             devices.append(first + grant.index)
             milli.append(grant.milli)
     if nodes:
-        np.subtract.at(state.free, nodes, np.array(taken))
+        np.subtract.at(state.free, nodes, np.array(amounts))
         kind = np.array(kinds)
         np.add.at(state.gpu_pod_counts, (np.array(nodes)[kind >= 0], kind[kind >= 0]), 1)
     if devices:
-        np.subtract.at(
-            state.device_occupancy[:, FREE_MILLI], devices, milli * state.device_info[devices, HEALTHY]
-        )
+        healthy = state.device_info[devices, HEALTHY]
+        np.subtract.at(state.device_occupancy[:, FREE_MILLI], devices, milli * healthy)
 
 
-def _asks(shape: Shape, resources: ResourceColumns, width: int) -> tuple[Ints, int]:
-    """What the shape asks for, resource by resource, and the kind of its GPUs (-1: it asks for none)."""
+def _requests(shape: Shape, resources: ResourceColumns, width: int) -> tuple[Ints, int]:
+    """[resource column] the shape's requests, and the kind of its GPU request (-1: none)."""
     amounts = np.zeros(width, dtype=np.int64)
     for name, amount in shape.requests:
         amounts[resources.column(name)] = amount
     return amounts, gpu_pod_kind(shape.gpu.count, shape.gpu.milli) if shape.gpu else -1
 
 
-def _book_slices(state: NodeState, device: int, grant: DeviceGrant, sign: int) -> None:
+def _account_slices(state: NodeState, device: int, grant: DeviceGrant, sign: int) -> None:
     geometry = int(state.device_info[device, GEOMETRY])
     profile = find_profile(geometry, grant.profile)
     if profile is None or grant.start < 0:
@@ -123,12 +123,12 @@ def grants_of_bound_pod(
     annotations: Mapping[str, str],
     previous: tuple[DeviceGrant, ...] = (),
 ) -> tuple[DeviceGrant, ...]:
-    """The devices of a bound pod: as the node agent reports them, as we gave them, or as they likely are."""
+    """The devices of a bound pod: those that the node agent reports, else those of our bind, else a guess."""
     reported = _indices(annotations.get(ALLOCATED_DEVICES))
     if previous and (not reported or sorted(reported) == sorted(grant.index for grant in previous)):
         return previous
-    wish = reported or _indices(annotations.get(ASSIGNED_DEVICES))
-    return assume_grants(state, row, shape, wish, bool(reported))
+    preferred = reported or _indices(annotations.get(ASSIGNED_DEVICES))
+    return assume_grants(state, row, shape, preferred, bool(reported))
 
 
 def _indices(text: str | None) -> tuple[int, ...]:
@@ -141,9 +141,9 @@ def _indices(text: str | None) -> tuple[int, ...]:
 def assume_grants(
     state: NodeState, row: int, shape: Shape, preferred: tuple[int, ...], reported: bool = False
 ) -> tuple[DeviceGrant, ...]:
-    """Devices of a bound pod: those that were `reported`, else those it was meant to get, else the first with room.
+    """Devices of a bound pod: the `preferred` ones where they were reported or have room, else the first with room.
 
-    The kubelet decides which devices a pod gets; until the node agent reports it, this is an assumption.
+    The kubelet decides which devices a pod gets; until the node agent reports them, this is an assumption.
     """
     gpu = shape.gpu
     if gpu is None:
@@ -154,35 +154,36 @@ def assume_grants(
 
 
 def _guess_shares(
-    state: NodeState, row: int, gpu: GpuRequest, wish: tuple[int, ...], certain: bool
+    state: NodeState, row: int, gpu: GpuRequest, preferred: tuple[int, ...], is_reported: bool
 ) -> tuple[DeviceGrant, ...]:
-    """What is `certain` is believed even where the books have no room: then another pod's entry is out of date."""
+    """Reported devices are taken even where they look full: then another pod's assumed devices are wrong."""
     devices = state.devices(row)
     replicas = int(state.node_info[row, REPLICAS])
-    stacks = certain or (replicas > 1 and gpu.milli == MILLI_PER_GPU)
-    taken = [0] * len(devices)
+    may_share_device = is_reported or (replicas > 1 and gpu.milli == MILLI_PER_GPU)
+    amounts = [0] * len(devices)
     for number in range(gpu.count):
-        for index in _in_order(wish, number, len(devices)):
+        for index in _device_order(preferred, number, len(devices)):
             milli = device_share_milli(state, devices[index], gpu, replicas)
-            room = certain or int(state.device_occupancy[devices[index], FREE_MILLI]) - taken[index] >= milli
-            room = room or _fell_ill(state, devices[index], wish, number, index)
-            if room and (stacks or not taken[index]):
-                taken[index] += milli
+            free = int(state.device_occupancy[devices[index], FREE_MILLI]) - amounts[index]
+            has_room = is_reported or free >= milli
+            has_room = has_room or _became_unhealthy(state, devices[index], preferred, number, index)
+            if has_room and (may_share_device or not amounts[index]):
+                amounts[index] += milli
                 break
-    return tuple(DeviceGrant(index, milli) for index, milli in enumerate(taken) if milli)
+    return tuple(DeviceGrant(index, milli) for index, milli in enumerate(amounts) if milli)
 
 
 def _guess_instances(
-    state: NodeState, row: int, gpu: GpuRequest, wish: tuple[int, ...]
+    state: NodeState, row: int, gpu: GpuRequest, preferred: tuple[int, ...]
 ) -> tuple[DeviceGrant, ...]:
-    """MIG instances at the highest slices that are free; none where the layout is fixed."""
+    """MIG instances at the highest free slices; none where the MIG layout is fixed."""
     devices = state.devices(row)
     used = [int(state.device_occupancy[device, USED_SLICES]) for device in devices]
     grants = []
     for number in range(gpu.count):
-        for index in _in_order(wish, number, len(devices)):
-            if _fell_ill(state, devices[index], wish, number, index):
-                break  # it is there still; where its slices are is a question for when the GPU is well again
+        for index in _device_order(preferred, number, len(devices)):
+            if _became_unhealthy(state, devices[index], preferred, number, index):
+                break  # the instance stays there; its slices are accounted when the GPU is healthy again
             geometry = int(state.device_info[devices[index], GEOMETRY])
             profile = find_profile(geometry, gpu.profile)
             starts = profile.starts if profile else ()
@@ -195,20 +196,22 @@ def _guess_instances(
     return tuple(grants)
 
 
-def _fell_ill(state: NodeState, device: int, wish: tuple[int, ...], number: int, index: int) -> bool:
-    """A GPU that the pod was sent to is ill by now: it had room for it then, and nothing has moved the pod since."""
-    return wish[number : number + 1] == (index,) and not state.device_info[device, HEALTHY]
+def _became_unhealthy(
+    state: NodeState, device: int, preferred: tuple[int, ...], number: int, index: int
+) -> bool:
+    """Whether the preferred GPU has become unhealthy: it had room when the pod was bound, and the pod has not moved."""
+    return preferred[number : number + 1] == (index,) and not state.device_info[device, HEALTHY]
 
 
-def _in_order(wish: tuple[int, ...], number: int, devices: int) -> Iterator[int]:
-    """Device indices for the pod's share of this number: the one that is wished for, then from the lowest."""
-    if number < len(wish) and wish[number] < devices:
-        yield wish[number]
+def _device_order(preferred: tuple[int, ...], number: int, devices: int) -> Iterator[int]:
+    """Device indices to try for the pod's device of this number: the preferred one, then all from the lowest."""
+    if number < len(preferred) and preferred[number] < devices:
+        yield preferred[number]
     yield from range(devices)
 
 
 def device_share_milli(state: NodeState, device: int, gpu: GpuRequest, replicas: int) -> int:
-    """A request's share of this device: given, or worked out from the memory it needs."""
+    """A request's share of this device: as declared, or computed from the memory that it requests."""
     if gpu.memory_mib:
         return -(-gpu.memory_mib * MILLI_PER_GPU // max(1, int(state.device_info[device, MEMORY_MIB])))
     return max(1, MILLI_PER_GPU // replicas) if gpu.milli == MILLI_PER_GPU else gpu.milli

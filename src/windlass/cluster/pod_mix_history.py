@@ -1,7 +1,7 @@
-"""What kind of pods have come so far: the mix as history knows it.
+"""How many pods of each shape have been decided on so far, for policies that score by the expected mix.
 
-The store counts every pod once a decision has been made on it. Snapshots are told only at growing intervals (after 32
-pods, then whenever the count has grown by a quarter): a new mix makes every score stale, and an older one is as good.
+The store counts every pod once a decision has been made on it. Snapshots get new counts only at growing intervals
+(after 32 pods, then whenever the total has grown by a quarter), since a new mix makes every cached score stale.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ class PodMixHistory:
     def __init__(self) -> None:
         self._counts: Ints = np.zeros(0, dtype=np.int64)
         self.published: Ints = self._counts
-        """[shape] pods seen, as snapshots know it."""
+        """[shape] pods decided, as snapshots see it."""
         self.total = 0
         self.next_publish_at = FIRST_PUBLISH
-        """The total at which snapshots are told next."""
+        """The total at which `published` changes next."""
 
     def record(self, shapes: Ints, known_shapes: int) -> None:
-        """Pods of these shape numbers have been decided on."""
+        """Counts one decided pod per shape number."""
         counts = np.bincount(shapes, minlength=known_shapes).astype(np.int64)
         counts[: len(self._counts)] += self._counts
         self._counts = counts

@@ -1,7 +1,7 @@
-"""One row a pod: where it is, of which shape, in which order it came.
+"""One row per pod: its node, shape, priority and age, in the order in which pods came.
 
-Written by the store alone. Rows are only ever appended. What can change of a row (`marks`, `grants`) is copied before
-a write where a snapshot shares it; what can't (`traits`) needs no copy, so a snapshot never sees a later change.
+Only the store writes it; rows are only appended. The parts of a row that can change (`marks`, `grants`) are copied
+before a write while a snapshot shares them; `traits` never change. So a snapshot never sees a later change.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from windlass.model.times import parse_timestamp
 
 PENDING = -1
 UNKNOWN_NODE = -2
-"""Bound to a node that is not known (any more)."""
+"""Bound to a node that the store doesn't have (any more)."""
 UNREADABLE = -1
 
 _NODE, _ALIVE, _DECIDED = range(3)
-_SHAPE, _PLAIN, _PRIORITY, _CREATED = range(4)
+_SHAPE, _NODE_LOCAL, _PRIORITY, _CREATED = range(4)
 _COMPACT_ABOVE = 1024
-_WAITING: Ints = np.array([PENDING, 1, 0], dtype=np.int64)
-"""The marks of a row that comes in waiting: an array, since rows are written quicker from one."""
+_PENDING_MARKS: Ints = np.array([PENDING, 1, 0], dtype=np.int64)
+"""Marks of a new pending row: an array, since assigning one is faster than assigning a tuple."""
 
 
 class PodTraits(NamedTuple):
-    """What a row is born with, beside its age."""
+    """The parts of a row that never change, except its creation time."""
 
     shape: int
     """Shape number, or UNREADABLE."""
     node_local: int
-    """1 if only a node's own state decides where the pod can go."""
+    """1 if only a node's own state decides whether the pod can go there."""
     priority: int
 
 
 class PreviousBinding(NamedTuple):
-    """What was known of a bound pod before it changed."""
+    """The binding of a pod before it changed."""
 
     node: str
     shape: int
@@ -52,23 +52,23 @@ NO_PREVIOUS_BINDING = PreviousBinding("", UNREADABLE, ())
 
 
 def with_node_name(pod: Pod, node: str) -> Pod:
-    """The pod as it is once it is bound."""
+    """The pod, bound to the node."""
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
 
 
 class PodRows(NamedTuple):
-    """The table at one moment, as a snapshot holds it. List entries past the end of the arrays came later."""
+    """The table at one moment, as a snapshot holds it. Entries of the lists past the end of the arrays came later."""
 
     objects: Sequence[Pod]
     keys: Sequence[str]
-    """`namespace/name` of each: quicker to read than to put together."""
+    """`namespace/name` of each pod, kept since joining them takes time."""
     grants: Sequence[tuple[DeviceGrant, ...]]
     marks: Ints
     traits: Ints
 
     @property
     def node(self) -> Ints:
-        """Node row, PENDING or ELSEWHERE."""
+        """Node row, PENDING or UNKNOWN_NODE."""
         return self.marks[:, _NODE]
 
     @property
@@ -77,7 +77,7 @@ class PodRows(NamedTuple):
 
     @property
     def decided(self) -> Ints:
-        """1 once a decision has been made on it: from then on it counts as seen."""
+        """1 once a decision has been made on the pod (`Store.mark_decided`)."""
         return self.marks[:, _DECIDED]
 
     @property
@@ -86,7 +86,7 @@ class PodRows(NamedTuple):
 
     @property
     def node_local(self) -> Ints:
-        return self.traits[:, _PLAIN]
+        return self.traits[:, _NODE_LOCAL]
 
     @property
     def priority(self) -> Ints:
@@ -97,7 +97,7 @@ class PodRows(NamedTuple):
         return self.traits[:, _CREATED]
 
     def pending(self) -> Ints:
-        """Rows that wait, in the order in which they came."""
+        """Rows of pending pods, in the order in which they came."""
         return np.flatnonzero((self.node == PENDING) & (self.alive == 1))
 
 
@@ -115,17 +115,17 @@ class PodTable:
 
     @property
     def rows(self) -> PodRows:
-        """The table as it is, writable."""
+        """The current table, writable."""
         count = len(self._objects)
         return PodRows(self._objects, self._keys, self._grants, self._marks[:count], self._traits[:count])
 
     def snapshot(self) -> PodRows:
         """The table at this moment, frozen: later writes here go to a copy."""
-        view = self.rows
-        view.marks.setflags(write=False)
-        view.traits.setflags(write=False)
+        rows = self.rows
+        rows.marks.setflags(write=False)
+        rows.traits.setflags(write=False)
         self._shared = self._grants_shared = self._objects_shared = True
-        return view
+        return rows
 
     def object(self, row: int) -> Pod:
         return self._objects[row]
@@ -145,17 +145,17 @@ class PodTable:
         row = len(self._objects)
         if row == len(self._marks):
             self._grow()
-        self._own()
+        self._own_marks()
         self._objects.append(pod)
         self._keys.append(key)
         self._grants.append(grants)
         self.row_of[key] = row
-        self._marks[row] = _WAITING if node == PENDING else (node, 1, 0)
+        self._marks[row] = _PENDING_MARKS if node == PENDING else (node, 1, 0)
         self._traits[row] = (*traits, parse_timestamp(pod.metadata.creation_timestamp))
         return row
 
     def bind(self, row: int, node: int, grants: tuple[DeviceGrant, ...]) -> None:
-        self._own()
+        self._own_marks()
         self._marks[row, _NODE] = node
         self._own_grants()
         self._grants[row] = grants
@@ -164,22 +164,22 @@ class PodTable:
         self, rows: Sequence[int], nodes: Sequence[int], grants: Sequence[tuple[DeviceGrant, ...]]
     ) -> None:
         """As `bind`, for rows that are all different."""
-        self._own()
+        self._own_marks()
         self._marks[rows, _NODE] = nodes
         self._own_grants()
         for row, granted in zip(rows, grants, strict=True):
             self._grants[row] = granted
 
     def replace(self, row: int, pod: Pod) -> None:
-        """The same pod, changed in nothing that its row was born with."""
+        """Replaces the pod object; its traits have to be the same."""
         if self._objects_shared:
             self._objects = list(self._objects)
             self._objects_shared = False
         self._objects[row] = pod
 
     def shapes_of(self, rows: Sequence[int]) -> list[int]:
-        found: list[int] = self._traits[rows, _SHAPE].tolist()
-        return found
+        shapes: list[int] = self._traits[rows, _SHAPE].tolist()
+        return shapes
 
     def _own_grants(self) -> None:
         if self._grants_shared:
@@ -187,21 +187,21 @@ class PodTable:
             self._grants_shared = False
 
     def remove(self, key: str) -> None:
-        self._own()
+        self._own_marks()
         self._marks[self.row_of.pop(key), _ALIVE] = 0
         dead = len(self._objects) - len(self.row_of)
         if dead > len(self.row_of) + _COMPACT_ABOVE:
             self._compact()
 
     def mark_decided(self, rows: Ints) -> Ints:
-        """Mark the rows; returns those that were not marked before."""
-        fresh: Ints = rows[self._marks[rows, _DECIDED] == 0]
-        if len(fresh):
-            self._own()
-            self._marks[fresh, _DECIDED] = 1
-        return fresh
+        """Marks the rows; returns those that were not marked before."""
+        unmarked: Ints = rows[self._marks[rows, _DECIDED] == 0]
+        if len(unmarked):
+            self._own_marks()
+            self._marks[unmarked, _DECIDED] = 1
+        return unmarked
 
-    def _own(self) -> None:
+    def _own_marks(self) -> None:
         if self._shared:
             self._marks = self._marks.copy()
             self._shared = False
@@ -212,17 +212,17 @@ class PodTable:
         self._shared = False
 
     def _compact(self) -> None:
-        """Drop dead rows, in new lists and arrays; the order of the rest stays."""
+        """Drops the rows of removed pods, in new lists and arrays; the others keep their order."""
         rows = np.flatnonzero(self._marks[: len(self._objects), _ALIVE])
         self._keys = [self._keys[row] for row in rows]
-        self.row_of = {key: i for i, key in enumerate(self._keys)}
+        self.row_of = {key: index for index, key in enumerate(self._keys)}
         self._objects = [self._objects[row] for row in rows]
         self._grants = [self._grants[row] for row in rows]
-        spare = np.zeros((max(64, len(rows)), 1), dtype=np.int64)
+        unused = np.zeros((max(64, len(rows)), 1), dtype=np.int64)
         self._marks = np.concatenate(
-            [self._marks[rows], np.broadcast_to(spare, (len(spare), self._marks.shape[1]))]
+            [self._marks[rows], np.broadcast_to(unused, (len(unused), self._marks.shape[1]))]
         )
         self._traits = np.concatenate(
-            [self._traits[rows], np.broadcast_to(spare, (len(spare), self._traits.shape[1]))]
+            [self._traits[rows], np.broadcast_to(unused, (len(unused), self._traits.shape[1]))]
         )
         self._shared = self._grants_shared = self._objects_shared = False

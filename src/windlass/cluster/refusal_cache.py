@@ -1,4 +1,5 @@
-"""The refusals that the store knows of: put in as deltas, dropped when they end, or what they were about is another."""
+"""Refusals of the API server. The store puts them in as deltas; they are dropped when they expire, and when the pod or
+the disruption budget that they concern has changed."""
 
 from __future__ import annotations
 
@@ -7,38 +8,37 @@ from collections.abc import Callable
 from windlass.model.refusal import NO_REFUSALS, Refusal, Refusals, index_refusals
 
 MAX_KEPT = 1_000
-"""The oldest go first: a server that refuses everything must not fill the memory."""
+"""Beyond that the oldest are dropped, so that a server that refuses everything doesn't fill the memory."""
 
 
 class RefusalCache:
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str, str], Refusal] = {}
-        self._found: Refusals | None = NO_REFUSALS
+        self._refusals: dict[tuple[str, str, str], Refusal] = {}
+        self._index: Refusals | None = NO_REFUSALS
 
     def put(self, refusal: Refusal) -> None:
-        self._known.pop(refusal.key, None)
-        self._known[refusal.key] = refusal
-        if len(self._known) > MAX_KEPT:
-            del self._known[next(iter(self._known))]
-        self._found = None
+        self._refusals.pop(refusal.key, None)
+        self._refusals[refusal.key] = refusal
+        if len(self._refusals) > MAX_KEPT:
+            del self._refusals[next(iter(self._refusals))]
+        self._index = None
 
     def pod_added(self, pod: str, uid: str) -> None:
-        self._keep(lambda one: one.pod != pod or one.uid == uid)
+        self._keep(lambda refusal: refusal.pod != pod or refusal.uid == uid)
 
     def budget_changed(self, budget: str) -> None:
-        """It is counted anew, and may allow now what it refused."""
-        self._keep(lambda one: one.budget != budget)
+        """A changed budget may allow now what it refused."""
+        self._keep(lambda refusal: refusal.budget != budget)
 
     def active_at(self, now: int) -> Refusals:
-        """Those that are in force."""
-        self._keep(lambda one: one.until > now)
-        if self._found is None:
-            self._found = index_refusals(self._known.values())
-        return self._found
+        self._keep(lambda refusal: refusal.until > now)
+        if self._index is None:
+            self._index = index_refusals(self._refusals.values())
+        return self._index
 
-    def _keep(self, stays: Callable[[Refusal], bool]) -> None:
-        if not self._known:
+    def _keep(self, keeps: Callable[[Refusal], bool]) -> None:
+        if not self._refusals:
             return
-        kept = {name: one for name, one in self._known.items() if stays(one)}
-        if len(kept) < len(self._known):
-            self._known, self._found = kept, None
+        kept = {key: refusal for key, refusal in self._refusals.items() if keeps(refusal)}
+        if len(kept) < len(self._refusals):
+            self._refusals, self._index = kept, None

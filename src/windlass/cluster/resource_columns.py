@@ -1,28 +1,28 @@
 """Which column of the node arrays holds which resource.
 
-Fed by the store as it meets resource names in nodes and pods; read by everything that touches `NodeState.free`.
-Columns are only ever added, so an older snapshot's columns keep their meaning. No decision depends on the order
-in which columns were added: shapes name their resources in sorted order.
+The store adds resources as it reads nodes and pods; everything that reads `NodeState.free` uses it. Columns are only
+added, so an older snapshot's columns keep their meaning. No decision depends on their order: shapes sort resources by
+name.
 """
 
 from __future__ import annotations
 
 CPU, MEMORY, EPHEMERAL, PODS = 0, 1, 2, 3
-_FIRST = ("cpu", "memory", "ephemeral-storage", "pods")
+_FIXED = ("cpu", "memory", "ephemeral-storage", "pods")
 
 
 class ResourceColumns:
     """Resource name → column."""
 
     def __init__(self) -> None:
-        self._names: list[str] = list(_FIRST)
-        self._columns: dict[str, int] = {name: i for i, name in enumerate(_FIRST)}
+        self._names: list[str] = list(_FIXED)
+        self._columns: dict[str, int] = {name: column for column, name in enumerate(_FIXED)}
 
     def __len__(self) -> int:
         return len(self._names)
 
     def column(self, name: str) -> int:
-        """The column of `name`, made if it is new."""
+        """The column of a resource, added if it is new."""
         found = self._columns.get(name)
         if found is None:
             found = self._columns[name] = len(self._names)

@@ -1,8 +1,8 @@
-"""A shape: all that a single node can see of a pod.
+"""A shape: everything of a pod that matters to a single node.
 
-Thousands of pods have a few dozen shapes, and everything node-local (filters, scores) is worked out once a shape.
-The store interns every pod it meets; `placement.score_table` keeps one row a shape. What ties a pod to *other* pods
-(inter-pod affinity, spread, host ports) is not part of it.
+Thousands of pods have a few dozen shapes, and everything node-local (filters, scores) is computed once per shape. The
+store interns every pod; `placement.score_table` has one row per shape. Relations to *other* pods (inter-pod affinity,
+spread, host ports) are not part of it.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from __future__ import annotations
 import msgspec
 
 from windlass.cluster.node_state import MAX_REQUESTS
+from windlass.cluster.pod_table import UNREADABLE, PodTraits
+from windlass.cluster.resource_columns import ResourceColumns
 from windlass.model.errors import InputError
 from windlass.model.gpu import GpuRequest, gpu_request
 from windlass.model.pod import Pod
 from windlass.model.requests import pod_requests
 
-_IDENTITIES = 4096
-
-
+MAX_CACHED_PODS = 4096
 NOT_INTERNED = -1
 STRATEGY_ANNOTATION = "windlass.dev/placement"
 STRATEGIES = ("pack", "spread", "balanced")
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """`number` is its index in the book (NO_NUMBER: in none); `pod` is any pod of the shape, for the filters."""
+    """`number` is its index in the registry, or NOT_INTERNED; `pod` is any pod of the shape, for the filters."""
 
     number: int
     pod: Pod
@@ -33,36 +33,36 @@ class Shape(msgspec.Struct, frozen=True):
     gpu: GpuRequest | None
     key: bytes
     strategy: str = ""
-    """`pack`, `spread` or `balanced` where the pod's annotation says so."""
+    """Placement strategy of the pod's annotation: `pack`, `spread`, `balanced`; empty: none."""
 
     @property
     def gpu_milli(self) -> int:
-        """Milli-GPU asked for in all (0 where it is known only once a device is chosen)."""
+        """Milli-GPU requested in total; 0 for MIG profiles."""
         return self.gpu.count * self.gpu.milli if self.gpu and not self.gpu.profile else 0
 
 
 def shape_key(pod: Pod, requests: tuple[tuple[str, int], ...], gpu: GpuRequest | None) -> bytes:
-    """Equal for two pods exactly where a node can't tell them apart."""
+    """Equal for two pods if and only if every node treats them alike."""
     spec = pod.spec
     affinity = spec.affinity.node_affinity if spec.affinity else None
     claims = tuple(v for v in spec.volumes if v.persistent_volume_claim or v.ephemeral)
     # Claims are looked up by namespace, and an ephemeral volume's claim by the pod's name as well.
-    where = (pod.metadata.namespace, pod.metadata.name if any(v.ephemeral for v in claims) else "")
+    owner = (pod.metadata.namespace, pod.metadata.name if any(v.ephemeral for v in claims) else "")
     return msgspec.json.encode(
-        (requests, gpu, spec.node_selector, affinity, spec.tolerations, claims, where if claims else ()),
+        (requests, gpu, spec.node_selector, affinity, spec.tolerations, claims, owner if claims else ()),
         order="deterministic",
     )
 
 
 def read_requests(pod: Pod) -> tuple[tuple[tuple[str, int], ...], GpuRequest | None]:
-    """What the pod asks for: resources sorted by name, and GPUs. Raises InputError, naming the field, if that can't be
-    read; whoever has called this once with success can make a shape of the pod."""
+    """The pod's requests sorted by resource name, and its GPU request. Raises InputError, naming the field, if they
+    can't be read; if it succeeds, so does `make_shape`."""
     amounts = pod_requests(pod)
     gpu = gpu_request(pod, amounts)
     requests = tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
     if len(requests) > MAX_REQUESTS:
         raise InputError(
-            f"asks for {len(requests)} different resources; {MAX_REQUESTS} is the most",
+            f"requests {len(requests)} different resources; the limit is {MAX_REQUESTS}",
             object=f"Pod {pod.key}",
             path="spec.containers",
             remedy="split the work into several pods",
@@ -72,18 +72,19 @@ def read_requests(pod: Pod) -> tuple[tuple[tuple[str, int], ...], GpuRequest | N
 
 
 def make_shape(pod: Pod) -> Shape:
-    """The pod's shape, in no book. Raises InputError, naming the field, if the pod can't be read."""
+    """The pod's shape, not interned. Raises InputError, naming the field, if the pod can't be read."""
     requests, gpu = read_requests(pod)
-    # The filters must not take the node that this one pod happens to be on for a wish of the shape.
-    loose = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+    # The filters must not take the node of this pod for a requirement of the shape.
+    unbound = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
     strategy = pod.metadata.annotations.get(STRATEGY_ANNOTATION, "")
     strategy = strategy if strategy in STRATEGIES else ""
     key = shape_key(pod, requests, gpu) + strategy.encode()
-    return Shape(NOT_INTERNED, loose, requests, gpu, key, strategy)
+    return Shape(NOT_INTERNED, unbound, requests, gpu, key, strategy)
 
 
 def is_node_local(pod: Pod) -> bool:
-    """Whether only a node's own state decides where the pod can go, and nothing makes it wait or prefer."""
+    """Whether only a node's own state decides where the pod can go: no gates, claims, host ports, relations to other
+    pods, or preferences among nodes."""
     spec = pod.spec
     if spec.scheduling_gates or spec.resource_claims or spec.topology_spread_constraints:
         return False
@@ -103,13 +104,13 @@ def is_node_local(pod: Pod) -> bool:
 
 
 def has_pod_affinity(pod: Pod) -> bool:
-    """Whether the pod, once bound, can keep others off nodes, or draw them, by more than what it takes."""
+    """Whether the pod, once bound, can repel or attract other pods."""
     affinity = pod.spec.affinity
     return affinity is not None and bool(affinity.pod_affinity or affinity.pod_anti_affinity)
 
 
 class ShapeRegistry:
-    """Interns pods by shape; only ever grows."""
+    """Interns pods by shape; shapes are never removed."""
 
     def __init__(self) -> None:
         self.shapes: list[Shape] = []
@@ -123,22 +124,19 @@ class ShapeRegistry:
         return self.shapes[number]
 
     def intern(self, pod: Pod) -> tuple[Shape, bool]:
-        """The pod's shape, and whether it is plain. Raises InputError, naming the field, if it can't be read."""
-        # A trace's pods share their spec and annotations: the same two objects can only mean the same shape.
+        """The pod's shape, and whether it is node-local. Raises InputError, naming the field, if it can't be read."""
+        # Pods of a trace share their spec and annotations: the same two objects give the same shape.
         identity = (id(pod.spec), id(pod.metadata.annotations), pod.metadata.namespace)
         known = self._by_identity.get(identity)
         if known is not None:
             return known[1], known[2]
-        shape, plain = self._intern(pod), is_node_local(pod)
-        if plain:
-            if len(self._by_identity) >= _IDENTITIES:
+        shape, node_local = self._intern(pod), is_node_local(pod)
+        if node_local:
+            if len(self._by_identity) >= MAX_CACHED_PODS:
                 self._by_identity.clear()
-            self._by_identity[identity] = (
-                pod,
-                shape,
-                plain,
-            )  # holding the pod keeps its ids from being reused
-        return shape, plain
+            # Keeping the pod keeps its ids from being reused.
+            self._by_identity[identity] = (pod, shape, node_local)
+        return shape, node_local
 
     def _intern(self, pod: Pod) -> Shape:
         shape = make_shape(pod)
@@ -147,3 +145,39 @@ class ShapeRegistry:
             known = self._by_key[shape.key] = msgspec.structs.replace(shape, number=len(self.shapes))
             self.shapes.append(known)
         return known
+
+
+class PodTraitsCache:
+    """The traits of every pod that the store adds. Pods that share all that matters by identity are read once."""
+
+    def __init__(self, shapes: ShapeRegistry, resources: ResourceColumns, unreadable: dict[str, str]) -> None:
+        """`unreadable`: pod → error; the errors of pods that can't be read are added to it."""
+        self._shapes, self._resources = shapes, resources
+        self._unreadable = unreadable
+        self._known: dict[tuple[int, int, int, str], tuple[Pod, PodTraits]] = {}
+
+    def of(self, key: str, pod: Pod) -> PodTraits:
+        meta = pod.metadata
+        identity = (id(pod.spec), id(meta.labels), id(meta.annotations), meta.namespace)
+        known = self._known.get(identity)
+        if known is not None:
+            return known[1]
+        traits = self._read(key, pod)
+        if traits.node_local:  # other shapes may depend on the pod's name
+            if len(self._known) >= MAX_CACHED_PODS:
+                self._known.clear()
+            self._known[identity] = (pod, traits)  # keeping the pod keeps its ids from being reused
+        return traits
+
+    def _read(self, key: str, pod: Pod) -> PodTraits:
+        number, node_local = UNREADABLE, 0
+        known = len(self._shapes)
+        try:
+            shape, is_local = self._shapes.intern(pod)
+            number, node_local = shape.number, int(is_local)
+            if len(self._shapes) > known:
+                for name, _ in shape.requests:
+                    self._resources.column(name)
+        except InputError as error:
+            self._unreadable[key] = str(error)
+        return PodTraits(number, node_local, pod.spec.priority)

@@ -1,6 +1,6 @@
-"""The cluster at one moment: everything that `decide` may look at.
+"""The cluster at one moment: everything that `engine.decide` may read.
 
-Made by the store, never changed. It shares arrays with the store, which copies them before it writes again.
+Made by the store, and immutable. It shares arrays with the store, which copies them before its next write.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ class Snapshot(msgspec.Struct, frozen=True):
     decided_pods: int
     """How many pods have been decided on so far."""
     pods_with_affinity: int
-    """How many bound pods bear on others (anti-affinity and the like); 0 lets placement skip looking."""
+    """How many bound pods have inter-pod (anti-)affinity; 0 lets placement skip the check."""
     queue_system: QueueSystem
     """Queues, cohorts, flavors and topologies."""
     workloads: tuple[Workload, ...]
-    """What starts together or waits in a queue, where the cluster has objects that say so; empty where none does."""
+    """The oldest first; empty where no object or pod declares a gang, a queue or a run limit."""
     notes: tuple[str, ...]
-    """What could not be grouped into workloads, and is said instead of guessed."""
+    """For the user: pods that could not be grouped, nodes that can't be read."""
     unreadable: dict[str, str]
-    """Pods that could not be understood → the error that names the field."""
+    """Pod or node that can't be read → the error, which names the field."""
     reservations: tuple[Reservation, ...] = ()
-    """Of the calendar, by name."""
+    """Those that have not ended, by name."""
     budgets: tuple[PodDisruptionBudget, ...] = ()
     """By namespace and name."""
     run_times: dict[str, RunTimes] = {}
-    """LocalQueue (`namespace/name`) → how long its work has run, as its history object tells."""
+    """LocalQueue (`namespace/name`) → its run time history."""
     refusals: Refusals = NO_REFUSALS
-    """What the API server has just refused."""
+    """What the API server has refused and would refuse again."""

@@ -1,7 +1,7 @@
 """The store: deltas in, snapshots out.
 
-Every source feeds it (informers, a dump, a trace, the simulator's own outcomes); `decide` sees only its snapshots.
-A bind that was sent off is assumed, and counts, until the pod comes back bound or the bind is forgotten.
+Every source feeds it (`scheduler.cache` with informers, `planner` with a dump, the simulator); `decide` reads only its
+snapshots. A bind that was sent is assumed, and counts, until the pod comes back bound or the bind is forgotten.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ from windlass.cluster.pod_table import (
 )
 from windlass.cluster.refusal_cache import RefusalCache
 from windlass.cluster.resource_columns import ResourceColumns
-from windlass.cluster.shape import ShapeRegistry, has_pod_affinity
+from windlass.cluster.shape import PodTraitsCache, ShapeRegistry, has_pod_affinity
 from windlass.cluster.snapshot import Snapshot
-from windlass.cluster.traits import PodTraitsCache
 from windlass.model.codec import Unreadable
 from windlass.model.decision import DeviceGrant
 from windlass.model.disruption import PodDisruptionBudget
@@ -44,37 +43,37 @@ from windlass.model.node import Node
 from windlass.model.pod import Pod, PodSpec
 from windlass.model.run_time_history import FinishedRun
 
-_FEW = 32
-"""So many nodes that have changed, or one in so many, are written again row by row; where it is more, all are."""
+_MAX_UPDATES = 32
+"""Up to so many changed nodes, or one node in so many, are updated row by row; with more, all arrays are rebuilt."""
 
 
 class Store:
     def __init__(self, node_ranks: Mapping[str, int] | None = None) -> None:
-        """`ranks` orders nodes of equal score (lowest first); by name where nothing is given."""
+        """`node_ranks` orders nodes of equal score, lowest first; nodes without a rank have 0 and go by name."""
         self._pods = PodTable()
         self._shapes, self._resources, self._models = ShapeRegistry(), ResourceColumns(), GpuModelCodes()
         self._nodes = NodeTable(node_ranks or {}, self._resources, self._models)
-        self._over: dict[str, Pod] = {}
-        """Pods that have ended, or are being deleted before they began: they hold nothing and wait for nothing, but a
-        gang's finished members count."""
-        self._others = AuxiliaryObjects()
-        self._refused = RefusalCache()
-        self._facts = NodeColumns(())
+        self._ended_pods: dict[str, Pod] = {}
+        """Pods that have ended, or were deleted before they were bound. They use nothing, but finished members of a
+        gang count."""
+        self._auxiliary = AuxiliaryObjects()
+        self._refusals = RefusalCache()
+        self._columns = NodeColumns(())
         self._state: NodeState = build_state((), self._resources, self._models)
         self._state_shared = False
-        self._history = PodMixHistory()
-        self._tied = 0
+        self._pod_mix = PodMixHistory()
+        self._pods_with_affinity = 0
         self._assumed: dict[str, str] = {}
-        """Pod → node of binds that were sent off and are not confirmed yet."""
-        self._guessed: dict[str, set[str]] = {}
-        """Node → bound pods of which nobody has said which devices they have."""
+        """Pod → node of binds that were sent and are not confirmed yet."""
+        self._guessed_pods: dict[str, set[str]] = {}
+        """Node → bound pods whose devices neither the node agent nor a bind of ours names."""
         self._unreadable: dict[str, str] = {}
         self._traits = PodTraitsCache(self._shapes, self._resources, self._unreadable)
         self._generation = 0
 
     def apply(self, deltas: Iterable[Delta]) -> None:
-        """Take the deltas in, in order. An object that can't be understood is kept as unreadable, by name."""
-        binds: list[Assume] = []
+        """Applies the deltas in order. An object that can't be read is kept as unreadable, by name."""
+        binds: list[Assume] = []  # consecutive ones are applied together, in one array operation
         for delta in deltas:
             self._generation += 1
             if isinstance(delta, Assume):
@@ -88,65 +87,65 @@ class Store:
             elif isinstance(delta, Forget):
                 self._forget(delta.pod)
             elif isinstance(delta, Refused):
-                self._refused.put(delta.refusal)
+                self._refusals.put(delta.refusal)
             else:
-                self._gone(delta)
+                self._delete(delta)
         if binds:
             self._assume(binds)
 
     def snapshot(self, now: int = 0) -> Snapshot:
-        """The cluster as it is. `now` dates what has been handed in and not submitted yet."""
-        self._settle()
+        """The cluster as it is. `now` is the creation time of objects that were not submitted yet."""
+        self._flush_node_changes()
         if self._nodes.columns_are_stale:
-            self._facts = self._nodes.columns(self._facts)
-        system, grouping = self._others.group_workloads(self, now)
-        self._others.register_template_resources(self._resources)
+            self._columns = self._nodes.columns(self._columns)
+        system, grouping = self._auxiliary.group_workloads(self, now)
+        self._auxiliary.register_template_resources(self._resources)
         self._widen()
         self._state_shared = True
         return Snapshot(
             generation=self._generation,
-            nodes=self._facts,
+            nodes=self._columns,
             node_state=self._state,
             pods=self._pods.snapshot(),
             shapes=self._shapes,
             resources=self._resources,
             gpu_models=self._models,
-            listers=self._others.listers,
-            decided_by_shape=self._history.published,
-            decided_pods=self._history.total,
-            pods_with_affinity=self._tied,
+            listers=self._auxiliary.listers,
+            decided_by_shape=self._pod_mix.published,
+            decided_pods=self._pod_mix.total,
+            pods_with_affinity=self._pods_with_affinity,
             queue_system=system,
             workloads=grouping.workloads,
             notes=(*grouping.notes, *self._nodes.problems().values()),
             unreadable={**self._unreadable, **self._nodes.problems()},
-            reservations=tuple(one for one in self._others.reservations() if one.until > now),
-            budgets=self._others.budgets(),
-            run_times=self._others.run_times,
-            refusals=self._refused.active_at(now),
+            reservations=tuple(item for item in self._auxiliary.reservations() if item.until > now),
+            budgets=self._auxiliary.budgets(),
+            run_times=self._auxiliary.run_times,
+            refusals=self._refusals.active_at(now),
         )
 
     def mark_decided(self, rows: Ints) -> None:
-        """A decision has been made on these pod rows: from now on they count as seen."""
+        """Counts the pods of these rows, on which a decision was made, in the pod mix; each pod once."""
         self._generation += 1
         shapes = self._pods.rows.shape[self._pods.mark_decided(rows)]
-        self._history.record(shapes[shapes != UNREADABLE], len(self._shapes))
+        self._pod_mix.record(shapes[shapes != UNREADABLE], len(self._shapes))
 
     def pop_finished_runs(self) -> list[FinishedRun]:
-        """Runs of queued work that have come to a good end, as snapshots saw them since the last time."""
-        return self._others.pop_finished_runs()
+        """Runs of queued workloads that have succeeded, found by snapshots since the last call."""
+        return self._auxiliary.pop_finished_runs()
 
-    # As the grouping of workloads reads it
+    # The methods of `workload_sync.GroupingSource`
 
     def pod_for_grouping(self, key: str) -> Pod | None:
-        """The pod as it will be once its bind is confirmed: what is assumed to run holds its quota."""
+        """The pod, bound if its bind is assumed: an assumed pod holds quota."""
         row = self._pods.row_of.get(key)
         if row is None:
-            return self._over.get(key)
+            return self._ended_pods.get(key)
         pod, node = self._pods.object(row), self._assumed.get(key)
         return pod if node is None or pod.is_bound else with_node_name(pod, node)
 
     def pod_keys_for_grouping(self) -> Iterable[str]:
-        return (*self._over, *self._pods.row_of)
+        return (*self._ended_pods, *self._pods.row_of)
 
     @property
     def nodes_for_grouping(self) -> Mapping[str, Node]:
@@ -154,65 +153,65 @@ class Store:
 
     @property
     def next_mix_update(self) -> int:
-        """How many pods have to be seen before snapshots tell of them."""
-        return self._history.next_publish_at
+        """Number of decided pods at which snapshots get the next pod mix."""
+        return self._pod_mix.next_publish_at
 
     def _put(self, obj: ClusterObject) -> None:
         if isinstance(obj, Pod):
             self._put_pod(obj)
         elif isinstance(obj, Node):
             if self._nodes.put(obj):
-                self._others.node_changed(obj.name)
+                self._auxiliary.node_changed(obj.name)
         elif isinstance(obj, Unreadable):
             self._put_unreadable(obj)
         else:
             if isinstance(obj, PodDisruptionBudget):
-                self._refused.budget_changed(f"{obj.namespace}/{obj.metadata.name}")
-            self._others.put(obj)
+                self._refusals.budget_changed(f"{obj.namespace}/{obj.metadata.name}")
+            self._auxiliary.put(obj)
 
     def _put_unreadable(self, obj: Unreadable) -> None:
-        """A pod that could not be decoded: if it is on a node, what is free there is not known."""
+        """A pod that can't be decoded blocks its node: what is free there is not known."""
         if obj.kind == "Node":
             self._nodes.put_unreadable(obj)
         if obj.kind != "Pod":
             return
         meta = ObjectMeta(name=obj.name, namespace=obj.namespace)
         pod = Pod(metadata=meta, spec=PodSpec(node_name=obj.node_name))
-        self._drop_pod(pod.key)
-        self._others.pod_changed(pod.key)
+        self._remove_pod(pod.key)
+        self._auxiliary.pod_changed(pod.key)
         self._unreadable[pod.key] = str(obj.error)
-        node = self._facts.index.get(obj.node_name, UNKNOWN_NODE) if obj.node_name else PENDING
+        node = self._columns.index.get(obj.node_name, UNKNOWN_NODE) if obj.node_name else PENDING
         traits = PodTraits(UNREADABLE, 0, 0)
-        self._book(self._pods.append(pod.key, pod, traits, node, ()), 1)
+        self._account(self._pods.append(pod.key, pod, traits, node, ()), 1)
 
-    def _gone(self, delta: Deleted) -> None:
+    def _delete(self, delta: Deleted) -> None:
         if delta.kind == "Pod":
-            self._drop_pod(delta.key)
-            if self._over.pop(delta.key, None) is not None:
-                self._others.pod_changed(delta.key)
+            self._remove_pod(delta.key)
+            if self._ended_pods.pop(delta.key, None) is not None:
+                self._auxiliary.pod_changed(delta.key)
         elif delta.kind == "Node":
             self._nodes.delete(delta.key)
-            self._others.node_changed(delta.key)
+            self._auxiliary.node_changed(delta.key)
         else:
-            self._others.delete(delta)
+            self._auxiliary.delete(delta)
 
-    def _settle(self) -> None:
-        """After nodes came, changed or went: bring the arrays up to date, with the pods on them booked again."""
-        many = len(self._nodes.changed_nodes) > max(_FEW, len(self._facts.names) // _FEW)
+    def _flush_node_changes(self) -> None:
+        """Brings the arrays up to date after node changes, and accounts the pods on these nodes again."""
+        many = len(self._nodes.changed_nodes) > max(_MAX_UPDATES, len(self._columns.names) // _MAX_UPDATES)
         if self._nodes.needs_rebuild or many:
-            self._facts, self._state = self._nodes.rebuild()
+            self._columns, self._state = self._nodes.rebuild()
             self._state_shared = False
-            self._tied = 0
-            self._book_again(self._pods.row_of.items(), [*self._guessed])
+            self._pods_with_affinity = 0
+            self._account_again(self._pods.row_of.items(), [*self._guessed_pods])
         elif self._nodes.changed_nodes:
-            self._revise(sorted(self._nodes.changed_nodes))
+            self._update_nodes(sorted(self._nodes.changed_nodes))
 
-    def _revise(self, names: Sequence[str]) -> None:
-        """These nodes alone: what is on them is taken off, and booked again on what they are now."""
-        index, rows = self._facts.index, self._pods.rows
+    def _update_nodes(self, names: Sequence[str]) -> None:
+        """Rewrites the rows of these nodes, and accounts the pods on them again."""
+        index, rows = self._columns.index, self._pods.rows
         at = np.isin(rows.node, [index[name] for name in names]) & (rows.alive == 1)
-        held = [(rows.objects[row].key, row) for row in np.flatnonzero(at).tolist()]
-        self._tied -= sum(has_pod_affinity(rows.objects[row]) for _, row in held)
+        bound = [(rows.objects[row].key, row) for row in np.flatnonzero(at).tolist()]
+        self._pods_with_affinity -= sum(has_pod_affinity(rows.objects[row]) for _, row in bound)
         state = self._own_state()
         self._state = state._replace(
             allocatable=state.allocatable.copy(), device_info=state.device_info.copy()
@@ -220,34 +219,34 @@ class Store:
         for name in names:
             self._nodes.update_row(self._state, index[name], name)
         self._nodes.changed_nodes.clear()
-        self._book_again(held, [name for name in names if name in self._guessed])
+        self._account_again(bound, [name for name in names if name in self._guessed_pods])
 
-    def _book_again(self, pods: Iterable[tuple[str, int]], guessed: Sequence[str]) -> None:
-        """Those of the pods that are on nodes, and what is `guessed` of nodes; nothing of it is on the books."""
-        # Pods whose devices are known go first, so that no guess takes them.
-        guesses = set().union(*(self._guessed[name] for name in guessed))
+    def _account_again(self, pods: Iterable[tuple[str, int]], guessed: Sequence[str]) -> None:
+        """Accounts bound pods, and the pods with guessed devices on the nodes `guessed`; none is accounted yet."""
+        # Pods whose devices are known go first, so that no guess takes these devices.
+        guesses = set().union(*(self._guessed_pods[name] for name in guessed))
         for key, row in sorted(pods, key=lambda item: not self._pods.grants(item[1])):
             name = self._node_name(key, row)
             if name and key not in guesses:
-                node, grants = self._facts.index.get(name, UNKNOWN_NODE), self._pods.grants(row)
+                node, grants = self._columns.index.get(name, UNKNOWN_NODE), self._pods.grants(row)
                 if node >= 0 and not grants:
                     grants = self._grants_of(self._pods.object(row), self._pods.shape(row), node)
                 self._pods.bind(row, node, grants)
-                self._book(row, 1)
+                self._account(row, 1)
         for name in guessed:
-            self._guess(name)
+            self._assign_guessed_devices(name)
 
-    def _is_due(self, node: int) -> bool:
-        """Whether the node's books are made anew before anybody reads them; until then nothing is booked there."""
-        revised = self._nodes.changed_nodes
-        return self._nodes.needs_rebuild or bool(revised and self._facts.names[node] in revised)
+    def _will_be_rebuilt(self, node: int) -> bool:
+        """Whether the node's row will be written again before it is read; until then nothing is accounted on it."""
+        changed = self._nodes.changed_nodes
+        return self._nodes.needs_rebuild or bool(changed and self._columns.names[node] in changed)
 
     def _node_name(self, key: str, row: int) -> str:
-        """Where the pod is, or is assumed to be; empty for one that waits."""
+        """The node that the pod is bound to, or assumed on; empty for a pending pod."""
         return self._pods.object(row).spec.node_name or self._assumed.get(key, "")
 
     def _own_state(self) -> NodeState:
-        """Before a write: leave the arrays that a snapshot shares to it."""
+        """The arrays, for writing: copied first if a snapshot shares them."""
         self._widen()
         if self._state_shared:
             self._state = self._state.copy()
@@ -255,27 +254,28 @@ class Store:
         return self._state
 
     def _widen(self) -> None:
-        """Columns for resources that have been met since the arrays were made."""
+        """Adds columns for resources that appeared since the arrays were made."""
         missing = len(self._resources) - self._state.free.shape[1]
         if missing:
             wider = ((0, 0), (0, missing))
-            free, total = np.pad(self._state.free, wider), np.pad(self._state.allocatable, wider)
-            self._state = self._state._replace(free=free, allocatable=total)
+            free, allocatable = np.pad(self._state.free, wider), np.pad(self._state.allocatable, wider)
+            self._state = self._state._replace(free=free, allocatable=allocatable)
 
     # Pods
 
     def _put_pod(self, pod: Pod) -> None:
         key = pod.key
-        self._refused.pod_added(key, pod.metadata.uid)
-        if self._over.pop(key, None) is not None:
-            self._others.pod_changed(key)
+        self._refusals.pod_added(key, pod.metadata.uid)
+        if self._ended_pods.pop(key, None) is not None:
+            self._auxiliary.pod_changed(key)
+        # A pending pod that is being deleted will never start.
         never_starts = bool(pod.metadata.deletion_timestamp) and not pod.is_bound and key not in self._assumed
         if pod.is_terminal or never_starts:
-            self._others.pod_changed(key)
-            self._drop_pod(key)
-            self._over[key] = pod
+            self._auxiliary.pod_changed(key)
+            self._remove_pod(key)
+            self._ended_pods[key] = pod
             return
-        kept = NO_PREVIOUS_BINDING
+        previous = NO_PREVIOUS_BINDING
         row = self._pods.row_of.get(key)
         if row is not None:
             old = self._pods.object(row)
@@ -284,109 +284,110 @@ class Store:
                     self._pods.replace(row, pod)
                 return
             if self._pods.node(row) != PENDING and not pod.is_bound and old.metadata.uid == pod.metadata.uid:
-                return  # an older state of a pod whose bind is under way
+                return  # a stale event: the bind of this pod was sent after it
             name = self._node_name(key, row)
-            guessed = key in self._guessed.get(name, ())
-            kept = PreviousBinding(name, self._pods.shape(row), self._pods.grants(row), guessed)
-            self._drop_pod(key)
-        self._add_pod(key, pod, kept)
+            guessed = key in self._guessed_pods.get(name, ())
+            previous = PreviousBinding(name, self._pods.shape(row), self._pods.grants(row), guessed)
+            self._remove_pod(key)
+        self._add_pod(key, pod, previous)
 
-    def _add_pod(self, key: str, pod: Pod, kept: PreviousBinding) -> None:
-        self._others.pod_added(key, pod)
+    def _add_pod(self, key: str, pod: Pod, previous: PreviousBinding) -> None:
+        self._auxiliary.pod_added(key, pod)
         traits = self._traits.of(key, pod)
         if not pod.is_bound:
             self._pods.append(key, pod, traits, PENDING, ())
             return
-        node = self._facts.index.get(pod.spec.node_name, UNKNOWN_NODE)
-        if kept.node != pod.spec.node_name or not self._same_devices(kept.shape, traits.shape):
-            kept = NO_PREVIOUS_BINDING
+        node = self._columns.index.get(pod.spec.node_name, UNKNOWN_NODE)
+        if previous.node != pod.spec.node_name or not self._same_gpu_request(previous.shape, traits.shape):
+            previous = NO_PREVIOUS_BINDING
         name = pod.spec.node_name
-        if self._is_guess(pod, traits.shape, kept):
-            known = node >= 0  # where the node itself is not there yet, nothing is on its books
-            if known:
-                self._lift_guesses(name)
+        if self._has_unknown_devices(pod, traits.shape, previous):
+            if node >= 0:
+                self._remove_guessed(name)
             self._pods.append(key, pod, traits, node, ())
-            self._guessed.setdefault(name, set()).add(key)
-            if known:
-                self._guess(name)
+            self._guessed_pods.setdefault(name, set()).add(key)
+            if node >= 0:
+                self._assign_guessed_devices(name)
             return
         asks_gpus = traits.shape != UNREADABLE and self._shapes[traits.shape].gpu is not None
         if asks_gpus:
-            self._lift_guesses(name)
+            self._remove_guessed(name)
         if node < 0:
-            grants = kept.grants
-        elif self._is_due(node):  # then it is asked again, on what the node has by then
-            grants = () if ALLOCATED_DEVICES in pod.metadata.annotations else kept.grants
+            grants = previous.grants
+        elif self._will_be_rebuilt(node):  # the grants are looked up again when the node's row is written
+            grants = () if ALLOCATED_DEVICES in pod.metadata.annotations else previous.grants
         else:
-            grants = self._grants_of(pod, traits.shape, node, kept.grants)
-        self._book(self._pods.append(key, pod, traits, node, grants), 1)
+            grants = self._grants_of(pod, traits.shape, node, previous.grants)
+        self._account(self._pods.append(key, pod, traits, node, grants), 1)
         if asks_gpus:
-            self._guess(name)
+            self._assign_guessed_devices(name)
 
-    # Guesses: what is known of a node's devices comes first, whatever came first
+    # Pods with unknown devices get what pods with known devices leave, whichever came first.
 
-    def _is_guess(self, pod: Pod, shape: int, kept: PreviousBinding) -> bool:
-        if shape == UNREADABLE or self._shapes[shape].gpu is None or (kept.grants and not kept.guessed):
+    def _has_unknown_devices(self, pod: Pod, shape: int, previous: PreviousBinding) -> bool:
+        if shape == UNREADABLE or self._shapes[shape].gpu is None:
+            return False
+        if previous.grants and not previous.guessed:
             return False
         annotations = pod.metadata.annotations
         return not (annotations.get(ALLOCATED_DEVICES) or annotations.get(ASSIGNED_DEVICES))
 
-    def _lift_guesses(self, name: str) -> None:
-        """Take pods with guessed devices off the books of their node."""
-        for key in self._guessed.get(name, ()):
-            self._book(self._pods.row_of[key], -1)
+    def _remove_guessed(self, name: str) -> None:
+        """Gives back what the node's pods with guessed devices use."""
+        for key in self._guessed_pods.get(name, ()):
+            self._account(self._pods.row_of[key], -1)
 
-    def _guess(self, name: str) -> None:
-        """Give those pods devices again, the oldest first, of what is left."""
-        node = self._facts.index.get(name, UNKNOWN_NODE)
-        if node >= 0 and self._is_due(node):
+    def _assign_guessed_devices(self, name: str) -> None:
+        """Gives these pods devices that are left, the oldest pod first, and accounts them."""
+        node = self._columns.index.get(name, UNKNOWN_NODE)
+        if node >= 0 and self._will_be_rebuilt(node):
             return
         rows, created = self._pods.row_of, self._pods.rows.created
-        for _, _, row in sorted((created[rows[key]], key, rows[key]) for key in self._guessed.get(name, ())):
+        keys = self._guessed_pods.get(name, ())
+        for _, _, row in sorted((created[rows[key]], key, rows[key]) for key in keys):
             grants = self._grants_of(self._pods.object(row), self._pods.shape(row), node) if node >= 0 else ()
             self._pods.bind(row, node, grants)
-            self._book(row, 1)
+            self._account(row, 1)
 
-    def _same_devices(self, old: int, new: int) -> bool:
-        """Whether two shapes ask for the same of GPUs."""
+    def _same_gpu_request(self, old: int, new: int) -> bool:
+        """Whether two shapes have the same GPU request."""
         return UNREADABLE not in (old, new) and self._shapes[old].gpu == self._shapes[new].gpu
 
     def _grants_of(
-        self, pod: Pod, shape: int, node: int, kept: tuple[DeviceGrant, ...] = ()
+        self, pod: Pod, shape: int, node: int, previous: tuple[DeviceGrant, ...] = ()
     ) -> tuple[DeviceGrant, ...]:
-        """The devices of a bound pod: as the node agent reports them, as we gave them, or as they likely are."""
         if shape == UNREADABLE:
             return ()
-        return grants_of_bound_pod(self._state, node, self._shapes[shape], pod.metadata.annotations, kept)
+        return grants_of_bound_pod(self._state, node, self._shapes[shape], pod.metadata.annotations, previous)
 
-    def _drop_pod(self, key: str) -> None:
+    def _remove_pod(self, key: str) -> None:
         row = self._pods.row_of.get(key)
         if row is None:
             return
-        self._others.pod_removed(key)
-        self._book(row, -1)
-        self._guessed.get(self._node_name(key, row), set()).discard(key)
+        self._auxiliary.pod_removed(key)
+        self._account(row, -1)
+        self._guessed_pods.get(self._node_name(key, row), set()).discard(key)
         self._pods.remove(key)
         self._unreadable.pop(key, None)
         self._assumed.pop(key, None)
 
     def _assume(self, deltas: Sequence[Assume]) -> None:
-        self._settle()
-        index, rows, nodes, grants = self._facts.index, [], [], []
+        self._flush_node_changes()
+        index, rows, nodes, grants = self._columns.index, [], [], []
         for delta in deltas:
             row = self._pods.row_of.get(delta.pod)
             if row is None or self._pods.node(row) != PENDING or delta.pod in self._assumed:
                 continue
-            self._others.pod_changed(delta.pod)
+            self._auxiliary.pod_changed(delta.pod)
             self._assumed[delta.pod] = delta.node
             if self._pods.shape(row) == UNREADABLE:
                 self._pods.bind(row, index.get(delta.node, UNKNOWN_NODE), delta.devices)
-                self._book(row, 1)
+                self._account(row, 1)
                 continue
             rows.append(row)
             nodes.append(index.get(delta.node, UNKNOWN_NODE))
             grants.append(delta.devices)
-            self._tied += int(nodes[-1] >= 0 and has_pod_affinity(self._pods.object(row)))
+            self._pods_with_affinity += int(nodes[-1] >= 0 and has_pod_affinity(self._pods.object(row)))
         if not rows:
             return
         self._pods.bind_many(rows, nodes, grants)
@@ -397,18 +398,18 @@ class Store:
         row = self._pods.row_of.get(key)
         if row is None or self._pods.object(row).is_bound:
             return
-        self._others.pod_changed(key)
-        self._book(row, -1)
+        self._auxiliary.pod_changed(key)
+        self._account(row, -1)
         self._pods.bind(row, PENDING, ())
         self._assumed.pop(key, None)
 
-    def _book(self, row: int, sign: int) -> None:
-        """Count a bound pod on its node, or take it off again."""
+    def _account(self, row: int, sign: int) -> None:
+        """Adds a bound pod to its node's row (`sign` 1), or takes it off again (-1)."""
         node, shape = self._pods.node(row), self._pods.shape(row)
         if node < 0:
             return
-        self._tied += sign * int(has_pod_affinity(self._pods.object(row)))
-        if self._is_due(node):
+        self._pods_with_affinity += sign * int(has_pod_affinity(self._pods.object(row)))
+        if self._will_be_rebuilt(node):
             return
         state = self._own_state()
         if shape == UNREADABLE:

@@ -1,7 +1,7 @@
-"""The store's workloads: what changed since the last snapshot goes into the book, and the grouping comes out.
+"""Brings the workload index up to date with what changed since the last snapshot.
 
-Fed by the store, which says which pods and nodes changed, and by `others`, which has the objects that say what belongs
-together. Where nothing does, every pod is a workload by itself and no book is kept.
+`auxiliary_objects` calls it at every snapshot, with the objects that define workloads; the store reports changed pods
+and nodes. Where no object or pod declares a workload, there is no index and all pods are single pods.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from windlass.model.run_time_history import FinishedRun
 ObjectId = tuple[str, str, str]
 """API group, kind and key of an object."""
 IndexEntryKey = tuple[str, Any]
-"""Where an object is in the book: the kind of entry, and its key."""
+"""Kind and key of an entry of the index."""
 WORKLOAD, OWNER, GROUP = "workload", "owner", "group"
 _NO_QUEUES = QueueSystem()
 _NO_WORKLOADS = Grouping(())
 
 
 class GroupingSource(Protocol):
-    """The store, as this reads it."""
+    """What is read of the store."""
 
     def pod_for_grouping(self, key: str) -> Pod | None: ...
     def pod_keys_for_grouping(self) -> Iterable[str]: ...
@@ -39,26 +39,26 @@ class GroupingSource(Protocol):
 
 class WorkloadSync:
     def __init__(self) -> None:
-        self._book: WorkloadIndex | None = None
+        self._index: WorkloadIndex | None = None
         self._system = _NO_QUEUES
         self._pods: set[str] = set()
         self._nodes: set[str] = set()
-        self._places: dict[ObjectId, IndexEntryKey] = {}
-        """Object → its entry in the book; those that have none are rules for all."""
-        self._entries: dict[IndexEntryKey, dict[ObjectId, Any]] = {}
-        """Entry → the objects that claim it; the last one has it."""
+        self._entry_keys: dict[ObjectId, IndexEntryKey] = {}
+        """Object → its entry of the index; objects without one are rules for all workloads."""
+        self._claimants: dict[IndexEntryKey, dict[ObjectId, Any]] = {}
+        """Entry → the objects that claim it, of several API groups; the last one counts."""
         self._rules: dict[ObjectId, Any] = {}
         self._quotas: dict[ObjectId, ResourceQuota] = {}
         self._namespaces: Mapping[str, object] = {}
         self._rules_changed = True
 
     def pod_changed(self, key: str) -> None:
-        if self._book is not None:
+        if self._index is not None:
             self._pods.add(key)
 
-    def node_changed(self, name: str) -> None:
-        if self._book is not None:
-            self._nodes.add(name)
+    def node_changed(self, object_id: str) -> None:
+        if self._index is not None:
+            self._nodes.add(object_id)
 
     def sync(
         self,
@@ -69,99 +69,98 @@ class WorkloadSync:
         now: int,
         needs_workloads: bool,
     ) -> tuple[QueueSystem, Grouping]:
-        """Queues and workloads. `changed` are names of extras; `spelled_out` is false where every pod is a workload by
-        itself: then no book is needed, and only what is a rule for all of them is read."""
+        """Queues and workloads. `changed` are ids in `objects`; `needs_workloads` is false where all pods are single
+        pods: then only rules for all workloads are read."""
         if namespaces is not self._namespaces:
             self._namespaces, self._rules_changed = namespaces, True
-        if (
-            self._book is None and needs_workloads
-        ):  # from then on it is kept: what was needed once is needed again
-            self._start_book(cluster, objects)
+        if self._index is None and needs_workloads:
+            # From now on the index is kept, since building it again would read every object.
+            self._start_index(cluster)
             changed = objects
-        for name in changed:
-            self._enter(name, objects.get(name))
+        for object_id in changed:
+            self._update_object(object_id, objects.get(object_id))
         if self._rules_changed:
-            self._set_rules()
-        if self._book is None:
+            self._update_rules()
+        if self._index is None:
             return self._system, _NO_WORKLOADS
-        self._book.set_quotas(self._quotas.values())
+        self._index.set_quotas(self._quotas.values())
         for node in self._nodes:
-            self._book.put_node(node, cluster.nodes_for_grouping.get(node))
+            self._index.put_node(node, cluster.nodes_for_grouping.get(node))
         for key in sorted(self._pods):
-            self._book.put_pod(key, cluster.pod_for_grouping(key))
+            self._index.put_pod(key, cluster.pod_for_grouping(key))
         self._pods, self._nodes = set(), set()
-        return self._system, self._book.grouping(now)
+        return self._system, self._index.grouping(now)
 
-    def _start_book(self, cluster: GroupingSource, extras: dict[ObjectId, Any]) -> None:
-        self._book, self._rules_changed = WorkloadIndex(), True
-        self._places, self._entries, self._rules, self._quotas = {}, {}, {}, {}
+    def _start_index(self, cluster: GroupingSource) -> None:
+        self._index, self._rules_changed = WorkloadIndex(), True
+        self._entry_keys, self._claimants, self._rules, self._quotas = {}, {}, {}, {}
         self._pods, self._nodes = set(cluster.pod_keys_for_grouping()), set(cluster.nodes_for_grouping)
 
     def pop_new_templates(self) -> list[Pod]:
-        return self._book.pop_new_templates() if self._book is not None else []
+        return self._index.pop_new_templates() if self._index is not None else []
 
     def pop_finished_runs(self) -> list[FinishedRun]:
-        return self._book.pop_finished_runs() if self._book is not None else []
+        return self._index.pop_finished_runs() if self._index is not None else []
 
-    def _enter(self, name: ObjectId, thing: Any) -> None:
-        """An object came, changed, or is gone (None)."""
-        if isinstance(thing, ResourceQuota):
-            self._quotas[name] = thing
+    def _update_object(self, object_id: ObjectId, obj: Any) -> None:
+        """`obj` was added or changed; None: it was deleted."""
+        if isinstance(obj, ResourceQuota):
+            self._quotas[object_id] = obj
             return
-        if self._quotas.pop(name, None) is not None:
+        if self._quotas.pop(object_id, None) is not None:
             return
-        place, entry = self._entry(thing)
-        known = self._places.pop(name, None)
-        if known is not None and known != place:
-            self._claim(known, name, None)
-        if place is None:
-            gone = self._rules.pop(name, None)
-            if thing is not None:
-                self._rules[name] = thing
-            self._rules_changed |= gone is not None or thing is not None
+        entry_key, entry = self._index_entry(obj)
+        previous_key = self._entry_keys.pop(object_id, None)
+        if previous_key is not None and previous_key != entry_key:
+            self._update_entry(previous_key, object_id, None)
+        if entry_key is None:
+            removed = self._rules.pop(object_id, None)
+            if obj is not None:
+                self._rules[object_id] = obj
+            self._rules_changed |= removed is not None or obj is not None
             return
-        self._places[name] = place
-        self._claim(place, name, entry)
+        self._entry_keys[object_id] = entry_key
+        self._update_entry(entry_key, object_id, entry)
 
-    def _entry(self, thing: Any) -> tuple[IndexEntryKey | None, Any]:
-        match thing:
+    def _index_entry(self, obj: Any) -> tuple[IndexEntryKey | None, Any]:
+        match obj:
             case WorkloadObject():
-                return (WORKLOAD, thing.key), thing
+                return (WORKLOAD, obj.key), obj
             case OwnerObject():
-                owner = owner_from_object(thing)
+                owner = owner_from_object(obj)
                 return (OWNER, (owner.kind, owner.key)), owner
             case PodGroupObject():
-                group = pod_group_from_object(thing)
+                group = pod_group_from_object(obj)
                 return (GROUP, (group.api_group, group.key)), group
             case _:
                 return None, None
 
-    def _claim(self, place: IndexEntryKey, name: ObjectId, entry: Any) -> None:
-        """Objects of one kind and name in several API groups claim one entry."""
-        claimants = self._entries.setdefault(place, {})
+    def _update_entry(self, entry_key: IndexEntryKey, object_id: ObjectId, entry: Any) -> None:
+        """Objects of one kind and name in several API groups claim the same entry."""
+        claimants = self._claimants.setdefault(entry_key, {})
         before = next(reversed(claimants.values()), None)
         if entry is None:
-            claimants.pop(name, None)
+            claimants.pop(object_id, None)
         else:
-            claimants[name] = entry
+            claimants[object_id] = entry
         after = next(reversed(claimants.values()), None)
         if after is None:
-            del self._entries[place]
-        book = self._book
-        if after == before or book is None:
+            del self._claimants[entry_key]
+        index = self._index
+        if after == before or index is None:
             return
-        kind, key = place
+        kind, key = entry_key
         if kind == WORKLOAD:
-            book.put_workload(key, after)
+            index.put_workload(key, after)
         elif kind == OWNER:
-            book.put_owner(key, after)
+            index.put_owner(key, after)
         else:
-            book.put_pod_group(key, after)
+            index.put_pod_group(key, after)
 
-    def _set_rules(self) -> None:
-        things = list(self._rules.values())
-        self._system = queue_system([*self._namespaces.values(), *things])
-        if self._book is not None:
-            limits = [thing for thing in things if isinstance(thing, LimitRange)]
-            self._book.set_cluster_rules(self._system, limits, self._quotas.values())
+    def _update_rules(self) -> None:
+        objects = list(self._rules.values())
+        self._system = queue_system([*self._namespaces.values(), *objects])
+        if self._index is not None:
+            limits = [obj for obj in objects if isinstance(obj, LimitRange)]
+            self._index.set_cluster_rules(self._system, limits, self._quotas.values())
         self._rules_changed = False

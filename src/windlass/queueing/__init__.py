@@ -1,1 +1,1 @@
-"""Who may go next: the order of what waits, quota and its lending, fair shares, and who has to make room."""
+"""Which workload starts next: queue order, quota and borrowing, fair sharing, and preemption by quota."""

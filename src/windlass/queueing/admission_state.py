@@ -1,10 +1,9 @@
-"""The running account of one decision: who is admitted, who has to go, who waits, and what of it is on the quota
-tree.
+"""The outcomes of one decision so far (admitted, evicted, held), and how they show on the quota tree.
 
-`cycle` writes it, `admit` reads the outcomes out of it. Two states have to be within quota: *now*, with the victims
-still there and those who wait for them not yet; and *afterwards*, without victims and with everybody admitted. The
-tree holds the second, except that the victims of the present round stay on it until the round ends (Kueue's rule, so
-that workloads nominated together are judged on the same state).
+`cycle` writes it, `admit` reads the outcomes. Two states have to be within quota: *now*, with the victims still
+running and without the workloads that wait for them; and *afterwards*, without the victims and with everything
+admitted. The tree holds the second, except that victims of the current cycle stay on it until the cycle ends: as in
+Kueue, all workloads nominated in one cycle are judged on the same state.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from windlass.queueing.placement_interface import HoldMessage, PlacementResult
 from windlass.queueing.preemption_common import PreemptionContext, Target
 from windlass.queueing.quota_node import AdmittedWorkload, QuotaNode, Usage
 
-_WHY = {
+_REASON_TEXT = {
     IN_CLUSTER_QUEUE: "prioritization in the ClusterQueue",
     IN_COHORT_RECLAMATION: "reclamation within the cohort",
     IN_COHORT_FAIR_SHARING: "Fair Sharing within the cohort",
@@ -38,39 +37,39 @@ _WHY = {
 
 
 class AdmissionState:
-    def __init__(self, rules: PreemptionContext) -> None:
-        self._ledger = rules.local_queue_usage
-        self._disruptions, self._yields = rules.disruptions, rules.config.budgets_yield_to
-        self._now = rules.now
+    def __init__(self, context: PreemptionContext) -> None:
+        self._local_queue_usage = context.local_queue_usage
+        self._disruptions, self._budgets_yield_to = context.disruptions, context.config.budgets_yield_to
+        self._now = context.now
         self._decided: dict[str, Admitted | Evicted] = {}
         self._held: dict[str, Held] = {}
-        self._round = 0
-        self._turns: dict[str, int] = {}
+        self._cycle = 0
+        self._first_cycles: dict[str, int] = {}
         self.current_victims: dict[str, AdmittedWorkload] = {}
-        """Victims of this round; still on the tree."""
+        """Victims of this cycle; still on the tree."""
         self._withdrawn: set[str] = set()
-        self._arrived: list[AdmittedWorkload] = []
-        self._gone: dict[int, list[AdmittedWorkload]] = {}
-        """Victims of earlier rounds by root of their tree; off the tree, and not really gone yet."""
-        self._waiting: dict[int, list[tuple[QuotaNode, Usage]]] = {}
-        """What those take who wait for victims; on the tree, and not really there yet."""
+        self._newly_admitted: list[AdmittedWorkload] = []
+        self._evicted: dict[int, list[AdmittedWorkload]] = {}
+        """id of the root → victims of earlier cycles: off the tree, but still running."""
+        self._waiting_usage: dict[int, list[tuple[QuotaNode, Usage]]] = {}
+        """id of the root → usage of workloads that wait for victims: on the tree, but not running yet."""
 
     def outcomes(self) -> list[Outcome]:
         return [*self._decided.values(), *(self._held[key] for key in sorted(self._held))]
 
     def hold(self, key: str, code: str, message: HoldMessage) -> None:
-        self._held[key] = Held(key, code, message, self._turn(key))
+        self._held[key] = Held(key, code, message, self._first_cycle(key))
 
-    def _turn(self, key: str) -> int:
-        """The round in which the workload was first decided."""
-        return self._turns.setdefault(key, self._round)
+    def _first_cycle(self, key: str) -> int:
+        """The cycle in which the workload was first decided."""
+        return self._first_cycles.setdefault(key, self._cycle)
 
     def evict_stopped(self, running: AdmittedWorkload, reason: str, message: str) -> None:
-        """Its queue was stopped."""
+        """Evicts a workload that was deactivated or whose queue was stopped."""
         self._decided[running.key] = Evicted(running.key, "", reason, message)
 
     def overlaps(self, targets: list[Target]) -> bool:
-        """Others of this round have evicted the same, or whom a disruption budget now keeps."""
+        """Whether another entry of this cycle has taken one of the victims, or used up a disruption budget."""
         return self._breaks_budget(targets) or any(
             target.victim.key in self.current_victims or target.victim.key in self._withdrawn
             for target in targets
@@ -79,40 +78,41 @@ class AdmissionState:
     def _breaks_budget(self, targets: list[Target]) -> bool:
         if self._disruptions is None:
             return False
-        bound = [
+        protected = [
             target.victim.workload
             for target in targets
-            if BUDGET_OVERRIDE_BY_REASON[target.reason] not in self._yields
+            if BUDGET_OVERRIDE_BY_REASON[target.reason] not in self._budgets_yield_to
             and not (target.victim.is_evicting or target.victim.is_assumed)
         ]
-        return not self._disruptions.allow(self._disruptions.count_by_budget(*bound), {})
+        return not self._disruptions.allow(self._disruptions.count_by_budget(*protected), {})
 
     def fits_now(self, node: QuotaNode, usage: Usage, without: Iterable[AdmittedWorkload] = ()) -> bool:
-        """With the victims of all rounds still there, but for those that are named."""
+        """Whether the usage fits while the victims of all cycles still run, except those in `without`."""
         root = id(node.root)
-        gone, waiting = self._gone.get(root, ()), self._waiting.get(root, ())
-        for running in gone:
+        evicted, waiting = self._evicted.get(root, ()), self._waiting_usage.get(root, ())
+        # The tree is changed and changed back: `add_usage` and `remove_usage` are exact inverses.
+        for running in evicted:
             running.node.add_usage(running.usage)
-        for other, taken in waiting:
-            other.remove_usage(taken)
+        for queue, waiting_usage in waiting:
+            queue.remove_usage(waiting_usage)
         for running in without:
             running.node.remove_usage(running.usage)
         fits = node.fits(usage)
         for running in without:
             running.node.add_usage(running.usage)
-        for other, taken in waiting:
-            other.add_usage(taken)
-        for running in gone:
+        for queue, waiting_usage in waiting:
+            queue.add_usage(waiting_usage)
+        for running in evicted:
             running.node.remove_usage(running.usage)
         return fits
 
     def fits_afterwards(self, node: QuotaNode, usage: Usage, targets: list[Target]) -> bool:
-        """Without the victims of this round and without the workload's own."""
-        away = {**self.current_victims, **{target.victim.key: target.victim for target in targets}}
-        for running in away.values():
+        """Whether the usage fits once the victims of this cycle and `targets` have ended."""
+        removed = {**self.current_victims, **{target.victim.key: target.victim for target in targets}}
+        for running in removed.values():
             running.node.remove_usage(running.usage)
         fits = node.fits(usage)
-        for running in away.values():
+        for running in removed.values():
             running.node.add_usage(running.usage)
         return fits
 
@@ -129,33 +129,32 @@ class AdmissionState:
             assignment.choices,
             place.nodes,
             tuple(sorted(after)),
-            self._turn(pending.key),
+            self._first_cycle(pending.key),
         )
         self._held.pop(pending.key, None)
-        if self._ledger is not None:
-            self._ledger.charge(pending.local_queue, assignment.usage)
+        if self._local_queue_usage is not None:
+            self._local_queue_usage.charge(pending.local_queue, assignment.usage)
         pending.node.add_usage(assignment.usage)
         if after:
-            self._waiting.setdefault(id(pending.node.root), []).append((pending.node, assignment.usage))
+            self._waiting_usage.setdefault(id(pending.node.root), []).append((pending.node, assignment.usage))
         elif not pending.workload.nominated:
-            # For whom others went is not taken back as if nothing had happened; anybody else may be.
-            self._arrive(pending, assignment.usage, place)
+            # A workload for which others were evicted earlier keeps its admission. Any other that starts at once can
+            # still be withdrawn in a later cycle of this decision, at no cost.
+            self._add_assumed(pending, assignment.usage, place)
 
     def _in_flight(self, root: QuotaNode) -> set[str]:
-        """All victims in a tree that are not really gone yet."""
-        gone = self._gone.get(id(root), [])
-        return {
-            running.key for running in (*gone, *self.current_victims.values()) if running.node.root is root
-        }
+        """Keys of all victims in a tree, which still run."""
+        victims = (*self._evicted.get(id(root), ()), *self.current_victims.values())
+        return {running.key for running in victims if running.node.root is root}
 
-    def _arrive(self, pending: PendingWorkload, usage: Usage, place: PlacementResult) -> None:
+    def _add_assumed(self, pending: PendingWorkload, usage: Usage, place: PlacementResult) -> None:
         running = AdmittedWorkload(pending.workload, pending.node, usage, self._now)
         running.is_assumed = True
         running.assumed_nodes = frozenset(name for part in place.nodes for name in part)
-        self._arrived.append(running)
+        self._newly_admitted.append(running)
 
     def _evict(self, pending: PendingWorkload, targets: list[Target]) -> list[AdmittedWorkload]:
-        """Those that have to end first; what was only just admitted is taken back instead."""
+        """Returns the victims that have to end first. Targets admitted in this decision are withdrawn instead."""
         victims = []
         for running, reason in targets:
             if running.is_assumed:
@@ -166,7 +165,7 @@ class AdmissionState:
             if not running.is_evicting:
                 if self._disruptions is not None:
                     self._disruptions.record(self._disruptions.count_by_budget(running.workload))
-                message = _preempted(pending, running, reason)
+                message = _preemption_message(pending, running, reason)
                 self._decided[running.key] = Evicted(running.key, pending.key, reason, message)
         return victims
 
@@ -177,25 +176,25 @@ class AdmissionState:
         self.hold(
             running.key,
             QUOTA_INSUFFICIENT,
-            f"fits only in quota that {pending.key} of ClusterQueue {pending.node.name} has a claim to",
+            f"fits only in quota that is reserved for {pending.key} in ClusterQueue {pending.node.name}",
         )
 
     def begin_cycle(self) -> None:
-        self._round += 1
+        self._cycle += 1
 
     def end_cycle(self) -> None:
         for running in self.current_victims.values():
             running.remove_from_tree()
-            self._gone.setdefault(id(running.node.root), []).append(running)
-        for running in self._arrived:
+            self._evicted.setdefault(id(running.node.root), []).append(running)
+        for running in self._newly_admitted:
             running.node.admitted[running.key] = running
         self.current_victims = {}
-        self._arrived = []
+        self._newly_admitted = []
 
 
-def _preempted(pending: PendingWorkload, running: AdmittedWorkload, reason: str) -> str:
-    """Kueue's words."""
+def _preemption_message(pending: PendingWorkload, running: AdmittedWorkload, reason: str) -> str:
+    """Kueue's wording."""
     return (
         f"Preempted to accommodate a workload (UID: {pending.workload.uid or 'UNKNOWN'}, JobUID: UNKNOWN) "
-        f"due to {_WHY[reason]}; preemptor path: {pending.node.path}; preemptee path: {running.node.path}"
+        f"due to {_REASON_TEXT[reason]}; preemptor path: {pending.node.path}; preemptee path: {running.node.path}"
     )

@@ -1,8 +1,8 @@
-"""The entry of this room: who starts, who has to go for it, and why the rest waits.
+"""The entry point of queueing: which workloads are admitted, which are evicted for them, and why the rest waits.
 
-The engine calls `admit` with the queues, all workloads and a site. Rounds (see `cycle`) are run until nothing changes
-any more; a workload that was refused is looked at again only in the next decision, since within one decision room
-only gets less. The order of the input doesn't matter.
+`placement.decision_pass` calls `admit` with the queues, all workloads and the placement to try pods on. Cycles (see
+`cycle`) run until nothing changes. A refused workload is tried again only in the next decision, since free quota and
+free nodes only decrease within one. The order of the input doesn't matter.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from windlass.queueing.usage_history import LocalQueueUsage
 INVALID_OBJECT = "INVALID_OBJECT"
 DRAIN = "HoldAndDrain"
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
-"""The label that every namespace has."""
+"""Label that the API server sets on every namespace."""
 
 
 def admit(
@@ -53,20 +53,21 @@ def admit(
     quota_cache: QuotaTreeCache | None = None,
     preempt_unqueued: PreemptUnqueued | None = None,
 ) -> list[Outcome]:
-    """Workloads that are in no queue are none of its business: they get no outcome. `last_resort` may put them out of
-    their places for one that has its quota and finds no room."""
+    """Outcomes of all queued workloads; workloads in no queue get none.
+
+    `preempt_unqueued` evicts workloads in no queue for a workload that has its quota and finds no room.
+    """
     running: list[Workload] = []
-    waiting: list[Workload] = []
+    pending_workloads: list[Workload] = []
     for workload in workloads:
         if workload.queue_name:
-            (waiting if workload.admission is None else running).append(workload)
+            (pending_workloads if workload.admission is None else running).append(workload)
     quota_cache = quota_cache or QuotaTreeCache()
     tree = quota_cache.tree_with_usage(queue_system, config, now, running)
-    decision = _Decision(
-        queue_system, tree, PreemptionContext(config, now, disruptions=disruptions), placement
-    )
+    context = PreemptionContext(config, now, disruptions=disruptions)
+    decision = _Decision(queue_system, tree, context, placement)
     decision.drain()
-    for workload in sorted(waiting, key=lambda workload: workload.key):
+    for workload in sorted(pending_workloads, key=lambda workload: workload.key):
         known = quota_cache.pending_by_id.get(id(workload))
         if known is not None:
             known.reset(placement)
@@ -75,79 +76,80 @@ def admit(
             pending = decision.enqueue(workload)
             if pending is not None:
                 quota_cache.pending_by_id[id(workload)] = pending
-    quota_cache.prune(len(waiting))
+    quota_cache.prune(len(pending_workloads))
     decision.run(preempt_unqueued)
-    return decision.book.outcomes()
+    return decision.state.outcomes()
 
 
 class _Decision:
     def __init__(
-        self, system: QueueSystem, tree: QuotaTree, rules: PreemptionContext, site: PlacementInterface
+        self, system: QueueSystem, tree: QuotaTree, context: PreemptionContext, placement: PlacementInterface
     ) -> None:
-        """`tree`: with all that runs counted on it."""
-        config = rules.config
+        """`tree`: with the usage of all admitted workloads."""
+        config = context.config
         self._system = system
         self._config = config
-        self._site = site
+        self._placement = placement
         self._tree = tree
-        self._ledger = (
-            LocalQueueUsage(config.history, system.local_queues, rules.now) if config.history else None
+        self._local_queue_usage = (
+            LocalQueueUsage(config.history, system.local_queues, context.now) if config.history else None
         )
-        self._lines: dict[str, PendingQueue] = {}
-        self._claimants: list[tuple[PendingWorkload, PendingQueue]] = []
-        """Heads of strict queues that wait for quota and keep their claim to it in every round."""
-        self._rules = rules._replace(local_queue_usage=self._ledger)
-        self.book = AdmissionState(self._rules)
-        if self._ledger is not None:
-            for running in self._running():
-                self._ledger.add_admitted(running)
+        self._queues: dict[str, PendingQueue] = {}
+        self._blocked_heads: list[tuple[PendingWorkload, PendingQueue]] = []
+        """Heads of StrictFIFO queues that found no victims: they reserve quota again in every cycle."""
+        self._context = context._replace(local_queue_usage=self._local_queue_usage)
+        self.state = AdmissionState(self._context)
+        if self._local_queue_usage is not None:
+            for running in self._admitted_workloads():
+                self._local_queue_usage.add_admitted(running)
 
-    def _running(self) -> list[AdmittedWorkload]:
+    def _admitted_workloads(self) -> list[AdmittedWorkload]:
         return [running for queue in self._tree.queues.values() for running in queue.admitted.values()]
 
     def drain(self) -> None:
-        """What runs in a queue that is to be emptied goes, and what somebody has deactivated."""
-        for running in self._running():
+        """Evicts deactivated workloads, and everything in queues whose stop policy is HoldAndDrain."""
+        for running in self._admitted_workloads():
             if not running.workload.active and not running.is_evicting:
-                self._stop(running, DEACTIVATED, "The workload is deactivated")
+                self._evict_stopped(running, DEACTIVATED, "The workload is deactivated")
         policies = {queue.stop_policy for queue in self._system.queues.values()}
         policies |= {queue.stop_policy for queue in self._system.local_queues.values()}
         if DRAIN not in policies:
             return
-        for running in sorted(self._running(), key=lambda running: running.key):
+        for running in sorted(self._admitted_workloads(), key=lambda running: running.key):
             local = self._system.local_queues.get(running.local_queue)
             if running.is_evicting:
                 continue
             if running.node.spec.stop_policy == DRAIN:
-                self._stop(running, CLUSTER_QUEUE_STOPPED, f"The ClusterQueue {running.node.name} is stopped")
+                name = running.node.name
+                self._evict_stopped(running, CLUSTER_QUEUE_STOPPED, f"The ClusterQueue {name} is stopped")
             elif local is not None and local.stop_policy == DRAIN:
-                self._stop(running, LOCAL_QUEUE_STOPPED, f"The LocalQueue {local.key} is stopped")
+                self._evict_stopped(running, LOCAL_QUEUE_STOPPED, f"The LocalQueue {local.key} is stopped")
 
-    def _stop(self, running: AdmittedWorkload, reason: str, message: str) -> None:
-        """It keeps its quota until it has ended, and is nobody else's victim."""
-        self.book.evict_stopped(running, reason, message)
+    def _evict_stopped(self, running: AdmittedWorkload, reason: str, message: str) -> None:
+        self.state.evict_stopped(running, reason, message)
+        # Its usage stays on the tree until it has ended, but preemption must not choose it as a victim.
         del running.node.admitted[running.key]
 
     def enqueue(self, workload: Workload) -> PendingWorkload | None:
-        """In its line; None where it can't be in one."""
+        """Adds the workload to its queue; holds it and returns None where that is not possible."""
         why = self._why_not_queued(workload)
         if why:
-            self.book.hold(workload.key, workload.hold_code or QUEUE_MISSING, why)
+            self.state.hold(workload.key, workload.hold_code or QUEUE_MISSING, why)
             return None
         name = self._system.local_queues[local_queue_key(workload)].cluster_queue
         try:
-            pending = PendingWorkload(workload, self._tree.queues[name], self._site)
+            pending = PendingWorkload(workload, self._tree.queues[name], self._placement)
         except InputError as error:
-            self.book.hold(workload.key, error.code or INVALID_OBJECT, str(error))
+            self.state.hold(workload.key, error.code or INVALID_OBJECT, str(error))
             return None
         self.push(pending)
         return pending
 
     def push(self, pending: PendingWorkload) -> None:
-        line = self._lines.get(pending.node.name)
-        if line is None:
-            line = self._lines[pending.node.name] = PendingQueue(pending.node, self._ledger)
-        line.push(pending)
+        queue = self._queues.get(pending.node.name)
+        if queue is None:
+            queue = self._queues[pending.node.name] = PendingQueue(pending.node, self._local_queue_usage)
+        queue.push(pending)
 
     def _why_not_queued(self, workload: Workload) -> str:
         if workload.hold:
@@ -173,88 +175,83 @@ class _Decision:
             return "Workload namespace doesn't match ClusterQueue selector"
         return ""
 
-    def run(self, last_resort: PreemptUnqueued | None) -> None:
-        planner = Nominator(self._system, self._rules, self._site)
-        cycle = Cycle(planner, self.book, self._site, self._config.fair_sharing, last_resort)
-        waiting = [self._lines[name] for name in sorted(self._lines)]
+    def run(self, preempt_unqueued: PreemptUnqueued | None) -> None:
+        nominator = Nominator(self._system, self._context, self._placement)
+        cycle = Cycle(nominator, self.state, self._placement, self._config.fair_sharing, preempt_unqueued)
+        active = [self._queues[name] for name in sorted(self._queues)]
         for _ in range(self._config.max_cycles):
-            heads = []
-            still = []
-            for line in waiting:
-                head = self._next_head(line)
-                if head is not None:
-                    heads.append((head, line))
-                    still.append(line)
-            waiting = still
+            heads = [(head, queue) for queue in active if (head := self._next_head(queue)) is not None]
+            active = [queue for _, queue in heads]
             if not heads:
                 break
-            claimants, self._claimants = self._claimants, []
-            self._finish_round(cycle.run(heads + claimants), waiting)
+            blocked_heads, self._blocked_heads = self._blocked_heads, []
+            self._requeue_all(cycle.run(heads + blocked_heads), active)
         self._hold_the_rest()
 
-    def _next_head(self, line: PendingQueue) -> PendingWorkload | None:
-        """Passes over workloads whose like was refused already."""
-        while (head := line.pop()) is not None:
-            refused = line.inadmissible_shapes and line.inadmissible_shapes.get(
+    def _next_head(self, queue: PendingQueue) -> PendingWorkload | None:
+        """Holds workloads whose shape quota has refused already, without trying them again."""
+        while (head := queue.pop()) is not None:
+            refused = queue.inadmissible_shapes and queue.inadmissible_shapes.get(
                 head.shape(self._system.flavors)
             )
             if not refused:
                 return head
-            self.book.hold(head.key, *refused)
+            self.state.hold(head.key, *refused)
         return None
 
-    def _finish_round(self, entries: list[Entry], waiting: list[PendingQueue]) -> None:
-        moved = False
+    def _requeue_all(self, entries: list[Entry], active: list[PendingQueue]) -> None:
+        """Skipped entries try again only if the cycle changed something; otherwise cycles would never end."""
+        changed = False
         skipped = []
         for entry in entries:
             if entry.is_skipped:
                 skipped.append(entry)
             else:
-                moved = self._requeue(entry, waiting) or moved
+                changed = self._requeue(entry, active) or changed
         for entry in skipped:
-            if moved or entry.pending.has_flavors_left:
-                self._put_back(entry, waiting)
+            if changed or entry.pending.has_flavors_left:
+                self._push_back(entry, active)
             else:
-                self._park(entry)
+                self._hold_until_next_decision(entry)
 
-    def _requeue(self, entry: Entry, waiting: list[PendingQueue]) -> bool:
-        """Whether anything is different from before the round."""
+    def _requeue(self, entry: Entry, active: list[PendingQueue]) -> bool:
+        """Returns whether anything differs from before the cycle."""
         was_blocked = entry.queue.blocked_by is entry.pending
         if entry.is_admitted:
             if was_blocked:
                 entry.queue.blocked_by = None
-                waiting.append(entry.queue)
+                active.append(entry.queue)
             return True
         if entry.pending.has_flavors_left:
-            self._put_back(entry, waiting)
+            self._push_back(entry, active)
             return True
-        self._park(entry)
+        self._hold_until_next_decision(entry)
         return not was_blocked
 
-    def _put_back(self, entry: Entry, waiting: list[PendingQueue]) -> None:
+    def _push_back(self, entry: Entry, active: list[PendingQueue]) -> None:
         if entry.queue.blocked_by is entry.pending:
             entry.queue.blocked_by = None
-            waiting.append(entry.queue)
+            active.append(entry.queue)
         entry.queue.push(entry.pending)
 
-    def _park(self, entry: Entry) -> None:
-        """Until the next decision."""
-        pending, line = entry.pending, entry.queue
-        self.book.hold(pending.key, entry.code, entry.message)
+    def _hold_until_next_decision(self, entry: Entry) -> None:
+        pending, queue = entry.pending, entry.queue
+        self.state.hold(pending.key, entry.code, entry.message)
         pending.tried_flavors = ()
-        if line.is_strict:
-            line.blocked_by = pending
+        if queue.is_strict:
+            queue.blocked_by = pending
             if entry.assignment.mode == FlavorAssignmentMode.PREEMPT:
-                self._claimants.append((pending, line))
+                self._blocked_heads.append((pending, queue))
         elif entry.refused_by_quota:
-            line.inadmissible_shapes[pending.shape(self._system.flavors)] = (entry.code, entry.message)
+            queue.inadmissible_shapes[pending.shape(self._system.flavors)] = (entry.code, entry.message)
 
     def _hold_the_rest(self) -> None:
-        for line in self._lines.values():
-            head = line.blocked_by
-            while (pending := line.pop_ignoring_block()) is not None:
+        for queue in self._queues.values():
+            head = queue.blocked_by
+            while (pending := queue.pop_ignoring_block()) is not None:
                 if head is not None:
-                    why = f"waits behind {head.key}, the head of ClusterQueue {line.node.name} (StrictFIFO)"
-                    self.book.hold(pending.key, BEHIND_HEAD, why)
+                    why = f"waits behind {head.key}, the head of ClusterQueue {queue.node.name} (StrictFIFO)"
+                    self.state.hold(pending.key, BEHIND_HEAD, why)
                 else:
-                    self.book.hold(pending.key, QUOTA_INSUFFICIENT, "not looked at: too many rounds")
+                    why = f"not considered: the decision stopped after {self._config.max_cycles} admission cycles"
+                    self.state.hold(pending.key, QUOTA_INSUFFICIENT, why)

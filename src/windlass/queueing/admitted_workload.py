@@ -1,6 +1,7 @@
-"""What a running workload uses, what evicting it would lose, and whether it may be evicted.
+"""What an admitted workload uses, what its eviction costs, and whether it may be evicted.
 
-`admit` makes a `AdmittedWorkload` of every workload with an admission here; `victims` orders and chooses among them.
+`quota_cache` makes an `AdmittedWorkload` of every workload with an admission; `preemption_common` sorts and filters
+them as candidates.
 """
 
 from __future__ import annotations
@@ -10,31 +11,29 @@ from windlass.queueing.config import QueueConfig
 from windlass.queueing.quota_node import AdmittedWorkload, FlavorResource, QuotaNode, Usage
 
 GPU = "nvidia.com/gpu"
-_PARTS = 1_000_000
+_MILLIONTHS = 1_000_000
 
 
 class EvictionCosts:
-    """What evictions would lose at one moment; worked out for whoever is asked about."""
+    """Costs of evictions at one moment, computed when first asked for."""
 
-    __slots__ = ("_known", "config", "now")
+    __slots__ = ("_cost_of", "config", "now")
 
     def __init__(self, config: QueueConfig, now: int) -> None:
         self.reset(config, now)
 
     def reset(self, config: QueueConfig, now: int) -> None:
-        """Another moment."""
         self.config, self.now = config, now
-        self._known: dict[AdmittedWorkload, tuple[int, int]] = {}
+        self._cost_of: dict[AdmittedWorkload, tuple[int, int]] = {}
 
     def of(self, running: AdmittedWorkload) -> tuple[int, int]:
-        known = self._known.get(running)
+        known = self._cost_of.get(running)
         if known is None:
-            known = self._known[running] = _loss(running, self.config, self.now)
+            known = self._cost_of[running] = _eviction_cost(running, self.config, self.now)
         return known
 
 
-def make_admitted_workload(workload: Workload, node: QuotaNode, losses: EvictionCosts) -> AdmittedWorkload:
-    """With what its eviction would lose."""
+def make_admitted_workload(workload: Workload, node: QuotaNode, costs: EvictionCosts) -> AdmittedWorkload:
     assert workload.admission is not None, "only a workload that holds quota runs"
     usage: Usage = {}
     for part in workload.admission.assignments:
@@ -43,27 +42,27 @@ def make_admitted_workload(workload: Workload, node: QuotaNode, losses: Eviction
             cell = (flavor, resource)
             usage[cell] = usage.get(cell, 0) + amounts.get(resource, 0)
     running = AdmittedWorkload(workload, node, usage, workload.admission.reserved_at)
-    running.eviction_costs = losses
+    running.eviction_costs = costs
     return running
 
 
-def _loss(running: AdmittedWorkload, config: QueueConfig, now: int) -> tuple[int, int]:
-    """GPU time since the last checkpoint or the start, plus the restart; without GPUs, of its dominant resource.
+def _eviction_cost(running: AdmittedWorkload, config: QueueConfig, now: int) -> tuple[int, int]:
+    """(milli-GPU seconds, 0) for a workload with GPUs, (0, dominant share x seconds) for one without.
 
-    The second part is the share of the tree's quota (in millionths) that the largest resource has, times seconds, so
-    that work without GPUs is compared among its like and always counts less than work with GPUs.
+    Seconds count from the last checkpoint or the start, plus the restart. The dominant share is the largest part of the
+    tree's quota of a resource, in millionths. Tuples compare so that a workload without GPUs always costs less.
     """
     workload = running.workload
     if not running.pod_count:
-        return 0, 0  # nothing of it exists yet
+        return 0, 0  # it has no pods yet
     since = workload.checkpoint_at or workload.started_at or running.reserved_at
     seconds = config.seconds_lost(now - since, workload.restart_seconds, running.node.name)
     gpus = sum(amount for (_, resource), amount in running.usage.items() if resource == GPU)
     if gpus:
         return gpus * seconds, 0
-    whole = running.node.root.subtree_quota
-    parts = [amount * _PARTS // max(1, whole.get(cell, 0)) for cell, amount in running.usage.items()]
-    return 0, max(parts, default=0) * seconds
+    quota = running.node.root.subtree_quota
+    shares = [amount * _MILLIONTHS // max(1, quota.get(cell, 0)) for cell, amount in running.usage.items()]
+    return 0, max(shares, default=0) * seconds
 
 
 def may_be_evicted(running: AdmittedWorkload, config: QueueConfig, now: int) -> bool:

@@ -1,8 +1,8 @@
-"""One round: at most one head of every queue, nominated on the same state, then taken in order.
+"""One admission cycle: at most one head of every queue, all nominated on the same state, then processed in order.
 
-`admit` runs rounds until nothing changes. Nominating looks at quota alone; taking an entry checks that it still fits
-after those before it, finds its pods a place, and writes the result into the book. An entry that needs others to go
-and finds nobody reserves its quota for the rest of the round, so that later ones don't take what it waits for.
+`admit` runs cycles until nothing changes. Nomination looks at quota alone. Processing checks that an entry still fits
+after the entries before it, places its pods, and writes the result to the admission state. An entry that needs
+preemption and finds no victims reserves its quota until the cycle ends, so that later entries don't take it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from windlass.queueing.tournament import fair_sharing_order
 
 
 class Entry:
-    """A head in this round."""
+    """The head of a queue in this cycle, with its nomination."""
 
     __slots__ = (
         "assignment",
@@ -42,16 +42,16 @@ class Entry:
         "targets",
     )
 
-    def __init__(self, pending: PendingWorkload, line: PendingQueue, proposal: Proposal) -> None:
+    def __init__(self, pending: PendingWorkload, queue: PendingQueue, proposal: Proposal) -> None:
         self.pending = pending
-        self.queue = line
+        self.queue = queue
         self.assignment: Assignment = proposal.assignment
         self.targets: list[Target] = proposal.targets
         self.is_admitted = False
         self.is_skipped = False
-        """Others came first; it may try again in the next round."""
+        """Entries before it took what it needs; it may try again in the next cycle."""
         self.refused_by_quota = False
-        """Quota refused it; it would refuse any other of the same shape."""
+        """Quota refused it, and so would refuse any other workload of the same shape."""
         self.code = self.assignment.code
         self.message: HoldMessage = self.assignment.message
 
@@ -72,7 +72,7 @@ class Entry:
 
 
 PreemptUnqueued = Callable[[Workload, tuple[PodSetChoice, ...]], PlacementResult | None]
-"""Places a workload that has its quota at the cost of what is in no queue; None where that doesn't help either."""
+"""Places a workload that has quota by evicting workloads in no queue; None where that doesn't help either."""
 
 
 class Cycle:
@@ -84,22 +84,22 @@ class Cycle:
         fair_sharing: bool,
         preempt_unqueued: PreemptUnqueued | None = None,
     ) -> None:
-        self._last_resort = preempt_unqueued
-        self._planner = nominator
-        self._book = state
-        self._site = placement
+        self._preempt_unqueued = preempt_unqueued
+        self._nominator = nominator
+        self._state = state
+        self._placement = placement
         self._fair_sharing = fair_sharing
-        self._claims: list[tuple[QuotaNode, Usage]] = []
+        self._reservations: list[tuple[QuotaNode, Usage]] = []
 
     def run(self, heads: list[tuple[PendingWorkload, PendingQueue]]) -> list[Entry]:
-        self._book.begin_cycle()
-        entries = [Entry(pending, line, self._planner.nominate(pending)) for pending, line in heads]
+        self._state.begin_cycle()
+        entries = [Entry(pending, queue, self._nominator.nominate(pending)) for pending, queue in heads]
         for entry in self._order(entries):
-            self._take(entry)
-        for node, claim in self._claims:
-            node.remove_usage(claim)
-        self._claims = []
-        self._book.end_cycle()
+            self._process(entry)
+        for node, reserved in self._reservations:
+            node.remove_usage(reserved)
+        self._reservations = []
+        self._state.end_cycle()
         for entry in entries:
             entry.pending.nominations += 1
             entry.pending.tried_flavors = () if entry.is_admitted else entry.assignment.tried_flavors
@@ -108,121 +108,119 @@ class Cycle:
     def _order(self, entries: list[Entry]) -> Iterator[Entry]:
         if self._fair_sharing:
             return fair_sharing_order(entries)
-        return iter(sorted(entries, key=_turn))
+        return iter(sorted(entries, key=_entry_sort_key))
 
-    def _take(self, entry: Entry) -> None:
-        if self._book.overlaps(entry.targets):
-            self._look_again(entry)
+    def _process(self, entry: Entry) -> None:
+        if self._state.overlaps(entry.targets):
+            self._renominate(entry)
         mode = entry.assignment.mode
         if mode == FlavorAssignmentMode.NO_FIT:
             entry.refused_by_quota = True
         elif mode == FlavorAssignmentMode.PREEMPT and not entry.targets:
             entry.refused_by_quota = True
-            self._reserve_claim(entry)
+            self._reserve_quota(entry)
         elif mode == FlavorAssignmentMode.DEFERRED:
-            self._settle(entry)
-        elif self._book.overlaps(entry.targets):
+            self._admit_or_preempt(entry)
+        elif self._state.overlaps(entry.targets):
             entry.skip("Workload has overlapping preemption targets with another workload")
-        elif not self._book.fits_afterwards(entry.node, entry.assignment.usage, entry.targets):
+        elif not self._state.fits_afterwards(entry.node, entry.assignment.usage, entry.targets):
             entry.skip("Workload no longer fits after processing another workload")
-        elif self._had_better_look_on(entry):
+        elif self._should_try_next_flavor(entry):
             entry.skip("Workload would have to wait for preemptions of other workloads")
         else:
-            self._settle(entry)
+            self._admit_or_preempt(entry)
 
-    def _look_again(self, entry: Entry) -> None:
-        """On the state after the evictions of this round, keeping to the flavors of the nomination."""
+    def _renominate(self, entry: Entry) -> None:
+        """Nominates again on the state after this cycle's evictions, with the flavors of the first nomination."""
         pending = entry.pending
         pending.tried_flavors = ()
         pending.pinned_flavors = tuple(
             {name: served.flavor for name, served in part.flavors.items()}
             for part in entry.assignment.pod_sets
         )
-        self._without_leaving(entry, self._planner.nominate)
+        self._nominate_without_victims(entry, self._nominator.nominate)
         pending.pinned_flavors = ()
         if entry.assignment.mode == FlavorAssignmentMode.FIT:
             entry.assignment.mode = FlavorAssignmentMode.DEFERRED
 
-    def _reserve_claim(self, entry: Entry) -> None:
-        """Until the round ends; not where the queue can always take back what it lends."""
+    def _reserve_quota(self, entry: Entry) -> None:
+        """Until the cycle ends. A queue that reclaims from any priority can always take back what it lends."""
         if entry.node.spec.preemption.reclaim_within_cohort != "Any":
-            claim = _claim(entry)
-            entry.node.add_usage(claim)
-            self._claims.append((entry.node, claim))
+            reserved = _quota_to_reserve(entry)
+            entry.node.add_usage(reserved)
+            self._reservations.append((entry.node, reserved))
 
-    def _had_better_look_on(self, entry: Entry) -> bool:
-        """It fits only once the victims of others are gone, and there are flavors that may be free now."""
+    def _should_try_next_flavor(self, entry: Entry) -> bool:
+        """Whether it fits only once other workloads' victims have ended, and flavors are left that may be free now."""
         assignment = entry.assignment
         if assignment.mode != FlavorAssignmentMode.FIT or not assignment.has_flavors_left:
             return False
-        return not self._book.fits_now(entry.node, assignment.usage)
+        return not self._state.fits_now(entry.node, assignment.usage)
 
-    def _settle(self, entry: Entry) -> None:
-        """Finds a place for the pods, or asks once more with placement in view, or takes that of work in no queue."""
+    def _admit_or_preempt(self, entry: Entry) -> None:
+        """Places the pods; else nominates again with placement; else preempts workloads that are in no queue."""
         nominated = entry.assignment
-        has_quota = (
-            nominated.mode in (FlavorAssignmentMode.FIT, FlavorAssignmentMode.DEFERRED) and not entry.targets
-        )
+        fits = nominated.mode in (FlavorAssignmentMode.FIT, FlavorAssignmentMode.DEFERRED)
+        has_quota = fits and not entry.targets
         if self._place(entry):
             return
-        self._without_leaving(entry, self._planner.nominate_with_placement)
+        self._nominate_without_victims(entry, self._nominator.nominate_with_placement)
         assignment = entry.assignment
         if assignment.mode == FlavorAssignmentMode.PREEMPT and not entry.targets:
-            if not has_quota or not self._takes_from_unqueued(entry, nominated):
-                self._reserve_claim(entry)
+            if not has_quota or not self._admit_by_preempting_unqueued(entry, nominated):
+                self._reserve_quota(entry)
         elif (
             assignment.mode != FlavorAssignmentMode.NO_FIT
-            and self._book.fits_afterwards(entry.node, assignment.usage, entry.targets)
+            and self._state.fits_afterwards(entry.node, assignment.usage, entry.targets)
             and not self._place(entry)
         ):
             entry.skip("no room for its pods after processing another workload")
 
-    def _takes_from_unqueued(self, entry: Entry, nominated: Assignment) -> bool:
-        """Quota is no question: by priority it may have the place of what holds none."""
-        if self._last_resort is None:
+    def _admit_by_preempting_unqueued(self, entry: Entry, nominated: Assignment) -> bool:
+        if self._preempt_unqueued is None:
             return False
-        result = self._last_resort(entry.pending.workload, nominated.choices)
+        result = self._preempt_unqueued(entry.pending.workload, nominated.choices)
         if result is None:
             return False
-        self._book.admit(entry.pending, nominated, result, [])
+        self._state.admit(entry.pending, nominated, result, [])
         entry.is_admitted = True
         return True
 
     def _place(self, entry: Entry) -> bool:
-        before = self._site.checkpoint()
+        before = self._placement.checkpoint()
         for target in entry.targets:
-            self._site.remove(target.victim.workload)
-        result = self._site.place(entry.pending.workload, entry.assignment.choices)
+            self._placement.remove(target.victim.workload)
+        result = self._placement.place(entry.pending.workload, entry.assignment.choices)
         if not result.ok:
-            self._site.rollback(before)
+            self._placement.rollback(before)
             entry.code, entry.message = result.code or TOPOLOGY_NOFIT, result.message
             return False
-        self._book.admit(entry.pending, entry.assignment, result, entry.targets)
+        self._state.admit(entry.pending, entry.assignment, result, entry.targets)
         entry.is_admitted = True
         return True
 
-    def _without_leaving(self, entry: Entry, plan: Callable[[PendingWorkload], Proposal]) -> None:
-        leaving = list(self._book.current_victims.values())
-        for running in leaving:
+    def _nominate_without_victims(self, entry: Entry, find: Callable[[PendingWorkload], Proposal]) -> None:
+        victims = list(self._state.current_victims.values())
+        for running in victims:
             running.remove_from_tree()
-        entry.apply_proposal(plan(entry.pending))
-        for running in leaving:
+        entry.apply_proposal(find(entry.pending))
+        for running in victims:
             running.add_to_tree()
 
 
-def _turn(entry: Entry) -> tuple[object, ...]:
-    """For whom others went first; then who borrows the least."""
+def _entry_sort_key(entry: Entry) -> tuple[object, ...]:
+    """Workloads for which others were evicted, then by how far up the tree they borrow, then in queue order."""
     return (not entry.pending.workload.nominated, entry.assignment.borrowing_level, entry.pending.sort_key)
 
 
-def _claim(entry: Entry) -> Usage:
-    """What it may call its own of what it asks for: up to nominal quota, or up to the borrowing limit."""
-    node, claim = entry.node, {}
+def _quota_to_reserve(entry: Entry) -> Usage:
+    """What it asks for, up to nominal quota; for one that borrows, up to the borrowing limit."""
+    node, reserved = entry.node, {}
     for cell, amount in entry.assignment.usage.items():
         quota, used = node.quota(cell), node.usage.get(cell, 0)
         if not entry.assignment.borrowing_level:
             amount = max(0, min(amount, quota.nominal - used))
         elif quota.borrowing_limit is not None:
             amount = max(0, min(amount, quota.nominal + quota.borrowing_limit - used))
-        claim[cell] = amount
-    return claim
+        reserved[cell] = amount
+    return reserved

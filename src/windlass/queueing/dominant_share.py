@@ -1,8 +1,8 @@
 """Dominant resource share: how much more than its own quota a queue or cohort uses, of what its parent can lend.
 
-`tournament` orders by it, `fair_preemption` compares by it. The largest share over all resources, in thousandths of
-what can be lent, divided by the node's weight. Shares are whole numbers in fixed point, rounded up, so that equal
-shares are equal on every machine and a share is 0 only where nothing is borrowed.
+`tournament` sorts by it, `fair_sharing_preemption` compares by it. It is the largest share over all resources, in
+thousandths of what can be lent, divided by the node's weight. Shares are integers in fixed point, rounded up: equal
+shares are equal on every machine, and a share is 0 only where nothing is borrowed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOWEST_RANK = (False, -1)
 
 
 def dominant_share(node: QuotaNode) -> DominantShare:
-    """A root borrows from nobody, so its share is 0."""
+    """The share of a queue or cohort; 0 for a root, which has no parent to borrow from."""
     if node.parent is None:
         return NO_SHARE
     borrowed: dict[str, int] = {}
@@ -60,7 +60,7 @@ def _ratio(amount: int, of: int) -> int:
 
 
 def _lendable(node: QuotaNode) -> dict[str, int]:
-    """Per resource, over all flavors of the tree; it depends on quota alone and is computed once."""
+    """Resource → what can be lent, over all flavors of the tree. It depends on quota alone, so it is computed once."""
     if not node.lendable:
         for cell in node.root.subtree_quota:
             node.lendable[cell[1]] = node.lendable.get(cell[1], 0) + node.potential_available(cell)

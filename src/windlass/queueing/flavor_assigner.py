@@ -1,8 +1,8 @@
 """Which flavor serves which resource: Kueue's flavor assignment and fungibility.
 
-`planner` calls it with what a workload asks for and an oracle that says whether preemption would help. Flavors of a
-resource group are walked in the queue's order; the walk stops or goes on as the queue's fungibility says, and the
-best flavor seen is taken. Quota alone is looked at here, never a node.
+`nominator` calls it with a workload's requests and an oracle that says whether preemption would help. The flavors of a
+resource group are tried in the queue's order; the queue's fungibility says whether the search stops at a flavor, and
+the best flavor seen is taken. Only quota is considered here, never a node. Messages about quota are Kueue's.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from windlass.queueing.quota_node import FlavorResource, QuotaNode, Usage
 
 NEVER = "Never"
 Oracle = Callable[[FlavorResource, int], tuple[PreemptionMode, int]]
-"""Would preemption make room for this much of the cell, and how far would it borrow then?"""
+"""Whether preemption could free this much of one cell, and how far up the tree it would borrow then."""
 
 
 class FlavorAssignmentOptions:
-    """What holds for one assignment besides the queue's own policy."""
+    """What one assignment depends on besides the queue's own policy."""
 
     __slots__ = ("excluded_flavors", "fair_sharing", "flavors", "ignore_undeclared", "oracle")
 
@@ -45,20 +45,20 @@ class FlavorAssignmentOptions:
         *,
         fair_sharing: bool,
         ignore_undeclared: bool,
-        banned: Collection[str] = (),
+        excluded_flavors: Collection[str] = (),
     ) -> None:
         self.flavors = flavors
         self.oracle = oracle
         self.fair_sharing = fair_sharing
         self.ignore_undeclared = ignore_undeclared
-        self.excluded_flavors = banned
+        self.excluded_flavors = excluded_flavors
         """Flavors on whose nodes the pods found no room."""
 
 
 def assign_flavors(
-    pending: PendingWorkload, counts: tuple[int, ...], rules: FlavorAssignmentOptions
+    pending: PendingWorkload, counts: tuple[int, ...], options: FlavorAssignmentOptions
 ) -> Assignment:
-    """Stops at the first group of pod sets that no flavor can serve."""
+    """Assigns group after group; stops at the first group of pod sets that no flavor can serve."""
     assignment = Assignment()
     pod_sets = pending.workload.pod_sets
     totals = [
@@ -67,7 +67,7 @@ def assign_flavors(
     ]
     for members in pending.pod_set_groups:
         parts = [PodSetFlavorAssignment(pod_sets[index].name, counts[index]) for index in members]
-        served, reasons, severity = _Walk(pending, members, rules, assignment.usage).serve(totals)
+        served, reasons, severity = _FlavorSearch(pending, members, options, assignment.usage).run(totals)
         failed = False
         for index, part in zip(members, parts, strict=True):
             part.reasons = list(reasons)
@@ -75,40 +75,41 @@ def assign_flavors(
             asked = totals[index]
             part.flavors = {name: choice for name, choice in (served or {}).items() if name in asked}
             if not asked and served and pod_sets[index].topology is not None:
-                part.flavors = dict(served)  # a leader that asks for nothing goes where its group goes
+                part.flavors = dict(
+                    served
+                )  # a leader without requests gets the flavors of its topology group
             assignment.append(part, asked)
             failed = failed or served is None
         if failed:
             break
     if len(pending.pod_set_groups) < len(pod_sets):
-        names = [one.name for one in pod_sets]
-        assignment.pod_sets.sort(key=lambda part: names.index(part.name))  # groups may lie across each other
+        # Groups may interleave, and callers expect the order of the workload's pod sets.
+        names = [pod_set.name for pod_set in pod_sets]
+        assignment.pod_sets.sort(key=lambda part: names.index(part.name))
     return assignment.finish()
 
 
-class _Walk:
-    """The search for one group of pod sets."""
+class _FlavorSearch:
+    """The flavor search for one group of pod sets, which all get the same flavors."""
 
     def __init__(
         self,
         pending: PendingWorkload,
         members: tuple[int, ...],
-        rules: FlavorAssignmentOptions,
+        options: FlavorAssignmentOptions,
         assumed: Usage,
     ) -> None:
         self.pending = pending
         self.members = members
-        self.rules = rules
+        self.options = options
         self.node: QuotaNode = pending.node
         self.assumed = assumed
-        """What earlier groups of this workload already take."""
+        """Usage of earlier groups of this workload."""
         self.reasons: list[str] = []
         self.severity = 0
 
-    def serve(
-        self, totals: list[dict[str, int]]
-    ) -> tuple[dict[str, FlavorAssignment] | None, list[str], int]:
-        """Every resource that the group asks for; None where one can't be served."""
+    def run(self, totals: list[dict[str, int]]) -> tuple[dict[str, FlavorAssignment] | None, list[str], int]:
+        """Resource → flavor for all requests of the group (None where one has none), with reasons and severity."""
         asked: dict[str, int] = {}
         for index in self.members:
             for resource, amount in totals[index].items():
@@ -132,7 +133,7 @@ class _Walk:
         return served, reasons, severity
 
     def _is_ignored(self, amount: int) -> bool:
-        return amount == 0 or self.rules.ignore_undeclared
+        return amount == 0 or self.options.ignore_undeclared
 
     def _best_flavor(
         self, group: ResourceGroup, resource: str, asked: dict[str, int]
@@ -142,15 +143,15 @@ class _Walk:
         best: dict[str, FlavorAssignment] = {}
         best_fitness = WORST
         attempted = -1
-        for place in range(self._first_flavor(resource), len(group.flavors)):
-            attempted = place
-            name = group.flavors[place].flavor
-            why = group.flavors[place].inactive_reason or self._refusal(name, resource)
+        for index in range(self._first_flavor(resource), len(group.flavors)):
+            attempted = index
+            name = group.flavors[index].flavor
+            why = group.flavors[index].inactive_reason or self._refusal(name, resource)
             if why:
                 self._refuse([why], NO_MATCH)
                 continue
             served, fitness = self._try_flavor(name, wanted)
-            if not _goes_on(fitness, policy.when_can_preempt, policy.when_can_borrow):
+            if not _tries_next_flavor(fitness, policy.when_can_preempt, policy.when_can_borrow):
                 best, best_fitness = served, fitness
                 break
             if is_preferred(fitness, best_fitness, policy):
@@ -161,18 +162,19 @@ class _Walk:
         return {name: choice._replace(tried_flavor_index=tried) for name, choice in best.items()}
 
     def _first_flavor(self, resource: str) -> int:
-        """The search goes on behind the last flavor that the round before has looked at."""
+        """The search continues after the last flavor that the cycle before tried."""
         tried = self.pending.tried_flavors
         first = self.members[0]
         return tried[first].get(resource, -1) + 1 if first < len(tried) else 0
 
     def _refusal(self, name: str, resource: str) -> str:
+        """Why the flavor is not tried; empty where it is."""
         pinned = self.pending.pinned_flavors
         if pinned and all(pinned[index].get(resource) != name for index in self.members):
             return f"flavor {name} is not the one that was nominated for {resource}"
-        if name in self.rules.excluded_flavors:
-            return f"no room on the nodes of flavor {name}"
-        flavor = self.rules.flavors.get(name)
+        if name in self.options.excluded_flavors:
+            return f"the pods don't fit on the nodes of flavor {name}"
+        flavor = self.options.flavors.get(name)
         if flavor is None:
             return f"flavor {name} not found"
         return next(
@@ -182,16 +184,16 @@ class _Walk:
     def _try_flavor(
         self, name: str, wanted: dict[str, int]
     ) -> tuple[dict[str, FlavorAssignment], GranularMode]:
-        """The worst fitness over the resources counts for the flavor."""
+        """The flavor is as good as the worst of its resources."""
         served = {}
         fitness = BEST
         for resource, amount in wanted.items():
-            possibility, borrowing = self._fit((name, resource), amount)
-            one = GranularMode(possibility, borrowing)
-            if is_preferred(fitness, one, self.node.spec.fungibility):
-                fitness = one
+            mode, borrowing = self._fit((name, resource), amount)
+            granular_mode = GranularMode(mode, borrowing)
+            if is_preferred(fitness, granular_mode, self.node.spec.fungibility):
+                fitness = granular_mode
             if fitness.preemption_mode != PreemptionMode.NO_FIT:
-                served[resource] = FlavorAssignment(name, possibility, borrowing, -1)
+                served[resource] = FlavorAssignment(name, mode, borrowing, -1)
         return served, fitness
 
     def _fit(self, cell: FlavorResource, request: int) -> tuple[PreemptionMode, int]:
@@ -199,18 +201,19 @@ class _Walk:
         amount = assumed + request
         maximum = node.potential_available(cell)
         if amount > maximum:
-            self._refuse([_exceeds(cell, assumed, request, maximum)], EXCEEDS_MAXIMUM)
+            self._refuse([_exceeds_capacity_message(cell, assumed, request, maximum)], EXCEEDS_MAXIMUM)
             return PreemptionMode.NO_FIT, 0
         borrowing, may_reclaim = lowest_fitting_height(node, cell, amount)
         available = node.available(cell)
         if amount <= available:
             return PreemptionMode.FIT, borrowing
         lacking = format_quota(cell[1], amount - available)
+        flavor, resource = cell
         self._refuse(
-            [f"insufficient unused quota for {cell[1]} in flavor {cell[0]}, {lacking} more needed"], WAITING
+            [f"insufficient unused quota for {resource} in flavor {flavor}, {lacking} more needed"], WAITING
         )
         if node.quota(cell).nominal >= amount or may_reclaim or self._may_preempt_while_borrowing(cell):
-            return self.rules.oracle(cell, amount)
+            return self.options.oracle(cell, amount)
         return PreemptionMode.NO_FIT, borrowing
 
     def _may_preempt_while_borrowing(self, cell: FlavorResource) -> bool:
@@ -218,10 +221,10 @@ class _Walk:
         if policy.borrow_within_cohort != NEVER:
             return True
         if policy.within_cluster_queue != NEVER and not self.node.quota(cell).nominal:
-            # All that such a queue has is borrowed; without this its priorities would mean nothing.
+            # A queue without nominal quota only ever borrows: it could never preempt by priority otherwise.
             return True
-        # By share, and by priority within the queue, borrowed quota may change hands under fair sharing.
-        return self.rules.fair_sharing and (policy.reclaim_within_cohort, policy.within_cluster_queue) != (
+        # Under fair sharing, borrowed quota may be preempted by share, and by priority within the queue.
+        return self.options.fair_sharing and (policy.reclaim_within_cohort, policy.within_cluster_queue) != (
             NEVER,
             NEVER,
         )
@@ -232,7 +235,7 @@ class _Walk:
 
 
 def lowest_fitting_height(node: QuotaNode, cell: FlavorResource, amount: int) -> tuple[int, bool]:
-    """Height of the lowest subtree whose own quota covers the amount, and whether that is less than the whole tree."""
+    """Height of the lowest subtree whose own quota covers the amount, and whether that is below the root."""
     if node.parent is None or not node.borrows_with(cell, amount):
         return 0, node.parent is not None
     amount -= node.local_available(cell)
@@ -247,17 +250,17 @@ def _group_of(node: QuotaNode, resource: str) -> ResourceGroup | None:
     return next((group for group in node.spec.resource_groups if resource in group.resources), None)
 
 
-def _goes_on(fitness: GranularMode, when_can_preempt: str, when_can_borrow: str) -> bool:
-    """Whether the next flavor is looked at too."""
-    possibility = fitness.preemption_mode
-    if possibility in (PreemptionMode.NO_FIT, PreemptionMode.NO_CANDIDATES):
+def _tries_next_flavor(fitness: GranularMode, when_can_preempt: str, when_can_borrow: str) -> bool:
+    """Whether the next flavor is tried, too, by the queue's fungibility."""
+    mode = fitness.preemption_mode
+    if mode in (PreemptionMode.NO_FIT, PreemptionMode.NO_CANDIDATES):
         return True
-    if possibility != PreemptionMode.FIT and when_can_preempt == "TryNextFlavor":
+    if mode != PreemptionMode.FIT and when_can_preempt == "TryNextFlavor":
         return True
     return fitness.borrowing_level > 0 and when_can_borrow == "TryNextFlavor"
 
 
-def _exceeds(cell: FlavorResource, assumed: int, request: int, maximum: int) -> str:
+def _exceeds_capacity_message(cell: FlavorResource, assumed: int, request: int, maximum: int) -> str:
     flavor, resource = cell
     before, now, most = (format_quota(resource, amount) for amount in (assumed, request, maximum))
     return (

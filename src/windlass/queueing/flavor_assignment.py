@@ -1,8 +1,7 @@
-"""The answer of a search for flavors: which flavor serves which resource of which pod set, and what stands in the
-way.
+"""The result of flavor assignment: which flavor serves which resource of which pod set, and why one can't be served.
 
-Made by `flavors`, read by `cycle`, `tournament` and `preemption`. The numbers of `PreemptionMode` and
-`FlavorAssignmentMode` are an order: higher is better.
+Made by `flavor_assigner`; read by `nominator`, `cycle` and `tournament`. The values of `PreemptionMode` and
+`FlavorAssignmentMode` are ordered: higher is better.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ class PreemptionMode(IntEnum):
 
     NO_FIT = 0
     NO_CANDIDATES = 1
-    """Preemption would be allowed, but nobody may be preempted."""
+    """Preemption is allowed, but finds no victims."""
     PREEMPT = 2
     RECLAIM = 3
-    """As PREEMPT, and nobody of the own queue has to go."""
+    """As PREEMPT, with no victim in the workload's own queue."""
     FIT = 4
 
 
@@ -34,12 +33,12 @@ class FlavorAssignmentMode(IntEnum):
     NO_FIT = 0
     PREEMPT = 1
     DEFERRED = 2
-    """It fits once evictions of this round are done."""
+    """It fits once victims of this cycle have ended."""
     FIT = 3
 
 
 class GranularMode(NamedTuple):
-    """How well a flavor serves: the possibility, and how far up the tree the quota comes from (0: the own queue)."""
+    """How well a flavor serves a request. `borrowing_level`: height in the tree that quota comes from; 0: own queue."""
 
     preemption_mode: PreemptionMode
     borrowing_level: int
@@ -49,13 +48,16 @@ BEST = GranularMode(PreemptionMode.FIT, 0)
 WORST = GranularMode(PreemptionMode.NO_FIT, 1 << 30)
 
 
-def is_preferred(one: GranularMode, other: GranularMode, policy: Fungibility) -> bool:
-    if PreemptionMode.NO_FIT in (one.preemption_mode, other.preemption_mode):
-        return one.preemption_mode != PreemptionMode.NO_FIT
-    hopeless = PreemptionMode.NO_CANDIDATES
-    if (one.preemption_mode == hopeless) != (other.preemption_mode == hopeless):
-        return other.preemption_mode == hopeless
-    gain, cost = one.preemption_mode - other.preemption_mode, one.borrowing_level - other.borrowing_level
+def is_preferred(first: GranularMode, second: GranularMode, policy: Fungibility) -> bool:
+    if PreemptionMode.NO_FIT in (first.preemption_mode, second.preemption_mode):
+        return first.preemption_mode != PreemptionMode.NO_FIT
+    no_candidates = PreemptionMode.NO_CANDIDATES
+    if (first.preemption_mode == no_candidates) != (second.preemption_mode == no_candidates):
+        return second.preemption_mode == no_candidates
+    gain, cost = (
+        first.preemption_mode - second.preemption_mode,
+        first.borrowing_level - second.borrowing_level,
+    )
     if policy.preference == "PreemptionOverBorrowing":
         return (-cost, gain) > (0, 0)
     return (gain, -cost) > (0, 0)
@@ -68,11 +70,11 @@ class FlavorAssignment(NamedTuple):
     preemption_mode: PreemptionMode
     borrowing_level: int
     tried_flavor_index: int
-    """Place of the last flavor that was looked at; -1: all of them were."""
+    """Index of the last flavor that was tried; -1: all were."""
 
 
 class PodSetFlavorAssignment:
-    """The flavors of one pod set. Without any it doesn't fit; `reasons` are empty where everything fits."""
+    """Resource → flavor of one pod set. `reasons` is empty where everything fits; no flavors: it doesn't fit."""
 
     __slots__ = ("count", "flavors", "name", "reasons", "severity")
 
@@ -92,22 +94,24 @@ class PodSetFlavorAssignment:
         return min(_mode(served.preemption_mode) for served in self.flavors.values())
 
 
-def _mode(possibility: PreemptionMode) -> FlavorAssignmentMode:
-    if possibility == PreemptionMode.FIT:
+def _mode(preemption_mode: PreemptionMode) -> FlavorAssignmentMode:
+    if preemption_mode == PreemptionMode.FIT:
         return FlavorAssignmentMode.FIT
     return (
-        FlavorAssignmentMode.NO_FIT if possibility == PreemptionMode.NO_FIT else FlavorAssignmentMode.PREEMPT
+        FlavorAssignmentMode.NO_FIT
+        if preemption_mode == PreemptionMode.NO_FIT
+        else FlavorAssignmentMode.PREEMPT
     )
 
 
 WAITING, EXCEEDS_MAXIMUM, NO_MATCH, NOT_COVERED = 1, 2, 3, 4
-"""How final a refusal is."""
+"""Severity of a refusal: the higher, the less waiting helps. The highest decides the code of the hold."""
 _CODES = {0: QUOTA_INSUFFICIENT, WAITING: QUOTA_INSUFFICIENT, EXCEEDS_MAXIMUM: QUOTA_INSUFFICIENT}
 _CODES |= {NO_MATCH: FLAVOR_MISMATCH, NOT_COVERED: QUOTA_MISCONFIGURED}
 
 
 class Assignment:
-    """All pod sets together."""
+    """The assignments of all pod sets of a workload, and the quota that they use."""
 
     __slots__ = ("borrowing_level", "mode", "placement_failed", "pod_sets", "usage")
 
@@ -117,7 +121,7 @@ class Assignment:
         self.borrowing_level = 0
         self.mode = FlavorAssignmentMode.NO_FIT
         self.placement_failed = False
-        """Quota would do, but the pods find no room."""
+        """Quota suffices, but the pods don't fit on the nodes."""
 
     def append(self, part: PodSetFlavorAssignment, totals: dict[str, int]) -> None:
         self.pod_sets.append(part)
@@ -134,7 +138,7 @@ class Assignment:
 
     @property
     def needs_preemption(self) -> frozenset[FlavorResource]:
-        """What preemption has to free; everything, where quota would do and room is lacking."""
+        """Cells that preemption has to free; all of them where quota suffices and node room is missing."""
         if self.placement_failed:
             return frozenset(self.usage)
         return frozenset(
@@ -162,7 +166,6 @@ class Assignment:
 
     @property
     def has_flavors_left(self) -> bool:
-        """The search stopped before the last flavor."""
         return any(
             served.tried_flavor_index != -1 for part in self.pod_sets for served in part.flavors.values()
         )
@@ -173,7 +176,7 @@ class Assignment:
 
     @property
     def message(self) -> str:
-        """In Kueue's words."""
+        """In Kueue's wording."""
         return "; ".join(
             f"couldn't assign flavors to pod set {part.name}: {', '.join(sorted(part.reasons))}"
             for part in self.pod_sets

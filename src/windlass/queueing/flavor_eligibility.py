@@ -1,8 +1,8 @@
-"""Whether the pods of a set could run on the nodes of a flavor at all, by what both objects say.
+"""Whether the pods of a set could run on the nodes of a flavor at all, judged by the two objects alone.
 
-Sites call it for their `eligible`; no node is looked at. Kueue's rule: taints of the flavor must be tolerated by the
-pod or by the flavor itself, and of the pod's node selector and required node affinity only the keys count that the
-flavor defines.
+Called by `ineligible_reason` of every placement; no node is read. Kueue's rule: the taints of the flavor must be
+tolerated by the pod or by the flavor itself, and of the pod's node selector and required node affinity only those keys
+count that the flavor defines.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from windlass.model.taints import find_untolerated_taint
 
 
 def flavor_ineligible_reason(spec: PodSpec, flavor: ResourceFlavor) -> str:
-    """Why the flavor can't take the pod; empty where it can."""
+    """Why the flavor can't take the pod, in Kueue's wording; empty where it can."""
     taint = find_untolerated_taint(flavor.node_taints, (*spec.tolerations, *flavor.tolerations))
     if taint is not None:
         value = f"={taint.value}" if taint.value else ""
@@ -36,5 +36,5 @@ def _matches_labels(spec: PodSpec, labels: dict[str, str]) -> bool:
         [expression for expression in term.match_expressions if expression.key in labels]
         for term in required.node_selector_terms
     ]
-    # Terms are alternatives: one that says nothing about the flavor's keys lets every flavor pass.
+    # Terms are alternatives: a term without any of the flavor's keys matches every flavor.
     return any(all(matches_requirement(part, labels) for part in term) for term in terms) or not terms

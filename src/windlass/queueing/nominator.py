@@ -1,7 +1,7 @@
-"""How a workload could be admitted: flavors, and victims where it needs them; with fewer pods where that is allowed.
+"""How a workload could be admitted: its flavors, and victims where it needs them; with fewer pods where allowed.
 
-`cycle` nominates with quota alone (`nominate`, cheap, for every head) and asks again with placement (`with_room`)
-only for those whose pods found no room.
+`cycle` nominates every head by quota alone (`nominate`, cheap), and again with placement (`nominate_with_placement`)
+only where the pods found no room. `placement.timeplan` and `placement.explain` use it for what-if questions.
 """
 
 from __future__ import annotations
@@ -20,88 +20,88 @@ from windlass.queueing.quota_node import FlavorResource
 
 
 class Proposal(NamedTuple):
-    """What a workload would take and who would have to go."""
+    """The flavors a workload would get, and the victims it would need."""
 
     assignment: Assignment
     targets: list[Target]
     failure: PlacementResult | None = None
-    """Where quota would do, why the pods found no room."""
+    """Where quota suffices: why the pods found no room."""
 
 
 Attempt = Callable[[tuple[int, ...]], Proposal]
 
 
 class Nominator:
-    def __init__(self, system: QueueSystem, rules: PreemptionContext, placement: PlacementInterface) -> None:
+    def __init__(
+        self, system: QueueSystem, context: PreemptionContext, placement: PlacementInterface
+    ) -> None:
         self._flavors = system.flavors
-        self._rules = rules
-        self._site = placement
+        self._context = context
+        self._placement = placement
 
     def nominate(self, pending: PendingWorkload) -> Proposal:
-        """By quota alone."""
-        return self._search(pending, lambda counts: self._by_quota(pending, counts))
+        return self._nominate_counts(pending, lambda counts: self._by_quota(pending, counts))
 
     def nominate_with_placement(self, pending: PendingWorkload) -> Proposal:
-        """By quota and placement; the site is left as it was."""
-        return self._search(pending, lambda counts: self._by_placement(pending, counts))
+        """By quota and placement; the overlay is left as it was."""
+        return self._nominate_counts(pending, lambda counts: self._by_placement(pending, counts))
 
-    def _search(self, pending: PendingWorkload, attempt: Attempt) -> Proposal:
-        """All pods if possible; else as many as fit, with or without victims."""
+    def _nominate_counts(self, pending: PendingWorkload, attempt: Attempt) -> Proposal:
+        """All pods if possible; else the largest reduced counts that fit, with or without victims."""
         whole = attempt(pending.counts)
-        if _is_found(whole) or not self._rules.config.partial_admission:
+        if _is_found(whole) or not self._context.config.partial_admission:
             return whole
         deltas = reducible_counts(pending.workload)
         if not any(deltas):
             return whole
-        return _largest_part(pending.counts, deltas, attempt) or whole
+        return _search_reduced(pending.counts, deltas, attempt) or whole
 
     def _by_quota(self, pending: PendingWorkload, counts: tuple[int, ...]) -> Proposal:
         assignment = self._assign(pending, counts, frozenset())
         if assignment.mode != FlavorAssignmentMode.PREEMPT:
             return Proposal(assignment, [])
-        return Proposal(assignment, self._victims(pending, assignment, None))
+        return Proposal(assignment, self._preemption_targets(pending, assignment, None))
 
     def _by_placement(self, pending: PendingWorkload, counts: tuple[int, ...]) -> Proposal:
-        banned: frozenset[str] = frozenset()
-        first: Proposal | None = None
+        excluded: frozenset[str] = frozenset()
+        first_failure: Proposal | None = None
         while True:
-            assignment = self._assign(pending, counts, banned)
+            assignment = self._assign(pending, counts, excluded)
             if assignment.mode != FlavorAssignmentMode.FIT:
                 break
-            failure = self._why_no_room(pending, assignment)
+            failure = self._placement_failure(pending, assignment)
             if failure is None:
                 return Proposal(assignment, [])
-            first = first or Proposal(assignment, [], failure)
-            more = banned | self._replaceable(pending, assignment)
-            # The queue prefers the next flavor to preemption: where it has one, look there first.
-            if more == banned or pending.node.spec.fungibility.when_can_preempt != "TryNextFlavor":
+            first_failure = first_failure or Proposal(assignment, [], failure)
+            excluded_next = excluded | self._replaceable(pending, assignment)
+            # TryNextFlavor: the queue prefers another flavor to preemption, so those are tried first.
+            if excluded_next == excluded or pending.node.spec.fungibility.when_can_preempt != "TryNextFlavor":
                 break
-            banned = more
-        return self._make_room(pending, first or Proposal(assignment, []))
+            excluded = excluded_next
+        return self._with_preemption(pending, first_failure or Proposal(assignment, []))
 
-    def _make_room(self, pending: PendingWorkload, proposal: Proposal) -> Proposal:
+    def _with_preemption(self, pending: PendingWorkload, proposal: Proposal) -> Proposal:
         assignment, _, failure = proposal
         if failure is not None:
             assignment.placement_failed = True
-            assignment.mode = (
-                FlavorAssignmentMode.PREEMPT if failure.feasible else FlavorAssignmentMode.NO_FIT
-            )
+            mode = FlavorAssignmentMode.PREEMPT if failure.feasible else FlavorAssignmentMode.NO_FIT
+            assignment.mode = mode
         if assignment.mode != FlavorAssignmentMode.PREEMPT:
             return proposal
-        overlay = PlacementTrial(self._site, pending, assignment.choices, failure)
-        targets = self._victims(pending, assignment, overlay)
+        trial = PlacementTrial(self._placement, pending, assignment.choices, failure)
+        targets = self._preemption_targets(pending, assignment, trial)
         if not targets and not assignment.placement_failed:
-            # Who has freed what quota lacks may be no help: what else the pods ask for can lack room as well.
+            # Victims that free the missing quota may not free the right nodes: try candidates of all requested cells.
             assignment.placement_failed = True
-            overlay.reset_throttle()
-            targets = self._victims(pending, assignment, overlay)
-        overlay.close()
-        return Proposal(assignment, targets, overlay.failure)
+            trial.reset_throttle()
+            targets = self._preemption_targets(pending, assignment, trial)
+        trial.close()
+        return Proposal(assignment, targets, trial.failure)
 
-    def _why_no_room(self, pending: PendingWorkload, assignment: Assignment) -> PlacementResult | None:
-        before = self._site.checkpoint()
-        result = self._site.place(pending.workload, assignment.choices)
-        self._site.rollback(before)
+    def _placement_failure(self, pending: PendingWorkload, assignment: Assignment) -> PlacementResult | None:
+        before = self._placement.checkpoint()
+        result = self._placement.place(pending.workload, assignment.choices)
+        self._placement.rollback(before)
         return None if result.ok else result
 
     def _replaceable(self, pending: PendingWorkload, assignment: Assignment) -> frozenset[str]:
@@ -116,24 +116,24 @@ class Nominator:
         )
 
     def _assign(
-        self, pending: PendingWorkload, counts: tuple[int, ...], banned: frozenset[str]
+        self, pending: PendingWorkload, counts: tuple[int, ...], excluded: frozenset[str]
     ) -> Assignment:
-        config = self._rules.config
-        rules = flavor_assigner.FlavorAssignmentOptions(
+        config = self._context.config
+        context = flavor_assigner.FlavorAssignmentOptions(
             self._flavors,
             lambda cell, amount: self._oracle(pending, cell, amount),
             fair_sharing=config.fair_sharing,
             ignore_undeclared=config.ignore_undeclared,
-            banned=banned,
+            excluded_flavors=excluded,
         )
-        return flavor_assigner.assign_flavors(pending, counts, rules)
+        return flavor_assigner.assign_flavors(pending, counts, context)
 
     def _oracle(
         self, pending: PendingWorkload, cell: FlavorResource, amount: int
     ) -> tuple[PreemptionMode, int]:
-        """Would preemption free this much of one cell, and from how far up would the quota come then?"""
-        targets = self._find(
-            PreemptionRequest(pending, {cell: amount}, frozenset([cell]), self._rules), cheapest=False
+        """Whether preemption could free this much of one cell, and how far up the tree it would borrow then."""
+        targets = self._find_targets(
+            PreemptionRequest(pending, {cell: amount}, frozenset([cell]), self._context), cheapest=False
         )
         for target in targets:
             target.victim.node.remove_usage(target.victim.usage)
@@ -145,24 +145,25 @@ class Nominator:
         own = any(target.victim.node is pending.node for target in targets)
         return (PreemptionMode.PREEMPT if own else PreemptionMode.RECLAIM), height
 
-    def _victims(
-        self, pending: PendingWorkload, assignment: Assignment, overlay: PlacementTrial | None
+    def _preemption_targets(
+        self, pending: PendingWorkload, assignment: Assignment, trial: PlacementTrial | None
     ) -> list[Target]:
-        ask = PreemptionRequest(pending, assignment.usage, assignment.needs_preemption, self._rules, overlay)
-        return self._find(ask, cheapest=True)
+        cells = assignment.needs_preemption
+        request = PreemptionRequest(pending, assignment.usage, cells, self._context, trial)
+        return self._find_targets(request, cheapest=True)
 
-    def _find(self, ask: PreemptionRequest, *, cheapest: bool) -> list[Target]:
-        if self._rules.config.fair_sharing:
-            return fair_sharing_preemption.find_victims(ask)
-        return classical_preemption.find_victims(ask, cheapest=cheapest)
+    def _find_targets(self, request: PreemptionRequest, *, cheapest: bool) -> list[Target]:
+        if self._context.config.fair_sharing:
+            return fair_sharing_preemption.find_victims(request)
+        return classical_preemption.find_victims(request, cheapest=cheapest)
 
 
 def _is_found(proposal: Proposal) -> bool:
     return proposal.assignment.mode == FlavorAssignmentMode.FIT or bool(proposal.targets)
 
 
-def _largest_part(counts: tuple[int, ...], deltas: tuple[int, ...], attempt: Attempt) -> Proposal | None:
-    """Binary search over how far all sets are reduced, in proportion."""
+def _search_reduced(counts: tuple[int, ...], deltas: tuple[int, ...], attempt: Attempt) -> Proposal | None:
+    """Binary search over the total reduction, which is spread over the pod sets in proportion (as in Kueue)."""
     total = sum(deltas)
     low, high = 0, total + 1
     found: Proposal | None = None
@@ -182,14 +183,14 @@ def reducible_counts(workload: Workload) -> tuple[int, ...]:
     """Per pod set, how many pods it may start without."""
     sets = workload.pod_sets
     if workload.min_pods is None:
-        return tuple(_spare(pod_set) for pod_set in sets)
+        return tuple(_reducible(pod_set) for pod_set in sets)
     spare = max(0, sum(pod_set.count for pod_set in sets) - workload.min_pods)
     deltas = [0] * len(sets)
-    for index in range(len(sets) - 1, -1, -1):  # the first set leads: it gives last, and never its last pod
+    for index in range(len(sets) - 1, -1, -1):  # the first set, usually the leader, is reduced last
         deltas[index] = min(spare, max(0, sets[index].count - 1))
         spare -= deltas[index]
     return tuple(deltas)
 
 
-def _spare(pod_set: PodSet) -> int:
+def _reducible(pod_set: PodSet) -> int:
     return 0 if pod_set.min_count is None else max(0, pod_set.count - pod_set.min_count)

@@ -1,4 +1,4 @@
-"""What `admit` says about each workload; the engine turns these into decisions of a plan."""
+"""What `admit` returns about each workload; `placement.decisions` turns these into decisions of a plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLUSTER_QUEUE_STOPPED = "ClusterQueueStopped"
 LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
 DEACTIVATED = "Deactivated"
 PRIORITY = "Priority"
-"""Outside queues: a higher PriorityClass."""
+"""Preemption outside queues, by PriorityClass."""
 
 BUDGET_OVERRIDE_BY_REASON = {
     IN_COHORT_RECLAMATION: "reclaim",
@@ -23,7 +23,7 @@ BUDGET_OVERRIDE_BY_REASON = {
     IN_CLUSTER_QUEUE: "priority",
     PRIORITY: "priority",
 }
-"""Reason of an eviction → the word by which an administrator lets disruption budgets yield to it."""
+"""Reason of an eviction → the value of `budgets_yield_to` that lets it break disruption budgets."""
 
 QUEUE_EVICTION_REASONS = frozenset(
     {
@@ -36,7 +36,7 @@ QUEUE_EVICTION_REASONS = frozenset(
         DEACTIVATED,
     }
 )
-"""Reasons that are for whoever decides on the queue to act on."""
+"""Evictions that a live Kueue executes by itself where it manages the workload."""
 
 QUOTA_INSUFFICIENT = "KUEUE_QUOTA_INSUFFICIENT"
 QUOTA_MISCONFIGURED = "KUEUE_QUOTA_MISCONFIGURED"
@@ -47,37 +47,34 @@ BEHIND_HEAD = "QUEUE_BEHIND_HEAD"
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """It gets quota and a place, whole, once what stands in `after` is gone."""
+    """It gets quota and nodes, as a whole, once the workloads in `after` have ended."""
 
     workload: str
     cluster_queue: str
-    """ClusterQueue."""
     choices: tuple[PodSetChoice, ...]
     nodes: tuple[dict[str, int], ...] = ()
-    """Per pod set, in the order of the choices."""
+    """Per pod set, in the order of the choices: node → pods."""
     after: tuple[str, ...] = ()
     decided_in_cycle: int = 0
-    """The round in which it was first decided; see `Held.turn`."""
+    """The cycle in which it was first decided; see `Held`."""
 
 
 class Evicted(msgspec.Struct, frozen=True):
-    """A running workload has to go."""
+    """An admitted workload has to end."""
 
     workload: str
     preemptor: str
-    """The workload that needs the room; empty where its queue was stopped."""
+    """The workload that it is evicted for; empty where its queue was stopped."""
     reason: str
     message: str = ""
 
 
 class Held(msgspec.Struct, frozen=True):
-    """It waits."""
-
     workload: str
     code: str
     message: HoldMessage
     decided_in_cycle: int = 0
-    """The round in which it was first decided: what is further back in its queue comes in a later one."""
+    """The cycle in which it was first decided; workloads further back in its queue have a later one."""
 
 
 Outcome = Admitted | Evicted | Held

@@ -1,7 +1,7 @@
-"""What waits in one queue, in order: its head is the next to be looked at.
+"""The pending workloads of one ClusterQueue, in order; the head is the next to be considered.
 
-`admit` fills the lines, `cycle` takes one head of each per round and puts back those that may try again. A heap per
-line; in a usage-based queue a heap per local queue, of which the one that consumed the least goes first.
+`admit` fills the queues, pops one head of each per cycle and pushes back those that may try again. Each queue is a
+heap; a usage-based queue has a heap per LocalQueue, and the LocalQueue that consumed the least goes first.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ _Heap = list[tuple[SortKey, PendingWorkload]]
 
 
 class PendingQueue:
-    __slots__ = ("_heaps", "_ledger", "blocked_by", "inadmissible_shapes", "node")
+    __slots__ = ("_heaps", "_local_queue_usage", "blocked_by", "inadmissible_shapes", "node")
 
-    def __init__(self, node: QuotaNode, ledger: LocalQueueUsage | None) -> None:
+    def __init__(self, node: QuotaNode, local_queue_usage: LocalQueueUsage | None) -> None:
         self.node = node
-        self._ledger = ledger if node.spec.usage_based else None
+        self._local_queue_usage = local_queue_usage if node.spec.usage_based else None
         self._heaps: dict[str, _Heap] = {}
         self.blocked_by: PendingWorkload | None = None
-        """The head of a strict queue that can't be admitted: nothing behind it is looked at."""
+        """The head of a StrictFIFO queue that can't be admitted: nothing behind it is considered."""
         self.inadmissible_shapes: dict[int, tuple[str, HoldMessage]] = {}
-        """What quota refused once in this decision it refuses again: code and message by shape."""
+        """Shape → code and message of its refusal; quota refuses the same shape again in this decision."""
 
     @property
     def is_strict(self) -> bool:
         return self.node.spec.queueing_strategy == "StrictFIFO"
 
     def push(self, pending: PendingWorkload) -> None:
-        name = pending.local_queue if self._ledger is not None else ""
+        name = pending.local_queue if self._local_queue_usage is not None else ""
         heappush(self._heaps.setdefault(name, []), (pending.sort_key, pending))
 
     def pop(self) -> PendingWorkload | None:
@@ -42,13 +42,13 @@ class PendingQueue:
         return self.pop_ignoring_block()
 
     def pop_ignoring_block(self) -> PendingWorkload | None:
-        """Also behind a head that blocks the line."""
-        ledger = self._ledger
-        if ledger is None:
-            only = self._heaps.get("")
-            return heappop(only)[1] if only else None
+        """As `pop`, also behind a head that blocks the queue."""
+        local_queue_usage = self._local_queue_usage
+        if local_queue_usage is None:
+            heap = self._heaps.get("")
+            return heappop(heap)[1] if heap else None
         waiting = {name: heap for name, heap in self._heaps.items() if heap}
         if not waiting:
             return None
-        name = min(waiting, key=lambda queue: (ledger.usage(queue), waiting[queue][0][0]))
+        name = min(waiting, key=lambda queue: (local_queue_usage.usage(queue), waiting[queue][0][0]))
         return heappop(waiting[name])[1]

@@ -1,6 +1,6 @@
-"""A workload that waits, as the cycle sees it: what it asks for, and how far its search for flavors has got.
+"""A pending workload as admission cycles see it: its requests, and how far its flavor search has got.
 
-Made by `admit` for every workload with a queue; `lines` orders them, `flavors` assigns them.
+Made by `admit` for every workload with a queue; `pending_queue` sorts them, `flavor_assigner` assigns flavors.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ class PendingWorkload:
         self.queued_at = queue_order_timestamp(workload)
         self.uid = workload.uid or workload.key
         self.local_queue = local_queue_key(workload)
-        self.requests = tuple(self._per_pod(pod_set) for pod_set in workload.pod_sets)
-        self.pod_set_groups = _groups(workload.pod_sets)
+        self.requests = tuple(self._requests_per_pod(pod_set) for pod_set in workload.pod_sets)
+        self.pod_set_groups = _group_pod_sets(workload.pod_sets)
         self.tried_flavors: tuple[dict[str, int], ...] = ()
-        """Per pod set and resource, the last flavor that was looked at; -1: all of them."""
+        """Per pod set: resource → index of the last flavor that was tried; -1: all were."""
         self.pinned_flavors: tuple[dict[str, str], ...] = ()
-        """While it is looked at again in one cycle, it keeps to the flavors of the first look."""
+        """Per pod set: resource → the only flavor allowed, while it is nominated again within one cycle."""
         self.nominations = 0
-        """Rounds in which it was looked at."""
+        """Cycles in which it was nominated."""
         self._refusals: dict[tuple[int, str], str] = {}
         self._shape: int | None = None
 
     def reset(self, placement: PlacementInterface) -> None:
-        """Another decision on the same workload, in the same tree."""
+        """Before another decision on the same workload with the same quota tree."""
         self.placement, self.tried_flavors, self.pinned_flavors, self.nominations = placement, (), (), 0
 
     @property
@@ -63,7 +63,7 @@ class PendingWorkload:
 
     @property
     def sort_key(self) -> SortKey:
-        """For whom others went, then higher priority, then who has begun, then older, then by UID."""
+        """Workloads for which others were evicted, then higher priority, then started gangs, then older, then UID."""
         workload = self.workload
         return (
             not workload.nominated,
@@ -76,8 +76,9 @@ class PendingWorkload:
 
     @property
     def has_flavors_left(self) -> bool:
-        """Sets whose searches are out of step could go round for ever, so each flavor gets its turn only once."""
+        """Whether the next cycle should continue its flavor search."""
         flavors = sum(len(group.flavors) for group in self.node.spec.resource_groups)
+        # Pod sets whose searches are out of step could continue for ever, so the number of nominations is bounded.
         if self.nominations > flavors * len(self.requests):
             return False
         return any(index != -1 for indices in self.tried_flavors for index in indices.values())
@@ -90,7 +91,7 @@ class PendingWorkload:
         return known
 
     def shape(self, flavors: dict[str, ResourceFlavor]) -> int:
-        """A number of its queue's own, equal for workloads whose answer from quota is the same."""
+        """A number, unique within its queue, that is equal for workloads on which quota decides the same."""
         if self._shape is None:
             shapes = self.node.request_shapes
             self._shape = shapes.setdefault(self._describe(flavors), len(shapes))
@@ -113,17 +114,17 @@ class PendingWorkload:
             ),
         )
 
-    def _per_pod(self, pod_set: PodSet) -> dict[str, int]:
+    def _requests_per_pod(self, pod_set: PodSet) -> dict[str, int]:
         requests = dict(self.placement.requests(self.workload, pod_set))
-        covered = any(PODS in group.resources for group in self.node.spec.resource_groups)
+        counts_pods = any(PODS in group.resources for group in self.node.spec.resource_groups)
         requests.pop(PODS, None)
-        if covered:
+        if counts_pods:
             requests[PODS] = 1
         return requests
 
 
-def _groups(pod_sets: tuple[PodSet, ...]) -> tuple[tuple[int, ...], ...]:
-    """Sets of one topology group take the same flavors; every other set chooses alone."""
+def _group_pod_sets(pod_sets: tuple[PodSet, ...]) -> tuple[tuple[int, ...], ...]:
+    """Indices of pod sets by group: pod sets of one topology group take the same flavors, others are on their own."""
     groups: dict[str, list[int]] = {}
     for index, pod_set in enumerate(pod_sets):
         name = pod_set.topology.group if pod_set.topology else ""

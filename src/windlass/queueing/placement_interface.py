@@ -1,8 +1,7 @@
-"""Where queueing asks what only placement knows: the overlay on which admissions and evictions are tried.
+"""The interface by which queueing tries admissions and evictions on an overlay of the nodes.
 
-The engine supplies the real one; `UnlimitedPlacement` is the site on which everything fits, for tests and for
-questions about quota alone. Placement comes after queueing in the order of rooms, so all that is here is the
-protocol.
+`placement` implements it (`WorkloadPlacer` and its wrappers); it lies above queueing in the import order, so only the
+protocol is here. `UnlimitedPlacement` fits everything, for tests and for questions about quota alone.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from windlass.queueing.flavor_eligibility import flavor_ineligible_reason
 
 
 class PodSetChoice(msgspec.Struct, frozen=True):
-    """How many pods of a set start, and on which flavors."""
+    """How many pods of a pod set start, and on which flavors."""
 
     name: str
     count: int
@@ -29,13 +28,13 @@ class PodSetChoice(msgspec.Struct, frozen=True):
 
 
 class LazyVerdict(Protocol):
-    """Why no node takes a pod, node by node; put into words only where somebody reads it."""
+    """Why no node takes a pod, counted by node; the verdict is built only when it is read."""
 
     def verdict(self) -> Verdict: ...
 
 
 HoldMessage = str | LazyVerdict
-"""Why something waits."""
+"""Why a workload waits."""
 
 
 def hold_message_text(message: HoldMessage) -> str:
@@ -50,18 +49,18 @@ class PlacementResult(msgspec.Struct, frozen=True, eq=False):
     """Per pod set, in the order of the choices: node → pods."""
     message: HoldMessage = ""
     code: str = ""
-    """From the closed list of reasons, where it isn't ok."""
+    """From the closed list of reasons; empty where `ok`."""
     feasible: bool = True
-    """False: it would not fit even if everything that may be evicted were gone."""
+    """False: it would not fit even if everything evictable were evicted."""
     after: tuple[str, ...] = ()
-    """Removed workloads whose room this placement takes, so that it has to wait until they are gone."""
+    """Removed workloads whose nodes this placement uses: it has to wait until they have ended."""
 
 
 class PlacementInterface(Protocol):
     """One mutable overlay with an undo log. Everything is deterministic."""
 
     def requests(self, workload: Workload, pod_set: PodSet) -> dict[str, int]:
-        """Of one pod, in base units; `nvidia.com/gpu` in milli-GPU."""
+        """Requests of one pod in base units; `nvidia.com/gpu` in milli-GPU."""
         ...
 
     def ineligible_reason(self, pod_set: PodSet, flavor: ResourceFlavor) -> str:
@@ -70,12 +69,12 @@ class PlacementInterface(Protocol):
 
     def checkpoint(self) -> int: ...
 
-    def rollback(self, to: int) -> None:
+    def rollback(self, checkpoint: int) -> None:
         """Undoes every `remove` and `place` since that checkpoint."""
         ...
 
     def remove(self, workload: Workload) -> None:
-        """Takes a workload's pods off the overlay, running ones or such as `place` has put there."""
+        """Removes a workload's pods from the overlay: running ones, or those that `place` put there."""
         ...
 
     def restore(self, workload: Workload) -> None:
@@ -89,7 +88,7 @@ class PlacementInterface(Protocol):
     def could_place(
         self, workload: Workload, choices: tuple[PodSetChoice, ...], without: Iterable[Workload]
     ) -> bool:
-        """False only where there would be no room even with all of those gone; quick, and no promise."""
+        """False only where it can't fit even with all of `without` removed. A quick check: True promises nothing."""
         ...
 
 
@@ -105,7 +104,7 @@ class UnlimitedPlacement:
     def checkpoint(self) -> int:
         return 0
 
-    def rollback(self, to: int) -> None:
+    def rollback(self, checkpoint: int) -> None:
         pass
 
     def remove(self, workload: Workload) -> None:

@@ -1,19 +1,18 @@
-"""What both ways of choosing victims share: who asks, in which order candidates come, and when it is enough.
+"""What both ways of choosing victims share: the request, the order of candidates, and when enough were removed.
 
-`preemption` (by nominal quota and priority) and `fair_preemption` (by share) take running workloads off the quota
-tree until the asking one fits, then put back whom it doesn't need. Where an `Overlay` is given, fitting means that
-quota suffices *and* the pods find room: quota is looked at first, since placement is dearer.
+`classical_preemption` (by nominal quota and priority) and `fair_sharing_preemption` (by share) remove admitted
+workloads from the quota tree until the preemptor fits, then put back those that it doesn't need. With a
+`PlacementTrial`, fitting means that quota suffices *and* the pods fit on nodes: quota is checked first, being cheaper.
 
-Order of candidates: already on their way out, other queues before the own, heavier users first (usage-based queues
-only), lower priority first; this is Kueue's rule. Within such a class the one that loses the least work, then the
-fewest pods, then the newest reservation, then the UID.
+Order of candidates, as in Kueue: already evicting, other queues before the own, heavier users first (usage-based queues
+only), lower priority first. Among equals: the least work lost, the fewest pods, the newest reservation, the UID.
 
-Why evictions come to an end: who runs within its queue's own quota goes only for a higher priority, or an older
-workload of the same, in that very queue, so such exchanges climb an order and can't go round. Who borrows may be
-evicted for other reasons, and with shares, positions and priorities at once those can form a circle (kueue #7101,
-#14543). So a workload that was preempted `config.patience` times may evict others only if its queue stays within its
-own quota. To evict again it has to wait again, that is, to have been preempted: so each workload does it at most
-`patience` times, and for a fixed set of workloads the rights that are left only decrease. The whole argument, with
+Why evictions come to an end: a workload within its queue's own quota is evicted only for a higher priority, or for an
+older workload of the same priority, in that very queue; such exchanges follow a strict order and can't form a cycle. A
+borrowing workload can be evicted for other reasons, and shares, positions and priorities together can form a cycle
+(kueue #7101, #14543). So a workload preempted `config.max_preemptions_while_borrowing` times may evict others only if
+its queue stays within its own quota. To evict again it has to be pending again, hence preempted: each workload does it
+at most that often, and for a fixed set of workloads the evictions left only decrease. The whole argument, with
 preemption outside queues, is in docs/decisions/0011-evictions-and-rest.md.
 """
 
@@ -34,10 +33,10 @@ from windlass.queueing.usage_history import LocalQueueUsage
 
 CandidateSortKey = tuple[bool, bool, int, int, int, int, int, str]
 MAX_CANDIDATES = 64
-"""With more of them, the first set that is found stands, and nobody is spared for the sake of others."""
+"""With more candidates, the first victims found are taken: no search for cheaper ones, no `find_sparing`."""
 MAX_TRIALS = 64
-_PATIENCE = 16
-"""So many times a placement is tried after every single removal; then ever more removals lie between two tries."""
+_UNTHROTTLED_ATTEMPTS = 16
+"""So many times placement is tried after every removal; from then on twice as many removals lie between two tries."""
 
 
 class Target(NamedTuple):
@@ -48,17 +47,17 @@ class Target(NamedTuple):
 
 
 class PreemptionContext(NamedTuple):
-    """What holds for every search of one decision."""
+    """What every victim search of one decision has in common."""
 
     config: QueueConfig
     now: int
     local_queue_usage: LocalQueueUsage | None = None
     disruptions: DisruptionTracker | None = None
-    """Of the budgets that cover what runs; None where there are none."""
+    """Of the budgets that cover admitted workloads; None where there are none."""
 
 
 class PlacementTrial:
-    """The placement half of fitting: the asking workload's pods on the site, with the victims so far taken off."""
+    """Whether the preemptor's pods fit on nodes, tried on the overlay without the victims chosen so far."""
 
     def __init__(
         self,
@@ -67,88 +66,88 @@ class PlacementTrial:
         choices: tuple[PodSetChoice, ...],
         failure: PlacementResult | None = None,
     ) -> None:
-        """`failure`: why it has no room with nobody taken off, where that was tried."""
-        self._site = placement
+        """`failure`: why it doesn't fit with no victim removed, where that was tried."""
+        self._placement = placement
         self._pending = pending
         self._choices = choices
-        self._base = placement.checkpoint()
+        self._checkpoint = placement.checkpoint()
         self._removed: dict[AdmittedWorkload, None] = {}
-        self._skips = 0
+        self._attempts_to_skip = 0
         self._attempts = 0
         self.has_untried_removals = False
-        """The last removals were not followed by a try."""
+        """Placement was not tried after the last removals."""
         self.placed_nodes: frozenset[str] = frozenset()
-        """Where the last placement that succeeded went."""
+        """Nodes of the last successful placement."""
         self.failure: PlacementResult | None = failure
-        self._was_refused = failure is not None
+        self._failure_is_known = failure is not None
 
     def is_hopeless(self, candidates: Iterable[AdmittedWorkload]) -> bool:
-        """Whether sums alone say that the pods would have no room with all of these gone."""
-        gone = (running.workload for running in candidates)
-        if self._site.could_place(self._pending.workload, self._choices, gone):
+        """Whether free amounts alone rule out that the pods fit with all candidates removed."""
+        removed = (running.workload for running in candidates)
+        if self._placement.could_place(self._pending.workload, self._choices, removed):
             return False
         if self.failure is None:
             self.fits([])
         return True
 
     def reset_throttle(self) -> None:
-        """A new search begins: its first tries are not skipped."""
-        self._skips = self._attempts = 0
+        """At the start of a new search."""
+        self._attempts_to_skip = self._attempts = 0
 
     def fits_throttled(self, targets: Sequence[Target]) -> bool:
-        """Tries only now and then once many tries have failed."""
-        if self._skips:
-            self._skips -= 1
+        """As `fits`, but after many failed attempts most calls return False without trying."""
+        if self._attempts_to_skip:
+            self._attempts_to_skip -= 1
             self.has_untried_removals = True
             return False
         self._attempts += 1
-        if self._attempts > _PATIENCE:
-            self._skips = 1 << min(20, self._attempts - _PATIENCE)
+        if self._attempts > _UNTHROTTLED_ATTEMPTS:
+            self._attempts_to_skip = 1 << min(20, self._attempts - _UNTHROTTLED_ATTEMPTS)
         return self.fits([target.victim for target in targets])
 
     def fits(self, removed: Sequence[AdmittedWorkload]) -> bool:
         self.has_untried_removals = False
-        self._take_off(removed)
-        before = self._site.checkpoint()
-        result = self._site.place(self._pending.workload, self._choices)
-        self._site.rollback(before)
+        self._remove_exactly(removed)
+        before = self._placement.checkpoint()
+        result = self._placement.place(self._pending.workload, self._choices)
+        self._placement.rollback(before)
         if result.ok:
             self.placed_nodes = frozenset(name for part in result.nodes for name in part)
-        elif not self._was_refused:
+        elif not self._failure_is_known:
             self.failure = result
         return result.ok
 
     def still_fits(self, removed: Sequence[AdmittedWorkload]) -> bool:
-        """As `fits`, where nobody will ask why not: sums come before the search."""
-        self._take_off(removed)
-        return self._site.could_place(self._pending.workload, self._choices, ()) and self.fits(removed)
+        """As `fits`, for callers that need no failure message: the quick check on free amounts comes first."""
+        self._remove_exactly(removed)
+        return self._placement.could_place(self._pending.workload, self._choices, ()) and self.fits(removed)
 
-    def _take_off(self, removed: Sequence[AdmittedWorkload]) -> None:
-        """Exactly these; only those who differ from the last time are moved."""
+    def _remove_exactly(self, removed: Sequence[AdmittedWorkload]) -> None:
+        """Removes exactly these from the overlay; only the difference to the last call is applied."""
         wanted = dict.fromkeys(removed)
-        for running in [one for one in self._removed if one not in wanted]:
-            self._site.restore(running.workload)
+        for running in [known for known in self._removed if known not in wanted]:
+            self._placement.restore(running.workload)
             del self._removed[running]
         for running in removed:
             if running not in self._removed:
-                self._site.remove(running.workload)
+                self._placement.remove(running.workload)
                 self._removed[running] = None
 
     def close(self) -> None:
-        self._site.rollback(self._base)
+        self._placement.rollback(self._checkpoint)
 
 
 class PreemptionRequest:
-    """One workload in need of room: how much of what, and which cells are short."""
+    """The preemptor: a pending workload, the usage that it needs, and the cells that preemption has to free."""
 
     __slots__ = (
+        "context",
         "may_borrow",
         "needs_preemption",
         "node",
         "overrides_budgets",
         "pending",
         "placement_trial",
-        "rules",
         "usage",
     )
 
@@ -156,36 +155,37 @@ class PreemptionRequest:
         self,
         pending: PendingWorkload,
         usage: Usage,
-        contested: frozenset[FlavorResource],
-        rules: PreemptionContext,
-        overlay: PlacementTrial | None = None,
+        needs_preemption: frozenset[FlavorResource],
+        context: PreemptionContext,
+        trial: PlacementTrial | None = None,
     ) -> None:
         self.pending = pending
         self.node: QuotaNode = pending.node
         self.usage = usage
-        self.needs_preemption = contested
-        self.rules = rules
-        self.placement_trial = overlay
-        self.may_borrow = pending.workload.evictions < rules.config.max_preemptions_while_borrowing
+        self.needs_preemption = needs_preemption
+        self.context = context
+        self.placement_trial = trial
+        self.may_borrow = pending.workload.evictions < context.config.max_preemptions_while_borrowing
         self.overrides_budgets = False
-        """Nothing else has helped: budgets yield where the policy lets them."""
+        """Second search: disruption budgets yield to the preemptions of `config.budgets_yield_to`."""
 
     @property
     def may_override_budgets(self) -> bool:
-        return self.rules.disruptions is not None and bool(self.rules.config.budgets_yield_to)
+        return self.context.disruptions is not None and bool(self.context.config.budgets_yield_to)
 
     def breaks_budget(self, running: AdmittedWorkload, reason: str, targets: Sequence[Target]) -> bool:
-        """Whether a disruption budget forbids that it goes, together with those who are to go already."""
-        disruptions = self.rules.disruptions
+        """Whether a disruption budget forbids this eviction on top of those of `targets`."""
+        disruptions = self.context.disruptions
         if disruptions is None or running.is_evicting or running.is_assumed:
             return False
-        if self.overrides_budgets and BUDGET_OVERRIDE_BY_REASON[reason] in self.rules.config.budgets_yield_to:
+        yields_to = self.context.config.budgets_yield_to
+        if self.overrides_budgets and BUDGET_OVERRIDE_BY_REASON[reason] in yields_to:
             return False
         covered = disruptions.count_by_budget(running.workload)
         if not covered:
             return False
-        besides = [target.victim for target in targets if not target.victim.is_evicting]
-        return not disruptions.allow(covered, disruptions.count_by_budget(*(one.workload for one in besides)))
+        others = [target.victim.workload for target in targets if not target.victim.is_evicting]
+        return not disruptions.allow(covered, disruptions.count_by_budget(*others))
 
     def quota_fits(self, allow_borrowing: bool) -> bool:
         node = self.node
@@ -203,22 +203,21 @@ class PreemptionRequest:
         return self.placement_trial is None or self.placement_trial.fits_throttled(targets)
 
     def fits_unthrottled(self, targets: Sequence[Target], allow_borrowing: bool) -> bool:
-        """As `fits`, without regard to how many tries have failed."""
+        """As `fits`, however many attempts have failed."""
+        trial = self.placement_trial
         if not self.quota_fits(allow_borrowing):
             return False
-        return self.placement_trial is None or self.placement_trial.fits(
-            [target.victim for target in targets]
-        )
+        return trial is None or trial.fits([target.victim for target in targets])
 
     def fits_at_end(self, targets: Sequence[Target], allow_borrowing: bool) -> bool:
-        """At the end of the candidates, where the last removals were not followed by a try."""
-        overlay = self.placement_trial
-        if overlay is None or not overlay.has_untried_removals or not self.quota_fits(allow_borrowing):
+        """After the last candidate: tries placement once more if throttling skipped the last removals."""
+        trial = self.placement_trial
+        if trial is None or not trial.has_untried_removals or not self.quota_fits(allow_borrowing):
             return False
-        return overlay.fits([target.victim for target in targets])
+        return trial.fits([target.victim for target in targets])
 
     def eviction_candidates(self, queue: QuotaNode, policy: str) -> list[AdmittedWorkload]:
-        """Whom of a queue it may evict. Most of those that run are told apart by priority alone."""
+        """Workloads of a queue that may be evicted. The priority is checked first, since it excludes most of them."""
         members: Iterable[AdmittedWorkload] = queue.admitted.values()
         if policy == "Never":
             return []
@@ -233,7 +232,7 @@ class PreemptionRequest:
             return False
         if not uses_any(running, self.needs_preemption):
             return False
-        if not may_be_evicted(running, self.rules.config, self.rules.now):
+        if not may_be_evicted(running, self.context.config, self.context.now):
             return False
         if policy == "Any" or running.priority < self.pending.priority:
             return True
@@ -244,11 +243,11 @@ class PreemptionRequest:
         )
 
 
-def candidate_sort_key(running: AdmittedWorkload, asking: QuotaNode) -> CandidateSortKey:
-    """Candidates in ascending order go first."""
+def candidate_sort_key(running: AdmittedWorkload, preemptor_queue: QuotaNode) -> CandidateSortKey:
+    """Lower keys are evicted first."""
     return (
         not running.is_evicting,
-        running.node is asking,
+        running.node is preemptor_queue,
         running.priority,
         *running.eviction_cost,
         running.pod_count,
@@ -259,31 +258,31 @@ def candidate_sort_key(running: AdmittedWorkload, asking: QuotaNode) -> Candidat
 
 def sort_candidates(candidates: list[AdmittedWorkload], request: PreemptionRequest) -> list[AdmittedWorkload]:
     candidates.sort(key=lambda running: candidate_sort_key(running, request.node))
-    ledger = request.rules.local_queue_usage
-    return candidates if ledger is None else _heavier_users_first(candidates, request.node, ledger)
+    history = request.context.local_queue_usage
+    return candidates if history is None else _heavier_users_first(candidates, request.node, history)
 
 
 def _heavier_users_first(
-    candidates: list[AdmittedWorkload], asking: QuotaNode, ledger: LocalQueueUsage
+    candidates: list[AdmittedWorkload], queue: QuotaNode, history: LocalQueueUsage
 ) -> list[AdmittedWorkload]:
-    """Candidates of one usage-based queue change places among themselves."""
-    places: dict[tuple[str, bool], list[int]] = {}
-    for place, running in enumerate(candidates):
+    """Sorts the candidates of each usage-based queue by usage, within the positions that they hold together."""
+    indices_by_queue: dict[tuple[str, bool], list[int]] = {}
+    for index, running in enumerate(candidates):
         if running.node.spec.usage_based:
-            places.setdefault((running.node.name, running.is_evicting), []).append(place)
+            indices_by_queue.setdefault((running.node.name, running.is_evicting), []).append(index)
     ordered = list(candidates)
-    for own in places.values():
-        members = [candidates[place] for place in own]
+    for indices in indices_by_queue.values():
+        members = [candidates[index] for index in indices]
         members.sort(
-            key=lambda running: (-ledger.usage(running.local_queue), candidate_sort_key(running, asking))
+            key=lambda running: (-history.usage(running.local_queue), candidate_sort_key(running, queue))
         )
-        for place, running in zip(own, members, strict=True):
-            ordered[place] = running
+        for index, running in zip(indices, members, strict=True):
+            ordered[index] = running
     return ordered
 
 
 def find_within_budgets(request: PreemptionRequest, find: Callable[[], list[Target]]) -> list[Target]:
-    """What is found with every disruption budget honoured; where the policy says so, else with none."""
+    """Victims that break no disruption budget; else, where the configuration allows it, victims that do."""
     found = find()
     if not found and request.may_override_budgets:
         request.overrides_budgets = True
@@ -292,20 +291,20 @@ def find_within_budgets(request: PreemptionRequest, find: Callable[[], list[Targ
 
 
 class SparingAttempt(NamedTuple):
-    """What came of taking off everybody who may go, but for some who were spared."""
+    """The result of one search in which some candidates were spared."""
 
     targets: list[Target]
-    """Empty where it doesn't fit even so."""
+    """Empty where the preemptor doesn't fit."""
     taken: tuple[str, ...]
     skipped_any: bool
-    """Somebody could no longer go, since others had gone before."""
+    """A candidate could not be evicted any more, because of the removals before it."""
 
 
 def find_sparing(attempt: Callable[[frozenset[str]], SparingAttempt]) -> list[Target]:
-    """The first set that fits, with the fewest spared.
+    """Victims of the first successful attempt, with as few candidates spared as possible (breadth first).
 
-    Taking candidates in their order can end in nothing though there is a way: once a queue has given what it borrows,
-    or a budget is used up, the one who really stands in the way may no longer go. So those who went are spared in turn.
+    Removing candidates in order can fail although a solution exists: once a queue is back within its quota, or a
+    budget is used up, the workload on the needed nodes can't be evicted any more. So removed ones are spared in turn.
     """
     waiting = deque([frozenset[str]()])
     seen = set(waiting)
@@ -332,25 +331,25 @@ def fill_back(
     *,
     last_is_needed: bool = True,
 ) -> list[Target]:
-    """Puts back, last removed first, whoever isn't needed; the last one is, where it made it fit."""
+    """Puts back victims that aren't needed, the last removed first; `last_is_needed`: it fitted only after that one."""
     for index in range(len(targets) - (2 if last_is_needed else 1), -1, -1):
         running = targets[index].victim
         running.add_to_tree()
         if request.quota_fits(allow_borrowing):
             rest = targets[:index] + targets[index + 1 :]
-            if _still_placed(request, running, rest) and stays_fair(rest):
+            if _still_fits_nodes(request, running, rest) and stays_fair(rest):
                 targets = rest
                 continue
         running.remove_from_tree()
     return targets
 
 
-def _still_placed(ask: PreemptionRequest, back: AdmittedWorkload, rest: list[Target]) -> bool:
-    """Who isn't where the pods go can't be in their way."""
-    overlay = ask.placement_trial
-    if overlay is None or overlay.placed_nodes.isdisjoint(back.nodes):
+def _still_fits_nodes(request: PreemptionRequest, restored: AdmittedWorkload, rest: list[Target]) -> bool:
+    trial = request.placement_trial
+    # A victim on none of the chosen nodes is not needed for the placement that was found.
+    if trial is None or trial.placed_nodes.isdisjoint(restored.nodes):
         return True
-    return overlay.still_fits([target.victim for target in rest])
+    return trial.still_fits([target.victim for target in rest])
 
 
 def restore(targets: Sequence[Target]) -> None:

@@ -1,8 +1,8 @@
-"""The order in which pods on their own are looked at, and where they stand among gangs and queued work.
+"""The order of single pods, and where they come among gangs and queued workloads.
 
-Reads a snapshot's pending pods; feeds `engine.decide`. Higher priority first, then older, then by namespace and name:
-never by the position in a file or a watch. Between lone pods and gangs the same order holds: lone pods before all gangs
-and behind all gangs are placed in one fast loop each, those in between one by one.
+`engine.collect_pending` calls it. Higher priority first, then older, then by namespace and name; never by position in a
+file or a watch. The same order holds between single pods and gangs: single pods before all gangs and after all gangs
+are placed in one compiled loop each, those in between one by one.
 """
 
 from __future__ import annotations
@@ -19,88 +19,89 @@ from windlass.model.workload import Workload
 from windlass.queueing.quota_node import queue_order_timestamp
 
 MAX_PODS_BETWEEN = 2_000
-"""So many lone pods between gangs are looked at one by one; more of them go behind all gangs."""
+"""So many single pods between gangs are decided one by one; the rest comes after all gangs."""
 QueueSortKey = tuple[int, int]
-"""Priority, the higher the earlier, and since when it waits."""
+"""Negative priority, and since when it waits: lower keys come first."""
 
 
 def sort_pending_pods(snapshot: Snapshot, mask: Bools | None = None) -> Ints:
-    """Rows of the pending pods in order, or of those of them that the mask wants."""
+    """Rows of the pending pods (that are set in the mask), in order."""
     rows = snapshot.pods.pending()
     if mask is not None:
         rows = rows[mask[rows]]
-    return _ranked(snapshot.pods, rows)
+    return _sort_rows(snapshot.pods, rows)
 
 
-def waiting_sort_keys(gangs: Iterable[Workload]) -> list[QueueSortKey]:
-    """When the gangs that are in no queue have their turn, and, all at once, what is queued."""
-    turns: list[QueueSortKey] = []
-    first: QueueSortKey | None = None
-    for one in gangs:
-        if one.admission is None and not one.hold:
-            turn = _turn(one)
-            if not one.queue_name:
-                turns.append(turn)
-            elif first is None or turn < first:
-                first = turn
-    return sorted([*turns, *([first] if first is not None else [])])
+def waiting_sort_keys(workloads: Iterable[Workload]) -> list[QueueSortKey]:
+    """Sort keys of pending gangs in no queue, and one for all queued workloads: the key of the first of them."""
+    sort_keys: list[QueueSortKey] = []
+    first_queued: QueueSortKey | None = None
+    for workload in workloads:
+        if workload.admission is None and not workload.hold:
+            sort_key = _sort_key(workload)
+            if not workload.queue_name:
+                sort_keys.append(sort_key)
+            elif first_queued is None or sort_key < first_queued:
+                first_queued = sort_key
+    return sorted([*sort_keys, *([first_queued] if first_queued is not None else [])])
 
 
-def sorts_before_all(snapshot: Snapshot, turns: Sequence[QueueSortKey]) -> Bools:
-    """Which pods have their turn before all of those.
+def sorts_before_all(snapshot: Snapshot, sort_keys: Sequence[QueueSortKey]) -> Bools:
+    """[pod row] whether the pod comes before all workloads with these keys.
 
-    Pods for which others went have, too, with what is more urgent than they are: a queue has its turn all at once, and
-    its lesser work would take the room that it had to leave, over and over.
+    Nominated pods, and pods of higher priority than the lowest of them, always do: all queued workloads are decided at
+    once, and those of low priority would take again the nodes from which they were evicted for the nominated pod.
     """
-    priority, created = snapshot.pods.priority, _since(snapshot.pods.created)
-    first, since = turns[0] if turns else (0, 0)
-    before: Bools = (-priority < first) | ((-priority == first) & (created < since))
-    named = [
+    priority, waiting_since = snapshot.pods.priority, _waiting_since(snapshot.pods.created)
+    key_priority, key_since = sort_keys[0] if sort_keys else (0, 0)
+    before: Bools = (-priority < key_priority) | ((-priority == key_priority) & (waiting_since < key_since))
+    nominated = [
         row
         for row in snapshot.pods.pending().tolist()
         if snapshot.pods.objects[row].status.nominated_node_name
     ]
-    if named:
-        before |= priority > priority[named].min()
-        before[named] = True
+    if nominated:
+        before |= priority > priority[nominated].min()
+        before[nominated] = True
     return before
 
 
-def single_pods_between(turns: Sequence[QueueSortKey], single_pods: Iterable[Workload]) -> list[Workload]:
-    """Lone pods that wait and have their turn behind the first of those and before the last."""
-    if len(turns) < 2:
+def single_pods_between(sort_keys: Sequence[QueueSortKey], single_pods: Iterable[Workload]) -> list[Workload]:
+    """Pending single pods between the first and the last of these keys, in order."""
+    if len(sort_keys) < 2:
         return []
-    waiting = (one for one in single_pods if one.admission is None)
-    found = [one for one in waiting if turns[0] <= _turn(one) < turns[-1]]
-    return sorted(found, key=lambda one: (_turn(one), one.key))[:MAX_PODS_BETWEEN]
+    pending = (pod for pod in single_pods if pod.admission is None)
+    between = [pod for pod in pending if sort_keys[0] <= _sort_key(pod) < sort_keys[-1]]
+    return sorted(between, key=lambda pod: (_sort_key(pod), pod.key))[:MAX_PODS_BETWEEN]
 
 
-def _turn(workload: Workload) -> QueueSortKey:
+def _sort_key(workload: Workload) -> QueueSortKey:
     return -workload.priority, queue_order_timestamp(workload)
 
 
-def _since(created: Ints) -> Ints:
-    """A pod without a date has only just been handed in: it comes behind all that have one, as its workload does."""
+def _waiting_since(created: Ints) -> Ints:
+    """A pod without a creation time was not submitted yet: it comes after all others, as its workload does."""
     return np.where(created > 0, created, np.iinfo(np.int64).max)
 
 
-def _ranked(pods: PodRows, rows: Ints) -> Ints:
-    """Before its equals comes a pod for which others went (`nominatedNodeName`)."""
+def _sort_rows(pods: PodRows, rows: Ints) -> Ints:
+    """By priority, then nominated pods (`nominatedNodeName`), then by age, then by namespace and name."""
     if len(rows) < 2:
         return rows
-    priority, created = pods.priority[rows], _since(pods.created[rows])
-    unnamed = np.ones(len(rows), dtype=np.bool_)
+    priority, created = pods.priority[rows], _waiting_since(pods.created[rows])
+    not_nominated = np.ones(len(rows), dtype=np.bool_)
+    # Only a pod of more than the lowest priority can have been nominated: reading the objects is saved otherwise.
     if priority.max() > pods.priority[pods.alive == 1].min():
-        unnamed[:] = [not pods.objects[row].status.nominated_node_name for row in rows.tolist()]
-    keys = (created, unnamed, -priority)
+        not_nominated[:] = [not pods.objects[row].status.nominated_node_name for row in rows.tolist()]
+    keys = (created, not_nominated, -priority)
     ranking = np.lexsort(keys)
     ordered = rows[ranking]
     equal = np.logical_and.reduce([np.diff(key[ranking]) == 0 for key in keys])
-    return _by_name(pods, ordered, equal) if equal.any() else ordered
+    return _sort_equals_by_name(pods, ordered, equal) if equal.any() else ordered
 
 
-def _by_name(pods: PodRows, rows: Ints, equal: Bools) -> Ints:
-    """Runs of equals (`equal[i]`: row i + 1 is row i's equal) by namespace and name."""
+def _sort_equals_by_name(pods: PodRows, rows: Ints, equal: Bools) -> Ints:
+    """Sorts each run of equals (`equal[i]`: rows i and i + 1 have equal keys) by namespace and name."""
     ordered = rows.tolist()
     edges = np.flatnonzero(np.diff(np.concatenate(([False], equal, [False])).astype(np.int8)))
     for first, last in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):

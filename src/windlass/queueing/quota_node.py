@@ -1,8 +1,8 @@
 """A node of the quota tree, and the workloads that hold quota in it.
 
-`tree` builds the nodes; `flavors` asks what is available, `preemption` takes workloads off and puts them back. A node
-keeps what its lending limit withholds from its parent (`local`), and only usage beyond that shows in the parent, so
-adding and removing usage are exact inverses in any order and no copy is ever needed.
+`quota_tree` builds the nodes; `flavor_assigner` asks what is available; preemption removes workloads and puts them
+back. A node keeps what its lending limit withholds from its parent (`local_quota`), and only usage beyond that counts
+in the parent. So adding and removing usage are exact inverses in any order, and no copy of the tree is ever needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from windlass.model.queue import ClusterQueue, FlavorResourceQuota
 from windlass.model.workload import Workload
 
 FlavorResource = tuple[str, str]
-"""(flavor, resource)."""
+"""(flavor, resource); a "cell" of quota."""
 Usage = dict[FlavorResource, int]
 
 _NO_QUOTA = FlavorResourceQuota(0)
@@ -53,7 +53,7 @@ class QuotaNode:
         self.cohorts: list[QuotaNode] = []
         self.queues: list[QuotaNode] = []
         self.inactive_queues: list[QuotaNode] = []
-        """Inactive queues: what they have and use counts, but they are neither compared nor preempted."""
+        """Their quota and usage count, but they are neither compared nor preempted."""
         self.height = 0
         self.subtree_quota: Usage = {}
         self.local_quota: Usage = {}
@@ -62,7 +62,7 @@ class QuotaNode:
         self.lendable: dict[str, int] = {}
         self.admitted: dict[str, AdmittedWorkload] = {}
         self.request_shapes: dict[tuple[object, ...], int] = {}
-        """What is asked of a queue → a number for it."""
+        """Description of a pending workload → its shape number (`PendingWorkload.shape`)."""
 
     @property
     def spec(self) -> ClusterQueue:
@@ -97,21 +97,21 @@ class QuotaNode:
         return self.quotas.get(cell, _NO_QUOTA)
 
     def local_available(self, cell: FlavorResource) -> int:
-        """Room that the parent doesn't see."""
+        """Unused quota that is withheld from the parent."""
         return max(0, self.local_quota.get(cell, 0) - self.usage.get(cell, 0))
 
     def headroom(self, cell: FlavorResource) -> int:
-        """What could be added now; negative where quota was taken away from what runs."""
+        """What could be added now; negative where quota was reduced below usage."""
         used = self.usage.get(cell, 0)
         subtree = self.subtree_quota.get(cell, 0)
         if self.parent is None:
             return subtree - used
-        local = self.local_quota.get(cell, 0)
-        room = self.parent.headroom(cell)
+        local_quota = self.local_quota.get(cell, 0)
+        above = self.parent.headroom(cell)
         limit = self.quota(cell).borrowing_limit
         if limit is not None:
-            room = min(room, subtree - local - max(0, used - local) + limit)
-        return max(0, local - used) + room
+            above = min(above, subtree - local_quota - max(0, used - local_quota) + limit)
+        return max(0, local_quota - used) + above
 
     def available(self, cell: FlavorResource) -> int:
         return max(0, self.headroom(cell))
@@ -130,13 +130,13 @@ class QuotaNode:
         known = self.potential_available_cache.get(cell)
         if known is not None:
             return known
-        most = self.subtree_quota.get(cell, 0)
+        largest = self.subtree_quota.get(cell, 0)
         if self.parent is not None:
             limit = self.quota(cell).borrowing_limit
             below = self.local_quota.get(cell, 0) + self.parent.potential_available(cell)
-            most = below if limit is None else min(most + limit, below)
-        self.potential_available_cache[cell] = most
-        return most
+            largest = below if limit is None else min(largest + limit, below)
+        self.potential_available_cache[cell] = largest
+        return largest
 
     def add_usage(self, usage: Mapping[FlavorResource, int]) -> None:
         for cell, amount in usage.items():
@@ -147,10 +147,10 @@ class QuotaNode:
             self._remove(cell, amount)
 
     def _add(self, cell: FlavorResource, amount: int) -> None:
-        room = self.local_available(cell)
+        local = self.local_available(cell)
         self.usage[cell] = self.usage.get(cell, 0) + amount
-        if self.parent is not None and amount > room:
-            self.parent._add(cell, amount - room)
+        if self.parent is not None and amount > local:
+            self.parent._add(cell, amount - local)
 
     def _remove(self, cell: FlavorResource, amount: int) -> None:
         used = self.usage.get(cell, 0)
@@ -162,11 +162,11 @@ class QuotaNode:
 
 class EvictionCostSource(Protocol):
     def of(self, running: AdmittedWorkload) -> tuple[int, int]:
-        """What evicting it now would lose."""
+        """Cost of evicting it now, as `admitted_workload` computes it."""
 
 
 class AdmittedWorkload:
-    """A workload that holds quota, as preemption sees it. There are many, and most are never asked about."""
+    """A workload that holds quota, as preemption sees it. There are many, so most properties are computed on demand."""
 
     __slots__ = (
         "assumed_nodes",
@@ -188,15 +188,15 @@ class AdmittedWorkload:
         self.priority = workload.priority
         self.reserved_at = reserved_at
         self.is_assumed = False
-        """Admitted in this very decision: taking it back costs nothing."""
+        """Admitted in this decision: withdrawing it costs nothing."""
         self.eviction_costs: EvictionCostSource | None = None
-        """Who knows what evicting it would lose; None: nothing."""
+        """Computes its eviction cost; None: it costs nothing."""
         self.assumed_nodes: frozenset[str] | None = None
-        """Nodes that it was given in this very decision."""
+        """Nodes that it got in this decision."""
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Where its pods are, as far as is known."""
+        """Nodes of its pods, as far as known."""
         admission = self.workload.admission
         if self.assumed_nodes is not None or admission is None:
             return self.assumed_nodes or frozenset()
@@ -204,7 +204,7 @@ class AdmittedWorkload:
 
     @property
     def pod_count(self) -> int:
-        """Those that exist, of what runs."""
+        """Pods that exist; 0 for an admission of this decision."""
         return 0 if self.is_assumed else sum(len(pod_set.pod_keys) for pod_set in self.workload.pod_sets)
 
     @property
@@ -237,7 +237,7 @@ class AdmittedWorkload:
 
 
 def queue_order_timestamp(workload: Workload) -> int:
-    """Since when it waits, for order among equals."""
+    """Since when it waits: its last requeue, else its creation."""
     return workload.queued_at or workload.created
 
 

@@ -1,7 +1,7 @@
-"""The quota tree of a system: queues as leaves, cohorts above them.
+"""The quota tree: ClusterQueues as leaves, Cohorts above them.
 
-Built from a `QueueSystem`; `counted` hangs the running workloads into it and keeps it. A cohort exists as soon as
-anybody names it; a tree of cohorts that is below itself is switched off as a whole.
+Built from a `QueueSystem` by `quota_cache`, which adds the usage of admitted workloads. As in Kueue, a cohort exists as
+soon as an object names it, and all queues below a cycle of cohorts are inactive.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class QuotaTree:
         return [*self._cohorts.values(), *self.queues.values()]
 
     def _cohort(self, name: str) -> QuotaNode:
-        """A cohort exists as soon as anybody names it."""
+        """The node of a cohort, made (with those above it) when it is first named."""
         known = self._cohorts.get(name)
         if known is not None:
             return known
@@ -49,12 +49,12 @@ class QuotaTree:
         return node
 
     def _in_cycle(self, name: str) -> bool:
-        """Whether going up from here never ends; such a tree is switched off as a whole."""
+        """Whether following the parents of this cohort leads into a cycle."""
         seen: set[str] = set()
         while name and name not in seen:
             seen.add(name)
-            above = self._system.cohorts.get(name)
-            name = above.parent if above is not None else ""
+            cohort = self._system.cohorts.get(name)
+            name = cohort.parent if cohort is not None else ""
         return bool(name)
 
     def _add_queue(self, queue: ClusterQueue) -> None:
@@ -63,13 +63,13 @@ class QuotaTree:
         self.queues[queue.name] = node
         if queue.cohort:
             node.parent = self._cohort(queue.cohort)
-        why = self._why_inactive(queue)
-        if why:
-            self.inactive_reasons[queue.name] = why
+        reason = self._inactive_reason(queue)
+        if reason:
+            self.inactive_reasons[queue.name] = reason
         if node.parent is not None:
-            (node.parent.inactive_queues if why else node.parent.queues).append(node)
+            (node.parent.inactive_queues if reason else node.parent.queues).append(node)
 
-    def _why_inactive(self, queue: ClusterQueue) -> str:
+    def _inactive_reason(self, queue: ClusterQueue) -> str:
         if queue.stop_policy != "None":
             return "is stopped"
         if queue.inactive_reason:
@@ -79,7 +79,7 @@ class QuotaTree:
                 if quotas.flavor not in self._system.flavors:
                     return f"is inactive: references missing ResourceFlavor {quotas.flavor}"
         if queue.cohort in self._cyclic:
-            return f"is inactive: cohort {queue.cohort} is below itself"
+            return f"is inactive: the parents of cohort {queue.cohort} form a cycle"
         return ""
 
 
@@ -93,7 +93,7 @@ def quotas_of(groups: tuple[ResourceGroup, ...]) -> dict[FlavorResource, FlavorR
 
 
 def _accumulate(node: QuotaNode) -> None:
-    """Sums quota from the leaves to the root, and the height of every subtree."""
+    """Fills `subtree_quota`, `local_quota` and `height` from the leaves to the root."""
     node.subtree_quota = {cell: quota.nominal for cell, quota in node.quotas.items()}
     for child in (*node.cohorts, *node.queues, *node.inactive_queues):
         _accumulate(child)

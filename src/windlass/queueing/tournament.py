@@ -1,10 +1,9 @@
-"""The order of a round's heads under fair sharing: a tournament in every tree, from the leaves to the root.
+"""The order of a cycle's heads under fair sharing: a tournament in every tree, from the leaves to the root.
 
-`cycle` takes one winner after another; between two it may have added usage to the winner's path. At each cohort its
-children compete with the share that they would have once their nominee is admitted: first those for whom others were
-evicted, then those that wouldn't borrow what they ask for, then the smaller share, then priority, then age. A queue's
-share changes only when its own nominee is taken, so its standing is computed once, and a cohort's only when something
-below it was taken.
+`cycle` takes one winner after another, and may have added usage on the winner's path before the next. At each cohort,
+children compete with the share that they would have once their nominee is admitted: first nominees for which others
+were evicted, then those that wouldn't borrow what they ask for, then the smaller share, priority, age. A queue's share
+changes only when its own nominee is taken, so its key is computed once; a cohort's only when one below it was taken.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from windlass.queueing.quota_node import QuotaNode
 
 
 class Nominee(Protocol):
-    """A head, and what it would take."""
+    """The head of a queue, with its flavor assignment."""
 
     pending: PendingWorkload
     assignment: Assignment
@@ -31,7 +30,7 @@ TournamentKey = tuple[bool, bool, tuple[bool, int], int, bool, int, str]
 
 
 def fair_sharing_order(entries: list[Entry]) -> Iterator[Entry]:
-    """Queues without a cohort as they come, then tree after tree."""
+    """First the queues without a cohort in the given order, then tree after tree."""
     trees: dict[int, tuple[QuotaNode, list[Entry]]] = {}
     for entry in entries:
         root = entry.pending.node.root
@@ -42,19 +41,19 @@ def fair_sharing_order(entries: list[Entry]) -> Iterator[Entry]:
     for root, members in trees.values():
         bracket = _Bracket(root, members)
         while (winner := bracket.winner()) is not None:
-            bracket.strike(winner)
+            bracket.remove(winner)
             yield winner
 
 
 class _Bracket(Generic[Entry]):
-    """One cohort: its own queues' entries, and the brackets below it."""
+    """One cohort: the entries of its own queues, and the brackets of its child cohorts."""
 
     def __init__(self, cohort: QuotaNode, entries: list[Entry]) -> None:
         self.cohort = cohort
         self._heap: list[tuple[TournamentKey, str, Entry]] = []
-        self._below: dict[int, _Bracket[Entry]] = {}
-        self._best: dict[int, tuple[TournamentKey, Entry] | None] = {}
-        """Per bracket below, its nominee and how it stands here."""
+        self._child_brackets: dict[int, _Bracket[Entry]] = {}
+        self._child_winners: dict[int, tuple[TournamentKey, Entry] | None] = {}
+        """id of a child cohort → its winner with its key here; missing where it has to be computed again."""
         grouped: dict[int, tuple[QuotaNode, list[Entry]]] = {}
         for entry in entries:
             child = _child_towards(cohort, entry.pending.node)
@@ -63,40 +62,40 @@ class _Bracket(Generic[Entry]):
             else:
                 grouped.setdefault(id(child), (child, []))[1].append(entry)
         heapify(self._heap)
-        for number, (child, members) in grouped.items():
-            self._below[number] = _Bracket(child, members)
+        for child_id, (child, members) in grouped.items():
+            self._child_brackets[child_id] = _Bracket(child, members)
 
     def winner(self) -> Entry | None:
         choices = [(self._heap[0][0], self._heap[0][2])] if self._heap else []
-        for number, bracket in self._below.items():
-            if number not in self._best:
+        for child_id, bracket in self._child_brackets.items():
+            if child_id not in self._child_winners:
                 nominee = bracket.winner()
-                self._best[number] = (
+                self._child_winners[child_id] = (
                     None if nominee is None else (tournament_key(nominee, bracket.cohort), nominee)
                 )
-            best = self._best[number]
+            best = self._child_winners[child_id]
             if best is not None:
                 choices.append(best)
         return min(choices, key=lambda choice: choice[0])[1] if choices else None
 
-    def strike(self, entry: Entry) -> None:
+    def remove(self, entry: Entry) -> None:
         child = _child_towards(self.cohort, entry.pending.node)
         if child is entry.pending.node:
             heappop(self._heap)
             return
-        self._best.pop(id(child))
-        self._below[id(child)].strike(entry)
+        self._child_winners.pop(id(child))
+        self._child_brackets[id(child)].remove(entry)
 
 
 def tournament_key(entry: Nominee, child: QuotaNode) -> TournamentKey:
-    """How the entry stands in the cohort above `child`, with its usage added."""
+    """Sort key of the entry among the children of `child`'s parent, with its usage added."""
     pending, usage = entry.pending, entry.assignment.usage
     pending.node.add_usage(usage)
     share = dominant_share(child)
     pending.node.remove_usage(usage)
-    promised = pending.workload.nominated
+    nominated = pending.workload.nominated
     return (
-        not promised,
+        not nominated,
         share.borrows_any(usage),
         share.rank,
         -pending.priority,

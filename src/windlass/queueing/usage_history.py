@@ -1,7 +1,7 @@
-"""Usage history: what each local queue has consumed, decaying with a half-life.
+"""Usage history: what each LocalQueue has consumed, decaying with a half-life (Kueue's admission fair sharing).
 
-`lines` orders a usage-based queue by it, `victims` prefers victims of the heaviest user. Fixed point throughout:
-powers of one half come from repeated integer square roots, so that they are the same on every machine.
+`pending_queue` sorts a usage-based queue by it, `preemption_common` prefers victims of the heaviest user. Fixed point
+throughout: powers of one half come from repeated integer square roots, so that they are equal on every machine.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _ONE = 1 << _BITS
 _STEPS = 32
 _IN_THOUSANDTHS = ("cpu", GPU)
 INFINITE_USAGE = Fraction(1 << 200)
-"""Usage of a queue whose weight is 0: it comes after all others."""
+"""Usage of a LocalQueue of weight 0: it comes after all others."""
 
 
-def _roots() -> tuple[int, ...]:
+def _fixed_point_roots() -> tuple[int, ...]:
     """2^(-1/2), 2^(-1/4), … in fixed point."""
     values = [_ONE >> 1]
     for _ in range(_STEPS):
@@ -31,7 +31,7 @@ def _roots() -> tuple[int, ...]:
     return tuple(values[1:])
 
 
-_ROOTS = _roots()
+_ROOTS = _fixed_point_roots()
 
 
 def decay_factor(elapsed: int, half_life: int) -> Fraction:
@@ -53,29 +53,29 @@ def decay_factor(elapsed: int, half_life: int) -> Fraction:
 
 
 class LocalQueueUsage:
-    """Usage of every local queue now, in weighted units; grows with each admission."""
+    """Current usage of every LocalQueue in weighted units; each admission adds to it."""
 
     def __init__(self, config: UsageHistoryConfig, queues: dict[str, LocalQueue], now: int) -> None:
         self._config = config
         self._queues = queues
         self._now = now
         self._consumed: dict[str, Fraction] = {
-            key: self._weighted(queue.consumed.items()) * self._kept(queue) for key, queue in queues.items()
+            key: self._weighted(queue.consumed.items()) * self._decay(queue) for key, queue in queues.items()
         }
-        self._entry = 1 - decay_factor(config.sampling_seconds, config.half_life_seconds)
+        self._admission_factor = 1 - decay_factor(config.sampling_seconds, config.half_life_seconds)
         if not config.half_life_seconds:
-            self._entry = Fraction(0)
+            self._admission_factor = Fraction(0)
 
     def add_admitted(self, running: AdmittedWorkload) -> None:
-        """What runs since the history was written has been consumed too."""
+        """Adds what a running workload has consumed since the history was written."""
         queue = self._queues.get(running.local_queue)
         if queue is not None and queue.consumed_at:
-            self._consumed[queue.key] += self._amount(running.usage) * (1 - self._kept(queue))
+            self._consumed[queue.key] += self._weighted_usage(running.usage) * (1 - self._decay(queue))
 
     def charge(self, local_queue: str, usage: Usage) -> None:
-        """An admission counts at once."""
+        """Adds an admission of this decision, which counts as `sampling_seconds` of run time at once."""
         if local_queue in self._consumed:
-            self._consumed[local_queue] += self._amount(usage) * self._entry
+            self._consumed[local_queue] += self._weighted_usage(usage) * self._admission_factor
 
     def usage(self, local_queue: str) -> Fraction:
         queue = self._queues.get(local_queue)
@@ -85,12 +85,12 @@ class LocalQueueUsage:
             return INFINITE_USAGE
         return self._consumed[local_queue] * 1000 / queue.fair_weight_milli
 
-    def _kept(self, queue: LocalQueue) -> Fraction:
+    def _decay(self, queue: LocalQueue) -> Fraction:
         if not queue.consumed_at:
             return Fraction(1)
         return decay_factor(self._now - queue.consumed_at, self._config.half_life_seconds)
 
-    def _amount(self, usage: Usage) -> Fraction:
+    def _weighted_usage(self, usage: Usage) -> Fraction:
         return self._weighted((resource, amount) for (_, resource), amount in usage.items())
 
     def _weighted(self, amounts: Iterable[tuple[str, int]]) -> Fraction:

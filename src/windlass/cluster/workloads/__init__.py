@@ -1,10 +1,10 @@
-"""From objects to workloads: which pods start together, what they ask for, what they hold already.
+"""From objects to workloads: which pods start together, what they request, what they use already.
 
-    objects ─► inputs_of ─► Inputs ─► group ─► Grouping (workloads, notes)
-    changes ─► WorkloadBook ─► Grouping, where objects come one by one
+    objects ─► grouping_inputs ─► GroupingInputs ─► group_workloads ─► Grouping (workloads, notes)
+    changes ─► WorkloadIndex ─► Grouping, where objects come one by one
 
-Pure functions on decoded objects. The engine's callers hand in everything they have; `queueing` orders and admits the
-workloads that come out, `placement` places their pods.
+Pure functions on decoded objects. `workload_sync` keeps the index for the store; `queueing` admits the workloads and
+`placement` places their pods.
 """
 
 from __future__ import annotations

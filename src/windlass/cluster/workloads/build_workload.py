@@ -1,8 +1,7 @@
-"""One unit as a `Workload`: what it asks for, where it waits, what it holds already.
+"""Builds the `Workload` of a unit: what it requests, where it waits, what it uses already.
 
-Fed by `units`; the result goes to `queueing` and `placement` by way of the engine. Each source of a unit (a Kueue
-Workload, a PodGroup, an owner, a single pod) says who it is and which sets it has; everything else is read the same way
-for all of them.
+`workload_index` calls it for every unit whose objects changed. Each source of a unit (a Kueue Workload, a PodGroup, an
+owner, a single pod) has its own function for identity and pod sets (`WorkloadParts`); the rest is common to all.
 """
 
 from __future__ import annotations
@@ -45,19 +44,19 @@ from windlass.model.workload import Admission, PodSet, Workload
 
 TOTAL_COUNT = "kueue.x-k8s.io/pod-group-total-count"
 TERMINATING_SUFFIX = "#leaving"
-"""After the name of a workload: the part of it that is being deleted."""
+"""Appended to the key of a workload for its part that is being deleted."""
 NO_HOLD = ("", "")
 HoldReason = tuple[str, str]
-"""Message and code; empty where nothing holds it."""
+"""Message and code; NO_HOLD where nothing holds the workload."""
 
 
 class UnitMembers(msgspec.Struct, frozen=True):
-    """The pods of a unit that count."""
+    """The pods of a unit that count as its members."""
 
     pods: tuple[Pod, ...]
     succeeded: int
     evicting: bool
-    """All that is left of it is on its way out."""
+    """All pods that are left are being deleted."""
 
     @property
     def bound(self) -> bool:
@@ -65,7 +64,7 @@ class UnitMembers(msgspec.Struct, frozen=True):
 
 
 class WorkloadParts(msgspec.Struct, frozen=True):
-    """What the sources of units differ in."""
+    """What each source of a unit reads in its own way."""
 
     identity: WorkloadIdentity
     sets: tuple[PodSet, ...]
@@ -76,11 +75,11 @@ class WorkloadParts(msgspec.Struct, frozen=True):
 
 
 def build_workload(unit: Unit, inputs: GroupingInputs) -> Workload | None:
-    """The unit as a workload; None where nothing is left of it."""
+    """The workload of a unit; None where nothing is left of it."""
     members = _members(unit)
     source = unit.key.source
     if source == "workload":
-        return _from_workload(unit, members, inputs)
+        return _from_workload_object(unit, members, inputs)
     try:
         if source == "owner":
             parts = _owner_parts(unit, members, inputs)
@@ -94,31 +93,31 @@ def build_workload(unit: Unit, inputs: GroupingInputs) -> Workload | None:
             parts = _pod_group_parts(unit, members, inputs)
     except InputError as error:
         parts = _unreadable_parts(unit, members, inputs, error)
-    if parts is None or not any(one.count for one in parts.sets):
+    if parts is None or not any(pod_set.count for pod_set in parts.sets):
         return None
-    return _assembled(parts, members, inputs)
+    return _assemble(parts, members, inputs)
 
 
 def build_terminating_workload(unit: Unit, inputs: GroupingInputs) -> Workload | None:
-    """Pods of a queued unit that are on their way out while others stay: they hold quota until they are gone."""
+    """The pods of a queued unit that are being deleted while others stay: they hold quota until they have ended."""
     staying = any(not pod.metadata.deletion_timestamp for pod in unit.pods)
     leaving = [pod for pod in unit.pods if pod.metadata.deletion_timestamp and pod.is_bound]
     if not staying or not leaving or unit.key.source == "workload":
         return None
-    made = build_workload(Unit(unit.key, leaving, unit.succeeded), inputs)
-    if made is None or not made.queue_name or made.admission is None:
+    workload = build_workload(Unit(unit.key, leaving, unit.succeeded), inputs)
+    if workload is None or not workload.queue_name or workload.admission is None:
         return None
-    sets = [msgspec.structs.replace(one, count=len(one.pod_keys), min_count=None) for one in made.pod_sets]
-    return msgspec.structs.replace(
-        made,
-        key=made.key + TERMINATING_SUFFIX,
-        pod_sets=tuple(one for one in sets if one.count),
-        min_pods=None,
-    )
+    sets = [
+        msgspec.structs.replace(pod_set, count=len(pod_set.pod_keys), min_count=None)
+        for pod_set in workload.pod_sets
+        if pod_set.pod_keys
+    ]
+    key = workload.key + TERMINATING_SUFFIX
+    return msgspec.structs.replace(workload, key=key, pod_sets=tuple(sets), min_pods=None)
 
 
 def _members(unit: Unit) -> UnitMembers:
-    """A pod that is being deleted is no member any more, unless nothing else is left."""
+    """Pods that are being deleted count only where no other pod is left."""
     staying = tuple(pod for pod in unit.pods if not pod.metadata.deletion_timestamp)
     if staying:
         return UnitMembers(staying, unit.succeeded, evicting=False)
@@ -126,35 +125,37 @@ def _members(unit: Unit) -> UnitMembers:
     return UnitMembers(leaving, unit.succeeded, evicting=bool(leaving))
 
 
-def _from_workload(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> Workload:
-    """A Kueue Workload, with the pods of the Job behind it."""
-    wire = inputs.workloads[unit.key.key]
-    base = workload_from_object(wire, inputs.queue_system, inputs.hostnames)
+def _from_workload_object(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> Workload:
+    """A Kueue Workload, with the pods of its Job."""
+    workload_object = inputs.workloads[unit.key.key]
+    metadata = workload_object.metadata
+    base = workload_from_object(workload_object, inputs.queue_system, inputs.hostnames)
     kind, _, key = base.owner.partition(" ")
-    owner = _with_sets(kind, key, inputs)
+    owner = _owner_with_pod_sets(kind, key, inputs)
     sets = with_pods(base.pod_sets, members.pods, owner.pod_set_label if owner is not None else "")
     pods = {pod.key: pod for pod in members.pods}
     queue = _cluster_queue(base.namespace, base.queue_name, inputs)
-    held = admission_of_pods(sets, pods, queue, inputs.queue_system, inputs.nodes)
+    pod_admission = admission_of_pods(sets, pods, queue, inputs.queue_system, inputs.nodes)
     admission = base.admission
     if admission is None:
-        admission = held
-    elif held is not None:
-        admission = _where_pods_are(admission, sets, pods)
-    # Evicted in its status, and its pods have not been told yet: it goes, and holds quota until they are gone.
-    leaving = base.admission is None and held is not None and wire.condition("Evicted") is not None
-    unreadable = _unreadable(sets)
+        admission = pod_admission
+    elif pod_admission is not None:
+        admission = _with_actual_nodes(admission, sets, pods)
+    # Evicted in its status, while its pods still run: it holds quota until they have ended.
+    is_evicted = workload_object.condition("Evicted") is not None
+    leaving = base.admission is None and pod_admission is not None and is_evicted
+    unreadable = _unreadable_hold(sets)
     hold = (base.hold, base.hold_code) if base.hold else unreadable
     if admission is None and hold == NO_HOLD:
-        hold = _limit_hold(sets, inputs, base.namespace)
-    limit, enforced = _run_limit(base, wire.metadata, owner, sets)
+        hold = _limit_range_hold(sets, inputs, base.namespace)
+    limit, enforced = _run_limit(base, metadata, owner, sets)
     return msgspec.structs.replace(
         base,
         pod_sets=sets,
         max_run_seconds=limit,
         run_limit_enforced=enforced,
         created=base.created or inputs.now,
-        queued_at=queued_since(wire.metadata, base.queued_at) or inputs.now,
+        queued_at=queued_since(metadata, base.queued_at) or inputs.now,
         nominated=admission is None and is_nominated(members.pods),
         admission=admission,
         evicting=base.evicting or leaving or members.evicting,
@@ -162,51 +163,55 @@ def _from_workload(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> 
         hold_code=hold[1] if admission is None else "",
         unreadable=unreadable[0],
         started_at=base.started_at or _first_start(members),
-        checkpoint_at=max(base.checkpoint_at, checkpoint_of(wire.metadata, members.pods)),
-        restart_seconds=declared_restart_cost([wire.metadata, *(pod.metadata for pod in members.pods)]),
+        checkpoint_at=max(base.checkpoint_at, checkpoint_of(metadata, members.pods)),
+        restart_seconds=declared_restart_cost([metadata, *(pod.metadata for pod in members.pods)]),
     )
 
 
 def _run_limit(
     base: Workload, metadata: ObjectMeta, owner: Owner | None, sets: Sequence[PodSet]
 ) -> tuple[int | None, bool]:
-    """Of a Kueue Workload, by its own field, its annotation or what it was made of; and whether it is enforced."""
+    """The run limit of a Kueue Workload (from its field, its annotation or its owner), and whether it is enforced."""
     objects = [(metadata, None)] + ([(owner.metadata, owner.deadline)] if owner is not None else [])
-    identities = [(WorkloadIdentity(base.key, "Workload", one), deadline) for one, deadline in objects]
-    hard = [base.max_run_seconds, *(enforced_limit(one, sets, deadline) for one, deadline in identities)]
-    every = [base.max_run_seconds, *(run_limit(one, sets, deadline) for one, deadline in identities)]
-    limit = min((value for value in every if value is not None), default=None)
-    return limit, limit in hard
+    identities = [(WorkloadIdentity(base.key, "Workload", meta), until) for meta, until in objects]
+    enforced_limits = [
+        base.max_run_seconds,
+        *(enforced_limit(identity, sets, until) for identity, until in identities),
+    ]
+    limits = [base.max_run_seconds, *(run_limit(identity, sets, until) for identity, until in identities)]
+    limit = min((value for value in limits if value is not None), default=None)
+    return limit, limit in enforced_limits
 
 
-def _where_pods_are(admission: Admission, sets: Sequence[PodSet], pods: dict[str, Pod]) -> Admission:
-    """The pods on nodes say better than the topology assignment where a set is."""
-    placed = {one.name: pods_per_node([pods[key] for key in one.pod_keys]) for one in sets}
-    return msgspec.structs.replace(
-        admission,
-        assignments=tuple(
-            msgspec.structs.replace(one, nodes=placed.get(one.name) or one.nodes)
-            for one in admission.assignments
-        ),
+def _with_actual_nodes(admission: Admission, sets: Sequence[PodSet], pods: dict[str, Pod]) -> Admission:
+    """Takes the nodes of bound pods rather than those of the topology assignment, which may be out of date."""
+    placed = {pod_set.name: pods_per_node([pods[key] for key in pod_set.pod_keys]) for pod_set in sets}
+    assignments = tuple(
+        msgspec.structs.replace(assignment, nodes=placed.get(assignment.name) or assignment.nodes)
+        for assignment in admission.assignments
     )
+    return msgspec.structs.replace(admission, assignments=assignments)
 
 
 def _pod_parts(pod: Pod) -> WorkloadParts:
-    queued = QUEUE_NAME in pod.metadata.labels  # where lone pods are decided at once, nobody reads it either
+    # The compiled loop for single pods ignores topology requests, so only a queued pod may have one.
+    queued = QUEUE_NAME in pod.metadata.labels
     topology = topology_request_from_annotations(pod.metadata.annotations) if queued else None
-    one = PodSet("main", 1, template_of(pod), pod_keys=(pod.key,), topology=topology)
-    return WorkloadParts(WorkloadIdentity(pod.key, "Pod", pod.metadata), (one,))
+    pod_set = PodSet("main", 1, template_of(pod), pod_keys=(pod.key,), topology=topology)
+    return WorkloadParts(WorkloadIdentity(pod.key, "Pod", pod.metadata), (pod_set,))
 
 
 def _kueue_group_parts(unit: Unit, members: UnitMembers) -> WorkloadParts:
     first = members.pods[0]
     text = first.metadata.annotations.get(TOTAL_COUNT, "")
-    there = len(members.pods) + members.succeeded
-    total = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else there
+    existing = len(members.pods) + members.succeeded
+    total = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else existing
     metadata = _shared_metadata(members.pods)
     hold = NO_HOLD
     if not members.bound:
-        hold = _disagreement(members.pods) or (_incomplete(there, total) if there < total else NO_HOLD)
+        hold = _disagreement(members.pods) or (
+            _gang_incomplete(existing, total) if existing < total else NO_HOLD
+        )
     return WorkloadParts(
         WorkloadIdentity(unit.key.key, "PodGroup", metadata),
         pod_sets_of_group(members.pods, None),
@@ -230,8 +235,8 @@ def _disagreement(pods: Sequence[Pod]) -> HoldReason | None:
 
 
 def _pod_group_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> WorkloadParts:
-    found = inputs.pod_groups.get((unit.key.source, unit.key.key))
-    if found is None:
+    pod_group = inputs.pod_groups.get((unit.key.source, unit.key.key))
+    if pod_group is None:
         metadata = _shared_metadata(members.pods)
         name = unit.key.key.partition("/")[2]
         hold = (f"PodGroup {name} ({unit.key.source}) doesn't exist", "GANG_INCOMPLETE")
@@ -240,38 +245,35 @@ def _pod_group_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -
             pod_sets_of_group(members.pods, None),
             hold=hold,
         )
-    there = len(members.pods) + members.succeeded
+    existing = len(members.pods) + members.succeeded
     hold = NO_HOLD
-    if found.hold:
-        hold = (found.hold, NOT_IMPLEMENTED)
-    elif there < found.min_pods and not members.bound:
-        hold = _incomplete(there, found.min_pods)
-    elif found.has_task_minimums and there > found.min_pods and not members.bound:
-        said = "spec.minTaskMember: a minimum for each task is implemented only where it covers all pods"
-        hold = (f"{said} ({there} pods, {found.min_pods} required)", NOT_IMPLEMENTED)
-    identity = WorkloadIdentity(unit.key.key, "PodGroup", found.metadata, found)
-    topology = found.topology or topology_request_from_annotations(found.metadata.annotations)
+    if pod_group.hold:
+        hold = (pod_group.hold, NOT_IMPLEMENTED)
+    elif existing < pod_group.min_pods and not members.bound:
+        hold = _gang_incomplete(existing, pod_group.min_pods)
+    elif pod_group.has_task_minimums and existing > pod_group.min_pods and not members.bound:
+        message = "spec.minTaskMember: a minimum for each task is implemented only where it covers all pods"
+        hold = (f"{message} ({existing} pods, {pod_group.min_pods} required)", NOT_IMPLEMENTED)
     return WorkloadParts(
         identity,
         pod_sets_of_group(members.pods, topology),
-        minimum=max(0, found.min_pods - members.succeeded),
-        all_or_nothing=found.all_or_nothing,
+        minimum=max(0, pod_group.min_pods - members.succeeded),
+        all_or_nothing=pod_group.all_or_nothing,
         hold=hold,
     )
 
 
 def _owner_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> WorkloadParts | None:
-    owner = _with_sets(unit.key.kind, unit.key.key, inputs)
+    owner = _owner_with_pod_sets(unit.key.kind, unit.key.key, inputs)
     key = unit.key.key if unit.key.index is None else f"{unit.key.key}-{unit.key.index}"
     if owner is None or not owner.pod_sets:
         if members.pods:
             metadata = owner.metadata if owner is not None else _shared_metadata(members.pods)
-            return WorkloadParts(
-                WorkloadIdentity(key, unit.key.kind, metadata), pod_sets_of_group(members.pods, None)
-            )
-        return _unmade_parts(owner) if owner is not None and not owner.finished else None
+            identity = WorkloadIdentity(key, unit.key.kind, metadata)
+            return WorkloadParts(identity, pod_sets_of_group(members.pods, None))
+        return _parts_without_templates(owner) if owner is not None and not owner.finished else None
     if owner.finished and not members.pods:
-        return None  # pods that have ended are all that is left of it
+        return None
     hold = NO_HOLD
     identity = WorkloadIdentity(key, owner.kind, owner.metadata)
     if owner.suspended and not queue_of(identity, members.pods):
@@ -286,36 +288,37 @@ def _owner_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> Wo
     )
 
 
-def _unmade_parts(owner: Owner) -> WorkloadParts:
-    """A TrainJob says nothing of its pods: they stand in the JobSet that its controller makes."""
-    nothing = Pod(metadata=ObjectMeta(name=owner.metadata.name, namespace=owner.key.partition("/")[0]))
-    hold = (f"{owner.kind} {owner.key} waits for its controller to make a JobSet of it", "GANG_INCOMPLETE")
+def _parts_without_templates(owner: Owner) -> WorkloadParts:
+    """A TrainJob has no pod templates: they are in the JobSet that its controller creates."""
+    empty_pod = Pod(metadata=ObjectMeta(name=owner.metadata.name, namespace=owner.key.partition("/")[0]))
+    hold = (f"{owner.kind} {owner.key} waits for its controller to create a JobSet", "GANG_INCOMPLETE")
     return WorkloadParts(
-        WorkloadIdentity(owner.key, owner.kind, owner.metadata), (PodSet("main", 1, nothing),), hold=hold
+        WorkloadIdentity(owner.key, owner.kind, owner.metadata), (PodSet("main", 1, empty_pod),), hold=hold
     )
 
 
-def _with_sets(kind: str, key: str, inputs: GroupingInputs) -> Owner | None:
-    """The owner; a TrainJob with the sets of the JobSet that was made of it."""
+def _owner_with_pod_sets(kind: str, key: str, inputs: GroupingInputs) -> Owner | None:
+    """The owner; a TrainJob with the pod sets of its JobSet."""
     owner = inputs.owners.get((kind, key))
     if owner is None or owner.pod_sets:
         return owner
-    below = inputs.owners.get(("JobSet", key))
-    if below is None:
+    job_set = inputs.owners.get(("JobSet", key))
+    if job_set is None:
         return owner
     return msgspec.structs.replace(
-        owner, pod_sets=below.pod_sets, pod_set_label=below.pod_set_label, deadline=below.deadline
+        owner, pod_sets=job_set.pod_sets, pod_set_label=job_set.pod_set_label, deadline=job_set.deadline
     )
 
 
 def _unreadable_parts(
     unit: Unit, members: UnitMembers, inputs: GroupingInputs, error: InputError
 ) -> WorkloadParts:
-    """Something that it asks for can't be read: it waits, and says what."""
-    owner = _with_sets(unit.key.kind, unit.key.key, inputs) if unit.key.source == "owner" else None
+    """A workload whose requests can't be read is held with the error."""
+    owner = _owner_with_pod_sets(unit.key.kind, unit.key.key, inputs) if unit.key.source == "owner" else None
     if owner is not None and owner.pod_sets:
         metadata = owner.metadata
-        sets = tuple(PodSet(one.name, one.count, template_pod(owner, one)) for one in owner.pod_sets)
+        declared = owner.pod_sets
+        sets = tuple(PodSet(item.name, item.count, template_pod(owner, item)) for item in declared)
     else:
         metadata = _shared_metadata(members.pods)
         sets = tuple(
@@ -327,18 +330,18 @@ def _unreadable_parts(
     return WorkloadParts(WorkloadIdentity(unit.key.key, unit.key.kind, metadata), sets, hold=hold)
 
 
-def _assembled(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs) -> Workload:
+def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs) -> Workload:
     identity = parts.identity
     queue = queue_of(identity, members.pods)
     pods = {pod.key: pod for pod in members.pods}
     cluster_queue = _cluster_queue(identity.namespace, queue, inputs)
     admission = admission_of_pods(parts.sets, pods, cluster_queue, inputs.queue_system, inputs.nodes)
-    unreadable = _unreadable(parts.sets)
+    unreadable = _unreadable_hold(parts.sets)
     hold = parts.hold if parts.hold != NO_HOLD else unreadable
     if hold == NO_HOLD and queue:
         hold = queue_hold(identity.namespace, queue, inputs.queue_system)
     if hold == NO_HOLD and not members.pods:
-        hold = _limit_hold(parts.sets, inputs, identity.namespace)
+        hold = _limit_range_hold(parts.sets, inputs, identity.namespace)
     if admission is not None:
         hold = NO_HOLD
     template = parts.sets[0].template
@@ -377,44 +380,44 @@ def _cluster_queue(namespace: str, queue: str, inputs: GroupingInputs) -> Cluste
     return inputs.queue_system.queues.get(local.cluster_queue) if local is not None else None
 
 
-def _unreadable(sets: Sequence[PodSet]) -> HoldReason:
-    """Deciding can't fail on a workload whose requests were read here: one that can't be read is held, and says why."""
-    for one in sets:
+def _unreadable_hold(sets: Sequence[PodSet]) -> HoldReason:
+    """Reads all requests once, so that a decision can't fail on them: a workload that can't be read is held."""
+    for pod_set in sets:
         try:
-            read_requests(one.template)
+            read_requests(pod_set.template)
         except InputError as error:
             return str(error), error.code or "INVALID_OBJECT"
     return NO_HOLD
 
 
-def _limit_hold(sets: Sequence[PodSet], inputs: GroupingInputs, namespace: str) -> HoldReason:
-    """Pods that are not made yet would be refused by the namespace's LimitRange."""
-    ranges = [one for one in inputs.limit_ranges if one.namespace == namespace]
-    for one in sets if ranges else ():
+def _limit_range_hold(sets: Sequence[PodSet], inputs: GroupingInputs, namespace: str) -> HoldReason:
+    """Holds a workload whose pods don't exist yet and would be refused by the namespace's LimitRange."""
+    ranges = [limit_range for limit_range in inputs.limit_ranges if limit_range.namespace == namespace]
+    for pod_set in sets if ranges else ():
         try:
-            problem = limit_range_violation(ranges, one.template)
+            problem = limit_range_violation(ranges, pod_set.template)
         except InputError as error:
             return f"{error.path}: {error.message}", error.code or "INVALID_OBJECT"
         if problem:
-            return f"pod set {one.name}: {problem}", "POLICY_DENIED"
+            return f"pod set {pod_set.name}: {problem}", "POLICY_DENIED"
     return NO_HOLD
 
 
-def _incomplete(there: int, wanted: int) -> HoldReason:
-    return f"waiting for pods of the group: {there} of {wanted} are there", "GANG_INCOMPLETE"
+def _gang_incomplete(existing: int, wanted: int) -> HoldReason:
+    return f"waiting for pods of the group: {existing} of {wanted} exist", "GANG_INCOMPLETE"
 
 
 def _shared_metadata(pods: Sequence[Pod]) -> ObjectMeta:
-    """What the oldest pod of a group says for all of them; a group without an object has no uid of its own."""
+    """The metadata of the oldest pod of a group counts for all, since a group without an object has none."""
     oldest = min(pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.key))
     return msgspec.structs.replace(oldest.metadata, owner_references=())
 
 
 def _created(identity: WorkloadIdentity, members: UnitMembers, now: int) -> int:
-    stamps = [parse_timestamp(identity.metadata.creation_timestamp)]
-    if not stamps[0]:
-        stamps = [parse_timestamp(pod.metadata.creation_timestamp) for pod in members.pods]
-    return min((stamp for stamp in stamps if stamp), default=now)
+    timestamps = [parse_timestamp(identity.metadata.creation_timestamp)]
+    if not timestamps[0]:
+        timestamps = [parse_timestamp(pod.metadata.creation_timestamp) for pod in members.pods]
+    return min((timestamp for timestamp in timestamps if timestamp), default=now)
 
 
 def _first_start(members: UnitMembers) -> int:

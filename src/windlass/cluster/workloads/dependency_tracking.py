@@ -1,7 +1,7 @@
-"""Who has read what: maps that note every look-up, so that a change reaches those who looked, and nobody else.
+"""Maps that record every look-up, so that a change recomputes only the results that depend on it.
 
-`book` works workloads out on maps of this kind. Whatever is worked out is a reader; what it looked up, found or not,
-are names (a map and a key). When the thing behind a name changes, its readers are worked out again.
+`workload_index` computes workloads on such maps. A computed result is a dependent; what it looked up, found or not, are
+its lookups (map and key). When the entry behind a lookup changes, its dependents are computed again.
 """
 
 from __future__ import annotations
@@ -14,64 +14,61 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 Lookup = tuple[str, Any]
-"""Which map, and the key that was looked up."""
+"""Name of a map, and the key that was looked up."""
 Dependent = tuple[str, Any]
-"""What was worked out: its kind and key."""
+"""Kind and key of a computed result."""
 
 
 class DependencyTracker:
-    """Which reader has read which names."""
-
     def __init__(self) -> None:
-        self._noting: set[Lookup] | None = None
-        self._names: dict[Dependent, tuple[Lookup, ...]] = {}
-        self._readers: dict[Lookup, set[Dependent]] = {}
+        self._current: set[Lookup] | None = None
+        self._lookups: dict[Dependent, tuple[Lookup, ...]] = {}
+        self._dependents: dict[Lookup, set[Dependent]] = {}
 
-    def record(self, name: Lookup) -> None:
-        if self._noting is not None:
-            self._noting.add(name)
+    def record(self, lookup: Lookup) -> None:
+        if self._current is not None:
+            self._current.add(lookup)
 
     @contextmanager
-    def track(self, reader: Dependent) -> Iterator[None]:
-        """What is looked up inside is what the reader has read; what it had read before is forgotten."""
-        self.forget(reader)
-        noting = self._noting = set()
+    def track(self, dependent: Dependent) -> Iterator[None]:
+        """Records the look-ups inside the block for the dependent, in place of its earlier ones."""
+        self.forget(dependent)
+        lookups = self._current = set()
         try:
             yield
         finally:
-            self._noting = None
-            if noting:
-                self._names[reader] = tuple(noting)
-                for name in noting:
-                    self._readers.setdefault(name, set()).add(reader)
+            self._current = None
+            if lookups:
+                self._lookups[dependent] = tuple(lookups)
+                for lookup in lookups:
+                    self._dependents.setdefault(lookup, set()).add(dependent)
 
-    def forget(self, reader: Dependent) -> None:
-        for name in self._names.pop(reader, ()):
-            readers = self._readers[name]
-            readers.discard(reader)
-            if not readers:
-                del self._readers[name]
+    def forget(self, dependent: Dependent) -> None:
+        for lookup in self._lookups.pop(dependent, ()):
+            dependents = self._dependents[lookup]
+            dependents.discard(dependent)
+            if not dependents:
+                del self._dependents[lookup]
 
-    def dependents_of(self, name: Lookup) -> tuple[Dependent, ...]:
-        """The readers of a name."""
-        return tuple(self._readers.get(name, ()))
+    def dependents_of(self, lookup: Lookup) -> tuple[Dependent, ...]:
+        return tuple(self._dependents.get(lookup, ()))
 
 
 class TrackedMap(dict[K, V], Generic[K, V]):
-    """A dict that notes which keys were looked up, also those that it hasn't got. Going through it is not noted."""
+    """A dict that records which keys were looked up, also missing ones. Iteration is not recorded."""
 
-    def __init__(self, reads: DependencyTracker, name: str) -> None:
+    def __init__(self, tracker: DependencyTracker, map_name: str) -> None:
         super().__init__()
-        self._reads, self._name = reads, name
+        self._tracker, self._map_name = tracker, map_name
 
     def get(self, key: K, default: V | None = None) -> V | None:  # type: ignore[override]  # one form of dict's
-        self._reads.record((self._name, key))
+        self._tracker.record((self._map_name, key))
         return super().get(key, default)
 
     def __getitem__(self, key: K) -> V:
-        self._reads.record((self._name, key))
+        self._tracker.record((self._map_name, key))
         return super().__getitem__(key)
 
     def __contains__(self, key: object) -> bool:
-        self._reads.record((self._name, key))
+        self._tracker.record((self._map_name, key))
         return super().__contains__(key)

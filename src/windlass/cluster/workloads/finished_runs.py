@@ -1,7 +1,7 @@
-"""Whether a workload that waited or ran until now has come to a good end, and how long it ran.
+"""Whether a workload that waited or ran until now has succeeded, and how long it ran.
 
-Asked by `book` when a unit has nothing left that runs. Evicted, failed and deleted work has not: there has to be an
-object that says so, the Workload, its owner, or pods that have all succeeded.
+`workload_index` calls it when nothing of a unit runs any more. Evicted, failed and deleted workloads don't count: the
+Workload or its owner has to report success, or all pods have to have succeeded.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windlass.cluster.workloads.grouping_inputs import GroupingInputs
-from windlass.cluster.workloads.pod_admission import start_time as start_of
+from windlass.cluster.workloads.pod_admission import start_time
 from windlass.cluster.workloads.units import UnitKey
 from windlass.model.kueue import is_finished
 from windlass.model.pod import Pod
@@ -18,15 +18,15 @@ from windlass.model.times import parse_timestamp
 from windlass.model.workload import Workload
 
 FAILURE_REASONS = ("Failed", "OutOfSync")
-"""Reasons with which Kueue finishes a Workload that came to no good end."""
+"""Reasons with which Kueue finishes a Workload that has not succeeded."""
 
 
 def finished_run(
     before: Workload, unit: UnitKey, pods: Sequence[Pod], inputs: GroupingInputs
 ) -> FinishedRun | None:
-    """The run of a workload as it stood before, of which these pods are left; None where it is not to be counted.
+    """The run of the workload `before`, of which `pods` are left; None where it doesn't count.
 
-    What was short may have begun and ended since anybody looked: then its objects say when it began.
+    A short run may have started and ended between two snapshots: then its objects have the start time.
     """
     if (
         not before.queue_name
@@ -41,7 +41,7 @@ def finished_run(
         admitted = inputs.workloads[unit.key].condition("Admitted")
         started = parse_timestamp(admitted.last_transition_time) if admitted is not None else 0
     else:
-        started = min((start_of(pod) for pod in pods if pod.is_bound), default=0)
+        started = min((start_time(pod) for pod in pods if pod.is_bound), default=0)
     if not started:
         return None
     return FinishedRun(f"{before.namespace}/{before.queue_name}", max(1, inputs.now - started), inputs.now)
@@ -49,8 +49,10 @@ def finished_run(
 
 def _has_succeeded(unit: UnitKey, pods: Sequence[Pod], inputs: GroupingInputs) -> bool:
     if unit.source == "workload":
-        wire = inputs.workloads.get(unit.key)
-        finished = wire.condition("Finished") if wire is not None and is_finished(wire) else None
+        workload_object = inputs.workloads.get(unit.key)
+        if workload_object is None or not is_finished(workload_object):
+            return False
+        finished = workload_object.condition("Finished")
         return finished is not None and finished.reason not in FAILURE_REASONS
     if unit.source == "owner":
         owner = inputs.owners.get((unit.kind, unit.key))

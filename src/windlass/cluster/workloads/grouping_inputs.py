@@ -1,6 +1,7 @@
-"""Everything that says which pods belong together, sorted by what it is.
+"""The objects that define workloads, by kind.
 
-Built from the decoded objects of a dump, a manifest or a watch; `units` and `build` read it. One pass, no decisions.
+`workload_index` keeps one up to date; `grouping_inputs` fills one from a set of decoded objects. `units` and
+`build_workload` read it.
 """
 
 from __future__ import annotations
@@ -22,11 +23,9 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 class GroupingInputs(msgspec.Struct, frozen=True):
-    """What `group` works on. Objects that don't matter for grouping are not in it."""
-
     queue_system: QueueSystem = QueueSystem()
     now: int = 0
-    """Stands for the creation of objects that were not submitted yet."""
+    """The creation time of objects that were not submitted yet."""
     pods: tuple[Pod, ...] = ()
     nodes: Mapping[str, Node] = msgspec.field(default_factory=dict)
     workloads: Mapping[str, WorkloadObject] = msgspec.field(default_factory=dict)
@@ -42,31 +41,31 @@ class GroupingInputs(msgspec.Struct, frozen=True):
 
 
 def grouping_inputs(objects: Iterable[object], now: int) -> GroupingInputs:
-    """The objects that grouping reads, out of all there are; a later one of the same name replaces an earlier."""
-    things = list(objects)
+    """Of several objects of the same kind and name, the last one counts."""
+    all_objects = list(objects)
     pods: dict[str, Pod] = {}
     nodes: dict[str, Node] = {}
     workloads: dict[str, WorkloadObject] = {}
     groups: dict[tuple[str, str], PodGroup] = {}
     owners: dict[tuple[str, str], Owner] = {}
-    for thing in things:
-        match thing:
+    for obj in all_objects:
+        match obj:
             case Pod():
-                pods[thing.key] = thing
+                pods[obj.key] = obj
             case Node():
-                nodes[thing.name] = thing
+                nodes[obj.name] = obj
             case WorkloadObject():
-                workloads[thing.key] = thing
+                workloads[obj.key] = obj
             case PodGroupObject():
-                made = pod_group_from_object(thing)
-                groups[made.api_group, made.key] = made
+                pod_group = pod_group_from_object(obj)
+                groups[pod_group.api_group, pod_group.key] = pod_group
             case OwnerObject():
-                owner = owner_from_object(thing)
+                owner = owner_from_object(obj)
                 owners[owner.kind, owner.key] = owner
             case _:
                 pass
     return GroupingInputs(
-        queue_system=queue_system(things),
+        queue_system=queue_system(all_objects),
         now=now,
         pods=tuple(pods.values()),
         nodes=nodes,
@@ -74,11 +73,11 @@ def grouping_inputs(objects: Iterable[object], now: int) -> GroupingInputs:
         workloads=workloads,
         pod_groups=groups,
         owners=owners,
-        limit_ranges=tuple(thing for thing in things if isinstance(thing, LimitRange)),
-        resource_quotas=tuple(thing for thing in things if isinstance(thing, ResourceQuota)),
+        limit_ranges=tuple(obj for obj in all_objects if isinstance(obj, LimitRange)),
+        resource_quotas=tuple(obj for obj in all_objects if isinstance(obj, ResourceQuota)),
     )
 
 
 def is_submitted(metadata: ObjectMeta) -> bool:
-    """Whether an API server has seen the object; what it has not seen yet comes from a manifest."""
+    """Whether an API server has seen the object; else it comes from a manifest."""
     return bool(metadata.uid or metadata.creation_timestamp)

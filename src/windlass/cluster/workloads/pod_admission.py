@@ -1,7 +1,7 @@
-"""What running pods hold: quota of which flavors, on which nodes.
+"""The admission of workloads whose pods are bound: which flavors they use, on which nodes.
 
-Called by `build` for units whose pods are on nodes. Kueue writes it into a Workload's status; for everything else it
-is counted from the pods: a pod holds the first flavor of its queue whose labels its node has.
+Called by `build_workload`. Kueue writes the admission to a Workload's status; for everything else it is computed from
+the pods: a pod uses the first flavor of its queue whose labels its node has.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def admission_of_pods(
     system: QueueSystem,
     nodes: Mapping[str, Node],
 ) -> Admission | None:
-    """What the pods on nodes hold; None where none is."""
+    """What the bound pods use; None where no pod is bound."""
     assignments: list[PodSetAssignment] = []
     bound: list[Pod] = []
-    for one in sets:
-        placed = [pods[key] for key in one.pod_keys if pods[key].is_bound]
-        bound.extend(placed)
-        assignments.extend(_assignments(one.name, placed, queue, system, nodes))
+    for pod_set in sets:
+        bound_members = [pods[key] for key in pod_set.pod_keys if pods[key].is_bound]
+        bound.extend(bound_members)
+        assignments.extend(_assignments(pod_set.name, bound_members, queue, system, nodes))
     if not bound:
         return None
     return Admission(
@@ -43,7 +43,7 @@ def admission_of_pods(
 
 
 def start_time(pod: Pod) -> int:
-    """When the pod began to hold what it holds, as well as its status tells."""
+    """When the pod started; its creation where the status has no start time."""
     return parse_timestamp(pod.status.start_time) or parse_timestamp(pod.metadata.creation_timestamp)
 
 
@@ -58,20 +58,20 @@ def pods_per_node(pods: Sequence[Pod]) -> dict[str, int]:
 def _assignments(
     name: str, pods: Sequence[Pod], queue: ClusterQueue | None, system: QueueSystem, nodes: Mapping[str, Node]
 ) -> list[PodSetAssignment]:
-    """One assignment, or one for each mixture of flavors where the pods of a set are on different ones."""
-    parts: dict[tuple[tuple[str, str], ...], list[Pod]] = {}
+    """One assignment per combination of flavors that the pods use; usually one."""
+    pods_by_flavors: dict[tuple[tuple[str, str], ...], list[Pod]] = {}
     usage: dict[tuple[tuple[str, str], ...], dict[str, int]] = {}
     for pod in pods:
         node = nodes.get(pod.spec.node_name)
-        asked = _requests(pod, node)
-        flavors = tuple(sorted(_flavors(asked, queue, system, node).items()))
-        parts.setdefault(flavors, []).append(pod)
+        requests = _requests(pod, node)
+        flavors = tuple(sorted(_flavors(requests, queue, system, node).items()))
+        pods_by_flavors.setdefault(flavors, []).append(pod)
         total = usage.setdefault(flavors, {})
-        for resource, amount in asked.items():
+        for resource, amount in requests.items():
             total[resource] = total.get(resource, 0) + amount
     return [
         PodSetAssignment(name, len(members), dict(flavors), usage[flavors], pods_per_node(members))
-        for flavors, members in parts.items()
+        for flavors, members in pods_by_flavors.items()
     ]
 
 
@@ -81,11 +81,11 @@ def _requests(pod: Pod, node: Node | None) -> dict[str, int]:
     try:
         return quota_requests(pod, known)
     except InputError:
-        return {}  # the store blocks the node of a bound pod that can't be read; its quota is not known
+        return {}  # its usage is not known; the store blocks the node of a bound pod that can't be read
 
 
 def _flavors(
-    asked: Mapping[str, int], queue: ClusterQueue | None, system: QueueSystem, node: Node | None
+    requests: Mapping[str, int], queue: ClusterQueue | None, system: QueueSystem, node: Node | None
 ) -> dict[str, str]:
     if queue is None:
         return {}
@@ -94,7 +94,7 @@ def _flavors(
         resource: _flavor(group, system, labels)
         for group in queue.resource_groups
         for resource in group.resources
-        if resource in asked and group.flavors
+        if resource in requests and group.flavors
     }
 
 

@@ -1,7 +1,7 @@
-"""The pod sets of a unit: from what its owner or Workload declares, or by putting equal pods together.
+"""The pod sets of a unit: as its owner or Workload declares them, or one per group of equal pods.
 
-Called by `build`. Pods in a set stand with those on nodes first; the set's template has lost what only one pod has
-(its node) and what admission itself lifts (Kueue's gates).
+Called by `build_workload`. Bound pods come first in a set. The set's template is a pod without its node and without
+the gates that admission removes.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from windlass.model.workload import PodSet, TopologyRequest
 
 PODSET_LABEL = "kueue.x-k8s.io/podset"
 ROLE_LABELS = (PODSET_LABEL, "volcano.sh/task-spec", "training.kubeflow.org/replica-type")
-"""Labels by which pods of a group say what they are; used for the names of the sets."""
+"""Labels with the role of a pod in its group; they name the pod sets."""
 KUEUE_GATES = ("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology", "kueue.x-k8s.io/elastic-job")
-_SHAPING = (FRACTION, FRACTION_DEVICES, MEMORY, TRACE_COUNT, TRACE_MILLI, TRACE_MODELS)
+_GPU_ANNOTATIONS = (FRACTION, FRACTION_DEVICES, MEMORY, TRACE_COUNT, TRACE_MILLI, TRACE_MODELS)
 
 
 def sort_members(pods: Sequence[Pod]) -> tuple[Pod, ...]:
-    """Those on nodes first, the rest by age and name."""
+    """Bound pods first, then by age and name."""
     return tuple(sorted(pods, key=lambda pod: (not pod.is_bound, pod.metadata.creation_timestamp, pod.key)))
 
 
 def template_of(pod: Pod) -> Pod:
-    """The pod as any of its set: on no node, without the gates that admission lifts, free to wait."""
+    """The pod as a template for its set: without its node and without the gates that admission removes."""
     spec = pod.spec
     gates = tuple(gate for gate in spec.scheduling_gates if gate.name not in KUEUE_GATES)
     if not spec.node_name and len(gates) == len(spec.scheduling_gates):
         return pod
-    return msgspec.structs.replace(
-        pod, spec=msgspec.structs.replace(spec, node_name="", scheduling_gates=gates)
-    )
+    spec = msgspec.structs.replace(spec, node_name="", scheduling_gates=gates)
+    return msgspec.structs.replace(pod, spec=spec)
 
 
 def pod_sets_of_group(pods: Sequence[Pod], topology: TopologyRequest | None) -> tuple[PodSet, ...]:
-    """One set for each shape of pod, in the order in which the pods came."""
-    by_shape: dict[bytes, list[Pod]] = {}
+    """One set per group of equal pods, in the order of their oldest pods."""
+    members_by_key: dict[bytes, list[Pod]] = {}
     for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.key)):
-        by_shape.setdefault(_shape(pod), []).append(pod)
-    names = _names([members[0] for members in by_shape.values()])
-    made = []
-    for name, members in zip(names, by_shape.values(), strict=True):
+        members_by_key.setdefault(_set_key(pod), []).append(pod)
+    names = _names([members[0] for members in members_by_key.values()])
+    pod_sets = []
+    for name, members in zip(names, members_by_key.values(), strict=True):
         template = template_of(members[0])
-        asked = topology_request_from_annotations(template.metadata.annotations)
+        pod_request = topology_request_from_annotations(template.metadata.annotations)
         keys = tuple(pod.key for pod in sort_members(members))
-        made.append(PodSet(name, len(members), template, pod_keys=keys, topology=_of_gang(asked or topology)))
-    return tuple(made)
+        request = _spanning_pod_sets(pod_request or topology)
+        pod_sets.append(PodSet(name, len(members), template, pod_keys=keys, topology=request))
+    return tuple(pod_sets)
 
 
-def _of_gang(request: TopologyRequest | None) -> TopologyRequest | None:
-    """Sets are made of shapes here: what their pods ask for is asked of the group."""
+def _spanning_pod_sets(request: TopologyRequest | None) -> TopologyRequest | None:
+    """Equal pods make a set here, so a topology request of the pods is meant for the whole group."""
     if request is None or request.group or request.slice_size:
         return request
     return msgspec.structs.replace(request, spans_pod_sets=True)
@@ -64,36 +64,37 @@ def _of_gang(request: TopologyRequest | None) -> TopologyRequest | None:
 
 def pod_sets_of_owner(owner: Owner, pods: Sequence[Pod]) -> tuple[PodSet, ...]:
     """The sets that the owner declares, with those of their pods that exist."""
-    members = _by_set([one.name for one in owner.pod_sets], owner.pod_set_label, pods)
-    return tuple(_owner_set(owner, one, members[one.name]) for one in owner.pod_sets)
+    members = _members_by_set([declared.name for declared in owner.pod_sets], owner.pod_set_label, pods)
+    return tuple(_owner_set(owner, declared, members[declared.name]) for declared in owner.pod_sets)
 
 
-def _owner_set(owner: Owner, one: OwnerPodSet, pods: Sequence[Pod]) -> PodSet:
-    template = template_of(pods[0]) if pods else template_pod(owner, one)
-    annotations = {**owner.metadata.annotations, **one.template.metadata.annotations}
+def _owner_set(owner: Owner, declared: OwnerPodSet, pods: Sequence[Pod]) -> PodSet:
+    template = template_of(pods[0]) if pods else template_pod(owner, declared)
+    annotations = {**owner.metadata.annotations, **declared.template.metadata.annotations}
     return PodSet(
-        name=one.name,
-        count=max(one.count, len(pods)),
+        name=declared.name,
+        count=max(declared.count, len(pods)),
         template=template,
-        min_count=one.min_count,
+        min_count=declared.min_count,
         pod_keys=tuple(pod.key for pod in sort_members(pods)),
         topology=topology_request_from_annotations(annotations),
     )
 
 
 def with_pods(sets: tuple[PodSet, ...], pods: Sequence[Pod], set_label: str = "") -> tuple[PodSet, ...]:
-    """The sets of a Workload, with the pods that its Job has made so far."""
+    """The sets of a Workload, with the pods that its Job has created so far."""
     if not pods:
         return sets
-    members = _by_set([one.name for one in sets], set_label, pods)
+    members = _members_by_set([pod_set.name for pod_set in sets], set_label, pods)
+    keys = [tuple(pod.key for pod in sort_members(members[pod_set.name])) for pod_set in sets]
     return tuple(
-        msgspec.structs.replace(one, pod_keys=tuple(pod.key for pod in sort_members(members[one.name])))
-        for one in sets
+        msgspec.structs.replace(pod_set, pod_keys=pod_keys)
+        for pod_set, pod_keys in zip(sets, keys, strict=True)
     )
 
 
 def pod_set_name(names: Sequence[str], set_label: str, pod: Pod) -> str:
-    """The name of the pod's set; the last one where the pod doesn't say, since leaders do."""
+    """The name of the pod's set; the last set where no label names one, since leaders have a label."""
     labels = pod.metadata.labels
     for label in (PODSET_LABEL, set_label):
         if labels.get(label) in names:
@@ -103,7 +104,7 @@ def pod_set_name(names: Sequence[str], set_label: str, pod: Pod) -> str:
     return names[-1]
 
 
-def _by_set(names: Sequence[str], set_label: str, pods: Sequence[Pod]) -> dict[str, list[Pod]]:
+def _members_by_set(names: Sequence[str], set_label: str, pods: Sequence[Pod]) -> dict[str, list[Pod]]:
     members: dict[str, list[Pod]] = {name: [] for name in names}
     if names:
         for pod in pods:
@@ -111,20 +112,20 @@ def _by_set(names: Sequence[str], set_label: str, pods: Sequence[Pod]) -> dict[s
     return members
 
 
-def _shape(pod: Pod) -> bytes:
-    """Equal for pods that could stand for one another."""
+def _set_key(pod: Pod) -> bytes:
+    """Equal for pods of the same set: same spec, GPU and topology annotations, and role."""
     template = template_of(pod)
     annotations = {
         name: value
         for name, value in pod.metadata.annotations.items()
-        if name in _SHAPING or name.startswith(PREFIX + "podset-")
+        if name in _GPU_ANNOTATIONS or name.startswith(PREFIX + "podset-")
     }
     role = next((pod.metadata.labels[label] for label in ROLE_LABELS if label in pod.metadata.labels), "")
     return msgspec.json.encode((template.spec, annotations, role), order="deterministic")
 
 
 def _names(pods: Sequence[Pod]) -> list[str]:
-    """A name for each set after its first pod: what the pod says it is, or a number."""
+    """A name for each set: the role of its first pod, or a number."""
     if len(pods) == 1:
         return [_role(pods[0]) or "main"]
     names: list[str] = []

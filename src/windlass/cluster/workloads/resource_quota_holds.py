@@ -1,8 +1,8 @@
-"""What the namespace's ResourceQuota says about workloads whose pods are not made yet.
+"""Holds workloads whose pods don't exist yet and would exceed the namespace's ResourceQuota.
 
-The API server counts a ResourceQuota when pods are made; pods that are in the cluster have passed it. `book` runs this
-on what comes from manifests, in order, so that the second of two that don't fit together is the one that is refused;
-and on what waits in a queue without pods: admitted, it would hold quota for pods that nobody may make.
+The API server checks a ResourceQuota when pods are created; pods in the cluster have passed it. `workload_index` calls
+this for workloads from manifests, in order, so that of two that don't fit together the second is refused; and for
+queued workloads without pods: if admitted, they would hold quota for pods that can't be created.
 """
 
 from __future__ import annotations
@@ -22,51 +22,53 @@ Amounts = dict[str, int]
 def hold_over_resource_quota(
     workloads: Sequence[Workload], quotas: Sequence[ResourceQuota]
 ) -> tuple[Workload, ...]:
-    """The same workloads; those for whose pods their namespace has no quota left are held."""
+    """The same workloads, with a hold on those whose pods would exceed a ResourceQuota of their namespace."""
     if not quotas:
         return tuple(workloads)
-    asked = _owed(workloads, {quota.namespace for quota in quotas})
-    return tuple(_checked(workload, quotas, asked) for workload in workloads)
+    requested = _admitted_without_pods(workloads, {quota.namespace for quota in quotas})
+    return tuple(_check(workload, quotas, requested) for workload in workloads)
 
 
-def _owed(workloads: Sequence[Workload], namespaces: set[str]) -> dict[str, Amounts]:
-    """Namespace → what was admitted there and has no pods yet."""
+def _admitted_without_pods(workloads: Sequence[Workload], namespaces: set[str]) -> dict[str, Amounts]:
+    """Namespace → requests of pods that don't exist yet, of admitted workloads."""
     owed: dict[str, Amounts] = {}
-    for one in workloads:
-        if one.namespace in namespaces and one.kind == "Workload" and one.admission is not None:
+    for workload in workloads:
+        namespace = workload.namespace
+        if namespace in namespaces and workload.kind == "Workload" and workload.admission is not None:
             try:
-                owed[one.namespace] = _wanted(one, owed.get(one.namespace, {}))
+                owed[namespace] = _with_missing_pods(workload, owed.get(namespace, {}))
             except InputError:
-                continue  # it says so itself
+                continue  # the workload itself carries this error
     return owed
 
 
-def _checked(workload: Workload, quotas: Sequence[ResourceQuota], asked: dict[str, Amounts]) -> Workload:
-    is_queued = workload.kind == "Workload" and not any(one.pod_keys for one in workload.pod_sets)
+def _check(workload: Workload, quotas: Sequence[ResourceQuota], requested: dict[str, Amounts]) -> Workload:
+    is_queued = workload.kind == "Workload" and not any(pod_set.pod_keys for pod_set in workload.pod_sets)
     if (workload.uid and not is_queued) or workload.hold or workload.admission is not None:
         return workload
     try:
-        wanted = _wanted(workload, asked.get(workload.namespace, {}))
+        total = _with_missing_pods(workload, requested.get(workload.namespace, {}))
     except InputError as error:
         return _held(workload, str(error), error.code or "INVALID_OBJECT")
     for quota in quotas:
         if quota.namespace == workload.namespace:
-            problem = exceeded_quota_message(quota, wanted)
+            problem = exceeded_quota_message(quota, total)
             if problem:
                 return _held(workload, problem, "RESOURCE_QUOTA_EXCEEDED")
     if not workload.uid:
-        asked[workload.namespace] = wanted  # what only waits in a queue keeps nobody else from going
+        # Only unsubmitted workloads count against later ones: a queued one may wait for long.
+        requested[workload.namespace] = total
     return workload
 
 
-def _wanted(workload: Workload, before: Amounts) -> Amounts:
-    """With what all of its pods that are not there yet ask for."""
-    total = dict(before)
-    for one in workload.pod_sets:
-        missing = max(0, one.count - len(one.pod_keys)) if workload.uid else one.count
-        for resource, amount in quota_requests(one.template).items():
-            total[resource] = total.get(resource, 0) + amount * missing
-    return total
+def _with_missing_pods(workload: Workload, before: Amounts) -> Amounts:
+    """The amounts `before`, plus the requests of the workload's pods that don't exist yet."""
+    sums = dict(before)
+    for pod_set in workload.pod_sets:
+        missing = max(0, pod_set.count - len(pod_set.pod_keys)) if workload.uid else pod_set.count
+        for resource, amount in quota_requests(pod_set.template).items():
+            sums[resource] = sums.get(resource, 0) + amount * missing
+    return sums
 
 
 def _held(workload: Workload, message: str, code: str) -> Workload:

@@ -1,8 +1,8 @@
-"""Which pods are one unit: the group that a pod names, the Workload over it, or the owner that made it.
+"""Which pods form a unit: by their Kueue Workload, their pod group, or their owner.
 
-Asked by `book`; `build` makes a workload of each unit. A pod belongs to, in this order: the Kueue Workload that it, its
-group or one of its owners has; the pod group that it names; the topmost owner whose pods start together; itself.
-An owner of a kind that is not known is never guessed at: its pods stand alone, and a note says so.
+`workload_index` asks for the unit of every pod; `build_workload` builds a workload of each unit. A pod belongs to the
+first of these that exists: the Kueue Workload of the pod, its group or one of its owners; the pod group that it names;
+the topmost owner that is a gang; itself. Pods of an owner of unknown kind are single pods, and a note says so.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ GANG_KINDS = frozenset(
     ("ray.io", "RayJob"),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
 }
-"""Their pods start together, whether or not the object itself is at hand."""
+"""Kinds whose pods form a gang, even where the owner object is not known."""
 GANG_IF_QUEUED_KINDS = frozenset({("batch", "Job"), ("jobset.x-k8s.io", "JobSet")})
-"""Their pods start together where a queue label says that they are queued."""
+"""Kinds whose pods form a gang if they have a queue label."""
 INDEPENDENT_POD_KINDS = frozenset(
     ("apps", kind) for kind in ("ReplicaSet", "StatefulSet", "DaemonSet", "Deployment")
 ) | {
@@ -43,10 +43,10 @@ INDEPENDENT_POD_KINDS = frozenset(
     ("", "ReplicationController"),
     ("", "Pod"),
 }
-"""Kinds whose pods have nothing to do with one another."""
+"""Kinds whose pods are independent of one another."""
 MAX_NOTED_PODS = 3
-_TELLING_LABELS = frozenset({QUEUE_NAME, PREBUILT_WORKLOAD, KUEUE_GROUP, *COSCHEDULING_GROUPS})
-_TELLING_ANNOTATIONS = frozenset({VOLCANO_GROUP, KUEUE_WORKLOAD, KUEUE_GROUP})
+_MEMBERSHIP_LABELS = frozenset({QUEUE_NAME, PREBUILT_WORKLOAD, KUEUE_GROUP, *COSCHEDULING_GROUPS})
+_MEMBERSHIP_ANNOTATIONS = frozenset({VOLCANO_GROUP, KUEUE_WORKLOAD, KUEUE_GROUP})
 
 
 class UnitKey(msgspec.Struct, frozen=True):
@@ -55,11 +55,11 @@ class UnitKey(msgspec.Struct, frozen=True):
     key: str
     kind: str = ""
     index: int | None = None
-    """Which gang of an owner that makes several."""
+    """Number of the gang, for owners with several."""
 
 
 class Unit(msgspec.Struct):
-    """Pods that are decided together, those that have ended apart."""
+    """Pods that are decided together; pods that have succeeded are only counted."""
 
     key: UnitKey
     pods: list[Pod] = msgspec.field(default_factory=list)
@@ -69,11 +69,11 @@ class Unit(msgspec.Struct):
 OwnerKey = tuple[str, str]
 """Kind and key of an owner."""
 UnknownOwner = tuple[str, str, str]
-"""API version, kind and key of an owner of a kind that is not known."""
+"""API version, kind and key of an owner of unknown kind."""
 
 
 class UnitFinder:
-    """Looks up, in what there is, which unit a pod belongs to and which units an owner stands for."""
+    """Finds the unit of a pod, and the units of a Workload or an owner without pods."""
 
     def __init__(
         self,
@@ -82,12 +82,11 @@ class UnitFinder:
         pods_owned_by: Mapping[str, str],
         parents: Container[OwnerKey],
     ) -> None:
-        """`owned_by`: owner → the Workload that stands for it; the same for pods. `parents`: owners that others are
-        below."""
+        """`owned_by`: owner → its Workload; `pods_owned_by`: the same for pods. `parents`: owners of other owners."""
         self._inputs, self._owned_by, self._pods_owned_by = inputs, owned_by, pods_owned_by
         self._parents = parents
         self.ungrouped: list[UnknownOwner] = []
-        """What the last pod is of that was looked up and could not be grouped."""
+        """Owners of unknown kind of the pod that `unit_of` was called with last."""
 
     def set_inputs(self, inputs: GroupingInputs) -> None:
         self._inputs = inputs
@@ -95,20 +94,20 @@ class UnitFinder:
     def unit_of(self, pod: Pod) -> UnitKey:
         self.ungrouped = []
         return (
-            self._by_workload(pod)
-            or self._by_group(pod)
-            or self._by_owner(pod)
+            self._workload_unit(pod)
+            or self._group_unit(pod)
+            or self._owner_unit(pod)
             or UnitKey("pod", pod.key, "Pod")
         )
 
-    def _by_workload(self, pod: Pod) -> UnitKey | None:
+    def _workload_unit(self, pod: Pod) -> UnitKey | None:
         labels, annotations = pod.metadata.labels, pod.metadata.annotations
-        named = annotations.get(KUEUE_WORKLOAD) or labels.get(PREBUILT_WORKLOAD)
-        named = named or labels.get(KUEUE_GROUP) or annotations.get(KUEUE_GROUP)
-        key = sibling_key(pod.metadata, named) if named else self._pods_owned_by.get(pod.key, "")
+        name = annotations.get(KUEUE_WORKLOAD) or labels.get(PREBUILT_WORKLOAD)
+        name = name or labels.get(KUEUE_GROUP) or annotations.get(KUEUE_GROUP)
+        key = sibling_key(pod.metadata, name) if name else self._pods_owned_by.get(pod.key, "")
         return UnitKey("workload", key, "Workload") if key and key in self._inputs.workloads else None
 
-    def _by_group(self, pod: Pod) -> UnitKey | None:
+    def _group_unit(self, pod: Pod) -> UnitKey | None:
         labels, annotations = pod.metadata.labels, pod.metadata.annotations
         native = pod.spec.scheduling_group
         if native is not None and native.pod_group_name:
@@ -121,7 +120,7 @@ class UnitFinder:
         kueue = labels.get(KUEUE_GROUP) or annotations.get(KUEUE_GROUP)
         return UnitKey("kueue-group", sibling_key(pod.metadata, kueue), "PodGroup") if kueue else None
 
-    def _by_owner(self, pod: Pod) -> UnitKey | None:
+    def _owner_unit(self, pod: Pod) -> UnitKey | None:
         found: UnitKey | None = None
         for reference, owner in self._ancestors(pod.metadata):
             key = sibling_key(pod.metadata, reference.name)
@@ -135,7 +134,7 @@ class UnitFinder:
         return found
 
     def _ancestors(self, metadata: ObjectMeta) -> Iterator[tuple[OwnerReference, Owner | None]]:
-        """The controllers above an object, the nearest first, as far as the objects are at hand."""
+        """The controllers above an object, the nearest first, as far as the objects are known."""
         seen: set[tuple[str, str]] = set()
         reference = controller_of(metadata)
         while reference is not None and (reference.kind, reference.name) not in seen:
@@ -147,22 +146,21 @@ class UnitFinder:
             reference = controller_of(owner.metadata) if owner is not None else None
 
     def units_of_workload(self, key: str, workload: WorkloadObject) -> tuple[UnitKey, ...]:
-        """It may have no pod yet."""
         return () if is_finished(workload) else (UnitKey("workload", key, "Workload"),)
 
-    def units_of_owner(self, named: OwnerKey, owner: Owner) -> tuple[UnitKey, ...]:
-        """Those that it stands for where no pod does. Owners below another one are that one's business."""
-        if owner.finished or self._is_someone_elses(owner) or named in self._owned_by:
+    def units_of_owner(self, owner_key: OwnerKey, owner: Owner) -> tuple[UnitKey, ...]:
+        """Units of an owner, which may have no pods yet; none where its parent, Workload or PodGroup covers them."""
+        if owner.finished or self._has_known_parent(owner) or owner_key in self._owned_by:
             return ()
-        if not owner.is_gang and (is_submitted(owner.metadata) or named in self._parents):
+        if not owner.is_gang and (is_submitted(owner.metadata) or owner_key in self._parents):
             return ()
-        if not owner.suspended and self._has_pod_group(named[1]):
+        if not owner.suspended and self._has_pod_group(owner_key[1]):
             return ()
         indices = range(owner.gang_count) if owner.kind == "LeaderWorkerSet" else (None,)
-        return tuple(UnitKey("owner", named[1], named[0], index) for index in indices)
+        return tuple(UnitKey("owner", owner_key[1], owner_key[0], index) for index in indices)
 
     def _has_pod_group(self, key: str) -> bool:
-        """Whether its controller has made a PodGroup for it, which has its name: then that stands for the pods."""
+        """Whether its controller has created a PodGroup of the same name, which then defines the unit."""
         return any((api, key) in self._inputs.pod_groups for api in (COSCHEDULING, VOLCANO, NATIVE))
 
     def parents_of(self, owner: Owner) -> tuple[OwnerKey, ...]:
@@ -171,11 +169,11 @@ class UnitFinder:
             for reference, _ in self._ancestors(owner.metadata)
         )
 
-    def _is_someone_elses(self, owner: Owner) -> bool:
-        """A known owner or a Workload stands over it; an unknown one above it changes nothing."""
-        for reference, above in self._ancestors(owner.metadata):
+    def _has_known_parent(self, owner: Owner) -> bool:
+        """Whether a known owner or one with a Workload is above it; unknown owners are ignored."""
+        for reference, parent in self._ancestors(owner.metadata):
             if (
-                above is not None
+                parent is not None
                 or (reference.kind, sibling_key(owner.metadata, reference.name)) in self._owned_by
             ):
                 return True
@@ -183,24 +181,24 @@ class UnitFinder:
 
 
 def ungrouped_notes(ungrouped: Mapping[UnknownOwner, Collection[str]]) -> list[str]:
-    """What has to be said of owners whose kind is not known, given their pods."""
-    said = []
+    """Notes about owners of unknown kind that have several pods."""
+    notes = []
     for (version, kind, key), pods in sorted(ungrouped.items()):
         if len(pods) > 1:
             more = ", …" if len(pods) > MAX_NOTED_PODS else ""
-            said.append(
-                f"{kind} {key} ({version or 'no version'}) is of a kind that is not known and its {len(pods)} pods "
-                f"name no group, so each stands alone: {', '.join(sorted(pods)[:MAX_NOTED_PODS])}{more} "
-                f"(give them the label {KUEUE_GROUP} if they start together)"
+            notes.append(
+                f"{kind} {key} ({version or 'no version'}) is of an unknown kind and its {len(pods)} pods name no "
+                f"group, so each is scheduled on its own: {', '.join(sorted(pods)[:MAX_NOTED_PODS])}{more} "
+                f"(to start them together, give them the label {KUEUE_GROUP})"
             )
-    return said
+    return notes
 
 
 def declares_membership(pod: Pod) -> bool:
-    """Whether the pod alone tells that it is in a queue, in a group, or of an owner whose pods may start together."""
-    if pod.spec.scheduling_group is not None or not _TELLING_LABELS.isdisjoint(pod.metadata.labels):
+    """Whether the pod itself declares a queue, a group, or an owner that may be a gang."""
+    if pod.spec.scheduling_group is not None or not _MEMBERSHIP_LABELS.isdisjoint(pod.metadata.labels):
         return True
-    if not _TELLING_ANNOTATIONS.isdisjoint(pod.metadata.annotations):
+    if not _MEMBERSHIP_ANNOTATIONS.isdisjoint(pod.metadata.annotations):
         return True
     owner = controller_of(pod.metadata)
     if owner is None:
@@ -224,7 +222,7 @@ def _is_known(reference: OwnerReference) -> bool:
 
 
 def _gang_index(reference: OwnerReference, pod: Pod) -> int | None:
-    """LeaderWorkerSet numbers its gangs by a label."""
+    """The number of the gang in its LeaderWorkerSet, from a label."""
     index = pod.metadata.labels.get(LWS_GROUP, "")
     if reference.kind != "LeaderWorkerSet" or not (index.isascii() and index.isdigit() and len(index) < 9):
         return None
@@ -232,9 +230,9 @@ def _gang_index(reference: OwnerReference, pod: Pod) -> int | None:
 
 
 def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
-    """What made the object. The StatefulSets between a LeaderWorkerSet and its pods say nothing of the gang, so they
-    are passed over: the workers' stands below the leader's pod, and nobody need watch it."""
-    reference = next((one for one in metadata.owner_references if one.controller), None)
+    """The controller of an object. The StatefulSets between a LeaderWorkerSet and its pods are skipped: they say
+    nothing about the gang, and so need not be watched."""
+    reference = next((reference for reference in metadata.owner_references if reference.controller), None)
     name = metadata.labels.get(LWS_NAME, "")
     if name and (reference is None or reference.kind == "StatefulSet"):
         return OwnerReference(kind="LeaderWorkerSet", name=name, api_version="leaderworkerset.x-k8s.io/v1")

@@ -1,8 +1,8 @@
-"""The workloads of a cluster, kept up to date: a change of one object works out again what had read it, and no more.
+"""The workloads of a cluster, kept up to date: a changed object recomputes only the workloads that depend on it.
 
-The store's `AuxiliaryObjects` puts objects in as they change and asks for the grouping at every snapshot; `group`
-fills one for a whole set of objects. It keeps what `units` and `build` found together with what they looked up
-(`reads`), so that a book that has seen many changes equals one that was filled just now.
+`workload_sync` puts objects in as they change and asks for the grouping at every snapshot; `group_workloads` fills an
+index from a whole set of objects. The results of `units` and `build_workload` are kept with what they looked up
+(`dependency_tracking`), so that after any changes the index equals a newly filled one.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ from windlass.model.run_time_history import FinishedRun
 from windlass.model.workload import Workload
 
 POD, UNIT, WORKLOAD, OWNER = "pod", "unit", "workload", "owner"
-"""Kinds of readers: which unit a pod is in, a unit's workload, what a Workload or an owner stands for."""
+"""Kinds of dependents: the unit of a pod, the workload of a unit, the units of a Workload or an owner."""
 PARENT, OWNED, NODE, HOST, GROUP = "parent", "owned", "node", "host", "group"
-"""Beside WORKLOAD and OWNER, what can be looked up."""
+"""Names of the maps that can be looked up, besides WORKLOAD and OWNER."""
 MAX_FINISHED_RUNS = 10_000
-"""Finished runs that are kept for whoever asks for them; the oldest go first."""
-_KEEPS_NAME = {"Workload": 0, "Pod": 1}
+"""Finished runs that are kept until `pop_finished_runs`; beyond that the oldest are dropped."""
+_NAME_PRECEDENCE = {"Workload": 0, "Pod": 1}
+"""Kind → which of several workloads of one name keeps it; the lowest does."""
 WorkloadSortKey = tuple[int, str, str, str, int, int]
 """Oldest first, then by key, kind, source, gang and part."""
 
@@ -53,24 +54,24 @@ class Grouping(msgspec.Struct, frozen=True):
     workloads: tuple[Workload, ...]
     """The oldest first."""
     notes: tuple[str, ...] = ()
-    """What could not be grouped and is said instead of guessed."""
+    """For the user: pods that could not be grouped."""
 
 
 class WorkloadIndex:
     def __init__(self) -> None:
-        reads = self._reads = DependencyTracker()
+        tracker = self._tracker = DependencyTracker()
         self._pods: dict[str, Pod] = {}
-        self._nodes: TrackedMap[str, Node] = TrackedMap(reads, NODE)
-        self._hostnames: TrackedMap[str, str] = TrackedMap(reads, HOST)
-        self._workloads: TrackedMap[str, WorkloadObject] = TrackedMap(reads, WORKLOAD)
-        self._owners: TrackedMap[OwnerKey, Owner] = TrackedMap(reads, OWNER)
-        self._groups: TrackedMap[tuple[str, str], PodGroup] = TrackedMap(reads, GROUP)
-        self._owned_by: TrackedMap[OwnerKey, str] = TrackedMap(reads, OWNED)
+        self._nodes: TrackedMap[str, Node] = TrackedMap(tracker, NODE)
+        self._hostnames: TrackedMap[str, str] = TrackedMap(tracker, HOST)
+        self._workloads: TrackedMap[str, WorkloadObject] = TrackedMap(tracker, WORKLOAD)
+        self._owners: TrackedMap[OwnerKey, Owner] = TrackedMap(tracker, OWNER)
+        self._groups: TrackedMap[tuple[str, str], PodGroup] = TrackedMap(tracker, GROUP)
+        self._owned_by: TrackedMap[OwnerKey, str] = TrackedMap(tracker, OWNED)
         self._pods_owned_by: dict[str, str] = {}
-        self._claims: dict[OwnerKey, set[str]] = {}
-        """Owner → the Workloads that name it; the last by key stands for it."""
-        self._parents: TrackedMap[OwnerKey, int] = TrackedMap(reads, PARENT)
-        """Owner → how many are below it."""
+        self._claimants: dict[OwnerKey, set[str]] = {}
+        """Owner → the Workloads that name it; the last by key counts."""
+        self._parents: TrackedMap[OwnerKey, int] = TrackedMap(tracker, PARENT)
+        """Owner → how many other owners are below it."""
         self._inputs = GroupingInputs(
             nodes=self._nodes,
             hostnames=self._hostnames,
@@ -81,26 +82,26 @@ class WorkloadIndex:
         self._finder = UnitFinder(self._inputs, self._owned_by, self._pods_owned_by, self._parents)
         self._unit_of: dict[str, UnitKey] = {}
         self._members: dict[UnitKey, set[str]] = {}
-        self._stands_for: dict[Dependent, tuple[UnitKey, ...]] = {}
-        self._podless: dict[UnitKey, int] = {}
-        """Unit → how many Workloads and owners stand for it."""
+        self._units_of_object: dict[Dependent, tuple[UnitKey, ...]] = {}
+        self._object_count: dict[UnitKey, int] = {}
+        """Unit → how many Workloads and owners define it, with or without pods."""
         self._parents_of: dict[OwnerKey, tuple[OwnerKey, ...]] = {}
-        self._ungrouped: dict[UnknownOwner, set[str]] = {}
-        self._ungrouped_of: dict[str, tuple[UnknownOwner, ...]] = {}
+        self._pods_by_unknown_owner: dict[UnknownOwner, set[str]] = {}
+        self._unknown_owners_of: dict[str, tuple[UnknownOwner, ...]] = {}
         self._quotas: tuple[ResourceQuota, ...] = ()
-        self._made: dict[UnitKey, list[tuple[WorkloadSortKey, Workload]]] = {}
-        self._ranks: list[WorkloadSortKey] = []
+        self._entries: dict[UnitKey, list[tuple[WorkloadSortKey, Workload]]] = {}
+        self._sort_keys: list[WorkloadSortKey] = []
         self._sorted: list[Workload] = []
-        self._undated: set[UnitKey] = set()
-        """Units that are as old as the moment of asking: nobody has dated them."""
+        self._units_dated_now: set[UnitKey] = set()
+        """Units without a creation time, which count as created at `now`."""
         self._dirty: dict[Dependent, None] = {}
         self._templates: list[Pod] = []
-        self._runs: deque[FinishedRun] = deque(maxlen=MAX_FINISHED_RUNS)
+        self._finished_runs: deque[FinishedRun] = deque(maxlen=MAX_FINISHED_RUNS)
 
-    # What there is
+    # Input: objects, as they change
 
     def put_pod(self, key: str, pod: Pod | None) -> None:
-        """A pod came, changed, or is gone (None)."""
+        """A pod was added or changed; None: it was deleted."""
         if pod is None:
             self._pods.pop(key, None)
         else:
@@ -120,22 +121,22 @@ class WorkloadIndex:
 
     def put_workload(self, key: str, workload: WorkloadObject | None) -> None:
         known = dict.get(self._workloads, key)
-        before, after = _owners_named(known), _owners_named(workload)
-        for named in before - after:
-            self._claims[named].discard(key)
-        for named in after - before:
-            self._claims.setdefault(named, set()).add(key)
+        before, after = _owner_keys(known), _owner_keys(workload)
+        for owner_key in before - after:
+            self._claimants[owner_key].discard(key)
+        for owner_key in after - before:
+            self._claimants.setdefault(owner_key, set()).add(key)
         self._replace(self._workloads, WORKLOAD, key, workload)
         self._dirty[WORKLOAD, key] = None
-        for named in before ^ after:
-            claimants = self._claims[named]
-            self._set_owner(named, max(claimants) if claimants else None)
+        for owner_key in before ^ after:
+            claimants = self._claimants[owner_key]
+            self._set_workload_of_owner(owner_key, max(claimants) if claimants else None)
 
-    def _set_owner(self, named: OwnerKey, workload: str | None) -> None:
-        """The Workload that stands for an owner. A pod that is one is looked up once, by itself."""
-        kind, key = named
+    def _set_workload_of_owner(self, owner_key: OwnerKey, workload: str | None) -> None:
+        """Sets or removes the Workload of an owner. An owner that is a pod affects only its own unit."""
+        kind, key = owner_key
         if kind != "Pod":
-            self._replace(self._owned_by, OWNED, named, workload)
+            self._replace(self._owned_by, OWNED, owner_key, workload)
             return
         self._dirty[POD, key] = None
         if workload is None:
@@ -143,89 +144,91 @@ class WorkloadIndex:
         else:
             self._pods_owned_by[key] = workload
 
-    def put_owner(self, named: OwnerKey, owner: Owner | None) -> None:
-        self._replace(self._owners, OWNER, named, owner)
-        self._dirty[OWNER, named] = None
+    def put_owner(self, owner_key: OwnerKey, owner: Owner | None) -> None:
+        self._replace(self._owners, OWNER, owner_key, owner)
+        self._dirty[OWNER, owner_key] = None
 
-    def put_pod_group(self, named: tuple[str, str], group: PodGroup | None) -> None:
-        self._replace(self._groups, GROUP, named, group)
+    def put_pod_group(self, group_key: tuple[str, str], group: PodGroup | None) -> None:
+        self._replace(self._groups, GROUP, group_key, group)
 
     def set_cluster_rules(
         self, system: QueueSystem, limits: Iterable[LimitRange], quotas: Iterable[ResourceQuota]
     ) -> None:
-        """What bears on every workload: queues, flavors, priority classes, and the namespaces' rules."""
+        """Sets what affects every workload: queues, flavors, priority classes, LimitRanges and ResourceQuotas."""
         self._inputs = msgspec.structs.replace(self._inputs, queue_system=system, limit_ranges=tuple(limits))
         self.set_quotas(quotas)
-        self._dirty.update(dict.fromkeys((UNIT, unit) for unit in self._made))
+        self._dirty.update(dict.fromkeys((UNIT, unit) for unit in self._entries))
 
     def set_quotas(self, quotas: Iterable[ResourceQuota]) -> None:
-        """They change with every pod that is made, and no workload is worked out anew for that."""
+        """ResourceQuotas change with every created pod, so no workload depends on them: `grouping` checks them."""
         self._quotas = tuple(quotas)
 
     @property
     def queue_system(self) -> QueueSystem:
         return self._inputs.queue_system
 
-    def _replace(self, things: dict[Any, Any], name: str, key: Any, thing: Any) -> None:
-        """Whoever looked it up has to look again."""
-        if thing is None:
-            things.pop(key, None)
+    def _replace(self, entries: dict[Any, Any], name: str, key: Any, value: Any) -> None:
+        """Replaces or removes an entry; its dependents have to be computed again."""
+        if value is None:
+            entries.pop(key, None)
         else:
-            things[key] = thing
-        self._touch((name, key))
+            entries[key] = value
+        self._mark_dependents_dirty((name, key))
 
-    def _touch(self, name: Lookup) -> None:
-        self._dirty.update(dict.fromkeys(self._reads.dependents_of(name)))
+    def _mark_dependents_dirty(self, lookup: Lookup) -> None:
+        self._dirty.update(dict.fromkeys(self._tracker.dependents_of(lookup)))
 
-    # What follows from it
+    # Output: units and workloads
 
     def grouping(self, now: int) -> Grouping:
         """All workloads there are: waiting, running, and not submitted yet."""
         if now != self._inputs.now:
             self._inputs = msgspec.structs.replace(self._inputs, now=now)
-            self._dirty.update(dict.fromkeys((UNIT, unit) for unit in self._undated))
+            self._dirty.update(dict.fromkeys((UNIT, unit) for unit in self._units_dated_now))
         self._finder.set_inputs(self._inputs)
         units = self._dirty_units()
         for unit in units:
-            self._made.setdefault(unit, [])
-        few = 8 * len(units) < len(self._sorted)
+            self._entries.setdefault(unit, [])
+        # Few changed workloads are inserted into the sorted list; with many, sorting again is faster.
+        is_incremental = 8 * len(units) < len(self._sorted)
         try:
             for unit in units:
-                self._make(unit, few)
+                self._rebuild_unit(unit, is_incremental)
         except BaseException:
-            self._dirty.update(dict.fromkeys((UNIT, unit) for unit in self._made))
-            self._ranks, self._sorted = [], []  # half done: all of it is worked out again
+            self._dirty.update(dict.fromkeys((UNIT, unit) for unit in self._entries))
+            self._sort_keys, self._sorted = [], []  # half updated: everything is computed again next time
             raise
-        if units and not few:
-            entries = sorted(entry for made in self._made.values() for entry in made)
-            self._ranks, self._sorted = [rank for rank, _ in entries], [one for _, one in entries]
-        workloads = hold_over_resource_quota(_of_different_names(self._sorted), self._quotas)
-        return Grouping(workloads, tuple(ungrouped_notes(self._ungrouped)))
+        if units and not is_incremental:
+            entries = sorted(entry for made in self._entries.values() for entry in made)
+            self._sort_keys = [sort_key for sort_key, _ in entries]
+            self._sorted = [workload for _, workload in entries]
+        workloads = hold_over_resource_quota(_with_unique_keys(self._sorted), self._quotas)
+        return Grouping(workloads, tuple(ungrouped_notes(self._pods_by_unknown_owner)))
 
     def pop_new_templates(self) -> list[Pod]:
-        """Templates of pods that don't exist yet, of the workloads that were worked out since the last time."""
+        """Templates of pods that don't exist yet, of workloads built since the last call."""
         found, self._templates = self._templates, []
         return found
 
     def pop_finished_runs(self) -> list[FinishedRun]:
-        """Runs that have come to a good end since the last time."""
-        found = list(self._runs)
-        self._runs.clear()
+        """Runs that have succeeded since the last call."""
+        found = list(self._finished_runs)
+        self._finished_runs.clear()
         return found
 
     def _dirty_units(self) -> list[UnitKey]:
-        """Pods and owners are looked up again until only units are left."""
+        """Reassigns changed pods, Workloads and owners to units until only changed units are left."""
         units: dict[UnitKey, None] = {}
         while self._dirty:
             dirty, self._dirty = self._dirty, {}
-            for reader in dirty:
-                kind, key = reader
+            for dependent in dirty:
+                kind, key = dependent
                 if kind == UNIT:
                     units[key] = None
                 elif kind == POD:
                     units.update(dict.fromkeys(self._regroup_pod(key)))
                 else:
-                    units.update(dict.fromkeys(self._stand_again(reader)))
+                    units.update(dict.fromkeys(self._reassign_object(dependent)))
         return list(units)
 
     def _regroup_pod(self, key: str) -> list[UnitKey]:
@@ -233,113 +236,115 @@ class WorkloadIndex:
         before, after = self._unit_of.pop(key, None), None
         if before is not None:
             self._members[before].discard(key)
-        for name in self._ungrouped_of.pop(key, ()):
-            self._ungrouped[name].discard(key)
+        for name in self._unknown_owners_of.pop(key, ()):
+            self._pods_by_unknown_owner[name].discard(key)
         if pod is None:
-            self._reads.forget((POD, key))
+            self._tracker.forget((POD, key))
         else:
-            with self._reads.track((POD, key)):
+            with self._tracker.track((POD, key)):
                 after = self._finder.unit_of(pod)
             self._unit_of[key] = after
             self._members.setdefault(after, set()).add(key)
             if self._finder.ungrouped:
-                self._ungrouped_of[key] = tuple(self._finder.ungrouped)
+                self._unknown_owners_of[key] = tuple(self._finder.ungrouped)
                 for name in self._finder.ungrouped:
-                    self._ungrouped.setdefault(name, set()).add(key)
+                    self._pods_by_unknown_owner.setdefault(name, set()).add(key)
         return [unit for unit in (before, after) if unit is not None]
 
-    def _stand_again(self, reader: Dependent) -> list[UnitKey]:
-        """Which units a Workload or an owner stands for."""
-        before = self._stands_for.pop(reader, ())
-        with self._reads.track(reader):
-            after = self._units_of(reader)
+    def _reassign_object(self, dependent: Dependent) -> list[UnitKey]:
+        """Finds the units of a Workload or an owner again; returns those before and after."""
+        before = self._units_of_object.pop(dependent, ())
+        with self._tracker.track(dependent):
+            after = self._units_of(dependent)
         for unit in before:
-            self._podless[unit] -= 1
+            self._object_count[unit] -= 1
         for unit in after:
-            self._podless[unit] = self._podless.get(unit, 0) + 1
+            self._object_count[unit] = self._object_count.get(unit, 0) + 1
         if after:
-            self._stands_for[reader] = after
+            self._units_of_object[dependent] = after
         return [*before, *after]
 
-    def _units_of(self, reader: Dependent) -> tuple[UnitKey, ...]:
-        kind, key = reader
+    def _units_of(self, dependent: Dependent) -> tuple[UnitKey, ...]:
+        kind, key = dependent
         if kind == WORKLOAD:
             workload = self._workloads.get(key)
             return () if workload is None else self._finder.units_of_workload(key, workload)
         owner = self._owners.get(key)
         parents = () if owner is None else self._finder.parents_of(owner)
-        self._note_parents(key, parents)
+        self._update_parents(key, parents)
         return () if owner is None else self._finder.units_of_owner(key, owner)
 
-    def _note_parents(self, named: OwnerKey, parents: tuple[OwnerKey, ...]) -> None:
-        before = self._parents_of.get(named, ())
+    def _update_parents(self, owner_key: OwnerKey, parents: tuple[OwnerKey, ...]) -> None:
+        before = self._parents_of.get(owner_key, ())
         if before == parents:
             return
-        self._parents_of[named] = parents
-        for change, above in ((-1, before), (1, parents)):
-            for parent in above:
+        self._parents_of[owner_key] = parents
+        for change, owners in ((-1, before), (1, parents)):
+            for parent in owners:
                 count = dict.get(self._parents, parent, 0) + change
                 self._replace(self._parents, PARENT, parent, count or None)
 
-    def _make(self, unit: UnitKey, insert: bool) -> None:
-        """The workload of a unit, or the two where a part of it is leaving."""
-        if insert:
-            for rank, _ in self._made[unit]:
-                at = bisect_left(self._ranks, rank)
-                del self._ranks[at], self._sorted[at]
-        self._undated.discard(unit)
+    def _rebuild_unit(self, unit: UnitKey, is_incremental: bool) -> None:
+        """Builds the workload of a unit again, and a second one for pods that are being deleted."""
+        if is_incremental:
+            for sort_key, _ in self._entries[unit]:
+                position = bisect_left(self._sort_keys, sort_key)
+                del self._sort_keys[position], self._sorted[position]
+        self._units_dated_now.discard(unit)
         members = self._members.get(unit, ())
-        before = next((one for rank, one in self._made[unit] if not rank[-1]), None)
-        if not members and not self._podless.get(unit):
-            if before is not None:
-                self._note_end(before, unit, ())
-            self._reads.forget((UNIT, unit))
-            self._members.pop(unit, None)
-            self._podless.pop(unit, None)
-            del self._made[unit]
+        before = next((workload for sort_key, workload in self._entries[unit] if not sort_key[-1]), None)
+        if not members and not self._object_count.get(unit):
+            self._remove_unit(unit, before)
             return
-        with self._reads.track((UNIT, unit)):
-            pods = _unit(unit, sorted((self._pods[key] for key in members), key=_age))
-            found = (build_workload(pods, self._inputs), build_terminating_workload(pods, self._inputs))
-        if before is not None and (found[0] is None or found[0].admission is None):
-            self._note_end(before, unit, [self._pods[key] for key in members])
-        self._made[unit] = [
-            (_rank(one, unit, part), one) for part, one in enumerate(found) if one is not None
-        ]
-        for rank, one in self._made[unit]:
-            if self._inputs.now in (one.created, one.queued_at):
-                self._undated.add(unit)
-            self._templates += [each.template for each in one.pod_sets if not each.pod_keys]
-            if insert:
-                at = bisect_left(self._ranks, rank)
-                self._ranks.insert(at, rank)
-                self._sorted.insert(at, one)
+        with self._tracker.track((UNIT, unit)):
+            pods = _unit_with_pods(unit, sorted((self._pods[key] for key in members), key=_age_key))
+            built = (build_workload(pods, self._inputs), build_terminating_workload(pods, self._inputs))
+        if before is not None and (built[0] is None or built[0].admission is None):
+            self._record_finished_run(before, unit, [self._pods[key] for key in members])
+        parts = [(part, workload) for part, workload in enumerate(built) if workload is not None]
+        self._entries[unit] = [(_sort_key(workload, unit, part), workload) for part, workload in parts]
+        for sort_key, workload in self._entries[unit]:
+            if self._inputs.now in (workload.created, workload.queued_at):
+                self._units_dated_now.add(unit)
+            self._templates += [pod_set.template for pod_set in workload.pod_sets if not pod_set.pod_keys]
+            if is_incremental:
+                position = bisect_left(self._sort_keys, sort_key)
+                self._sort_keys.insert(position, sort_key)
+                self._sorted.insert(position, workload)
 
-    def _note_end(self, before: Workload, unit: UnitKey, pods: Sequence[Pod]) -> None:
-        """Nothing of the unit runs any more: perhaps it has run to its end."""
+    def _remove_unit(self, unit: UnitKey, before: Workload | None) -> None:
+        if before is not None:
+            self._record_finished_run(before, unit, ())
+        self._tracker.forget((UNIT, unit))
+        self._members.pop(unit, None)
+        self._object_count.pop(unit, None)
+        del self._entries[unit]
+
+    def _record_finished_run(self, before: Workload, unit: UnitKey, pods: Sequence[Pod]) -> None:
+        """Called when nothing of the unit runs any more; records the run if it has succeeded."""
         run = finished_run(before, unit, pods, self._inputs)
         if run is not None:
-            self._runs.append(run)
+            self._finished_runs.append(run)
 
 
 def group_workloads(inputs: GroupingInputs) -> Grouping:
-    """The grouping of a whole set of objects."""
-    book = WorkloadIndex()
-    book.set_cluster_rules(inputs.queue_system, inputs.limit_ranges, inputs.resource_quotas)
+    """The workloads of a whole set of objects."""
+    index = WorkloadIndex()
+    index.set_cluster_rules(inputs.queue_system, inputs.limit_ranges, inputs.resource_quotas)
     for node in inputs.nodes.values():
-        book.put_node(node.name, node)
+        index.put_node(node.name, node)
     for key, workload in inputs.workloads.items():
-        book.put_workload(key, workload)
-    for api, pod_group in inputs.pod_groups.items():
-        book.put_pod_group(api, pod_group)
-    for named, owner in inputs.owners.items():
-        book.put_owner(named, owner)
+        index.put_workload(key, workload)
+    for group_key, pod_group in inputs.pod_groups.items():
+        index.put_pod_group(group_key, pod_group)
+    for owner_key, owner in inputs.owners.items():
+        index.put_owner(owner_key, owner)
     for pod in inputs.pods:
-        book.put_pod(pod.key, pod)
-    return book.grouping(inputs.now)
+        index.put_pod(pod.key, pod)
+    return index.grouping(inputs.now)
 
 
-def _unit(key: UnitKey, pods: Iterable[Pod]) -> Unit:
+def _unit_with_pods(key: UnitKey, pods: Iterable[Pod]) -> Unit:
     unit = Unit(key)
     for pod in pods:
         if not pod.is_terminal:
@@ -349,35 +354,35 @@ def _unit(key: UnitKey, pods: Iterable[Pod]) -> Unit:
     return unit
 
 
-def _age(pod: Pod) -> tuple[str, str]:
-    """The oldest pod of a unit speaks for all of it where they differ, whichever came first."""
+def _age_key(pod: Pod) -> tuple[str, str]:
+    """Where pods of a unit differ, the oldest counts, in whatever order they came."""
     return pod.metadata.creation_timestamp, pod.key
 
 
-def _of_different_names(workloads: list[Workload]) -> Sequence[Workload]:
-    """Decisions are told by `namespace/name`. Where several kinds have one name, the Workload object or the pod keeps
-    it, since it is looked up by that; the others have their kind behind it."""
-    named: dict[str, Workload] = {}
-    doubles = [one for one in workloads if named.setdefault(one.key, one) is not one]
-    if not doubles:
+def _with_unique_keys(workloads: list[Workload]) -> Sequence[Workload]:
+    """Decisions name workloads by `namespace/name`. Where workloads of several kinds have the same name, a Workload
+    object or a pod keeps it, since it is looked up by name; the others get their kind as a suffix."""
+    keeper: dict[str, Workload] = {}
+    duplicates = [item for item in workloads if keeper.setdefault(item.key, item) is not item]
+    if not duplicates:
         return workloads
-    for one in doubles:
-        if _KEEPS_NAME.get(one.kind, 2) < _KEEPS_NAME.get(named[one.key].kind, 2):
-            named[one.key] = one
-    return [
-        one if named[one.key] is one else msgspec.structs.replace(one, key=f"{one.key}.{one.kind.lower()}")
-        for one in workloads
-    ]
+    for workload in duplicates:
+        if _NAME_PRECEDENCE.get(workload.kind, 2) < _NAME_PRECEDENCE.get(keeper[workload.key].kind, 2):
+            keeper[workload.key] = workload
+    return [item if keeper[item.key] is item else _with_kind_suffix(item) for item in workloads]
 
 
-def _rank(workload: Workload, unit: UnitKey, part: int) -> WorkloadSortKey:
+def _with_kind_suffix(workload: Workload) -> Workload:
+    return msgspec.structs.replace(workload, key=f"{workload.key}.{workload.kind.lower()}")
+
+
+def _sort_key(workload: Workload, unit: UnitKey, part: int) -> WorkloadSortKey:
     index = -1 if unit.index is None else unit.index
     return workload.created, workload.key, workload.kind, unit.source, index, part
 
 
-def _owners_named(workload: WorkloadObject | None) -> set[OwnerKey]:
+def _owner_keys(workload: WorkloadObject | None) -> set[OwnerKey]:
     if workload is None:
         return set()
-    return {
-        (one.kind, sibling_key(workload.metadata, one.name)) for one in workload.metadata.owner_references
-    }
+    meta = workload.metadata
+    return {(owner.kind, sibling_key(meta, owner.name)) for owner in meta.owner_references}

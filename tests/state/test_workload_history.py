@@ -1,4 +1,4 @@
-"""What objects remember of a workload's past: how often it was preempted, when it was stopped, what it was promised."""
+"""A workload's past as objects record it: preemptions, when it was stopped, nominations."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_promise_is_a_node_that_a_waiting_pod_is_named_for() -> None:
 
 
 def test_what_was_evicted_goes_until_its_pods_are_gone() -> None:
-    """Its status says so before its pods are told; meanwhile it holds quota, and nobody else has to go in its stead."""
+    """Its status says so before its pods end; until then it holds quota, and no other victim is needed."""
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
     template = {"spec": {"containers": [{"name": "m"}]}}
     meta = {

@@ -10,8 +10,8 @@ from itertools import chain, combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.queueing.builders import admitted, cell, decide, evicted, held, queue, running, system, waiting
-from tests.queueing.shelf import ShelfSite
-from tests.queueing.test_placement_in_view import on
+from tests.queueing.first_fit_placement import FirstFitPlacement
+from tests.queueing.test_placement_and_quota import on
 
 from windlass.model.queue import PreemptionPolicy
 from windlass.model.workload import Workload
@@ -35,37 +35,39 @@ def _turn(workload: Workload) -> tuple[int, int, str]:
 
 
 class Scene:
-    """An owner that asks for what it lends, and those who have borrowed it."""
+    """A queue that reclaims what it lends, and the workloads that have borrowed it."""
 
     def __init__(self, nodes: Nodes, nominal: dict[str, int], crowd: list[Workload], asks: Workload) -> None:
         self.nodes, self.nominal, self.crowd, self.asks = nodes, nominal, crowd, asks
 
     def used(self, name: str, gone: tuple[Workload, ...] = ()) -> int:
-        return sum(size(one) for one in self.crowd if one.queue_name == name and one not in gone)
+        return sum(
+            size(workload) for workload in self.crowd if workload.queue_name == name and workload not in gone
+        )
 
     @property
     def is_owners(self) -> bool:
-        """Whether the owner asks for what is its own."""
+        """Whether the request is within the owner's nominal quota."""
         return self.used("owner") + size(self.asks) <= self.nominal["owner"]
 
     def is_legal(self, gone: tuple[Workload, ...]) -> bool:
-        """Every victim's queue still borrows when it goes: the least urgent first, then the newest."""
-        for name in {one.queue_name for one in gone}:
+        """Every victim's queue still borrows when it is evicted: lowest priority first, then the newest."""
+        for name in {workload.queue_name for workload in gone}:
             taken = [size(one) for one in sorted(gone, key=_turn) if one.queue_name == name]
             if self.used(name) - sum(taken[:-1]) <= self.nominal[name]:
                 return False
-        return all(one.queue_name != "owner" for one in gone)
+        return all(workload.queue_name != "owner" for workload in gone)
 
     def fits_without(self, gone: tuple[Workload, ...]) -> bool:
         total = sum(self.nominal.values())
         if sum(self.used(name, gone) for name in self.nominal) + size(self.asks) > total:
             return False
         free = dict(self.nodes)
-        for one in self.crowd:
-            if one not in gone:
-                assert one.admission is not None
-                for node, pods in one.admission.assignments[0].nodes.items():
-                    free[node] -= pods * cpus(one)
+        for workload in self.crowd:
+            if workload not in gone:
+                assert workload.admission is not None
+                for node, pods in workload.admission.assignments[0].nodes.items():
+                    free[node] -= pods * cpus(workload)
         return sum(room // cpus(self.asks) for room in free.values()) >= self.asks.pod_sets[0].count
 
     def ways(self) -> list[tuple[Workload, ...]]:
@@ -111,13 +113,18 @@ def test_what_is_lent_comes_back_if_there_is_a_way(scene: Scene, fair: bool) -> 
             for name, nominal in scene.nominal.items()
         ]
     )
-    site = ShelfSite(scene.nodes, scene.crowd)
-    outcomes = decide(queues, [*scene.crowd, scene.asks], QueueConfig(fair_sharing=fair), site=site)
+    placement = FirstFitPlacement(scene.nodes, scene.crowd)
+    outcomes = decide(queues, [*scene.crowd, scene.asks], QueueConfig(fair_sharing=fair), placement=placement)
     ways = scene.ways()
     if not ways:
         assert "asks" in held(outcomes)
         return
-    assert "asks" in admitted(outcomes), (held(outcomes), [[one.key for one in way] for way in ways])
-    gone = tuple(one for one in scene.crowd if one.key.partition("/")[2] in evicted(outcomes))
+    assert "asks" in admitted(outcomes), (
+        held(outcomes),
+        [[workload.key for workload in way] for way in ways],
+    )
+    gone = tuple(workload for workload in scene.crowd if workload.key.partition("/")[2] in evicted(outcomes))
     assert gone in ways
-    assert not any(scene.fits_without(tuple(one for one in gone if one is not spared)) for spared in gone)
+    assert not any(
+        scene.fits_without(tuple(workload for workload in gone if workload is not spared)) for spared in gone
+    )

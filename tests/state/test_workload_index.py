@@ -1,4 +1,4 @@
-"""Workloads that are kept up to date change by change equal those worked out at once from what there is."""
+"""The workload index, updated change by change, equals one built at once from all objects."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def name_of(tree: Unstructured) -> tuple[str, str]:
 
 
 class There:
-    """What there is, as a store that has seen it all keeps it."""
+    """The objects, and a store that has seen all changes."""
 
     def __init__(self) -> None:
         self.things: dict[tuple[str, str], Any] = {}
@@ -200,9 +200,9 @@ def store_with(*trees: Unstructured) -> Store:
 
 def test_a_change_leaves_the_other_workloads_the_very_same_objects() -> None:
     store = store_with(node("n0", "a"), *(pod(f"p{i}", "queued", "n0", "", 0) for i in range(4)))
-    before = {one.key: one for one in store.snapshot(NOW).workloads}
+    before = {workload.key: workload for workload in store.snapshot(NOW).workloads}
     store.apply([Put(decode_object(pod("p0", "queued", "n0", "", 1)))])
-    after = {one.key: one for one in store.snapshot(NOW + 60).workloads}
+    after = {workload.key: workload for workload in store.snapshot(NOW + 60).workloads}
     assert [key for key in after if after[key] is not before[key]] == ["eng/p0"]
 
 
@@ -233,7 +233,7 @@ def test_lone_pods_are_spelled_out_as_workloads_once_something_else_is_decided_w
     assert snapshot.workloads == ()
     assert snapshot.queue_system.queues, "queues are known all the same"
     store.apply([Put(decode_object(pod("p1", "queued", "", "", 0)))])
-    assert [one.key for one in store.snapshot(NOW).workloads] == ["eng/p0", "eng/p1"]
+    assert [workload.key for workload in store.snapshot(NOW).workloads] == ["eng/p0", "eng/p1"]
 
 
 def test_a_pod_that_says_where_it_belongs_is_a_workload_without_any_other_object() -> None:

@@ -1,4 +1,4 @@
-"""Finished runs of a queue: counts that can be put together in any order, and the percentiles that come of them."""
+"""Finished runs of a queue: counts that merge in any order, and their percentiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fixed set of workloads whose evictions would go round for ever by Kueue's fair sharing alone: patience ends it."""
+"""Workloads that would evict each other for ever under Kueue's fair sharing: the limit of preemptions ends it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_only_patience_ends_this_circle(patience: int, rests: bool) -> None:
     workloads = crowd()
     for turn in range(60):
         outcomes = decide(queues, workloads, config, now=NOW + turn)
-        if all(isinstance(one, Held) for one in outcomes):
+        if all(isinstance(outcome, Held) for outcome in outcomes):
             assert rests
             return
         workloads = carry_out(workloads, outcomes, NOW + turn)

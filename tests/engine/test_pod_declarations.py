@@ -1,4 +1,4 @@
-"""What pods say of themselves counts, whatever else is in the cluster: owner, group, queue and limit.
+"""What a pod declares counts, whatever else is in the cluster: owner, group, queue and run limit.
 
 A dump may hold nothing but nodes and pods. An object that has nothing to do with them, such as a PriorityClass, must
 not change what is decided.
@@ -67,7 +67,7 @@ def test_lone_pods_are_planned_and_backfilled():
 def test_a_declared_duration_of_a_lone_pod_ends_it():
     over = {"annotations": {"windlass.dev/duration": "1h"}}
     plan, _ = planned(node("n1"), pod("runs", on="n1", metadata=over))
-    assert [(one.workload, one.reason) for one in plan.evicts] == [("default/runs", "DurationExceeded")]
+    assert [(evict.workload, evict.reason) for evict in plan.evicts] == [("default/runs", "DurationExceeded")]
     plan, _ = planned(
         node("n1"), pod("runs", on="n1", metadata={"annotations": {"windlass.dev/duration": "13h"}})
     )
@@ -86,7 +86,7 @@ def test_a_member_above_the_minimum_is_held_by_its_own_name():
     assert [bind.pod for bind in plan.binds] == ["default/m-0", "default/m-1"]
     assert holds(plan) == {"default/m-2": "GPU_FULL"}
     assert "its gang starts without it" in next(iter(plan.holds)).verdict.message
-    assert [(one.count, one.wanted) for one in plan.admits[0].pod_sets] == [(2, 3)]
+    assert [(pod_set.count, pod_set.wanted) for pod_set in plan.admits[0].pod_sets] == [(2, 3)]
 
 
 def test_a_train_job_waits_for_its_job_set():
@@ -95,7 +95,7 @@ def test_a_train_job_waits_for_its_job_set():
     api = "trainer.kubeflow.org/v1alpha1"
     plan, _ = planned(*TWO_NODES, {"apiVersion": api, "kind": "TrainJob", "metadata": named, "spec": spec})
     assert holds(plan) == {"default/t": "GANG_INCOMPLETE"}
-    assert "to make a JobSet of it" in next(iter(plan.holds)).verdict.message
+    assert "to create a JobSet" in next(iter(plan.holds)).verdict.message
 
 
 def test_a_topology_without_any_node_is_no_trouble():

@@ -1,4 +1,4 @@
-"""Who is looked at first among pods on their own: priority, then age, then name, and never the position."""
+"""The order of single pods: priority, then age, then name, never the position in the input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects of one name and different kinds: nothing is lost, nothing is decided twice."""
+"""Workloads of different kinds with the same name: none is lost, none is decided twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room that was cleared for somebody is not taken by what had to go, whoever else waits."""
+"""Nodes freed for a nominated pod are not taken again by its victims, whatever else waits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def work(name: str, gpus: int, priority: int, **metadata: object) -> Unstructure
 
 @pytest.mark.parametrize("is_gang", [False, True])
 def test_a_queue_whose_head_is_more_urgent_does_not_take_it_back(is_gang: bool) -> None:
-    """The head of the queue can't start; behind it waits the one that was evicted for the pod without a queue."""
+    """The head of the queue can't start; behind it waits the victim of a pod that is in no queue."""
     world = World(EngineConfig(), termination=5)
     for tree in (
         flavor("gpus", {POOL: "gpus"}),

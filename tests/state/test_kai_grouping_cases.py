@@ -1,4 +1,4 @@
-"""The engine cases: the gangs of KAI's tests come out as the files describe them."""
+"""The gangs of KAI's test cases are grouped as their files describe them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def test_every_gang_has_its_members_queue_minimum_and_priority(cases_dir: Path) 
     assert files
     for file in files:
         raw = file.read_bytes()
-        workloads = {one.key: one for one in group_workloads(grouping_inputs(decode_each(raw), 1)).workloads}
+        workloads = {
+            workload.key: workload
+            for workload in group_workloads(grouping_inputs(decode_each(raw), 1)).workloads
+        }
         items: list[dict[str, Any]] = json.loads(raw)["items"]
         minimum = {key_of(item): item["spec"]["minMember"] for item in items if item["kind"] == "PodGroup"}
         members = defaultdict(list)
@@ -30,18 +33,18 @@ def test_every_gang_has_its_members_queue_minimum_and_priority(cases_dir: Path) 
             if item["kind"] == "Pod":
                 members[f"{item['metadata']['namespace']}/{item['metadata']['labels'][GROUP]}"].append(item)
         for key, pods in members.items():
-            live = [one for one in pods if one["status"]["phase"] not in ("Succeeded", "Failed")]
-            if not live or any("deletionTimestamp" in one["metadata"] for one in live):
+            live = [pod for pod in pods if pod["status"]["phase"] not in ("Succeeded", "Failed")]
+            if not live or any("deletionTimestamp" in pod["metadata"] for pod in live):
                 continue
             workload = workloads[key]
-            done = sum(one["status"]["phase"] == "Succeeded" for one in pods)
+            done = sum(pod["status"]["phase"] == "Succeeded" for pod in pods)
             assert workload.min_pods == max(0, minimum[key] - done)
             assert workload.queue_name == live[0]["metadata"]["labels"][QUEUE]
             assert workload.priority == live[0]["spec"]["priority"]
-            assert {name for one in workload.pod_sets for name in one.pod_keys} == {
-                key_of(one) for one in live
+            assert {name for pod_set in workload.pod_sets for name in pod_set.pod_keys} == {
+                key_of(pod) for pod in live
             }
-            placed = [one for one in live if one["spec"].get("nodeName")]
+            placed = [pod for pod in live if pod["spec"].get("nodeName")]
             assert (workload.admission is None) == (not placed)
             held = workload.admission.assignments if workload.admission is not None else ()
             assert sum(one.count for one in held) == len(placed)

@@ -1,4 +1,4 @@
-"""Disruption budgets bound whom a queue may evict: one at a time, all of a decision together, and when they yield."""
+"""Disruption budgets limit the victims of a queue: singly, over a whole decision, and when they yield."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_victims_of_one_workload_add_up() -> None:
 
 
 def test_victims_of_several_workloads_in_one_decision_add_up() -> None:
-    """Two queues ask in the same round; each alone would be within the budget."""
+    """Two queues preempt in the same cycle; each alone would respect the budget."""
     one, two = (queue(name, cell(1), preemption=LOWER) for name in ("one", "two"))
     names = ("a", "b")
     work = [on_node(running("a", "one", 1)), on_node(running("b", "two", 1))]
@@ -123,4 +123,4 @@ def test_what_is_leaving_already_needs_no_budget() -> None:
         DisruptionTracker(Budgets([budget(1)], pods("kept"))),
     )
     assert evicted(found) == {}
-    assert [one.workload for one in found if type(one).__name__ == "Admitted"] == ["team/urgent"]
+    assert [outcome.workload for outcome in found if type(outcome).__name__ == "Admitted"] == ["team/urgent"]

@@ -1,4 +1,4 @@
-"""A site with real, small nodes: pods of a workload go first-fit, whole or not at all, with an undo log."""
+"""A placement on small nodes: all pods of a workload go first-fit or none does, with an undo log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windlass.queueing.placement_interface import PlacementResult, PodSetChoice,
 Node = tuple[str, int]
 
 
-class ShelfSite(UnlimitedPlacement):
+class FirstFitPlacement(UnlimitedPlacement):
     """`free` is in whole CPUs by node; a node of flavor f is named `f-…`."""
 
     def __init__(self, capacity: dict[str, int], running: list[Workload]) -> None:
