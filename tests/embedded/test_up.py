@@ -160,11 +160,11 @@ class TestRunning:
         assert (code, "GPU has fallen off the bus" in out) == (0, True)
         assert up.call("GET", "/api/v1/nodes/h100-3")["status"]["allocatable"]["nvidia.com/gpu"] == "7"
         assert sandbox()[1].startswith("gpu/h100-3:7 ")
-        assert sandbox("heal")[1] == "healed 1\n"
+        assert sandbox("heal")[1] == "healed 1 fault\n"
         code, _, err = sandbox("fail", "gpu/nowhere:0")
         assert (code, "no simulated node 'nowhere'" in err) == (2, True)
         code, _, err = sandbox("fail", "node/cpu-0", "--xid", "3")
-        assert (code, "an Xid is a GPU's" in err) == (2, True)
+        assert (code, "a node has no Xid" in err) == (2, True)
 
     def test_every_link_to_the_page_is_a_new_one(self, up: Up, capsys: pytest.CaptureFixture[str]) -> None:
         def link() -> str:
@@ -271,7 +271,7 @@ class TestMistakes:
             (["--gpu-replicas", "2"], "--gpus real"),
             (["--gpus", "real", "--mps"], "--gpu-replicas"),
             (["--fleet", "{fleet}"], "memory is not given"),
-            (["--from", "{empty}"], "holds no Node"),
+            (["--from", "{empty}"], "contains no Node"),
         ],
     )
     def test_one_line_and_exit_code_2(

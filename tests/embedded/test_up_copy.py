@@ -131,7 +131,7 @@ class TestPods:
         assert runs["status"]["startTime"] == LONG_AGO
         assert ("nodeName" in waits["spec"], waits["status"]["phase"]) == (False, "Pending")
         assert waits["spec"]["schedulerName"] == "windlass"
-        assert lines == ["taken over: 1 Node, 2 Pod"]
+        assert lines == ["imported: 1 Node, 2 Pod"]
 
     def test_a_job_keeps_its_pods(self, tmp_path: Path) -> None:
         train = job()
@@ -167,7 +167,7 @@ class TestPods:
         short["spec"]["containers"] = [{"resources": {"limits": {GPU: "1"}}}]
         short["status"] = {"phase": "Running"}
         world, lines, _ = take(tmp_path, node("a"), short)
-        assert lines == ["taken over: 1 Node, 1 Pod"]
+        assert lines == ["imported: 1 Node, 1 Pod"]
         assert world.get("pods", "p", "team")["status"]["phase"] == "Running"
 
     def test_priorities_come_along_without_their_class(self, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ class TestOthers:
         )
         local = thing("LocalQueue", "q", api, "team", spec={"clusterQueue": "team"})
         world, lines, _ = take(tmp_path, node("a"), flavor, queue, local)
-        assert lines == ["taken over: 1 Node, 1 ResourceFlavor, 1 ClusterQueue, 1 LocalQueue"]
+        assert lines == ["imported: 1 Node, 1 ResourceFlavor, 1 ClusterQueue, 1 LocalQueue"]
         assert world.get("localqueues.kueue.x-k8s.io", "q", "team")["spec"]["clusterQueue"] == "team"
 
     def test_a_quota_that_is_overrun_stops_nothing_that_runs(self, tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ class TestOthers:
         broken = pod("p")
         broken["spec"]["containers"][0]["resources"] = {"limits": {GPU: "0.5"}}
         _, lines, _ = take(tmp_path, node("a"), broken)
-        assert lines[0] == "taken over: 1 Node"
+        assert lines[0] == "imported: 1 Node"
         assert "left out: Pod p:" in lines[1]
         assert "must be an integer" in lines[1]
 
@@ -240,7 +240,7 @@ class TestOthers:
         odd = [thing("Pod", "p", namespace="team", spec=7), thing("DaemonSet", "d", "apps/v1", "team")]
         odd.append(thing("Job", "j", "batch/v1", "team", spec={"template": []}))
         world, lines, _ = take(tmp_path, node("a"), *odd, pod("fine", "a"))
-        assert lines[0] == "taken over: 1 Node, 1 Pod"
+        assert lines[0] == "imported: 1 Node, 1 Pod"
         assert sorted(line.split()[2:4] for line in lines[1:]) == [
             ["DaemonSet", "d:"],
             ["Job", "j:"],
@@ -250,7 +250,7 @@ class TestOthers:
 
     def test_a_node_that_stands_in_two_files_is_one(self, tmp_path: Path) -> None:
         _, lines, copy = take(tmp_path, node("a"), node("a"))
-        assert (lines, len(copy.nodes)) == (["taken over: 1 Node"], 1)
+        assert (lines, len(copy.nodes)) == (["imported: 1 Node"], 1)
 
     @pytest.mark.parametrize(
         ("broken", "said"),
@@ -258,7 +258,7 @@ class TestOthers:
             ({"kind": "Node", "apiVersion": "v1"}, "metadata.name: a Node has no name"),
             (thing("Node", "n", status=5), "status: expected a mapping, found 5"),
             (thing("Node", "n", status={"conditions": {}}), "status.conditions: expected a list"),
-            (thing("Node", "Not A Name"), "node Not A Name can't be made"),
+            (thing("Node", "Not A Name"), "node Not A Name can't be created"),
         ],
     )
     def test_a_broken_node_is_named(self, tmp_path: Path, broken: Unstructured, said: str) -> None:
@@ -267,7 +267,7 @@ class TestOthers:
         assert said in str(caught.value)
 
     def test_a_dump_without_nodes(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match="holds no Node"):
+        with pytest.raises(InputError, match="contains no Node"):
             take(tmp_path, pod("p"))
 
 

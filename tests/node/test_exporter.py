@@ -149,7 +149,7 @@ class TestEveryName:
         """Read off the text of the back end; what the exporter knows by itself needs none."""
         folder = Path(nvml_reading.__file__).parent
         text = "".join(
-            (folder / name).read_text() for name in ("nvml_reading.py", "protocol.py", "nvml_words.py")
+            (folder / name).read_text() for name in ("nvml_reading.py", "protocol.py", "nvml_description.py")
         )
         text = text.replace('f"DCGM_FI_DEV_ECC_{word}_{span}_TOTAL"', " ".join(ECC))
         by_itself = {

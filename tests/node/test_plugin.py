@@ -60,12 +60,12 @@ class Node:
     def make(self) -> None:
         root = HostRoot(self.backend.folder or "/nowhere")
         config = ConfigSource(self.config_file, {}, self.flags, log=self.log.append)
-        wish = PreferredDevicesFile(self.folder / "state/wishes.json")
+        preferred = PreferredDevicesFile(self.folder / "state/preferred-devices.json")
         self.process = CountedProcess(
             self.backend,
             root,
             config,
-            PluginManager(self.folder / "plugins", root, self.log.append, preferred_devices=wish),
+            PluginManager(self.folder / "plugins", root, self.log.append, preferred_devices=preferred),
             HealthTracker(HealthRules(quiet_seconds=0.3), time.monotonic),
             state=self.state,
             cdi=CdiWriter(self.folder / "cdi", root, self.log.append),
@@ -371,11 +371,11 @@ class TestRequests:
 
     def test_the_engines_wish_steers_where_one_pod_matches(self, nodes: list[Node], tmp_path: Path) -> None:
         node = eight(nodes, tmp_path)
-        wishes = tmp_path / "state/wishes.json"
-        write_preferred_devices(wishes, [PendingPod("a/p", GPU, 2, (5, 6)), PendingPod("a/q", GPU, 1, (7,))])
+        path = tmp_path / "state/preferred-devices.json"
+        write_preferred_devices(path, [PendingPod("a/p", GPU, 2, (5, 6)), PendingPod("a/q", GPU, 1, (7,))])
         assert node.kubelet.get_preferred_allocation(GPU, 2, node.ids(), []) == [node.ids()[5], node.ids()[6]]
         write_preferred_devices(
-            wishes, [PendingPod("a/p", GPU, 2, (5, 6)), PendingPod("a/q", GPU, 2, (1, 2))]
+            path, [PendingPod("a/p", GPU, 2, (5, 6)), PendingPod("a/q", GPU, 2, (1, 2))]
         )
         assert node.kubelet.get_preferred_allocation(GPU, 2, node.ids(), []) != [node.ids()[5], node.ids()[6]]
 

@@ -248,10 +248,10 @@ def device_health(agent: Agent, name: str) -> list[str]:
 
 def check_exporter_killed(agent: Agent) -> None:
     """Everything beside the plugin dies: no GPU goes, no pod ends, and it comes back."""
-    (pid,) = agent.children("beside")
+    (pid,) = agent.children("sidecar")
     os.kill(pid, signal.SIGKILL)
     assert agent.resource("allocatable") == 8
-    until(lambda: agent.children("beside") not in ([], [pid]), 20, "it is started again")
+    until(lambda: agent.children("sidecar") not in ([], [pid]), 20, "it is started again")
     until(lambda: _answers(agent), 30, "the exporter answers again")
     assert agent.resource("allocatable") == 8
     assert agent.pod("four")["status"]["phase"] == "Running"
