@@ -301,7 +301,7 @@ class TestLife:
         with socket.create_server(("127.0.0.1", 0)) as owner:
             scene.port = owner.getsockname()[1]
             scene.start()
-            until(lambda: "another exporter is live on this node" in scene.log, 20, "it says why")
+            until(lambda: "remove the other exporter on this node" in scene.log, 20, "it says why")
             assert len(scene.children()) == 2
         url = f"http://127.0.0.1:{scene.port}/metrics"
 
@@ -313,7 +313,7 @@ class TestLife:
                 return ""
 
         until(lambda: "DCGM_FI_DEV_GPU_TEMP" in page(), 30, "the exporter has the port once it is free")
-        assert scene.log.count("another exporter is live") == 1
+        assert scene.log.count("remove the other exporter") == 1
         assert len(scene.kubelet.registrations) == 1, "the plugin was not touched"
 
     def test_files_that_lie_where_it_was_started_are_not_its_modules(

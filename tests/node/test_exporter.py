@@ -34,7 +34,7 @@ from windlass.node.host_root import HostRoot
 from windlass.node.plugin.rpc import pod_resources_handler
 from windlass.node.protos import podresources_pb2 as pr
 
-ECC = [f"DCGM_FI_DEV_ECC_{word}_{span}_TOTAL" for word in ("SBE", "DBE") for span in ("VOL", "AGG")]
+ECC = [f"DCGM_FI_DEV_ECC_{error_type}_{span}_TOTAL" for word in ("SBE", "DBE") for span in ("VOL", "AGG")]
 SENTINELS = (0x7FFFFFF0, 0x7FFFFFFFFFFFFFF0, 140737488355328.0)
 
 
@@ -151,7 +151,7 @@ class TestEveryName:
         text = "".join(
             (folder / name).read_text() for name in ("nvml_reading.py", "protocol.py", "nvml_description.py")
         )
-        text = text.replace('f"DCGM_FI_DEV_ECC_{word}_{span}_TOTAL"', " ".join(ECC))
+        text = text.replace('f"DCGM_FI_DEV_ECC_{error_type}_{span}_TOTAL"', " ".join(ECC))
         by_itself = {
             "DCGM_FI_DEV_XID_ERRORS",
             "DCGM_FI_DRIVER_VERSION",
@@ -291,7 +291,7 @@ class TestFollowingTheCountersFile:
         assert self.metrics(exporter) == {"DCGM_FI_DEV_GPU_TEMP"}
         file.write_text(self.POWER)
         assert self.metrics(exporter) == {"DCGM_FI_DEV_POWER_USAGE"}
-        assert log == ["the counters have changed"]
+        assert log == ["the counters file has changed and is in force"]
 
     @pytest.mark.parametrize(
         "text", ["DCGM_FI_DEV_GPU_TEMP, gauge\n", "NOBODYS, gauge, x\n", "\0" * 200_000 + ","]
@@ -390,5 +390,5 @@ class TestServer:
         self, scene: tuple[Counting, Exporter, MetricsServer]
     ) -> None:
         _, exporter, server = scene
-        with pytest.raises(InputError, match="another exporter is live"):
+        with pytest.raises(InputError, match="remove the other exporter"):
             MetricsServer(exporter, "127.0.0.1", server.port).start()

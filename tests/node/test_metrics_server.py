@@ -20,7 +20,7 @@ PAGE = b"DCGM_FI_DEV_GPU_TEMP 40\n" * 50_000
 
 @pytest.fixture
 def exporter() -> SimpleNamespace:
-    return SimpleNamespace(page=PAGE)
+    return SimpleNamespace(metrics_text=PAGE)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_what_is_answered(server: MetricsServer, method: str, path: str, status:
 
 
 def test_before_the_first_pass(server: MetricsServer, exporter: SimpleNamespace) -> None:
-    exporter.page = b""
+    exporter.metrics_text = b""
     assert ask(server, "/metrics") == (503, b"")
     assert ask(server, "/health") == (503, b"no pass yet\n")
 
@@ -121,7 +121,7 @@ def test_a_client_that_does_not_read_is_sent_away(
     impatient: MetricsServer, exporter: SimpleNamespace
 ) -> None:
     server = impatient
-    exporter.page = PAGE * 20
+    exporter.metrics_text = PAGE * 20
     with connect(server) as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -130,7 +130,7 @@ def test_a_client_that_does_not_read_is_sent_away(
 
 def test_a_port_that_is_taken_is_refused_with_the_reason(server: MetricsServer) -> None:
     with pytest.raises(InputError, match=f"can't listen on port {server.port}: .*remove the other exporter"):
-        MetricsServer(SimpleNamespace(page=b""), "127.0.0.1", server.port).start()  # type: ignore[arg-type]
+        MetricsServer(SimpleNamespace(metrics_text=b""), "127.0.0.1", server.port).start()  # type: ignore[arg-type]
 
 
 def test_no_address_is_every_address(exporter: SimpleNamespace) -> None:

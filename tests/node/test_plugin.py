@@ -333,10 +333,10 @@ class TestSwitch:
         switch.parent.mkdir()
         switch.touch()
         for _ in range(3):
-            second.process.round()
+            second.process.sync()
         switch.unlink()
         with pytest.raises(ConflictingPlugin, match="another device plugin serves"):
-            second.process.round()
+            second.process.sync()
         assert len(first.kubelet.registrations) == 1
         assert len(first.kubelet.healthy_devices(GPU)) == 8
 

@@ -209,4 +209,4 @@ def test_no_server_breaks_it(parts: list[bytes]) -> None:
         theirs.sendall(b"".join(parts))
         theirs.shutdown(socket.SHUT_WR)
         with contextlib.suppress(OSError, EOFError, struct.error):
-            unary_call._message(b"".join(unary_call._answer(ours, time.monotonic() + 60)))
+            unary_call._decode_message(b"".join(unary_call._receive_data(ours, time.monotonic() + 60)))

@@ -66,7 +66,7 @@ class Scene:
 
     def serve(self, text: str) -> None:
         self.file.write_text(text)
-        exporter = SimpleNamespace(page=PAGE)
+        exporter = SimpleNamespace(metrics_text=PAGE)
         web = WebConfig(self.file, self.log.append)
         self.server = MetricsServer(exporter, "127.0.0.1", 0, web)  # type: ignore[arg-type]
         self.server.start()
@@ -192,8 +192,8 @@ class TestPasswords:
         ("tls_server_config: {cert_file: [one], key_file: one.key}", "cert_file: must be text"),
         (TLS.replace("}", ", min_version: SSL3}"), "min_version.*TLS12"),
         (TLS.replace("}", ", client_auth_type: RequireAnyClientCert}"), "client_auth_type"),
-        (TLS.replace("}", ", client_auth_type: RequireAndVerifyClientCert}"), "go together"),
-        (TLS.replace("}", ", client_ca_file: one.crt}"), "go together"),
+        (TLS.replace("}", ", client_auth_type: RequireAndVerifyClientCert}"), "need each other"),
+        (TLS.replace("}", ", client_ca_file: one.crt}"), "need each other"),
         (TLS.replace("}", ", cipher_suites: []}"), "cipher_suites: is not supported"),
         ("http_server_config: {http2: false}", "http_server_config: is not supported"),
         ("basic_auth_users: {ann: secret}", "basic_auth_users.ann: is not a bcrypt hash"),

@@ -1,6 +1,6 @@
-"""Which kinds behave differently when they are written or deleted, as in the Kubernetes API server (Apache-2.0).
+"""Kinds that behave differently when they are updated or deleted, as in Kubernetes' API server (Apache-2.0).
 
-Asked by `registry.writer` and by the server. What becomes of an object's status and generation is `api.strategy`'s.
+Used by `preconditions`, `writer` and the server. How status and generation are handled is in `api.strategy`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NO_UNCONDITIONAL_UPDATE = frozenset(
         "customresourcedefinitions.apiextensions.k8s.io",
     }
 )
-"""An update must say which version it replaces; so must one of a custom object."""
+"""An update has to give the version that it replaces; so do updates of custom objects."""
 CREATE_ON_UPDATE = frozenset(
     {
         "leases.coordination.k8s.io",
@@ -49,7 +49,7 @@ RETURN_DELETED_OBJECT = frozenset(
         "volumeattachments.storage.k8s.io",
     }
 )
-"""A deletion is answered with the object; with a Status for all others."""
+"""A deletion returns the object; for all other kinds a Status."""
 
 
 def allows_unconditional_update(kind: Kind) -> bool:
