@@ -34,7 +34,9 @@ from windlass.node.host_root import HostRoot
 from windlass.node.plugin.rpc import pod_resources_handler
 from windlass.node.protos import podresources_pb2 as pr
 
-ECC = [f"DCGM_FI_DEV_ECC_{error_type}_{span}_TOTAL" for word in ("SBE", "DBE") for span in ("VOL", "AGG")]
+ECC = [
+    f"DCGM_FI_DEV_ECC_{error_type}_{span}_TOTAL" for error_type in ("SBE", "DBE") for span in ("VOL", "AGG")
+]
 SENTINELS = (0x7FFFFFF0, 0x7FFFFFFFFFFFFFF0, 140737488355328.0)
 
 

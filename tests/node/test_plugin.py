@@ -374,9 +374,7 @@ class TestRequests:
         path = tmp_path / "state/preferred-devices.json"
         write_preferred_devices(path, [PendingPod("a/p", GPU, 2, (5, 6)), PendingPod("a/q", GPU, 1, (7,))])
         assert node.kubelet.get_preferred_allocation(GPU, 2, node.ids(), []) == [node.ids()[5], node.ids()[6]]
-        write_preferred_devices(
-            path, [PendingPod("a/p", GPU, 2, (5, 6)), PendingPod("a/q", GPU, 2, (1, 2))]
-        )
+        write_preferred_devices(path, [PendingPod("a/p", GPU, 2, (5, 6)), PendingPod("a/q", GPU, 2, (1, 2))])
         assert node.kubelet.get_preferred_allocation(GPU, 2, node.ids(), []) != [node.ids()[5], node.ids()[6]]
 
     def test_pre_start_is_answered(self, nodes: list[Node], tmp_path: Path) -> None:

@@ -225,9 +225,7 @@ class _ImportRun:
         return prepared
 
     def _owners(self, tree: Unstructured) -> Iterator[Unstructured]:
-        """Owner references with new UIDs. An owner that was not imported is dropped, unless its kind is unknown
-        here.
-        """
+        """Owner references with new UIDs. An owner that was not imported is dropped if its kind is served."""
         for reference in tree["metadata"].get("ownerReferences") or ():
             uid = self._uids.get(reference.get("uid", ""))
             group = str(reference.get("apiVersion", "")).rpartition("/")[0]

@@ -45,9 +45,7 @@ class ConfigSource:
         last_good_copy: Path | None = None,
         is_restart: bool = False,
     ) -> None:
-        """`last_good_copy` is where the file in force is kept for the next process of the same agent
-        (`is_restart`).
-        """
+        """`last_good_copy`: where the file in force is kept for the agent's next process (`is_restart`)."""
         self._location = location
         self._last_good_copy = last_good_copy
         self._is_restart = is_restart
@@ -74,9 +72,7 @@ class ConfigSource:
         return self.config
 
     def _read_at_start(self) -> PluginConfig:
-        """Falls back to the last good configuration: a restarted process uses its predecessor's copy, and an agent
-        with named configs the last name in force.
-        """
+        """Falls back to the predecessor's copy after a restart, or to the named config that was last in force."""
         try:
             return self._read()
         except InputError as error:

@@ -208,9 +208,7 @@ class HealthTracker:
                     self._remove_problem(uuid, kind)
 
     def is_ready_for_validation(self, gpu: Gpu) -> bool:
-        """Whether a passed validation would make the GPU healthy: no other problem is left, and `quiet_seconds`
-        have passed since the last fatal fault.
-        """
+        """Whether validation would make it healthy: no other problem, and quiet for `quiet_seconds`."""
         devices = [gpu.uuid, *(instance.uuid for instance in gpu.instances)]
         problems = [problem for uuid in devices for problem in self._problems.get(uuid, {}).values()]
         last_fatal = max((self._last_fatal.get(uuid, float("-inf")) for uuid in devices), default=0.0)

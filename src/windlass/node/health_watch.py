@@ -44,9 +44,7 @@ class HealthWatch:
         timing: Timing | None = None,
         validated: ValidatedGpus | None = None,
     ) -> None:
-        """`wake` is called from other threads when there is something to poll; `validated` knows which GPUs have
-        passed the validator already, and without it all have.
-        """
+        """`wake` is called from other threads. Without `validated`, all GPUs count as validated at the start."""
         self._backend, self._root, self._tracker = backend, root, tracker
         self._log, self._wake, self._validated = log, wake, validated
         self._timing = timing or Timing()

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from windlass.embedded.api.selectors import matches_selector
 from windlass.embedded.controllers.objects import (
     controller_of,
     is_deleting,
     labels_of,
     owner_reference,
-    selector_matches,
     uid_of,
 )
 from windlass.embedded.controllers.reconcile_result import Patch
@@ -32,12 +32,12 @@ def claim_children(
         reference = controller_of(child)
         if reference is None or reference.get("uid") != uid_of(owner):
             continue
-        if selector_matches(selector, labels_of(child)):
+        if matches_selector(selector, labels_of(child)):
             children.append(child)
         elif not is_deleting(owner):
             patches.append(Patch(resource, child, _owners_patch(child, _other_references(child, owner))))
     for child in orphans if not is_deleting(owner) else ():
-        if selector_matches(selector, labels_of(child)) and not is_deleting(child):
+        if matches_selector(selector, labels_of(child)) and not is_deleting(child):
             children.append(child)
             owners = [*_other_references(child, owner), owner_reference(owner)]
             patches.append(Patch(resource, child, _owners_patch(child, owners)))

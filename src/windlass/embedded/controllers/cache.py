@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from windlass.embedded.controllers.objects import key_of, uid_of
+from windlass.embedded.controllers.objects import key_of
 from windlass.model.unstructured import Unstructured
 
 ChangeHandler = Callable[[str, Unstructured, "Unstructured | None"], None]
@@ -115,8 +115,3 @@ class Cache:
 
 def _node_of(resource: str, obj: Unstructured) -> str:
     return str((obj.get("spec") or {}).get("nodeName") or "") if resource == "pods" else ""
-
-
-def same_object(known: Unstructured | None, obj: Unstructured) -> bool:
-    """The same UID, not only the same name."""
-    return known is not None and uid_of(known) == uid_of(obj)

@@ -57,9 +57,7 @@ class ControllerLoop:
                 self._watchers.setdefault(resource, []).append(number)
 
     def start(self) -> None:
-        """Watches all resources, then enqueues everything that exists. Controllers see nothing before the cache is
-        complete.
-        """
+        """Watches all resources, then enqueues what exists, so that controllers see a complete cache."""
         for resource in self._watchers:
             self.cache.watch(resource)
         self.cache.handlers.append(self._on_change)
@@ -71,14 +69,6 @@ class ControllerLoop:
         """For changes outside the store: a process ended, a fault was injected."""
         self._queue.add((self._controllers.index(controller), key))
         self._wake.set()
-
-    def watch_resource(self, controller: Controller, resource: str) -> None:
-        """Adds a kind, such as one that a CustomResourceDefinition has just defined."""
-        number = self._controllers.index(controller)
-        watchers = self._watchers.setdefault(resource, [])
-        if number not in watchers:
-            watchers.append(number)
-        self.cache.watch(resource)
 
     def sync_due(self, now: float) -> None:
         """Syncs everything that is due."""

@@ -94,9 +94,7 @@ def node_of(pod: Unstructured) -> str:
 
 
 def _wanted_nodes(owner: Unstructured, nodes: Sequence[Unstructured]) -> dict[str, bool]:
-    """Node → whether it should have a pod. Nodes that are absent may not have one: a running pod stays through a
-    NoSchedule taint, not through NoExecute.
-    """
+    """Node → whether a pod should start there. Running pods stay on all of them, but not on nodes that are absent."""
     template = {**owner["spec"]["template"].get("spec", {}), "tolerations": _tolerations(owner)}
     pod = convert({"metadata": {"name": "template"}, "spec": template}, Pod)
     assert isinstance(pod, Pod)

@@ -105,9 +105,9 @@ def _current_replica_set(deployment: Unstructured, ordered: Sequence[Unstructure
 def _was_scaled(deployment: Unstructured, replica_sets: Sequence[Unstructured]) -> bool:
     desired = str(desired_replicas(deployment))
     return any(
-        desired_replicas(replica_set) > 0
-        and annotations_of(replica_set).get(DESIRED_REPLICAS_ANNOTATION, desired) != desired
-        for replica_set in replica_sets
+        desired_replicas(item) > 0
+        and annotations_of(item).get(DESIRED_REPLICAS_ANNOTATION, desired) != desired
+        for item in replica_sets
     )
 
 
@@ -120,8 +120,8 @@ def _create_new(
     """Creates the ReplicaSet of the current template; returns its name, or "" after a hash collision."""
     collisions = int((deployment.get("status") or {}).get("collisionCount") or 0)
     template = deployment["spec"]["template"]
-    pod_template_hash = template_hash(template, collisions)
-    name = f"{name_of(deployment)}-{pod_template_hash}"
+    digest = template_hash(template, collisions)
+    name = f"{name_of(deployment)}-{digest}"
     if any(name_of(replica_set) == name for replica_set in old):  # another template with the same hash
         plan.add(
             UpdateStatus(
@@ -132,7 +132,7 @@ def _create_new(
     revision = max(map(revision_of, old), default=0) + 1
     is_recreate = (deployment["spec"].get("strategy") or {}).get("type") == "Recreate"
     replicas = _initial_replicas(deployment, old, is_recreate, pods)
-    new = _replica_set(deployment, name, pod_template_hash, revision, replicas)
+    new = _replica_set(deployment, name, digest, revision, replicas)
     plan.add(
         Patch(
             RESOURCE,

@@ -68,7 +68,7 @@ def _new_replicas(deployment: Unstructured, new: Unstructured, old: Sequence[Uns
     if size >= desired:
         return desired
     surge, _ = surge_and_unavailable(deployment)
-    total = size + sum(desired_replicas(replica_set) for replica_set in old)
+    total = size + sum(desired_replicas(item) for item in old)
     headroom = desired + surge - total
     return size if headroom <= 0 else min(desired, size + headroom)
 
@@ -76,33 +76,31 @@ def _new_replicas(deployment: Unstructured, new: Unstructured, old: Sequence[Uns
 def _scale_down_old(
     plan: ReconcileResultBuilder, deployment: Unstructured, new: Unstructured, old: Sequence[Unstructured]
 ) -> None:
-    scaled = [replica_set for replica_set in old if desired_replicas(replica_set)]
+    scaled = [item for item in old if desired_replicas(item)]
     if not scaled:
         return
     _, unavailable = surge_and_unavailable(deployment)
     min_available = desired_replicas(deployment) - unavailable
-    total = desired_replicas(new) + sum(desired_replicas(replica_set) for replica_set in scaled)
+    total = desired_replicas(new) + sum(desired_replicas(item) for item in scaled)
     new_unavailable = desired_replicas(new) - _available(new)
     max_cleanup = total - min_available - new_unavailable
     if max_cleanup <= 0:
         return
-    sizes = {name_of(replica_set): desired_replicas(replica_set) for replica_set in scaled}
-    for replica_set in sorted(scaled, key=created_at):  # unhealthy pods go first
-        unhealthy = min(sizes[name_of(replica_set)] - _available(replica_set), max_cleanup)
+    sizes = {name_of(item): desired_replicas(item) for item in scaled}
+    for item in sorted(scaled, key=created_at):  # unhealthy pods go first
+        unhealthy = min(sizes[name_of(item)] - _available(item), max_cleanup)
         if unhealthy > 0:
-            sizes[name_of(replica_set)] -= unhealthy
+            sizes[name_of(item)] -= unhealthy
             max_cleanup -= unhealthy
-    available = _available(new) + sum(
-        min(_available(replica_set), sizes[name_of(replica_set)]) for replica_set in scaled
-    )
+    available = _available(new) + sum(min(_available(item), sizes[name_of(item)]) for item in scaled)
     surplus = available - min_available
-    for replica_set in sorted(scaled, key=created_at):
-        step = min(sizes[name_of(replica_set)], surplus)
+    for item in sorted(scaled, key=created_at):
+        step = min(sizes[name_of(item)], surplus)
         if step > 0:
-            sizes[name_of(replica_set)] -= step
+            sizes[name_of(item)] -= step
             surplus -= step
-    for replica_set in scaled:
-        scale_replica_set(plan, deployment, replica_set, sizes[name_of(replica_set)])
+    for item in scaled:
+        scale_replica_set(plan, deployment, item, sizes[name_of(item)])
 
 
 def recreate_step(
@@ -113,19 +111,10 @@ def recreate_step(
     pods: Mapping[str, Sequence[Unstructured]],
 ) -> None:
     """All old pods end before the first new one is created."""
-    scaled_down = [
-        scale_replica_set(plan, deployment, replica_set, 0)
-        for replica_set in old
-        if desired_replicas(replica_set)
-    ]
+    scaled_down = [scale_replica_set(plan, deployment, item, 0) for item in old if desired_replicas(item)]
     if any(scaled_down):
         return
-    remaining = [
-        pod
-        for replica_set in old
-        for pod in pods.get(replica_set["metadata"]["uid"], ())
-        if not is_finished(pod)
-    ]
+    remaining = [pod for item in old for pod in pods.get(item["metadata"]["uid"], ()) if not is_finished(pod)]
     if not remaining:
         scale_replica_set(plan, deployment, new, desired_replicas(deployment))
 
@@ -137,7 +126,7 @@ def scale_proportionally(
     old: Sequence[Unstructured],
 ) -> None:
     """Keeps the proportions of a rollout when the Deployment is scaled or paused in the middle of it."""
-    scaled = [replica_set for replica_set in (*old, *([new] if new else [])) if desired_replicas(replica_set)]
+    scaled = [item for item in (*old, *([new] if new else [])) if desired_replicas(item)]
     desired = desired_replicas(deployment)
     if len(scaled) <= 1:
         latest = scaled[0] if scaled else (new or max(old, key=created_at, default=None))
@@ -145,8 +134,8 @@ def scale_proportionally(
             scale_replica_set(plan, deployment, latest, desired)
         return
     if new is not None and _is_saturated(new, desired):
-        for replica_set in scaled:
-            scale_replica_set(plan, deployment, replica_set, desired if replica_set is new else 0)
+        for item in scaled:
+            scale_replica_set(plan, deployment, item, desired if item is new else 0)
         return
     surge, _ = surge_and_unavailable(deployment)
     _scale_in_proportion(plan, deployment, scaled, desired + surge if desired else 0)
@@ -155,27 +144,27 @@ def scale_proportionally(
 def _scale_in_proportion(
     plan: ReconcileResultBuilder, deployment: Unstructured, scaled: list[Unstructured], allowed: int
 ) -> None:
-    total = sum(desired_replicas(replica_set) for replica_set in scaled)
+    total = sum(desired_replicas(item) for item in scaled)
     change = allowed - total
     # The largest gets its share first, so that rounding does not starve a small one.
     ranked = sorted(
         scaled,
-        key=lambda replica_set: (-desired_replicas(replica_set), -created_at(replica_set) * (change > 0)),
+        key=lambda item: (-desired_replicas(item), -created_at(item) * (change > 0)),
     )
     remaining = change
     sizes: dict[str, int] = {}
-    for replica_set in ranked:
-        size = desired_replicas(replica_set)
-        allowed_before = int(annotations_of(replica_set).get(MAX_REPLICAS_ANNOTATION) or 0) or total
+    for item in ranked:
+        size = desired_replicas(item)
+        allowed_before = int(annotations_of(item).get(MAX_REPLICAS_ANNOTATION) or 0) or total
         share = math.floor(size * allowed / allowed_before + 0.5) - size  # rounds half up, as Kubernetes does
         share = max(min(share, remaining), 0) if change > 0 else min(max(share, remaining), 0)
-        sizes[name_of(replica_set)] = size + share
+        sizes[name_of(item)] = size + share
         remaining -= share
     if remaining:
         first = name_of(ranked[0])
         sizes[first] = max(0, sizes[first] + remaining)
-    for replica_set in scaled:
-        scale_replica_set(plan, deployment, replica_set, sizes[name_of(replica_set)])
+    for item in scaled:
+        scale_replica_set(plan, deployment, item, sizes[name_of(item)])
 
 
 def _is_saturated(new: Unstructured, desired: int) -> bool:

@@ -25,9 +25,7 @@ def deployment_status(
     now: float,
     created: str = "",
 ) -> tuple[Unstructured, float | None]:
-    """The status, and when the progress deadline has to be checked. `created` names a ReplicaSet that is being
-    created.
-    """
+    """The status, and when to check the progress deadline. `created`: a ReplicaSet that is being created."""
     replica_sets = [*old, *([new] if new is not None else [])]
     status = dict(deployment.get("status") or {})
     available = _sum(replica_sets, "availableReplicas")

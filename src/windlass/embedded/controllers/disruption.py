@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from windlass.embedded.api.selectors import matches_selector
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.executor import ActionExecutor
@@ -22,7 +23,6 @@ from windlass.embedded.controllers.objects import (
     namespace_of,
     parse_time,
     scaled_int_or_percent,
-    selector_matches,
     with_condition,
 )
 from windlass.embedded.controllers.pod_state import is_finished, is_ready
@@ -137,7 +137,7 @@ class DisruptionController:
                 continue
             selector = budget["spec"].get("selector")
             if resource != "pods" or any(
-                selector_matches(selector, labels_of(state)) for state in (new, old) if state is not None
+                matches_selector(selector, labels_of(state)) for state in (new, old) if state is not None
             ):
                 yield key_of(budget)
 
@@ -149,7 +149,7 @@ class DisruptionController:
             pod
             for pod in self._cache.all("pods")
             if namespace_of(pod) == namespace_of(budget)
-            and selector_matches(budget["spec"].get("selector"), labels_of(pod))
+            and matches_selector(budget["spec"].get("selector"), labels_of(pod))
             and not is_finished(pod)
         ]
         try:

@@ -45,9 +45,7 @@ class GarbageCollector:
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self, enqueue: Callable[[str], None]) -> None:
-        """Indexes and enqueues what exists, and subscribes to every change. `enqueue` puts a key into the loop's
-        queue.
-        """
+        """Indexes and enqueues what exists, and subscribes to every change."""
         self._enqueue = enqueue
         self._unsubscribe = self._client.subscribe_all(self._on_change)
         for resource in self._client.resources():
@@ -129,7 +127,7 @@ class GarbageCollector:
     def _collect(self, resource: str, obj: Unstructured) -> None:
         """Deletes it if no owner is left, or only owners in foreground deletion."""
         references = obj["metadata"].get("ownerReferences") or []
-        solid = [reference for reference in references if self._owner_keeps_dependents(reference)]
+        solid = [reference for reference in references if self._keeps_dependents(reference)]
         if not references or len(solid) == len(references):
             return
         if solid:
@@ -141,9 +139,9 @@ class GarbageCollector:
             resource, obj, "Foreground" if owner_waits and self._has_dependents(obj) else "Background"
         )
 
-    def _owner_keeps_dependents(self, reference: Unstructured) -> bool:
-        """Whether the owner exists and is not in foreground deletion. An owner of a kind that is not served counts
-        as existing.
+    def _keeps_dependents(self, reference: Unstructured) -> bool:
+        """Whether the owner exists outside foreground deletion; one of a kind that is not served counts as
+        existing.
         """
         owner = self._existing.get(reference.get("uid", ""))
         if owner is None:

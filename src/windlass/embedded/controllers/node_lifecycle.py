@@ -23,7 +23,7 @@ from windlass.embedded.controllers.objects import (
     parse_time,
     with_condition,
 )
-from windlass.embedded.controllers.pod_state import is_finished, is_ready
+from windlass.embedded.controllers.pod_state import is_finished, is_ready, node_name
 from windlass.embedded.controllers.reconcile_result import (
     Delete,
     EmitEvent,
@@ -193,7 +193,7 @@ class TaintEvictionController:
         if resource == "pods" and event_type == "DELETED":
             self._since.pop(key_of(new), None)
         elif resource == "pods":
-            node = self._cache.get("nodes", _node_name(new)) if _node_name(new) else None
+            node = self._cache.get("nodes", node_name(new)) if node_name(new) else None
             if node is not None and _no_execute_taints(node):
                 yield key_of(new)
         elif event_type != "DELETED" and _no_execute_taints(new) != (
@@ -203,7 +203,7 @@ class TaintEvictionController:
 
     def sync(self, key: str, now: float) -> float | None:
         pod = self._cache.get("pods", key)
-        node = self._cache.get("nodes", _node_name(pod)) if pod is not None else None
+        node = self._cache.get("nodes", node_name(pod)) if pod is not None else None
         if pod is None or node is None or is_deleting(pod) or is_finished(pod):
             return None
         evict_at = eviction_time(pod, _no_execute_taints(node), now, self._since.get(key, now))
@@ -260,10 +260,6 @@ def _no_execute_taints(node: Unstructured) -> list[Unstructured]:
     return [taint for taint in (node.get("spec") or {}).get("taints") or () if taint["effect"] == "NoExecute"]
 
 
-def _node_name(pod: Unstructured) -> str:
-    return str((pod.get("spec") or {}).get("nodeName") or "")
-
-
 class PodGarbageCollector:
     """Deletes pods that no kubelet will ever finish: their node does not exist, or they never had one."""
 
@@ -284,22 +280,22 @@ class PodGarbageCollector:
             self._missing.pop(name_of(new), None)
         elif event_type == "DELETED":
             return
-        elif not _node_name(new):
+        elif not node_name(new):
             yield from [key_of(new)] if is_deleting(new) else []
-        elif self._cache.get("nodes", _node_name(new)) is None:
+        elif self._cache.get("nodes", node_name(new)) is None:
             yield key_of(new)
 
     def sync(self, key: str, now: float) -> float | None:
         pod = self._cache.get("pods", key)
         if pod is None:
             return None
-        if not _node_name(pod):
+        if not node_name(pod):
             if is_deleting(pod):  # a finalizer keeps it until it is finished
                 self._fail_and_delete(pod, {}, now)
             return None
-        if self._cache.get("nodes", _node_name(pod)) is not None:
+        if self._cache.get("nodes", node_name(pod)) is not None:
             return None
-        since = self._missing.setdefault(_node_name(pod), now)
+        since = self._missing.setdefault(node_name(pod), now)
         if now < since + NODE_MONITOR_GRACE_SECONDS:
             return since + NODE_MONITOR_GRACE_SECONDS
         new = {

@@ -5,7 +5,7 @@ Used by all controllers and node runtimes. Objects are shared and never modified
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from windlass.model.unstructured import Unstructured
@@ -68,30 +68,6 @@ def owner_reference(owner: Unstructured) -> Unstructured:
         "controller": True,
         "blockOwnerDeletion": True,
     }
-
-
-def selector_matches(selector: Unstructured | None, labels: Mapping[str, str]) -> bool:
-    """A LabelSelector: None matches nothing, an empty one everything."""
-    if selector is None:
-        return False
-    for key, value in (selector.get("matchLabels") or {}).items():
-        if labels.get(key) != value:
-            return False
-    return all(
-        _expression_matches(expression, labels) for expression in selector.get("matchExpressions") or ()
-    )
-
-
-def _expression_matches(expression: Unstructured, labels: Mapping[str, str]) -> bool:
-    value = labels.get(expression["key"])
-    match expression["operator"]:
-        case "In":
-            return value in (expression.get("values") or ())
-        case "NotIn":
-            return value is None or value not in (expression.get("values") or ())
-        case "Exists":
-            return value is not None
-    return value is None
 
 
 def parse_time(timestamp: object) -> float:

@@ -77,9 +77,7 @@ def node_name(pod: Unstructured) -> str:
 
 
 def deletion_rank(pod: Unstructured, pods_on_node: int = 0) -> tuple[object, ...]:
-    """Sort key for scaling down, as in Kubernetes: lowest first. `pods_on_node`: pods of the same owner on its
-    node.
-    """
+    """Sort key for scaling down, as in Kubernetes. `pods_on_node`: pods of the same owner on its node."""
     phases = {"Pending": 0, "Unknown": 1, "Running": 2}
     ready = condition_of(pod, "Ready")
     since = parse_time(ready.get("lastTransitionTime")) if ready and is_ready(pod) else 0.0

@@ -31,9 +31,7 @@ class ResourceQuotaController:
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self, enqueue: Callable[[str], None]) -> None:
-        """Subscribes to every kind, since a quota may count any (`count/…`). `enqueue` puts a key into the loop's
-        queue.
-        """
+        """Subscribes to every kind, since a quota may count any (`count/…`)."""
         self._enqueue = enqueue
         self._unsubscribe = self._client.subscribe_all(self._on_change)
 

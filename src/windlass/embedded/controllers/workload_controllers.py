@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 
 from windlass.embedded.api.errors import ApiError
+from windlass.embedded.api.selectors import matches_selector
 from windlass.embedded.controllers.adoption import claim_children
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.client import Client
@@ -24,7 +25,6 @@ from windlass.embedded.controllers.objects import (
     key_of,
     labels_of,
     namespace_of,
-    selector_matches,
     uid_of,
 )
 from windlass.embedded.controllers.reconcile_result import Patch, ReconcileResult, UpdateStatus
@@ -94,7 +94,7 @@ class OwnerController(ABC):
             return
         for owner in self.cache.all(self.resource):
             same_namespace = namespace_of(owner) == namespace_of(child)
-            if same_namespace and selector_matches(owner["spec"].get("selector"), labels_of(child)):
+            if same_namespace and matches_selector(owner["spec"].get("selector"), labels_of(child)):
                 yield key_of(owner)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from windlass.embedded.api import strategy
 from windlass.embedded.api.errors import ApiError, invalid
 from windlass.embedded.api.kinds import Kind, Kinds
-from windlass.embedded.registry import strategy
 from windlass.embedded.store.stored_object import StoredObject
 from windlass.model.unstructured import Unstructured
 

@@ -15,10 +15,9 @@ from typing import Any
 
 import msgspec
 
-from windlass.embedded.api import server_side_apply
+from windlass.embedded.api import server_side_apply, strategy
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.kinds import Kind
-from windlass.embedded.registry import strategy
 from windlass.embedded.registry.admission_chain import AdmissionChain
 from windlass.embedded.registry.context import Context
 from windlass.embedded.registry.metadata import format_time, init_metadata

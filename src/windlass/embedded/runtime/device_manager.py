@@ -60,9 +60,7 @@ class DeviceManager:
     ) -> None:
         """`uuids` are the GPUs' UUIDs, `mig_uuids` those of MIG instances; missing ones are generated."""
         self.name, self.devices, self.replicas = name, tuple(devices), replicas
-        self.devices_by_resource = {
-            resource: tuple(allocatable) for resource, allocatable in devices_by_resource.items()
-        }
+        self.devices_by_resource = {resource: tuple(units) for resource, units in devices_by_resource.items()}
         self.uuids = tuple(uuids) or tuple(
             f"GPU-{self._generated_uuid(f'gpu/{at}')}" for at in range(len(devices))
         )
@@ -86,7 +84,7 @@ class DeviceManager:
         devices = node_devices(node, allocatable, capacity)
         replicas = node_replicas(node)
         full_gpus = [device.index for device in devices if device.mig != "static"]
-        devices_by_resource = {
+        units = {
             GPU_RESOURCE: [
                 AllocatableDevice(GPU_RESOURCE, index, replica)
                 for replica in range(replicas)
@@ -96,15 +94,15 @@ class DeviceManager:
         mig_gpus = [device.index for device in devices if device.mig == "static"]
         if capacity.get(SHARED_GPU_RESOURCE) and mig_gpus:
             per_gpu = capacity[SHARED_GPU_RESOURCE] // len(mig_gpus)
-            devices_by_resource[SHARED_GPU_RESOURCE] = [
+            units[SHARED_GPU_RESOURCE] = [
                 AllocatableDevice(SHARED_GPU_RESOURCE, index, replica)
                 for replica in range(per_gpu)
                 for index in mig_gpus
             ]
         for resource, amount in capacity.items():
             if resource.startswith(MIG_RESOURCE_PREFIX):
-                devices_by_resource[resource] = list(_instances(resource, amount, mig_instances, mig_gpus))
-        return cls(node.name, devices, devices_by_resource, replicas, uuids)
+                units[resource] = list(_instances(resource, amount, mig_instances, mig_gpus))
+        return cls(node.name, devices, units, replicas, uuids)
 
     def allocate(
         self, pod: str, requests: Mapping[str, int], preferred: Sequence[int] = ()
@@ -114,9 +112,9 @@ class DeviceManager:
         for resource, count in requests.items():
             if count:
                 allocated += self._choose(resource, count, preferred, allocated)
-        for device in allocated:
-            if device.resource != FRACTIONAL_GPU:
-                self._pod_of_device[device] = pod
+        for unit in allocated:
+            if unit.resource != FRACTIONAL_GPU:
+                self._pod_of_device[unit] = pod
         if allocated:
             self._devices_of_pod[pod] = tuple(allocated)
         return tuple(allocated)
@@ -147,16 +145,16 @@ class DeviceManager:
         ]
         if len(free) < count:
             raise DevicesUnavailable(resource, count, len(free))
-        chosen_devices: list[AllocatableDevice] = []
+        picked: list[AllocatableDevice] = []
         for index in preferred:
             match = next(
-                (device for device in free if device.gpu_index == index and device not in chosen_devices),
+                (device for device in free if device.gpu_index == index and device not in picked),
                 None,
             )
-            if match is not None and len(chosen_devices) < count:
-                chosen_devices.append(match)
-        rest = [device for device in free if device not in chosen_devices]
-        return [*chosen_devices, *rest[: count - len(chosen_devices)]]
+            if match is not None and len(picked) < count:
+                picked.append(match)
+        rest = [device for device in free if device not in picked]
+        return [*picked, *rest[: count - len(picked)]]
 
     def _can_create_instance(self, resource: str) -> bool:
         dynamic = any(device.mig == "dynamic" for device in self.devices)
@@ -180,8 +178,8 @@ class DeviceManager:
     def allocatable(self) -> dict[str, int]:
         """The number of healthy devices of each resource."""
         return {
-            resource: sum(not self._is_unhealthy(device) for device in devices)
-            for resource, devices in self.devices_by_resource.items()
+            resource: sum(not self._is_unhealthy(unit) for unit in units)
+            for resource, units in self.devices_by_resource.items()
         }
 
     def index_of(self, uuid: str) -> int | None:
@@ -190,9 +188,9 @@ class DeviceManager:
             return self.uuids.index(uuid)
         return next((device.gpu_index for device, known in self._mig_uuids.items() if known == uuid), None)
 
-    def _is_unhealthy(self, device: AllocatableDevice) -> bool:
-        return device.gpu_index in self.unhealthy or (
-            bool(self.unhealthy_mig_instances) and self.uuid_of(device) in self.unhealthy_mig_instances
+    def _is_unhealthy(self, unit: AllocatableDevice) -> bool:
+        return unit.gpu_index in self.unhealthy or (
+            bool(self.unhealthy_mig_instances) and self.uuid_of(unit) in self.unhealthy_mig_instances
         )
 
     def uuid_of(self, device: AllocatableDevice) -> str:

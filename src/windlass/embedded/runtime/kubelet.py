@@ -25,7 +25,7 @@ from windlass.embedded.controllers.objects import (
     uid_of,
     with_condition,
 )
-from windlass.embedded.controllers.pod_state import is_finished
+from windlass.embedded.controllers.pod_state import is_finished, node_name
 from windlass.embedded.runtime.container_run import ContainerRun
 from windlass.embedded.runtime.container_runtime import ContainerExit, ContainerLaunch, ContainerRuntime
 from windlass.embedded.runtime.device_manager import AllocatableDevice, DeviceManager, DevicesUnavailable
@@ -105,7 +105,7 @@ class Kubelet:
         if worker is not None and (pod is None or uid_of(pod) != worker.uid):
             self._remove_worker(key, worker, now)
             worker = None
-        device_manager = self._fleet.device_manager(_node_of(pod)) if pod is not None else None
+        device_manager = self._fleet.device_manager(node_name(pod)) if pod is not None else None
         if pod is None or device_manager is None or self._fleet.is_down(device_manager.name):
             return None
         if worker is None:
@@ -118,7 +118,7 @@ class Kubelet:
 
     def pod_keys_on_node(self, node: str) -> list[str]:
         """Keys of the pods that run there."""
-        return [key for key, worker in self.pod_workers.items() if _node_of(worker.pod) == node]
+        return [key for key, worker in self.pod_workers.items() if node_name(worker.pod) == node]
 
     def fail_pod(self, key: str, reason: str, message: str, now: float, ended: ContainerExit) -> None:
         """Fails a pod whose device is broken; its owner creates another."""
@@ -126,7 +126,7 @@ class Kubelet:
         pod = self._cache.get("pods", key)
         if worker is None or pod is None:
             return
-        self._events.record(pod, reason, message, now, type="Warning", host=_node_of(pod))
+        self._events.record(pod, reason, message, now, type="Warning", host=node_name(pod))
         worker.fail(reason, message, now, ended)
         self._write_status(key, worker, pod, now, disrupted=message)
 
@@ -203,15 +203,15 @@ class Kubelet:
             rejection.message.removeprefix(REJECTED_PREFIX),
             now,
             type="Warning",
-            host=_node_of(pod),
+            host=node_name(pod),
         )
 
     def _write_status(
         self, key: str, worker: PodWorker, pod: Unstructured, now: float, disrupted: str = ""
     ) -> None:
         pod = self._cache.get("pods", key) or pod
-        host = self._host_ip(_node_of(pod))
-        status = pod_status(worker, pod, now, host, self._addresses.get(_node_of(pod), key))
+        host = self._host_ip(node_name(pod))
+        status = pod_status(worker, pod, now, host, self._addresses.get(node_name(pod), key))
         if disrupted:
             new = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
             status["conditions"] = with_condition(status["conditions"], {**new, "message": disrupted}, now)
@@ -233,7 +233,7 @@ class Kubelet:
             self._client.delete("pods", *split_key(key), grace=0, uid=worker.uid)
 
     def _release(self, key: str, worker: PodWorker) -> None:
-        node = _node_of(worker.pod)
+        node = node_name(worker.pod)
         self._requests.get(node, {}).pop(key, None)
         device_manager = self._fleet.device_manager(node)
         if device_manager is not None:
@@ -249,7 +249,7 @@ class Kubelet:
 
     def _make_launch(self, pod: Unstructured, run: ContainerRun) -> ContainerLaunch:
         environment = container_environment(pod, run.spec, self._lookup)
-        device_manager = self._fleet.device_manager(_node_of(pod))
+        device_manager = self._fleet.device_manager(node_name(pod))
         allocated = device_manager.allocated_to(key_of(pod)) if device_manager is not None else ()
         own = _devices_of_container(pod, run.spec, allocated)
         uuids = [device_manager.uuid_of(device) for device in own] if device_manager is not None else []
@@ -272,7 +272,7 @@ class Kubelet:
                 init_names = {init["name"] for init in pod["spec"].get("initContainers") or ()}
                 field = f"spec.{'initContainers' if container in init_names else 'containers'}{{{container}}}"
                 self._events.record(
-                    pod, reason, message, self._now, type=kind, host=_node_of(pod), field=field
+                    pod, reason, message, self._now, type=kind, host=node_name(pod), field=field
                 )
 
         return record
@@ -283,10 +283,6 @@ class Kubelet:
             if address["type"] == "InternalIP":
                 return str(address["address"])
         return ""
-
-
-def _node_of(pod: Unstructured) -> str:
-    return str((pod.get("spec") or {}).get("nodeName") or "")
 
 
 def _indices(devices: tuple[AllocatableDevice, ...]) -> str:

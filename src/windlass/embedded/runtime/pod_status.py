@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from windlass.embedded.api.defaults_pod import qos_class
 from windlass.embedded.controllers.objects import format_time, with_condition
 from windlass.embedded.runtime.container_run import INIT, MAIN, SIDECAR
 from windlass.embedded.runtime.pod_worker import PodWorker
 from windlass.model.unstructured import Unstructured
-
-_OWN = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
 
 
 def pod_status(worker: PodWorker, pod: Unstructured, now: float, host_ip: str, pod_ip: str) -> Unstructured:
@@ -35,7 +34,7 @@ def pod_status(worker: PodWorker, pod: Unstructured, now: float, host_ip: str, p
         container.status(pod, container.is_running and not is_finished) for container in mains
     ]
     status["conditions"] = _conditions(worker, pod, phase, now)
-    status["qosClass"] = status.get("qosClass") or qos_class(pod)
+    status["qosClass"] = status.get("qosClass") or qos_class(pod["spec"])
     return status
 
 
@@ -95,17 +94,3 @@ def _condition(kind: str, is_true: bool, reason: str, message: str) -> Unstructu
         return {"type": kind, "status": "True"}
     condition = {"type": kind, "status": "False", "reason": reason, "message": message}
     return {key: value for key, value in condition.items() if value}
-
-
-def qos_class(pod: Unstructured) -> str:
-    """Guaranteed, Burstable or BestEffort, by the containers' requests and limits."""
-    guaranteed, has_any = True, False
-    for container in (*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]):
-        resources = container.get("resources") or {}
-        requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
-        for name in ("cpu", "memory"):
-            has_any |= name in requests or name in limits
-            guaranteed &= name in limits and requests.get(name, limits.get(name)) == limits[name]
-    if not has_any:
-        return "BestEffort"
-    return "Guaranteed" if guaranteed else "Burstable"

@@ -178,9 +178,7 @@ class PodWorker:
         return self.restart_policy == "Always" or (self.restart_policy == "OnFailure" and run.ended.code != 0)
 
     def _start_if_due(self, run: ContainerRun, now: float) -> bool:
-        """Starts a container that should run, if its back-off is over and its image is there; returns whether it
-        runs.
-        """
+        """Starts a container that should run, after its back-off and image pull; returns whether it runs."""
         if run.ended is not None and not self._will_restart(run):
             return False
         if now < run.retry_at:

@@ -59,11 +59,11 @@ class NonResourceHandler:
         """Aggregated discovery for clients that support it, else the plain list of groups."""
         kinds, core = self._registry.kinds, path == "/api"
         if _wants_aggregated(request):
-            body = self._cached_document(("aggregated", path), lambda: discovery.aggregated(kinds, core))
+            body = self._cached(("aggregated", path), lambda: discovery.aggregated(kinds, core))
             return await self._respond_with_etag(request, body, _AGGREGATED_TYPE)
         if core:
             return await respond_with_object(request, discovery.versions(request.headers.get("Host", "")))
-        return await respond(request, self._cached_document(("groups",), lambda: discovery.groups(kinds)))
+        return await respond(request, self._cached(("groups",), lambda: discovery.groups(kinds)))
 
     async def _resources(self, request: web.BaseRequest, parts: list[str]) -> web.StreamResponse:
         """`/api/v1`, `/apis/batch`, `/apis/batch/v1`."""
@@ -72,12 +72,12 @@ class NonResourceHandler:
             group, version = ("", parts[0]) if core else (parts[0], parts[1])
             cache_key = ("resources", group, version)
             return await respond(
-                request, self._cached_document(cache_key, lambda: discovery.resources(kinds, group, version))
+                request, self._cached(cache_key, lambda: discovery.resources(kinds, group, version))
             )
         if core or len(parts) != 1:
             raise ApiError.no_such_path()
         return await respond(
-            request, self._cached_document(("group", parts[0]), lambda: discovery.group(kinds, parts[0]))
+            request, self._cached(("group", parts[0]), lambda: discovery.group(kinds, parts[0]))
         )
 
     async def _v2(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -89,21 +89,19 @@ class NonResourceHandler:
             )
         if accept and "json" not in accept and "*/*" not in accept:
             raise ApiError.not_acceptable(("application/json",))
-        return await self._respond_with_etag(
-            request, self._cached_document(("v2",), lambda: openapi.v2(machinery))
-        )
+        return await self._respond_with_etag(request, self._cached(("v2",), lambda: openapi.v2(machinery)))
 
     async def _v3(self, request: web.BaseRequest, rest: str) -> web.StreamResponse:
         machinery = self._registry.machinery
         if not rest:
-            return await respond(request, self._cached_document(("v3",), lambda: openapi.v3_index(machinery)))
+            return await respond(request, self._cached(("v3",), lambda: openapi.v3_index(machinery)))
         group, _, version = rest.removeprefix("apis/").removeprefix("api/").rpartition("/")
         return await self._respond_with_etag(
             request,
-            self._cached_document(("v3", group, version), lambda: openapi.v3(machinery, group, version)),
+            self._cached(("v3", group, version), lambda: openapi.v3(machinery, group, version)),
         )
 
-    def _cached_document(self, name: tuple[str, ...], make: Callable[[], Unstructured | None]) -> bytes:
+    def _cached(self, name: tuple[str, ...], make: Callable[[], Unstructured | None]) -> bytes:
         """A document about the served kinds; 404 if there is none."""
         if self._generation != self._registry.kinds.generation:
             self._cache, self._generation = {}, self._registry.kinds.generation

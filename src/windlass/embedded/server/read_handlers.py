@@ -26,16 +26,16 @@ class ReadHandlers:
         query = request.query
         if query.get("resourceVersion"):
             self._registry.listing.check_not_in_future(parse_version(query["resourceVersion"]))
-        response_format = negotiate_format(request.headers.get("Accept", ""))
+        form = negotiate_format(request.headers.get("Accept", ""))
         if target.subresource == "scale":
             scale = self._registry.scale_subresource.get(target.kind, target.namespace, target.name)
             return await respond_with_object(
-                request, self._scale_table(scale) if response_format.shape == TABLE else scale
+                request, self._scale_table(scale) if form.shape == TABLE else scale
             )
-        encoder = ObjectEncoder(self._registry, target.kind, response_format, query.get("includeObject", ""))
+        encoder = ObjectEncoder(self._registry, target.kind, form, query.get("includeObject", ""))
         body = encoder.encode_object(self._registry.context.get(target.kind, target.namespace, target.name))
         await self._registry.store.wait_durable()
-        return await respond(request, body, response_format.media_type)
+        return await respond(request, body, form.media_type)
 
     def _scale_table(self, scale: Unstructured) -> Unstructured:
         version = {"resourceVersion": scale["metadata"]["resourceVersion"]}
@@ -47,14 +47,14 @@ class ReadHandlers:
         kind, query = target.kind, list_query(request.query, target.watch)
         if target.name:  # the deprecated watch path of one object
             query = query.for_name(target.name)
-        response_format = negotiate_format(request.headers.get("Accept", ""))
+        form = negotiate_format(request.headers.get("Accept", ""))
         selectable = self._registry.machinery.selectable_fields(kind) if query.field_selector else ()
         selection = Selection.parse(kind, query.label_selector, query.field_selector, selectable)
-        encoder = ObjectEncoder(self._registry, kind, response_format, request.query.get("includeObject", ""))
+        encoder = ObjectEncoder(self._registry, kind, form, request.query.get("includeObject", ""))
         if query.watch:
             stream = WatchStream(self._registry, target, query, selection, encoder)
             return await stream.serve(request)
         page = self._registry.listing.page(kind, target.namespace, query, selection)
         body = encoder.encode_list(page)
         await self._registry.store.wait_durable()
-        return await respond(request, body, response_format.media_type)
+        return await respond(request, body, form.media_type)

@@ -47,28 +47,24 @@ async def respond_with_object(
     request: web.BaseRequest, tree: Unstructured, status: int = 200, warnings: Sequence[str] = ()
 ) -> web.Response:
     """A document as JSON or YAML, as the client asks."""
-    response_format = negotiate_format(request.headers.get("Accept", ""))
-    return await respond(
-        request, encode_document(tree, response_format), response_format.media_type, status, warnings
-    )
+    form = negotiate_format(request.headers.get("Accept", ""))
+    return await respond(request, encode_document(tree, form), form.media_type, status, warnings)
 
 
 def error_response(request: web.BaseRequest, error: ApiError) -> web.Response:
     """A Status in the client's format; JSON if it accepts none of ours."""
-    response_format: ResponseFormat
+    form: ResponseFormat
     try:
-        response_format = negotiate_format(request.headers.get("Accept", ""))
+        form = negotiate_format(request.headers.get("Accept", ""))
     except ApiError:
-        response_format = DEFAULT_FORMAT
-    headers = {"Content-Type": response_format.media_type, "Cache-Control": "no-cache, private"}
+        form = DEFAULT_FORMAT
+    headers = {"Content-Type": form.media_type, "Cache-Control": "no-cache, private"}
     retry_after = (error.details or {}).get("retryAfterSeconds")
     if retry_after:
         headers["Retry-After"] = str(retry_after)
     if error.code == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="windlass"'
-    response = web.Response(
-        body=encode_document(error.status(), response_format), status=error.code, headers=headers
-    )
+    response = web.Response(body=encode_document(error.status(), form), status=error.code, headers=headers)
     if error.code == 401:
         response.force_close()
     return response

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from windlass.embedded.api import strategy
 from windlass.embedded.api.errors import ApiError, required
 from windlass.embedded.api.kinds import Kind
-from windlass.embedded.registry import strategy
 from windlass.embedded.registry.options import STRICT, WriteOptions
 from windlass.embedded.registry.registry import Registry
 from windlass.embedded.registry.selection import Selection
@@ -37,7 +37,7 @@ class WriteHandlers:
         tree = await self._decode_object(request, target)
         options, warnings = self._options(request, target, "CreateOptions")
         stored = self._registry.writer.create(target.kind, target.namespace, tree, options)
-        return await self._respond_with_stored(request, target, stored, 201, warnings)
+        return await self._respond(request, target, stored, 201, warnings)
 
     async def update(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         tree = await self._decode_object(request, target)
@@ -45,12 +45,10 @@ class WriteHandlers:
         registry, kind = self._registry, target.kind
         if target.subresource == "scale":
             scale = registry.scale_subresource.update(kind, target.namespace, target.name, tree, options)
-            return await self._respond_with_document(request, scale)
+            return await self._respond_status(request, scale)
         before = registry.context.find(kind, target.namespace, target.name)
         stored = registry.writer.update(kind, target.namespace, target.name, tree, options)
-        return await self._respond_with_stored(
-            request, target, stored, 201 if before is None else 200, warnings
-        )
+        return await self._respond(request, target, stored, 201 if before is None else 200, warnings)
 
     async def patch(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         body, media = await request_body.read_body(request), request_body.content_type(request)
@@ -58,7 +56,7 @@ class WriteHandlers:
         accepted: tuple[str, ...] = request_body.PATCH_MEDIA_TYPES
         if kind.custom and target.subresource != "scale":
             accepted = tuple(
-                media_type for media_type in accepted if media_type != request_body.STRATEGIC_PATCH
+                accepted_type for accepted_type in accepted if accepted_type != request_body.STRATEGIC_PATCH
             )
         if media not in accepted:
             raise ApiError.unsupported_media_type(accepted)
@@ -70,14 +68,12 @@ class WriteHandlers:
                 raise ApiError.invalid(_PATCH_OPTIONS, "", [_MANAGER_REQUIRED])
             before = registry.context.find(*key)
             stored = registry.writer.apply(*key, patch, options)
-            return await self._respond_with_stored(
-                request, target, stored, 201 if before is None else 200, warnings
-            )
+            return await self._respond(request, target, stored, 201 if before is None else 200, warnings)
         if target.subresource == "scale":
             scale = registry.scale_subresource.patch(*key, patch, media, options)
-            return await self._respond_with_document(request, scale)
+            return await self._respond_status(request, scale)
         stored = registry.writer.patch(*key, patch, media, options)
-        return await self._respond_with_stored(request, target, stored, 200, warnings)
+        return await self._respond(request, target, stored, 200, warnings)
 
     async def delete(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         options = delete_options(request.query, await self._delete_body(request))
@@ -85,12 +81,12 @@ class WriteHandlers:
         stored, is_removed = registry.deleter.delete(kind, target.namespace, target.name, options)
         warnings = [_ORPHAN_WARNING] if kind.resource == "jobs.batch" and not options.propagation else []
         if not is_removed or kind.storage_resource in strategy.RETURN_DELETED_OBJECT:
-            return await self._respond_with_stored(request, target, stored, 200, warnings)
+            return await self._respond(request, target, stored, 200, warnings)
         details = {"name": target.name, "group": kind.group, "kind": kind.plural}
         details["uid"] = stored.tree["metadata"].get("uid", "")
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
         nonempty_details = {key: value for key, value in details.items() if value}
-        return await self._respond_with_document(request, {**status, "details": nonempty_details}, warnings)
+        return await self._respond_status(request, {**status, "details": nonempty_details}, warnings)
 
     async def delete_collection(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         options = delete_options(request.query, await self._delete_body(request))
@@ -103,12 +99,10 @@ class WriteHandlers:
         for stored in page.items:
             if registry.context.find(kind, *stored.key) is not None:
                 registry.deleter.delete(kind, *stored.key, options)
-        response_format = negotiate_format(request.headers.get("Accept", ""))
-        body = ObjectEncoder(
-            registry, kind, response_format, request.query.get("includeObject", "")
-        ).encode_list(page)
+        form = negotiate_format(request.headers.get("Accept", ""))
+        body = ObjectEncoder(registry, kind, form, request.query.get("includeObject", "")).encode_list(page)
         await registry.store.wait_durable()
-        return await respond(request, body, response_format.media_type)
+        return await respond(request, body, form.media_type)
 
     async def _decode_object(self, request: web.BaseRequest, target: Target) -> Unstructured:
         media, body, kind = (
@@ -147,17 +141,17 @@ class WriteHandlers:
         agent = request.headers.get("User-Agent", "")
         return write_options(request.query, agent, target.subresource, options_kind, warnings), warnings
 
-    async def _respond_with_stored(
+    async def _respond(
         self, request: web.BaseRequest, target: Target, stored: StoredObject, status: int, warnings: list[str]
     ) -> web.StreamResponse:
-        response_format = negotiate_format(request.headers.get("Accept", ""))
+        form = negotiate_format(request.headers.get("Accept", ""))
         include = request.query.get("includeObject", "")
-        body = ObjectEncoder(self._registry, target.kind, response_format, include).encode_object(stored)
+        body = ObjectEncoder(self._registry, target.kind, form, include).encode_object(stored)
         if not self._registry.store.is_durable:
             await self._registry.store.wait_durable()
-        return await respond(request, body, response_format.media_type, status, warnings)
+        return await respond(request, body, form.media_type, status, warnings)
 
-    async def _respond_with_document(
+    async def _respond_status(
         self, request: web.BaseRequest, tree: Unstructured, warnings: list[str] | None = None
     ) -> web.StreamResponse:
         await self._registry.store.wait_durable()

@@ -11,7 +11,7 @@ from pathlib import Path
 from windlass.node.atomic_file import write_atomically
 from windlass.sharing.inventory import Driver, Gpu
 
-_GPU_MAJOR, _UVM_MAJOR, _CAPS_MAJOR = 195, 510, 237
+_GPU_MAJOR, _CAPS_MAJOR = 195, 237
 _COMMON = {
     "nvidiactl": (195, 255),
     "nvidia-modeset": (195, 254),

@@ -19,7 +19,6 @@ from windlass.node.protos import podresources_pb2 as pr
 from windlass.node.unary_call import call_unary
 from windlass.sharing.sharing_config import NVIDIA_PREFIX
 
-SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 _METHOD = "/v1.PodResourcesLister/List"
 _TIMEOUT_SECONDS = 5.0
 _POD_UID = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")

@@ -50,9 +50,7 @@ class NodeFeatureSink:
         self._api.apply_node_feature(self._namespace, labels, self._owners or ())
 
     def _find_owners(self) -> list[dict[str, Any]] | None:
-        """None if the pod can't be read: labels are written without owners then, and the pod is read again next
-        time.
-        """
+        """None if the pod can't be read: then labels are written without owners, and it is read next time."""
         try:
             return owner_references(self._api.get_pod(self._namespace, self._pod))
         except ClusterUnreachable:

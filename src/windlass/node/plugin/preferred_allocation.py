@@ -58,7 +58,7 @@ class DeviceChooser:
         usable = [name for name in available if name in self._devices and not self._devices[name].gpu.is_lost]
         usable = sorted({*usable, *(required & self._devices.keys())}, key=self._order.__getitem__)
         required_names = [name for name in usable if name in required]
-        engine_choice = self._engine_choice(usable, required_names, size, preferred)
+        engine_choice = self._preferred_set(usable, required_names, size, preferred)
         if engine_choice is not None:
             return engine_choice
         if len(usable) <= size:
@@ -68,7 +68,7 @@ class DeviceChooser:
             return self._choose_gpus(usable, required_names, size)
         return self._choose_shares(usable, required_names, size)
 
-    def _engine_choice(
+    def _preferred_set(
         self, usable: list[str], required: list[str], size: int, preferred: frozenset[int]
     ) -> list[str] | None:
         """The GPUs that the scheduler chose, if all of them are free and fit the request."""
@@ -78,10 +78,10 @@ class DeviceChooser:
         covers = {self._devices[name].gpu.index for name in found} == preferred
         return found if covers and len(found) == size and set(required) <= set(found) else None
 
-    def _choose_gpus(self, usable: list[str], required: list[str], size: int) -> list[str]:
+    def _choose_gpus(self, usable: list[str], must: list[str], size: int) -> list[str]:
         by_index = {self._devices[name].gpu.index: name for name in usable}
         chosen = self._interconnect.best(
-            sorted(by_index), sorted(self._devices[name].gpu.index for name in required), size
+            sorted(by_index), sorted(self._devices[name].gpu.index for name in must), size
         )
         return sorted((by_index[index] for index in chosen), key=self._order.__getitem__)
 
@@ -126,9 +126,7 @@ class DeviceChooser:
         return sorted(chosen, key=self._order.__getitem__)
 
     def _free_on_parent(self, usable: list[str]) -> Counter[str]:
-        """For MIG: GPUs with few free instances are filled first, so that others can become empty and be
-        repartitioned.
-        """
+        """For MIG: fill GPUs with few free instances first, so that others become empty and can be repartitioned."""
         devices: list[PluginDevice] = [self._devices[name] for name in usable]
         return Counter(device.gpu.uuid for device in devices if device.instance is not None)
 
@@ -169,29 +167,27 @@ class GpuInterconnect:
     def best(self, available: Sequence[int], required: Sequence[int], size: int) -> list[int]:
         """Indices of the best set of GPUs. There must be enough of them."""
         free = [self._position[index] for index in available]
-        required_positions = [self._position[index] for index in required]
+        must = [self._position[index] for index in required]
         back = {position: index for index, position in self._position.items()}
         groups: dict[int, list[int]] = {}
-        for position in sorted(free, key=lambda at: (at not in required_positions, at)):
+        for position in sorted(free, key=lambda at: (at not in must, at)):
             groups.setdefault(self._class[position], []).append(position)
         if _count_ways([len(members) for members in groups.values()], size) > MAX_SETS:
-            chosen = self._greedy_with_swaps(free, required_positions, size)
+            chosen = self._greedy_with_swaps(free, must, size)
         else:
-            chosen = self._best_by_counts(list(groups.values()), required_positions, size)
+            chosen = self._best_by_counts(list(groups.values()), must, size)
         return sorted(back[position] for position in chosen)
 
     def _best_by_counts(self, groups: list[list[int]], required: list[int], size: int) -> tuple[int, ...]:
         """Compares every way to take `size` GPUs out of classes of equals."""
         least = [sum(position in required for position in members) for members in groups]
-        scores = [
-            [self.pairs[members[-1]][other_members[0]] for other_members in groups] for members in groups
-        ]
+        scores = [[self.pairs[members[-1]][others[0]] for others in groups] for members in groups]
         best: tuple[tuple[int, int, int], tuple[int, ...]] | None = None
         for counts in _compositions([len(members) for members in groups], least, size):
-            score_within = _score_within(counts, scores)
-            if best is not None and score_within < best[0][0]:
+            inner = _inner_score(counts, scores)
+            if best is not None and inner < best[0][0]:
                 continue
-            rank = (score_within, *self._pairs_left(groups, counts))
+            rank = (inner, *self._pairs_left(groups, counts))
             if best is None or rank >= best[0]:
                 picked = [members[:count] for members, count in zip(groups, counts, strict=True)]
                 chosen = tuple(sorted(position for members in picked for position in members))
@@ -212,15 +208,15 @@ class GpuInterconnect:
 
     def _greedy_with_swaps(self, free: list[int], required: list[int], size: int) -> tuple[int, ...]:
         """Greedy choice, then single swaps while one improves the set."""
-        connection = [0] * len(self.pairs)
+        near = [0] * len(self.pairs)
         """Sum of each GPU's pair scores with the chosen ones; kept up to date by `add`."""
         chosen: list[int] = []
 
         def add(new: int, instead_of: int | None = None) -> None:
             for position_ in free:
-                connection[position_] += self.pairs[position_][new] if position_ != new else 0
+                near[position_] += self.pairs[position_][new] if position_ != new else 0
                 if instead_of is not None and position_ != instead_of:
-                    connection[position_] -= self.pairs[position_][instead_of]
+                    near[position_] -= self.pairs[position_][instead_of]
             if instead_of is not None:
                 chosen.remove(instead_of)
             chosen.append(new)
@@ -230,19 +226,19 @@ class GpuInterconnect:
         while len(chosen) < size:
             add(
                 max(
-                    (candidate for candidate in free if candidate not in chosen),
-                    key=lambda candidate: (connection[candidate], -candidate),
+                    (at for at in free if at not in chosen),
+                    key=lambda at: (near[at], -at),
                 )
             )
         for _ in range(size):
-            swap = self._best_swap(chosen, free, required, connection)
+            swap = self._best_swap(chosen, free, required, near)
             if swap is None:
                 break
             add(swap[1], instead_of=swap[0])
         return tuple(sorted(chosen))
 
     def _best_swap(
-        self, chosen: list[int], free: list[int], required: list[int], connection: list[int]
+        self, chosen: list[int], free: list[int], required: list[int], near: list[int]
     ) -> tuple[int, int] | None:
         """The GPU to drop and the one to take instead; None if no single swap helps."""
         unchosen = [position for position in free if position not in chosen]
@@ -256,7 +252,7 @@ class GpuInterconnect:
             for new in unchosen:
                 # Change of `_pairs_left`: one island (or NUMA node) gains a free GPU, another loses one.
                 gain = (
-                    connection[new] - self.pairs[new][old] - connection[old],
+                    near[new] - self.pairs[new][old] - near[old],
                     2 * (islands[island] - islands[self._island[new]] + 1)
                     if self._island[new] != island
                     else 0,
@@ -270,7 +266,7 @@ class GpuInterconnect:
         return best
 
 
-def _score_within(counts: tuple[int, ...], scores: list[list[int]]) -> int:
+def _inner_score(counts: tuple[int, ...], scores: list[list[int]]) -> int:
     """Sum of the pair scores within a set that has `counts` GPUs of each class."""
     score = 0
     picked = [(index, count) for index, count in enumerate(counts) if count]
@@ -287,7 +283,7 @@ def _count_ways(sizes: list[int], total: int) -> int:
     ways = [1] + [0] * total
     for size in sizes:
         ways = [
-            sum(ways[rest] for rest in range(max(0, count - size), count + 1)) for count in range(total + 1)
+            sum(ways[left] for left in range(max(0, count - size), count + 1)) for count in range(total + 1)
         ]
     return ways[total]
 

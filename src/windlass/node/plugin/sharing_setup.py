@@ -86,9 +86,7 @@ class SharingSetup:
             self._problems |= dict.fromkeys(gpus, f"no MPS daemon: {error}")
 
     def _stop_outdated(self, wanted: dict[str, PluginResource], config: PluginConfig) -> bool:
-        """Stops daemons of resources that vanished or changed; returns whether daemons have to be started or were
-        stopped.
-        """
+        """Stops daemons of vanished or changed resources; returns whether any has to be started or was stopped."""
         changed = bool(wanted.keys() - self._daemons.keys())
         for name in list(self._daemons):
             if name not in wanted or self._started_for[name] != _key(wanted[name], config):

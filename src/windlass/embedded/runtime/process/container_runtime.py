@@ -172,9 +172,7 @@ class ProcessContainerRuntime:
         cgroups: Cgroups | None = None,
         mps_environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`enqueue` gets the key of a pod when one of its processes has ended; `mps_environment` is for shared
-        GPUs.
-        """
+        """`enqueue` gets the key of a pod whose process has ended; `mps_environment` is for shared GPUs."""
         self._folder, self._enqueue, self._mps_environment = folder, enqueue, dict(mps_environment or {})
         self.cgroups = cgroups or Cgroups()
         self._runs: dict[tuple[str, str], list[LocalProcess]] = {}
